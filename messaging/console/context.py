@@ -1,0 +1,7 @@
+from __future__ import annotations
+
+from django.http import HttpRequest
+
+
+def hub(request: HttpRequest) -> dict[str, object]:
+    return {}

@@ -1,0 +1,145 @@
+"""Sets up one side of the demo: two parties, agreements, credentials, and people who may log in."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.contrib.auth.models import Group, User
+from django.db import transaction
+
+from messaging.models import ApiToken
+from messaging.services import pairs
+from partners import registry, services
+from partners.choices import CredentialKind
+from partners.models import Agreement, Credential, Endpoint, Party
+from rmhub import clock
+from rmhub.roles import Role
+
+ORDERS = "urn:oasis:names:specification:ubl:services:ordering"
+BILLING = "urn:oasis:names:specification:ubl:services:billing"
+EDI = "urn:un:unece:uncefact:edifact"
+SERVICES = ((ORDERS, "*", "both"), (BILLING, "*", "both"), (EDI, "*", "both"))
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two demo organisations."""
+
+    name: str
+    identifier: tuple[str, str]
+
+
+BUYER = Side("Nordlys Retail", ("DUNS", "123456789"))
+SELLER = Side("Brick Lane Supplies", ("DUNS", "987654321"))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to set up. URLs end without a slash; `via` is where the partner's bytes are really sent (the link).
+
+    `secret_in` the partner shows us, `secret_out` we show the partner. Times in seconds.
+    """
+
+    own: Side
+    partner: Side
+    own_url: str
+    partner_url: str
+    via: str
+    secret_in: str
+    secret_out: str
+    agreements: int = 4
+    timeout: int = 2
+    retries: int = 50
+    retry_interval: int = 2
+    transport_retries: int = 3
+    transport_retry_interval: int = 1
+
+
+def tpa_id(number: int) -> str:
+    """The TPAId of the demo's agreements; both sides use the same."""
+    return f"tpa:demo:{number}"
+
+
+def seed(plan: Plan) -> None:
+    """Makes what is missing; what exists is left alone, so it may run at every start."""
+    own = _party(plan.own, ours=True)
+    partner = _party(plan.partner, ours=False)
+    _credentials(partner, plan)
+    for number in range(1, plan.agreements + 1):
+        if Agreement.objects.filter(tpa_id=tpa_id(number)).exists():
+            continue
+        agreement = services.agreement_create(
+            tpa_id=tpa_id(number),
+            name=f"Orders and invoices {number}",
+            own_party=own,
+            partner=partner,
+            own_endpoint=_endpoint(own, plan.own_url, number, ""),
+            partner_endpoint=_endpoint(partner, plan.partner_url, number, plan.via),
+            services=SERVICES,
+            timeout=plan.timeout,
+            retries=plan.retries,
+            retry_interval=plan.retry_interval,
+            transport_retries=plan.transport_retries,
+            transport_retry_interval=plan.transport_retry_interval,
+        )
+        services.version_activate(version=agreement.versions.get())
+    registry.reset()
+    pairs.ensure_pairs()
+
+
+def _party(side: Side, *, ours: bool) -> Party:
+    known = Party.objects.filter(name=side.name).first()
+    return known or services.party_create(name=side.name, is_own=ours, identifiers=[side.identifier])
+
+
+def _endpoint(party: Party, url: str, number: int, via: str) -> Endpoint:
+    return services.endpoint_create(
+        party=party,
+        name=f"msh {number}",
+        uri=f"{url}/ebxml/msh/{number}",
+        error_uri=f"{url}/ebxml/errors/{number}",
+        address=f"{via}/ebxml/msh/{number}" if via else "",
+        error_address=f"{via}/ebxml/errors/{number}" if via else "",
+        connect_timeout=5,
+        read_timeout=10,
+    )
+
+
+def _credentials(partner: Party, plan: Plan) -> None:
+    if Credential.objects.filter(party=partner).exists():
+        return
+    services.credential_issue(
+        party=partner, kind=CredentialKind.BASIC, username="partner", secret=plan.secret_in, label="demo"
+    )
+    services.credential_store_outbound(
+        party=partner, kind=CredentialKind.BASIC, username="partner", secret=plan.secret_out, label="demo"
+    )
+
+
+def people() -> dict[str, str]:
+    """Users viewer, operator and admin with new passwords (log-in name -> password). Known ones keep theirs."""
+    made: dict[str, str] = {}
+    with transaction.atomic():
+        for role in Role:
+            group, _ = Group.objects.get_or_create(name=role)
+            if User.objects.filter(username=role).exists():
+                continue
+            password = secrets.token_urlsafe(12)
+            user = User.objects.create_user(username=role, password=password)
+            user.groups.add(group)
+            made[role] = password
+    return made
+
+
+def token(name: str, scopes: list[str]) -> str:
+    """A new API token of the demo's admin, for the programs of the demo."""
+    from messaging.services import tokens
+
+    owner = User.objects.get(username=Role.ADMIN)
+    ApiToken.objects.filter(owner=owner, name=name).delete()
+    _, secret = tokens.token_create(
+        owner=owner, name=name, scopes=scopes, expires_at=clock.now() + timedelta(days=1), actor=None
+    )
+    return secret

@@ -1,0 +1,80 @@
+"""What a caller of a service did wrong, in terms that a screen, the API and a command can show.
+
+    ApplicationError            code, sentence, optional field
+    +-- NotFound
+    +-- InvalidSubmission       one field or more
+    +-- OutsideAgreement
+    +-- TooLarge
+    +-- DuplicateMessageId      names the message that has the id
+    +-- IdempotencyMismatch
+    +-- WrongState              the machine refuses the verb in this state
+    +-- Stale                   somebody else was faster
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from messaging.protocol.errors import RmhubError
+
+
+class ApplicationError(RmhubError):
+    """Base: `code` is stable (docs/api-problems.md), `detail` a sentence that says what to do."""
+
+    code = "application_error"
+
+    def __init__(self, detail: str, *, code: str = "") -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.code = code or type(self).code
+
+
+class NotFound(ApplicationError):
+    code = "not_found"
+
+
+class InvalidSubmission(ApplicationError):
+    """`errors`: field -> sentences."""
+
+    code = "invalid_submission"
+
+    def __init__(self, errors: dict[str, list[str]]) -> None:
+        super().__init__("; ".join(f"{field}: {' '.join(texts)}" for field, texts in errors.items()))
+        self.errors = errors
+
+
+class OutsideAgreement(ApplicationError):
+    code = "outside_agreement"
+
+
+class TooLarge(ApplicationError):
+    code = "message_too_large"
+
+
+class DuplicateMessageId(ApplicationError):
+    code = "duplicate_message_id"
+
+    def __init__(self, detail: str, *, existing: uuid.UUID) -> None:
+        super().__init__(detail)
+        self.existing = existing
+
+
+class IdempotencyMismatch(ApplicationError):
+    code = "idempotency_key_reused"
+
+
+class WrongState(ApplicationError):
+    code = "wrong_state"
+
+    def __init__(self, detail: str, *, state: str, allowed: tuple[str, ...] = (), code: str = "") -> None:
+        super().__init__(detail, code=code)
+        self.state = state
+        self.allowed = allowed
+
+
+class Stale(ApplicationError):
+    code = "stale"
+
+    def __init__(self, detail: str, *, version: int) -> None:
+        super().__init__(detail)
+        self.version = version

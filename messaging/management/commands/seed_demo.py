@@ -1,0 +1,57 @@
+"""`manage.py seed_demo`: one side of the demo, in the database of this hub."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from messaging.demo import seeding
+
+
+class Command(BaseCommand):
+    help = "Sets up the demo's parties, agreements, credentials and users. What exists is left alone."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--side", choices=("buyer", "seller"), default="buyer", help="which organisation we are")
+        parser.add_argument("--own-url", default="http://127.0.0.1:8000")
+        parser.add_argument("--partner-url", default="http://127.0.0.1:8001")
+        parser.add_argument("--via", default="", help="where the partner's bytes are really sent, e.g. a faulty link")
+        parser.add_argument("--secret-in", default="demo-partner-secret", help="the password that the partner shows us")
+        parser.add_argument("--secret-out", default="demo-partner-secret", help="the password that we show the partner")
+        parser.add_argument("--agreements", type=int, default=4)
+        parser.add_argument("--timeout", type=int, default=2)
+        parser.add_argument("--retries", type=int, default=50)
+        parser.add_argument("--retry-interval", type=int, default=2)
+        parser.add_argument("--transport-retries", type=int, default=3)
+        parser.add_argument("--transport-retry-interval", type=int, default=1)
+        parser.add_argument("--json", action="store_true", help="print new log-ins and an API token as JSON")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        buyer = options["side"] == "buyer"
+        plan = seeding.Plan(
+            own=seeding.BUYER if buyer else seeding.SELLER,
+            partner=seeding.SELLER if buyer else seeding.BUYER,
+            own_url=options["own_url"].rstrip("/"),
+            partner_url=options["partner_url"].rstrip("/"),
+            via=options["via"].rstrip("/"),
+            secret_in=options["secret_in"],
+            secret_out=options["secret_out"],
+            agreements=options["agreements"],
+            timeout=options["timeout"],
+            retries=options["retries"],
+            retry_interval=options["retry_interval"],
+            transport_retries=options["transport_retries"],
+            transport_retry_interval=options["transport_retry_interval"],
+        )
+        seeding.seed(plan)
+        made = seeding.people()
+        if options["json"]:
+            scopes = ["messages:write", "messages:read", "pairs:read"]
+            self.stdout.write(json.dumps({"users": made, "token": seeding.token("demo", scopes)}))
+            return
+        self.stdout.write(f"{plan.own.name} and {plan.partner.name}: {plan.agreements} agreements.")
+        for name, password in made.items():
+            self.stdout.write(f"log-in {name} / {password}")

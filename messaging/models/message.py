@@ -1,0 +1,132 @@
+"""The message store: messages of both directions, their payloads, and the ids that must not come twice."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import F, Q
+
+from messaging.choices import Direction, MessageState
+from messaging.models.pair import Pair
+from messaging.protocol.envelope import Semantics
+from partners.models import AgreementVersion, Party
+from rmhub.ids import public_id, uuid7
+
+SEMANTICS = [(value.value, value.value) for value in Semantics]
+
+
+class Message(models.Model):
+    """One document on its way, under the agreement version that it was handled with.
+
+    `wire_frame` holds the exact octets without the payloads (`messaging.storage.pack_frame`).
+    `position` is the place in the pair's queue.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    direction = models.CharField(max_length=3, choices=Direction)
+    state = models.CharField(max_length=12, choices=MessageState)
+    pair = models.ForeignKey(Pair, on_delete=models.PROTECT, related_name="messages", db_index=False)
+    agreement_version = models.ForeignKey(
+        AgreementVersion, on_delete=models.PROTECT, related_name="+", db_index=False
+    )
+    semantics = models.CharField(max_length=20, choices=SEMANTICS)
+    message_id = models.CharField("MessageId", max_length=512)
+    conversation_id = models.CharField("ConversationId", max_length=512)
+    ref_to_message_id = models.CharField("RefToMessageId", max_length=512, blank=True, default="")
+    service = models.CharField(max_length=255)
+    action = models.CharField(max_length=255)
+    sequence_number = models.PositiveIntegerField(null=True, blank=True)
+    position = models.BigIntegerField()
+
+    content_type = models.CharField(max_length=1000, blank=True, default="")
+    wire_frame = models.BinaryField(null=True, blank=True)
+    digest = models.CharField("SHA-256 of the body", max_length=64, blank=True, default="")
+    size = models.PositiveBigIntegerField(default=0, help_text="Bytes of the payloads.")
+
+    attempts = models.PositiveIntegerField(default=0)
+    due_at = models.DateTimeField(null=True, blank=True, help_text="Unreliable messages only: send, or lease end.")
+    cause = models.CharField(max_length=60, blank=True, default="")
+    cause_detail = models.TextField(blank=True, default="")
+    copies = models.PositiveIntegerField(default=0, help_text="Inbound: repeats that were discarded.")
+
+    created_at = models.DateTimeField()
+    first_sent_at = models.DateTimeField(null=True, blank=True)
+    completed_at = models.DateTimeField(null=True, blank=True)
+
+    submitted_by = models.CharField(max_length=150, blank=True, default="")
+    idempotency_key = models.CharField(max_length=255, blank=True, default="")
+    idempotency_fingerprint = models.CharField(max_length=64, blank=True, default="")
+
+    class Meta:
+        ordering = ("-id",)
+        constraints = (
+            models.UniqueConstraint(
+                fields=("submitted_by", "idempotency_key"),
+                condition=~Q(idempotency_key=""),
+                name="message_idempotency_unique",
+            ),
+        )
+        indexes = (
+            models.Index(
+                F("pair"), F("position"), name="message_queue", condition=Q(state="queued", due_at__isnull=True)
+            ),
+            models.Index(fields=("due_at",), name="message_due", condition=Q(due_at__isnull=False)),
+            models.Index(F("pair"), F("id").desc(), name="message_by_pair"),
+            models.Index(
+                F("state"), F("id").desc(), name="message_open", condition=~Q(state__in=("delivered", "received"))
+            ),
+            models.Index(fields=("message_id",), name="message_by_message_id"),
+            models.Index(fields=("conversation_id",), name="message_by_conversation"),
+        )
+
+    def __str__(self) -> str:
+        return self.message_id
+
+    @property
+    def public_id(self) -> str:
+        return public_id("msg", self.id)
+
+
+class Payload(models.Model):
+    """One payload container. Small ones lie in the row, large ones in the store folder (`messaging.storage`)."""
+
+    id = models.BigAutoField(primary_key=True)
+    message = models.ForeignKey(Message, on_delete=models.CASCADE, related_name="payloads", db_index=False)
+    number = models.PositiveSmallIntegerField()
+    content_id = models.CharField("Content-ID", max_length=512)
+    content_type = models.CharField(max_length=255)
+    filename = models.CharField(max_length=255, blank=True, default="")
+    label = models.CharField(max_length=120, blank=True, default="")
+    size = models.PositiveBigIntegerField()
+    sha256 = models.CharField("SHA-256", max_length=64)
+    content = models.BinaryField(null=True, blank=True)
+    stored_as = models.CharField(max_length=80, blank=True, default="")
+    in_frame = models.BooleanField(default=False, help_text="The frame holds it encoded; not a slice of the body.")
+
+    class Meta:
+        ordering = ("message_id", "number")
+        constraints = (models.UniqueConstraint(fields=("message", "number"), name="payload_number_unique"),)
+
+    def __str__(self) -> str:
+        return f"{self.message_id}/{self.number}"
+
+
+class MessageIdentity(models.Model):
+    """The gate against repeats: one (scope, MessageId) exists once. Outlives the message it names.
+
+    `scope` is the authenticated sender for what we receive, and our own party for what we send.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    scope = models.ForeignKey(Party, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False)
+    message_id = models.CharField(max_length=512)
+    stored = models.ForeignKey(
+        Message, on_delete=models.DO_NOTHING, related_name="+", db_index=False, db_constraint=False
+    )
+    digest = models.CharField(max_length=64, blank=True, default="")
+    created_at = models.DateTimeField()
+
+    class Meta:
+        constraints = (models.UniqueConstraint(fields=("scope", "message_id"), name="message_identity_unique"),)
+
+    def __str__(self) -> str:
+        return self.message_id

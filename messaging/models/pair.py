@@ -1,0 +1,76 @@
+"""One Sender-Receiver pair of messaging service URIs: the unit of ordering, locking and suspension."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from messaging.choices import Direction
+from messaging.protocol.sender import Flow, Gate
+from partners.models import Party
+from rmhub.ids import public_id, uuid7
+
+FLOWS = [(flow.value, flow.value) for flow in Flow]
+GATES = [(gate.value, gate.value) for gate in Gate]
+
+
+class Pair(models.Model):
+    """State changes only in a transaction that holds this row's lock (invariant 6).
+
+    Outbound: the columns of `protocol.sender.PairState`. Inbound: `last_sequence` and
+    `last_message_id` are those last accepted; 0 and "" before the first.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    direction = models.CharField(max_length=3, choices=Direction)
+    sender_uri = models.CharField(max_length=500)
+    receiver_uri = models.CharField(max_length=500)
+    own_party = models.ForeignKey(Party, on_delete=models.PROTECT, related_name="+")
+    partner = models.ForeignKey(Party, on_delete=models.PROTECT, related_name="+")
+    code = models.CharField(max_length=120, unique=True, help_text="Short name on screens: ACME>GLOBEX.")
+
+    flow = models.CharField(max_length=12, choices=FLOWS, default=Flow.IDLE.value)
+    gate = models.CharField(max_length=10, choices=GATES, default=Gate.OPEN.value)
+    in_flight = models.ForeignKey(
+        "messaging.Message", null=True, blank=True, on_delete=models.SET_NULL, related_name="+", db_constraint=False
+    )
+    transmission_id = models.UUIDField(null=True, blank=True, help_text="The attempt whose outcome counts.")
+    retries = models.PositiveIntegerField(default=0)
+    transport_attempts = models.PositiveIntegerField(default=0)
+    last_sequence = models.PositiveIntegerField(default=0)
+    last_message_id = models.CharField(max_length=512, blank=True, default="")
+    due_at = models.DateTimeField(null=True, blank=True)
+    holding_since = models.DateTimeField(null=True, blank=True)
+    cause = models.CharField(max_length=60, blank=True, default="")
+    cause_detail = models.TextField(blank=True, default="")
+
+    queued = models.PositiveIntegerField(default=0, help_text="Messages that wait behind the one in flight.")
+    next_position = models.BigIntegerField(default=1)
+    done = models.BigIntegerField(default=0, help_text="Delivered, or accepted.")
+    duplicates = models.BigIntegerField(default=0)
+    rejected = models.BigIntegerField(default=0)
+    changed_at = models.DateTimeField(null=True, blank=True, help_text="When flow or gate last became what it is.")
+    last_success_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    version = models.PositiveBigIntegerField(default=1, help_text="Counts the actions of people and suspensions (ETag).")
+
+    class Meta:
+        ordering = ("code",)
+        constraints = (
+            models.UniqueConstraint(fields=("direction", "sender_uri", "receiver_uri"), name="pair_uris_unique"),
+            models.CheckConstraint(
+                name="pair_in_flight_has_state",
+                condition=Q(flow__in=[Flow.IDLE, Flow.SUSPENDED]) | Q(in_flight__isnull=False),
+            ),
+        )
+        indexes = (
+            models.Index(fields=("due_at",), name="pair_due", condition=Q(due_at__isnull=False, gate="open")),
+            models.Index(fields=("partner",), name="pair_partner"),
+        )
+
+    def __str__(self) -> str:
+        return self.code
+
+    @property
+    def public_id(self) -> str:
+        return public_id("pair", self.id)

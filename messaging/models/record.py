@@ -1,0 +1,123 @@
+"""What is written down for people and scripts: events, incidents, the audit log."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import F, Func, Q
+
+from messaging.choices import IncidentState, Interface
+from messaging.models.message import Message
+from messaging.models.pair import Pair
+from rmhub.ids import public_id, uuid7
+
+
+class CurrentTransaction(Func):
+    """pg_current_xact_id() as a bigint: lets a reader tell which events may still have earlier ones uncommitted."""
+
+    template = "(pg_current_xact_id()::text::bigint)"
+    arity = 0
+    output_field = models.BigIntegerField()
+
+
+class Event(models.Model):
+    """Something that happened to a message or a pair. History, event feed, and what webhooks are made from.
+
+    Rows are numbered before they are committed, so a reader that remembers the highest `id` would miss one that
+    commits late. `xid` closes that hole: see `selectors.events.feed`.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    xid = models.BigIntegerField(db_default=CurrentTransaction(), editable=False)
+    at = models.DateTimeField()
+    type = models.CharField(max_length=40)
+    pair = models.ForeignKey(
+        Pair, null=True, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
+    message = models.ForeignKey(
+        Message, null=True, on_delete=models.DO_NOTHING, related_name="+", db_index=False, db_constraint=False
+    )
+    data = models.JSONField(default=dict)
+
+    class Meta:
+        ordering = ("id",)
+        indexes = (
+            models.Index(fields=("xid", "id"), name="event_feed"),
+            models.Index(fields=("message", "id"), name="event_by_message", condition=Q(message__isnull=False)),
+            models.Index(
+                F("pair"), F("id").desc(), name="event_of_pair_itself", condition=Q(message__isnull=True)
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.type} #{self.pk}"
+
+
+class Incident(models.Model):
+    """Something that a person must look at. At most one is unresolved for each (pair, cause)."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    number = models.PositiveIntegerField(unique=True)
+    state = models.CharField(max_length=12, choices=IncidentState, default=IncidentState.OPEN)
+    cause = models.CharField(max_length=60)
+    detail = models.TextField(blank=True, default="")
+    pair = models.ForeignKey(Pair, null=True, blank=True, on_delete=models.PROTECT, related_name="incidents")
+    message = models.ForeignKey(
+        Message, null=True, blank=True, on_delete=models.SET_NULL, related_name="+", db_constraint=False
+    )
+    occurrences = models.PositiveIntegerField(default=1)
+    opened_at = models.DateTimeField()
+    last_seen_at = models.DateTimeField()
+    acknowledged_at = models.DateTimeField(null=True, blank=True)
+    owner = models.CharField(max_length=150, blank=True, default="")
+    resolved_at = models.DateTimeField(null=True, blank=True)
+    resolved_by = models.CharField(max_length=150, blank=True, default="")
+    resolution = models.TextField(blank=True, default="")
+
+    class Meta:
+        ordering = ("-number",)
+        constraints = (
+            models.UniqueConstraint(
+                fields=("pair", "cause"),
+                condition=~Q(state="resolved"),
+                name="incident_one_unresolved_per_cause",
+                nulls_distinct=False,
+            ),
+        )
+        indexes = (models.Index(fields=("state", "-number"), name="incident_by_state"),)
+
+    def __str__(self) -> str:
+        return f"INC-{self.number}"
+
+    @property
+    def public_id(self) -> str:
+        return public_id("inc", self.id)
+
+
+class AuditEntry(models.Model):
+    """An action of a person (or a token): who, when, what, why, before and after. Never changed, never deleted."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    at = models.DateTimeField()
+    actor = models.CharField(max_length=150)
+    interface = models.CharField(max_length=10, choices=Interface)
+    address = models.CharField(max_length=64, blank=True, default="")
+    request_id = models.CharField(max_length=80, blank=True, default="")
+    verb = models.CharField(max_length=60)
+    object_type = models.CharField(max_length=40)
+    object_id = models.CharField(max_length=80)
+    object_name = models.CharField(max_length=255, blank=True, default="")
+    reason = models.TextField(blank=True, default="")
+    before = models.JSONField(default=dict)
+    after = models.JSONField(default=dict)
+
+    class Meta:
+        ordering = ("-id",)
+        verbose_name_plural = "audit entries"
+        indexes = (models.Index(F("object_type"), F("object_id"), F("id").desc(), name="audit_by_object"),)
+
+    def __str__(self) -> str:
+        return f"{self.actor} {self.verb} {self.object_name}"
+
+    @property
+    def public_id(self) -> str:
+        return public_id("aud", self.id)

@@ -1,0 +1,131 @@
+"""The MIME side of the tolerant reader: which part is the header, which are payloads (wire-ebxml 1.1, RFC 2387)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lxml import etree
+
+from messaging.protocol.codecs.ebxml_lexical import HEADER_MEDIA_TYPE, local_name
+from messaging.protocol.codecs.findings import Findings
+from messaging.protocol.codecs.mime import (
+    DEFAULT_CONTENT_TYPE,
+    Part,
+    bare_content_id,
+    content_id_keys,
+    decode_header_value,
+    decode_multipart,
+    is_content_id,
+    is_header_value,
+    refers_to,
+)
+from messaging.protocol.codecs.xml import XML_LANGUAGE, XML_SPACE, element_text
+from messaging.protocol.envelope import DocumentReference, PayloadPart
+from messaging.protocol.errors import ErrorCode, NotAMessage
+from messaging.protocol.limits import Limits
+
+_HEADER_MEDIA_TYPES = frozenset((HEADER_MEDIA_TYPE, "text/xml", "application/xml"))
+
+
+def containers(content_type: str, body: bytes, limits: Limits) -> tuple[bytes, list[Part]]:
+    """The header document and the payload parts (wire-ebxml 1.1)."""
+    if len(content_type) > limits.part_headers:
+        raise NotAMessage("not_mime", "the Content-Type is too long")
+    media_type, parameters = decode_header_value(content_type)
+    if not media_type.startswith("multipart/"):
+        if media_type not in _HEADER_MEDIA_TYPES:
+            raise NotAMessage("not_mime", f"Content-Type {media_type[:80]!r} is neither multipart nor an ebXML header")
+        return _in_utf8(body, parameters), []
+    boundary = parameters.get("boundary", "")
+    if not boundary:
+        raise NotAMessage("not_mime", "the multipart Content-Type has no boundary")
+    parts = decode_multipart(body, boundary, limits)
+    if not parts:
+        raise NotAMessage("no_header_part", "the multipart body has no parts")
+    header = parts.pop(_root_index(parts, parameters.get("start", "")))
+    if header.damage:
+        raise NotAMessage("bad_transfer_encoding", f"header container: {header.damage}")
+    media_type, parameters = decode_header_value(header.content_type)
+    if media_type and media_type not in _HEADER_MEDIA_TYPES:
+        raise NotAMessage("no_header_part", f"the root part is {media_type[:80]!r} and not an ebXML header")
+    return _in_utf8(header.content, parameters), parts
+
+
+def _root_index(parts: list[Part], start: str) -> int:
+    """RFC 2387: the part that `start` names, else the first (also when senders name one that is not there)."""
+    if start:
+        wanted = bare_content_id(start)
+        for index, part in enumerate(parts):
+            if refers_to(wanted, content_id_keys((part.content_id,))):
+                return index
+    return 0
+
+
+def _in_utf8(document: bytes, parameters: dict[str, str]) -> bytes:
+    """The header document, transcoded when only the Content-Type tells its 8-bit charset (RFC 3023)."""
+    charset = parameters.get("charset", "").lower()
+    if charset.startswith(("iso-8859-", "windows-125")) and b"encoding" not in document[:200]:
+        try:
+            return document.decode(charset).encode()
+        except (LookupError, ValueError):
+            return document
+    return document
+
+
+def payloads(parts: list[Part], normal: bool, findings: Findings) -> tuple[PayloadPart, ...]:
+    """The payload containers in their order. Those of an Acknowledgement or Error are tolerated, whatever they are."""
+    found = []
+    seen: set[str] = set()
+    for part in parts:
+        content_id = findings.identifier(part.content_id, "Content-ID")
+        problem = part.damage
+        if content_id and not is_content_id(content_id):
+            problem = "the Content-ID is not printable ASCII without angle brackets"
+        elif content_id in seen:
+            problem = "the Content-ID occurs twice"
+        if problem and normal:
+            findings.add(ErrorCode.MIME_PROBLEM, problem, content_id)
+        if content_id:
+            seen.add(content_id)
+        filename = part.filename[: findings.limits.identifier]
+        content_type = _content_type(part.content_type, findings.limits.identifier)
+        found.append(PayloadPart(content_id, content_type, part.content, filename, part.offset))
+    return tuple(found)
+
+
+def _content_type(value: str, longest: int) -> str:
+    """A payload's Content-Type as a header can carry it: names in parameters are often neither ASCII nor short."""
+    if len(value) > longest:
+        value = value.partition(";")[0].strip()[:longest].strip()
+    if not is_header_value(value):
+        value = value.encode("ascii", "replace").decode().strip() or DEFAULT_CONTENT_TYPE
+    return value
+
+
+def manifest(
+    elements: Sequence[etree._Element], payloads: tuple[PayloadPart, ...], normal: bool, findings: Findings
+) -> tuple[DocumentReference, ...]:
+    """The DocumentReferences; one with a `cid:` that no part has is a MimeProblem (wire-ebxml 1.9)."""
+    references = []
+    keys = content_id_keys(payload.content_id for payload in payloads if payload.content_id)
+    entries = [entry for element in elements for entry in element if local_name(entry) == "DocumentReference"]
+    for index, entry in enumerate(entries, start=1):
+        location = f"/ebXMLHeader/Manifest/DocumentReference[{index}]"
+        label = document_id = description = ""
+        language = "en"
+        for child in entry:
+            name = local_name(child)
+            if name == "DocumentLabel":
+                label = findings.identifier(element_text(child), f"{location}/DocumentLabel")
+            elif name == "DocumentId":
+                document_id = findings.identifier(element_text(child), f"{location}/DocumentId")
+            elif name == "DocumentDescription":
+                description = element_text(child)
+                language = (child.get(XML_LANGUAGE) or "").strip(XML_SPACE)
+                language = findings.identifier(language, f"{location}/DocumentDescription/@xml:lang")
+        if not description:
+            language = "en"
+        references.append(DocumentReference(label, document_id, description, language))
+        if normal and document_id[:4].lower() == "cid:" and not refers_to(document_id, keys):
+            findings.add(ErrorCode.MIME_PROBLEM, f"no part has the Content-ID of {document_id[:80]}", location)
+    return tuple(references)

@@ -1,0 +1,273 @@
+"""Strict writer of the ebXML profile (wire-ebxml 1.1 to 1.9; the form of section 2, byte for byte).
+
+Nothing here depends on the clock or on chance: equal envelopes give equal
+octets, which are stored once and sent on every retry (spec 1, 2.1.4.2: "exactly
+the same as the original message").
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+from messaging.protocol.codecs.ebxml_lexical import (
+    CONTROL,
+    HEADER_MEDIA_TYPE,
+    NAMESPACE,
+    VERSION,
+    format_sequence_number,
+    format_timestamp,
+)
+from messaging.protocol.codecs.mime import (
+    choose_boundary,
+    content_id_keys,
+    content_id_of,
+    encode_multipart,
+    encode_part_head,
+    refers_to,
+)
+from messaging.protocol.codecs.xml import XML_SPACE
+from messaging.protocol.envelope import (
+    DocumentReference,
+    Envelope,
+    ErrorInfo,
+    MessageType,
+    PartyId,
+    RoutingHeader,
+    Semantics,
+    Wire,
+    WriterOptions,
+)
+from messaging.protocol.errors import EncodeError, ErrorCode, Severity
+from messaging.protocol.limits import DEFAULT_LIMITS
+
+DEFAULT_OPTIONS = WriterOptions()
+
+_BOUNDARY_PREFIX = "rm080-"
+_HEADER_CONTENT_TYPE = f'{HEADER_MEDIA_TYPE}; version="{VERSION}"; charset="UTF-8"'
+# One search finds both what must be escaped and what is no XML character.
+_SPECIAL = re.compile('[&<>"\r\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]')
+_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\r": "&#13;"})
+
+
+def encode(envelope: Envelope, options: WriterOptions = DEFAULT_OPTIONS) -> Wire:
+    """The octets of `envelope`, ready to be frozen; `Wire.join` takes the payloads' contents in their order.
+
+    AtMostOnce is written as BestEffort (spec 1 has no such wire value). A message
+    that already came over another hop may lack what only its first sender could
+    have given: a Content-ID of a payload, the ErrorURI of an earlier hop.
+
+    Raises EncodeError for an envelope that breaks a rule of its message type, or
+    has a value that a header cannot carry.
+    """
+    _check(envelope)
+    contents = [payload.content for payload in envelope.payloads]
+    document = _document(envelope, options).encode()
+    if len(document) > DEFAULT_LIMITS.header_document:
+        raise EncodeError(f"header document of {len(document)} bytes; {DEFAULT_LIMITS.header_document} allowed")
+    header_id = content_id_of(envelope.message_id)
+    if envelope.payloads or envelope.manifest:
+        _check_parts(envelope, header_id)
+    heads = [encode_part_head(header_id, _HEADER_CONTENT_TYPE, len(document))]
+    for payload in envelope.payloads:
+        heads.append(encode_part_head(payload.content_id, payload.content_type, len(payload.content), payload.filename))
+    boundary = choose_boundary(_BOUNDARY_PREFIX, envelope.message_id, [document, *contents])
+    first, second, *rest = encode_multipart(boundary, heads)
+    content_type = (
+        f'multipart/related; type="{HEADER_MEDIA_TYPE}"; version="{VERSION}"; '
+        f'start="<{header_id}>"; boundary="{boundary}"'
+    )
+    return Wire(content_type, (first + document + second, *rest))
+
+
+def _check(envelope: Envelope) -> None:
+    """Rules that concern more than one value; single values are checked where they are written."""
+    kind = envelope.message_type
+    if envelope.version != VERSION:
+        raise EncodeError(f"version {envelope.version!r} cannot be written, only {VERSION}")
+    if not envelope.routing:
+        raise EncodeError("a RoutingHeader is required in all ebXMLHeader documents (spec 1, 2.2.2)")
+    if len(envelope.routing) > DEFAULT_LIMITS.routing_headers:
+        raise EncodeError(f"{len(envelope.routing)} RoutingHeaders; {DEFAULT_LIMITS.routing_headers} allowed")
+    if (envelope.error is not None) != (kind is MessageType.ERROR):
+        raise EncodeError("an Error message, and no other, says what the error is")
+    if kind is MessageType.NORMAL:
+        if not (envelope.agreement_id and envelope.conversation_id and envelope.service and envelope.action):
+            raise EncodeError("a Normal message needs TPAId, ConversationId, ServiceInterface and Action")
+    else:
+        # Spec 1, 2.1.3 and 2.2.2; wire-ebxml 1.5 and 1.9.
+        if envelope.payloads or envelope.manifest:
+            raise EncodeError(f"an {kind} message has no payload")
+        if envelope.semantics is not Semantics.BEST_EFFORT or envelope.service or envelope.action:
+            raise EncodeError(f"an {kind} message is BestEffort, with empty ServiceInterface and Action")
+        if not envelope.ref_to_message_id:
+            raise EncodeError(f"an {kind} message names the message that it answers")
+    reliable = envelope.semantics is Semantics.ONCE_AND_ONLY_ONCE
+    if reliable and envelope.hop.sequence_number is None:
+        raise EncodeError("OnceAndOnlyOnce needs a SequenceNumber (spec 1, 2.2.2)")
+    if not reliable and any(hop.sequence_number is not None for hop in envelope.routing):
+        raise EncodeError(f"{envelope.semantics} has no SequenceNumber (spec 1, 2.2.2; C4)")
+    if not (envelope.hop.sender_uri and envelope.hop.receiver_uri and envelope.hop.error_uri):
+        raise EncodeError("the current RoutingHeader needs SenderURI, ReceiverURI and ErrorURI (spec 1, 2.2.2)")
+
+
+def _check_parts(envelope: Envelope, header_id: str) -> None:
+    if len(envelope.payloads) >= DEFAULT_LIMITS.parts:
+        raise EncodeError(f"{len(envelope.payloads)} payloads; {DEFAULT_LIMITS.parts - 1} allowed beside the header")
+    relayed = len(envelope.routing) > 1
+    keys = {header_id}
+    for payload in envelope.payloads:
+        if not payload.content_id:
+            if not relayed:
+                raise EncodeError("a payload needs a Content-ID")
+            continue
+        if len(payload.content_id) > DEFAULT_LIMITS.identifier or len(payload.content_type) > DEFAULT_LIMITS.identifier:
+            raise EncodeError("a payload's Content-ID or Content-Type is too long")
+        if payload.content_id in keys:
+            raise EncodeError(f"Content-ID {payload.content_id!r} is there twice")
+        keys.add(payload.content_id)
+    keys = content_id_keys(keys)
+    for reference in envelope.manifest:
+        if reference.document_id[:4].lower() == "cid:" and not refers_to(reference.document_id, keys):
+            raise EncodeError(f"the Manifest names {reference.document_id!r}, and no payload has that Content-ID")
+
+
+def _document(envelope: Envelope, options: WriterOptions) -> str:
+    """The ebXMLHeader document, CRLF at each line end."""
+    semantics = Semantics.ONCE_AND_ONLY_ONCE
+    if envelope.semantics is not semantics:
+        semantics = Semantics.BEST_EFFORT
+    reference = ""
+    if envelope.ref_to_message_id:
+        reference = f"      <RefToMessageId>{_identifier(envelope.ref_to_message_id)}</RefToMessageId>\r\n"
+    namespace = f' xmlns="{NAMESPACE}"' if options.namespace else ""
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\r\n'
+        f'<ebXMLHeader{namespace} Version="{VERSION}" MessageType="{envelope.message_type}">\r\n'
+        f"{_manifest(envelope.manifest)}"
+        "  <Header>\r\n"
+        f"    <From>{_parties(envelope.from_parties)}</From>\r\n"
+        f"    <To>{_parties(envelope.to_parties)}</To>\r\n"
+        "    <TPAInfo>\r\n"
+        f"      <TPAId>{_identifier(envelope.agreement_id)}</TPAId>\r\n"
+        f"      <ConversationId>{_identifier(envelope.conversation_id)}</ConversationId>\r\n"
+        f"      <ServiceInterface>{_identifier(envelope.service)}</ServiceInterface>\r\n"
+        f"      <Action>{_identifier(envelope.action)}</Action>\r\n"
+        "    </TPAInfo>\r\n"
+        "    <MessageData>\r\n"
+        f"      <MessageId>{_required(envelope.message_id, 'MessageId')}</MessageId>\r\n"
+        f"      <TimeStamp>{_timestamp(envelope.timestamp)}</TimeStamp>\r\n"
+        f"{reference}"
+        "    </MessageData>\r\n"
+        "    <ReliableMessagingInfo>\r\n"
+        f"      <DeliverySemantics>{semantics}</DeliverySemantics>\r\n"
+        "    </ReliableMessagingInfo>\r\n"
+        "  </Header>\r\n"
+        f"{''.join([_hop(hop, options.padded_sequence_number) for hop in envelope.routing])}"
+        f"{'' if envelope.error is None else _error(envelope.error)}"
+        "</ebXMLHeader>\r\n"
+    )
+
+
+def _manifest(references: tuple[DocumentReference, ...]) -> str:
+    if not references:
+        return ""
+    lines = ["  <Manifest>\r\n"]
+    for reference in references:
+        lines.append(
+            "    <DocumentReference>\r\n"
+            f"      <DocumentLabel>{_identifier(reference.label)}</DocumentLabel>\r\n"
+            f"      <DocumentId>{_required(reference.document_id, 'DocumentId')}</DocumentId>\r\n"
+        )
+        if reference.description:
+            language = f' xml:lang="{_identifier(reference.language)}"' if reference.language else ""
+            lines.append(
+                f"      <DocumentDescription{language}>{_text(reference.description)}</DocumentDescription>\r\n"
+            )
+        lines.append("    </DocumentReference>\r\n")
+    lines.append("  </Manifest>\r\n")
+    return "".join(lines)
+
+
+def _parties(parties: tuple[PartyId, ...]) -> str:
+    if not parties:
+        raise EncodeError("From and To need a PartyId each")
+    pieces = []
+    for party in parties:
+        context = f' context="{_identifier(party.context)}"' if party.context else ""
+        pieces.append(f"<PartyId{context}>{_required(party.value, 'PartyId')}</PartyId>")
+    return "".join(pieces)
+
+
+def _hop(hop: RoutingHeader, padded: bool) -> str:
+    number = ""
+    if hop.sequence_number is not None:
+        try:
+            digits = format_sequence_number(hop.sequence_number, padded)
+        except ValueError as error:
+            raise EncodeError(str(error)) from None
+        number = f"    <SequenceNumber>{digits}</SequenceNumber>\r\n"
+    return (
+        "  <RoutingHeader>\r\n"
+        f"    <SenderURI>{_identifier(hop.sender_uri)}</SenderURI>\r\n"
+        f"    <ReceiverURI>{_identifier(hop.receiver_uri)}</ReceiverURI>\r\n"
+        f"    <ErrorURI>{_identifier(hop.error_uri)}</ErrorURI>\r\n"
+        f"    <Timestamp>{_timestamp(hop.timestamp)}</Timestamp>\r\n"
+        f"{number}"
+        "  </RoutingHeader>\r\n"
+    )
+
+
+def _error(error: ErrorInfo) -> str:
+    """The ErrorHeader of wire-ebxml 1.9; spec 1, 4.2 names MinRetrySecs."""
+    if (error.code == ErrorCode.TRANSIENT_ERROR) and error.severity is not Severity.TRANSIENT:
+        raise EncodeError("the code TransientError goes with the severity TransientError")
+    location = seconds = ""
+    if error.location:
+        location = f"    <ErrorLocation>{_identifier(error.location)}</ErrorLocation>\r\n"
+    if error.min_retry_secs is not None:
+        if not 0 <= error.min_retry_secs <= 999_999_999:
+            raise EncodeError(f"MinRetrySecs {error.min_retry_secs} is not in 0..999999999")
+        seconds = f"    <MinRetrySecs>{error.min_retry_secs:d}</MinRetrySecs>\r\n"
+    return (
+        "  <ErrorHeader>\r\n"
+        f"    <ErrorCode>{_required(error.code, 'ErrorCode')}</ErrorCode>\r\n"
+        f"    <Severity>{error.severity}</Severity>\r\n"
+        f'    <Description xml:lang="en">{_text(error.description)}</Description>\r\n'
+        f"{location}{seconds}"
+        "  </ErrorHeader>\r\n"
+    )
+
+
+def _timestamp(value: datetime) -> str:
+    try:
+        return format_timestamp(value)
+    except ValueError as error:
+        raise EncodeError(str(error)) from None
+
+
+def _required(value: str, what: str) -> str:
+    if not value:
+        raise EncodeError(f"{what} is empty")
+    return _identifier(value)
+
+
+def _identifier(value: str) -> str:
+    """Escaped text of a value that must come back exactly as it is, on one line."""
+    if len(value) > DEFAULT_LIMITS.identifier:
+        raise EncodeError(f"{value[:40]!r}... has {len(value)} characters; {DEFAULT_LIMITS.identifier} allowed")
+    if CONTROL.search(value) is not None:
+        raise EncodeError(f"{value!r} has line breaks or control characters")
+    if value and (value[0] in XML_SPACE or value[-1] in XML_SPACE):
+        raise EncodeError(f"{value!r} begins or ends with white space, which readers trim")
+    return value if _SPECIAL.search(value) is None else value.translate(_ESCAPES)
+
+
+def _text(value: str) -> str:
+    """Escaped free text; line breaks are kept."""
+    if _SPECIAL.search(value) is None:
+        return value
+    if _NOT_XML.search(value) is not None:
+        raise EncodeError(f"{value[:80]!r} has characters that XML cannot carry")
+    return value.translate(_ESCAPES)

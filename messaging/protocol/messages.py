@@ -1,0 +1,95 @@
+"""Life of one message in the store, as an explicit table (docs/state-machines.md is drawn from it).
+
+Reliable messages follow their pair's sender machine; unreliable ones (spec 1, 3.1.2 and 3.1.3)
+go out once, and the outcome of that one transmission is all that is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from messaging.protocol.errors import IllegalTransition
+
+
+class State(StrEnum):
+    QUEUED = "queued"
+    SENDING = "sending"
+    AWAITING_ACK = "awaiting_ack"
+    RETRYING = "retrying"
+    FAILED = "failed"
+    SENT = "sent"
+    DELIVERED = "delivered"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+
+
+class Happened(StrEnum):
+    TRANSMITTED = "transmitted"
+    HANDED_OVER = "handed_over"
+    WILL_RETRY = "will_retry"
+    GAVE_UP = "gave_up"
+    ACKNOWLEDGED = "acknowledged"
+    RESUMED = "resumed"
+    REQUEUED = "requeued"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+
+
+_S, _H = State, Happened
+
+RELIABLE: Mapping[State, Mapping[Happened, State]] = {
+    _S.QUEUED: {_H.TRANSMITTED: _S.SENDING, _H.CANCELLED: _S.CANCELLED},
+    _S.SENDING: {
+        _H.HANDED_OVER: _S.AWAITING_ACK,
+        _H.WILL_RETRY: _S.RETRYING,
+        _H.ACKNOWLEDGED: _S.DELIVERED,
+        _H.GAVE_UP: _S.FAILED,
+    },
+    _S.AWAITING_ACK: {
+        _H.TRANSMITTED: _S.SENDING,
+        _H.WILL_RETRY: _S.RETRYING,
+        _H.ACKNOWLEDGED: _S.DELIVERED,
+        _H.GAVE_UP: _S.FAILED,
+        _H.SKIPPED: _S.SKIPPED,
+        _H.CANCELLED: _S.CANCELLED,
+    },
+    _S.RETRYING: {
+        _H.TRANSMITTED: _S.SENDING,
+        _H.WILL_RETRY: _S.RETRYING,
+        _H.ACKNOWLEDGED: _S.DELIVERED,
+        _H.GAVE_UP: _S.FAILED,
+        _H.SKIPPED: _S.SKIPPED,
+        _H.CANCELLED: _S.CANCELLED,
+    },
+    # Not the end: the pair is suspended and a person decides; a late acknowledgement counts too.
+    _S.FAILED: {
+        _H.RESUMED: _S.RETRYING,
+        _H.REQUEUED: _S.QUEUED,
+        _H.ACKNOWLEDGED: _S.DELIVERED,
+        _H.SKIPPED: _S.SKIPPED,
+        _H.CANCELLED: _S.CANCELLED,
+    },
+    _S.DELIVERED: {},
+    _S.SKIPPED: {},
+    _S.CANCELLED: {},
+}
+RELIABLE_FINAL = frozenset({_S.DELIVERED, _S.SKIPPED, _S.CANCELLED})
+
+UNRELIABLE: Mapping[State, Mapping[Happened, State]] = {
+    _S.QUEUED: {_H.TRANSMITTED: _S.SENDING, _H.CANCELLED: _S.CANCELLED},
+    _S.SENDING: {_H.HANDED_OVER: _S.SENT, _H.GAVE_UP: _S.FAILED},
+    _S.SENT: {},
+    _S.FAILED: {},
+    _S.CANCELLED: {},
+}
+UNRELIABLE_FINAL = frozenset({_S.SENT, _S.FAILED, _S.CANCELLED})
+
+
+def move(state: str, happened: Happened, *, reliable: bool) -> State:
+    """The state after `happened`. Raises IllegalTransition for a move that is in neither table."""
+    table = RELIABLE if reliable else UNRELIABLE
+    target = table[State(state)].get(happened)
+    if target is None:
+        raise IllegalTransition(state, happened, f"A message that is {state} cannot be {happened}.")
+    return target

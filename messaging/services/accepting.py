@@ -1,0 +1,367 @@
+"""Decides and stores what was received: a group of arrivals, one transaction.
+
+The verdicts are `protocol.acceptance`'s and the moves of our own messages `protocol.sender`'s; here is only what they
+need to know, and what follows. Nothing is answered before the commit (invariant 1).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import F
+
+from messaging import dispatch, storage
+from messaging.choices import Direction, MessageState, SignalKind, SignalState
+from messaging.models import Event, Message, MessageIdentity, Pair, Payload, Rejection, Signal
+from messaging.models.bulk import bulk_set
+from messaging.protocol.acceptance import Decision, Verdict, decide, received_from
+from messaging.protocol.codecs import ebxml
+from messaging.protocol.envelope import Envelope, ErrorInfo, Semantics
+from messaging.protocol.errors import Defect
+from messaging.services import answering, events, incidents
+from messaging.services.snapshots import (
+    INBOUND_FIELDS,
+    OUTBOUND_FIELDS,
+    acceptance_policy,
+    inbound_state,
+    writer_options,
+)
+from partners.terms import Principal, Terms
+from rmhub import clock
+from rmhub.ids import uuid7
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One decoded arrival of an authenticated partner.
+
+    A Normal message has the terms of its agreement in force and its pair; an answer may come after its agreement ended.
+    """
+
+    envelope: Envelope
+    body: bytes
+    content_type: str
+    principal: Principal
+    digest: str
+    terms: Terms | None = None
+    pair_id: uuid.UUID | None = None
+    remote_address: str = ""
+
+    @property
+    def agreed(self) -> Terms:
+        """The terms of a Normal message."""
+        assert self.terms is not None
+        return self.terms
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one transaction will write; filled item by item."""
+
+    now: datetime
+    messages: list[Message] = field(default_factory=list)
+    payloads: list[Payload] = field(default_factory=list)
+    identities: list[MessageIdentity] = field(default_factory=list)
+    signals: list[Signal] = field(default_factory=list)
+    rejections: list[Rejection] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    repeats: dict[uuid.UUID, int] = field(default_factory=dict)
+    owed: dict[uuid.UUID, int] = field(default_factory=dict)
+    known: dict[tuple[uuid.UUID, str], tuple[uuid.UUID, str]] = field(default_factory=dict)
+    new_acks: dict[uuid.UUID, Signal] = field(default_factory=dict)
+    answered: dict[uuid.UUID, Message] = field(default_factory=dict)
+    wake: bool = False
+
+
+def accept(items: Sequence[Item]) -> list[int]:
+    """Processes a group and commits it; returns the HTTP status for each item, 204 always.
+
+    Raises IntegrityError when another process stored one of the ids between our look and our insert; the caller runs
+    the items one by one then, and the second look finds it.
+    """
+    with transaction.atomic(durable=True):
+        batch = Batch(clock.now())
+        normals = [item for item in items if item.pair_id is not None]
+        targets = answering.targets(item.envelope.ref_to_message_id for item in items if item.pair_id is None)
+        pairs = _lock(
+            {item.pair_id for item in normals if item.pair_id} | {m.pair_id for m in targets.values()}  # type: ignore[attr-defined]
+        )
+        _look_up(normals, batch)
+        for item in items:
+            if item.pair_id is not None:
+                _accept_normal(item, pairs[item.pair_id], batch)
+            else:
+                answering.take(item, targets, pairs, batch)
+        _write(batch, list(pairs.values()))
+    if batch.wake:
+        dispatch.wake(dispatch.SEND)
+    return [204] * len(items)
+
+
+def _lock(ids: set[uuid.UUID]) -> dict[uuid.UUID, Pair]:
+    """All pairs of the group, locked in the order of their ids so that two groups never wait for each other."""
+    if not ids:
+        return {}
+    return {pair.pk: pair for pair in Pair.objects.filter(pk__in=ids).order_by("pk").select_for_update()}
+
+
+def _look_up(normals: Sequence[Item], batch: Batch) -> None:
+    """Which MessageIds are stored already. After the locks: a repeat on the same pair cannot slip in between."""
+    if not normals:
+        return
+    found = MessageIdentity.objects.filter(
+        scope_id__in={item.principal.party_id for item in normals},
+        message_id__in={item.envelope.message_id for item in normals},
+    ).values_list("scope_id", "message_id", "stored_id", "digest")
+    batch.known = {(scope, message_id): (stored, digest) for scope, message_id, stored, digest in found}
+
+
+def _accept_normal(item: Item, pair: Pair, batch: Batch) -> None:
+    key = (item.principal.party_id, item.envelope.message_id)
+    stored = batch.known.get(key)
+    received = received_from(
+        item.envelope,
+        known=stored is not None,
+        same_octets=stored is None or stored[1] == item.digest,
+        at_most_once=item.agreed.semantics == Semantics.AT_MOST_ONCE,
+    )
+    decision = decide(inbound_state(pair), received, acceptance_policy(item.agreed))
+    if decision.verdict is Verdict.ACCEPT:
+        _store(item, pair, decision, batch)
+    elif decision.verdict is Verdict.DUPLICATE:
+        _repeat(item, pair, decision, stored, batch)
+    else:
+        _reject(item, pair, decision, batch)
+
+
+def _store(item: Item, pair: Pair, decision: Decision, batch: Batch) -> None:
+    envelope, now = item.envelope, batch.now
+    slices = [(part.offset, len(part.content)) for part in envelope.payloads if part.offset is not None]
+    message = Message(
+        id=uuid7(),
+        direction=Direction.IN,
+        state=MessageState.RECEIVED,
+        pair=pair,
+        agreement_version_id=item.agreed.version_id,
+        semantics=envelope.semantics,
+        message_id=envelope.message_id,
+        conversation_id=envelope.conversation_id,
+        ref_to_message_id=envelope.ref_to_message_id,
+        service=envelope.service,
+        action=envelope.action,
+        sequence_number=envelope.hop.sequence_number if decision.acknowledge else None,
+        position=pair.next_position,
+        content_type=item.content_type,
+        wire_frame=storage.cut_frame(item.body, slices),
+        digest=item.digest,
+        size=sum(len(part.content) for part in envelope.payloads),
+        created_at=now,
+        completed_at=now,
+    )
+    pair.next_position += 1
+    pair.last_sequence = decision.state.last_sequence or 0
+    pair.last_message_id = decision.state.last_message_id
+    pair.done += 1
+    pair.last_success_at = now
+    labels = {reference.document_id.removeprefix("cid:"): reference.label for reference in envelope.manifest}
+    for number, part in enumerate(envelope.payloads, start=1):
+        kept = storage.keep(part.content)
+        batch.payloads.append(
+            Payload(
+                message=message,
+                number=number,
+                content_id=part.content_id,
+                content_type=part.content_type[:255],
+                filename=part.filename[:255],
+                label=labels.get(part.content_id, "")[:120],
+                size=kept.size,
+                sha256=kept.sha256,
+                content=kept.content,
+                stored_as=kept.stored_as,
+                in_frame=part.offset is None,
+            )
+        )
+    batch.messages.append(message)
+    key = (item.principal.party_id, envelope.message_id)
+    if decision.acknowledge or item.agreed.detect_repeats or item.agreed.semantics == Semantics.AT_MOST_ONCE:
+        batch.identities.append(
+            MessageIdentity(
+                scope_id=key[0], message_id=key[1], stored_id=message.pk, digest=item.digest, created_at=now
+            )
+        )
+        batch.known[key] = (message.pk, item.digest)
+    if decision.acknowledge:
+        ack = _acknowledgement(item, message, batch)
+        batch.signals.append(ack)
+        batch.new_acks[message.pk] = ack
+        batch.wake = True
+    data = {"agreement": item.agreed.tpa_id, "service": message.service, "action": message.action, "size": message.size}
+    batch.events.append(events.event("message.received", now, pair=pair, message=message, **data))
+
+
+def _acknowledgement(item: Item, message: Message | None, batch: Batch) -> Signal:
+    """Our Acknowledgement, encoded once; repeats of the message send these octets again (wire-ebxml 1.5)."""
+    signal_id = uuid7()
+    envelope = ebxml.acknowledgement(
+        item.envelope,
+        message_id=f"ack-{signal_id.hex}@{answering.host(item.agreed)}",
+        timestamp=batch.now,
+        error_uri=item.agreed.own_error_uri,
+    )
+    wire = ebxml.encode(envelope, writer_options(item.agreed))
+    return Signal(
+        id=signal_id,
+        direction=Direction.OUT,
+        kind=SignalKind.ACKNOWLEDGEMENT,
+        state=SignalState.PENDING,
+        pair_id=item.pair_id,
+        about=message,
+        agreement_version_id=item.agreed.version_id,
+        message_id=envelope.message_id,
+        ref_to_message_id=envelope.ref_to_message_id,
+        content_type=wire.content_type,
+        body=wire.join(()),
+        owed=1,
+        due_at=batch.now,
+        created_at=batch.now,
+    )
+
+
+def _repeat(
+    item: Item, pair: Pair, decision: Decision, stored: tuple[uuid.UUID, str] | None, batch: Batch
+) -> None:
+    """Discarded, and acknowledged again if it is reliable (spec 1, 2.1.3 (4))."""
+    pair.duplicates += 1
+    if stored is None:
+        # Known by its number alone: its id was forgotten (memory window), and our octets with it.
+        batch.signals.append(_acknowledgement(item, None, batch))
+        batch.wake = True
+        return
+    message_pk = stored[0]
+    batch.repeats[message_pk] = batch.repeats.get(message_pk, 0) + 1
+    if decision.acknowledge:
+        batch.wake = True
+        if message_pk in batch.new_acks:
+            batch.new_acks[message_pk].owed += 1
+        else:
+            batch.owed[message_pk] = batch.owed.get(message_pk, 0) + 1
+    data: dict[str, object] = {"rule": decision.rule}
+    if decision.warning:
+        data["warning"] = decision.warning
+        detail = f"MessageId {item.envelope.message_id} came again with other content; the first was kept."
+        _, opened = incidents.incident_open(
+            pair=pair, cause=decision.warning, now=batch.now, detail=detail, message_pk=message_pk
+        )
+        batch.events += opened
+    message = Message(pk=message_pk, message_id=item.envelope.message_id)
+    batch.events.append(events.event("message.duplicate", batch.now, pair=pair, message=message, **data))
+
+
+def _reject(item: Item, pair: Pair, decision: Decision, batch: Batch) -> None:
+    """Refused with an Error message; nothing of the pair's sequence moves."""
+    pair.rejected += 1
+    error = decision.error
+    assert error is not None, "whatever is refused earns an Error message"
+    batch.signals.append(error_signal(item.envelope, error, item.agreed, batch.now, item.pair_id))
+    batch.wake = True
+    batch.rejections.append(
+        Rejection(
+            at=batch.now,
+            remote_address=item.remote_address[:64],
+            party_name=item.principal.party_name,
+            reason=str(error.code)[:60],
+            detail=error.description[:2000],
+            http_status=204,
+            tpa_id=item.agreed.tpa_id,
+            message_id=item.envelope.message_id[:512],
+            content_type=item.content_type[:255],
+            size=len(item.body),
+            sha256=item.digest,
+            sample=item.body[:4096],
+        )
+    )
+    data = {"message_id": item.envelope.message_id, "code": str(error.code), "detail": error.description}
+    batch.events.append(events.event("message.rejected", batch.now, pair=pair, **data))
+    if decision.incident:
+        _, opened = incidents.incident_open(
+            pair=pair, cause=decision.incident, now=batch.now, detail=error.description
+        )
+        batch.events += opened
+
+
+def error_signal(
+    envelope: Envelope, error: ErrorInfo | Defect, terms: Terms, now: datetime, pair_id: uuid.UUID | None
+) -> Signal:
+    """An Error message about `envelope`, due now, to the error address that the agreement has for the partner."""
+    signal_id = uuid7()
+    answer = ebxml.error_message(
+        envelope,
+        error,
+        message_id=f"err-{signal_id.hex}@{answering.host(terms)}",
+        timestamp=now,
+        error_uri=terms.own_error_uri,
+        target_uri=terms.partner_error_uri,
+    )
+    wire = ebxml.encode(answer, writer_options(terms))
+    return Signal(
+        id=signal_id,
+        direction=Direction.OUT,
+        kind=SignalKind.ERROR,
+        state=SignalState.PENDING,
+        pair_id=pair_id,
+        agreement_version_id=terms.version_id,
+        message_id=answer.message_id,
+        ref_to_message_id=answer.ref_to_message_id,
+        content_type=wire.content_type,
+        body=wire.join(()),
+        error_code=str(error.code),
+        error_severity=str(error.severity),
+        error_description=error.description,
+        owed=1,
+        due_at=now,
+        created_at=now,
+    )
+
+
+def answer_with_error(envelope: Envelope, defect: Defect, terms: Terms, now: datetime) -> None:
+    """Stores an Error message about something that has no pair (an agreement that is not in force)."""
+    with transaction.atomic():
+        error_signal(envelope, defect, terms, now, None).save(force_insert=True)
+    dispatch.wake(dispatch.SEND)
+
+
+def _owe(batch: Batch) -> None:
+    """Makes stored acknowledgements due once more for each repeat, with the same octets."""
+    if not batch.owed:
+        return
+    ours = Signal.objects.filter(
+        about_id__in=list(batch.owed), direction=Direction.OUT, kind=SignalKind.ACKNOWLEDGEMENT
+    )
+    signals = list(ours.order_by("pk").select_for_update())  # in the order in which outcomes are recorded
+    for signal in signals:
+        signal.owed += batch.owed[signal.about_id]  # type: ignore[attr-defined,index]
+        if signal.state != SignalState.SENDING:  # one that is on the wire becomes due again when its outcome is recorded
+            signal.state = SignalState.PENDING
+            signal.due_at = batch.now
+            signal.attempts = 0
+    bulk_set(signals, ("owed", "state", "due_at", "attempts"))
+
+
+def _write(batch: Batch, pairs: list[Pair]) -> None:
+    Message.objects.bulk_create(batch.messages)
+    MessageIdentity.objects.bulk_create(batch.identities)
+    Payload.objects.bulk_create(batch.payloads)
+    Signal.objects.bulk_create(batch.signals)
+    Rejection.objects.bulk_create(batch.rejections)
+    for message_pk, copies in batch.repeats.items():
+        Message.objects.filter(pk=message_pk).update(copies=F("copies") + copies)
+    _owe(batch)
+    answered = list(batch.answered.values())
+    bulk_set(answered, ("state", "completed_at", "cause", "cause_detail"))
+    bulk_set([pair for pair in pairs if pair.direction == Direction.IN], (*INBOUND_FIELDS, "next_position"))
+    bulk_set([pair for pair in pairs if pair.direction == Direction.OUT], OUTBOUND_FIELDS)
+    events.write(batch.events)

@@ -1,0 +1,97 @@
+"""Writes events, and with them the webhook deliveries that they cause: in the caller's transaction."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from datetime import datetime
+
+from django.db import transaction
+
+from messaging import dispatch
+from messaging.models import Event, Message, Pair, WebhookDelivery, WebhookEndpoint
+from rmhub.ids import public_id
+
+TYPES = (
+    "message.accepted",
+    "message.retrying",
+    "message.sent",
+    "message.delivered",
+    "message.failed",
+    "message.skipped",
+    "message.cancelled",
+    "message.received",
+    "message.duplicate",
+    "message.rejected",
+    "pair.suspended",
+    "pair.resumed",
+    "pair.paused",
+    "pair.released",
+    "incident.opened",
+    "incident.acknowledged",
+    "incident.resolved",
+)
+
+_endpoints: tuple[float, tuple[WebhookEndpoint, ...]] | None = None
+
+
+def event(
+    kind: str,
+    at: datetime,
+    *,
+    pair: Pair | uuid.UUID | None = None,
+    message: Message | None = None,
+    **data: object,
+) -> Event:
+    """An event that is not written yet. `data` must be JSON."""
+    pair_id = pair.pk if isinstance(pair, Pair) else pair
+    if message is not None:
+        data.setdefault("message_id", message.message_id)
+        if message.sequence_number is not None:
+            data.setdefault("sequence_number", message.sequence_number)
+    return Event(type=kind, at=at, pair_id=pair_id, message=message, data=data)
+
+
+def write(events: Sequence[Event]) -> None:
+    """Stores the events and what is owed to webhook endpoints. Call inside the transaction that they tell of."""
+    if not events:
+        return
+    Event.objects.bulk_create(events)
+    endpoints = _webhook_endpoints()
+    if not endpoints:
+        return
+    deliveries = [
+        WebhookDelivery(endpoint=endpoint, event=event, body=body(event), due_at=event.at, created_at=event.at)
+        for event in events
+        for endpoint in endpoints
+        if not endpoint.types or event.type in endpoint.types
+    ]
+    if deliveries:
+        WebhookDelivery.objects.bulk_create(deliveries)
+        transaction.on_commit(lambda: dispatch.wake(dispatch.WEBHOOKS))
+
+
+def body(event: Event) -> dict[str, object]:
+    """The thin form in which webhooks and the feed show an event: ids to look up, not the content."""
+    ids: dict[str, object] = {}
+    if event.message_id:  # type: ignore[attr-defined]
+        ids["message"] = public_id("msg", event.message_id)  # type: ignore[attr-defined]
+    if event.pair_id:  # type: ignore[attr-defined]
+        ids["pair"] = public_id("pair", event.pair_id)  # type: ignore[attr-defined]
+    return {"type": event.type, "timestamp": event.at.isoformat(), "data": {**ids, **event.data}}
+
+
+def _webhook_endpoints() -> tuple[WebhookEndpoint, ...]:
+    """Enabled endpoints, looked up once a second at most: a change takes that long to be seen."""
+    global _endpoints
+    at = time.monotonic()
+    if _endpoints is None or at - _endpoints[0] > 1.0:
+        _endpoints = (at, tuple(WebhookEndpoint.objects.filter(enabled=True)))
+    return _endpoints[1]
+
+
+def reset() -> None:
+    """Forgets the cached endpoints (tests)."""
+    global _endpoints
+    _endpoints = None

@@ -1,0 +1,24 @@
+"""What runs now and then: pairs of new agreements, and the bounds of tables that strangers can fill."""
+
+from __future__ import annotations
+
+from messaging.models import Rejection
+from messaging.services import pairs
+
+REJECTIONS_KEPT = 20_000
+
+
+def run() -> str:
+    """One round; safe at any time and in several workers at once."""
+    made = pairs.ensure_pairs()
+    dropped = drop_old_rejections()
+    return f"pairs made {made}, rejections dropped {dropped}"
+
+
+def drop_old_rejections(*, keep: int = REJECTIONS_KEPT) -> int:
+    """Keeps the newest rejections: whoever is refused all day must not fill the disk. Returns how many went."""
+    edge = Rejection.objects.order_by("-id").values_list("id", flat=True)[keep : keep + 1].first()
+    if edge is None:
+        return 0
+    dropped, _ = Rejection.objects.filter(id__lte=edge).delete()
+    return dropped

@@ -1,0 +1,104 @@
+"""Incidents: opened by the engine, folded while open, closed by people (or by the success that disproves them)."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+
+from django.db import connection, transaction
+from django.db.models import Max
+
+from messaging.choices import IncidentState
+from messaging.exceptions import WrongState
+from messaging.models import Event, Incident, Pair
+from messaging.services import audit, events
+from messaging.services.audit import Actor
+from rmhub import clock
+
+_NUMBERS = 0x524D4855  # key of the advisory lock that makes incident numbers gapless
+
+
+def incident_open(
+    *, pair: Pair | None, cause: str, now: datetime, detail: str = "", message_pk: uuid.UUID | None = None
+) -> tuple[Incident, list[Event]]:
+    """Opens an incident, or counts one more occurrence of the unresolved one for (pair, cause).
+
+    Call inside a transaction; with a pair, hold its lock. Returns the events to write.
+    """
+    known = Incident.objects.filter(pair=pair, cause=cause).exclude(state=IncidentState.RESOLVED).first()
+    if known is not None:
+        known.occurrences += 1
+        known.last_seen_at = now
+        known.detail = detail or known.detail
+        known.message_id = message_pk or known.message_id  # type: ignore[attr-defined]
+        known.save(update_fields=["occurrences", "last_seen_at", "detail", "message"])
+        return known, []
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_NUMBERS])
+    number = (Incident.objects.aggregate(last=Max("number"))["last"] or 0) + 1
+    incident = Incident.objects.create(
+        number=number,
+        cause=cause,
+        detail=detail,
+        pair=pair,
+        message_id=message_pk,
+        opened_at=now,
+        last_seen_at=now,
+    )
+    data = {"incident": incident.public_id, "number": number, "cause": cause, "detail": detail}
+    return incident, [events.event("incident.opened", now, pair=pair, **data)]
+
+
+def incidents_resolve_for_pair(*, pair: Pair, now: datetime, by: str, resolution: str) -> list[Event]:
+    """Resolves what is unresolved for a pair; call with the pair's lock held. Returns the events to write."""
+    written = []
+    for incident in Incident.objects.filter(pair=pair).exclude(state=IncidentState.RESOLVED):
+        _resolve(incident, now, by, resolution)
+        written.append(_resolved_event(incident, now))
+    return written
+
+
+def incident_acknowledge(*, incident_id: uuid.UUID, actor: Actor, reason: str = "") -> Incident:
+    """A person takes it: they become its owner. Raises WrongState when it is resolved."""
+    with transaction.atomic():
+        incident = Incident.objects.select_for_update(of=("self",)).get(pk=incident_id)
+        if incident.state == IncidentState.RESOLVED:
+            raise WrongState(f"{incident} is resolved already.", state=incident.state)
+        before = {"state": incident.state, "owner": incident.owner}
+        now = clock.now()
+        incident.state = IncidentState.ACKNOWLEDGED
+        incident.owner = actor.name
+        incident.acknowledged_at = incident.acknowledged_at or now
+        incident.save(update_fields=["state", "owner", "acknowledged_at"])
+        after = {"state": incident.state, "owner": incident.owner}
+        audit.record(actor, "incident.acknowledge", incident, reason=reason, before=before, after=after)
+        data = {"incident": incident.public_id, "number": incident.number, "owner": incident.owner}
+        events.write([events.event("incident.acknowledged", now, pair=incident.pair_id, **data)])  # type: ignore[attr-defined]
+        return incident
+
+
+def incident_resolve(*, incident_id: uuid.UUID, actor: Actor, reason: str) -> Incident:
+    """A person closes it, with a reason. Raises WrongState when it is resolved already."""
+    with transaction.atomic():
+        incident = Incident.objects.select_for_update(of=("self",)).get(pk=incident_id)
+        if incident.state == IncidentState.RESOLVED:
+            raise WrongState(f"{incident} is resolved already.", state=incident.state)
+        before = {"state": incident.state}
+        now = clock.now()
+        _resolve(incident, now, actor.name, reason)
+        audit.record(actor, "incident.resolve", incident, reason=reason, before=before, after={"state": incident.state})
+        events.write([_resolved_event(incident, now)])
+        return incident
+
+
+def _resolve(incident: Incident, now: datetime, by: str, resolution: str) -> None:
+    incident.state = IncidentState.RESOLVED
+    incident.resolved_at = now
+    incident.resolved_by = by
+    incident.resolution = resolution
+    incident.save(update_fields=["state", "resolved_at", "resolved_by", "resolution"])
+
+
+def _resolved_event(incident: Incident, now: datetime) -> Event:
+    data = {"incident": incident.public_id, "number": incident.number, "cause": incident.cause}
+    return events.event("incident.resolved", now, pair=incident.pair_id, **data)  # type: ignore[attr-defined]

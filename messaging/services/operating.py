@@ -1,0 +1,308 @@
+"""What people do to pairs and messages. Every action has an actor and a reason and leaves an audit entry."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import F
+
+from messaging import dispatch
+from messaging.choices import Direction, MessageState
+from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
+from messaging.models import Event, Message, Pair
+from messaging.protocol.errors import IllegalTransition
+from messaging.protocol.messages import Happened, move
+from messaging.protocol.sender import Act, Flow, Gate, GateVerb, Kind, SenderPolicy, allowed, move_gate, step
+from messaging.protocol.sender import Event as PairEvent
+from messaging.services import audit, events, incidents
+from messaging.services.audit import Actor
+from messaging.services.snapshots import OUTBOUND_FIELDS, apply_outbound, outbound_state, sender_policy
+from partners import registry
+from rmhub import clock
+from rmhub.ids import public_id
+
+MIN_REASON = 3
+
+
+def pair_resume(*, pair_id: uuid.UUID, actor: Actor, reason: str, expected_version: int | None = None) -> Pair:
+    """2.1.4.3: retry counter to zero, and the uncompleted message again with the same octets.
+
+    Raises WrongState when it is not suspended, Stale when somebody acted since `expected_version`.
+    """
+    return _act(pair_id, Kind.RESUME, "pair.resume", actor, reason, expected_version)
+
+
+def pair_retry_now(*, pair_id: uuid.UUID, actor: Actor, reason: str, expected_version: int | None = None) -> Pair:
+    """Uses the next attempt early; the budget is not reset. Raises WrongState, Stale."""
+    return _act(pair_id, Kind.RETRY_NOW, "pair.retry_now", actor, reason, expected_version)
+
+
+def pair_skip_head(*, pair_id: uuid.UUID, actor: Actor, reason: str, expected_version: int | None = None) -> Pair:
+    """Gives up the message in flight for good and goes on with the next, numbered from 1 (2.2.2 c; invariant 9).
+
+    Raises WrongState when none is in flight or an attempt is on the wire, Stale.
+    """
+    return _act(pair_id, Kind.SKIP, "pair.skip_head", actor, reason, expected_version)
+
+
+def pair_restart_sequence(
+    *, pair_id: uuid.UUID, actor: Actor, reason: str, expected_version: int | None = None
+) -> Pair:
+    """Forgets the sender's numbers: the next message, or the one that was refused, goes out as number 1 (2.2.2 c)."""
+    return _act(pair_id, Kind.RESTART, "pair.restart_sequence", actor, reason, expected_version)
+
+
+def pair_pause(*, pair_id: uuid.UUID, actor: Actor, reason: str, expected_version: int | None = None) -> Pair:
+    """Holds the pair: it takes submissions and answers, and transmits nothing until it is released."""
+    return _move_gate(pair_id, GateVerb.PAUSE, "pair.pause", "pair.paused", actor, reason, expected_version)
+
+
+def pair_release(*, pair_id: uuid.UUID, actor: Actor, reason: str, expected_version: int | None = None) -> Pair:
+    """Ends a pause; what is due goes out at once."""
+    return _move_gate(pair_id, GateVerb.RELEASE, "pair.release", "pair.released", actor, reason, expected_version)
+
+
+def pair_expect_sequence(
+    *, pair_id: uuid.UUID, expected: int, actor: Actor, reason: str, expected_version: int | None = None
+) -> Pair:
+    """Inbound: sets the number that is taken as next, after our state or the partner's was lost (wire-ebxml 1.6)."""
+    _require_reason(reason)
+    if not 1 <= expected <= 999_999_999:
+        raise InvalidSubmission({"expected": ["A number from 1 to 999999999."]})
+    with transaction.atomic():
+        pair = _locked(pair_id, expected_version)
+        if pair.direction != Direction.IN:
+            raise WrongState("Only an inbound pair expects numbers; restart the sequence instead.", state=pair.flow)
+        now = clock.now()
+        before: dict[str, object] = {"last_sequence": pair.last_sequence}
+        pair.last_sequence = expected - 1
+        pair.last_message_id = ""
+        pair.version += 1
+        pair.save(update_fields=["last_sequence", "last_message_id", "version"])
+        after: dict[str, object] = {"last_sequence": pair.last_sequence}
+        audit.record(actor, "pair.expect_sequence", pair, reason=reason, before=before, after=after)
+        events.write(incidents.incidents_resolve_for_pair(pair=pair, now=now, by=actor.name, resolution=reason))
+    return pair
+
+
+def message_cancel(*, message_id: uuid.UUID, actor: Actor, reason: str) -> Message:
+    """Takes back an outbound message: one that waits simply leaves the queue, one in flight is skipped.
+
+    Raises WrongState when it is on the wire or done.
+    """
+    _require_reason(reason)
+    with transaction.atomic():
+        known = Message.objects.filter(pk=message_id, direction=Direction.OUT).only("pair_id").first()
+        if known is None:
+            raise NotFound(f"There is no outbound message {public_id('msg', message_id)}.")
+        pair = Pair.objects.select_for_update().get(pk=known.pair_id)  # type: ignore[attr-defined]
+        message = Message.objects.select_for_update().get(pk=message_id)
+        if pair.in_flight_id == message.pk:  # type: ignore[attr-defined]
+            _skip_in_flight(pair, message, Happened.CANCELLED, "message.cancel", actor, reason)
+            return message
+        now = clock.now()
+        before: dict[str, object] = {"state": message.state}
+        reliable = message.due_at is None
+        try:
+            message.state = move(message.state, Happened.CANCELLED, reliable=reliable)
+        except IllegalTransition as error:
+            raise WrongState(str(error), state=message.state) from error
+        message.due_at, message.completed_at = None, now
+        message.save(update_fields=["state", "due_at", "completed_at"])
+        if reliable:
+            Pair.objects.filter(pk=pair.pk).update(queued=F("queued") - 1)
+        audit.record(actor, "message.cancel", message, reason=reason, before=before, after={"state": message.state})
+        events.write([events.event("message.cancelled", now, pair=pair, message=message, reason=reason)])
+    return message
+
+
+def _act(
+    pair_id: uuid.UUID, kind: Kind, verb: str, actor: Actor, reason: str, expected_version: int | None
+) -> Pair:
+    _require_reason(reason)
+    with transaction.atomic():
+        pair = _locked(pair_id, expected_version)
+        _require_outbound(pair)
+        message = Message.objects.select_for_update().filter(pk=pair.in_flight_id).first()  # type: ignore[attr-defined]
+        if kind is Kind.SKIP and message is not None:
+            _skip_in_flight(pair, message, Happened.SKIPPED, verb, actor, reason)
+            return pair
+        now = clock.now()
+        before = _described(pair)
+        acts = _step(pair, kind, message, now)
+        written: list[Event] = []
+        if message is not None:
+            if Act.REQUEUE in acts:
+                _requeue(message)
+            elif kind is Kind.RESUME and message.state == MessageState.FAILED:
+                message.state = move(message.state, Happened.RESUMED, reliable=True)
+                message.save(update_fields=["state"])
+            elif kind is Kind.RETRY_NOW:
+                message.state = move(message.state, Happened.WILL_RETRY, reliable=True)
+                message.save(update_fields=["state"])
+        if before["flow"] == Flow.SUSPENDED and pair.flow != Flow.SUSPENDED:
+            written += _released(pair, now, actor, reason)
+        _save(pair, verb, actor, reason, before, written)
+    return pair
+
+
+def _skip_in_flight(
+    pair: Pair, message: Message, happened: Happened, verb: str, actor: Actor, reason: str
+) -> None:
+    """Call with pair and message locked. The sequence restarts at 1, for nobody knows whether the number was taken."""
+    now = clock.now()
+    before = _described(pair)
+    was_suspended = pair.flow == Flow.SUSPENDED
+    _step(pair, Kind.SKIP, message, now)
+    message.state = move(message.state, happened, reliable=True)
+    message.completed_at = now
+    message.save(update_fields=["state", "completed_at"])
+    kind = "message.skipped" if happened is Happened.SKIPPED else "message.cancelled"
+    written = [events.event(kind, now, pair=pair, message=message, reason=reason)]
+    if was_suspended:
+        written += _released(pair, now, actor, reason)
+    _save(pair, verb, actor, reason, {**before, "message": message.public_id}, written)
+
+
+def _requeue(message: Message) -> None:
+    """Back to the head of the queue without number and octets: the partner refused the number that it had."""
+    message.state = move(message.state, Happened.REQUEUED, reliable=True)
+    message.sequence_number = None
+    message.wire_frame = None
+    message.content_type = message.digest = ""
+    message.attempts = 0
+    message.save(
+        update_fields=["state", "sequence_number", "wire_frame", "content_type", "digest", "attempts"]
+    )
+
+
+def _step(pair: Pair, kind: Kind, message: Message | None, now: datetime) -> tuple[Act, ...]:
+    policy = _policy(pair, message)
+    try:
+        result = step(outbound_state(pair), PairEvent(kind), now, policy)
+    except IllegalTransition as error:
+        raise WrongState(str(error), state=pair.flow, allowed=allowed_verbs(pair)) from error
+    apply_outbound(pair, replace(result.state, cause="" if kind is not Kind.RETRY_NOW else result.state.cause), now)
+    pair.transmission_id = None
+    pair.version += 1
+    if Act.WAKE in result.acts:
+        dispatch.wake_on_commit(dispatch.SEND)
+    return result.acts
+
+
+def _policy(pair: Pair, message: Message | None) -> SenderPolicy:
+    if message is not None:
+        return sender_policy(registry.current().version(message.agreement_version_id))  # type: ignore[attr-defined]
+    terms = registry.current().by_uri_pair(pair.receiver_uri, pair.sender_uri)
+    if not terms:
+        raise WrongState("No agreement in force uses this pair.", state=pair.flow, code="agreement_missing")
+    return sender_policy(terms[0])
+
+
+def _move_gate(
+    pair_id: uuid.UUID,
+    gate_verb: GateVerb,
+    verb: str,
+    kind: str,
+    actor: Actor,
+    reason: str,
+    expected_version: int | None,
+) -> Pair:
+    _require_reason(reason)
+    with transaction.atomic():
+        pair = _locked(pair_id, expected_version)
+        _require_outbound(pair)
+        before = _described(pair)
+        now = clock.now()
+        try:
+            gate = move_gate(Gate(pair.gate), gate_verb)
+        except IllegalTransition as error:
+            raise WrongState(str(error), state=pair.gate, allowed=allowed_verbs(pair)) from error
+        apply_outbound(pair, replace(outbound_state(pair), gate=gate), now)
+        if gate is Gate.OPEN:
+            Message.objects.filter(pair=pair, state=MessageState.QUEUED, due_at__isnull=False).update(due_at=now)
+            dispatch.wake_on_commit(dispatch.SEND)
+        _save(pair, verb, actor, reason, before, [events.event(kind, now, pair=pair, reason=reason, actor=actor.name)])
+    return pair
+
+
+def _released(pair: Pair, now: datetime, actor: Actor, reason: str) -> list[Event]:
+    resolved = incidents.incidents_resolve_for_pair(pair=pair, now=now, by=actor.name, resolution=reason)
+    return [events.event("pair.resumed", now, pair=pair, reason=reason, actor=actor.name), *resolved]
+
+
+def _save(
+    pair: Pair, verb: str, actor: Actor, reason: str, before: dict[str, object], written: list[Event]
+) -> None:
+    pair.save(update_fields=list(OUTBOUND_FIELDS))
+    audit.record(actor, verb, pair, reason=reason, before=before, after=_described(pair))
+    events.write(written)
+
+
+def _locked(pair_id: uuid.UUID, expected_version: int | None) -> Pair:
+    pair = Pair.objects.select_for_update().filter(pk=pair_id).first()
+    if pair is None:
+        raise NotFound(f"There is no pair {public_id('pair', pair_id)}.")
+    if expected_version is not None and pair.version != expected_version:
+        raise Stale(
+            f"{pair.code} changed since you looked at it; it is {pair.flow} now. Look again before you act.",
+            version=pair.version,
+        )
+    return pair
+
+
+def _require_outbound(pair: Pair) -> None:
+    if pair.direction != Direction.OUT:
+        raise WrongState("The partner drives an inbound pair; there is nothing to send on it.", state=pair.flow)
+
+
+def _require_reason(reason: str) -> None:
+    if len(reason.strip()) < MIN_REASON:
+        raise InvalidSubmission({"reason": [f"Say why, in at least {MIN_REASON} characters: it goes into the audit log."]})
+
+
+def _described(pair: Pair) -> dict[str, object]:
+    return {
+        "flow": pair.flow,
+        "gate": pair.gate,
+        "cause": pair.cause,
+        "in_flight": public_id("msg", pair.in_flight_id) if pair.in_flight_id else None,  # type: ignore[attr-defined]
+        "retries": pair.retries,
+        "last_sequence": pair.last_sequence,
+        "queued": pair.queued,
+    }
+
+
+VERBS: dict[str, Callable[..., Pair]] = {
+    "resume": pair_resume,
+    "retry-now": pair_retry_now,
+    "skip-head": pair_skip_head,
+    "restart-sequence": pair_restart_sequence,
+    "pause": pair_pause,
+    "release": pair_release,
+}
+
+
+def allowed_verbs(pair: Pair) -> tuple[str, ...]:
+    """Which of `VERBS` the pair's state takes right now (for screens and for `allowed_actions` of problems)."""
+    if pair.direction != Direction.OUT:
+        return ("expect-sequence",)
+    kinds = allowed(Flow(pair.flow))
+    found = []
+    if Kind.RESUME in kinds:
+        found.append("resume")
+    if Kind.RETRY_NOW in kinds:
+        found.append("retry-now")
+    if Kind.SKIP in kinds and pair.in_flight_id:  # type: ignore[attr-defined]
+        found.append("skip-head")
+    if Kind.RESTART in kinds:
+        found.append("restart-sequence")
+    if pair.gate == Gate.OPEN:
+        found.append("pause")
+    if pair.gate == Gate.PAUSED:
+        found.append("release")
+    return tuple(found)

@@ -1,0 +1,84 @@
+"""Finds or makes the two pairs of an agreement."""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+from django.db import transaction
+
+from messaging.choices import Direction
+from messaging.models import Pair
+from messaging.protocol.codecs.ebxml import normalize_uri
+from partners import registry
+from partners.terms import Terms
+
+
+# URIs of a version never change and pairs are never deleted, so what was found once stays true.
+_known: dict[tuple[uuid.UUID, Direction], uuid.UUID] = {}
+
+
+def outbound_pair_id(terms: Terms) -> uuid.UUID:
+    """The pair on which we send under these terms; made at first use."""
+    return _pair_id(terms, Direction.OUT)
+
+
+def inbound_pair_id(terms: Terms) -> uuid.UUID:
+    """The pair on which the partner sends under these terms; made at first use."""
+    return _pair_id(terms, Direction.IN)
+
+
+def _pair_id(terms: Terms, direction: Direction) -> uuid.UUID:
+    key = (terms.version_id, direction)
+    if key not in _known:
+        ours, theirs = normalize_uri(terms.own_uri), normalize_uri(terms.partner_uri)
+        sender, receiver = (ours, theirs) if direction == Direction.OUT else (theirs, ours)
+        _known[key] = _pair(terms, direction, sender, receiver).pk
+    return _known[key]
+
+
+def ensure_pairs() -> int:
+    """Makes the pairs of all active agreements, so that screens show them before the first message. Returns how many."""
+    before = Pair.objects.count()
+    for terms in registry.current().active():
+        outbound_pair_id(terms)
+        inbound_pair_id(terms)
+    return Pair.objects.count() - before
+
+
+def _pair(terms: Terms, direction: Direction, sender_uri: str, receiver_uri: str) -> Pair:
+    found = Pair.objects.filter(direction=direction, sender_uri=sender_uri, receiver_uri=receiver_uri).first()
+    if found is not None:
+        return found
+    sender, receiver = terms.own_party_name, terms.partner_name
+    if direction == Direction.IN:
+        sender, receiver = receiver, sender
+    with transaction.atomic():
+        made, _ = Pair.objects.get_or_create(
+            direction=direction,
+            sender_uri=sender_uri,
+            receiver_uri=receiver_uri,
+            defaults={
+                "own_party_id": terms.own_party_id,
+                "partner_id": terms.partner_id,
+                "code": _free_code(f"{_short(sender)}>{_short(receiver)}"),
+            },
+        )
+    return made
+
+
+def _short(name: str) -> str:
+    return re.sub(r"[^A-Z0-9]+", "-", name.upper()).strip("-")[:40] or "PARTY"
+
+
+def _free_code(wished: str) -> str:
+    """The wished-for code, or with the next free number behind it (two agreements may join the same two parties)."""
+    taken = set(Pair.objects.filter(code__startswith=wished).values_list("code", flat=True))
+    if wished not in taken:
+        return wished
+    return next(f"{wished}-{n}" for n in range(2, len(taken) + 3) if f"{wished}-{n}" not in taken)
+
+
+def reset() -> None:
+    """Forgets which pairs were found (tests)."""
+    _known.clear()

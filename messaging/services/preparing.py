@@ -1,0 +1,84 @@
+"""Turns a stored message into its octets, once (invariant 3), and finds them again."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import datetime
+
+from messaging import storage
+from messaging.models import Message, Payload
+from messaging.protocol.codecs import ebxml
+from messaging.protocol.envelope import (
+    DocumentReference,
+    Envelope,
+    MessageType,
+    PayloadPart,
+    RoutingHeader,
+    Semantics,
+    Wire,
+)
+from messaging.services.snapshots import party_ids, writer_options
+from partners.terms import Terms
+
+
+def payloads_of(message_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, list[Payload]]:
+    """Payload rows by message, in their order: one query."""
+    found: dict[uuid.UUID, list[Payload]] = defaultdict(list)
+    for payload in Payload.objects.filter(message_id__in=list(message_ids)).order_by("message_id", "number"):
+        found[payload.message_id].append(payload)  # type: ignore[attr-defined]
+    return found
+
+
+def prepare(message: Message, payloads: list[Payload], terms: Terms, now: datetime) -> bytes:
+    """Encodes the message under its sequence number, sets frame, digest and content type, and returns the body.
+
+    Raises EncodeError (no valid wire form) or storage.PayloadMissing; the row is unchanged then.
+    """
+    contents = [storage.load(payload.content, payload.stored_as) for payload in payloads]
+    envelope = Envelope(
+        message_type=MessageType.NORMAL,
+        message_id=message.message_id,
+        timestamp=message.created_at,
+        from_parties=party_ids(terms.own_identifiers),
+        to_parties=party_ids(terms.partner_identifiers),
+        agreement_id=terms.tpa_id,
+        conversation_id=message.conversation_id,
+        service=message.service,
+        action=message.action,
+        semantics=Semantics(message.semantics),
+        ref_to_message_id=message.ref_to_message_id,
+        routing=(
+            RoutingHeader(
+                sender_uri=terms.own_uri,
+                receiver_uri=terms.partner_uri,
+                error_uri=terms.own_error_uri,
+                timestamp=now,
+                sequence_number=message.sequence_number,
+            ),
+        ),
+        manifest=tuple(
+            DocumentReference(label=payload.label, document_id=f"cid:{payload.content_id}", description=payload.filename)
+            for payload in payloads
+        ),
+        payloads=tuple(
+            PayloadPart(payload.content_id, payload.content_type, content)
+            for payload, content in zip(payloads, contents, strict=True)
+        ),
+    )
+    wire = ebxml.encode(envelope, writer_options(terms))
+    body = wire.join(contents)
+    message.wire_frame = storage.pack_frame(wire.literals)
+    message.content_type = wire.content_type
+    message.digest = hashlib.sha256(body).hexdigest()
+    return body
+
+
+def stored_body(message: Message, payloads: list[Payload]) -> bytes:
+    """The exact octets of a message that was prepared or received. Raises ValueError when it has none yet."""
+    if message.wire_frame is None:
+        raise ValueError(f"{message.public_id} was not prepared yet, so it has no octets")
+    slices = [storage.load(payload.content, payload.stored_as) for payload in payloads if not payload.in_frame]
+    return Wire(message.content_type, storage.unpack_frame(message.wire_frame)).join(slices)

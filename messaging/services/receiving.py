@@ -1,0 +1,165 @@
+"""What partners send us, from the transport to the answer: authenticate, decode, check the agreement, store.
+
+`receive` answers with a status only: over HTTP every answer is bodyless (spec 1, 2.5.1), and an acknowledgement or
+an error message is a transmission of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from django.db import IntegrityError
+
+from messaging.models import Rejection
+from messaging.protocol.codecs import ebxml
+from messaging.protocol.codecs.ebxml import normalize_uri
+from messaging.protocol.envelope import Envelope, MessageType
+from messaging.protocol.errors import Defect, ErrorCode, NotAMessage
+from messaging.protocol.limits import Limits
+from messaging.services import accepting, pairs
+from messaging.services.group import GroupCommit
+from partners import registry
+from partners.terms import Presented, Principal, Terms
+from rmhub import clock
+
+log = logging.getLogger(__name__)
+
+_SAMPLE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What a transport hands over: one entity, who brought it, and from where."""
+
+    content_type: str
+    body: bytes
+    presented: Presented
+    remote_address: str = ""
+
+
+_group: GroupCommit[accepting.Item, int] = GroupCommit(accepting.accept)
+
+
+def receive(arrival: Arrival, *, limits: Limits) -> int:
+    """Takes one message, acknowledgement or error message. Returns the HTTP status to answer with.
+
+    204: stored, recognised or refused with an error message to come, and committed. 400: not a message.
+    401: nobody we know. 403: a partner, but not of this agreement. 413: larger than the agreement allows.
+    Whatever it returns but 204, nothing was stored as a message; each refusal leaves a `Rejection`.
+    """
+    now = clock.now()
+    known = registry.current()
+    principal = known.authenticate(arrival.presented, now)
+    if principal is None:
+        return refuse(arrival, 401, "unauthenticated", "No credential of a partner was shown.", now)
+    try:
+        envelope = ebxml.decode(arrival.content_type, arrival.body, limits)
+    except NotAMessage as error:
+        return refuse(arrival, 400, error.reason, error.detail, now, principal=principal)
+    terms = known.by_tpa_id(envelope.agreement_id)
+    if terms is not None and terms.partner_id != principal.party_id:
+        detail = f"{principal.party_name} is not the partner of agreement {envelope.agreement_id}."
+        return refuse(arrival, 403, "wrong_partner", detail, now, principal=principal, envelope=envelope)
+    item = accepting.Item(
+        envelope=envelope,
+        body=arrival.body,
+        content_type=arrival.content_type,
+        principal=principal,
+        digest=hashlib.sha256(arrival.body).hexdigest(),
+        terms=terms,
+        remote_address=arrival.remote_address,
+    )
+    if envelope.message_type is MessageType.NORMAL:
+        if terms is None:
+            return _unknown_agreement(arrival, envelope, principal, now)
+        if len(arrival.body) > terms.max_message_bytes + limits.header_document:
+            detail = f"{len(arrival.body)} bytes; agreement {terms.tpa_id} allows {terms.max_message_bytes} of payload."
+            return refuse(arrival, 413, "message_too_large", detail, now, principal=principal, envelope=envelope)
+        item = replace(
+            item,
+            envelope=replace(envelope, defects=(*envelope.defects, *_outside(envelope, terms))),
+            pair_id=pairs.inbound_pair_id(terms),
+        )
+    try:
+        return _group.submit(item)
+    except IntegrityError:
+        # Another process stored the same MessageId between our look and our insert. It is committed now: look again.
+        return _group.submit(item)
+
+
+def _outside(envelope: Envelope, terms: Terms) -> list[Defect]:
+    """What a readable message breaks of its agreement; each earns an Error message (wire-ebxml 1.9)."""
+    found: list[Defect] = []
+    hop = envelope.hop
+    unrecognized = ErrorCode.VALUE_NOT_RECOGNIZED
+    where = "/ebXMLHeader/RoutingHeader[last()]"
+    if normalize_uri(hop.receiver_uri) != normalize_uri(terms.own_uri):
+        text = f"ReceiverURI {hop.receiver_uri} is not that of this agreement, {terms.own_uri}"
+        found.append(Defect(unrecognized, text, f"{where}/ReceiverURI"))
+    if normalize_uri(hop.sender_uri) != normalize_uri(terms.partner_uri):
+        text = f"SenderURI {hop.sender_uri} is not that of this agreement, {terms.partner_uri}"
+        found.append(Defect(unrecognized, text, f"{where}/SenderURI"))
+    sides = (
+        ("From", envelope.from_parties, terms.partner_identifiers),
+        ("To", envelope.to_parties, terms.own_identifiers),
+    )
+    for side, written, agreed in sides:
+        if written and not any((party.context, party.value) in agreed for party in written):
+            names = ", ".join(f"{party.context}:{party.value}" for party in written)
+            found.append(Defect(unrecognized, f"{side} party {names} is not of this agreement", f"/ebXMLHeader/Header/{side}"))
+    if envelope.service and not terms.allows(envelope.service, envelope.action, "receive"):
+        text = f"{envelope.service} / {envelope.action} is not in agreement {terms.tpa_id}"
+        found.append(Defect(unrecognized, text, "/ebXMLHeader/Header/TPAInfo"))
+    return found
+
+
+def _unknown_agreement(arrival: Arrival, envelope: Envelope, principal: Principal, now: datetime) -> int:
+    """A partner of ours names an agreement that is not in force: it is told so where another agreement says."""
+    detail = f"No agreement with TPAId {envelope.agreement_id!r} is in force."
+    others = registry.current().by_partner(principal.party_id)
+    if not others or not ebxml.may_answer_with_error(envelope):
+        return refuse(arrival, 403, "unknown_agreement", detail, now, principal=principal, envelope=envelope)
+    defect = Defect(ErrorCode.VALUE_NOT_RECOGNIZED, detail, "/ebXMLHeader/Header/TPAInfo/TPAId")
+    accepting.answer_with_error(envelope, defect, others[0], now)
+    refuse(arrival, 204, "unknown_agreement", detail, now, principal=principal, envelope=envelope)
+    return 204
+
+
+def refuse(
+    arrival: Arrival,
+    status: int,
+    reason: str,
+    detail: str,
+    now: datetime,
+    *,
+    principal: Principal | None = None,
+    envelope: Envelope | None = None,
+) -> int:
+    """Writes a refusal down and returns its status."""
+    log.warning(
+        "refused",
+        extra={"action": "refused", "reason": reason, "status": status, "remote": arrival.remote_address},
+    )
+    Rejection.objects.create(
+        at=now,
+        remote_address=arrival.remote_address[:64],
+        party_name=principal.party_name if principal else "",
+        reason=reason[:60],
+        detail=detail[:2000],
+        http_status=status,
+        tpa_id=_storable(envelope.agreement_id) if envelope else "",
+        message_id=_storable(envelope.message_id) if envelope else "",
+        content_type=_storable(arrival.content_type)[:255],
+        size=len(arrival.body),
+        sha256=hashlib.sha256(arrival.body).hexdigest(),
+        sample=arrival.body[:_SAMPLE],
+    )
+    return status
+
+
+def _storable(text: str) -> str:
+    """PostgreSQL's text has no NUL."""
+    return text.replace("\x00", "\ufffd")[:512]

@@ -1,0 +1,163 @@
+"""Records the outcomes of transmissions: many at once, one transaction (third step after claim and talk)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from django.db import transaction
+
+from messaging import dispatch
+from messaging.choices import MessageState, Outcome, SignalState
+from messaging.models import Event, Message, Pair, Signal, Transmission
+from messaging.models.bulk import bulk_set
+from messaging.protocol.envelope import Semantics
+from messaging.protocol.messages import Happened, move
+from messaging.protocol.sender import Act, Flow, Kind, step
+from messaging.protocol.sender import Event as PairEvent
+from messaging.services import events, incidents
+from messaging.services.sending import Job, JobKind
+from messaging.services.snapshots import OUTBOUND_FIELDS, apply_outbound, outbound_state, sender_policy
+from messaging.transports import Receipt
+from partners import registry
+from rmhub import clock
+
+_TRANSMISSION_FIELDS = ("outcome", "http_status", "cause", "detail", "response", "finished_at")
+SIGNAL_ATTEMPTS = 3
+
+
+def record(outcomes: Sequence[tuple[Job, Receipt]]) -> list[bool]:
+    """Writes what became of claimed transmissions and moves pairs, messages and signals on.
+
+    An outcome that comes after its lease ran out, or after an acknowledgement overtook it, is noted at its
+    transmission and moves nothing. Returns for each outcome whether it moved something.
+    """
+    now = clock.now()
+    with transaction.atomic(durable=True):
+        written: list[Event] = []
+        pair_moves = _record_pairs([o for o in outcomes if o[0].kind is JobKind.PAIR], now, written)
+        signal_moves = _record_signals([o for o in outcomes if o[0].kind is JobKind.SIGNAL], now)
+        plain_moves = _record_unreliable([o for o in outcomes if o[0].kind is JobKind.UNRELIABLE], now, written)
+        bulk_set([_transmission(job, receipt, now) for job, receipt in outcomes], _TRANSMISSION_FIELDS)
+        events.write(written)
+    moved = pair_moves | signal_moves | plain_moves
+    return [job.transmission_id in moved for job, _ in outcomes]
+
+
+def _transmission(job: Job, receipt: Receipt, now: datetime) -> Transmission:
+    return Transmission(
+        pk=job.transmission_id,
+        outcome=Outcome.SENT if receipt.ok else Outcome.FAILED,
+        http_status=receipt.status,
+        cause=receipt.cause,
+        detail=receipt.detail,
+        response=receipt.response,
+        finished_at=now,
+    )
+
+
+def _record_pairs(
+    outcomes: Sequence[tuple[Job, Receipt]], now: datetime, written: list[Event]
+) -> set[uuid.UUID]:
+    if not outcomes:
+        return set()
+    # Locked in the order of their ids, like everywhere, so that two groups never wait for each other.
+    ids = sorted({job.pair_id for job, _ in outcomes if job.pair_id})
+    pairs = {pair.pk: pair for pair in Pair.objects.filter(pk__in=ids).order_by("pk").select_for_update()}
+    moved: set[uuid.UUID] = set()
+    messages: list[Message] = []
+    for job, receipt in outcomes:
+        assert job.pair_id is not None
+        pair = pairs[job.pair_id]
+        if pair.transmission_id != job.transmission_id or pair.flow != Flow.SENDING:
+            continue
+        moved.add(job.transmission_id)
+        policy = sender_policy(registry.current().version(job.version_id))
+        kind = Kind.SENT if receipt.ok else Kind.TRANSPORT_FAILED
+        result = step(outbound_state(pair), PairEvent(kind, cause=receipt.cause), now, policy)
+        apply_outbound(pair, result.state, now)
+        # While its pair is SENDING the message is, too: both are claimed and moved under the pair's lock.
+        message = Message(pk=job.message_id, state=MessageState.SENDING)
+        happened = Happened.HANDED_OVER if receipt.ok else Happened.WILL_RETRY
+        message.state = move(message.state, happened, reliable=True)
+        message.cause, message.cause_detail = receipt.cause, receipt.detail
+        messages.append(message)
+        if not receipt.ok:
+            pair.cause_detail = receipt.detail
+            if receipt.permanent:
+                # It is tried again all the same, but a person should see it at once.
+                _, opened = incidents.incident_open(
+                    pair=pair, cause=receipt.cause, now=now, detail=receipt.detail, message_pk=job.message_id
+                )
+                written += opened
+        if Act.WAKE in result.acts:
+            dispatch.wake_on_commit(dispatch.SEND)
+    bulk_set([pair for pair in pairs.values()], OUTBOUND_FIELDS)
+    bulk_set(messages, ("state", "cause", "cause_detail"))
+    return moved
+
+
+def _record_signals(outcomes: Sequence[tuple[Job, Receipt]], now: datetime) -> set[uuid.UUID]:
+    if not outcomes:
+        return set()
+    ids = sorted({job.signal_id for job, _ in outcomes if job.signal_id})
+    signals = {s.pk: s for s in Signal.objects.filter(pk__in=ids).order_by("pk").select_for_update()}
+    moved: set[uuid.UUID] = set()
+    for job, receipt in outcomes:
+        signal = signals.get(job.signal_id) if job.signal_id else None
+        if signal is None or signal.state != SignalState.SENDING:
+            continue
+        moved.add(job.transmission_id)
+        if receipt.ok:
+            signal.sends += 1
+            signal.owed = max(0, signal.owed - 1)
+            signal.attempts = 0
+            signal.last_sent_at = now
+            signal.note = ""
+            # Every receipt earned an acknowledgement of its own (2.1.3 (4)): the next copy goes out at once.
+            signal.state = SignalState.PENDING if signal.owed else SignalState.SENT
+            signal.due_at = now if signal.owed else None
+        elif signal.attempts < SIGNAL_ATTEMPTS:
+            terms = registry.current().version(job.version_id)
+            signal.state = SignalState.PENDING
+            signal.note = receipt.detail[:255]
+            signal.due_at = now + timedelta(seconds=terms.transport_retry_interval)
+        else:
+            # Nothing is lost: a sender that misses it repeats the message, and that makes it due again.
+            signal.state = SignalState.FAILED
+            signal.note = receipt.detail[:255]
+            signal.owed = signal.attempts = 0
+            signal.due_at = None
+        if signal.due_at is not None and signal.due_at <= now:
+            dispatch.wake_on_commit(dispatch.SEND)
+    bulk_set(list(signals.values()), ("state", "sends", "owed", "attempts", "last_sent_at", "note", "due_at"))
+    return moved
+
+
+def _record_unreliable(
+    outcomes: Sequence[tuple[Job, Receipt]], now: datetime, written: list[Event]
+) -> set[uuid.UUID]:
+    if not outcomes:
+        return set()
+    ids = sorted({job.message_id for job, _ in outcomes if job.message_id})
+    messages = {m.pk: m for m in Message.objects.filter(pk__in=ids).order_by("pk").select_for_update()}
+    moved: set[uuid.UUID] = set()
+    for job, receipt in outcomes:
+        message = messages.get(job.message_id) if job.message_id else None
+        if message is None or message.state != MessageState.SENDING:
+            continue
+        moved.add(job.transmission_id)
+        happened = Happened.HANDED_OVER if receipt.ok else Happened.GAVE_UP
+        message.state = move(message.state, happened, reliable=False)
+        message.cause, message.cause_detail = receipt.cause, receipt.detail
+        message.due_at, message.completed_at = None, now
+        pair_id: uuid.UUID = message.pair_id  # type: ignore[attr-defined]
+        if receipt.ok:
+            written.append(events.event("message.sent", now, pair=pair_id, message=message))
+        elif message.semantics == Semantics.AT_MOST_ONCE:
+            # AtMostOnce: the sending party can detect it (3.1.2); BestEffort: it can not (3.1.3), only our screens show it.
+            data = {"cause": receipt.cause, "detail": receipt.detail}
+            written.append(events.event("message.failed", now, pair=pair_id, message=message, **data))
+    bulk_set(list(messages.values()), ("state", "cause", "cause_detail", "due_at", "completed_at"))
+    return moved

@@ -1,0 +1,307 @@
+"""Claims what is due, in one transaction over many pairs. The second step, talking, is `messaging.engine`'s.
+
+Three kinds of work: pairs (reliable messages, one in flight each), unreliable messages, and
+signals (our acknowledgements and error messages). The third step, `recording`, takes the outcomes.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from django.db import transaction
+from django.db.models import Q
+
+from messaging import storage
+from messaging.choices import Direction, MessageState, Outcome, SignalState
+from messaging.models import Event, Message, Pair, Payload, Signal, Transmission
+from messaging.models.bulk import bulk_set
+from messaging.protocol.errors import EncodeError
+from messaging.protocol.messages import Happened, move
+from messaging.protocol.sender import Act, Flow, Gate, Kind, Step, step
+from messaging.protocol.sender import Event as PairEvent
+from messaging.services import events, preparing, suspending
+from messaging.services.snapshots import OUTBOUND_FIELDS, apply_outbound, lease_seconds, outbound_state, sender_policy
+from messaging.transports import Parcel
+from partners import registry
+from partners.choices import VersionState
+from partners.terms import Terms
+from rmhub import clock
+
+log = logging.getLogger(__name__)
+
+STATE_FIELDS = ("state", "attempts", "due_at", "cause", "cause_detail", "first_sent_at", "completed_at")
+PREPARED_FIELDS = (*STATE_FIELDS, "sequence_number", "content_type", "wire_frame", "digest")
+
+
+class JobKind(StrEnum):
+    PAIR = "pair"
+    UNRELIABLE = "unreliable"
+    SIGNAL = "signal"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One transmission that is claimed: what to send, and what its outcome belongs to."""
+
+    kind: JobKind
+    transmission_id: uuid.UUID
+    transport: str
+    parcel: Parcel
+    version_id: uuid.UUID
+    pair_id: uuid.UUID | None = None
+    message_id: uuid.UUID | None = None
+    signal_id: uuid.UUID | None = None
+
+
+def claim_due(*, limit: int) -> list[Job]:
+    """Claims up to `limit` due transmissions of each kind and commits; each has a lease from now on.
+
+    Safe to run in many workers at once: rows that another one holds are passed over (SKIP LOCKED).
+    """
+    now = clock.now()
+    with transaction.atomic(durable=True):
+        written: list[Event] = []
+        jobs: list[Job] = []
+        transmissions: list[Transmission] = []
+        _claim_pairs(now, limit, jobs, transmissions, written)
+        _claim_signals(now, limit, jobs, transmissions)
+        _claim_unreliable(now, limit, jobs, transmissions, written)
+        Transmission.objects.bulk_create(transmissions)
+        events.write(written)
+    return jobs
+
+
+def _claim_pairs(
+    now: datetime, limit: int, jobs: list[Job], transmissions: list[Transmission], written: list[Event]
+) -> None:
+    due = Q(due_at__isnull=False, due_at__lte=now, gate=Gate.OPEN, direction=Direction.OUT)
+    # skip_locked: a pair that an acknowledgement or a person holds right now is looked at again at the next wake-up.
+    pairs = list(Pair.objects.filter(due).order_by("due_at").select_for_update(skip_locked=True)[:limit])
+    if not pairs:
+        return
+    messages = _heads([pair.pk for pair in pairs if pair.flow == Flow.IDLE])
+    busy = {pair.in_flight_id for pair in pairs if pair.in_flight_id}
+    if busy:
+        in_flight = {message.pk: message for message in Message.objects.filter(pk__in=busy)}
+        messages |= {pair.pk: in_flight[pair.in_flight_id] for pair in pairs if pair.in_flight_id}
+    payloads = preparing.payloads_of(message.pk for message in messages.values())
+    changed: list[Message] = []
+    lost: list[uuid.UUID] = []
+    for pair in pairs:
+        message = messages.get(pair.pk)
+        if pair.flow == Flow.SENDING and pair.transmission_id:
+            lost.append(pair.transmission_id)
+        job = _advance(pair, message, payloads, now, transmissions, written)
+        if message is not None:
+            changed.append(message)
+        if job is not None:
+            jobs.append(job)
+    if lost:
+        _mark_lost(lost, now)
+    bulk_set(pairs, OUTBOUND_FIELDS)
+    # Octets are written once; a resend touches the state only.
+    bulk_set([message for message in changed if message.attempts == 1], PREPARED_FIELDS)
+    bulk_set([message for message in changed if message.attempts != 1], STATE_FIELDS)
+
+
+def _advance(
+    pair: Pair,
+    message: Message | None,
+    payloads: dict[uuid.UUID, list[Payload]],
+    now: datetime,
+    transmissions: list[Transmission],
+    written: list[Event],
+) -> Job | None:
+    """One due pair: the timer's event through the machine, and what the machine asks for."""
+    state = outbound_state(pair)
+    if message is None:
+        # Nothing waits although the count says so: the queue is the truth.
+        apply_outbound(pair, replace(state, queued=0, due_at=None), now)
+        return None
+    terms = registry.current().version(message.agreement_version_id)  # type: ignore[attr-defined]
+    policy = sender_policy(terms)
+    if pair.flow == Flow.IDLE and terms.state == VersionState.DISABLED:
+        moved = step(state, PairEvent(Kind.SUSPEND, cause="agreement_disabled"), now, policy)
+        return _finish(pair, message, moved, now, written)
+    moved = step(state, PairEvent(Kind.DUE), now, policy)
+    if Act.PREPARE_NEXT in moved.acts:
+        message.sequence_number = moved.state.last_sequence
+        try:
+            body = preparing.prepare(message, payloads[message.pk], terms, now)
+        except (EncodeError, storage.PayloadMissing) as error:
+            # No number is used up: the message never had bytes. A person cancels it or mends the store.
+            message.sequence_number = None
+            cause = "payload_missing" if isinstance(error, storage.PayloadMissing) else "payload_invalid"
+            moved = step(state, PairEvent(Kind.SUSPEND, cause=cause), now, policy)
+            pair.cause_detail = str(error)[:500]
+            return _finish(pair, None, moved, now, written)
+        moved = Step(replace(moved.state, in_flight=str(message.pk)), moved.acts)
+    elif Act.TRANSMIT in moved.acts:
+        try:
+            body = preparing.stored_body(message, payloads[message.pk])
+        except storage.PayloadMissing as error:
+            moved = step(state, PairEvent(Kind.SUSPEND, cause="payload_missing"), now, policy)
+            pair.cause_detail = str(error)[:500]
+            return _finish(pair, message, moved, now, written)
+    else:
+        return _finish(pair, message, moved, now, written)
+    apply_outbound(pair, moved.state, now)
+    return _transmit(pair, message, body, terms, now, transmissions, written)
+
+
+def _finish(pair: Pair, message: Message | None, moved: Step, now: datetime, written: list[Event]) -> None:
+    """A step that sends nothing: the lease ran out, or the pair gives up."""
+    apply_outbound(pair, moved.state, now)
+    if Act.GIVE_UP in moved.acts:
+        pair.transmission_id = None
+        written += suspending.give_up(pair, message, now)
+    elif message is not None and pair.flow in (Flow.RESEND_WAIT, Flow.AWAITING_ACK):
+        message.state = move(message.state, Happened.WILL_RETRY, reliable=True)
+
+
+def _transmit(
+    pair: Pair,
+    message: Message,
+    body: bytes,
+    terms: Terms,
+    now: datetime,
+    transmissions: list[Transmission],
+    written: list[Event],
+) -> Job:
+    message.state = move(message.state, Happened.TRANSMITTED, reliable=message.due_at is None)
+    message.attempts += 1
+    message.first_sent_at = message.first_sent_at or now
+    attempt = Transmission(
+        pair=pair, message=message, number=message.attempts, address=terms.partner_address, started_at=now
+    )
+    transmissions.append(attempt)
+    pair.transmission_id = attempt.pk
+    if message.attempts > 1:
+        data = {"attempt": message.attempts, "retries": pair.retries, "cause": pair.cause}
+        written.append(events.event("message.retrying", now, pair=pair, message=message, **data))
+    return Job(
+        kind=JobKind.PAIR,
+        transmission_id=attempt.pk,
+        transport=terms.transport,
+        parcel=parcel(terms, terms.partner_address, message.content_type, body, now),
+        version_id=terms.version_id,
+        pair_id=pair.pk,
+        message_id=message.pk,
+    )
+
+
+def _heads(pair_ids: list[uuid.UUID]) -> dict[uuid.UUID, Message]:
+    """The first queued message of each pair: one index probe a pair, however long the queues are."""
+    if not pair_ids:
+        return {}
+    rows = Message.objects.raw(
+        "SELECT m.* FROM unnest(%s::uuid[]) AS p(id) CROSS JOIN LATERAL ("
+        " SELECT * FROM messaging_message WHERE pair_id = p.id AND state = 'queued' AND due_at IS NULL"
+        " ORDER BY position LIMIT 1) AS m",
+        [pair_ids],
+    )
+    return {message.pair_id: message for message in rows}  # type: ignore[attr-defined]
+
+
+def _mark_lost(transmission_ids: list[uuid.UUID], now: datetime) -> None:
+    Transmission.objects.filter(pk__in=transmission_ids, outcome=Outcome.ON_THE_WIRE).update(
+        outcome=Outcome.LOST, cause="worker_lost", detail="No outcome was recorded before the lease ran out.", finished_at=now
+    )
+
+
+def _claim_signals(now: datetime, limit: int, jobs: list[Job], transmissions: list[Transmission]) -> None:
+    due = Signal.objects.filter(due_at__isnull=False, due_at__lte=now)
+    signals = list(due.order_by("due_at").select_for_update(skip_locked=True)[:limit])
+    for signal in signals:
+        terms = registry.current().version(signal.agreement_version_id)  # type: ignore[arg-type]
+        to_error_uri = signal.kind == "error"
+        address = terms.partner_error_address if to_error_uri else terms.partner_address
+        signal.state = SignalState.SENDING
+        signal.attempts += 1
+        signal.due_at = now + timedelta(seconds=lease_seconds(terms))
+        attempt = Transmission(
+            pair_id=signal.pair_id, signal=signal, number=signal.sends + signal.attempts, address=address, started_at=now  # type: ignore[attr-defined]
+        )
+        transmissions.append(attempt)
+        jobs.append(
+            Job(
+                kind=JobKind.SIGNAL,
+                transmission_id=attempt.pk,
+                transport=terms.transport,
+                parcel=parcel(terms, address, signal.content_type, bytes(signal.body), now),
+                version_id=terms.version_id,
+                pair_id=signal.pair_id,  # type: ignore[attr-defined]
+                signal_id=signal.pk,
+            )
+        )
+    bulk_set(signals, ("state", "attempts", "due_at"))
+
+
+def _claim_unreliable(
+    now: datetime, limit: int, jobs: list[Job], transmissions: list[Transmission], written: list[Event]
+) -> None:
+    due = Message.objects.filter(due_at__isnull=False, due_at__lte=now)
+    messages = list(due.order_by("due_at").select_for_update(skip_locked=True)[:limit])
+    if not messages:
+        return
+    gates = dict(Pair.objects.filter(pk__in={m.pair_id for m in messages}).values_list("pk", "gate"))  # type: ignore[attr-defined]
+    payloads = preparing.payloads_of(message.pk for message in messages)
+    for message in messages:
+        pair_id: uuid.UUID = message.pair_id  # type: ignore[attr-defined]
+        terms = registry.current().version(message.agreement_version_id)  # type: ignore[attr-defined]
+        if message.state == MessageState.SENDING:
+            # The outcome of its one transmission is unknown, and it may not go out twice (spec 1, 3.1.2 and 3.1.3).
+            _fail(message, "worker_lost", "The worker died while it was sent; it may have arrived.", now, written)
+            continue
+        if gates[pair_id] != Gate.OPEN:
+            message.due_at = now + timedelta(seconds=10)  # looked at again soon; release makes it due at once
+            continue
+        try:
+            body = preparing.prepare(message, payloads[message.pk], terms, now)
+        except (EncodeError, storage.PayloadMissing) as error:
+            message.state = move(message.state, Happened.TRANSMITTED, reliable=False)
+            _fail(message, "payload_invalid", str(error)[:500], now, written)
+            continue
+        message.state = move(message.state, Happened.TRANSMITTED, reliable=False)
+        message.attempts += 1
+        message.first_sent_at = now
+        message.due_at = now + timedelta(seconds=lease_seconds(terms))
+        attempt = Transmission(
+            pair_id=pair_id, message=message, number=message.attempts, address=terms.partner_address, started_at=now
+        )
+        transmissions.append(attempt)
+        jobs.append(
+            Job(
+                kind=JobKind.UNRELIABLE,
+                transmission_id=attempt.pk,
+                transport=terms.transport,
+                parcel=parcel(terms, terms.partner_address, message.content_type, body, now),
+                version_id=terms.version_id,
+                pair_id=pair_id,
+                message_id=message.pk,
+            )
+        )
+    bulk_set(messages, PREPARED_FIELDS)
+
+
+def _fail(message: Message, cause: str, detail: str, now: datetime, written: list[Event]) -> None:
+    message.state = move(message.state, Happened.GAVE_UP, reliable=False)
+    message.cause, message.cause_detail = cause, detail
+    message.due_at, message.completed_at = None, now
+    written.append(events.event("message.failed", now, pair=message.pair_id, message=message, cause=cause, detail=detail))  # type: ignore[attr-defined]
+
+
+def parcel(terms: Terms, address: str, content_type: str, body: bytes, now: datetime) -> Parcel:
+    """Bytes with the partner's address and our credential for it."""
+    return Parcel(
+        address=address,
+        content_type=content_type,
+        body=body,
+        authorization=registry.current().outbound_authorization(terms.partner_id, now),
+        connect_timeout=terms.connect_timeout,
+        read_timeout=terms.read_timeout,
+    )

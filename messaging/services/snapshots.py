@@ -1,0 +1,105 @@
+"""Rows to the protocol core's frozen values and back."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+
+from messaging.models import Pair
+from messaging.protocol.acceptance import AcceptancePolicy, InboundState
+from messaging.protocol.envelope import PartyId, WriterOptions
+from messaging.protocol.sender import Flow, Gate, PairState, SenderPolicy
+from partners.terms import Terms
+
+OUTBOUND_FIELDS = (
+    "flow",
+    "gate",
+    "in_flight_id",
+    "transmission_id",
+    "retries",
+    "transport_attempts",
+    "last_sequence",
+    "due_at",
+    "holding_since",
+    "cause",
+    "cause_detail",
+    "queued",
+    "done",
+    "changed_at",
+    "last_success_at",
+    "version",
+)
+INBOUND_FIELDS = ("last_sequence", "last_message_id", "done", "duplicates", "rejected", "last_success_at")
+
+
+def outbound_state(pair: Pair) -> PairState:
+    """The sender machine's view of an outbound pair."""
+    return PairState(
+        flow=Flow(pair.flow),
+        gate=Gate(pair.gate),
+        in_flight=str(pair.in_flight_id) if pair.in_flight_id else "",
+        retries=pair.retries,
+        transport_attempts=pair.transport_attempts,
+        queued=pair.queued,
+        last_sequence=pair.last_sequence,
+        due_at=pair.due_at,
+        holding_since=pair.holding_since,
+        cause=pair.cause,
+    )
+
+
+def apply_outbound(pair: Pair, state: PairState, now: datetime) -> None:
+    """Writes a machine state into the row (in memory). `changed_at` and `version` follow suspension and release."""
+    if (pair.flow == Flow.SUSPENDED) != (state.flow is Flow.SUSPENDED) or pair.gate != state.gate:
+        pair.changed_at = now
+        pair.version += 1
+    pair.flow = state.flow.value
+    pair.gate = state.gate.value
+    pair.in_flight_id = uuid.UUID(state.in_flight) if state.in_flight else None
+    pair.retries = state.retries
+    pair.transport_attempts = state.transport_attempts
+    pair.queued = state.queued
+    pair.last_sequence = state.last_sequence
+    pair.due_at = state.due_at
+    pair.holding_since = state.holding_since
+    pair.cause = state.cause
+    if not state.cause:
+        pair.cause_detail = ""
+
+
+def inbound_state(pair: Pair) -> InboundState:
+    """The acceptance rules' view of an inbound pair."""
+    return InboundState(pair.last_sequence or None, pair.last_message_id)
+
+
+def sender_policy(terms: Terms) -> SenderPolicy:
+    """TPA parameters for the sender machine. The lease outlasts every time limit of the transport."""
+    return SenderPolicy(
+        timeout=terms.timeout,
+        retries=terms.retries,
+        retry_interval=terms.retry_interval,
+        transport_retries=terms.transport_retries,
+        transport_retry_interval=terms.transport_retry_interval,
+        transient_ceiling=terms.transient_ceiling,
+        lease=lease_seconds(terms),
+    )
+
+
+def lease_seconds(terms: Terms) -> int:
+    """How long a claimed transmission may take before another worker takes it over."""
+    return terms.connect_timeout + terms.read_timeout + 15
+
+
+def acceptance_policy(terms: Terms) -> AcceptancePolicy:
+    """The agreement's switches for the acceptance rules."""
+    return AcceptancePolicy(strict_sequence=terms.strict_sequence, detect_repeats=terms.detect_repeats)
+
+
+def writer_options(terms: Terms) -> WriterOptions:
+    """The agreement's switches for the strict writer."""
+    return WriterOptions(namespace=terms.write_namespace, padded_sequence_number=terms.write_padded_numbers)
+
+
+def party_ids(identifiers: tuple[tuple[str, str], ...]) -> tuple[PartyId, ...]:
+    """(type, value) pairs of an agreement as wire identifiers."""
+    return tuple(PartyId(value=value, context=context) for context, value in identifiers)

@@ -1,0 +1,261 @@
+"""Takes documents from our applications: stored before it is answered (spec 1, 2.1.3 (1))."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+
+from messaging import dispatch, storage
+from messaging.choices import Direction, MessageState
+from messaging.exceptions import (
+    DuplicateMessageId,
+    IdempotencyMismatch,
+    InvalidSubmission,
+    OutsideAgreement,
+    TooLarge,
+)
+from messaging.models import Message, MessageIdentity, Pair, Payload
+from messaging.protocol.envelope import Semantics
+from messaging.protocol.sender import Event, Flow, Gate, Kind, step
+from messaging.services import events, pairs
+from messaging.services.snapshots import apply_outbound, outbound_state, sender_policy
+from partners import registry
+from partners.terms import Terms
+from rmhub import clock
+from rmhub.ids import uuid7
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_CONTENT_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(\s*;\s*[\w.-]+=(\"[^\"\r\n]*\"|[^\s;\"]+))*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class NewPayload:
+    """A document as it is handed in. `label` names it in the Manifest."""
+
+    content: bytes
+    content_type: str = "application/octet-stream"
+    filename: str = ""
+    label: str = "Document"
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What came of it. `replayed`: the Idempotency-Key was known, nothing new was stored."""
+
+    message: Message
+    replayed: bool = False
+    warnings: tuple[tuple[str, str], ...] = field(default=())
+
+
+def message_submit(
+    *,
+    agreement: str,
+    service: str,
+    action: str,
+    payloads: Sequence[NewPayload],
+    message_id: str = "",
+    conversation_id: str = "",
+    ref_to_message_id: str = "",
+    semantics: str = "",
+    submitted_by: str = "",
+    idempotency_key: str = "",
+) -> Submission:
+    """Stores a message for the partner of the agreement with this TPAId and makes it due.
+
+    A suspended or paused pair takes it too; a warning says so. Raises OutsideAgreement, InvalidSubmission, TooLarge,
+    DuplicateMessageId (a MessageId goes out once), IdempotencyMismatch.
+    """
+    terms = registry.current().by_tpa_id(agreement)
+    if terms is None:
+        raise OutsideAgreement(f"No agreement with TPAId {agreement!r} is active.", code="unknown_agreement")
+    wished = Semantics(semantics) if semantics in set(Semantics) else Semantics(terms.semantics)
+    _check(terms, service, action, payloads, semantics, message_id, conversation_id, ref_to_message_id)
+    fingerprint = ""
+    if idempotency_key:
+        fingerprint = _fingerprint(
+            agreement, service, action, payloads, message_id, conversation_id, ref_to_message_id, semantics
+        )
+        known = _replay(submitted_by, idempotency_key, fingerprint)
+        if known is not None:
+            return known
+    key = uuid7()
+    message = Message(
+        id=key,
+        direction=Direction.OUT,
+        state=MessageState.QUEUED,
+        agreement_version_id=terms.version_id,
+        semantics=wished,
+        message_id=message_id or f"{key.hex}@{_host(terms)}",
+        conversation_id=conversation_id or f"conv-{key.hex}@{_host(terms)}",
+        ref_to_message_id=ref_to_message_id,
+        service=service,
+        action=action,
+        size=sum(len(payload.content) for payload in payloads),
+        submitted_by=submitted_by[:150],
+        idempotency_key=idempotency_key,
+        idempotency_fingerprint=fingerprint,
+    )
+    rows = [_payload(message, number, payload) for number, payload in enumerate(payloads, start=1)]
+    pair_id = pairs.outbound_pair_id(terms)
+    try:
+        with transaction.atomic():
+            pair = _store(message, rows, pair_id, terms)
+    except IntegrityError as error:
+        # Lost a race against the same key or the same MessageId: the winner is committed, so it can be looked up.
+        known = _replay(submitted_by, idempotency_key, fingerprint) if idempotency_key else None
+        if known is not None:
+            return known
+        taken = MessageIdentity.objects.filter(scope_id=terms.own_party_id, message_id=message.message_id).first()
+        if taken is None:
+            raise
+        raise DuplicateMessageId(
+            f"MessageId {message.message_id!r} was submitted before; a MessageId goes out once.",
+            existing=taken.stored_id,  # type: ignore[attr-defined]
+        ) from error
+    return Submission(message, warnings=_warnings(pair))
+
+
+def _store(message: Message, rows: list[Payload], pair_id: uuid.UUID, terms: Terms) -> Pair:
+    now = clock.now()
+    locked = Pair.objects.select_for_update().get(pk=pair_id)  # the queue's order is the order of these locks
+    message.pair = locked
+    message.created_at = now
+    message.position = locked.next_position
+    locked.next_position += 1
+    changed = ["next_position"]
+    if message.semantics == Semantics.ONCE_AND_ONLY_ONCE:
+        moved = step(outbound_state(locked), Event(Kind.QUEUED), now, sender_policy(terms))
+        apply_outbound(locked, moved.state, now)
+        changed += ["queued", "due_at"]
+    else:
+        message.due_at = now  # outside the pair's queue: no number, no lock while it is sent (spec 1, 2.2.1)
+    MessageIdentity.objects.bulk_create(
+        [
+            MessageIdentity(
+                scope_id=terms.own_party_id, message_id=message.message_id, stored_id=message.pk, created_at=now
+            )
+        ]
+    )
+    message.save(force_insert=True)
+    Payload.objects.bulk_create(rows)
+    locked.save(update_fields=changed)
+    data = {"agreement": terms.tpa_id, "service": message.service, "action": message.action, "size": message.size}
+    events.write([events.event("message.accepted", now, pair=locked, message=message, **data)])
+    if message.due_at is not None or (locked.due_at is not None and locked.due_at <= now and locked.gate == Gate.OPEN):
+        dispatch.wake_on_commit(dispatch.SEND)
+    return locked
+
+
+def _payload(message: Message, number: int, payload: NewPayload) -> Payload:
+    kept = storage.keep(payload.content)
+    return Payload(
+        message=message,
+        number=number,
+        content_id=f"p{number}.{message.message_id}",
+        content_type=payload.content_type,
+        filename=payload.filename,
+        label=payload.label or "Document",
+        size=kept.size,
+        sha256=kept.sha256,
+        content=kept.content,
+        stored_as=kept.stored_as,
+    )
+
+
+def _check(
+    terms: Terms,
+    service: str,
+    action: str,
+    payloads: Sequence[NewPayload],
+    semantics: str,
+    message_id: str,
+    conversation_id: str,
+    ref_to_message_id: str,
+) -> None:
+    errors: dict[str, list[str]] = {}
+    identifiers = {
+        "message_id": message_id,
+        "conversation_id": conversation_id,
+        "ref_to_message_id": ref_to_message_id,
+        "service": service,
+        "action": action,
+    }
+    for name, text in identifiers.items():
+        if _CONTROL.search(text) or text != text.strip():
+            errors.setdefault(name, []).append("No control characters, and no blanks at the ends.")
+        limit = 255 if name in ("service", "action") else 400
+        if len(text) > limit:
+            errors.setdefault(name, []).append(f"At most {limit} characters.")
+    if re.search(r"[<>\s]", message_id):
+        errors.setdefault("message_id", []).append("No blanks and no angle brackets.")
+    for name in ("service", "action"):
+        if not identifiers[name]:
+            errors.setdefault(name, []).append("Required.")
+    if semantics and semantics not in set(Semantics):
+        errors["semantics"] = [f"One of {', '.join(Semantics)}."]
+    if not payloads:
+        errors["payloads"] = ["At least one payload is needed."]
+    elif len(payloads) > 100:
+        errors["payloads"] = ["At most 100 payloads."]
+    for number, payload in enumerate(payloads, start=1):
+        if len(payload.content_type) > 255 or not _CONTENT_TYPE.fullmatch(payload.content_type):
+            errors.setdefault("payloads", []).append(f"Payload {number}: {payload.content_type!r} is no content type.")
+        if _CONTROL.search(payload.label + payload.filename) or len(payload.label) > 120 or len(payload.filename) > 255:
+            errors.setdefault("payloads", []).append(f"Payload {number}: label or filename is too long or has control characters.")
+    if errors:
+        raise InvalidSubmission(errors)
+    if not terms.allows(service, action, "send"):
+        raise OutsideAgreement(f"Agreement {terms.tpa_id} does not let us send {service} / {action}.")
+    size = sum(len(payload.content) for payload in payloads)
+    limit = min(terms.max_message_bytes, settings.RMHUB_MAX_MESSAGE_BYTES)
+    if size > limit:
+        raise TooLarge(f"{size} bytes of payload; agreement {terms.tpa_id} allows {limit}.")
+
+
+def _fingerprint(
+    agreement: str,
+    service: str,
+    action: str,
+    payloads: Sequence[NewPayload],
+    *identifiers: str,
+) -> str:
+    described = [
+        agreement,
+        service,
+        action,
+        list(identifiers),
+        [[p.content_type, p.filename, p.label, hashlib.sha256(p.content).hexdigest()] for p in payloads],
+    ]
+    return hashlib.sha256(json.dumps(described).encode()).hexdigest()
+
+
+def _replay(submitted_by: str, key: str, fingerprint: str) -> Submission | None:
+    known = Message.objects.filter(submitted_by=submitted_by[:150], idempotency_key=key).first()
+    if known is None:
+        return None
+    if known.idempotency_fingerprint != fingerprint:
+        raise IdempotencyMismatch("This Idempotency-Key was used before for another submission.")
+    return Submission(known, replayed=True)
+
+
+def _warnings(pair: Pair) -> tuple[tuple[str, str], ...]:
+    if pair.gate == Gate.PAUSED:
+        return (("pair_paused", f"Accepted; {pair.code} is paused, so it waits until somebody releases the pair."),)
+    if pair.gate == Gate.DISABLED:
+        return (("pair_disabled", f"Accepted; {pair.code} is disabled, so it waits."),)
+    if pair.flow == Flow.SUSPENDED:
+        return (("pair_suspended", f"Accepted; {pair.code} is suspended ({pair.cause}), so it waits until it is resumed."),)
+    return ()
+
+
+def _host(terms: Terms) -> str:
+    return urlsplit(terms.own_uri).hostname or "rmhub"
+

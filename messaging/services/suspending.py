@@ -1,0 +1,27 @@
+"""What happens when a pair gives up: the message fails, an incident opens, the From-Party is told (spec 1, 2.1.4.3)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from messaging.models import Event, Message, Pair
+from messaging.protocol.messages import Happened, move
+from messaging.services import events, incidents
+
+
+def give_up(pair: Pair, message: Message | None, now: datetime) -> list[Event]:
+    """Call with the pair's lock held, after the machine's GIVE_UP. Changes `message` in memory; returns the events."""
+    written: list[Event] = []
+    detail = pair.cause_detail
+    if message is not None and pair.in_flight_id == message.pk:
+        message.state = move(message.state, Happened.GAVE_UP, reliable=True)
+        message.cause, message.cause_detail = pair.cause, detail
+        data = {"cause": pair.cause, "detail": detail, "attempts": message.attempts}
+        written.append(events.event("message.failed", now, pair=pair, message=message, **data))
+    in_flight = message.pk if message is not None else None
+    incident, opened = incidents.incident_open(
+        pair=pair, cause=pair.cause, now=now, detail=detail, message_pk=in_flight
+    )
+    data = {"cause": pair.cause, "detail": detail, "queued": pair.queued, "incident": incident.public_id}
+    written.append(events.event("pair.suspended", now, pair=pair, **data))
+    return written + opened

@@ -1,0 +1,104 @@
+"""Payload bytes: small ones lie in the row, large ones in files; and the frame that makes them whole again.
+
+A file is written, synced and renamed before the row that names it is committed, so a committed row always
+finds its file. A file whose row never came is an orphan that `orphans` finds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.conf import settings
+
+
+class PayloadMissing(Exception):
+    """The store folder has no file of that name: it was not restored with the database, or was removed by hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Where bytes lie: in `content`, or in the file `stored_as` of the store folder."""
+
+    size: int
+    sha256: str
+    content: bytes | None
+    stored_as: str
+
+
+def keep(data: bytes) -> Stored:
+    """Stores bytes durably. Names files by digest, so the same bytes are kept once."""
+    digest = hashlib.sha256(data).hexdigest()
+    if len(data) <= settings.RMHUB_INLINE_PAYLOAD_BYTES:
+        return Stored(len(data), digest, data, "")
+    name = f"{digest[:2]}/{digest}"
+    path = Path(settings.RMHUB_STORE_DIR) / name
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".incoming-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    return Stored(len(data), digest, None, name)
+
+
+def load(content: bytes | memoryview | None, stored_as: str) -> bytes:
+    """The bytes of a payload. Raises PayloadMissing when the file is not there."""
+    if content is not None:
+        return bytes(content)
+    try:
+        return (Path(settings.RMHUB_STORE_DIR) / stored_as).read_bytes()
+    except FileNotFoundError as error:
+        raise PayloadMissing(f"payload file {stored_as} is missing from {settings.RMHUB_STORE_DIR}") from error
+
+
+def orphans(known: set[str]) -> Iterator[Path]:
+    """Files of the store folder that no row names (a crash between file and commit)."""
+    root = Path(settings.RMHUB_STORE_DIR)
+    for path in root.glob("??/*"):
+        if f"{path.parent.name}/{path.name}" not in known:
+            yield path
+
+
+def pack_frame(literals: Sequence[bytes]) -> bytes:
+    """The literals between the payloads as one value: their number, their lengths (big-endian), their bytes."""
+    lengths = [len(literal) for literal in literals]
+    return struct.pack(f">H{len(lengths)}I", len(lengths), *lengths) + b"".join(literals)
+
+
+def unpack_frame(frame: bytes | memoryview) -> tuple[bytes, ...]:
+    """The literals that `pack_frame` was given."""
+    data = bytes(frame)
+    (count,) = struct.unpack_from(">H", data)
+    lengths = struct.unpack_from(f">{count}I", data, 2)
+    literals, at = [], 2 + 4 * count
+    for length in lengths:
+        literals.append(data[at : at + length])
+        at += length
+    return tuple(literals)
+
+
+def cut_frame(body: bytes, slices: Sequence[tuple[int, int]]) -> bytes:
+    """The frame of a received body: what is left when the payload slices (offset, length; ascending) are taken out."""
+    literals, at = [], 0
+    for offset, length in slices:
+        literals.append(body[at:offset])
+        at = offset + length
+    literals.append(body[at:])
+    return pack_frame(literals)

@@ -1,0 +1,32 @@
+"""Celery tasks: thin, without arguments, safe to run twice and at any moment. Each calls one service."""
+
+from __future__ import annotations
+
+from celery import shared_task
+from celery.signals import worker_shutting_down
+
+from messaging import engine
+from messaging.services import housekeeping, webhooks
+
+
+@shared_task(name="messaging.send_due", soft_time_limit=None)
+def send_due() -> str:
+    """Transmits what is due: woken by submissions and answers, swept by beat."""
+    return f"started {engine.engine().run()}"
+
+
+@shared_task(name="messaging.webhooks_due")
+def webhooks_due() -> str:
+    """Posts webhook deliveries that are due."""
+    return f"posted {webhooks.deliver_due()}"
+
+
+@shared_task(name="messaging.housekeeping")
+def tidy() -> str:
+    """Makes pairs of new agreements, closes old rejections, writes leftovers to the log."""
+    return housekeeping.run()
+
+
+@worker_shutting_down.connect
+def _finish(**kwargs: object) -> None:
+    engine.engine().close()

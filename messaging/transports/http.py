@@ -1,0 +1,133 @@
+"""HTTP POST with kept-alive connections. No redirects, bounded answers, a time limit on everything."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+
+import urllib3
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    HTTPError,
+    MaxRetryError,
+    NameResolutionError,
+    NewConnectionError,
+    ProtocolError,
+    ProxyError,
+    ReadTimeoutError,
+    SSLError,
+)
+
+from messaging.transports.base import Parcel, Receipt
+
+MAX_ANSWER = 8 * 1024
+
+_pool = urllib3.PoolManager(
+    num_pools=500,
+    maxsize=16,
+    retries=False,
+    ssl_context=ssl.create_default_context(),
+    headers={"User-Agent": "rmhub"},
+)
+
+
+def post(parcel: Parcel) -> Receipt:
+    """Sends one parcel and reports what came of it. Never raises for anything that the network can do."""
+    headers = {"Content-Type": parcel.content_type, "User-Agent": "rmhub"}
+    if parcel.authorization:
+        headers["Authorization"] = parcel.authorization
+    try:
+        answer = _pool.request(
+            "POST",
+            parcel.address,
+            body=parcel.body,
+            headers=headers,
+            redirect=False,
+            retries=False,
+            preload_content=False,
+            timeout=urllib3.Timeout(connect=parcel.connect_timeout, read=parcel.read_timeout),
+        )
+    except (HTTPError, OSError, ValueError) as error:
+        cause, permanent = _cause(error)
+        return Receipt(ok=False, cause=cause, detail=_sentence(error), permanent=permanent)
+    try:
+        body = answer.read(MAX_ANSWER, decode_content=False)
+        # Spec 1, 2.5.1: the answer has no body; one that has a long one costs us its connection, not our memory.
+        if answer.length_remaining:
+            answer.close()
+    except (HTTPError, OSError) as error:
+        # The status line came, so the request was taken or refused already.
+        body = f"[answer broken off: {type(error).__name__}]".encode()
+        answer.close()
+    finally:
+        answer.release_conn()
+    head = f"HTTP {answer.status} {answer.reason or ''}\r\n" + "".join(f"{k}: {v}\r\n" for k, v in answer.headers.items())
+    response = (head.encode("latin-1", "replace") + b"\r\n" + body)[:MAX_ANSWER]
+    status = answer.status
+    if 200 <= status < 300:
+        return Receipt(ok=True, status=status, response=response)
+    return Receipt(
+        ok=False,
+        status=status,
+        cause=_status_cause(status),
+        detail=f"The partner answered HTTP {status}.",
+        permanent=status in (401, 403, 404, 405, 413),
+        response=response,
+        retry_after=_retry_after(answer.headers.get("Retry-After")),
+    )
+
+
+def _retry_after(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 7 else None
+
+
+def _status_cause(status: int) -> str:
+    if 300 <= status < 400:
+        return "http_3xx"
+    if status in (401, 403):
+        return "http_401_403"
+    if status in (404, 413, 429):
+        return f"http_{status}"
+    return "http_5xx" if status >= 500 else "http_4xx"
+
+
+def _root(error: BaseException) -> BaseException:
+    """The innermost reason of urllib3's nest of exceptions."""
+    seen = error
+    while True:
+        inner = getattr(seen, "reason", None) if isinstance(seen, MaxRetryError | SSLError | ProxyError) else None
+        if isinstance(inner, BaseException):
+            seen = inner
+        elif isinstance(seen, SSLError | ProtocolError) and seen.args and isinstance(seen.args[-1], BaseException):
+            seen = seen.args[-1]
+        else:
+            return seen
+
+
+def _cause(error: BaseException) -> tuple[str, bool]:
+    """Stable code, and whether a person should see it at once."""
+    root = _root(error)
+    if isinstance(root, NameResolutionError | socket.gaierror):
+        return "dns_error", False
+    if isinstance(root, ssl.SSLCertVerificationError):
+        expired = "expired" in (root.verify_message or "")
+        return ("cert_expired" if expired else "cert_untrusted"), True
+    if isinstance(root, ssl.SSLError | SSLError):
+        return "tls_handshake", True
+    if isinstance(root, ConnectTimeoutError) and not isinstance(root, NewConnectionError):
+        return "connect_timeout", False
+    if isinstance(root, ReadTimeoutError | TimeoutError):
+        return "read_timeout", False
+    if isinstance(error, ProxyError):
+        return "proxy_error", False
+    if isinstance(root, NewConnectionError | ConnectionRefusedError):
+        return "connect_refused", False
+    if isinstance(root, ProtocolError | ConnectionError) or "RemoteDisconnected" in type(root).__name__:
+        return "connection_reset", False
+    return ("internal_error" if isinstance(root, ValueError) else "connection_reset"), isinstance(root, ValueError)
+
+
+def _sentence(error: BaseException) -> str:
+    root = _root(error)
+    text = str(root) or type(root).__name__
+    return text[:500]

@@ -1,0 +1,53 @@
+"""The closed lists of this app: value and label in one place."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class Profile(models.TextChoices):
+    """Wire profile of an agreement."""
+
+    EBXML = "ebxml", "ebXML 2000 (spec 1)"
+
+
+class Transport(models.TextChoices):
+    """How bytes reach an endpoint."""
+
+    HTTP = "http", "HTTP"
+
+
+class Semantics(models.TextChoices):
+    """Delivery semantics (spec 1, 2.2.1 and 3.1)."""
+
+    ONCE_AND_ONLY_ONCE = "OnceAndOnlyOnce", "Once and only once"
+    AT_MOST_ONCE = "AtMostOnce", "At most once"
+    BEST_EFFORT = "BestEffort", "Best effort"
+
+
+class VersionState(models.TextChoices):
+    """Life of an agreement version: only a draft can be edited, only one version is active."""
+
+    DRAFT = "draft", "Draft"
+    ACTIVE = "active", "Active"
+    RETIRED = "retired", "Retired"
+    DISABLED = "disabled", "Disabled"
+
+
+class ServiceDirection(models.TextChoices):
+    """Who may send this service and action, seen from our hub."""
+
+    SEND = "send", "We send"
+    RECEIVE = "receive", "We receive"
+    BOTH = "both", "Both ways"
+
+
+class CredentialDirection(models.TextChoices):
+    INBOUND = "inbound", "The partner shows it to us"
+    OUTBOUND = "outbound", "We show it to the partner"
+
+
+class CredentialKind(models.TextChoices):
+    BASIC = "basic", "HTTP Basic"
+    BEARER = "bearer", "Bearer token"
+    CERTIFICATE = "certificate", "Client certificate (SHA-256 fingerprint)"

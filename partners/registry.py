@@ -1,0 +1,287 @@
+"""The agreements and credentials in force, in memory, for the hot paths: `registry.current()`.
+
+A snapshot is built in a handful of queries and then read without locks. Every write
+of this app bumps one number (`models.Revision`); a process looks at it at most once
+a second and builds a new snapshot when it changed. So another process's write is
+seen within about a second, and one's own at once, after its commit.
+"""
+
+from __future__ import annotations
+
+import base64
+import threading
+import time
+import uuid
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Q
+
+from partners import authentication, secrets
+from partners.addresses import normalise_uri
+from partners.authentication import Doors, Held
+from partners.choices import CredentialDirection, CredentialKind, VersionState
+from partners.models import AgreementService, AgreementVersion, Credential, PartyIdentifier, Revision
+from partners.terms import Presented, Principal, Terms
+from rmhub import clock
+
+CHECK_SECONDS = 1.0
+
+# Terms field -> where it comes from. The rest is put together in `_terms`.
+_COLUMNS = {
+    "version_id": "id",
+    "agreement_id": "agreement_id",
+    "tpa_id": "agreement__tpa_id",
+    "number": "number",
+    "state": "state",
+    "profile": "profile",
+    "transport": "partner_endpoint__transport",
+    "own_party_id": "agreement__own_party_id",
+    "own_party_name": "agreement__own_party__name",
+    "partner_id": "agreement__partner_id",
+    "partner_name": "agreement__partner__name",
+    "own_uri": "own_endpoint__uri",
+    "own_error_uri": "own_endpoint__error_uri",
+    "partner_uri": "partner_endpoint__uri",
+    "partner_error_uri": "partner_endpoint__error_uri",
+    "partner_address": "partner_endpoint__address",
+    "partner_error_address": "partner_endpoint__error_address",
+    "connect_timeout": "partner_endpoint__connect_timeout",
+    "read_timeout": "partner_endpoint__read_timeout",
+    "semantics": "semantics",
+    "timeout": "timeout",
+    "retries": "retries",
+    "retry_interval": "retry_interval",
+    "transport_retries": "transport_retries",
+    "transport_retry_interval": "transport_retry_interval",
+    "transient_ceiling": "transient_ceiling",
+    "detect_repeats": "detect_repeats",
+    "strict_sequence": "strict_sequence",
+    "memory_window": "memory_window",
+    "max_message_bytes": "max_message_bytes",
+    "write_namespace": "write_namespace",
+    "write_padded_numbers": "write_padded_numbers",
+}
+
+# The fields of Held, in their order.
+_HELD = (
+    "id",
+    "party_id",
+    "party__name",
+    "direction",
+    "kind",
+    "username",
+    "fingerprint",
+    "valid_from",
+    "valid_until",
+    "revoked_at",
+    "secret_hash",
+    "secret_encrypted",
+)
+
+
+class Registry:
+    """One snapshot. Unchanging, but for two caches that fill up: older versions, and decrypted headers."""
+
+    __slots__ = (
+        "_active",
+        "_by_partner",
+        "_by_tpa_id",
+        "_by_uris",
+        "_doors",
+        "_headers",
+        "_outbound",
+        "_versions",
+        "revision",
+    )
+
+    def __init__(self, *, revision: int, active: tuple[Terms, ...], credentials: Iterable[Held]) -> None:
+        self.revision = revision
+        self._active = active
+        self._by_tpa_id = {terms.tpa_id: terms for terms in active}
+        self._versions = {terms.version_id: terms for terms in active}
+        self._by_partner: dict[uuid.UUID, tuple[Terms, ...]] = {}
+        self._by_uris: dict[tuple[str, str], tuple[Terms, ...]] = {}
+        for terms in active:
+            self._by_partner[terms.partner_id] = (*self._by_partner.get(terms.partner_id, ()), terms)
+            uris = normalise_uri(terms.partner_uri), normalise_uri(terms.own_uri)
+            self._by_uris[uris] = (*self._by_uris.get(uris, ()), terms)
+        inbound: list[Held] = []
+        self._outbound: dict[uuid.UUID, list[Held]] = {}
+        for credential in credentials:
+            if credential.direction == CredentialDirection.INBOUND:
+                inbound.append(credential)
+            elif credential.kind != CredentialKind.CERTIFICATE:
+                self._outbound.setdefault(credential.party_id, []).append(credential)
+        self._doors = Doors(inbound)
+        self._headers: dict[uuid.UUID, str] = {}
+
+    def __repr__(self) -> str:
+        return f"<Registry revision {self.revision}: {len(self._active)} agreements>"
+
+    def active(self) -> tuple[Terms, ...]:
+        """All active versions, by TPAId."""
+        return self._active
+
+    def by_tpa_id(self, tpa_id: str) -> Terms | None:
+        """The active version of this agreement, or None."""
+        return self._by_tpa_id.get(tpa_id)
+
+    def by_partner(self, partner_id: uuid.UUID) -> tuple[Terms, ...]:
+        """The active versions of all agreements with this partner, by TPAId."""
+        return self._by_partner.get(partner_id, ())
+
+    def by_uri_pair(self, sender_uri: str, receiver_uri: str) -> tuple[Terms, ...]:
+        """The active versions under which the partner at `sender_uri` sends to us at `receiver_uri`, by TPAId."""
+        return self._by_uris.get((normalise_uri(sender_uri), normalise_uri(receiver_uri)), ())
+
+    def version(self, version_id: uuid.UUID) -> Terms:
+        """The terms of any version, whatever its state; one that is not active is loaded once. Raises KeyError."""
+        known = self._versions.get(version_id)
+        if known is None:
+            loaded = _terms(Q(pk=version_id))
+            if not loaded:
+                raise KeyError(version_id)
+            known = self._versions[version_id] = loaded[0]
+        return known
+
+    def authenticate(self, presented: Presented, now: datetime) -> Principal | None:
+        """Who this is, or None. A slow password hash runs once per process and credential. Never raises."""
+        return self._doors.authenticate(presented, now)
+
+    def outbound_authorization(self, partner_id: uuid.UUID, now: datetime) -> str:
+        """The Authorization header to send to this partner: from the newest valid credential, or '' without one.
+
+        Raises SecretUnreadable when that one cannot be decrypted.
+        """
+        for credential in self._outbound.get(partner_id, ()):
+            if credential.valid(now):
+                header = self._headers.get(credential.id)
+                if header is None:
+                    header = self._headers[credential.id] = _header(credential)
+                return header
+        return ""
+
+
+_lock = threading.Lock()
+_snapshot: Registry | None = None
+_looked_at = float("-inf")  # monotonic seconds
+
+
+def current() -> Registry:
+    """The snapshot, at most about a second old. One thread at a time reloads; others go on with the one before.
+
+    Raises what the database raises, to the one thread that looked.
+    """
+    snapshot = _snapshot
+    if snapshot is not None and time.monotonic() - _looked_at < CHECK_SECONDS:
+        return snapshot
+    if snapshot is None:
+        with _lock:
+            return _snapshot or _refresh()
+    if not _lock.acquire(blocking=False):
+        return snapshot
+    try:
+        return _refresh()
+    finally:
+        _lock.release()
+
+
+def recheck() -> None:
+    """Makes the next `current()` look at the revision at once (after a commit in this process)."""
+    global _looked_at
+    _looked_at = float("-inf")
+
+
+def reset() -> None:
+    """Forgets the snapshot and every checked password (tests)."""
+    global _snapshot
+    with _lock:
+        _snapshot = None
+        recheck()
+    authentication.forget()
+
+
+def _refresh() -> Registry:
+    global _snapshot, _looked_at
+    # Before the query and not after it, so that a `recheck` in between is not lost.
+    _looked_at = time.monotonic()
+    number = _revision()
+    if _snapshot is None or _snapshot.revision != number:
+        _snapshot = _load(number)
+    return _snapshot
+
+
+def _revision() -> int:
+    return Revision.objects.values_list("number", flat=True).first() or 0
+
+
+def _load(number: int) -> Registry:
+    # A write between these queries would mix two states. Load once more then; and if writes keep
+    # coming, the number from before the queries makes the next look load again.
+    for _ in range(3):
+        registry = Registry(revision=number, active=_terms(Q(state=VersionState.ACTIVE)), credentials=_credentials())
+        after = _revision()
+        if after == number:
+            break
+        number = after
+    return registry
+
+
+def _credentials() -> list[Held]:
+    """All that may be valid, newest first."""
+    now = clock.now()
+    rows = (
+        Credential.objects.filter(
+            Q(revoked_at__isnull=True) | Q(revoked_at__gt=now), Q(valid_until__isnull=True) | Q(valid_until__gt=now)
+        )
+        .order_by("-created_at", "-id")
+        .values_list(*_HELD)
+    )
+    return [Held(*row) for row in rows]
+
+
+def _terms(where: Q) -> tuple[Terms, ...]:
+    """Terms of the versions that match, by TPAId, in three queries."""
+    versions = AgreementVersion.objects.filter(where).order_by("agreement__tpa_id")
+    rows = [dict(zip(_COLUMNS, row, strict=True)) for row in versions.values_list(*_COLUMNS.values())]
+    services: dict[uuid.UUID, tuple[tuple[str, str, str], ...]] = {}
+    identifiers: dict[uuid.UUID, tuple[tuple[str, str], ...]] = {}
+    chosen = versions.order_by()
+    for version_id, service, action, direction in AgreementService.objects.filter(
+        version__in=chosen.values("id")
+    ).values_list("version_id", "service", "action", "direction"):
+        services[version_id] = (*services.get(version_id, ()), (service, action, direction))
+    for party_id, context, value in PartyIdentifier.objects.filter(
+        Q(party__in=chosen.values("agreement__own_party")) | Q(party__in=chosen.values("agreement__partner"))
+    ).values_list("party_id", "context", "value"):
+        identifiers[party_id] = (*identifiers.get(party_id, ()), (context, value))
+    return tuple(
+        Terms(
+            **_with_addresses(row),
+            services=services.get(row["version_id"], ()),
+            own_identifiers=identifiers.get(row["own_party_id"], ()),
+            partner_identifiers=identifiers.get(row["partner_id"], ()),
+        )
+        for row in rows
+    )
+
+
+def _with_addresses(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with its addresses filled in: where the endpoint names none, bytes go to the URI itself.
+
+    Errors follow the messages through the same proxy when both have one URI.
+    """
+    address = row["partner_address"] or row["partner_uri"]
+    same = row["partner_error_uri"] == row["partner_uri"]
+    row["partner_error_address"] = row["partner_error_address"] or (address if same else row["partner_error_uri"])
+    row["partner_address"] = address
+    return row
+
+
+def _header(credential: Held) -> str:
+    secret = secrets.decrypt(credential.secret_encrypted)
+    if credential.kind == CredentialKind.BEARER:
+        return f"Bearer {secret}"
+    return "Basic " + base64.b64encode(f"{credential.username}:{secret}".encode()).decode()

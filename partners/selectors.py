@@ -1,0 +1,114 @@
+"""What screens and the API read. Querysets are ordered by a unique key, so that lists page by `after` and a slice.
+
+Credentials come without their hashes and secrets.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from django.db.models import Prefetch, Q, QuerySet
+
+from partners.choices import VersionState
+from partners.models import Agreement, AgreementVersion, Credential, Endpoint, Party
+
+
+def parties(*, search: str = "", is_own: bool | None = None, after: str = "") -> QuerySet[Party]:
+    """Parties with identifiers, by name; `search` looks in names and identifiers, `after` is the last name seen."""
+    found = Party.objects.prefetch_related("identifiers").order_by("name")
+    if search:
+        found = found.filter(
+            Q(name__icontains=search)
+            | Q(pk__in=Party.objects.filter(identifiers__value__icontains=search).values("pk"))
+        )
+    if is_own is not None:
+        found = found.filter(is_own=is_own)
+    return found.filter(name__gt=after) if after else found
+
+
+def party(party_id: uuid.UUID) -> Party:
+    """One party with identifiers, endpoints and credentials. Raises Party.DoesNotExist."""
+    return Party.objects.prefetch_related(
+        "identifiers", "endpoints", Prefetch("credentials", queryset=credentials())
+    ).get(pk=party_id)
+
+
+def endpoints(*, party_id: uuid.UUID | None = None, after: uuid.UUID | None = None) -> QuerySet[Endpoint]:
+    """Endpoints with their parties, oldest first; `after` is the last id seen."""
+    found = Endpoint.objects.select_related("party").order_by("id")
+    if party_id is not None:
+        found = found.filter(party=party_id)
+    return found.filter(id__gt=after) if after else found
+
+
+def endpoint(endpoint_id: uuid.UUID) -> Endpoint:
+    """One endpoint with its party. Raises Endpoint.DoesNotExist."""
+    return Endpoint.objects.select_related("party").get(pk=endpoint_id)
+
+
+def agreements(
+    *, search: str = "", party_id: uuid.UUID | None = None, state: str = "", after: str = ""
+) -> QuerySet[Agreement]:
+    """Agreements with parties and versions (newest first), by TPAId; `state` keeps those with a version in that state.
+
+    `search` looks in TPAId, name and the parties' names; `after` is the last TPAId seen.
+    """
+    found = Agreement.objects.select_related("own_party", "partner").prefetch_related(_versions()).order_by("tpa_id")
+    if search:
+        found = found.filter(
+            Q(tpa_id__icontains=search)
+            | Q(name__icontains=search)
+            | Q(partner__name__icontains=search)
+            | Q(own_party__name__icontains=search)
+        )
+    if party_id is not None:
+        found = found.filter(Q(own_party=party_id) | Q(partner=party_id))
+    if state:
+        found = found.filter(pk__in=AgreementVersion.objects.filter(state=state).values("agreement"))
+    return found.filter(tpa_id__gt=after) if after else found
+
+
+def agreement(agreement_id: uuid.UUID) -> Agreement:
+    """One agreement with parties and all versions, newest first. Raises Agreement.DoesNotExist."""
+    return Agreement.objects.select_related("own_party", "partner").prefetch_related(_versions()).get(pk=agreement_id)
+
+
+def version(version_id: uuid.UUID) -> AgreementVersion:
+    """One version with all that belongs to its terms. Raises AgreementVersion.DoesNotExist."""
+    return (
+        AgreementVersion.objects.select_related(
+            "agreement__own_party", "agreement__partner", "own_endpoint__party", "partner_endpoint__party"
+        )
+        .prefetch_related("services", "agreement__own_party__identifiers", "agreement__partner__identifiers")
+        .get(pk=version_id)
+    )
+
+
+def current_version(agreement: Agreement) -> AgreementVersion | None:
+    """The version that counts: the active one, else the disabled one, else the newest. Reads prefetched versions."""
+    versions = sorted(agreement.versions.all(), key=lambda version: -version.number)
+    for state in (VersionState.ACTIVE, VersionState.DISABLED):
+        for candidate in versions:
+            if candidate.state == state:
+                return candidate
+    return versions[0] if versions else None
+
+
+def credentials(*, party_id: uuid.UUID | None = None, after: uuid.UUID | None = None) -> QuerySet[Credential]:
+    """Credentials without hashes and secrets, newest first; `after` is the last id seen."""
+    found = Credential.objects.select_related("party").defer("secret_hash", "secret_encrypted").order_by("-id")
+    if party_id is not None:
+        found = found.filter(party=party_id)
+    return found.filter(id__lt=after) if after else found
+
+
+def credential(credential_id: uuid.UUID) -> Credential:
+    """One credential without hash and secret. Raises Credential.DoesNotExist."""
+    return credentials().get(pk=credential_id)
+
+
+def _versions() -> Prefetch:
+    newest_first = AgreementVersion.objects.select_related(
+        "own_endpoint__party", "partner_endpoint__party"
+    ).prefetch_related("services")
+    return Prefetch("versions", queryset=newest_first.order_by("-number"))

@@ -1,0 +1,229 @@
+"""Agreements and their versions: draft -> active -> retired, or disabled for a while.
+
+Only a draft can be edited. What was active once stays as it was, because messages point at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypedDict, Unpack
+
+from partners import selectors
+from partners.choices import Semantics, VersionState
+from partners.exceptions import InvalidInput, PartnersError, WrongState
+from partners.models import Agreement, AgreementService, AgreementVersion, Endpoint, Party
+from partners.services.writing import save_checked, writing
+from partners.validation import Problem, errors_by_field, problems
+from rmhub import clock
+
+
+class VersionTerms(TypedDict, total=False):
+    """The plain settings of a version. Times are whole seconds."""
+
+    profile: str
+    semantics: str
+    timeout: int
+    retries: int
+    retry_interval: int
+    transport_retries: int
+    transport_retry_interval: int
+    transient_ceiling: int
+    detect_repeats: bool
+    strict_sequence: bool
+    memory_window: int
+    max_message_bytes: int
+    write_namespace: bool
+    write_padded_numbers: bool
+    note: str
+
+
+def agreement_create(
+    *,
+    tpa_id: str,
+    own_party: Party,
+    partner: Party,
+    own_endpoint: Endpoint,
+    partner_endpoint: Endpoint,
+    services: Sequence[tuple[str, str, str]] = (),
+    name: str = "",
+    **terms: Unpack[VersionTerms],
+) -> Agreement:
+    """A new agreement with version 1 as a draft; `services` are (service, action or *, direction).
+
+    Raises InvalidInput. Contradictions between the settings are found by `version_validate`.
+    """
+    if terms.get("semantics", Semantics.ONCE_AND_ONLY_ONCE) != Semantics.ONCE_AND_ONLY_ONCE:
+        # The model's default is for reliable messages; without acknowledgements there is nothing to retry on.
+        terms.setdefault("retries", 0)
+    with writing():
+        if not Party.objects.filter(pk=own_party.pk, is_own=True).exists():
+            raise InvalidInput({"own_party": [f"{own_party} is not marked as ours: choose a party that is."]})
+        if own_party.pk == partner.pk:
+            raise InvalidInput({"partner": ["Both sides are the same party: choose another partner."]})
+        agreement = Agreement(tpa_id=tpa_id, name=name, own_party=own_party, partner=partner)
+        save_checked(agreement)
+        version = AgreementVersion(
+            agreement=agreement, number=1, own_endpoint=own_endpoint, partner_endpoint=partner_endpoint
+        )
+        _apply(version, terms)
+        save_checked(version)
+        _replace_services(version, services)
+    return agreement
+
+
+def agreement_update(*, agreement: Agreement, name: str | None = None, tpa_id: str | None = None) -> Agreement:
+    """Changes what is given. Raises InvalidInput, and WrongState when a version has been active under the TPAId."""
+    with writing():
+        agreement = Agreement.objects.get(pk=agreement.pk)
+        if tpa_id is not None and tpa_id.strip() != agreement.tpa_id:
+            used = agreement.versions.exclude(state=VersionState.DRAFT).order_by("-number").first()
+            if used is not None:
+                raise WrongState(
+                    used.state, "change the TPAId", "Messages were sent under it: create another agreement instead."
+                )
+            agreement.tpa_id = tpa_id
+        agreement.name = agreement.name if name is None else name
+        save_checked(agreement)
+    return agreement
+
+
+def version_new(*, agreement: Agreement, note: str = "") -> AgreementVersion:
+    """The latest version once more, as a draft with the next number. Raises WrongState when there is a draft."""
+    with writing():
+        latest = AgreementVersion.objects.filter(agreement=agreement).order_by("-number")[0]
+        if latest.state == VersionState.DRAFT:
+            raise WrongState(
+                latest.state, "start a new version", f"Version {latest.number} is still a draft: edit or activate it."
+            )
+        services = list(latest.services.values_list("service", "action", "direction"))
+        kept = {
+            field.attname: getattr(latest, field.attname)
+            for field in AgreementVersion._meta.concrete_fields
+            if field.name not in {"id", "number", "state", "note", "created_at", "activated_at", "ended_at"}
+        }
+        version = AgreementVersion(**kept, number=latest.number + 1, note=note)
+        save_checked(version)
+        _replace_services(version, services)
+    return version
+
+
+def version_edit(
+    *,
+    version: AgreementVersion,
+    own_endpoint: Endpoint | None = None,
+    partner_endpoint: Endpoint | None = None,
+    services: Sequence[tuple[str, str, str]] | None = None,
+    **terms: Unpack[VersionTerms],
+) -> AgreementVersion:
+    """Changes what is given; `services` replaces all of them. Raises InvalidInput, and WrongState unless a draft."""
+    with writing():
+        version = _draft(version, "edit")
+        if own_endpoint is not None:
+            version.own_endpoint = own_endpoint
+        if partner_endpoint is not None:
+            version.partner_endpoint = partner_endpoint
+        _apply(version, terms)
+        save_checked(version)
+        if services is not None:
+            _replace_services(version, services)
+    return version
+
+
+def version_discard(*, version: AgreementVersion) -> None:
+    """Deletes a draft, and with the only version its agreement too. Raises WrongState unless it is a draft."""
+    with writing():
+        version = _draft(version, "discard")
+        if AgreementVersion.objects.filter(agreement=version.agreement_id).count() == 1:
+            version.agreement.delete()
+        else:
+            version.delete()
+
+
+def version_validate(*, version: AgreementVersion) -> list[Problem]:
+    """What contradicts itself in the stored version: errors, which block activation, and warnings. Only reads."""
+    return problems(selectors.version(version.pk))
+
+
+def version_activate(*, version: AgreementVersion) -> AgreementVersion:
+    """Puts a draft in force, and retires the version that was active or disabled before.
+
+    Raises WrongState unless it is a draft, and InvalidInput with the errors that `version_validate` finds.
+    """
+    with writing():
+        version = _draft(version, "activate")
+        _require_valid(version)
+        now = clock.now()
+        others = AgreementVersion.objects.filter(agreement=version.agreement_id)
+        others.filter(state=VersionState.ACTIVE).update(state=VersionState.RETIRED, ended_at=now)
+        # Disabled before: its end stays when it was disabled.
+        others.filter(state=VersionState.DISABLED).update(state=VersionState.RETIRED)
+        version.state = VersionState.ACTIVE
+        version.activated_at = now
+        version.save(update_fields=["state", "activated_at"])
+    return version
+
+
+def agreement_disable(*, agreement: Agreement) -> AgreementVersion:
+    """Takes the active version out of force until `agreement_enable`. Raises WrongState when none is active."""
+    with writing():
+        version = _in_state(agreement, VersionState.ACTIVE, "disable")
+        version.state = VersionState.DISABLED
+        version.ended_at = clock.now()
+        version.save(update_fields=["state", "ended_at"])
+    return version
+
+
+def agreement_enable(*, agreement: Agreement) -> AgreementVersion:
+    """Puts the disabled version back in force.
+
+    Raises WrongState when none is disabled, and InvalidInput when it is no longer valid, e.g. without identifiers.
+    """
+    with writing():
+        version = _in_state(agreement, VersionState.DISABLED, "enable")
+        _require_valid(version)
+        version.state = VersionState.ACTIVE
+        version.ended_at = None
+        version.save(update_fields=["state", "ended_at"])
+    return version
+
+
+def _draft(version: AgreementVersion, verb: str) -> AgreementVersion:
+    version = AgreementVersion.objects.select_related("agreement").get(pk=version.pk)
+    if version.state != VersionState.DRAFT:
+        raise WrongState(
+            version.state, verb, f"Version {version.number} is frozen: start a new version of the agreement."
+        )
+    return version
+
+
+def _in_state(agreement: Agreement, state: VersionState, verb: str) -> AgreementVersion:
+    versions = AgreementVersion.objects.filter(agreement=agreement).select_related("agreement").order_by("-number")
+    wanted = versions.filter(state=state).first()
+    if wanted is None:
+        raise WrongState(versions[0].state, verb, f"The agreement has no {state.label.lower()} version.")
+    return wanted
+
+
+def _require_valid(version: AgreementVersion) -> None:
+    if errors := errors_by_field(version_validate(version=version)):
+        raise InvalidInput(errors)
+
+
+def _apply(version: AgreementVersion, terms: VersionTerms) -> None:
+    if unknown := terms.keys() - VersionTerms.__annotations__.keys():
+        raise TypeError(f"no such settings: {', '.join(sorted(unknown))}")
+    for field, value in terms.items():
+        setattr(version, field, value)
+
+
+def _replace_services(version: AgreementVersion, services: Sequence[tuple[str, str, str]]) -> None:
+    """Raises InvalidInput, with all that is wrong under `services`."""
+    AgreementService.objects.filter(version=version).delete()
+    errors: list[str] = []
+    for position, (service, action, direction) in enumerate(services, start=1):
+        try:
+            save_checked(AgreementService(version=version, service=service, action=action, direction=direction))
+        except PartnersError as error:
+            errors.append(f"Service {position}: {error}")
+    if errors:
+        raise InvalidInput({"services": errors})

@@ -1,0 +1,188 @@
+"""Credentials: what a partner shows us (kept as a hash) and what we show a partner (kept encrypted).
+
+A secret that we issue is returned once, to be shown once. Nothing of it is kept in clear.
+"""
+
+from __future__ import annotations
+
+import secrets as chance
+from datetime import datetime
+
+from django.contrib.auth.hashers import make_password
+from django.db.models import Q
+from django.views.decorators.debug import sensitive_variables
+
+from partners import secrets
+from partners.addresses import normalise_fingerprint
+from partners.choices import CredentialDirection, CredentialKind
+from partners.exceptions import InvalidInput, WrongState
+from partners.models import Credential, Party
+from partners.services.writing import is_clean, save_checked, writing
+from rmhub import clock
+
+MIN_SECRET_LENGTH = 8  # characters; ours have 43
+MAX_SECRET_LENGTH = 1024  # characters, for both directions: some token services issue long ones
+# Every wrong password is checked against all of them (`registry`), so their number is what a guess costs us.
+MAX_VALID_AT_ONCE = 4
+
+
+@sensitive_variables("secret", "chosen")
+def credential_issue(
+    *,
+    party: Party,
+    kind: str,
+    username: str = "",
+    secret: str | None = None,
+    fingerprint: str = "",
+    label: str = "",
+    valid_from: datetime | None = None,
+    valid_until: datetime | None = None,
+) -> tuple[Credential, str]:
+    """A new inbound credential, and the text that the partner needs, which cannot be read again.
+
+    Basic: `username`, and `secret` or one that is made up; the text is the password.
+    Bearer: the text is the whole token, `<credential id>.<secret>`. Certificate:
+    `fingerprint` (SHA-256), and the text is empty. Others of the party stay valid.
+    Raises InvalidInput.
+    """
+    with writing():
+        credential = Credential(
+            party=party,
+            direction=CredentialDirection.INBOUND,
+            kind=kind,
+            label=label,
+            valid_from=valid_from,
+            valid_until=valid_until,
+        )
+        _check_period(credential)
+        if kind == CredentialKind.CERTIFICATE:
+            credential.fingerprint = _checked_fingerprint(fingerprint)
+            save_checked(credential)
+            return credential, ""
+        chosen = chance.token_urlsafe(32) if secret is None else secret
+        _check_secret(chosen, minimum=MIN_SECRET_LENGTH, token=kind == CredentialKind.BEARER)
+        if kind == CredentialKind.BASIC:
+            credential.username = _checked_username(username)
+            _check_username_free(credential)
+        credential.secret_hash = make_password(chosen)
+        save_checked(credential)
+        return credential, f"{credential.id.hex}.{chosen}" if kind == CredentialKind.BEARER else chosen
+
+
+@sensitive_variables("secret")
+def credential_store_outbound(
+    *,
+    party: Party,
+    kind: str,
+    secret: str,
+    username: str = "",
+    label: str = "",
+    valid_from: datetime | None = None,
+    valid_until: datetime | None = None,
+) -> Credential:
+    """Keeps what the partner gave us, encrypted: a password (Basic) or a whole token (Bearer).
+
+    The newest one that is valid is used. Raises InvalidInput.
+    """
+    with writing():
+        credential = Credential(
+            party=party,
+            direction=CredentialDirection.OUTBOUND,
+            kind=kind,
+            label=label,
+            valid_from=valid_from,
+            valid_until=valid_until,
+        )
+        _check_period(credential)
+        if kind == CredentialKind.CERTIFICATE:
+            raise InvalidInput({"kind": ["We show partners a password or a token: choose Basic or Bearer."]})
+        _check_secret(secret, minimum=1, token=kind == CredentialKind.BEARER)
+        if kind == CredentialKind.BASIC:
+            credential.username = _checked_username(username)
+        credential.secret_encrypted = secrets.encrypt(secret)
+        save_checked(credential)
+        return credential
+
+
+def credential_revoke(*, credential: Credential) -> Credential:
+    """Ends a credential now and for ever. Raises WrongState when it is revoked already."""
+    with writing():
+        credential = Credential.objects.get(pk=credential.pk)
+        if credential.revoked_at is not None:
+            raise WrongState("revoked", "revoke", f"It was revoked at {credential.revoked_at:%Y-%m-%d %H:%M:%S} UTC.")
+        credential.revoked_at = clock.now()
+        credential.save(update_fields=["revoked_at"])
+        return credential
+
+
+def credentials_reencrypt() -> int:
+    """Encrypts every outbound secret under the first key, so that older keys can be dropped; how many there were.
+
+    Raises SecretUnreadable, and then changes none of them.
+    """
+    with writing():
+        stored = list(Credential.objects.exclude(secret_encrypted=b"").only("id", "secret_encrypted"))
+        for credential in stored:
+            credential.secret_encrypted = secrets.reencrypt(credential.secret_encrypted)
+        Credential.objects.bulk_update(stored, ["secret_encrypted"], batch_size=500)
+        return len(stored)
+
+
+def _check_period(credential: Credential) -> None:
+    start, end = credential.valid_from, credential.valid_until
+    errors = {
+        field: ["A time zone is missing: write the instant with one, such as 2027-01-31T00:00:00Z."]
+        for field, instant in (("valid_from", start), ("valid_until", end))
+        if instant is not None and instant.tzinfo is None
+    }
+    if not errors and start is not None and end is not None and start >= end:
+        errors["valid_until"] = ["The credential would end before it begins: choose a later end."]
+    if errors:
+        raise InvalidInput(errors)
+
+
+def _check_secret(secret: str, *, minimum: int, token: bool) -> None:
+    if not minimum <= len(secret) <= MAX_SECRET_LENGTH:
+        raise InvalidInput({"secret": [f"The secret needs {minimum} to {MAX_SECRET_LENGTH} characters."]})
+    if not is_clean(secret):
+        raise InvalidInput({"secret": ["There is a control character in the secret: take it out."]})
+    if token and not all("!" <= sign <= "~" for sign in secret):
+        raise InvalidInput({"secret": ["A token holds ASCII letters, digits and signs, and no space."]})
+
+
+def _checked_username(username: str) -> str:
+    name = username.strip()
+    if not name or ":" in name or not is_clean(name):
+        raise InvalidInput({"username": ["HTTP Basic needs a user name without a colon (RFC 7617)."]})
+    return name
+
+
+def _check_username_free(credential: Credential) -> None:
+    """A user name belongs to one party, which may have several passwords for it at a time."""
+    alive = Credential.objects.filter(
+        Q(valid_until__isnull=True) | Q(valid_until__gt=clock.now()),
+        direction=CredentialDirection.INBOUND,
+        kind=CredentialKind.BASIC,
+        username=credential.username,
+        revoked_at__isnull=True,
+    )
+    if alive.exclude(party=credential.party_id).exists():
+        raise InvalidInput({"username": ["Another party uses this user name: choose one that only this party has."]})
+    if alive.count() >= MAX_VALID_AT_ONCE:
+        raise InvalidInput(
+            {"username": [f"This user name has {MAX_VALID_AT_ONCE} passwords already: revoke one that is not in use."]}
+        )
+
+
+def _checked_fingerprint(text: str) -> str:
+    fingerprint = normalise_fingerprint(text)
+    if fingerprint is None:
+        raise InvalidInput(
+            {"fingerprint": ["A SHA-256 fingerprint has 64 hexadecimal digits; colons between them are fine."]}
+        )
+    alive = Credential.objects.filter(fingerprint=fingerprint, revoked_at__isnull=True).select_related("party").first()
+    if alive is not None:
+        raise InvalidInput(
+            {"fingerprint": [f"{alive.party} has this certificate already: revoke that credential first."]}
+        )
+    return fingerprint

@@ -1,0 +1,182 @@
+"""Parties, their identifiers and their endpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.db.models import Q, QuerySet
+
+from partners.addresses import normalise_uri, uri_fault
+from partners.choices import Transport, VersionState
+from partners.exceptions import InvalidInput, PartnersError, WrongState
+from partners.models import Agreement, AgreementVersion, Endpoint, Party, PartyIdentifier
+from partners.services.writing import save_checked, writing
+
+# A disabled version comes back with the very terms it had, so it holds its endpoints as an active one does.
+_IN_FORCE = (VersionState.ACTIVE, VersionState.DISABLED)
+
+
+def party_create(
+    *, name: str, is_own: bool = False, contact: str = "", identifiers: Sequence[tuple[str, str]] = ()
+) -> Party:
+    """A new party with its identifiers, (type, value) each, the preferred one first. Raises InvalidInput."""
+    with writing():
+        party = Party(name=name, is_own=is_own, contact=contact)
+        save_checked(party)
+        _replace_identifiers(party, identifiers)
+    return party
+
+
+def party_update(
+    *,
+    party: Party,
+    name: str | None = None,
+    is_own: bool | None = None,
+    contact: str | None = None,
+    identifiers: Sequence[tuple[str, str]] | None = None,
+) -> Party:
+    """Changes what is given; `identifiers` replaces all of them.
+
+    Raises InvalidInput, and WrongState when an agreement depends on what would be taken away.
+    """
+    with writing():
+        party = Party.objects.get(pk=party.pk)
+        if is_own is not None and is_own != party.is_own and _agreements_of(party).exists():
+            raise WrongState(
+                "in use", "change whether it is ours", "Agreements name this party: create another party instead."
+            )
+        if identifiers is not None and not identifiers and _in_force(party):
+            raise WrongState(
+                "in use",
+                "take away all identifiers",
+                "An agreement in force writes them into messages: enter the new identifier in the same step.",
+            )
+        party.name = party.name if name is None else name
+        party.is_own = party.is_own if is_own is None else is_own
+        party.contact = party.contact if contact is None else contact
+        save_checked(party)
+        if identifiers is not None:
+            _replace_identifiers(party, identifiers)
+    return party
+
+
+def endpoint_create(
+    *,
+    party: Party,
+    uri: str,
+    error_uri: str = "",
+    name: str = "main",
+    transport: str = Transport.HTTP,
+    address: str = "",
+    error_address: str = "",
+    connect_timeout: int = 10,
+    read_timeout: int = 30,
+) -> Endpoint:
+    """A new endpoint. `error_uri` is `uri` when it is empty; timeouts in seconds. Raises InvalidInput."""
+    with writing():
+        endpoint = Endpoint(
+            party=party,
+            name=name,
+            transport=transport,
+            uri=uri,
+            error_uri=error_uri.strip() or uri,
+            address=address,
+            error_address=error_address,
+            connect_timeout=connect_timeout,
+            read_timeout=read_timeout,
+        )
+        _save_endpoint(endpoint)
+    return endpoint
+
+
+def endpoint_update(
+    *,
+    endpoint: Endpoint,
+    name: str | None = None,
+    transport: str | None = None,
+    uri: str | None = None,
+    error_uri: str | None = None,
+    address: str | None = None,
+    error_address: str | None = None,
+    connect_timeout: int | None = None,
+    read_timeout: int | None = None,
+) -> Endpoint:
+    """Changes what is given; timeouts in seconds.
+
+    Raises InvalidInput, and WrongState when the transport or a URI would change under an agreement in force:
+    they are the pair's identity. Addresses and timeouts can change at any time.
+    """
+    with writing():
+        endpoint = Endpoint.objects.get(pk=endpoint.pk)
+        before = (endpoint.transport, endpoint.uri, endpoint.error_uri)
+        given = {
+            "name": name,
+            "transport": transport,
+            "uri": uri,
+            "error_uri": error_uri,
+            "address": address,
+            "error_address": error_address,
+            "connect_timeout": connect_timeout,
+            "read_timeout": read_timeout,
+        }
+        for field, value in given.items():
+            if value is not None:
+                setattr(endpoint, field, value.strip() if isinstance(value, str) else value)
+        if before != (endpoint.transport, endpoint.uri, endpoint.error_uri):
+            _require_unused(endpoint)
+        _save_endpoint(endpoint)
+    return endpoint
+
+
+def _agreements_of(party: Party) -> QuerySet[Agreement]:
+    return Agreement.objects.filter(Q(own_party=party) | Q(partner=party))
+
+
+def _in_force(party: Party) -> bool:
+    return AgreementVersion.objects.filter(agreement__in=_agreements_of(party), state__in=_IN_FORCE).exists()
+
+
+def _require_unused(endpoint: Endpoint) -> None:
+    version = (
+        AgreementVersion.objects.filter(Q(own_endpoint=endpoint) | Q(partner_endpoint=endpoint), state__in=_IN_FORCE)
+        .select_related("agreement")
+        .first()
+    )
+    if version is not None:
+        raise WrongState(
+            version.state,
+            "change the endpoint's URIs",
+            f"Agreement {version} uses this endpoint. Create another endpoint with the new URI, "
+            "and activate a new version of the agreement that names it.",
+        )
+
+
+def _save_endpoint(endpoint: Endpoint) -> None:
+    errors: dict[str, list[str]] = {}
+    for field, needed in (("uri", True), ("error_uri", True), ("address", False), ("error_address", False)):
+        text = getattr(endpoint, field).strip()
+        fault = uri_fault(text, endpoint.transport) if text or needed else None
+        if fault:
+            errors[field] = [fault[1]]
+    if not errors:
+        # The database knows exact repeats only; on the wire, http://A and http://a are one URI.
+        same = Endpoint.objects.filter(uri__iexact=endpoint.uri.strip()).exclude(pk=endpoint.pk).select_related("party")
+        for other in same:
+            if normalise_uri(other.uri) == normalise_uri(endpoint.uri):
+                errors["uri"] = [f"{other.party} has an endpoint with this URI already: use that one, or another URI."]
+    if errors:
+        raise InvalidInput(errors)
+    save_checked(endpoint)
+
+
+def _replace_identifiers(party: Party, identifiers: Sequence[tuple[str, str]]) -> None:
+    """Raises InvalidInput, with all that is wrong under `identifiers`."""
+    PartyIdentifier.objects.filter(party=party).delete()
+    errors: list[str] = []
+    for rank, (context, value) in enumerate(identifiers):
+        try:
+            save_checked(PartyIdentifier(party=party, context=context, value=value, rank=rank))
+        except PartnersError as error:
+            errors.append(f"Identifier {rank + 1}: {error}")
+    if errors:
+        raise InvalidInput({"identifiers": errors})

@@ -1,0 +1,71 @@
+"""An agreement's terms as the engine reads them: frozen, with no database behind them."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The snapshot of one agreement version. Times in whole seconds; identifiers are (type, value), first preferred."""
+
+    version_id: uuid.UUID
+    agreement_id: uuid.UUID
+    tpa_id: str
+    number: int
+    state: str
+    profile: str
+    transport: str
+    own_party_id: uuid.UUID
+    own_party_name: str
+    own_identifiers: tuple[tuple[str, str], ...]
+    partner_id: uuid.UUID
+    partner_name: str
+    partner_identifiers: tuple[tuple[str, str], ...]
+    own_uri: str
+    own_error_uri: str
+    partner_uri: str
+    partner_error_uri: str
+    partner_address: str  # where bytes really go; equals partner_uri unless the endpoint says otherwise
+    partner_error_address: str
+    connect_timeout: int
+    read_timeout: int
+    semantics: str
+    timeout: int
+    retries: int
+    retry_interval: int
+    transport_retries: int
+    transport_retry_interval: int
+    transient_ceiling: int
+    detect_repeats: bool
+    strict_sequence: bool
+    memory_window: int
+    max_message_bytes: int
+    write_namespace: bool
+    write_padded_numbers: bool
+    services: tuple[tuple[str, str, str], ...]  # (service, action or *, direction)
+
+    def allows(self, service: str, action: str, direction: str) -> bool:
+        """Whether the agreement covers this service and action in this direction ("send" or "receive")."""
+        return any(
+            service == known and action_known in (action, "*") and way in (direction, "both")
+            for known, action_known, way in self.services
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Presented:
+    """What a caller shows at the door. `fingerprint` is handed on by a trusted proxy (SHA-256, hex)."""
+
+    authorization: str = ""
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """An authenticated partner."""
+
+    party_id: uuid.UUID
+    party_name: str
+    credential_id: uuid.UUID

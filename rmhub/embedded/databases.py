@@ -1,0 +1,42 @@
+"""Databases on a server that runs: a second hub on the same server has one of its own."""
+
+from __future__ import annotations
+
+import contextlib
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+
+def database_url(url: str, name: str) -> str:
+    """The URL of another database on the same server."""
+    return urlunsplit(urlsplit(url)._replace(path="/" + quote(name, safe="")))
+
+
+def create_database(url: str, name: str) -> str:
+    """Make a database unless it exists; return its URL. The role of ``url`` owns it.
+
+    Raises psycopg.Error when the server cannot be reached or the role may not create databases.
+    """
+    import psycopg  # here, because `python -m rmhub.embedded` has to work without the project's packages
+    from psycopg import sql
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name]).fetchone():
+            # somebody else may be faster
+            with contextlib.suppress(psycopg.errors.DuplicateDatabase, psycopg.errors.UniqueViolation):
+                connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    return database_url(url, name)
+
+
+def drop_database(url: str, name: str) -> None:
+    """Drop a database with all its content, and the sessions on it; nothing happens when there is none.
+
+    ``url`` is that of another database on the same server. Raises ValueError otherwise, and psycopg.Error when the
+    server refuses.
+    """
+    import psycopg
+    from psycopg import sql
+
+    if unquote(urlsplit(url).path.lstrip("/")) == name:
+        raise ValueError(f"the URL is that of {name} itself: a database cannot be dropped from within")
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))

@@ -1,0 +1,68 @@
+"""Settings from the environment: strict, so that a slip fails at start and not at the first message."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+
+_TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
+
+
+def env_str(name: str, default: str = "") -> str:
+    """The variable's text; `NAME_FILE` names a file that holds it (for secrets)."""
+    path = os.environ.get(f"{name}_FILE")
+    if path:
+        return Path(path).read_text().strip()
+    return os.environ.get(name, default)
+
+
+def env_bool(name: str, default: bool = False) -> bool:
+    """Raises ImproperlyConfigured for anything but true/false, yes/no, on/off, 1/0."""
+    text = os.environ.get(name)
+    if text is None:
+        return default
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    raise ImproperlyConfigured(f"{name}={text!r} is neither true nor false")
+
+
+def env_int(name: str, default: int, *, minimum: int | None = None, maximum: int | None = None) -> int:
+    """Raises ImproperlyConfigured for no whole number, or one out of bounds."""
+    text = os.environ.get(name)
+    if text is None or text == "":
+        return default
+    try:
+        value = int(text)
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{name}={text!r} is not a whole number") from error
+    if (minimum is not None and value < minimum) or (maximum is not None and value > maximum):
+        raise ImproperlyConfigured(f"{name}={value} is not between {minimum} and {maximum}")
+    return value
+
+
+def env_list(name: str, default: str = "") -> list[str]:
+    """A comma-separated list without blanks."""
+    return [item.strip() for item in os.environ.get(name, default).split(",") if item.strip()]
+
+
+def database_from_url(url: str) -> dict[str, object]:
+    """Django's DATABASES entry for `postgresql://user:password@host:port/name`.
+
+    Raises ImproperlyConfigured for another scheme: PostgreSQL is the only dialect.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in {"postgres", "postgresql"}:
+        raise ImproperlyConfigured(f"DATABASE_URL must name PostgreSQL, not {parts.scheme or url!r}")
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": unquote(parts.path.lstrip("/")),
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": parts.hostname or "",
+        "PORT": str(parts.port or 5432),
+    }

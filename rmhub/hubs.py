@@ -1,0 +1,142 @@
+"""What one hub is made of: its environment and its processes. Used by `manage.py up`, the demo and the benchmark."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rmhub.supervisor import Process
+
+BASE = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Hub:
+    """One hub: its name in logs, its servers, its folder and the port of its web server."""
+
+    name: str
+    database_url: str
+    redis_url: str
+    var: Path
+    port: int
+    title: str = "RM Hub"
+    host: str = "127.0.0.1"
+    threads: int = 16
+    settings: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}:{self.port}"
+
+    def environment(self, process: str = "") -> dict[str, str]:
+        """The environment of this hub's processes."""
+        return {
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "rmhub.settings",
+            "PYTHONPATH": str(BASE),
+            "PYTHONUNBUFFERED": "1",
+            "DATABASE_URL": self.database_url,
+            "REDIS_URL": self.redis_url,
+            "RMHUB_VAR": str(self.var),
+            "RMHUB_NAME": self.title,
+            "RMHUB_PUBLIC_URL": self.url,
+            "RMHUB_COOKIE_SUFFIX": self.name,
+            "RMHUB_PROCESS": f"rmhub {self.name} {process}".strip(),
+            **self.settings,
+        }
+
+    def manage(self, *arguments: str) -> list[str]:
+        """The command line of a management command of this hub."""
+        return [sys.executable, str(BASE / "manage.py"), *arguments]
+
+    def processes(self, *, prefix: str = "", restart: bool = True) -> list[Process]:
+        """Web server, worker and beat, in their order of start."""
+        (self.var / "run").mkdir(parents=True, exist_ok=True)
+        return [
+            Process(
+                name=f"{prefix}web",
+                argv=[
+                    *(sys.executable, "-m", "granian", "--interface", "wsgi", "--host", self.host),
+                    *("--port", str(self.port), "--workers", "1", "--blocking-threads", str(self.threads)),
+                    *("--no-ws", "--respawn-failed-workers", "--workers-kill-timeout", "5", "--log-level", "warning"),
+                    "rmhub.wsgi:application",
+                ],
+                env=self.environment("web"),
+                ready=self.answers,
+                restart=restart,
+                cwd=BASE,
+            ),
+            Process(
+                name=f"{prefix}worker",
+                argv=[
+                    *(sys.executable, "-m", "celery", "-A", "rmhub", "worker", "-P", "threads", "-c", "4"),
+                    *("--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "warning"),
+                    *("-n", f"{self.name}@%h"),
+                ],
+                env=self.environment("worker"),
+                restart=restart,
+                cwd=BASE,
+            ),
+            Process(
+                name=f"{prefix}beat",
+                argv=[sys.executable, "-m", "celery", "-A", "rmhub", "beat", "-l", "warning"],
+                env=self.environment("beat"),
+                restart=restart,
+                cwd=BASE,
+            ),
+        ]
+
+    def answers(self) -> bool:
+        """Whether the web server answers at all (any status is an answer)."""
+        try:
+            with urllib.request.urlopen(f"{self.url}/ebxml/msh", timeout=2):  # noqa: S310  (our own address)
+                return True
+        except urllib.error.HTTPError as error:
+            error.close()
+            return True
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback interface that nobody listens on right now."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def link_process(
+    routes: dict[int, int], *, drop: float, duplicate: float, delay_ms: float, seed: int, name: str = "link"
+) -> Process:
+    """The bad link of the demo: each of `routes` leads from a listening port to a hub's port."""
+    arguments: list[str] = []
+    for listen, target in routes.items():
+        arguments += ["--route", f"{listen}=127.0.0.1:{target}"]
+    faults = ["--drop", str(drop), "--duplicate", str(duplicate), "--delay-ms", str(delay_ms), "--seed", str(seed)]
+    first = next(iter(routes))
+    return Process(
+        name=name,
+        argv=[sys.executable, "-m", "messaging.demo.link", *arguments, *faults],
+        env={**os.environ, "PYTHONPATH": str(BASE), "PYTHONUNBUFFERED": "1"},
+        ready=listens(first),
+        cwd=BASE,
+    )
+
+
+def listens(port: int) -> Callable[[], bool]:
+    """A readiness check: somebody listens on this port of the loopback interface."""
+
+    def check() -> bool:
+        with socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+
+    return check

@@ -1,0 +1,36 @@
+"""Secrets of an installation that was given none: made once, kept in var/ with mode 0600, never logged."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import tempfile
+from pathlib import Path
+
+from cryptography.fernet import Fernet
+
+
+def local_secrets(var: Path) -> dict[str, str]:
+    """`secret_key` and `fernet_key` from var/secrets.json; the file is made when it is missing.
+
+    Two processes that start at once agree: the file is linked into place, and the first one wins.
+    """
+    path = var / "secrets.json"
+    if not path.exists():
+        var.mkdir(parents=True, exist_ok=True)
+        content = json.dumps({"secret_key": secrets.token_urlsafe(50), "fernet_key": Fernet.generate_key().decode()})
+        handle, temporary = tempfile.mkstemp(dir=var, prefix=".secrets")  # mkstemp makes it 0600
+        try:
+            with os.fdopen(handle, "w") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                os.link(temporary, path)
+            except FileExistsError:
+                pass
+        finally:
+            os.unlink(temporary)
+    values: dict[str, str] = json.loads(path.read_text())
+    return values

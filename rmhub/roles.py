@@ -1,0 +1,49 @@
+"""Who may do what: three roles, each including the one before, and the scopes that API tokens are cut from."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+
+
+class Role(StrEnum):
+    """Names of the Django groups that carry the roles."""
+
+    VIEWER = "viewer"  # reads everything but payloads
+    OPERATOR = "operator"  # also payloads, submissions, and the verbs that repair
+    ADMIN = "admin"  # also partners, agreements, skipping, users, tokens, settings
+
+
+ORDER = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
+
+VIEWER_SCOPES = frozenset({"messages:read", "pairs:read", "partners:read", "agreements:read", "incidents:read", "events:read"})
+OPERATOR_SCOPES = VIEWER_SCOPES | {"payloads:read", "messages:write", "pairs:operate", "incidents:write"}
+ADMIN_SCOPES = OPERATOR_SCOPES | {
+    "pairs:skip",
+    "messages:cancel",
+    "partners:write",
+    "agreements:write",
+    "webhooks:manage",
+    "tokens:manage",
+    "audit:read",
+}
+SCOPES = {Role.VIEWER: VIEWER_SCOPES, Role.OPERATOR: OPERATOR_SCOPES, Role.ADMIN: ADMIN_SCOPES}
+
+
+def role_of(user: AbstractBaseUser | AnonymousUser) -> Role | None:
+    """The highest role of a user; a superuser is an admin; None for nobody in particular."""
+    if not user.is_authenticated or not user.is_active:
+        return None
+    if getattr(user, "is_superuser", False):
+        return Role.ADMIN
+    names = set(user.groups.values_list("name", flat=True))  # type: ignore[union-attr]
+    return next((role for role in reversed(ORDER) if role in names), None)
+
+
+def scopes_of(user: AbstractBaseUser | AnonymousUser) -> frozenset[str]:
+    """All scopes that the user's role has; a token's are cut down to these."""
+    role = role_of(user)
+    return SCOPES[role] if role else frozenset()

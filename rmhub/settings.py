@@ -1,0 +1,230 @@
+"""All settings in one place. Every value that differs between installations comes from the environment (docs/operations.md)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from csp.constants import NONE, SELF
+
+from rmhub.env import database_from_url, env_bool, env_int, env_list, env_str
+from rmhub.local_secrets import local_secrets
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+VAR_DIR = Path(os.environ.get("RMHUB_VAR") or BASE_DIR / "var")
+
+DEBUG = env_bool("RMHUB_DEBUG", False)
+_local = local_secrets(VAR_DIR) if not env_str("RMHUB_SECRET_KEY") or not env_str("RMHUB_SECRET_KEYS") else {}
+SECRET_KEY = env_str("RMHUB_SECRET_KEY") or _local["secret_key"]
+# Fernet keys for secrets at rest, comma separated: the first encrypts, all decrypt (rotation).
+RMHUB_SECRET_KEYS = [key for key in env_str("RMHUB_SECRET_KEYS").split(",") if key] or [_local["fernet_key"]]
+
+ALLOWED_HOSTS = env_list("RMHUB_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]")
+CSRF_TRUSTED_ORIGINS = env_list("RMHUB_TRUSTED_ORIGINS")
+# Behind a TLS proxy: secure cookies, HSTS and the redirect to https. Off only for a hub on loopback.
+SECURE = env_bool("RMHUB_HTTPS", False)
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE
+SECURE_SSL_REDIRECT = SECURE
+SECURE_HSTS_SECONDS = env_int("RMHUB_HSTS_SECONDS", 31_536_000 if SECURE else 0, minimum=0)
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = SECURE
+if SECURE:
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    SESSION_COOKIE_NAME = "__Host-sessionid"
+# Two hubs on one machine share the host name, and cookies know no ports: each hub names its own.
+elif env_str("RMHUB_COOKIE_SUFFIX"):
+    SESSION_COOKIE_NAME = "sessionid_" + env_str("RMHUB_COOKIE_SUFFIX")
+    CSRF_COOKIE_NAME = "csrftoken_" + env_str("RMHUB_COOKIE_SUFFIX")
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [NONE],
+        "script-src": [SELF],
+        "style-src": [SELF],
+        "img-src": [SELF, "data:"],
+        "font-src": [SELF],
+        "connect-src": [SELF],
+        "form-action": [SELF],
+        "base-uri": [NONE],
+        "frame-ancestors": [NONE],
+    }
+}
+# The proxy that terminates TLS may hand on the client certificate's SHA-256 fingerprint in this header.
+# Empty = not trusted: without a proxy that overwrites it, anybody could send it.
+RMHUB_FINGERPRINT_HEADER = env_str("RMHUB_FINGERPRINT_HEADER")
+
+INSTALLED_APPS = [
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "django.contrib.humanize",
+    "django.contrib.postgres",
+    "django_htmx",
+    "csp",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "rmhub",
+    "partners",
+    "messaging",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "rmhub.middleware.request_id",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+ROOT_URLCONF = "rmhub.urls"
+WSGI_APPLICATION = "rmhub.wsgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": False,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "messaging.console.context.hub",
+            ],
+            "loaders": [
+                (
+                    "django.template.loaders.cached.Loader",
+                    [
+                        "django.template.loaders.filesystem.Loader",
+                        "django.template.loaders.app_directories.Loader",
+                    ],
+                )
+            ],
+        },
+    }
+]
+
+# manage.py starts the embedded servers and sets these two when nobody else did.
+DATABASES = {"default": database_from_url(os.environ.get("DATABASE_URL") or "postgresql://rmhub@127.0.0.1:1/rmhub")}
+DATABASES["default"]["CONN_MAX_AGE"] = None
+DATABASES["default"]["OPTIONS"] = {"connect_timeout": 5, "application_name": env_str("RMHUB_PROCESS", "rmhub")}
+REDIS_URL = os.environ.get("REDIS_URL") or "redis://127.0.0.1:1/0"
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+LOGIN_URL = "console:login"
+LOGIN_REDIRECT_URL = "console:dashboard"
+LOGOUT_REDIRECT_URL = "console:login"
+SESSION_COOKIE_AGE = 12 * 3600
+
+LANGUAGE_CODE = "en-gb"
+TIME_ZONE = "UTC"
+USE_TZ = True
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+STATIC_URL = "/static/"
+STATIC_ROOT = VAR_DIR / "static"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+}
+
+# ---- the hub ----
+RMHUB_NAME = env_str("RMHUB_NAME", "RM Hub")
+RMHUB_ENVIRONMENT = env_str("RMHUB_ENVIRONMENT", "TEST")
+RMHUB_PUBLIC_URL = env_str("RMHUB_PUBLIC_URL", "http://127.0.0.1:8000").rstrip("/")
+RMHUB_STORE_DIR = Path(env_str("RMHUB_STORE_DIR") or VAR_DIR / "store")
+RMHUB_INLINE_PAYLOAD_BYTES = env_int("RMHUB_INLINE_PAYLOAD_BYTES", 1024 * 1024, minimum=0)
+RMHUB_MAX_MESSAGE_BYTES = env_int("RMHUB_MAX_MESSAGE_BYTES", 50 * 1024 * 1024, minimum=1024)
+RMHUB_SWEEP_SECONDS = env_int("RMHUB_SWEEP_SECONDS", 1, minimum=1, maximum=60)
+RMHUB_SEND_THREADS = env_int("RMHUB_SEND_THREADS", 16, minimum=1, maximum=256)
+RMHUB_SEND_BATCH = env_int("RMHUB_SEND_BATCH", 64, minimum=1, maximum=1000)
+# Webhooks may not reach private addresses unless the installation says so (demo, tests, an internal bus).
+RMHUB_WEBHOOK_ALLOW_PRIVATE = env_bool("RMHUB_WEBHOOK_ALLOW_PRIVATE", False)
+
+# ---- Celery: the broker only wakes workers; the database holds what is due ----
+CELERY_BROKER_URL = REDIS_URL
+CELERY_TIMEZONE = "UTC"
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_TASK_DEFAULT_QUEUE = "rmhub"
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "visibility_timeout": 300,
+    "unacked_restore_interval": 5,
+    "unacked_restore_throttle": 1,
+    "socket_timeout": 10,
+    "socket_connect_timeout": 5,
+    "retry_on_timeout": True,
+}
+CELERY_TASK_PUBLISH_RETRY = False
+CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
+CELERY_BEAT_SCHEDULE = {
+    "send-due": {
+        "task": "messaging.send_due",
+        "schedule": RMHUB_SWEEP_SECONDS,
+        "options": {"expires": RMHUB_SWEEP_SECONDS},
+    },
+    "webhooks-due": {"task": "messaging.webhooks_due", "schedule": RMHUB_SWEEP_SECONDS, "options": {"expires": 5}},
+    "housekeeping": {"task": "messaging.housekeeping", "schedule": 30, "options": {"expires": 30}},
+}
+CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "run" / f"beat-{env_str('RMHUB_COOKIE_SUFFIX', 'hub')}")
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "messaging.api.authentication.TokenAuthentication",
+        "messaging.api.authentication.ConsoleSessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["messaging.api.permissions.HasScope"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": [
+        "rest_framework.parsers.JSONParser",
+        "rest_framework.parsers.MultiPartParser",
+    ],
+    "EXCEPTION_HANDLER": "messaging.api.problems.exception_handler",
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "UNAUTHENTICATED_USER": None,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "RM Hub API",
+    "DESCRIPTION": "Submit documents, follow them, and operate the hub. Everything the console does is here too.",
+    "VERSION": "1.0.0",
+    "OAS_VERSION": "3.1.0",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "COMPONENT_SPLIT_REQUEST": True,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "SERVERS": [{"url": "/"}],
+}
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"()": "rmhub.logs.LineFormatter"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": env_str("RMHUB_LOG_LEVEL", "INFO")},
+    "loggers": {
+        "django.request": {"level": "ERROR"},
+        "celery": {"level": "WARNING"},
+        "kombu": {"level": "WARNING"},
+        "urllib3": {"level": "ERROR"},
+        "_granian": {"level": "WARNING"},
+    },
+}

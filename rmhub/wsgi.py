@@ -1,0 +1,11 @@
+"""WSGI entrance of the web server."""
+
+from __future__ import annotations
+
+import os
+
+from django.core.wsgi import get_wsgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "rmhub.settings")
+
+application = get_wsgi_application()

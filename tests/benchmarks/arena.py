@@ -1,0 +1,131 @@
+"""The two hubs of the benchmark: own databases on the benchmark's own servers, real processes, each other's partners."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import redis
+
+from rmhub import embedded
+from rmhub.embedded import postgres, state, valkey
+from rmhub.hubs import BASE, Hub, free_ports
+from rmhub.supervisor import Process, Supervisor
+
+Say = Callable[[str], None]
+SENDER, RECEIVER = "sender", "receiver"
+# Nothing is to be repeated because the machine is slow: a repeat would be counted as a fault.
+TERMS = ("--timeout", "120", "--retries", "3", "--retry-interval", "120")
+TIDY = ("*.log", "run", "store")
+
+
+@dataclass(frozen=True)
+class Servers:
+    """The benchmark's own PostgreSQL (fsync and synchronous_commit on) and Valkey, with their process numbers."""
+
+    database_url: str
+    redis_url: str
+    roots: dict[str, int]
+    programs: Path
+    version: str
+
+
+@contextlib.contextmanager
+def servers(var: Path, say: Say) -> Iterator[Servers]:
+    """Durable servers in `var/servers`, for as long as the ``with`` lasts."""
+    folder = var / "servers"
+    with embedded.servers(folder, log=say) as urls:
+        known = state.load(folder.resolve())
+        assert known is not None
+        roots = {
+            "postgres": postgres.server_pid(postgres.data_folder(known.home)) or 0,
+            "valkey": valkey.server_pid(known.home) or 0,
+        }
+        from rmhub.embedded.identity import servers_identity
+
+        programs = postgres.find_programs(known.home, servers_identity(), say)
+        yield Servers(urls.database_url, urls.redis_url, roots, programs.folder, programs.version)
+
+
+def fresh_database(servers: Servers, name: str) -> str:
+    """The URL of a new, empty database."""
+    embedded.drop_database(servers.database_url, name)
+    return embedded.create_database(servers.database_url, name)
+
+
+def redis_database(url: str, number: int) -> str:
+    """The URL of another database of the same Valkey."""
+    return urlunsplit(urlsplit(url)._replace(path=f"/{number}"))
+
+
+@dataclass(frozen=True)
+class Arena:
+    """Two hubs that are set up for each other; `running` starts their processes."""
+
+    sender: Hub
+    receiver: Hub
+    databases: dict[str, str]
+    """Name of the hub -> name of its database."""
+
+    @contextlib.contextmanager
+    def running(self, say: Say) -> Iterator[dict[str, int]]:
+        """Both hubs' processes, up; yields their process numbers by name (`sender web`, ...)."""
+        for hub in (self.sender, self.receiver):
+            with redis.Redis.from_url(hub.redis_url) as broker:
+                broker.flushdb()
+        processes = [
+            dataclasses.replace(process, log=hub.var / f"{process.name.rpartition(' ')[2]}.log")
+            for hub in (self.receiver, self.sender)
+            for process in hub.processes(prefix=f"{hub.name} ", restart=False)
+        ]
+        supervisor = Supervisor(processes, output=lambda name, line: say(f"{name}: {line}"), name="bench")
+        supervisor.start()
+        try:
+            yield {process.name: supervisor.pids(process.name)[0] for process in processes}
+        finally:
+            supervisor.stop()
+
+
+def build(servers: Servers, var: Path, pairs: int, say: Say) -> Arena:
+    """Two empty hubs with `pairs` agreements between them."""
+    ports = free_ports(2)
+    hubs: list[Hub] = []
+    for number, (name, port) in enumerate(zip((SENDER, RECEIVER), ports, strict=True), start=1):
+        folder = var / name
+        if folder.exists():
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True)
+        hubs.append(
+            Hub(
+                name=name,
+                database_url=fresh_database(servers, f"bench_{name}"),
+                redis_url=redis_database(servers.redis_url, number),
+                var=folder,
+                port=port,
+                settings={"RMHUB_LOG_LEVEL": "WARNING"},
+            )
+        )
+    for hub, other, side in ((hubs[0], hubs[1], "buyer"), (hubs[1], hubs[0], "seller")):
+        say(f"setting up the {hub.name} with {pairs} agreements")
+        command(hub, "migrate", "--verbosity", "0")
+        urls = ("--own-url", hub.url, "--partner-url", other.url)
+        command(hub, "seed_demo", "--side", side, *urls, "--agreements", str(pairs), *TERMS)
+    return Arena(hubs[0], hubs[1], {hub.name: f"bench_{hub.name}" for hub in hubs})
+
+
+def command(hub: Hub, *arguments: str) -> None:
+    """Runs a management command of a hub. Raises RuntimeError with what it said when it fails."""
+    argv = hub.manage(*arguments)
+    result = subprocess.run(argv, env=hub.environment(), cwd=BASE, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        said = (result.stdout + result.stderr).strip()[-4000:]
+        raise RuntimeError(f"{arguments[0]} failed in the {hub.name}:\n{said}")
+
+
+__all__ = ["RECEIVER", "SENDER", "Arena", "Process", "Servers", "build", "command", "fresh_database", "servers"]

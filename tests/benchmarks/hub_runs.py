@@ -1,0 +1,177 @@
+"""Measures our hubs: acknowledged messages in steady state, and one message at a time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from rmhub.hubs import BASE
+from tests.benchmarks.arena import RECEIVER, SENDER, Arena, Say, Servers
+from tests.benchmarks.machine import costs, look, spread
+
+DRAIN_SECONDS = 60.0
+TOTAL_BACKLOG = 800
+
+
+@dataclass(frozen=True)
+class Window:
+    """Seconds of warm-up, which count for nothing, and of measurement."""
+
+    warm: float
+    measured: float
+
+
+def depth(pairs: int) -> int:
+    """How many messages are kept waiting on each pair: enough for the time between two looks."""
+    return max(6, min(150, TOTAL_BACKLOG // pairs))
+
+
+def steady(
+    arena: Arena,
+    servers: Servers,
+    roots: dict[str, int],
+    *,
+    pairs: int,
+    window: Window,
+    during: Callable[[], None] | None = None,
+) -> dict[str, Any]:
+    """Closed loop: every pair has messages waiting all the time. `during` runs when the measurement begins."""
+    with ExitStack() as stack:
+        connection = stack.enter_context(psycopg.connect(servers.database_url, autocommit=True))
+        driver = stack.enter_context(_driver(arena, "--pairs", str(pairs), "--depth", str(depth(pairs))))
+        watched = {**roots, **servers.roots, "driver": driver.pid}
+        _line(driver)
+        time.sleep(window.warm)
+        if during is not None:
+            during()
+        before = look(connection, watched, list(arena.databases.values()))
+        time.sleep(max(0.0, before.at + window.measured - time.time()))
+        after = look(connection, watched, list(arena.databases.values()))
+        assert driver.stdin is not None
+        driver.stdin.close()
+        totals = _line(driver)
+    drained = _drain(arena)
+    rows = _delivered(arena, before.at, after.at)
+    seconds = after.at - before.at
+    per_second = [0] * max(1, int(seconds))
+    for row in rows:
+        per_second[min(len(per_second) - 1, int(row[2] - before.at))] += 1
+    return {
+        "kind": "steady",
+        "pairs": pairs,
+        "backlog_per_pair": depth(pairs),
+        "seconds": round(seconds, 3),
+        "messages": len(rows),
+        "messages_per_second": round(len(rows) / seconds, 1),
+        "per_second": per_second,
+        "first_transmission_to_ack": spread([(row[2] - row[1]) * 1000 for row in rows]),
+        **costs(before, after, len(rows)),
+        "driver": totals,
+        "drained": drained,
+        "check": _check(arena),
+    }
+
+
+def unloaded(
+    arena: Arena, servers: Servers, roots: dict[str, int], *, pairs: int, every: float, count: int
+) -> dict[str, Any]:
+    """One message every so often, so that none waits for another: from the submission to its acknowledgement."""
+    arguments = ("--pairs", str(pairs), "--every", str(every), "--count", str(count))
+    with _driver(arena, *arguments) as driver:
+        began = _line(driver)["began"]
+        totals = _line(driver)
+    drained = _drain(arena)
+    rows = _delivered(arena, began, time.time())
+    return {
+        "kind": "unloaded",
+        "pairs": pairs,
+        "seconds_between": every,
+        "messages": len(rows),
+        "submission_to_ack": spread([(row[2] - row[0]) * 1000 for row in rows]),
+        "first_transmission_to_ack": spread([(row[2] - row[1]) * 1000 for row in rows]),
+        "driver": totals,
+        "drained": drained,
+    }
+
+
+def _driver(arena: Arena, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.benchmarks.driver", *arguments],
+        env=arena.sender.environment("driver"),
+        cwd=BASE,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _line(driver: subprocess.Popen[str]) -> dict[str, Any]:
+    assert driver.stdout is not None
+    line = driver.stdout.readline()
+    if not line:
+        raise RuntimeError("the load driver ended early; its error is above")
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def _drain(arena: Arena) -> bool:
+    """Waits until nothing is under way; False when that takes too long."""
+    deadline = time.monotonic() + DRAIN_SECONDS
+    with psycopg.connect(arena.sender.database_url, autocommit=True) as connection:
+        while time.monotonic() < deadline:
+            left = connection.execute(
+                "SELECT count(*) FROM messaging_pair WHERE direction = 'out' AND (queued > 0 OR in_flight_id IS NOT NULL)"
+            ).fetchone()
+            if left == (0,):
+                return True
+            time.sleep(0.1)
+    return False
+
+
+def _delivered(arena: Arena, begin: float, end: float) -> list[tuple[float, float, float]]:
+    """Creation, first transmission and acknowledgement (seconds since the epoch) of what was delivered in the window."""
+    with psycopg.connect(arena.sender.database_url, autocommit=True) as connection:
+        return connection.execute(
+            "SELECT extract(epoch FROM created_at)::float8, extract(epoch FROM first_sent_at)::float8,"
+            " extract(epoch FROM completed_at)::float8 FROM messaging_message"
+            " WHERE direction = 'out' AND state = 'delivered'"
+            " AND completed_at >= to_timestamp(%s) AND completed_at < to_timestamp(%s)",
+            [begin, end],
+        ).fetchall()
+
+
+def _check(arena: Arena) -> dict[str, int]:
+    """Whether what was measured was right: over all runs since the hubs were set up."""
+    with psycopg.connect(arena.sender.database_url, autocommit=True) as connection:
+        sent = connection.execute(
+            "SELECT count(*), count(*) FILTER (WHERE state = 'delivered'), count(*) FILTER (WHERE attempts > 1)"
+            " FROM messaging_message WHERE direction = 'out'"
+        ).fetchone()
+    with psycopg.connect(arena.receiver.database_url, autocommit=True) as connection:
+        received = connection.execute(
+            "SELECT count(*), count(DISTINCT message_id) FROM messaging_message WHERE direction = 'in'"
+        ).fetchone()
+        order = connection.execute(
+            "SELECT count(*) FROM (SELECT sequence_number - lag(sequence_number) OVER (PARTITION BY pair_id ORDER BY"
+            " position) AS step FROM messaging_message WHERE direction = 'in') AS steps WHERE step <> 1"
+        ).fetchone()
+    assert sent is not None and received is not None and order is not None
+    return {
+        "submitted": sent[0],
+        "delivered": sent[1],
+        "sent_again": sent[2],
+        "received": received[0],
+        "received_twice": received[0] - received[1],
+        "out_of_order": order[0],
+    }
+
+
+__all__ = ["RECEIVER", "SENDER", "Window", "depth", "steady", "unloaded"]

@@ -1,0 +1,146 @@
+"""What is measured on this machine: CPU time of process trees, the database's counters, and the machine's facts."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds(roots: Mapping[str, int]) -> dict[str, float]:
+    """CPU seconds (user and system) that each root process has used so far, with everything that it has started.
+
+    A child that has ended and was waited for is in its parent's figures; one that lives is counted on its own.
+    Resolution: a clock tick (10 ms) a process. A root that has ended counts 0.
+    """
+    own: dict[int, float] = {}
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            content = Path(f"/proc/{entry}/stat").read_bytes()
+        except OSError:
+            continue
+        fields = content.rpartition(b")")[2].split()
+        # utime, stime, cutime, cstime: fields 14 to 17 of proc(5), the name and the pid being cut off here
+        own[int(entry)] = sum(int(field) for field in fields[11:15]) / TICKS
+        children.setdefault(int(fields[1]), []).append(int(entry))
+
+    def tree(pid: int) -> float:
+        return own.get(pid, 0.0) + sum(tree(child) for child in children.get(pid, ()))
+
+    return {name: tree(pid) for name, pid in roots.items()}
+
+
+@dataclass(frozen=True)
+class Counters:
+    """One look at everything: seconds since the epoch, CPU seconds, commits by database, bytes of WAL, its syncs."""
+
+    at: float
+    cpu: dict[str, float]
+    commits: dict[str, int]
+    wal: int
+    syncs: int
+
+
+def look(connection: psycopg.Connection[Any], roots: Mapping[str, int], databases: Sequence[str]) -> Counters:
+    """Takes a look. `connection` is to another database than those that are looked at: it commits, too.
+
+    A busy session adds its commits to the counters once a second, so both ends of a window are late alike; over ten
+    seconds and dozens of sessions that is less than a hundredth.
+    """
+    commits = connection.execute(
+        "SELECT datname, xact_commit FROM pg_stat_database WHERE datname = ANY(%s)", [list(databases)]
+    ).fetchall()
+    row = connection.execute("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint").fetchone()
+    assert row is not None
+    return Counters(
+        at=time.time(),
+        cpu=cpu_seconds(roots),
+        commits={name: int(count) for name, count in commits},
+        wal=int(row[0]),
+        syncs=_wal_syncs(connection),
+    )
+
+
+def _wal_syncs(connection: psycopg.Connection[Any]) -> int:
+    """fsyncs of the write-ahead log; the view that has them changed its name in PostgreSQL 18."""
+    if connection.info.server_version >= 180000:
+        text = "SELECT coalesce(sum(fsyncs), 0)::bigint FROM pg_stat_io WHERE object = 'wal'"
+    else:
+        text = "SELECT wal_sync FROM pg_stat_wal"
+    row = connection.execute(text).fetchone()
+    return int(row[0]) if row else 0
+
+
+def costs(before: Counters, after: Counters, messages: int) -> dict[str, Any]:
+    """What one message cost between two looks: CPU ms by process and in all, commits by database, WAL bytes, syncs."""
+    each = max(messages, 1)
+    cpu = {name: (after.cpu[name] - before.cpu[name]) * 1000 / each for name in before.cpu}
+    return {
+        "cpu_ms_per_message": round(sum(cpu.values()), 3),
+        "cpu_ms_by_process": {name: round(value, 3) for name, value in cpu.items()},
+        "cpu_load": round(sum(after.cpu[n] - before.cpu[n] for n in before.cpu) / (after.at - before.at), 3),
+        "commits_per_message": {
+            name: round((after.commits[name] - before.commits[name]) / each, 3) for name in before.commits
+        },
+        "wal_bytes_per_message": round((after.wal - before.wal) / each),
+        "wal_syncs_per_message": round((after.syncs - before.syncs) / each, 3),
+    }
+
+
+def percentile(values: Iterable[float], share: float) -> float | None:
+    """The nearest-rank percentile (`share` 0.5: the median); None of nothing."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else None
+
+
+def spread(milliseconds: Sequence[float]) -> dict[str, Any]:
+    """Count, p50, p90, p99 and maximum."""
+    return {
+        "count": len(milliseconds),
+        **{
+            name: None if (value := percentile(milliseconds, share)) is None else round(value, 2)
+            for name, share in (("p50_ms", 0.5), ("p90_ms", 0.9), ("p99_ms", 0.99), ("max_ms", 1.0))
+        },
+    }
+
+
+def facts() -> dict[str, Any]:
+    """The machine that the figures belong to."""
+    cpu = [line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
+    memory = next((line.split()[1] for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), "0")
+    return {
+        "cpus": os.cpu_count(),
+        "cpu": cpu[0] if cpu else platform.machine(),
+        "memory_gib": round(int(memory) / 1024 / 1024, 1),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "load_at_start": os.getloadavg()[0],
+    }
+
+
+def commit(base: Path) -> str:
+    """The version of the code that is measured: `git describe`, or "unknown" outside of a repository."""
+    result = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=base, capture_output=True, text=True, check=False
+    )
+    return result.stdout.strip() or "unknown"
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,302 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from partners import registry, services
+from partners.addresses import normalise_fingerprint, normalise_uri, uri_fault
+from partners.exceptions import InvalidInput
+from partners.models import AgreementVersion, Endpoint, Party
+from partners.validation import RULES, Level, duration, give_up_seconds, gives_up_sentence
+from tests.partners.factories import make_agreement, make_endpoint, make_party
+
+DAY = 86_400
+
+
+def codes(version: AgreementVersion) -> set[str]:
+    return {problem.code for problem in services.version_validate(version=version)}
+
+
+@pytest.mark.django_db
+def test_the_defaults_have_no_problem():
+    assert services.version_validate(version=make_agreement(activate=False)) == []
+
+
+# Each row breaks one rule; the second column is the nearest setting that does not.
+SETTINGS = [
+    ("timeout_zero", "timeout", {"timeout": 0}, {"timeout": 20}),
+    (
+        "retry_interval_zero",
+        "retry_interval",
+        {"retries": 1, "retry_interval": 0},
+        {"retries": 0, "retry_interval": 0},
+    ),
+    (
+        "retries_without_acknowledgement",
+        "retries",
+        {"semantics": "BestEffort", "retries": 1},
+        {"semantics": "BestEffort"},
+    ),
+    (
+        "retries_without_acknowledgement",
+        "retries",
+        {"semantics": "AtMostOnce", "retries": 1},
+        {"semantics": "AtMostOnce"},
+    ),
+    (
+        "give_up_too_late",
+        "retries",
+        {"timeout": 60, "retries": 400, "retry_interval": DAY, "memory_window": 500 * DAY},
+        {"timeout": DAY, "retries": 399, "retry_interval": DAY, "memory_window": 500 * DAY},
+    ),
+    (
+        "memory_window_short",
+        "memory_window",
+        {"timeout": 60, "retries": 5, "retry_interval": 300, "memory_window": 1559},
+        {"timeout": 60, "retries": 5, "retry_interval": 300, "memory_window": 1560},
+    ),
+    (
+        "memory_window_short",
+        "memory_window",
+        {"semantics": "BestEffort", "detect_repeats": True, "timeout": 60, "memory_window": 59},
+        {"semantics": "BestEffort", "detect_repeats": False, "timeout": 60, "memory_window": 59},
+    ),
+    (
+        "transient_ceiling_short",
+        "transient_ceiling",
+        {"retry_interval": 300, "transient_ceiling": 299},
+        {"retry_interval": 300, "transient_ceiling": 300},
+    ),
+    (
+        "transient_ceiling_short",
+        "transient_ceiling",
+        {"retries": 0, "retry_interval": 300, "transient_ceiling": 299},
+        {"semantics": "BestEffort", "retry_interval": 300, "transient_ceiling": 299},
+    ),
+    (
+        "transport_recovery_long",
+        "transport_retries",
+        {"timeout": 60, "transport_retries": 7, "transport_retry_interval": 10},
+        {"timeout": 60, "transport_retries": 6, "transport_retry_interval": 10},
+    ),
+    (
+        "strict_sequence_unused",
+        "strict_sequence",
+        {"semantics": "BestEffort", "strict_sequence": True},
+        {"strict_sequence": True},
+    ),
+]
+WARNINGS = {"transport_recovery_long", "network_timeouts_long", "strict_sequence_unused"}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("code", "field", "broken", "fine"), SETTINGS)
+def test_contradicting_settings_are_found(code, field, broken, fine):
+    version = make_agreement(activate=False, **broken)
+    (problem,) = services.version_validate(version=version)
+    assert (problem.code, problem.field) == (code, field)
+    assert problem.level == (Level.WARNING if code in WARNINGS else Level.ERROR)
+    assert len(problem.sentence) > 40 and problem.sentence.endswith(".")
+    if problem.level is Level.ERROR:
+        with pytest.raises(InvalidInput) as caught:
+            services.version_activate(version=version)
+        assert caught.value.errors == {field: [problem.sentence]}
+    else:
+        assert services.version_activate(version=version).state == "active"
+    assert services.version_validate(version=make_agreement(activate=False, **fine)) == []
+
+
+@pytest.mark.django_db
+def test_network_timeouts_far_above_the_timeout_are_a_warning():
+    partner = make_party()
+    slow = make_endpoint(partner, connect_timeout=301, read_timeout=300)
+    version = make_agreement(partner_endpoint=slow, timeout=60, activate=False)
+    assert codes(version) == {"network_timeouts_long"}
+    services.endpoint_update(endpoint=slow, connect_timeout=300)
+    assert codes(version) == set()
+
+
+@pytest.mark.django_db
+def test_both_endpoints_the_same():
+    own = make_endpoint(make_party(own=True))
+    version = make_agreement(own_endpoint=own, partner=make_party(), partner_endpoint=own, activate=False)
+    assert codes(version) == {"endpoints_same", "partner_endpoint_of_other_party"}
+
+
+@pytest.mark.django_db
+def test_endpoints_of_the_wrong_party_name_the_right_one():
+    own, partner, stranger = make_party("Us", own=True), make_party("Them"), make_endpoint(make_party("Stranger"))
+    version = make_agreement(own_party=own, partner=partner, own_endpoint=stranger, activate=False)
+    (problem,) = services.version_validate(version=version)
+    assert problem.code == "own_endpoint_of_other_party"
+    assert problem.sentence == "Our endpoint belongs to Stranger: choose one of Us."
+    version = make_agreement(own_party=own, partner=partner, partner_endpoint=stranger, activate=False)
+    assert codes(version) == {"partner_endpoint_of_other_party"}
+
+
+@pytest.mark.django_db
+def test_one_uri_for_both_sides():
+    version = make_agreement(own_uri="https://hub.example/ebxml", activate=False)
+    Endpoint.objects.filter(pk=version.partner_endpoint_id).update(uri="HTTPS://Hub.example/ebxml")
+    assert "uris_same" in codes(version)
+
+
+@pytest.mark.django_db
+def test_no_service():
+    assert codes(make_agreement(allowed=(), activate=False)) == {"services_missing"}
+
+
+@pytest.mark.django_db
+def test_parties_without_identifiers():
+    version = make_agreement(
+        own_party=make_party(own=True, identifiers=()), partner=make_party(identifiers=()), activate=False
+    )
+    assert codes(version) == {"own_party_unidentified", "partner_unidentified"}
+
+
+@pytest.mark.django_db
+def test_an_own_party_that_is_not_ours():
+    version = make_agreement(activate=False)
+    Party.objects.filter(pk=version.agreement.own_party_id).update(is_own=False)
+    assert codes(version) == {"own_party_not_ours"}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("field", ["uri", "error_uri", "address", "error_address"])
+def test_endpoint_uris_are_looked_at_again(field):
+    version = make_agreement(activate=False)
+    Endpoint.objects.filter(pk=version.partner_endpoint_id).update(**{field: "https://me:pw@msh.example/"})
+    (problem,) = services.version_validate(version=version)
+    assert (problem.code, problem.field, problem.level) == ("uri_userinfo", "partner_endpoint", Level.ERROR)
+    assert "pw" not in problem.sentence
+
+
+@pytest.mark.django_db
+def test_several_problems_come_at_once():
+    version = make_agreement(activate=False, timeout=0, allowed=(), retry_interval=0)
+    assert codes(version) == {"timeout_zero", "services_missing", "retry_interval_zero"}
+    with pytest.raises(InvalidInput) as caught:
+        services.version_activate(version=version)
+    assert set(caught.value.errors) == {"timeout", "services", "retry_interval"}
+
+
+def test_every_rule_has_its_own_code_and_a_sentence():
+    assert len({rule.code for rule in RULES}) == len(RULES)
+    assert {rule.code for rule in RULES if rule.level is Level.WARNING} == WARNINGS
+
+
+@pytest.mark.parametrize(
+    ("uri", "code"),
+    [
+        ("https://msh.partner.example/ebxml", None),
+        ("http://127.0.0.1:8080", None),
+        ("https://[::1]/x?y=1", None),
+        ("", "uri_missing"),
+        ("mailto:edi@partner.example", "uri_scheme"),
+        ("ftp://partner.example/", "uri_scheme"),
+        ("partner.example/ebxml", "uri_scheme"),
+        ("https://user:secret@partner.example/", "uri_userinfo"),
+        ("https://@partner.example/", "uri_userinfo"),
+        ("https:///ebxml", "uri_host"),
+        ("https://:443/", "uri_host"),
+        ("https://[::1/", "uri_malformed"),
+        ("https://partner.example:99999/", "uri_malformed"),
+        ("https://partner.example:x/", "uri_malformed"),
+        ("https://partner.example:0/", "uri_port"),
+        ("https://partner.example/a b", "uri_characters"),
+        ("https://partner.example/a\r\nHost: evil", "uri_characters"),
+        ("https://pärtner.example/", "uri_characters"),
+        ("https://partner.example/#part", "uri_fragment"),
+    ],
+)
+def test_what_is_wrong_with_a_uri(uri, code):
+    fault = uri_fault(uri, "http")
+    assert (fault and fault[0]) == code
+    assert "secret" not in str(fault)
+
+
+@pytest.mark.parametrize(
+    ("written", "compared"),
+    [
+        (" \n HTTPS://Msh.Partner.Example:8443/EbXML/ \t", "https://msh.partner.example:8443/EbXML/"),
+        ("http://a", "http://a"),
+        ("http://A/", "http://a/"),
+        ("http://A?Q", "http://a?Q"),
+        ("http://User:PW@HOST/x", "http://User:PW@host/x"),
+        ("MAILTO:Edi@Partner.example", "mailto:Edi@Partner.example"),
+        ("http://[::1", "http://[::1"),
+        ("no scheme", "no scheme"),
+        ("", ""),
+    ],
+)
+def test_uris_are_compared_trimmed_with_scheme_and_host_in_lower_case(written, compared):
+    assert normalise_uri(written) == compared
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "ab" * 32,
+        "AB" * 32,
+        ":".join(["AB"] * 32),
+        " " + " ".join(["ab"] * 32) + "\n",
+        "SHA256 Fingerprint=" + ":".join(["AB"] * 32),
+        "sha256 Fingerprint=" + ":".join(["AB"] * 32),
+        "sha256:" + "ab" * 32,
+    ],
+)
+def test_a_fingerprint_is_read_as_tools_write_it(written):
+    assert normalise_fingerprint(written) == "ab" * 32
+
+
+@pytest.mark.parametrize("written", ["", "ab" * 20, "ab" * 33, "gh" * 32, "sha1:" + "ab" * 32, "٣" * 64])
+def test_what_is_no_sha_256_fingerprint(written):
+    assert normalise_fingerprint(written) is None
+
+
+def terms(**fields):
+    return SimpleNamespace(
+        **{"semantics": "OnceAndOnlyOnce", "timeout": 60, "retries": 5, "retry_interval": 300} | fields
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (
+            terms(timeout=0, retries=5, retry_interval=1500),
+            "Gives up after 2 h 5 m (1 send + 5 retries), then suspends the pair.",
+        ),
+        (terms(), "Gives up after 26 m (1 send + 5 retries), then suspends the pair."),
+        (terms(timeout=45, retries=0), "Gives up after 45 s (1 send, no retries), then suspends the pair."),
+        (
+            terms(timeout=DAY, retries=1, retry_interval=61),
+            "Gives up after 1 d 1 m 1 s (1 send + 1 retry), then suspends the pair.",
+        ),
+        (
+            terms(semantics="BestEffort", retries=0),
+            "Sends once and waits for no acknowledgement, so it neither repeats a message nor suspends the pair.",
+        ),
+    ],
+)
+def test_when_a_message_is_given_up_in_words(given, sentence):
+    assert gives_up_sentence(given) == sentence
+
+
+@pytest.mark.django_db
+def test_a_version_and_its_terms_say_the_same():
+    version = make_agreement(timeout=60, retries=2, retry_interval=120)
+    assert give_up_seconds(version) == 300
+    assert gives_up_sentence(version) == gives_up_sentence(registry.current().version(version.id))
+
+
+def test_durations_are_exact():
+    assert [duration(seconds) for seconds in (0, 59, 60, 3600, 3601, 400 * DAY)] == [
+        "0 s",
+        "59 s",
+        "1 m",
+        "1 h",
+        "1 h 1 s",
+        "400 d",
+    ]

@@ -1,0 +1,323 @@
+"""Multipart bodies on bytes: what is forgiven, what is exact, what is bounded."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from messaging.protocol.codecs.mime import (
+    Part,
+    bare_content_id,
+    choose_boundary,
+    content_id_keys,
+    content_id_of,
+    decode_entity_head,
+    decode_header_value,
+    decode_multipart,
+    decode_transfer_encoding,
+    encode_base64_parts,
+    encode_multipart,
+    encode_part_head,
+    refers_to,
+)
+from messaging.protocol.errors import EncodeError, NotAMessage
+from messaging.protocol.limits import Limits
+
+TWO_PARTS = (
+    b"preamble, ignored\r\n"
+    b"--b\r\nContent-ID: <one>\r\nContent-Type: text/xml\r\n\r\n<a/>\r\n"
+    b"--b\r\nContent-Id: <two>\r\n\r\nline 1\r\nline 2\r\n\r\n"
+    b"--b--\r\nepilogue\r\n--b\r\n\r\nignored\r\n"
+)
+
+
+def contents(body: bytes, boundary: str = "b", **limits: int) -> list[bytes]:
+    return [part.content for part in decode_multipart(body, boundary, Limits(**limits))]
+
+
+def reason(body: bytes, boundary: str = "b", **limits: int) -> str:
+    with pytest.raises(NotAMessage) as caught:
+        decode_multipart(body, boundary, Limits(**limits))
+    return caught.value.reason
+
+
+def test_parts_are_exact_and_know_their_offset() -> None:
+    parts = decode_multipart(TWO_PARTS, "b")
+    assert [part.content for part in parts] == [b"<a/>", b"line 1\r\nline 2\r\n"]
+    assert [part.content_id for part in parts] == ["one", "two"]
+    for part in parts:
+        assert part.offset is not None
+        assert TWO_PARTS[part.offset : part.offset + len(part.content)] == part.content
+
+
+def test_bare_line_feeds_are_read_as_well() -> None:
+    body = TWO_PARTS.replace(b"\r\n", b"\n")
+    assert contents(body) == [b"<a/>", b"line 1\nline 2\n"]
+
+
+@pytest.mark.parametrize("content", [b"", b"\r", b"\n", b"\r\n", b"\r\r\n\r", b"x\r", b"\n\r\n", b"--", b"-"])
+def test_content_before_a_delimiter_keeps_its_own_line_breaks(content: bytes) -> None:
+    assert contents(b"--b\r\n\r\n" + content + b"\r\n--b--\r\n") == [content]
+
+
+def test_in_a_body_with_bare_line_feeds_a_carriage_return_is_content() -> None:
+    assert contents(b"--b\n\nx\r\n--b--\n") == [b"x\r"]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b"--b\r\n--b--", [b""]),
+        (b"--b\r\n\r\n--b--", [b""]),
+        (b"--b\r\n\r\n\r\n--b--", [b""]),
+        (b"--b\r\nA: 1\r\n--b--", [b""]),
+        (b"--b\r\nA: 1\r\n\r\n--b--", [b""]),
+        (b"--b--", []),
+        (b"--b  \t\r\n\r\nx\r\n--b-- \r\n", [b"x"]),
+        (b"--b\r\n\r\n--bx\r\n--b-\r\n--b --\r\n-- b\r\nx--b\r\n--b--", [b"--bx\r\n--b-\r\n--b --\r\n-- b\r\nx--b"]),
+        (b"--b\r\n\r\n--b--x\r\n--b--", [b"--b--x"]),
+    ],
+)
+def test_delimiter_lines(body: bytes, expected: list[bytes]) -> None:
+    assert contents(body) == expected
+
+
+def test_a_nested_multipart_whose_boundary_begins_like_ours_stays_whole() -> None:
+    inner = b"--b1\r\n\r\nx\r\n--b1--"
+    assert contents(b"--b\r\n\r\n" + inner + b"\r\n--b--") == [inner]
+
+
+def test_boundary_of_java_mail() -> None:
+    value = "multipart/related;boundary=----=_Part_1_2.3; type=text/xml;start=ebXMLHeader@spine.nhs.uk"
+    media_type, parameters = decode_header_value(value)
+    assert media_type == "multipart/related"
+    assert parameters == {"boundary": "----=_Part_1_2.3", "type": "text/xml", "start": "ebXMLHeader@spine.nhs.uk"}
+    assert contents(b"------=_Part_1_2.3\r\n\r\nx\r\n------=_Part_1_2.3--", parameters["boundary"]) == [b"x"]
+
+
+@pytest.mark.parametrize(
+    ("value", "parameters"),
+    [
+        ('a/b; x="1;2"; Y = z ', {"x": "1;2", "y": "z"}),
+        (r'a/b; x="say \"hi\" \\"', {"x": 'say "hi" \\'}),
+        ('a/b; x="unfinished', {"x": "unfinished"}),
+        ("a/b;; ;x=1;x=2", {"x": "1"}),
+        ("a/b; x", {}),
+        ("", {}),
+    ],
+)
+def test_header_parameters(value: str, parameters: dict[str, str]) -> None:
+    assert decode_header_value(value)[1] == parameters
+
+
+def test_headers_are_unfolded_and_hold_no_control_characters() -> None:
+    body = b"--b\r\nContent-Type: text/plain;\r\n\tname=x\r\nCONTENT-ID:\r\n <i\x00d>\r\nnonsense\r\n\r\n--b--"
+    (part,) = decode_multipart(body, "b")
+    assert part.headers == {"content-type": "text/plain; name=x", "content-id": "<id>"}
+
+
+def test_header_bytes_that_are_not_utf8_are_read_as_latin_1() -> None:
+    body = b'--b\r\nContent-Disposition: attachment; filename="M\xfcller.xml"\r\n\r\nx\r\n--b--'
+    assert decode_multipart(body, "b")[0].filename == "M\u00fcller.xml"
+
+
+@pytest.mark.parametrize(
+    ("disposition", "filename"),
+    [
+        ('attachment; filename="a \\"b\\".xml"', 'a "b".xml'),
+        ("attachment; filename=order.xml", "order.xml"),
+        ("attachment; filename*=UTF-8''M%C3%BCller%0D%0A%00.xml; filename=x", "M\u00fcller.xml"),
+        ("attachment; filename*=iso-8859-1'de'M%FCller.xml", "M\u00fcller.xml"),
+        ("attachment; filename*=broken", ""),
+        ("inline", ""),
+    ],
+)
+def test_filename(disposition: str, filename: str) -> None:
+    assert Part({"content-disposition": disposition}, b"", 0).filename == filename
+
+
+@pytest.mark.parametrize(
+    ("encoding", "raw", "content", "identity"),
+    [
+        (b"7bit", b"a\r\nb", b"a\r\nb", True),
+        (b"8BIT", b"\xff\x00", b"\xff\x00", True),
+        (b"binary", b"\r\n", b"\r\n", True),
+        (b"Base64", b"/wAN\r\nCg==\r\n", b"\xff\x00\r\n", False),
+        (b"quoted-printable", b"a=3Db=\r\nc =\r\nd \t \r\ne ", b"a=bc d\r\ne", False),
+    ],
+)
+def test_transfer_encodings(encoding: bytes, raw: bytes, content: bytes, identity: bool) -> None:
+    body = b"--b\r\nContent-Transfer-Encoding: " + encoding + b"\r\n\r\n" + raw + b"\r\n--b--"
+    (part,) = decode_multipart(body, "b")
+    assert (part.content, part.damage) == (content, "")
+    assert (part.offset is not None) is identity
+
+
+@pytest.mark.parametrize("raw", [b"QQ", b"QQ=", b"Q!Q=", b"QQ==QQ==", b"QUJD\r\n-- scanned by relay"])
+def test_damaged_base64_is_no_content(raw: bytes) -> None:
+    (part,) = decode_multipart(b"--b\r\nContent-Transfer-Encoding: base64\r\n\r\n" + raw + b"\r\n--b--", "b")
+    assert part.damage.startswith("base64 content is damaged")
+    assert part.content == raw
+    assert part.offset is None
+
+
+def test_unknown_transfer_encoding() -> None:
+    with pytest.raises(ValueError, match="x-uuencode"):
+        decode_transfer_encoding("X-UUencode", b"")
+
+
+def test_quoted_printable_padding_costs_linear_time() -> None:
+    started = time.perf_counter()
+    decode_transfer_encoding("quoted-printable", (b" " * 200_000 + b"x\n") * 3)
+    assert time.perf_counter() - started < 1
+
+
+def test_part_content_length_is_ignored() -> None:
+    assert contents(b"--b\r\nContent-Length: 1\r\n\r\nabc\r\n--b--") == [b"abc"]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b"", "not_mime"),
+        (b"no boundary at all", "not_mime"),
+        (b"x--b\r\n\r\n x--b--", "not_mime"),
+        (b"--b", "truncated"),
+        (b"--b\r\n\r\nhalf of a payload", "truncated"),
+        (b"--b\r\n\r\nx\r\n--b", "truncated"),
+        (b"--b\r\n\r\nx\r\n--b-", "truncated"),
+    ],
+)
+def test_what_is_no_multipart(body: bytes, expected: str) -> None:
+    assert reason(body) == expected
+
+
+def test_number_of_parts_is_bounded() -> None:
+    three = b"--b\r\n\r\nx\r\n" * 3 + b"--b--"
+    assert len(contents(three, parts=3)) == 3
+    assert reason(three, parts=2) == "too_many_parts"
+
+
+def test_ten_thousand_parts_are_refused_at_the_limit() -> None:
+    body = b"--b\r\nA: b\r\n\r\nx\r\n" * 10_000 + b"--b--"
+    started = time.perf_counter()
+    assert reason(body) == "too_many_parts"
+    assert time.perf_counter() - started < 0.05
+
+
+def test_lines_that_nearly_are_delimiters_are_bounded() -> None:
+    body = b"--b\r\n\r\n" + b"\n--bx" * 1_000_000 + b"\r\n--b--"
+    started = time.perf_counter()
+    assert reason(body) == "too_many_parts"
+    assert time.perf_counter() - started < 0.5
+
+
+def test_padding_of_a_delimiter_line_is_bounded() -> None:
+    assert reason(b"--b" + b" " * 5000) == "not_mime"
+
+
+def test_part_headers_are_bounded() -> None:
+    block = b"A: " + b"x" * 100 + b"\r\n"
+    assert contents(b"--b\r\n" + block + b"\r\n--b--", part_headers=200) == [b""]
+    assert reason(b"--b\r\n" + block * 3 + b"\r\nx\r\n--b--", part_headers=200) == "part_headers_too_large"
+
+
+def test_entity_head() -> None:
+    entity = b"MIME-Version: 1.0\r\nContent-Type: multipart/related;\r\n boundary=b\r\n\r\n--b"
+    headers, start = decode_entity_head(entity)
+    assert headers == {"mime-version": "1.0", "content-type": "multipart/related; boundary=b"}
+    assert entity[start:] == b"--b"
+
+
+@pytest.mark.parametrize(
+    ("reference", "content_id", "found"),
+    [
+        ("cid:a@b", "a@b", True),
+        ("CID:a@b", "a@b", True),
+        ("cid:a%40b", "a@b", True),
+        ("cid:a@b", "a%40b", True),
+        ("cid:a%40b", "a%40b", True),
+        ("cid:a%2540b", "a%40b", True),
+        ("cid:<a@b>", "a@b", True),
+        ("cid:a@B", "a@b", False),
+        ("cid:", "a@b", False),
+    ],
+)
+def test_content_ids_are_compared_decoded(reference: str, content_id: str, found: bool) -> None:
+    assert refers_to(reference, content_id_keys([content_id])) is found
+
+
+@pytest.mark.parametrize("value", ["<a@b>", "a@b", " <a@b> ", "< a@b >", "<a@b", "a@b>"])
+def test_bare_content_id(value: str) -> None:
+    assert bare_content_id(value) == "a@b"
+
+
+@pytest.mark.parametrize(
+    ("message_id", "boundary"),
+    [
+        ("20001002-103000-0001@msh.buyer.example", "rm080-0001"),
+        ("c1a5d7ed-3850-4a74-ba28-8d73f5355336", "rm080-8d73f5355336"),
+        ("urn:x:\u00e4@h", "rm080-x"),
+        ("\u00e4@h", "rm080-0"),
+        ("x" * 200 + "@h", "rm080-" + "x" * 40),
+    ],
+)
+def test_boundary_follows_from_the_message_id(message_id: str, boundary: str) -> None:
+    assert choose_boundary("rm080-", message_id, [b"payload"]) == boundary
+
+
+def test_boundary_that_occurs_in_a_payload_is_changed() -> None:
+    payload = b"\r\n--p1\r\n--p1-x\r\n"
+    boundary = choose_boundary("p", "1@h", [b"", payload])
+    assert boundary.startswith("p1.")
+    assert boundary.encode() not in payload
+    assert boundary == choose_boundary("p", "1@h", [b"", payload])
+    again = payload + b"--" + boundary.encode()
+    assert choose_boundary("p", "1@h", [again]).encode() not in again
+    assert len(choose_boundary("rm080-", "x" * 99, [b"--rm080-" + b"x" * 40])) <= 70
+
+
+def test_header_content_id_is_safe_in_a_header() -> None:
+    assert content_id_of("1@h") == "hdr.1@h"
+    assert content_id_of('a "b"<\u00e4>%@h') == "hdr.a%20%22b%22%3C%C3%A4%3E%25@h"
+
+
+def test_multipart_frames() -> None:
+    head = encode_part_head("a@b", "text/plain", 3, 'x "y".txt')
+    assert head == (
+        "Content-ID: <a@b>\r\nContent-Type: text/plain\r\n"
+        'Content-Disposition: attachment; filename="x \\"y\\".txt"\r\nContent-Length: 3\r\n'
+    )
+    literals = encode_multipart("b", [head, "A: 1\r\n"])
+    assert literals == [f"--b\r\n{head}\r\n".encode(), b"\r\n--b\r\nA: 1\r\n\r\n", b"\r\n--b--\r\n"]
+
+
+@pytest.mark.parametrize(
+    ("content_id", "content_type", "filename"),
+    [
+        ("a\r\nX: y", "text/plain", ""),
+        ("a>b", "text/plain", ""),
+        (" a", "text/plain", ""),
+        ("\u00e4", "text/plain", ""),
+        ("a", "text/plain\r\nX: y", ""),
+        ("a", "text/plain; x=\u00e4", ""),
+        ("a", "", ""),
+        ("a", " text/plain", ""),
+        ("a", "text/plain", "x\r\nX: y"),
+        ("a", "text/plain", "x\x00"),
+    ],
+)
+def test_values_that_no_header_can_carry(content_id: str, content_type: str, filename: str) -> None:
+    with pytest.raises(EncodeError):
+        encode_part_head(content_id, content_type, 0, filename)
+
+
+def test_base64_parts_for_mail() -> None:
+    body = b"--b\r\nContent-ID: <a>\r\nContent-Length: 60\r\n\r\n" + b"x" * 60 + b"\r\n--b\r\n\r\n\r\n--b--\r\n"
+    mail = encode_base64_parts(body, "b")
+    assert mail == (
+        b"--b\r\nContent-ID: <a>\r\nContent-Transfer-Encoding: base64\r\n\r\n" + b"eHh4" * 19 + b"\r\neHh4\r\n"
+        b"--b\r\nContent-Transfer-Encoding: base64\r\n\r\n\r\n--b--\r\n"
+    )
+    assert contents(mail) == contents(body)

@@ -1,0 +1,14 @@
+"""Settings of the tests: the real ones, with a handful of values changed."""
+
+import os
+
+from rmhub.settings import *  # noqa: F403
+from rmhub.settings import DATABASES
+
+DATABASES["default"]["TEST"] = {"NAME": os.environ.get("RMHUB_TEST_DB", "test_rmhub")}
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+}
+RMHUB_WEBHOOK_ALLOW_PRIVATE = True
