@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Terms:
 class Presented:
     """What a caller shows at the door. `fingerprint` is handed on by a trusted proxy (SHA-256, hex)."""
 
-    authorization: str = ""
+    authorization: str = field(default="", repr=False)
     fingerprint: str = ""
 
 

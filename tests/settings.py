@@ -2,8 +2,12 @@
 
 import os
 
-from rmhub.settings import *  # noqa: F403
-from rmhub.settings import DATABASES
+from tests import servers
+
+servers.ensure()
+
+from rmhub.settings import *  # noqa: E402, F403
+from rmhub.settings import DATABASES  # noqa: E402
 
 DATABASES["default"]["TEST"] = {"NAME": os.environ.get("RMHUB_TEST_DB", "test_rmhub")}
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

@@ -28,6 +28,7 @@ from messaging.services.snapshots import OUTBOUND_FIELDS, apply_outbound, lease_
 from messaging.transports import Parcel
 from partners import registry
 from partners.choices import VersionState
+from partners.secrets import SecretUnreadable
 from partners.terms import Terms
 from rmhub import clock
 
@@ -297,11 +298,17 @@ def _fail(message: Message, cause: str, detail: str, now: datetime, written: lis
 
 def parcel(terms: Terms, address: str, content_type: str, body: bytes, now: datetime) -> Parcel:
     """Bytes with the partner's address and our credential for it."""
+    try:
+        authorization = registry.current().outbound_authorization(terms.partner_id, now)
+    except SecretUnreadable:
+        # Sent without it the partner refuses, which a person sees; not sent at all the whole batch would stand still.
+        log.exception("credential unreadable", extra={"action": "credential_unreadable", "partner": terms.partner_name})
+        authorization = ""
     return Parcel(
         address=address,
         content_type=content_type,
         body=body,
-        authorization=registry.current().outbound_authorization(terms.partner_id, now),
+        authorization=authorization,
         connect_timeout=terms.connect_timeout,
         read_timeout=terms.read_timeout,
     )

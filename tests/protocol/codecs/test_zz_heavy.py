@@ -37,7 +37,7 @@ from messaging.protocol.errors import ErrorCode, NotAMessage, Severity
 
 from .samples import EXPECTED, HUB, MULTIPART, NAMES, SELLER_ERRORS, SENT, as_read, entity_of, fixture
 
-bounded = settings(deadline=None, max_examples=2500, database=None)
+bounded = settings(deadline=None, max_examples=4000, database=None)
 
 XML_SPACE = " \t\r\n"
 identifier_characters = st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp"), exclude_characters="\ufffe\uffff")
@@ -171,7 +171,7 @@ def damaged_messages(draw: st.DrawFn) -> tuple[str, bytes]:
     return content_type, body
 
 
-@settings(bounded, max_examples=250000)
+@settings(bounded, max_examples=400000)
 @given(entity=damaged_messages())
 def test_whatever_is_read_can_be_answered_or_sent_on(entity: tuple[str, bytes]) -> None:
     try:

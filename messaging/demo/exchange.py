@@ -1,0 +1,84 @@
+"""Which sample documents go where, and handing them over through the API."""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from messaging.demo.seeding import BILLING, EDI, ORDERS, tpa_id
+from messaging.demo.stage import Stage
+
+FOLDER = Path(__file__).parent / "documents"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A sample document with the service and action under which it is sent."""
+
+    name: str
+    service: str
+    action: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """One document to hand over to one of the hubs ("a" is the buyer's)."""
+
+    hub: str
+    agreement: str
+    document: Document
+
+
+@cache
+def documents() -> tuple[Document, ...]:
+    """All sample documents, in the order of their names."""
+    found = []
+    for path in sorted(FOLDER.glob("*.*")):
+        if path.suffix == ".edi":
+            found.append(Document(path.name, EDI, "Invoice" if "invoice" in path.name else "Order", path.read_bytes()))
+        elif path.suffix == ".xml":
+            order = "order" in path.name
+            credit = "creditnote" in path.name
+            action = "Order" if order else "CreditNote" if credit else "Invoice"
+            found.append(Document(path.name, ORDERS if order else BILLING, action, path.read_bytes()))
+    return tuple(found)
+
+
+def plan(stage: Stage, total: int, agreements: int) -> Iterator[Errand]:
+    """`total` errands, alternating between the two directions and over all agreements."""
+    known = documents()
+    for number in range(total):
+        hub = (stage.buyer, stage.seller)[number % 2].name
+        yield Errand(hub, tpa_id(number // 2 % agreements + 1), known[number % len(known)])
+
+
+def lanes(errands: list[Errand]) -> list[list[Errand]]:
+    """The errands by pair, each in its order."""
+    found: dict[tuple[str, str], list[Errand]] = defaultdict(list)
+    for errand in errands:
+        found[errand.hub, errand.agreement].append(errand)
+    return list(found.values())
+
+
+def submit(stage: Stage, lane: list[Errand]) -> tuple[str, set[str]]:
+    """Hands over the errands of one pair, one after the other; returns the hub and the MessageIds that it accepted."""
+    hub = stage.buyer if lane[0].hub == "a" else stage.seller
+    client = stage.client(hub)
+    accepted = set()
+    for errand in lane:
+        document = errand.document
+        answer = client.submit(
+            key=str(uuid.uuid4()),
+            agreement=errand.agreement,
+            service=document.service,
+            action=document.action,
+            name=document.name,
+            content=document.content,
+        )
+        accepted.add(answer["message_id"])
+    return hub.name, accepted

@@ -1,0 +1,219 @@
+"""Two real hubs on this machine, joined by a bad link: databases, processes, agreements, API tokens.
+
+Used by `manage.py up --demo`, `manage.py demo` and the acceptance tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import urllib3
+
+from messaging.demo.client import Client
+from rmhub import embedded
+from rmhub.hubs import Hub, free_ports, link_process
+from rmhub.supervisor import Process, Supervisor
+
+Log = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """How bad the link between the hubs is: shares from 0 to 1, milliseconds a way, and the seed of its chances."""
+
+    drop: float = 0.0
+    duplicate: float = 0.0
+    delay_ms: float = 0.0
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """TPA parameters of the demo's agreements, in seconds."""
+
+    agreements: int = 4
+    timeout: int = 1
+    retries: int = 100
+    retry_interval: int = 1
+    transport_retries: int = 3
+    transport_retry_interval: int = 1
+
+
+@dataclass(slots=True)
+class Stage:
+    """Two hubs that are set up. `logins` of the buyer's console: name -> password."""
+
+    buyer: Hub
+    seller: Hub
+    link: Process
+    secrets: dict[str, str]
+    tokens: dict[str, str] = field(default_factory=dict)
+    logins: dict[str, str] = field(default_factory=dict)
+
+    def client(self, hub: Hub) -> Client:
+        """An API client of one of the two."""
+        return Client(hub.url, self.tokens[hub.name], urllib3.PoolManager(maxsize=16))
+
+    def processes(self) -> list[Process]:
+        """Everything that has to run, in order."""
+        return [self.link, *self.buyer.processes(prefix="a-"), *self.seller.processes(prefix="b-")]
+
+
+def redis_database(url: str, number: int) -> str:
+    """The URL of another numbered database of the same server."""
+    return urlunsplit(urlsplit(url)._replace(path=f"/{number}"))
+
+
+def set_up(
+    *,
+    database_url: str,
+    redis_url: str,
+    var: Path,
+    link: Link,
+    parameters: Parameters,
+    ports: tuple[int, int],
+    databases: tuple[str, str],
+    redis_numbers: tuple[int, int],
+    titles: tuple[str, str] = ("RM Hub", "Partner hub"),
+    settings: dict[str, str] | None = None,
+    log: Log = lambda line: None,
+) -> Stage:
+    """Makes databases, tables, parties, agreements, users and tokens of both hubs; may be run again on the same.
+
+    Raises subprocess.CalledProcessError when a step fails (its output is on stderr).
+    """
+    hubs = []
+    for name, port, database, number, title in zip(("a", "b"), ports, databases, redis_numbers, titles, strict=True):
+        hub = Hub(
+            name=name,
+            title=title,
+            database_url=embedded.create_database(database_url, database),
+            redis_url=redis_database(redis_url, number),
+            var=var / name,
+            port=port,
+            settings={"RMHUB_WEBHOOK_ALLOW_PRIVATE": "1", **(settings or {})},
+        )
+        hub.var.mkdir(parents=True, exist_ok=True)
+        hubs.append(hub)
+    to_buyer, to_seller = free_ports(2)
+    known = _shared_secrets(var)
+    stage = Stage(
+        buyer=hubs[0],
+        seller=hubs[1],
+        secrets=known,
+        link=link_process(
+            {to_buyer: ports[0], to_seller: ports[1]},
+            drop=link.drop,
+            duplicate=link.duplicate,
+            delay_ms=link.delay_ms,
+            seed=link.seed,
+        ),
+    )
+    log("creating tables and demo partners in both hubs")
+    _each(hubs, lambda hub: hub.manage("migrate", "--verbosity", "0"))
+    _each(hubs, lambda hub: hub.manage("collectstatic", "--noinput", "--verbosity", "0"))
+    plans = {"a": ("buyer", hubs[1], to_seller, "b_to_a", "a_to_b"), "b": ("seller", hubs[0], to_buyer, "a_to_b", "b_to_a")}
+
+    def seeding(hub: Hub) -> list[str]:
+        side, other, via, inward, outward = plans[hub.name]
+        return hub.manage(
+            *("seed_demo", "--json", "--side", side, "--own-url", hub.url, "--partner-url", other.url),
+            *("--via", f"http://127.0.0.1:{via}", "--secret-in", known[inward], "--secret-out", known[outward]),
+            *("--agreements", str(parameters.agreements), "--timeout", str(parameters.timeout)),
+            *("--retries", str(parameters.retries), "--retry-interval", str(parameters.retry_interval)),
+            *("--transport-retries", str(parameters.transport_retries)),
+            *("--transport-retry-interval", str(parameters.transport_retry_interval)),
+        )
+
+    for hub, output in zip(hubs, _each(hubs, seeding), strict=True):
+        seeded = json.loads(output)
+        stage.tokens[hub.name] = seeded["token"]
+        if hub is hubs[0]:
+            stage.logins = _remembered_logins(hub.var, seeded["users"])
+    return stage
+
+
+@contextmanager
+def running(
+    *, link: Link, parameters: Parameters, log: Log = lambda line: None, settings: dict[str, str] | None = None
+) -> Iterator[tuple[Stage, Supervisor]]:
+    """Both hubs, set up in databases of their own and running; everything is removed at the end.
+
+    Their servers are those of DATABASE_URL and REDIS_URL, or embedded ones in a folder of their own.
+    """
+    var = Path(tempfile.mkdtemp(prefix="rmhub-demo-"))
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, var, ignore_errors=True)
+        database_url, redis_url = os.environ.get("DATABASE_URL"), os.environ.get("REDIS_URL")
+        if not database_url or not redis_url:
+            log("starting PostgreSQL and Valkey")
+            servers = stack.enter_context(embedded.servers(var, log=log))
+            database_url, redis_url = servers.database_url, servers.redis_url
+        mark = secrets.token_hex(4)
+        databases = (f"rmhub_demo_{mark}_a", f"rmhub_demo_{mark}_b")
+        for database in databases:
+            stack.callback(embedded.drop_database, database_url, database)
+        stage = set_up(
+            database_url=database_url,
+            redis_url=redis_url,
+            var=var,
+            link=link,
+            parameters=parameters,
+            ports=tuple(free_ports(2)),  # type: ignore[arg-type]
+            databases=databases,
+            redis_numbers=(8, 9),
+            settings=settings,
+            log=log,
+        )
+        supervisor = Supervisor(stage.processes(), output=lambda name, line: log(f"{name}: {line}"), restarts_per_minute=120)
+        log("starting both hubs and the link between them")
+        supervisor.start()
+        stack.callback(supervisor.stop)
+        yield stage, supervisor
+
+
+def _each(hubs: list[Hub], command: Callable[[Hub], list[str]]) -> list[str]:
+    """Runs a command in both hubs at the same time and returns what they print."""
+    running = [
+        subprocess.Popen(command(hub), env=hub.environment(), stdout=subprocess.PIPE, text=True) for hub in hubs
+    ]
+    outputs = [process.communicate()[0] for process in running]
+    for process in running:
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, process.args)
+    return outputs
+
+
+def _shared_secrets(var: Path) -> dict[str, str]:
+    """What the two hubs show each other; kept beside them, so that a second start fits the first."""
+    path = var / "demo-secrets.json"
+    return _read(path) or _write(path, {"a_to_b": secrets.token_urlsafe(24), "b_to_a": secrets.token_urlsafe(24)})
+
+
+def _remembered_logins(var: Path, made: dict[str, str]) -> dict[str, str]:
+    """Passwords of the demo's users: shown at every start, so they are kept (0600), for this demo only."""
+    path = var / "demo-logins.json"
+    return _write(path, {**_read(path), **made})
+
+
+def _read(path: Path) -> dict[str, str]:
+    known: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
+    return known
+
+
+def _write(path: Path, values: dict[str, str]) -> dict[str, str]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w") as file:
+        json.dump(values, file)
+    return values

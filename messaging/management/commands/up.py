@@ -1,0 +1,191 @@
+"""`manage.py up`: the whole hub in one command, and with --demo a partner hub to talk to."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from argparse import ArgumentParser
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from messaging.demo import exchange, verdict
+from messaging.demo.stage import Link, Parameters, Stage, set_up
+from rmhub import embedded
+from rmhub.hubs import Hub, free_ports
+from rmhub.supervisor import Process, Supervisor
+
+
+class Command(BaseCommand):
+    help = "Starts database and broker (unless DATABASE_URL and REDIS_URL name some), web server, worker and beat."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--host", default="127.0.0.1")
+        parser.add_argument("--port", type=int, default=8000)
+        parser.add_argument("--demo", action="store_true", help="also start a partner hub and exchange documents")
+        parser.add_argument("--messages", type=int, default=60, help="with --demo: documents to exchange")
+        parser.add_argument("--drop", type=float, default=0.15, help="with --demo: share that the link loses")
+        parser.add_argument("--duplicate", type=float, default=0.15, help="with --demo: share that the link repeats")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        begun = time.monotonic()
+        var = Path(settings.VAR_DIR)
+        _require_free(options["host"], options["port"])
+        with ExitStack() as stack:
+            database_url, redis_url = os.environ.get("DATABASE_URL"), os.environ.get("REDIS_URL")
+            supervisor_box: list[Supervisor] = []
+
+            def gone(code: int) -> None:
+                self._say("database or broker ended; stopping")
+                for running in supervisor_box:
+                    running.request_stop(code or 1)
+
+            if not database_url or not redis_url:
+                self._say("starting PostgreSQL and Valkey on loopback")
+                servers = embedded.start(var, log=self._say, ended=gone)
+                stack.callback(embedded.stop, var)
+                database_url, redis_url = database_url or servers.database_url, redis_url or servers.redis_url
+            processes, after = (self._demo if options["demo"] else self._single)(options, var, database_url, redis_url)
+            supervisor = Supervisor(processes)
+            supervisor_box.append(supervisor)
+            threading.Thread(target=self._announce, args=(after, begun), daemon=True).start()
+            code = supervisor.run()
+        # Ctrl-C is how one ends it: 0 for make, and for whoever waits.
+        sys.exit(0 if code == 130 else code)
+
+    def _single(
+        self, options: dict[str, Any], var: Path, database_url: str, redis_url: str
+    ) -> tuple[list[Process], Callable[[float], None]]:
+        hub = Hub("hub", database_url, redis_url, var, options["port"], settings.RMHUB_NAME, options["host"])
+        once = [
+            Process("migrate", hub.manage("migrate", "--verbosity", "0"), env=hub.environment(), once=True),
+            Process(
+                "static", hub.manage("collectstatic", "--noinput", "--verbosity", "0"), env=hub.environment(), once=True
+            ),
+            Process("users", hub.manage("first_user"), env=hub.environment(), once=True),
+        ]
+
+        def after(begun: float) -> None:
+            _wait_for(hub)
+            self._say(f"console: {hub.url}/ (ready after {time.monotonic() - begun:.0f} s; Ctrl-C stops everything)")
+
+        return [*once, *hub.processes()], after
+
+    def _demo(
+        self, options: dict[str, Any], var: Path, database_url: str, redis_url: str
+    ) -> tuple[list[Process], Callable[[float], None]]:
+        port = options["port"]
+        partner_port = port + 1 if _is_free(options["host"], port + 1) else free_ports(1)[0]
+        try:
+            stage = set_up(
+                database_url=database_url,
+                redis_url=redis_url,
+                var=var,
+                link=Link(options["drop"], options["duplicate"]),
+                parameters=Parameters(timeout=2, retry_interval=2),
+                ports=(port, partner_port),
+                databases=("rmhub", "rmhub_partner"),
+                redis_numbers=(0, 1),
+                titles=("Nordlys Retail", "Brick Lane Supplies"),
+                settings={"RMHUB_ENVIRONMENT": "DEMO"},
+                log=self._say,
+            )
+        except subprocess.CalledProcessError as error:
+            raise CommandError(f"set-up failed: {' '.join(map(str, error.cmd[1:3]))}", returncode=1) from error
+        return stage.processes(), lambda begun: self._exchange(stage, options["messages"], begun)
+
+    def _exchange(self, stage: Stage, total: int, begun: float) -> None:
+        _wait_for(stage.buyer)
+        _wait_for(stage.seller)
+        self._login(stage, begun)
+        self._say(f"exchanging {total} documents both ways through a link that loses and repeats some of them")
+        accepted: dict[str, set[str]] = {"a": set(), "b": set()}
+        for lane in exchange.lanes(list(exchange.plan(stage, total, 4))):
+            name, ids = exchange.submit(stage, lane)
+            accepted[name] |= ids
+        while True:
+            found = verdict.judge(
+                [
+                    (stage.buyer.database_url, stage.seller.database_url, accepted["a"]),
+                    (stage.seller.database_url, stage.buyer.database_url, accepted["b"]),
+                ]
+            )
+            waiting = _waiting(stage)
+            if not waiting or found.suspended:
+                break
+            self._say(f"{waiting} documents under way")
+            time.sleep(2)
+        self._say(
+            f"done: {found.delivered} delivered, {found.delivered_twice} twice, {found.lost} lost, "
+            f"{found.out_of_order} out of order, {found.suspended} pairs suspended"
+        )
+        self._login(stage, begun)
+
+    def _login(self, stage: Stage, begun: float) -> None:
+        self._say(f"console  {stage.buyer.url}/   (the partner's: {stage.seller.url}/)")
+        for name in ("admin", "operator", "viewer"):
+            self._say(f"log-in   {name} / {stage.logins.get(name, '(as you set it)')}")
+        self._say(f"API      {stage.buyer.url}/api/v1/docs   up since {time.monotonic() - begun:.0f} s; Ctrl-C stops everything")
+
+    def _announce(self, after: Callable[[float], None], begun: float) -> None:
+        try:
+            after(begun)
+        except Exception as error:
+            self._say(f"the demo exchange stopped: {error}")
+
+    def _say(self, line: str) -> None:
+        self.stdout.write(f"hub      | {line}")
+        self.stdout.flush()
+
+
+def _waiting(stage: Stage) -> int:
+    """Outbound messages of both hubs that are neither delivered nor given up."""
+    import psycopg
+
+    total = 0
+    for hub in (stage.buyer, stage.seller):
+        with psycopg.connect(hub.database_url) as connection:
+            row = connection.execute(
+                "SELECT count(*) FROM messaging_message WHERE direction = 'out'"
+                " AND state IN ('queued', 'sending', 'awaiting_ack', 'retrying')"
+            ).fetchone()
+            total += int(row[0]) if row else 0
+    return total
+
+
+def _wait_for(hub: Hub) -> None:
+    """Returns when the hub's web server answers. Raises TimeoutError after two minutes."""
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        try:
+            if hub.answers():
+                return
+        except OSError:
+            time.sleep(0.2)
+    raise TimeoutError(f"{hub.url} does not answer")
+
+
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+        return True
+
+
+def _require_free(host: str, port: int) -> None:
+    if not _is_free(host, port):
+        raise CommandError(f"{host}:{port} is in use; choose another port with --port.", returncode=2)
+
+
