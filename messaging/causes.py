@@ -23,7 +23,7 @@ class Cause:
 
 
 def _group(name: str, *rows: tuple[str, str, str, str, bool]) -> dict[str, Cause]:
-    return {code: Cause(code, label, sentence, action, retryable, name) for code, label, sentence, action, retryable in rows}
+    return {row[0]: Cause(*row, group=name) for row in rows}
 
 
 _NETWORK = _group(

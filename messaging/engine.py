@@ -68,7 +68,9 @@ class Engine:
             self._record.submit((job, receipt))
         except Exception:
             # Not recorded: the lease runs out and the same bytes go out again.
-            log.exception("outcome not recorded", extra={"action": "record_failed", "transmission": job.transmission_id})
+            log.exception(
+                "outcome not recorded", extra={"action": "record_failed", "transmission": job.transmission_id}
+            )
             close_old_connections()
         finally:
             self._free.release()

@@ -1,14 +1,14 @@
 """What a caller of a service did wrong, in terms that a screen, the API and a command can show.
 
-    ApplicationError            code, sentence, optional field
-    +-- NotFound
-    +-- InvalidSubmission       one field or more
-    +-- OutsideAgreement
-    +-- TooLarge
-    +-- DuplicateMessageId      names the message that has the id
-    +-- IdempotencyMismatch
-    +-- WrongState              the machine refuses the verb in this state
-    +-- Stale                   somebody else was faster
+ApplicationError            code, sentence, optional field
++-- NotFound
++-- InvalidSubmission       one field or more
++-- OutsideAgreement
++-- TooLarge
++-- DuplicateMessageId      names the message that has the id
++-- IdempotencyMismatch
++-- WrongState              the machine refuses the verb in this state
++-- Stale                   somebody else was faster
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from messaging import engine
 from messaging.services import housekeeping, webhooks
 
 
-@shared_task(name="messaging.send_due", soft_time_limit=None)
+@shared_task(name="messaging.send_due")
 def send_due() -> str:
     """Transmits what is due: woken by submissions and answers, swept by beat."""
     return f"started {engine.engine().run()}"

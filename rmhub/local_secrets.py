@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -26,10 +27,8 @@ def local_secrets(var: Path) -> dict[str, str]:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            try:
+            with contextlib.suppress(FileExistsError):
                 os.link(temporary, path)
-            except FileExistsError:
-                pass
         finally:
             os.unlink(temporary)
     values: dict[str, str] = json.loads(path.read_text())

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, Group
 
 
 class Role(StrEnum):
@@ -19,7 +17,9 @@ class Role(StrEnum):
 
 ORDER = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
 
-VIEWER_SCOPES = frozenset({"messages:read", "pairs:read", "partners:read", "agreements:read", "incidents:read", "events:read"})
+VIEWER_SCOPES = frozenset(
+    {"messages:read", "pairs:read", "partners:read", "agreements:read", "incidents:read", "events:read"}
+)
 OPERATOR_SCOPES = VIEWER_SCOPES | {"payloads:read", "messages:write", "pairs:operate", "incidents:write"}
 ADMIN_SCOPES = OPERATOR_SCOPES | {
     "pairs:skip",
@@ -39,7 +39,7 @@ def role_of(user: AbstractBaseUser | AnonymousUser) -> Role | None:
         return None
     if getattr(user, "is_superuser", False):
         return Role.ADMIN
-    names = set(user.groups.values_list("name", flat=True))  # type: ignore[union-attr]
+    names = set(Group.objects.filter(user=user.pk).values_list("name", flat=True))
     return next((role for role in reversed(ORDER) if role in names), None)
 
 

@@ -1,4 +1,4 @@
-"""All settings in one place. Every value that differs between installations comes from the environment (docs/operations.md)."""
+"""All settings in one place. What differs between installations comes from the environment (docs/operations.md)."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+
 @pytest.fixture(autouse=True)
 def fresh_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
     """What processes remember of the database does not outlive a test; payload files go to a folder of the test."""

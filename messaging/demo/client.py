@@ -1,4 +1,4 @@
-"""A client of the REST API as an application would write it: it repeats until it is answered, under one Idempotency-Key."""
+"""A client of the REST API as an application would write it: it repeats under one Idempotency-Key until answered."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ class Client:
     pool: urllib3.PoolManager
     patience: float = 90.0
 
-    def submit(self, *, key: str, agreement: str, service: str, action: str, name: str, content: bytes) -> dict[str, Any]:
+    def submit(
+        self, *, key: str, agreement: str, service: str, action: str, name: str, content: bytes
+    ) -> dict[str, Any]:
         """Submits one document. Raises Refused for a 4xx, TimeoutError when nobody answers within `patience`."""
         kind = "application/xml" if name.endswith(".xml") else "application/edifact"
         body = {

@@ -9,13 +9,15 @@ from datetime import timedelta
 from django.contrib.auth.models import Group, User
 from django.db import transaction
 
+from messaging.choices import Interface
 from messaging.models import ApiToken
-from messaging.services import pairs
+from messaging.services import pairs, tokens
+from messaging.services.audit import Actor
 from partners import registry, services
 from partners.choices import CredentialKind
 from partners.models import Agreement, Credential, Endpoint, Party
 from rmhub import clock
-from rmhub.roles import Role
+from rmhub.roles import Role, scopes_of
 
 ORDERS = "urn:oasis:names:specification:ubl:services:ordering"
 BILLING = "urn:oasis:names:specification:ubl:services:billing"
@@ -135,11 +137,15 @@ def people() -> dict[str, str]:
 
 def token(name: str, scopes: list[str]) -> str:
     """A new API token of the demo's admin, for the programs of the demo."""
-    from messaging.services import tokens
-
     owner = User.objects.get(username=Role.ADMIN)
     ApiToken.objects.filter(owner=owner, name=name).delete()
     _, secret = tokens.token_create(
-        owner=owner, name=name, scopes=scopes, expires_at=clock.now() + timedelta(days=1), actor=None
+        owner=owner,
+        name=name,
+        scopes=scopes,
+        actor=Actor("demo", Interface.COMMAND),
+        granted_by=scopes_of(owner),
+        expires_at=clock.now() + timedelta(days=1),
+        reason="programs of the demo",
     )
     return secret

@@ -122,7 +122,10 @@ def set_up(
     log("creating tables and demo partners in both hubs")
     _each(hubs, lambda hub: hub.manage("migrate", "--verbosity", "0"))
     _each(hubs, lambda hub: hub.manage("collectstatic", "--noinput", "--verbosity", "0"))
-    plans = {"a": ("buyer", hubs[1], to_seller, "b_to_a", "a_to_b"), "b": ("seller", hubs[0], to_buyer, "a_to_b", "b_to_a")}
+    plans = {
+        "a": ("buyer", hubs[1], to_seller, "b_to_a", "a_to_b"),
+        "b": ("seller", hubs[0], to_buyer, "a_to_b", "b_to_a"),
+    }
 
     def seeding(hub: Hub) -> list[str]:
         side, other, via, inward, outward = plans[hub.name]
@@ -175,7 +178,9 @@ def running(
             settings=settings,
             log=log,
         )
-        supervisor = Supervisor(stage.processes(), output=lambda name, line: log(f"{name}: {line}"), restarts_per_minute=120)
+        supervisor = Supervisor(
+            stage.processes(), output=lambda name, line: log(f"{name}: {line}"), restarts_per_minute=120
+        )
         log("starting both hubs and the link between them")
         supervisor.start()
         stack.callback(supervisor.stop)
@@ -184,9 +189,7 @@ def running(
 
 def _each(hubs: list[Hub], command: Callable[[Hub], list[str]]) -> list[str]:
     """Runs a command in both hubs at the same time and returns what they print."""
-    running = [
-        subprocess.Popen(command(hub), env=hub.environment(), stdout=subprocess.PIPE, text=True) for hub in hubs
-    ]
+    running = [subprocess.Popen(command(hub), env=hub.environment(), stdout=subprocess.PIPE, text=True) for hub in hubs]
     outputs = [process.communicate()[0] for process in running]
     for process in running:
         if process.returncode:

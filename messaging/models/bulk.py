@@ -20,11 +20,9 @@ def bulk_set(rows: Sequence[models.Model], fields: Iterable[str]) -> int:
     columns = [by_name[name] for name in fields]
     key = meta.pk
     arrays: list[list[object]] = [[key.get_db_prep_value(row.pk, connection) for row in rows]]
-    casts = [key.db_type(connection)]
+    casts: list[str | None] = [key.db_type(connection)]
     for column in columns:
-        arrays.append(
-            [column.get_db_prep_save(getattr(row, column.attname), connection) for row in rows]
-        )
+        arrays.append([column.get_db_prep_save(getattr(row, column.attname), connection) for row in rows])
         casts.append(column.db_type(connection))
     quote = connection.ops.quote_name
     names = ["k", *(f"c{i}" for i in range(len(columns)))]

@@ -25,9 +25,7 @@ class Message(models.Model):
     direction = models.CharField(max_length=3, choices=Direction)
     state = models.CharField(max_length=12, choices=MessageState)
     pair = models.ForeignKey(Pair, on_delete=models.PROTECT, related_name="messages", db_index=False)
-    agreement_version = models.ForeignKey(
-        AgreementVersion, on_delete=models.PROTECT, related_name="+", db_index=False
-    )
+    agreement_version = models.ForeignKey(AgreementVersion, on_delete=models.PROTECT, related_name="+", db_index=False)
     semantics = models.CharField(max_length=20, choices=SEMANTICS)
     message_id = models.CharField("MessageId", max_length=512)
     conversation_id = models.CharField("ConversationId", max_length=512)

@@ -52,7 +52,9 @@ class Pair(models.Model):
     changed_at = models.DateTimeField(null=True, blank=True, help_text="When flow or gate last became what it is.")
     last_success_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
-    version = models.PositiveBigIntegerField(default=1, help_text="Counts the actions of people and suspensions (ETag).")
+    version = models.PositiveBigIntegerField(
+        default=1, help_text="Counts the actions of people and suspensions (ETag)."
+    )
 
     class Meta:
         ordering = ("code",)

@@ -43,9 +43,7 @@ class Event(models.Model):
         indexes = (
             models.Index(fields=("xid", "id"), name="event_feed"),
             models.Index(fields=("message", "id"), name="event_by_message", condition=Q(message__isnull=False)),
-            models.Index(
-                F("pair"), F("id").desc(), name="event_of_pair_itself", condition=Q(message__isnull=True)
-            ),
+            models.Index(F("pair"), F("id").desc(), name="event_of_pair_itself", condition=Q(message__isnull=True)),
         )
 
     def __str__(self) -> str:

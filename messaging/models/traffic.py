@@ -26,7 +26,13 @@ class Signal(models.Model):
         Pair, null=True, blank=True, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
     )
     about = models.ForeignKey(
-        Message, null=True, blank=True, on_delete=models.CASCADE, related_name="signals", db_index=False, db_constraint=False
+        Message,
+        null=True,
+        blank=True,
+        on_delete=models.CASCADE,
+        related_name="signals",
+        db_index=False,
+        db_constraint=False,
     )
     agreement_version_id = models.UUIDField(null=True, blank=True)
     message_id = models.CharField("MessageId", max_length=512)
@@ -39,7 +45,9 @@ class Signal(models.Model):
     min_retry_secs = models.PositiveIntegerField(null=True, blank=True)
     note = models.CharField(max_length=255, blank=True, default="", help_text="Why it was ignored, or failed.")
     due_at = models.DateTimeField(null=True, blank=True)
-    owed = models.PositiveIntegerField(default=0, help_text="How many copies are still to be sent: one for each receipt.")
+    owed = models.PositiveIntegerField(
+        default=0, help_text="How many copies are still to be sent: one for each receipt."
+    )
     attempts = models.PositiveSmallIntegerField(default=0, help_text="Attempts since it last became due.")
     sends = models.PositiveIntegerField(default=0, help_text="How often the partner has taken it.")
     created_at = models.DateTimeField()
@@ -66,7 +74,7 @@ class Signal(models.Model):
 
 
 class Transmission(models.Model):
-    """One attempt to put a message's (or signal's) bytes on a transport. The bytes are those of its message or signal."""
+    """One attempt to put the bytes of a message or signal on a transport. The bytes are those of that row."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     pair = models.ForeignKey(

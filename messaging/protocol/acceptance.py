@@ -114,7 +114,7 @@ def _refuse_defect(state: InboundState, received: Received) -> Decision:
 
 
 def _refuse_other_id(state: InboundState, received: Received) -> Decision:
-    # Section 5.2 (2) is not normative and would acknowledge; but an Ack says "stored" (2.1.3, normative) and this is not.
+    # Section 5.2 (2) is not normative and would acknowledge; but an Ack says "stored" (2.1.3), and this is not.
     error = ErrorInfo(
         code=ErrorCode.INCONSISTENT,
         severity=Severity.ERROR,
@@ -178,7 +178,7 @@ RULES: tuple[Rule, ...] = (
         lambda s, r, p: p.strict_sequence and _literal_case_4(s, r),
         _refuse_number,
     ),
-    # Before the numbers: a late copy of an old message is a repeat, whatever number it carries (closes the hole of (3)).
+    # Before the numbers: a late copy of an old message is a repeat, whatever its number (closes the hole of (3)).
     Rule("known-id", "spec 1, 5.1 (9) and 5.2", lambda s, r, p: r.known, _repeat("known-id")),
     Rule(
         "next",

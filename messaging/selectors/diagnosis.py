@@ -8,24 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Case, CharField, Q, Value, When
-
 from messaging import causes
 from messaging.causes import Cause
 from messaging.choices import Direction
 from messaging.models import Message, Pair
 from messaging.protocol.sender import REFUSALS, Flow, Gate, Kind, allowed, next_sequence
+from messaging.selectors.pairs import state_of
 from partners.terms import Terms
-
-# From what needs a person most to what needs nobody.
-STATES = ("suspended", "holding", "retrying", "paused", "disabled", "waiting", "active")
-NEEDS_SOMEBODY = ("suspended", "holding", "retrying", "paused")
 
 # Later than this, and the workers (or beat) are not doing their work.
 OVERDUE_SECONDS = 10
-
-_IN_FLIGHT = (Flow.SENDING, Flow.AWAITING_ACK)
-_TROUBLED = Q(retries__gt=0) | Q(transport_attempts__gt=0) | ~Q(cause="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,38 +53,8 @@ class VerbState:
     why_not: str = ""
 
 
-def state_of(pair: Pair) -> str:
-    """The pair's state as people see it, a key of `choices.PAIR_LOOKS`."""
-    if pair.flow == Flow.SUSPENDED:
-        return "suspended"
-    if pair.gate != Gate.OPEN:
-        return str(pair.gate)
-    if pair.flow == Flow.HOLDING:
-        return "holding"
-    if pair.flow == Flow.RESEND_WAIT:
-        return "retrying"
-    if pair.flow in _IN_FLIGHT:
-        return "retrying" if pair.retries or pair.transport_attempts or pair.cause else "waiting"
-    return "active"
-
-
-def state_expression() -> Case:
-    """`state_of` as SQL, for filters and counts."""
-    return Case(
-        When(flow=Flow.SUSPENDED, then=Value("suspended")),
-        When(gate=Gate.PAUSED, then=Value("paused")),
-        When(gate=Gate.DISABLED, then=Value("disabled")),
-        When(flow=Flow.HOLDING, then=Value("holding")),
-        When(flow=Flow.RESEND_WAIT, then=Value("retrying")),
-        When(Q(flow__in=_IN_FLIGHT) & _TROUBLED, then=Value("retrying")),
-        When(flow__in=_IN_FLIGHT, then=Value("waiting")),
-        default=Value("active"),
-        output_field=CharField(),
-    )
-
-
 def diagnose(pair: Pair, head: Message | None, terms: Terms | None, now: datetime) -> Diagnosis:
-    """`head`: the message that goes first, in flight or not. `terms`: those that it goes under, for the number of tries."""
+    """`head`: the message that goes first, in flight or not. `terms`: what it goes under (number of attempts)."""
     if pair.direction == Direction.IN:
         return _inbound(pair, now)
     state = state_of(pair)
@@ -104,7 +66,7 @@ def diagnose(pair: Pair, head: Message | None, terms: Terms | None, now: datetim
     if state in ("paused", "disabled"):
         return _shut(pair, head, blocked, now, known)
     overdue = _overdue(pair, now)
-    if state in ("holding", "retrying", "waiting"):
+    if pair.in_flight_id:  # type: ignore[attr-defined]
         return _under_way(pair, head, blocked, overdue, most, now, known)
     return _idle(pair, overdue, now, known)
 
@@ -219,7 +181,8 @@ def _under_way(
         outlook = f"If none comes, {then} {_in(pair.due_at, now)}. {_waits(pair.queued)}"
         if cause is not None:
             headline = f"{name} could not be handed over, {which}."
-            outlook = f"{'The pair is suspended' if last_try else 'It goes out again'} {_in(pair.due_at, now)}. {_waits(pair.queued)}"
+            then = "The pair is suspended" if last_try else "It goes out again"
+            outlook = f"{then} {_in(pair.due_at, now)}. {_waits(pair.queued)}"
     if overdue:
         outlook, advice = _behind(overdue)
     short = cause.label if cause is not None else _short_wait(pair)
@@ -232,7 +195,7 @@ def _under_way(
         cause=cause,
         since=since,
         next_at=pair.due_at,
-        blocked=blocked if state != "waiting" else 0,
+        blocked=blocked if state in ("holding", "retrying") else 0,
         **known,  # type: ignore[arg-type]
     )
 

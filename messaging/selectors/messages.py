@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from django.db import OperationalError, connection, transaction
 from django.db.models import Q, QuerySet
 
-from messaging.choices import MessageState
 from messaging.exceptions import ApplicationError, NotFound
 from messaging.models import Message, Pair, Payload, Signal, Transmission
 from messaging.selectors import keyset, pairs
@@ -25,7 +24,6 @@ SECONDS = 5
 _ID_SLACK = timedelta(days=1)
 # Above this many pairs, one scan in the order of the ids is cheaper than a probe for each pair.
 _MAX_PROBES = 32
-_WITHOUT_INDEX = frozenset({MessageState.DELIVERED, MessageState.RECEIVED})
 
 
 class TooBroad(ApplicationError):
@@ -117,14 +115,6 @@ def with_names(queryset: QuerySet[Message]) -> QuerySet[Message]:
 def payloads(message_id: uuid.UUID) -> QuerySet[Payload]:
     """A message's payloads in their order, without their bytes."""
     return Payload.objects.filter(message=message_id).defer("content").order_by("number")
-
-
-def payload(message_id: uuid.UUID, number: int) -> Payload:
-    """One payload with what leads to its bytes (`messaging.storage.load`). Raises NotFound."""
-    found = Payload.objects.filter(message=message_id, number=number).first() if 0 < number < 32_768 else None
-    if found is None:
-        raise NotFound(f"{public_id('msg', message_id)} has no payload {number}.")
-    return found
 
 
 def transmissions(message_id: uuid.UUID) -> QuerySet[Transmission]:

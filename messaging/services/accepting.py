@@ -87,9 +87,7 @@ def accept(items: Sequence[Item]) -> list[int]:
         batch = Batch(clock.now())
         normals = [item for item in items if item.pair_id is not None]
         targets = answering.targets(item.envelope.ref_to_message_id for item in items if item.pair_id is None)
-        pairs = _lock(
-            {item.pair_id for item in normals if item.pair_id} | {m.pair_id for m in targets.values()}  # type: ignore[attr-defined]
-        )
+        pairs = _lock({item.pair_id for item in normals if item.pair_id} | {m.pair_id for m in targets.values()})
         _look_up(normals, batch)
         for item in items:
             if item.pair_id is not None:
@@ -200,7 +198,7 @@ def _store(item: Item, pair: Pair, decision: Decision, batch: Batch) -> None:
         batch.new_acks[message.pk] = ack
         batch.wake = True
     data = {"agreement": item.agreed.tpa_id, "service": message.service, "action": message.action, "size": message.size}
-    batch.events.append(events.event("message.received", now, pair=pair, message=message, **data))
+    batch.events.append(events.event("message.received", now, pair=pair, message=message, data=data))
 
 
 def _acknowledgement(item: Item, message: Message | None, batch: Batch) -> Signal:
@@ -231,9 +229,7 @@ def _acknowledgement(item: Item, message: Message | None, batch: Batch) -> Signa
     )
 
 
-def _repeat(
-    item: Item, pair: Pair, decision: Decision, stored: tuple[uuid.UUID, str] | None, batch: Batch
-) -> None:
+def _repeat(item: Item, pair: Pair, decision: Decision, stored: tuple[uuid.UUID, str] | None, batch: Batch) -> None:
     """Discarded, and acknowledged again if it is reliable (spec 1, 2.1.3 (4))."""
     pair.duplicates += 1
     if stored is None:
@@ -258,7 +254,7 @@ def _repeat(
         )
         batch.events += opened
     message = Message(pk=message_pk, message_id=item.envelope.message_id)
-    batch.events.append(events.event("message.duplicate", batch.now, pair=pair, message=message, **data))
+    batch.events.append(events.event("message.duplicate", batch.now, pair=pair, message=message, data=data))
 
 
 def _reject(item: Item, pair: Pair, decision: Decision, batch: Batch) -> None:
@@ -285,11 +281,9 @@ def _reject(item: Item, pair: Pair, decision: Decision, batch: Batch) -> None:
         )
     )
     data = {"message_id": item.envelope.message_id, "code": str(error.code), "detail": error.description}
-    batch.events.append(events.event("message.rejected", batch.now, pair=pair, **data))
+    batch.events.append(events.event("message.rejected", batch.now, pair=pair, data=data))
     if decision.incident:
-        _, opened = incidents.incident_open(
-            pair=pair, cause=decision.incident, now=batch.now, detail=error.description
-        )
+        _, opened = incidents.incident_open(pair=pair, cause=decision.incident, now=batch.now, detail=error.description)
         batch.events += opened
 
 
@@ -343,8 +337,10 @@ def _owe(batch: Batch) -> None:
     )
     signals = list(ours.order_by("pk").select_for_update())  # in the order in which outcomes are recorded
     for signal in signals:
-        signal.owed += batch.owed[signal.about_id]  # type: ignore[attr-defined,index]
-        if signal.state != SignalState.SENDING:  # one that is on the wire becomes due again when its outcome is recorded
+        signal.owed += batch.owed[signal.about_id]  # type: ignore[index]
+        if (
+            signal.state != SignalState.SENDING
+        ):  # one that is on the wire becomes due again when its outcome is recorded
             signal.state = SignalState.PENDING
             signal.due_at = batch.now
             signal.attempts = 0

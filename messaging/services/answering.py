@@ -1,4 +1,4 @@
-"""Takes the partner's answers to our messages: acknowledgements and error messages (spec 1, 2.1.3 (5), 2.1.4.2, 4.2)."""
+"""Takes the partner's answers to our messages: acknowledgements and errors (spec 1, 2.1.3 (5), 2.1.4.2, 4.2)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ IN_FLIGHT: Mapping[str, MessageState] = {
 
 
 def targets(references: Iterable[str]) -> dict[str, Message]:
-    """Our outbound messages by MessageId. Read before their pairs are locked: only what never changes is used of them."""
+    """Our outbound messages by MessageId. Read before the locks, so only what never changes is used of them."""
     wanted = [reference for reference in references if reference]
     if not wanted:
         return {}
@@ -53,7 +53,7 @@ def take(item: Item, known: Mapping[str, Message], pairs: Mapping[uuid.UUID, Pai
     """One acknowledgement or error message. Whatever it names, it is kept with its octets and never answered."""
     envelope = item.envelope
     message = known.get(envelope.ref_to_message_id)
-    pair = pairs[message.pair_id] if message is not None else None  # type: ignore[attr-defined]
+    pair = pairs[message.pair_id] if message is not None else None
     ignored = _why_ignored(item, message, pair)
     if not ignored and message is not None and pair is not None:
         message = batch.answered.get(message.pk, message)
@@ -65,11 +65,11 @@ def _why_ignored(item: Item, message: Message | None, pair: Pair | None) -> str:
     """Why this answer moves nothing; "" when it may (wire-ebxml 1.5: it must come from the message's receiver)."""
     if message is None or pair is None:
         return "names no message of ours"
-    if pair.partner_id != item.principal.party_id:  # type: ignore[attr-defined]
+    if pair.partner_id != item.principal.party_id:
         return "comes from another partner than the one that the message went to"
     if normalize_uri(item.envelope.hop.sender_uri) != pair.receiver_uri:
         return "comes from another SenderURI than the ReceiverURI of the message"
-    if pair.in_flight_id != message.pk:  # type: ignore[attr-defined]
+    if pair.in_flight_id != message.pk:
         return f"the message is not in flight ({message.state})"
     if item.envelope.message_type is MessageType.ERROR and _severity(item.envelope) is Severity.WARNING:
         return "a warning"
@@ -80,7 +80,7 @@ def _apply(item: Item, message: Message, pair: Pair, batch: Batch) -> str:
     """Moves the pair. Returns why it was ignored after all, or ""."""
     now = batch.now
     event = _event(item.envelope)
-    policy = sender_policy(registry.current().version(message.agreement_version_id))  # type: ignore[attr-defined]
+    policy = sender_policy(registry.current().version(message.agreement_version_id))
     result = step(outbound_state(pair), event, now, policy)
     had_trouble = bool(pair.cause)
     # Not the row's state, which was read before the lock: the flow of the locked pair says where its message is.
@@ -107,7 +107,9 @@ def _complete(message: Message, pair: Pair, had_trouble: bool, batch: Batch) -> 
     pair.transmission_id = None
     pair.done += 1
     pair.last_success_at = now
-    batch.events.append(events.event("message.delivered", now, pair=pair, message=message, attempts=message.attempts))
+    batch.events.append(
+        events.event("message.delivered", now, pair=pair, message=message, data={"attempts": message.attempts})
+    )
     if had_trouble and pair.flow != Flow.SUSPENDED:
         batch.events += incidents.incidents_resolve_for_pair(
             pair=pair, now=now, by="system", resolution=f"Message {message.message_id} was acknowledged."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from django.db import models
@@ -30,8 +31,8 @@ def record(
     target: models.Model,
     *,
     reason: str = "",
-    before: dict[str, object] | None = None,
-    after: dict[str, object] | None = None,
+    before: Mapping[str, object] | None = None,
+    after: Mapping[str, object] | None = None,
 ) -> AuditEntry:
     """Writes one entry. `before` and `after` hold what changed, as JSON; never secrets."""
     return AuditEntry.objects.create(
@@ -45,6 +46,6 @@ def record(
         object_id=str(getattr(target, "public_id", target.pk)),
         object_name=str(target)[:255],
         reason=reason,
-        before=before or {},
-        after=after or {},
+        before=dict(before or {}),
+        after=dict(after or {}),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from django.db import transaction
@@ -42,15 +42,16 @@ def event(
     *,
     pair: Pair | uuid.UUID | None = None,
     message: Message | None = None,
-    **data: object,
+    data: Mapping[str, object] | None = None,
 ) -> Event:
-    """An event that is not written yet. `data` must be JSON."""
+    """An event that is not written yet. `data` must be JSON; a message adds its MessageId and number."""
     pair_id = pair.pk if isinstance(pair, Pair) else pair
+    facts = dict(data or {})
     if message is not None:
-        data.setdefault("message_id", message.message_id)
+        facts.setdefault("message_id", message.message_id)
         if message.sequence_number is not None:
-            data.setdefault("sequence_number", message.sequence_number)
-    return Event(type=kind, at=at, pair_id=pair_id, message=message, data=data)
+            facts.setdefault("sequence_number", message.sequence_number)
+    return Event(type=kind, at=at, pair_id=pair_id, message=message, data=facts)
 
 
 def write(events: Sequence[Event]) -> None:
@@ -75,10 +76,10 @@ def write(events: Sequence[Event]) -> None:
 def body(event: Event) -> dict[str, object]:
     """The thin form in which webhooks and the feed show an event: ids to look up, not the content."""
     ids: dict[str, object] = {}
-    if event.message_id:  # type: ignore[attr-defined]
-        ids["message"] = public_id("msg", event.message_id)  # type: ignore[attr-defined]
-    if event.pair_id:  # type: ignore[attr-defined]
-        ids["pair"] = public_id("pair", event.pair_id)  # type: ignore[attr-defined]
+    if event.message_id:
+        ids["message"] = public_id("msg", event.message_id)
+    if event.pair_id:
+        ids["pair"] = public_id("pair", event.pair_id)
     return {"type": event.type, "timestamp": event.at.isoformat(), "data": {**ids, **event.data}}
 
 

@@ -82,7 +82,10 @@ class GroupCommit(Generic[Item, Result]):
                 group[0].error = error
                 return
             # One bad item must not take the others with it; alone, each meets its own fate.
-            log.warning("group failed, one by one", extra={"action": "group_split", "size": len(group), "error": repr(error)[:300]})
+            log.warning(
+                "group failed, one by one",
+                extra={"action": "group_split", "size": len(group), "error": repr(error)[:300]},
+            )
             for entry in group:
                 self._run([entry])
             return

@@ -30,7 +30,7 @@ def incident_open(
         known.occurrences += 1
         known.last_seen_at = now
         known.detail = detail or known.detail
-        known.message_id = message_pk or known.message_id  # type: ignore[attr-defined]
+        known.message_id = message_pk or known.message_id
         known.save(update_fields=["occurrences", "last_seen_at", "detail", "message"])
         return known, []
     with connection.cursor() as cursor:
@@ -46,7 +46,7 @@ def incident_open(
         last_seen_at=now,
     )
     data = {"incident": incident.public_id, "number": number, "cause": cause, "detail": detail}
-    return incident, [events.event("incident.opened", now, pair=pair, **data)]
+    return incident, [events.event("incident.opened", now, pair=pair, data=data)]
 
 
 def incidents_resolve_for_pair(*, pair: Pair, now: datetime, by: str, resolution: str) -> list[Event]:
@@ -73,7 +73,7 @@ def incident_acknowledge(*, incident_id: uuid.UUID, actor: Actor, reason: str = 
         after = {"state": incident.state, "owner": incident.owner}
         audit.record(actor, "incident.acknowledge", incident, reason=reason, before=before, after=after)
         data = {"incident": incident.public_id, "number": incident.number, "owner": incident.owner}
-        events.write([events.event("incident.acknowledged", now, pair=incident.pair_id, **data)])  # type: ignore[attr-defined]
+        events.write([events.event("incident.acknowledged", now, pair=incident.pair_id, data=data)])
         return incident
 
 
@@ -101,4 +101,4 @@ def _resolve(incident: Incident, now: datetime, by: str, resolution: str) -> Non
 
 def _resolved_event(incident: Incident, now: datetime) -> Event:
     data = {"incident": incident.public_id, "number": incident.number, "cause": incident.cause}
-    return events.event("incident.resolved", now, pair=incident.pair_id, **data)  # type: ignore[attr-defined]
+    return events.event("incident.resolved", now, pair=incident.pair_id, data=data)

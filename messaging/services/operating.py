@@ -99,9 +99,9 @@ def message_cancel(*, message_id: uuid.UUID, actor: Actor, reason: str) -> Messa
         known = Message.objects.filter(pk=message_id, direction=Direction.OUT).only("pair_id").first()
         if known is None:
             raise NotFound(f"There is no outbound message {public_id('msg', message_id)}.")
-        pair = Pair.objects.select_for_update().get(pk=known.pair_id)  # type: ignore[attr-defined]
+        pair = Pair.objects.select_for_update().get(pk=known.pair_id)
         message = Message.objects.select_for_update().get(pk=message_id)
-        if pair.in_flight_id == message.pk:  # type: ignore[attr-defined]
+        if pair.in_flight_id == message.pk:
             _skip_in_flight(pair, message, Happened.CANCELLED, "message.cancel", actor, reason)
             return message
         now = clock.now()
@@ -116,18 +116,16 @@ def message_cancel(*, message_id: uuid.UUID, actor: Actor, reason: str) -> Messa
         if reliable:
             Pair.objects.filter(pk=pair.pk).update(queued=F("queued") - 1)
         audit.record(actor, "message.cancel", message, reason=reason, before=before, after={"state": message.state})
-        events.write([events.event("message.cancelled", now, pair=pair, message=message, reason=reason)])
+        events.write([events.event("message.cancelled", now, pair=pair, message=message, data={"reason": reason})])
     return message
 
 
-def _act(
-    pair_id: uuid.UUID, kind: Kind, verb: str, actor: Actor, reason: str, expected_version: int | None
-) -> Pair:
+def _act(pair_id: uuid.UUID, kind: Kind, verb: str, actor: Actor, reason: str, expected_version: int | None) -> Pair:
     _require_reason(reason)
     with transaction.atomic():
         pair = _locked(pair_id, expected_version)
         _require_outbound(pair)
-        message = Message.objects.select_for_update().filter(pk=pair.in_flight_id).first()  # type: ignore[attr-defined]
+        message = Message.objects.select_for_update().get(pk=pair.in_flight_id) if pair.in_flight_id else None
         if kind is Kind.SKIP and message is not None:
             _skip_in_flight(pair, message, Happened.SKIPPED, verb, actor, reason)
             return pair
@@ -150,9 +148,7 @@ def _act(
     return pair
 
 
-def _skip_in_flight(
-    pair: Pair, message: Message, happened: Happened, verb: str, actor: Actor, reason: str
-) -> None:
+def _skip_in_flight(pair: Pair, message: Message, happened: Happened, verb: str, actor: Actor, reason: str) -> None:
     """Call with pair and message locked. The sequence restarts at 1, for nobody knows whether the number was taken."""
     now = clock.now()
     before = _described(pair)
@@ -162,7 +158,7 @@ def _skip_in_flight(
     message.completed_at = now
     message.save(update_fields=["state", "completed_at"])
     kind = "message.skipped" if happened is Happened.SKIPPED else "message.cancelled"
-    written = [events.event(kind, now, pair=pair, message=message, reason=reason)]
+    written = [events.event(kind, now, pair=pair, message=message, data={"reason": reason})]
     if was_suspended:
         written += _released(pair, now, actor, reason)
     _save(pair, verb, actor, reason, {**before, "message": message.public_id}, written)
@@ -175,9 +171,7 @@ def _requeue(message: Message) -> None:
     message.wire_frame = None
     message.content_type = message.digest = ""
     message.attempts = 0
-    message.save(
-        update_fields=["state", "sequence_number", "wire_frame", "content_type", "digest", "attempts"]
-    )
+    message.save(update_fields=["state", "sequence_number", "wire_frame", "content_type", "digest", "attempts"])
 
 
 def _step(pair: Pair, kind: Kind, message: Message | None, now: datetime) -> tuple[Act, ...]:
@@ -196,7 +190,7 @@ def _step(pair: Pair, kind: Kind, message: Message | None, now: datetime) -> tup
 
 def _policy(pair: Pair, message: Message | None) -> SenderPolicy:
     if message is not None:
-        return sender_policy(registry.current().version(message.agreement_version_id))  # type: ignore[attr-defined]
+        return sender_policy(registry.current().version(message.agreement_version_id))
     terms = registry.current().by_uri_pair(pair.receiver_uri, pair.sender_uri)
     if not terms:
         raise WrongState("No agreement in force uses this pair.", state=pair.flow, code="agreement_missing")
@@ -226,18 +220,23 @@ def _move_gate(
         if gate is Gate.OPEN:
             Message.objects.filter(pair=pair, state=MessageState.QUEUED, due_at__isnull=False).update(due_at=now)
             dispatch.wake_on_commit(dispatch.SEND)
-        _save(pair, verb, actor, reason, before, [events.event(kind, now, pair=pair, reason=reason, actor=actor.name)])
+        _save(
+            pair,
+            verb,
+            actor,
+            reason,
+            before,
+            [events.event(kind, now, pair=pair, data={"reason": reason, "actor": actor.name})],
+        )
     return pair
 
 
 def _released(pair: Pair, now: datetime, actor: Actor, reason: str) -> list[Event]:
     resolved = incidents.incidents_resolve_for_pair(pair=pair, now=now, by=actor.name, resolution=reason)
-    return [events.event("pair.resumed", now, pair=pair, reason=reason, actor=actor.name), *resolved]
+    return [events.event("pair.resumed", now, pair=pair, data={"reason": reason, "actor": actor.name}), *resolved]
 
 
-def _save(
-    pair: Pair, verb: str, actor: Actor, reason: str, before: dict[str, object], written: list[Event]
-) -> None:
+def _save(pair: Pair, verb: str, actor: Actor, reason: str, before: dict[str, object], written: list[Event]) -> None:
     pair.save(update_fields=list(OUTBOUND_FIELDS))
     audit.record(actor, verb, pair, reason=reason, before=before, after=_described(pair))
     events.write(written)
@@ -262,7 +261,9 @@ def _require_outbound(pair: Pair) -> None:
 
 def _require_reason(reason: str) -> None:
     if len(reason.strip()) < MIN_REASON:
-        raise InvalidSubmission({"reason": [f"Say why, in at least {MIN_REASON} characters: it goes into the audit log."]})
+        raise InvalidSubmission(
+            {"reason": [f"Say why, in at least {MIN_REASON} characters: it goes into the audit log."]}
+        )
 
 
 def _described(pair: Pair) -> dict[str, object]:
@@ -270,7 +271,7 @@ def _described(pair: Pair) -> dict[str, object]:
         "flow": pair.flow,
         "gate": pair.gate,
         "cause": pair.cause,
-        "in_flight": public_id("msg", pair.in_flight_id) if pair.in_flight_id else None,  # type: ignore[attr-defined]
+        "in_flight": public_id("msg", pair.in_flight_id) if pair.in_flight_id else None,
         "retries": pair.retries,
         "last_sequence": pair.last_sequence,
         "queued": pair.queued,
@@ -297,7 +298,7 @@ def allowed_verbs(pair: Pair) -> tuple[str, ...]:
         found.append("resume")
     if Kind.RETRY_NOW in kinds:
         found.append("retry-now")
-    if Kind.SKIP in kinds and pair.in_flight_id:  # type: ignore[attr-defined]
+    if Kind.SKIP in kinds and pair.in_flight_id:
         found.append("skip-head")
     if Kind.RESTART in kinds:
         found.append("restart-sequence")

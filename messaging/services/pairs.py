@@ -13,7 +13,6 @@ from messaging.protocol.codecs.ebxml import normalize_uri
 from partners import registry
 from partners.terms import Terms
 
-
 # URIs of a version never change and pairs are never deleted, so what was found once stays true.
 _known: dict[tuple[uuid.UUID, Direction], uuid.UUID] = {}
 
@@ -38,7 +37,7 @@ def _pair_id(terms: Terms, direction: Direction) -> uuid.UUID:
 
 
 def ensure_pairs() -> int:
-    """Makes the pairs of all active agreements, so that screens show them before the first message. Returns how many."""
+    """Makes the pairs of all active agreements, so that screens show them from the start. Returns how many."""
     before = Pair.objects.count()
     for terms in registry.current().active():
         outbound_pair_id(terms)

@@ -28,7 +28,7 @@ def payloads_of(message_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, list[Payloa
     """Payload rows by message, in their order: one query."""
     found: dict[uuid.UUID, list[Payload]] = defaultdict(list)
     for payload in Payload.objects.filter(message_id__in=list(message_ids)).order_by("message_id", "number"):
-        found[payload.message_id].append(payload)  # type: ignore[attr-defined]
+        found[payload.message_id].append(payload)
     return found
 
 
@@ -60,7 +60,9 @@ def prepare(message: Message, payloads: list[Payload], terms: Terms, now: dateti
             ),
         ),
         manifest=tuple(
-            DocumentReference(label=payload.label, document_id=f"cid:{payload.content_id}", description=payload.filename)
+            DocumentReference(
+                label=payload.label, document_id=f"cid:{payload.content_id}", description=payload.filename
+            )
             for payload in payloads
         ),
         payloads=tuple(

@@ -109,7 +109,9 @@ def _outside(envelope: Envelope, terms: Terms) -> list[Defect]:
     for side, written, agreed in sides:
         if written and not any((party.context, party.value) in agreed for party in written):
             names = ", ".join(f"{party.context}:{party.value}" for party in written)
-            found.append(Defect(unrecognized, f"{side} party {names} is not of this agreement", f"/ebXMLHeader/Header/{side}"))
+            found.append(
+                Defect(unrecognized, f"{side} party {names} is not of this agreement", f"/ebXMLHeader/Header/{side}")
+            )
     if envelope.service and not terms.allows(envelope.service, envelope.action, "receive"):
         text = f"{envelope.service} / {envelope.action} is not in agreement {terms.tpa_id}"
         found.append(Defect(unrecognized, text, "/ebXMLHeader/Header/TPAInfo"))

@@ -57,9 +57,7 @@ def _transmission(job: Job, receipt: Receipt, now: datetime) -> Transmission:
     )
 
 
-def _record_pairs(
-    outcomes: Sequence[tuple[Job, Receipt]], now: datetime, written: list[Event]
-) -> set[uuid.UUID]:
+def _record_pairs(outcomes: Sequence[tuple[Job, Receipt]], now: datetime, written: list[Event]) -> set[uuid.UUID]:
     if not outcomes:
         return set()
     # Locked in the order of their ids, like everywhere, so that two groups never wait for each other.
@@ -93,7 +91,7 @@ def _record_pairs(
                 written += opened
         if Act.WAKE in result.acts:
             dispatch.wake_on_commit(dispatch.SEND)
-    bulk_set([pair for pair in pairs.values()], OUTBOUND_FIELDS)
+    bulk_set(list(pairs.values()), OUTBOUND_FIELDS)
     bulk_set(messages, ("state", "cause", "cause_detail"))
     return moved
 
@@ -135,9 +133,7 @@ def _record_signals(outcomes: Sequence[tuple[Job, Receipt]], now: datetime) -> s
     return moved
 
 
-def _record_unreliable(
-    outcomes: Sequence[tuple[Job, Receipt]], now: datetime, written: list[Event]
-) -> set[uuid.UUID]:
+def _record_unreliable(outcomes: Sequence[tuple[Job, Receipt]], now: datetime, written: list[Event]) -> set[uuid.UUID]:
     if not outcomes:
         return set()
     ids = sorted({job.message_id for job, _ in outcomes if job.message_id})
@@ -152,12 +148,12 @@ def _record_unreliable(
         message.state = move(message.state, happened, reliable=False)
         message.cause, message.cause_detail = receipt.cause, receipt.detail
         message.due_at, message.completed_at = None, now
-        pair_id: uuid.UUID = message.pair_id  # type: ignore[attr-defined]
+        pair_id: uuid.UUID = message.pair_id
         if receipt.ok:
             written.append(events.event("message.sent", now, pair=pair_id, message=message))
         elif message.semantics == Semantics.AT_MOST_ONCE:
-            # AtMostOnce: the sending party can detect it (3.1.2); BestEffort: it can not (3.1.3), only our screens show it.
+            # AtMostOnce: the sending party can detect it (3.1.2). BestEffort: it can not (3.1.3); our screens show it.
             data = {"cause": receipt.cause, "detail": receipt.detail}
-            written.append(events.event("message.failed", now, pair=pair_id, message=message, **data))
+            written.append(events.event("message.failed", now, pair=pair_id, message=message, data=data))
     bulk_set(list(messages.values()), ("state", "cause", "cause_detail", "due_at", "completed_at"))
     return moved

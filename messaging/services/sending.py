@@ -123,11 +123,12 @@ def _advance(
         # Nothing waits although the count says so: the queue is the truth.
         apply_outbound(pair, replace(state, queued=0, due_at=None), now)
         return None
-    terms = registry.current().version(message.agreement_version_id)  # type: ignore[attr-defined]
+    terms = registry.current().version(message.agreement_version_id)
     policy = sender_policy(terms)
     if pair.flow == Flow.IDLE and terms.state == VersionState.DISABLED:
         moved = step(state, PairEvent(Kind.SUSPEND, cause="agreement_disabled"), now, policy)
-        return _finish(pair, message, moved, now, written)
+        _finish(pair, message, moved, now, written)
+        return None
     moved = step(state, PairEvent(Kind.DUE), now, policy)
     if Act.PREPARE_NEXT in moved.acts:
         message.sequence_number = moved.state.last_sequence
@@ -139,7 +140,8 @@ def _advance(
             cause = "payload_missing" if isinstance(error, storage.PayloadMissing) else "payload_invalid"
             moved = step(state, PairEvent(Kind.SUSPEND, cause=cause), now, policy)
             pair.cause_detail = str(error)[:500]
-            return _finish(pair, None, moved, now, written)
+            _finish(pair, None, moved, now, written)
+            return None
         moved = Step(replace(moved.state, in_flight=str(message.pk)), moved.acts)
     elif Act.TRANSMIT in moved.acts:
         try:
@@ -147,9 +149,11 @@ def _advance(
         except storage.PayloadMissing as error:
             moved = step(state, PairEvent(Kind.SUSPEND, cause="payload_missing"), now, policy)
             pair.cause_detail = str(error)[:500]
-            return _finish(pair, message, moved, now, written)
+            _finish(pair, message, moved, now, written)
+            return None
     else:
-        return _finish(pair, message, moved, now, written)
+        _finish(pair, message, moved, now, written)
+        return None
     apply_outbound(pair, moved.state, now)
     return _transmit(pair, message, body, terms, now, transmissions, written)
 
@@ -183,7 +187,7 @@ def _transmit(
     pair.transmission_id = attempt.pk
     if message.attempts > 1:
         data = {"attempt": message.attempts, "retries": pair.retries, "cause": pair.cause}
-        written.append(events.event("message.retrying", now, pair=pair, message=message, **data))
+        written.append(events.event("message.retrying", now, pair=pair, message=message, data=data))
     return Job(
         kind=JobKind.PAIR,
         transmission_id=attempt.pk,
@@ -205,12 +209,15 @@ def _heads(pair_ids: list[uuid.UUID]) -> dict[uuid.UUID, Message]:
         " ORDER BY position LIMIT 1) AS m",
         [pair_ids],
     )
-    return {message.pair_id: message for message in rows}  # type: ignore[attr-defined]
+    return {message.pair_id: message for message in rows}
 
 
 def _mark_lost(transmission_ids: list[uuid.UUID], now: datetime) -> None:
     Transmission.objects.filter(pk__in=transmission_ids, outcome=Outcome.ON_THE_WIRE).update(
-        outcome=Outcome.LOST, cause="worker_lost", detail="No outcome was recorded before the lease ran out.", finished_at=now
+        outcome=Outcome.LOST,
+        cause="worker_lost",
+        detail="No outcome was recorded before the lease ran out.",
+        finished_at=now,
     )
 
 
@@ -225,7 +232,11 @@ def _claim_signals(now: datetime, limit: int, jobs: list[Job], transmissions: li
         signal.attempts += 1
         signal.due_at = now + timedelta(seconds=lease_seconds(terms))
         attempt = Transmission(
-            pair_id=signal.pair_id, signal=signal, number=signal.sends + signal.attempts, address=address, started_at=now  # type: ignore[attr-defined]
+            pair_id=signal.pair_id,
+            signal=signal,
+            number=signal.sends + signal.attempts,
+            address=address,
+            started_at=now,
         )
         transmissions.append(attempt)
         jobs.append(
@@ -235,7 +246,7 @@ def _claim_signals(now: datetime, limit: int, jobs: list[Job], transmissions: li
                 transport=terms.transport,
                 parcel=parcel(terms, address, signal.content_type, bytes(signal.body), now),
                 version_id=terms.version_id,
-                pair_id=signal.pair_id,  # type: ignore[attr-defined]
+                pair_id=signal.pair_id,
                 signal_id=signal.pk,
             )
         )
@@ -249,11 +260,11 @@ def _claim_unreliable(
     messages = list(due.order_by("due_at").select_for_update(skip_locked=True)[:limit])
     if not messages:
         return
-    gates = dict(Pair.objects.filter(pk__in={m.pair_id for m in messages}).values_list("pk", "gate"))  # type: ignore[attr-defined]
+    gates = dict(Pair.objects.filter(pk__in={m.pair_id for m in messages}).values_list("pk", "gate"))
     payloads = preparing.payloads_of(message.pk for message in messages)
     for message in messages:
-        pair_id: uuid.UUID = message.pair_id  # type: ignore[attr-defined]
-        terms = registry.current().version(message.agreement_version_id)  # type: ignore[attr-defined]
+        pair_id: uuid.UUID = message.pair_id
+        terms = registry.current().version(message.agreement_version_id)
         if message.state == MessageState.SENDING:
             # The outcome of its one transmission is unknown, and it may not go out twice (spec 1, 3.1.2 and 3.1.3).
             _fail(message, "worker_lost", "The worker died while it was sent; it may have arrived.", now, written)
@@ -293,7 +304,11 @@ def _fail(message: Message, cause: str, detail: str, now: datetime, written: lis
     message.state = move(message.state, Happened.GAVE_UP, reliable=False)
     message.cause, message.cause_detail = cause, detail
     message.due_at, message.completed_at = None, now
-    written.append(events.event("message.failed", now, pair=message.pair_id, message=message, cause=cause, detail=detail))  # type: ignore[attr-defined]
+    written.append(
+        events.event(
+            "message.failed", now, pair=message.pair_id, message=message, data={"cause": cause, "detail": detail}
+        )
+    )
 
 
 def parcel(terms: Terms, address: str, content_type: str, body: bytes, now: datetime) -> Parcel:

@@ -118,7 +118,7 @@ def message_submit(
             raise
         raise DuplicateMessageId(
             f"MessageId {message.message_id!r} was submitted before; a MessageId goes out once.",
-            existing=taken.stored_id,  # type: ignore[attr-defined]
+            existing=taken.stored_id,
         ) from error
     return Submission(message, warnings=_warnings(pair))
 
@@ -148,7 +148,7 @@ def _store(message: Message, rows: list[Payload], pair_id: uuid.UUID, terms: Ter
     Payload.objects.bulk_create(rows)
     locked.save(update_fields=changed)
     data = {"agreement": terms.tpa_id, "service": message.service, "action": message.action, "size": message.size}
-    events.write([events.event("message.accepted", now, pair=locked, message=message, **data)])
+    events.write([events.event("message.accepted", now, pair=locked, message=message, data=data)])
     if message.due_at is not None or (locked.due_at is not None and locked.due_at <= now and locked.gate == Gate.OPEN):
         dispatch.wake_on_commit(dispatch.SEND)
     return locked
@@ -209,7 +209,9 @@ def _check(
         if len(payload.content_type) > 255 or not _CONTENT_TYPE.fullmatch(payload.content_type):
             errors.setdefault("payloads", []).append(f"Payload {number}: {payload.content_type!r} is no content type.")
         if _CONTROL.search(payload.label + payload.filename) or len(payload.label) > 120 or len(payload.filename) > 255:
-            errors.setdefault("payloads", []).append(f"Payload {number}: label or filename is too long or has control characters.")
+            errors.setdefault("payloads", []).append(
+                f"Payload {number}: label or filename is too long or has control characters."
+            )
     if errors:
         raise InvalidSubmission(errors)
     if not terms.allows(service, action, "send"):
@@ -252,10 +254,11 @@ def _warnings(pair: Pair) -> tuple[tuple[str, str], ...]:
     if pair.gate == Gate.DISABLED:
         return (("pair_disabled", f"Accepted; {pair.code} is disabled, so it waits."),)
     if pair.flow == Flow.SUSPENDED:
-        return (("pair_suspended", f"Accepted; {pair.code} is suspended ({pair.cause}), so it waits until it is resumed."),)
+        return (
+            ("pair_suspended", f"Accepted; {pair.code} is suspended ({pair.cause}), so it waits until it is resumed."),
+        )
     return ()
 
 
 def _host(terms: Terms) -> str:
     return urlsplit(terms.own_uri).hostname or "rmhub"
-

@@ -17,11 +17,11 @@ def give_up(pair: Pair, message: Message | None, now: datetime) -> list[Event]:
         message.state = move(message.state, Happened.GAVE_UP, reliable=True)
         message.cause, message.cause_detail = pair.cause, detail
         data = {"cause": pair.cause, "detail": detail, "attempts": message.attempts}
-        written.append(events.event("message.failed", now, pair=pair, message=message, **data))
+        written.append(events.event("message.failed", now, pair=pair, message=message, data=data))
     in_flight = message.pk if message is not None else None
     incident, opened = incidents.incident_open(
         pair=pair, cause=pair.cause, now=now, detail=detail, message_pk=in_flight
     )
     data = {"cause": pair.cause, "detail": detail, "queued": pair.queued, "incident": incident.public_id}
-    written.append(events.event("pair.suspended", now, pair=pair, **data))
+    written.append(events.event("pair.suspended", now, pair=pair, data=data))
     return written + opened

@@ -148,12 +148,12 @@ def _record(outcomes: list[tuple[WebhookDelivery, int | None, str, int | None]])
             delivery.last_error = error
             if status is not None and 200 <= status < 300:
                 delivery.state, delivery.due_at, delivery.delivered_at = WebhookState.DELIVERED, None, now
-                WebhookEndpoint.objects.filter(pk=delivery.endpoint_id, failing_since__isnull=False).update(  # type: ignore[attr-defined]
+                WebhookEndpoint.objects.filter(pk=delivery.endpoint_id, failing_since__isnull=False).update(
                     failing_since=None
                 )
             elif status == 410:
                 delivery.state, delivery.due_at = WebhookState.FAILED, None
-                WebhookEndpoint.objects.filter(pk=delivery.endpoint_id).update(  # type: ignore[attr-defined]
+                WebhookEndpoint.objects.filter(pk=delivery.endpoint_id).update(
                     enabled=False, disabled_reason="The endpoint answered 410 Gone."
                 )
             else:
@@ -162,7 +162,7 @@ def _record(outcomes: list[tuple[WebhookDelivery, int | None, str, int | None]])
 
 
 def _retry(delivery: WebhookDelivery, now: datetime, retry_after: int | None) -> None:
-    WebhookEndpoint.objects.filter(pk=delivery.endpoint_id, failing_since__isnull=True).update(failing_since=now)  # type: ignore[attr-defined]
+    WebhookEndpoint.objects.filter(pk=delivery.endpoint_id, failing_since__isnull=True).update(failing_since=now)
     if delivery.attempts > len(SCHEDULE):
         delivery.state, delivery.due_at = WebhookState.FAILED, None
         return

@@ -61,7 +61,9 @@ def post(parcel: Parcel) -> Receipt:
         answer.close()
     finally:
         answer.release_conn()
-    head = f"HTTP {answer.status} {answer.reason or ''}\r\n" + "".join(f"{k}: {v}\r\n" for k, v in answer.headers.items())
+    head = f"HTTP {answer.status} {answer.reason or ''}\r\n" + "".join(
+        f"{k}: {v}\r\n" for k, v in answer.headers.items()
+    )
     response = (head.encode("latin-1", "replace") + b"\r\n" + body)[:MAX_ANSWER]
     status = answer.status
     if 200 <= status < 300:

@@ -40,6 +40,7 @@ def start(
     var: Path,
     *,
     throwaway: bool = False,
+    own: bool = False,
     log: Log = lambda line: None,
     ended: Callable[[int], None] | None = None,
 ) -> Servers:
@@ -47,11 +48,12 @@ def start(
 
     They belong to this process then, are restarted when they crash, and end with it, however it ends. ``throwaway``
     servers are faster, do not survive a crash of the machine, and lose their data when they are stopped.
+    ``own`` is for whoever runs for long: it does not make do with the servers of another process.
     ``ended`` is called when they are gone although this process has not stopped them.
 
     Raises EmbeddedError when they cannot be started.
     """
-    return _start(_absolute(var), throwaway=throwaway, log=log, ended=ended)[0]
+    return _start(_absolute(var), throwaway=throwaway, own=own, log=log, ended=ended)[0]
 
 
 def stop(var: Path) -> None:
@@ -78,12 +80,13 @@ def servers(
     var: Path,
     *,
     throwaway: bool = False,
+    own: bool = False,
     log: Log = lambda line: None,
     ended: Callable[[int], None] | None = None,
 ) -> Iterator[Servers]:
     """Have the servers running inside the ``with``; afterwards stop those that were started for it, and no others."""
     var = _absolute(var)
-    found, supervisor = _start(var, throwaway=throwaway, log=log, ended=ended)
+    found, supervisor = _start(var, throwaway=throwaway, own=own, log=log, ended=ended)
     try:
         yield found
     finally:
@@ -124,7 +127,7 @@ def _answer(state: State) -> bool:
 
 
 def _start(
-    var: Path, *, throwaway: bool, log: Log, ended: Callable[[int], None] | None
+    var: Path, *, throwaway: bool, own: bool, log: Log, ended: Callable[[int], None] | None
 ) -> tuple[Servers, Supervisor | None]:
     """The servers, and their supervisor when they were started by this very call."""
     make_var(var)
@@ -136,6 +139,12 @@ def _start(
                 if state.throwaway != throwaway:
                     kind = "throw-away" if state.throwaway else "durable"
                     raise EmbeddedError(f"{kind} servers are running in {var}: stop them first")
+                if own and state.owner is not None and state.owner != Mark.own():
+                    command = " ".join(processes.command(state.owner.pid))
+                    raise EmbeddedError(
+                        f"the servers in {var} belong to process {state.owner.pid} ({command}) and end with it: "
+                        "end that first, or name another folder in RMHUB_VAR"
+                    )
                 return state.servers, None
             if state is None or state.owner is None or not _is_kept(state.owner, var):
                 return _start_locked(var, state, throwaway=throwaway, log=log, ended=ended)

@@ -115,7 +115,8 @@ def _copy(folder: Path, home: Path, log: Log) -> Path:
         return folder
     stamp = hashlib.sha256(f"{package}:{(folder / 'postgres').stat().st_mtime_ns}".encode()).hexdigest()[:12]
     target = home / "programs" / stamp
-    log(f"copying the PostgreSQL programs to {target}, because the servers' user cannot run them in {folder}")
+    if not target.exists():
+        log(f"copying the PostgreSQL programs to {target}, because the servers' user cannot run them in {folder}")
     copy_programs([source for source in (package, libraries) if source.exists()], target)
     return target / package.name / "pginstall" / "bin"
 

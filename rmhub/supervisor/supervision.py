@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import math
 import os
@@ -22,10 +21,10 @@ from typing import Any, TypeVar
 from rmhub.supervisor import guard
 from rmhub.supervisor.console import Console, Output
 from rmhub.supervisor.processes import Child, Process, spawn
+from rmhub.supervisor.restarts import Restarts
 
 Result = TypeVar("Result")
 GUARD = Path(guard.__file__)
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 SECOND_THOUGHT = 0.5
 HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -70,10 +69,9 @@ class Supervisor:
         self._processes = list(processes)
         self._output = output or Console([name, *names])
         self._name = name
-        self._restarts = restarts_per_minute
+        self._restarts = Restarts(restarts_per_minute)
         self._ended = ended
         self._children: dict[str, Child] = {}
-        self._deaths: dict[str, collections.deque[float]] = collections.defaultdict(collections.deque)
         self._due: dict[str, float] = {}
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._bell: socket.socket | None = None
@@ -359,20 +357,13 @@ class Supervisor:
 
     def _plan_restart(self, process: Process, code: int) -> None:
         now = time.monotonic()
-        deaths = self._deaths[process.name]
-        deaths.append(now)
-        while deaths[0] < now - 60:
-            deaths.popleft()
-        if len(deaths) > self._restarts:
-            self._output(
-                self._name,
-                f"{process.name} ended with exit code {code}, {len(deaths)} times within a minute: stopping everything",
-            )
+        pause = self._restarts.pause(process.name, now)
+        if pause is None:
+            self._output(self._name, f"{process.name} ended with exit code {code}, too often: stopping everything")
             self._decide(code or 1)
-            return
-        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (len(deaths) - 1))
-        self._output(self._name, f"{process.name} ended with exit code {code}: started again in {pause:g} s")
-        self._due[process.name] = now + pause
+        else:
+            self._output(self._name, f"{process.name} ended with exit code {code}: started again in {pause:g} s")
+            self._due[process.name] = now + pause
 
     def _restart(self, process: Process) -> None:
         try:

@@ -23,24 +23,43 @@ def cpu_seconds(roots: Mapping[str, int]) -> dict[str, float]:
     A child that has ended and was waited for is in its parent's figures; one that lives is counted on its own.
     Resolution: a clock tick (10 ms) a process. A root that has ended counts 0.
     """
-    own: dict[int, float] = {}
-    children: dict[int, list[int]] = {}
+    table = _processes()
+
+    def tree(pid: int) -> float:
+        own = table[pid].seconds if pid in table else 0.0
+        return own + sum(tree(child) for child in table if table[child].parent == pid)
+
+    return {name: tree(pid) for name, pid in roots.items()}
+
+
+def descendants(pid: int) -> list[int]:
+    """The live processes that this one has started, directly or not; parents before their children."""
+    table = _processes()
+    found = [pid]
+    for each in found:
+        found += [child for child in table if table[child].parent == each]
+    return found[1:]
+
+
+@dataclass(frozen=True)
+class _Row:
+    parent: int
+    seconds: float
+
+
+def _processes() -> dict[int, _Row]:
+    found = {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
             continue
         try:
             content = Path(f"/proc/{entry}/stat").read_bytes()
         except OSError:
-            continue
+            continue  # it ended while we looked
         fields = content.rpartition(b")")[2].split()
-        # utime, stime, cutime, cstime: fields 14 to 17 of proc(5), the name and the pid being cut off here
-        own[int(entry)] = sum(int(field) for field in fields[11:15]) / TICKS
-        children.setdefault(int(fields[1]), []).append(int(entry))
-
-    def tree(pid: int) -> float:
-        return own.get(pid, 0.0) + sum(tree(child) for child in children.get(pid, ()))
-
-    return {name: tree(pid) for name, pid in roots.items()}
+        # utime, stime, cutime, cstime: fields 14 to 17 of proc(5), the number and the name being cut off here
+        found[int(entry)] = _Row(int(fields[1]), sum(int(field) for field in fields[11:15]) / TICKS)
+    return found
 
 
 @dataclass(frozen=True)

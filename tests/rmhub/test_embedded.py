@@ -198,6 +198,8 @@ def test_two_starters_at_once_share_one_pair_of_servers(var: Path) -> None:
         found = state.load(var)
         assert found is not None and found.owner is not None and found.owner.pid in (one.pid, other.pid)
         assert execute(urls.pop(), "SELECT 1") == 1
+        with pytest.raises(EmbeddedError, match=rf"belong to process {found.owner.pid} \(.*and end with it"):
+            embedded.start(var, own=True)
         before = pids(var)
         # a third process stops them, and the owner does not start them again
         embedded.stop(var)

@@ -17,6 +17,7 @@ import pytest
 from rmhub.supervisor import Console, Process, StartFailed, Stopped, Supervisor
 from rmhub.supervisor.console import LONGEST, Lines
 from rmhub.supervisor.processes import PRELUDE
+from rmhub.supervisor.restarts import Restarts
 from tests.rmhub.conditions import alive, eventually
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -170,9 +171,18 @@ def test_too_many_deaths_within_a_minute_stop_all(recorder: Recorder, started: l
     assert [line for line in recorder.of("hub") if "web ended" in line] == [
         "web ended with exit code 3: started again in 0.1 s",
         "web ended with exit code 3: started again in 0.2 s",
-        "web ended with exit code 3, 3 times within a minute: stopping everything",
+        "web ended with exit code 3, too often: stopping everything",
     ]
     assert "database stopped" in recorder.of("hub")
+
+
+def test_pauses_grow_and_are_forgotten() -> None:
+    restarts = Restarts(per_minute=8)
+    pauses = [restarts.pause("web", float(second)) for second in range(8)]
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
+    assert restarts.pause("worker", 8.0) == 0.1
+    assert restarts.pause("web", 9.0) is None
+    assert restarts.pause("web", 120.0) == 0.1
 
 
 def test_a_final_exit_code_is_not_restarted(recorder: Recorder, started: list[Supervisor]) -> None:

@@ -10,7 +10,7 @@ import time
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -40,7 +40,9 @@ class Command(BaseCommand):
         parser.add_argument("--duplicate", type=_share, default=0.0, help="share of requests that arrive twice")
         parser.add_argument("--delay-ms", type=float, default=0.0, help="delay of each way")
         parser.add_argument("--kill", action="store_true", help="kill -9 web servers and workers at random meanwhile")
-        parser.add_argument("--pairs", type=int, default=4, help="agreements between the hubs (a pair each way for each)")
+        parser.add_argument(
+            "--pairs", type=int, default=4, help="agreements between the hubs (a pair each way for each)"
+        )
         parser.add_argument("--seed", type=int, default=1, help="of the link's and the killer's chances")
         parser.add_argument("--patience", type=float, default=300, help="seconds after which it gives up waiting")
         parser.add_argument("--json", action="store_true", help="print the result as JSON only")
@@ -57,9 +59,13 @@ class Command(BaseCommand):
 
         link = Link(options["drop"], options["duplicate"], options["delay_ms"], options["seed"])
         parameters = Parameters(agreements=options["pairs"])
-        with running(link=link, parameters=parameters, log=log if options["logs"] else _milestones(log)) as (stage, supervisor):
-            with _killer(supervisor, options["seed"], log) if options["kill"] else _nobody():
-                result = self._run(stage, options, log)
+        with ExitStack() as stack:
+            stage, supervisor = stack.enter_context(
+                running(link=link, parameters=parameters, log=log if options["logs"] else _milestones(log))
+            )
+            if options["kill"]:
+                stack.enter_context(_killer(supervisor, options["seed"], log))
+            result = self._run(stage, options, log)
         self._report(result, quiet)
         if not result["promises_kept"]:
             sys.exit(1)
@@ -115,11 +121,6 @@ def _milestones(log: Any) -> Any:
 
 
 @contextmanager
-def _nobody() -> Iterator[None]:
-    yield
-
-
-@contextmanager
 def _killer(supervisor: Supervisor, seed: int, log: Any) -> Iterator[None]:
     """Kills a web server or a worker -9 every second or two until the block ends; the supervisor starts them again."""
     chance = random.Random(seed)  # noqa: S311
@@ -138,5 +139,3 @@ def _killer(supervisor: Supervisor, seed: int, log: Any) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
-
-

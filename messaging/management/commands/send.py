@@ -51,7 +51,9 @@ class Command(BaseCommand):
             raise CommandError(f"{error.code}: {error.detail}", returncode=2) from error
         message = submission.message
         if options["json"]:
-            self.stdout.write(json.dumps({"id": message.public_id, "message_id": message.message_id, "state": message.state}))
+            self.stdout.write(
+                json.dumps({"id": message.public_id, "message_id": message.message_id, "state": message.state})
+            )
             return
         self.stdout.write(f"{message.public_id} {message.message_id}: stored, number {message.position} of its pair")
         for _, sentence in submission.warnings:

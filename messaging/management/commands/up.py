@@ -134,7 +134,9 @@ class Command(BaseCommand):
         self._say(f"console  {stage.buyer.url}/   (the partner's: {stage.seller.url}/)")
         for name in ("admin", "operator", "viewer"):
             self._say(f"log-in   {name} / {stage.logins.get(name, '(as you set it)')}")
-        self._say(f"API      {stage.buyer.url}/api/v1/docs   up since {time.monotonic() - begun:.0f} s; Ctrl-C stops everything")
+        self._say(
+            f"API      {stage.buyer.url}/api/v1/docs   up since {time.monotonic() - begun:.0f} s; Ctrl-C stops everything"
+        )
 
     def _announce(self, after: Callable[[float], None], begun: float) -> None:
         try:
@@ -187,5 +189,3 @@ def _is_free(host: str, port: int) -> bool:
 def _require_free(host: str, port: int) -> None:
     if not _is_free(host, port):
         raise CommandError(f"{host}:{port} is in use; choose another port with --port.", returncode=2)
-
-

@@ -93,4 +93,4 @@ def _name(tag: str) -> str:
 
 
 def _bounded(text: str, longest: int) -> str:
-    return CONTROL.sub(" ", text)[:longest].strip()
+    return CONTROL.sub(" ", text)[:longest].strip(XML_SPACE)

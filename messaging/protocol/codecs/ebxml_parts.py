@@ -126,6 +126,8 @@ def manifest(
         if not description:
             language = "en"
         references.append(DocumentReference(label, document_id, description, language))
-        if normal and document_id[:4].lower() == "cid:" and not refers_to(document_id, keys):
+        if normal and not document_id:
+            findings.add(ErrorCode.NOT_WELL_FORMED, "DocumentId is missing or empty", location)
+        elif normal and document_id[:4].lower() == "cid:" and not refers_to(document_id, keys):
             findings.add(ErrorCode.MIME_PROBLEM, f"no part has the Content-ID of {document_id[:80]}", location)
     return tuple(references)

@@ -68,7 +68,7 @@ def encode(envelope: Envelope, options: WriterOptions = DEFAULT_OPTIONS) -> Wire
         raise EncodeError(f"header document of {len(document)} bytes; {DEFAULT_LIMITS.header_document} allowed")
     header_id = content_id_of(envelope.message_id)
     if envelope.payloads or envelope.manifest:
-        _check_parts(envelope, header_id)
+        header_id = _check_parts(envelope, header_id)
     heads = [encode_part_head(header_id, _HEADER_CONTENT_TYPE, len(document))]
     for payload in envelope.payloads:
         heads.append(encode_part_head(payload.content_id, payload.content_type, len(payload.content), payload.filename))
@@ -112,11 +112,12 @@ def _check(envelope: Envelope) -> None:
         raise EncodeError("the current RoutingHeader needs SenderURI, ReceiverURI and ErrorURI (spec 1, 2.2.2)")
 
 
-def _check_parts(envelope: Envelope, header_id: str) -> None:
+def _check_parts(envelope: Envelope, header_id: str) -> str:
+    """The header's Content-ID, changed if a payload bears it. Raises EncodeError when parts and Manifest do not fit."""
     if len(envelope.payloads) >= DEFAULT_LIMITS.parts:
         raise EncodeError(f"{len(envelope.payloads)} payloads; {DEFAULT_LIMITS.parts - 1} allowed beside the header")
     relayed = len(envelope.routing) > 1
-    keys = {header_id}
+    keys: set[str] = set()
     for payload in envelope.payloads:
         if not payload.content_id:
             if not relayed:
@@ -127,10 +128,13 @@ def _check_parts(envelope: Envelope, header_id: str) -> None:
         if payload.content_id in keys:
             raise EncodeError(f"Content-ID {payload.content_id!r} is there twice")
         keys.add(payload.content_id)
+    while header_id in keys:
+        header_id = f"hdr.{header_id}"
     keys = content_id_keys(keys)
     for reference in envelope.manifest:
         if reference.document_id[:4].lower() == "cid:" and not refers_to(reference.document_id, keys):
             raise EncodeError(f"the Manifest names {reference.document_id!r}, and no payload has that Content-ID")
+    return header_id
 
 
 def _document(envelope: Envelope, options: WriterOptions) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from messaging.protocol.codecs.ebxml_lexical import CONTROL
+from messaging.protocol.codecs.xml import XML_SPACE
 from messaging.protocol.errors import Defect, ErrorCode
 from messaging.protocol.limits import Limits
 
@@ -31,4 +32,4 @@ class Findings:
             self.add(ErrorCode.VALUE_NOT_RECOGNIZED, f"{len(value)} characters; {limit} allowed", location)
         else:
             self.add(ErrorCode.VALUE_NOT_RECOGNIZED, "line breaks and control characters are not allowed", location)
-        return CONTROL.sub(" ", value[:limit]).strip()
+        return CONTROL.sub(" ", value[:limit]).strip(XML_SPACE)

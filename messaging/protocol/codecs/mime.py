@@ -275,7 +275,7 @@ def choose_boundary(prefix: str, message_id: str, contents: Sequence[bytes]) -> 
     local part. When a content holds that, a digest of all contents is added: no
     content can hold its own digest, so the search ends at once, whoever wrote them.
     """
-    tokens = _TOKEN.findall(message_id.rpartition("@")[0] or message_id) or ["0"]
+    tokens: list[str] = _TOKEN.findall(message_id.rpartition("@")[0] or message_id) or ["0"]
     plain = boundary = prefix + tokens[-1][-40:]
     delimiter = b"--" + boundary.encode("ascii")
     count = 0

@@ -154,6 +154,11 @@ def test_e15_names_the_hop_that_is_wrong() -> None:
             "/ebXMLHeader/Manifest/DocumentReference[1]",
         ),
         (
+            [("<DocumentId>cid:po-4711@msh.buyer.example</DocumentId>", "")],
+            ErrorCode.NOT_WELL_FORMED,
+            "/ebXMLHeader/Manifest/DocumentReference[1]",
+        ),
+        (
             [("NewPurchaseOrder<", "New\nPurchaseOrder<")],
             ErrorCode.VALUE_NOT_RECOGNIZED,
             "/ebXMLHeader/Header/TPAInfo/Action",

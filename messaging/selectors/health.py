@@ -1,0 +1,70 @@
+"""Whether the hub does its work: the database answers, the broker answers, and nothing lies about that is long due."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+
+import redis
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError
+from django.db.models import Min
+
+from messaging.choices import Direction
+from messaging.models import Message, Pair, Signal, WebhookDelivery
+from messaging.protocol.sender import Gate
+from rmhub import clock
+
+# Due work is found by the sweep within seconds; what is older than this waits for workers that are not there.
+OVERDUE_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """`oldest_due_at`: the oldest work whose time has come (None = none, or the database does not answer)."""
+
+    database: bool
+    broker: bool
+    oldest_due_at: datetime | None
+    overdue_seconds: int
+
+    @property
+    def ok(self) -> bool:
+        return self.database and self.broker and self.overdue_seconds <= OVERDUE_SECONDS
+
+
+def health() -> Health:
+    """Looks now. Never raises."""
+    now = clock.now()
+    broker = _broker_answers()
+    try:
+        oldest = _oldest_due(now)
+    except (DatabaseError, InterfaceError):
+        return Health(False, broker, None, 0)
+    overdue = int((now - oldest).total_seconds()) if oldest else 0
+    return Health(True, broker, oldest, overdue)
+
+
+def _oldest_due(now: datetime) -> datetime | None:
+    """Four looks at the ends of four partial indexes."""
+    looks = (
+        Pair.objects.filter(due_at__lte=now, gate=Gate.OPEN, direction=Direction.OUT),
+        Message.objects.filter(due_at__lte=now),
+        Signal.objects.filter(due_at__lte=now),
+        WebhookDelivery.objects.filter(due_at__lte=now, endpoint__enabled=True),
+    )
+    found = [look.aggregate(oldest=Min("due_at"))["oldest"] for look in looks]
+    return min((at for at in found if at is not None), default=None)
+
+
+@cache
+def _broker() -> redis.Redis:
+    return redis.Redis.from_url(settings.REDIS_URL, socket_timeout=1, socket_connect_timeout=1)
+
+
+def _broker_answers() -> bool:
+    try:
+        return bool(_broker().ping())
+    except (redis.RedisError, OSError):
+        return False

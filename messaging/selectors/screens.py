@@ -1,0 +1,274 @@
+"""What the console's pages show, put together: the dashboard, rows of pairs, and all that a pair's page holds.
+
+The same facts as the API's, from the same tables; counts come from the pairs (thousands), never from the message store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.db import connection
+from django.db.models import Count, Min, Q, Sum
+
+from messaging.choices import PAIR_LOOKS, Direction, IncidentState, Look
+from messaging.models import AuditEntry, Event, Incident, Message, Pair, Signal, Transmission, WebhookEndpoint
+from messaging.selectors import messages, pairs
+from messaging.selectors.diagnosis import (
+    OVERDUE_SECONDS,
+    Diagnosis,
+    VerbState,
+    diagnose,
+    span,
+    verb_states,
+)
+from partners import registry
+from partners.models import Credential
+from partners.terms import Terms
+
+_EXPIRING = timedelta(days=30)
+# States in which documents do not flow until somebody, or the partner, does something.
+TROUBLED = ("suspended", "holding", "retrying", "paused")
+UNRESOLVED = (IncidentState.OPEN, IncidentState.ACKNOWLEDGED)
+
+
+@dataclass(frozen=True, slots=True)
+class NavCounts:
+    """Counters of the navigation: only what somebody must act on."""
+
+    suspended: int
+    incidents: int
+
+
+@dataclass(frozen=True, slots=True)
+class PairRow:
+    """A pair with what is the matter with it."""
+
+    pair: Pair
+    look: Look
+    diagnosis: Diagnosis
+
+    @property
+    def head(self) -> Message | None:
+        return self.pair.in_flight
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over all pairs."""
+
+    pairs: int = 0
+    waiting: int = 0
+    blocked: int = 0
+    delivered: int = 0
+    received: int = 0
+    duplicates: int = 0
+    rejected: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The dashboard. `level` is "good", "watch" or "bad"; `late` = seconds by which the hub's own work is overdue."""
+
+    level: str
+    sentence: str
+    totals: Totals
+    by_state: dict[str, int]
+    late: int
+    troubled: list[PairRow] = field(default_factory=list)
+    troubled_more: int = 0
+    incidents: list[Incident] = field(default_factory=list)
+    open_incidents: int = 0
+    webhooks: list[WebhookEndpoint] = field(default_factory=list)
+    expiring: list[Credential] = field(default_factory=list)
+    recent: list[Message] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class PairScreen:
+    """All of a pair's page. Lists are cut; the full ones have pages of their own."""
+
+    pair: Pair
+    look: Look
+    diagnosis: Diagnosis
+    head: Message | None
+    terms: Terms | None
+    verbs: list[VerbState]
+    queue: list[Message]
+    attempts: list[Transmission]
+    recent: list[Message]
+    events: list[Event]
+    incidents: list[Incident]
+    audit: list[AuditEntry]
+
+
+def nav_counts() -> NavCounts:
+    """One query."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT (SELECT count(*) FROM messaging_pair WHERE flow = 'suspended'),"
+            " (SELECT count(*) FROM messaging_incident WHERE state <> 'resolved')"
+        )
+        suspended, incidents = cursor.fetchone()
+    return NavCounts(suspended, incidents)
+
+
+def pair_rows(found: Iterable[Pair], now: datetime) -> list[PairRow]:
+    """Rows for pairs that `selectors.pairs.pairs` read; no query for each."""
+    rows = []
+    for pair in found:
+        look = PAIR_LOOKS[pairs.state_of(pair)]
+        rows.append(PairRow(pair, look, diagnose(pair, pair.in_flight, terms_of(pair), now)))
+    return rows
+
+
+def terms_of(pair: Pair) -> Terms | None:
+    """The terms of the message in flight, else those in force for the pair's URIs; None when there are none."""
+    known = registry.current()
+    if pair.in_flight is not None:
+        return known.version(pair.in_flight.agreement_version_id)  # type: ignore[attr-defined]
+    outbound = pair.direction == Direction.OUT
+    theirs, ours = (pair.receiver_uri, pair.sender_uri) if outbound else (pair.sender_uri, pair.receiver_uri)
+    found = known.by_uri_pair(theirs, ours)
+    return found[0] if found else None
+
+
+def counts_by_state() -> dict[str, int]:
+    """How many pairs are in each state, in the order of severity. One query."""
+    found = dict(pairs.pairs().order_by().values_list("state").annotate(number=Count("pk")))
+    return {state: found.get(state, 0) for state in pairs.STATE_NAMES}
+
+
+def overview(now: datetime) -> Overview:
+    """Is anything broken, and where? A fixed number of queries, however much is stored."""
+    states = list(
+        pairs.pairs()
+        .order_by()
+        .values("state")
+        .annotate(
+            number=Count("pk"),
+            queued_sum=Sum("queued"),
+            flying=Count("in_flight"),
+            oldest=Min("changed_at"),
+            delivered=Sum("done", filter=Q(direction=Direction.OUT), default=0),
+            received=Sum("done", filter=Q(direction=Direction.IN), default=0),
+            duplicates_sum=Sum("duplicates"),
+            rejected_sum=Sum("rejected"),
+        )
+    )
+    by_state = dict.fromkeys(pairs.STATE_NAMES, 0) | {row["state"]: row["number"] for row in states}
+    held = [row for row in states if row["state"] in ("suspended", "paused", "disabled")]
+    totals = Totals(
+        pairs=sum(row["number"] for row in states),
+        waiting=sum(row["queued_sum"] + row["flying"] for row in states),
+        blocked=sum(row["queued_sum"] + row["flying"] for row in held),
+        delivered=sum(row["delivered"] for row in states),
+        received=sum(row["received"] for row in states),
+        duplicates=sum(row["duplicates_sum"] for row in states),
+        rejected=sum(row["rejected_sum"] for row in states),
+    )
+    oldest = min((row["oldest"] for row in states if row["state"] == "suspended" and row["oldest"]), default=None)
+    late = _late(now)
+    unresolved = Incident.objects.filter(state__in=UNRESOLVED)
+    open_incidents = unresolved.count()
+    level, sentence = _verdict(by_state, totals, oldest, late, open_incidents, now)
+    troubled = pairs.pairs(states=TROUBLED).order_by("severity", "-queued", "code")[:10]
+    return Overview(
+        level=level,
+        sentence=sentence,
+        totals=totals,
+        by_state=by_state,
+        late=late,
+        troubled=pair_rows(troubled, now),
+        troubled_more=max(0, sum(by_state[name] for name in TROUBLED) - 10),
+        incidents=list(unresolved.select_related("pair").order_by("-number")[:6]),
+        open_incidents=open_incidents,
+        webhooks=list(WebhookEndpoint.objects.filter(Q(failing_since__isnull=False) | ~Q(disabled_reason=""))[:5]),
+        expiring=_expiring(now),
+        recent=list(messages.with_names(Message.objects.order_by("-id"))[:8]),
+    )
+
+
+def pair_screen(pair: Pair, now: datetime) -> PairScreen:
+    """Everything about one pair that `selectors.pairs.pair` read. A fixed number of queries."""
+    inbound = pair.direction == Direction.IN
+    terms = terms_of(pair)
+    queue = [] if inbound else list(pairs.queue(pair.pk)[:20])
+    head = pair.in_flight or (queue[0] if queue and pair.flow == "suspended" else None)
+    recent = messages.with_names(Message.objects.filter(pair=pair).order_by("-id"))
+    return PairScreen(
+        pair=pair,
+        look=PAIR_LOOKS[pairs.state_of(pair)],
+        diagnosis=diagnose(pair, head, terms, now),
+        head=head,
+        terms=terms,
+        verbs=verb_states(pair, terms),
+        queue=queue,
+        attempts=[] if inbound else list(pairs.transmissions(pair.pk)[:15]),
+        recent=list(recent[:10]),
+        events=list(Event.objects.filter(pair=pair, message__isnull=True).order_by("-id")[:15]),
+        incidents=list(Incident.objects.filter(pair=pair).order_by("-number")[:8]),
+        audit=audit_of(pair),
+    )
+
+
+def audit_of(target: Pair | Message | Incident, limit: int = 15) -> list[AuditEntry]:
+    """What people did to one object, newest first."""
+    entries = AuditEntry.objects.filter(object_type=target._meta.model_name, object_id=target.public_id)
+    return list(entries.order_by("-id")[:limit])
+
+
+def _late(now: datetime) -> int:
+    """Seconds since the oldest thing that is due became due; 0 while workers keep up."""
+    edge = now - timedelta(seconds=OVERDUE_SECONDS)
+    oldest = [
+        Pair.objects.filter(due_at__lt=edge, gate="open").aggregate(at=Min("due_at"))["at"],
+        Signal.objects.filter(due_at__lt=edge).aggregate(at=Min("due_at"))["at"],
+    ]
+    due = min((at for at in oldest if at is not None), default=None)
+    return int((now - due).total_seconds()) if due is not None else 0
+
+
+def _verdict(
+    by_state: dict[str, int], totals: Totals, oldest: datetime | None, late: int, incidents: int, now: datetime
+) -> tuple[str, str]:
+    """The one sentence, and how bad it is."""
+    suspended = by_state["suspended"]
+    if late:
+        return "bad", f"The hub is not doing its work: something was due {span(late)} ago. Check workers and beat."
+    if suspended:
+        age = f", the longest for {span((now - oldest).total_seconds())}" if oldest is not None else ""
+        return "bad", f"{_pairs(suspended)} suspended{age}; {_documents(totals.blocked)} held up."
+    trouble = [
+        f"{by_state[name]} {words}"
+        for name, words in (("retrying", "retrying"), ("holding", "held by the partner"), ("paused", "paused"))
+        if by_state[name]
+    ]
+    if trouble:
+        return "watch", f"No pair is suspended; {', '.join(trouble)}. {_documents(totals.waiting)} to go."
+    if incidents:
+        return "watch", f"All pairs flow; {incidents} incident{'' if incidents == 1 else 's'} to look at."
+    if not totals.pairs:
+        return "good", "No pair yet: pairs appear when an agreement is active."
+    return "good", f"All {totals.pairs:,} pairs flow; {_documents(totals.waiting)} on the way."
+
+
+def _pairs(count: int) -> str:
+    return f"{count:,} pair{'' if count == 1 else 's'}"
+
+
+def _documents(count: int) -> str:
+    return f"{count:,} document{'' if count == 1 else 's'}"
+
+
+def _expiring(now: datetime) -> list[Credential]:
+    """Credentials that end within 30 days and have no successor that is valid for longer."""
+    soon = Credential.objects.select_related("party").defer("secret_hash", "secret_encrypted")
+    soon = soon.filter(revoked_at__isnull=True, valid_until__gt=now, valid_until__lt=now + _EXPIRING)
+    later = Credential.objects.filter(revoked_at__isnull=True).filter(
+        Q(valid_until__isnull=True) | Q(valid_until__gte=now + _EXPIRING)
+    )
+    covered = set(later.filter(party__in=soon.values("party")).values_list("party", "direction"))
+    alone = [one for one in soon.order_by("valid_until")[:20] if (one.party_id, one.direction) not in covered]  # type: ignore[attr-defined]
+    return alone[:5]

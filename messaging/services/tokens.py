@@ -1,0 +1,189 @@
+"""API tokens: made, checked and revoked here. A token is `rmh_live_<32 signs><6 signs of checksum>`.
+
+The checksum lets a slip be told from an unknown token without a look into the database, and lets scanners of
+repositories recognise a leaked one. The secret has 190 bits of chance, so a plain SHA-256 of it is enough.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import uuid
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import AbstractUser
+from django.db import transaction
+from django.db.models import Q
+from django.views.decorators.debug import sensitive_variables
+
+from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, WrongState
+from messaging.models import ApiToken
+from messaging.services import audit
+from messaging.services.audit import Actor
+from rmhub import clock
+from rmhub.ids import public_id
+from rmhub.roles import ADMIN_SCOPES, scopes_of
+
+PREFIX = "rmh_live_"
+DEFAULT_DAYS = 90
+MAX_DAYS = 366
+MIN_REASON = 3
+_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_FORM = re.compile(r"rmh_live_([0-9A-Za-z]{32})([0-9A-Za-z]{6})")
+_USE_NOTED_EVERY = timedelta(minutes=1)
+
+
+class BadToken(ApplicationError):
+    """The text is not a token that may be used: `code` says why (invalid_token, token_expired, token_revoked)."""
+
+    code = "invalid_token"
+
+
+@dataclass(frozen=True, slots=True)
+class Bearer:
+    """Whoever showed a valid token: the token, its owner, and the scopes that both have."""
+
+    token: ApiToken
+    owner: AbstractUser
+    scopes: frozenset[str]
+
+
+@sensitive_variables("secret")
+def token_create(
+    *,
+    owner: AbstractUser | str,
+    name: str,
+    scopes: Iterable[str],
+    actor: Actor,
+    granted_by: frozenset[str],
+    expires_at: datetime | None = None,
+    reason: str = "",
+) -> tuple[ApiToken, str]:
+    """A new token and its secret, which is shown this once.
+
+    `owner` is a user or a user name; `granted_by` are the scopes of whoever asks: nobody gives away more than they
+    have, and no token has more than its owner's role. Ends after 90 days unless `expires_at` says otherwise.
+    Raises InvalidSubmission.
+    """
+    now = clock.now()
+    errors: dict[str, list[str]] = {}
+    user = owner if isinstance(owner, AbstractUser) else _user(owner)
+    if user is None or not scopes_of(user):
+        errors["owner"] = [f"There is no active user {owner} with a role."]
+    if not name.strip():
+        errors["name"] = ["Give it a name, such as the application that will use it."]
+    elif len(name.strip()) > 80:
+        errors["name"] = ["At most 80 characters."]
+    wished = sorted(set(scopes))
+    refused = _refused(wished, user, granted_by)
+    if refused:
+        errors["scopes"] = refused
+    end = expires_at or now + timedelta(days=DEFAULT_DAYS)
+    if not now < end <= now + timedelta(days=MAX_DAYS):
+        errors["expires_at"] = [f"A time in the future, at most {MAX_DAYS} days from now."]
+    if errors or user is None:
+        raise InvalidSubmission(errors)
+    secret = _new_secret()
+    with transaction.atomic():
+        token = ApiToken.objects.create(
+            name=name.strip(),
+            owner=user,
+            secret_sha256=_hashed(secret),
+            scopes=wished,
+            created_at=now,
+            expires_at=end,
+        )
+        after = {"owner": user.get_username(), "scopes": wished, "expires_at": end.isoformat()}
+        audit.record(actor, "token.create", token, reason=reason, after=after)
+    return token, secret
+
+
+def token_revoke(*, token_id: uuid.UUID, actor: Actor, reason: str) -> ApiToken:
+    """Ends a token now and for ever. Raises NotFound, InvalidSubmission (no reason), WrongState (revoked already)."""
+    if len(reason.strip()) < MIN_REASON:
+        raise InvalidSubmission(
+            {"reason": [f"Say why, in at least {MIN_REASON} characters: it goes into the audit log."]}
+        )
+    with transaction.atomic():
+        token = ApiToken.objects.select_for_update(of=("self",)).select_related("owner").filter(pk=token_id).first()
+        if token is None:
+            raise NotFound(f"There is no token {public_id('tok', token_id)}.")
+        if token.revoked_at is not None:
+            raise WrongState("This token is revoked already.", state="revoked")
+        token.revoked_at = clock.now()
+        token.save(update_fields=["revoked_at"])
+        after = {"revoked_at": token.revoked_at.isoformat()}
+        audit.record(actor, "token.revoke", token, reason=reason, before={"revoked_at": None}, after=after)
+    return token
+
+
+@sensitive_variables("text")
+def authenticate(text: str) -> Bearer:
+    """Whose token this is. Notes its use, at most once a minute. Raises BadToken."""
+    form = _FORM.fullmatch(text)
+    if form is None or _checksum(form[1]) != form[2]:
+        raise BadToken("This is not an API token: it is cut off or mistyped.")
+    token = ApiToken.objects.select_related("owner").filter(secret_sha256=_hashed(text)).first()
+    if token is None:
+        raise BadToken("This API token is not known here.")
+    if token.revoked_at is not None:
+        raise BadToken("This API token was revoked.", code="token_revoked")
+    now = clock.now()
+    if token.expires_at <= now:
+        raise BadToken(f"This API token expired at {token.expires_at:%Y-%m-%d %H:%M:%SZ}.", code="token_expired")
+    owner: AbstractUser = token.owner
+    if not owner.is_active:
+        raise BadToken("The owner of this API token is not active any more.")
+    _note_use(token, now)
+    return Bearer(token, owner, frozenset(token.scopes) & scopes_of(owner))
+
+
+def _note_use(token: ApiToken, now: datetime) -> None:
+    edge = now - _USE_NOTED_EVERY
+    if token.last_used_at is not None and token.last_used_at > edge:
+        return
+    # Of many requests at the same moment one writes; the others find it written.
+    stale = Q(last_used_at__isnull=True) | Q(last_used_at__lte=edge)
+    ApiToken.objects.filter(stale, pk=token.pk).update(last_used_at=now)
+    token.last_used_at = now
+
+
+def _user(username: str) -> AbstractUser | None:
+    found: AbstractUser | None = get_user_model().objects.filter(username=username).first()
+    return found
+
+
+def _refused(wished: list[str], user: AbstractUser | None, granted_by: frozenset[str]) -> list[str]:
+    if not wished:
+        return ["At least one scope."]
+    if unknown := sorted(set(wished) - ADMIN_SCOPES):
+        return [f"Unknown: {', '.join(unknown)}. Known: {', '.join(sorted(ADMIN_SCOPES))}."]
+    said = []
+    if beyond := sorted(set(wished) - (scopes_of(user) if user is not None else ADMIN_SCOPES)):
+        said.append(f"The owner's role does not have {', '.join(beyond)}.")
+    if ungranted := sorted(set(wished) - granted_by):
+        said.append(f"You do not have {', '.join(ungranted)}, so you cannot give it away.")
+    return said
+
+
+def _new_secret() -> str:
+    chance = "".join(secrets.choice(_ALPHABET) for _ in range(32))
+    return f"{PREFIX}{chance}{_checksum(chance)}"
+
+
+def _checksum(text: str) -> str:
+    """CRC-32 in six signs of base 62."""
+    value, signs = zlib.crc32(text.encode()), ""
+    for _ in range(6):
+        value, digit = divmod(value, 62)
+        signs = _ALPHABET[digit] + signs
+    return signs
+
+
+def _hashed(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

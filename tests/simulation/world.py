@@ -1,0 +1,324 @@
+"""Two hubs, a link, people and accidents, under a scheduler that follows a seed.
+
+Processes are generators: each runs to its next `yield`, where others run, time passes, or a crash ends it. Between
+two yields there is at most one transaction. After every step the judge looks at both hubs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Generator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from messaging.protocol.acceptance import AcceptancePolicy, InboundState
+from messaging.protocol.envelope import MAX_SEQUENCE_NUMBER
+from messaging.protocol.errors import IllegalTransition
+from messaging.protocol.sender import Flow, Gate, GateVerb, Kind, PairState, SenderPolicy
+from tests.simulation.builds import RIGHT, Build
+from tests.simulation.hub import Hub, Job, Packet
+from tests.simulation.judge import Broken, Judge, Road
+from tests.simulation.link import CLEAR, Link, Weather
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+TRACE = 40
+HEALING_STEPS = 6000
+
+Process = Generator[None, None, None]
+VERBS = (Kind.RESUME, Kind.RESUME, Kind.RETRY_NOW, Kind.SKIP, Kind.RESTART)
+GATE_VERBS = (GateVerb.PAUSE, GateVerb.RELEASE, GateVerb.RELEASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Accidents:
+    """Probabilities for one step of the scheduler."""
+
+    crash: float = 0.0  # a whole hub
+    kill: float = 0.0  # one process
+    person: float = 0.0
+    refusal: float = 0.0  # of a message, by a Transient Error; for one arrival
+    tick: float = 0.05  # time passes although processes could run
+
+
+QUIET = Accidents(tick=0.0)
+
+
+class World:
+    """One run. `play` raises Broken, with the seed and the last steps in its text."""
+
+    def __init__(self, seed: int, build: Build = RIGHT, unwatched: frozenset[str] = frozenset()) -> None:
+        self.seed = seed
+        self.chance = chance = random.Random(seed)
+        self.now = START
+        self.judge = Judge(unwatched)
+        self.accidents = Accidents(
+            crash=chance.choice((0, 0, 0.004, 0.02)),
+            kill=chance.choice((0, 0.01, 0.05)),
+            person=chance.choice((0, 0, 0.01, 0.06)),
+            refusal=chance.choice((0, 0, 0.1)),
+            tick=chance.choice((0.02, 0.1, 0.3)),
+        )
+        weather = Weather(
+            loses=chance.choice((0, 0.1, 0.3, 0.6)),
+            repeats=chance.choice((0, 0.2, 0.5)),
+            delay=chance.choice((0.05, 1, 20)),
+            strays=chance.choice((0, 0.1)),
+            replays=chance.choice((0, 0.2)),
+            lies=chance.choice((0, 0.2)),
+        )
+        self.link = Link(chance, weather)
+        self.hubs = {name: self._hub(name, build) for name in ("A", "B")}
+        a, b = self.hubs.values()
+        a.peer, b.peer = b, a
+        self.processes: list[tuple[Hub, str, Process]] = []
+        self.wanted = {"A": chance.randint(1, 6), "B": chance.randint(0, 4)}
+        self._start_numbers()
+        self.trace: deque[tuple[datetime, str, object]] = deque(maxlen=TRACE)
+        self.steps = 0
+
+    def _hub(self, name: str, build: Build) -> Hub:
+        chance = self.chance
+        policy = SenderPolicy(
+            timeout=chance.choice((5, 30)),
+            retries=chance.choice((0, 1, 3)),
+            retry_interval=chance.choice((3, 10)),
+            transport_retries=chance.choice((0, 2)),
+            transport_retry_interval=chance.choice((1, 10)),
+            transient_ceiling=60,
+            lease=chance.choice((2, 20)),
+        )
+        return Hub(name, policy, self.judge, build, AcceptancePolicy(strict_sequence=chance.random() < 0.2))
+
+    def _start_numbers(self) -> None:
+        """Some worlds begin shortly before the numbers run out (2.2.2 b)."""
+        for hub in self.hubs.values():
+            last = MAX_SEQUENCE_NUMBER - self.chance.randint(0, 2) if self.chance.random() < 0.2 else 0
+            hub.pair = PairState(last_sequence=last)
+            hub.peer.inbound = InboundState(last, "before") if last else InboundState()
+            self.judge.roads[hub.name] = Road(1 if last == MAX_SEQUENCE_NUMBER else last + 1)
+
+    # Playing.
+
+    def play(self) -> None:
+        """Troubled times first, then the link heals and people resume what is suspended, until all is done."""
+        try:
+            for _ in range(60 + 60 * sum(self.wanted.values())):
+                self._step()
+            self._heal()
+            for _ in range(HEALING_STEPS):
+                if not self._step() and not self._person_mends():
+                    break
+            for hub in self.hubs.values():
+                self.judge.close(hub, hub.peer)
+        except (Broken, IllegalTransition) as error:
+            raise Broken(getattr(error, "invariant", "a move that does not exist"), self._told(error)) from error
+
+    def _step(self) -> bool:
+        """One step. Returns False when nothing is left to do."""
+        self.steps += 1
+        chance, accidents = self.chance, self.accidents
+        lot = chance.random()
+        if lot < accidents.crash:
+            self._crash(chance.choice(list(self.hubs.values())))
+        elif (lot := lot - accidents.crash) < accidents.kill:
+            self._kill()
+        elif (lot := lot - accidents.kill) < accidents.person:
+            self._person(chance.choice(list(self.hubs.values())))
+        elif any(self.wanted.values()) and chance.random() < 0.15:
+            self._submit()
+        else:
+            choices = self._choices()
+            if not choices or chance.random() < accidents.tick:
+                if not self._tick() and not choices:
+                    return False
+            else:
+                self._run(*choices[int(chance.random() * len(choices))])
+        for hub in self.hubs.values():
+            self.judge.look(hub, hub.peer)
+        return True
+
+    def _choices(self) -> list[tuple[Hub, str, Process | None]]:
+        """What could go on right now: processes that run, and those that would be started."""
+        found: list[tuple[Hub, str, Process | None]] = list(self.processes)
+        for hub in self.hubs.values():
+            if hub.up:
+                if hub.door:
+                    found.append((hub, "receive", None))
+                if hub.outcomes:
+                    found.append((hub, "record", None))
+                due = hub.next_due()
+                if due is not None and due <= self.now:
+                    found.append((hub, "work", None))
+        return found
+
+    def _run(self, hub: Hub, name: str, process: Process | None) -> None:
+        if process is None:
+            starts = {"receive": self._receive, "record": self._record, "work": self._work}
+            process = starts[name](hub)
+            self.processes.append((hub, name, process))
+        try:
+            next(process)
+        except StopIteration:
+            self.processes.remove((hub, name, process))
+
+    def _note(self, what: str, detail: object = "") -> None:
+        self.trace.append((self.now, what, detail))
+
+    def _told(self, error: Exception) -> str:
+        lines = [
+            f"{(at - START).total_seconds():9.2f} s  {what} {_plain(detail)}" for at, what, detail in self.trace
+        ]
+        again = f"SIMULATION_FIRST={self.seed} SIMULATION_SEEDS=1 python -m pytest tests/simulation"
+        return "\n".join([f"{error}", f"seed {self.seed}, step {self.steps} ({again}); the last steps:", *lines])
+
+    # The processes of a hub.
+
+    def _work(self, hub: Hub) -> Process:
+        """A worker: claims what is due, and a thread for each job talks."""
+        jobs = hub.claim(self.now)
+        self._note(f"{hub.name} claims", jobs)
+        yield
+        for job in jobs:
+            self.processes.append((hub, "talk", self._talk(hub, job)))
+
+    def _talk(self, hub: Hub, job: Job) -> Process:
+        ok = self._transmit(hub, job.packet)
+        self._note(f"{hub.name} transmits, {'taken' if ok else 'not taken'}:", job)
+        yield
+        hub.outcomes.append((job, ok))
+
+    def _transmit(self, hub: Hub, packet: Packet) -> bool:
+        if packet.kind == "message":
+            self.judge.transmitted(hub, packet)
+        elif packet.kind == "acknowledgement":
+            self.judge.acknowledged(hub, hub.peer, packet)
+        return self.link.send(hub.peer.name, packet, self.now)
+
+    def _record(self, hub: Hub) -> Process:
+        group, hub.outcomes = hub.outcomes, []
+        yield
+        hub.record(group, self.now)
+        self._note(f"{hub.name} records", [(job.transmission, ok) for job, ok in group])
+
+    def _receive(self, hub: Hub) -> Process:
+        """Web threads whose requests become one transaction."""
+        size = self.chance.randint(1, 4)
+        group, hub.door = hub.door[:size], hub.door[size:]
+        if hub.build.acknowledges_before_commit:
+            for packet in group:
+                if packet.kind == "message":
+                    self._transmit(hub, Packet("acknowledgement", packet.id, 0, self.now))
+        yield
+        refuses = self.chance.random() < self.accidents.refusal
+        known = set(hub.stored)
+        hub.accept(group, self.now, refuses=refuses)
+        self._note(f"{hub.name} {'puts off' if refuses else 'takes'}", group)
+        if hub.build.stores_in_two_transactions:
+            yield
+            for message_id in [message_id for message_id in hub.stored if message_id not in known]:
+                hub.owe_acknowledgement(message_id, self.now)
+
+    # What happens to them.
+
+    def _submit(self) -> None:
+        name = self.chance.choice([name for name, count in self.wanted.items() if count])
+        hub = self.hubs[name]
+        self.wanted[name] -= 1
+        message_id = f"{name}{len(hub.rows) + 1}"
+        hub.submit(message_id, self.now)
+        self._note(f"{name} is given", message_id)
+
+    def _tick(self) -> bool:
+        """Time passes to the next thing that is due. Returns False when nothing ever will be."""
+        moments = [hub.next_due() for hub in self.hubs.values() if hub.up]
+        ahead = [moment for moment in (*moments, self.link.next_arrival()) if moment is not None and moment > self.now]
+        down = [hub for hub in self.hubs.values() if not hub.up]
+        if down and (not ahead or self.chance.random() < 0.3):
+            self._restart(self.chance.choice(down))
+            return True
+        if not ahead:
+            return False
+        self.now = min(ahead)
+        for name, packet in self.link.arrivals(self.now):
+            hub = self.hubs[name]
+            if hub.up:
+                hub.door.append(packet)
+        return True
+
+    def _crash(self, hub: Hub) -> None:
+        if hub.up:
+            hub.crash()
+            self.processes = [entry for entry in self.processes if entry[0] is not hub]
+            self._note(f"{hub.name} crashes")
+
+    def _restart(self, hub: Hub) -> None:
+        hub.up = True
+        self._note(f"{hub.name} starts again")
+
+    def _kill(self) -> None:
+        if self.processes:
+            hub, name, _ = self.processes.pop(self.chance.randrange(len(self.processes)))
+            self._note(f"{hub.name} loses a process:", name)
+
+    def _person(self, hub: Hub) -> None:
+        """Somebody presses a button, sensible or not."""
+        before = hub.pair
+        lot = self.chance.random()
+        verb: object = ""
+        try:
+            if lot < 0.2:
+                verb = self.chance.choice(GATE_VERBS)
+                hub.move_gate(verb)
+            elif lot < 0.3:
+                if not hub.rows:
+                    return
+                message_id = self.chance.choice(list(hub.rows))
+                verb = f"cancel {message_id}"
+                hub.cancel(message_id, self.now)
+            else:
+                verb = self.chance.choice(VERBS)
+                hub.act(verb, self.now)
+        except IllegalTransition:
+            if hub.pair != before:
+                raise Broken("invariant 6", f"{verb} was refused and changed {before} to {hub.pair}") from None
+            return
+        self._note(f"{hub.name}'s operator:", verb)
+
+    # The end.
+
+    def _heal(self) -> None:
+        self.accidents = QUIET
+        self.link.weather = CLEAR
+        while any(self.wanted.values()):
+            self._submit()
+        for hub in self.hubs.values():
+            if not hub.up:
+                self._restart(hub)
+            if hub.pair.gate is not Gate.OPEN:
+                hub.move_gate(GateVerb.RELEASE)
+        self._note("the link heals")
+
+    def _person_mends(self) -> bool:
+        """Nothing moves any more: people look at what is suspended. Returns False when nothing is."""
+        suspended = [hub for hub in self.hubs.values() if hub.pair.flow is Flow.SUSPENDED]
+        for hub in suspended:
+            refused = hub.pair.cause in ("InvalidSequenceNumber", "Inconsistent")
+            kind = Kind.RESTART if refused and hub.pair.in_flight else Kind.RESUME
+            self._note(f"{hub.name}'s operator mends {hub.pair.cause}:", kind)
+            hub.act(kind, self.now)
+        return bool(suspended)
+
+
+def _plain(detail: object) -> str:
+    """Details as people read them."""
+    if isinstance(detail, Packet):
+        number = f" #{detail.number}" if detail.number else ""
+        return f"{detail.kind} {detail.id}{number}{' ' + detail.code if detail.code else ''}"
+    if isinstance(detail, Job):
+        return f"attempt {detail.transmission}, {_plain(detail.packet)}"
+    if isinstance(detail, list):
+        return "; ".join(_plain(entry) for entry in detail) or "nothing"
+    return str(detail)
+
+
