@@ -18,7 +18,15 @@ class Role(StrEnum):
 ORDER = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
 
 VIEWER_SCOPES = frozenset(
-    {"messages:read", "pairs:read", "partners:read", "agreements:read", "incidents:read", "events:read"}
+    {
+        "messages:read",
+        "pairs:read",
+        "partners:read",
+        "agreements:read",
+        "incidents:read",
+        "events:read",
+        "audit:read",
+    }
 )
 OPERATOR_SCOPES = VIEWER_SCOPES | {"payloads:read", "messages:write", "pairs:operate", "incidents:write"}
 ADMIN_SCOPES = OPERATOR_SCOPES | {
@@ -28,9 +36,16 @@ ADMIN_SCOPES = OPERATOR_SCOPES | {
     "agreements:write",
     "webhooks:manage",
     "tokens:manage",
-    "audit:read",
 }
 SCOPES = {Role.VIEWER: VIEWER_SCOPES, Role.OPERATOR: OPERATOR_SCOPES, Role.ADMIN: ADMIN_SCOPES}
+
+
+def role_for(scope: str) -> Role:
+    """The lowest role that has the scope. Raises KeyError for a scope that no role has."""
+    for role in ORDER:
+        if scope in SCOPES[role]:
+            return role
+    raise KeyError(scope)
 
 
 def role_of(user: AbstractBaseUser | AnonymousUser) -> Role | None:

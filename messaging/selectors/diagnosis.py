@@ -13,11 +13,9 @@ from messaging.causes import Cause
 from messaging.choices import Direction
 from messaging.models import Message, Pair
 from messaging.protocol.sender import REFUSALS, Flow, Gate, Kind, allowed, next_sequence
+from messaging.selectors.health import OVERDUE_SECONDS
 from messaging.selectors.pairs import state_of
 from partners.terms import Terms
-
-# Later than this, and the workers (or beat) are not doing their work.
-OVERDUE_SECONDS = 10
 
 
 @dataclass(frozen=True, slots=True)

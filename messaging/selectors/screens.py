@@ -10,19 +10,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from django.db import connection
-from django.db.models import Count, Min, Q, Sum
+from django.db.models import Count, Min, Q, QuerySet, Sum
 
 from messaging.choices import PAIR_LOOKS, Direction, IncidentState, Look
-from messaging.models import AuditEntry, Event, Incident, Message, Pair, Signal, Transmission, WebhookEndpoint
-from messaging.selectors import messages, pairs
-from messaging.selectors.diagnosis import (
-    OVERDUE_SECONDS,
-    Diagnosis,
-    VerbState,
-    diagnose,
-    span,
-    verb_states,
-)
+from messaging.models import AuditEntry, Event, Incident, Message, Pair, Transmission, WebhookEndpoint
+from messaging.selectors import events, health, messages, pairs, records
+from messaging.selectors.diagnosis import Diagnosis, VerbState, diagnose, span, verb_states
+from messaging.selectors.health import Health
 from partners import registry
 from partners.models import Credential
 from partners.terms import Terms
@@ -69,13 +63,13 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The dashboard. `level` is "good", "watch" or "bad"; `late` = seconds by which the hub's own work is overdue."""
+    """The dashboard. `level` is "good", "watch" or "bad"."""
 
     level: str
     sentence: str
     totals: Totals
     by_state: dict[str, int]
-    late: int
+    health: Health
     troubled: list[PairRow] = field(default_factory=list)
     troubled_more: int = 0
     incidents: list[Incident] = field(default_factory=list)
@@ -169,22 +163,22 @@ def overview(now: datetime) -> Overview:
         rejected=sum(row["rejected_sum"] for row in states),
     )
     oldest = min((row["oldest"] for row in states if row["state"] == "suspended" and row["oldest"]), default=None)
-    late = _late(now)
-    unresolved = Incident.objects.filter(state__in=UNRESOLVED)
+    state = health.health()
+    unresolved = records.incidents(states=UNRESOLVED)
     open_incidents = unresolved.count()
-    level, sentence = _verdict(by_state, totals, oldest, late, open_incidents, now)
+    level, sentence = _verdict(by_state, totals, oldest, state, open_incidents, now)
     troubled = pairs.pairs(states=TROUBLED).order_by("severity", "-queued", "code")[:10]
     return Overview(
         level=level,
         sentence=sentence,
         totals=totals,
         by_state=by_state,
-        late=late,
+        health=state,
         troubled=pair_rows(troubled, now),
         troubled_more=max(0, sum(by_state[name] for name in TROUBLED) - 10),
-        incidents=list(unresolved.select_related("pair").order_by("-number")[:6]),
+        incidents=list(unresolved.order_by("-number")[:6]),
         open_incidents=open_incidents,
-        webhooks=list(WebhookEndpoint.objects.filter(Q(failing_since__isnull=False) | ~Q(disabled_reason=""))[:5]),
+        webhooks=list(_failing_webhooks()[:5]),
         expiring=_expiring(now),
         recent=list(messages.with_names(Message.objects.order_by("-id"))[:8]),
     )
@@ -207,36 +201,27 @@ def pair_screen(pair: Pair, now: datetime) -> PairScreen:
         queue=queue,
         attempts=[] if inbound else list(pairs.transmissions(pair.pk)[:15]),
         recent=list(recent[:10]),
-        events=list(Event.objects.filter(pair=pair, message__isnull=True).order_by("-id")[:15]),
-        incidents=list(Incident.objects.filter(pair=pair).order_by("-number")[:8]),
+        events=list(events.of_pair(pair.pk)[:15]),
+        incidents=list(records.incidents(pair_id=pair.pk).order_by("-number")[:8]),
         audit=audit_of(pair),
     )
 
 
 def audit_of(target: Pair | Message | Incident, limit: int = 15) -> list[AuditEntry]:
     """What people did to one object, newest first."""
-    entries = AuditEntry.objects.filter(object_type=target._meta.model_name, object_id=target.public_id)
-    return list(entries.order_by("-id")[:limit])
-
-
-def _late(now: datetime) -> int:
-    """Seconds since the oldest thing that is due became due; 0 while workers keep up."""
-    edge = now - timedelta(seconds=OVERDUE_SECONDS)
-    oldest = [
-        Pair.objects.filter(due_at__lt=edge, gate="open").aggregate(at=Min("due_at"))["at"],
-        Signal.objects.filter(due_at__lt=edge).aggregate(at=Min("due_at"))["at"],
-    ]
-    due = min((at for at in oldest if at is not None), default=None)
-    return int((now - due).total_seconds()) if due is not None else 0
+    kind = target._meta.model_name or ""
+    return list(records.audit_entries(object_type=kind, object_id=target.public_id).order_by("-id")[:limit])
 
 
 def _verdict(
-    by_state: dict[str, int], totals: Totals, oldest: datetime | None, late: int, incidents: int, now: datetime
+    by_state: dict[str, int], totals: Totals, oldest: datetime | None, state: Health, incidents: int, now: datetime
 ) -> tuple[str, str]:
     """The one sentence, and how bad it is."""
     suspended = by_state["suspended"]
-    if late:
-        return "bad", f"The hub is not doing its work: something was due {span(late)} ago. Check workers and beat."
+    if not state.broker:
+        return "bad", "The broker does not answer, so workers are not woken and nothing is sent. Nothing is lost."
+    if not state.ok:
+        return "bad", f"The hub is behind: something was due {span(state.overdue_seconds)} ago. Check workers and beat."
     if suspended:
         age = f", the longest for {span((now - oldest).total_seconds())}" if oldest is not None else ""
         return "bad", f"{_pairs(suspended)} suspended{age}; {_documents(totals.blocked)} held up."
@@ -260,6 +245,11 @@ def _pairs(count: int) -> str:
 
 def _documents(count: int) -> str:
     return f"{count:,} document{'' if count == 1 else 's'}"
+
+
+def _failing_webhooks() -> QuerySet[WebhookEndpoint]:
+    failing = Q(failing_since__isnull=False) | Q(enabled=False) & ~Q(disabled_reason="")
+    return records.webhook_endpoints().filter(failing).order_by("id")
 
 
 def _expiring(now: datetime) -> list[Credential]:

@@ -6,12 +6,10 @@ import uuid
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from django.db.models import Q
-
 from messaging import causes
 from messaging.choices import Direction, Outcome, SignalKind, SignalState
 from messaging.models import AuditEntry, Event, Message, Payload, Signal, Transmission
-from messaging.selectors import messages, screens
+from messaging.selectors import events, messages, screens
 
 # Each message has its own bound, so that one that was retried for a year does not make its page slow.
 _MOST = 200
@@ -66,9 +64,9 @@ def message_screen(message: Message) -> MessageScreen:
     attempts = list(messages.transmissions(message.pk).order_by("-id")[:_MOST])[::-1]
     signals = list(messages.signals(message.pk)[:_MOST])
     answers = _signal_transmissions([signal.pk for signal in signals])
-    events = list(Event.objects.filter(message=message).order_by("-id")[:_MOST])[::-1]
+    history = list(events.of_message(message.pk).order_by("-id")[:_MOST])[::-1]
     found = [
-        *(_of_event(event) for event in events if event.type not in _TOLD_ELSEWHERE),
+        *(_of_event(event) for event in history if event.type not in _TOLD_ELSEWHERE),
         *(_of_attempt(attempt) for attempt in attempts),
         *(_of_signal(signal) for signal in signals if signal.direction == Direction.IN),
         *(_of_answer(attempt) for attempt in answers),
@@ -78,7 +76,7 @@ def message_screen(message: Message) -> MessageScreen:
         message=message,
         blocks=message.pair.queued if message.pair.in_flight_id == message.pk else 0,
         moments=sorted(found, key=lambda moment: moment.at),
-        cut=len(attempts) == _MOST or len(events) == _MOST,
+        cut=len(attempts) == _MOST or len(history) == _MOST,
         payloads=list(messages.payloads(message.pk)),
         transmissions=attempts,
         signals=signals,
@@ -99,7 +97,7 @@ def _refers_to(message: Message) -> list[Message]:
     """The messages that this one answers; MessageIds are unique for each sender, so there may be two."""
     if not message.ref_to_message_id:
         return []
-    found = messages.with_names(Message.objects.filter(Q(message_id=message.ref_to_message_id)))
+    found = messages.with_names(Message.objects.filter(message_id=message.ref_to_message_id))
     return list(found.order_by("-id")[:5])
 
 

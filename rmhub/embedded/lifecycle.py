@@ -140,7 +140,7 @@ def _start(
                     kind = "throw-away" if state.throwaway else "durable"
                     raise EmbeddedError(f"{kind} servers are running in {var}: stop them first")
                 if own and state.owner is not None and state.owner != Mark.own():
-                    command = " ".join(processes.command(state.owner.pid))
+                    command = " ".join(" ".join(processes.command(state.owner.pid)).split())[:80]
                     raise EmbeddedError(
                         f"the servers in {var} belong to process {state.owner.pid} ({command}) and end with it: "
                         "end that first, or name another folder in RMHUB_VAR"

@@ -41,9 +41,7 @@ def find_program(home: Path, identity: Identity | None, log: Log) -> Path:
         if movable and identity is not None and program.exists():
             target = home / "programs" / f"valkey-{program.stat().st_mtime_ns}"
             if not target.exists():
-                log(
-                    f"copying the Valkey program to {target}, because the servers' user cannot run it in {program.parent}"
-                )
+                log(f"copying the Valkey program to {target}, because the servers' user cannot run {program}")
             copy_programs([program.parent], target)
             program = target / program.parent.name / program.name
             if _runs(program, home, identity):

@@ -59,13 +59,18 @@ def reachable() -> Iterator[Path]:
     shutil.rmtree(parent)
 
 
-def starter(var: Path) -> subprocess.Popen[str]:
+@contextlib.contextmanager
+def starter(var: Path) -> Iterator[subprocess.Popen[str]]:
     """Another process that starts the servers and prints the URL of the database."""
     # through the prelude, so that it dies with a test run that is killed
     prelude = [sys.executable, "-I", "-S", str(PRELUDE), str(os.getpid()), str(int(signal.SIGKILL)), "-", "-"]
-    return subprocess.Popen(
+    with subprocess.Popen(
         [*prelude, sys.executable, "-c", STARTER, str(var)], cwd=PROJECT, stdout=subprocess.PIPE, text=True
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def first_line(process: subprocess.Popen[str]) -> str:
@@ -206,8 +211,6 @@ def test_two_starters_at_once_share_one_pair_of_servers(var: Path) -> None:
         assert not any(map(alive, before))
         assert embedded.running(var) is None
         embedded.start(var)
-        one.kill()
-        other.kill()
     assert embedded.running(var) is not None
     embedded.stop(var)
 

@@ -47,13 +47,15 @@ class Build:
     remembers_ids_on_disk: bool = True
     sends_next_before_acknowledgement: bool = False
     encodes_once: bool = True
+    leases_what_it_claims: bool = True
     checks_whose_outcome_it_is: bool = True
     checks_what_is_acknowledged: bool = True
     number_after_skip: str = "starts at 1"  # or "goes on", "is used again"
 
     def may_start_next(self, pair: PairState) -> bool:
         """Whether a claim numbers and sends the head of the queue."""
-        return pair.flow is Flow.IDLE or (self.sends_next_before_acknowledgement and pair.flow is Flow.AWAITING_ACK)
+        early = self.sends_next_before_acknowledgement and pair.flow is Flow.AWAITING_ACK and pair.queued > 0
+        return early or pair.flow is Flow.IDLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,8 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "two in flight": Mistake(Build(sends_next_before_acknowledgement=True), "invariant 2"),
     "encodes again for a retry": Mistake(Build(encodes_once=False), "other octets"),
-    "any outcome moves the pair": Mistake(Build(checks_whose_outcome_it_is=False), "outcome of another attempt"),
+    "claims without a lease": Mistake(Build(leases_what_it_claims=False), "due"),
+    "any outcome moves the pair": Mistake(Build(checks_whose_outcome_it_is=False), "in flight at once"),
     "any acknowledgement completes": Mistake(Build(checks_what_is_acknowledged=False), "not stored"),
     "the number goes on after a skip": Mistake(Build(number_after_skip="goes on"), "invariant 9"),
     "a skipped number is used again": Mistake(Build(number_after_skip="is used again"), "invariant 9"),

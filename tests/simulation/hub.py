@@ -145,7 +145,7 @@ class Hub:
             if signal.due_at is not None and signal.due_at <= now:
                 signal.state = "sending"
                 signal.attempts += 1
-                signal.due_at = now + timedelta(seconds=self.policy.lease)
+                signal.due_at = now + timedelta(seconds=self.policy.lease) if self.build.leases_what_it_claims else None
                 jobs.append(Job(self._number(), signal.packet, signal.key))
         return jobs
 
@@ -176,6 +176,8 @@ class Hub:
         row.attempts += 1
         octets = row.octets if self.build.encodes_once else row.octets._replace(stamp=now)
         self.transmission = self._number()
+        if not self.build.leases_what_it_claims:
+            self.pair = replace(self.pair, due_at=None)
         return Job(self.transmission, octets, row.id)
 
     def _number(self) -> int:

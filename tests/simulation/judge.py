@@ -37,6 +37,7 @@ class Broken(AssertionError):
     def __init__(self, invariant: str, text: str) -> None:
         super().__init__(f"{invariant}: {text}")
         self.invariant = invariant
+        self.text = text
 
 
 @dataclass(slots=True)
@@ -70,9 +71,11 @@ class Judge:
         if row.number != road.next_number:
             which = "invariant 9" if road.next_number == 1 else "invariant 3"
             self._broken(which, f"{row.id} is number {row.number}, and {road.next_number} comes next")
-        ahead = [other.id for other in hub.rows.values() if other.position < row.position and other.state not in DONE]
-        if ahead:
-            self._broken("invariant 3", f"{row.id} is numbered while {ahead} were submitted before it")
+        for other in hub.rows.values():
+            if other.state in WITH_RECEIVER:
+                self._broken("invariant 2", f"{row.id} is numbered while {other.id} is in flight")
+            if other.state is State.QUEUED and other.position < row.position:
+                self._broken("invariant 3", f"{row.id} is numbered before {other.id}, which was submitted earlier")
         number = row.number or 0
         road.next_number = 1 if number >= MAX_SEQUENCE_NUMBER else number + 1
         road.prepared.setdefault(row.id, []).append(row.octets)

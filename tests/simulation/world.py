@@ -72,7 +72,7 @@ class World:
         a, b = self.hubs.values()
         a.peer, b.peer = b, a
         self.processes: list[tuple[Hub, str, Process]] = []
-        self.wanted = {"A": chance.randint(1, 6), "B": chance.randint(0, 4)}
+        self.wanted = {"A": chance.randint(1, 9), "B": chance.randint(0, 5)}
         self._start_numbers()
         self.trace: deque[tuple[datetime, str, object]] = deque(maxlen=TRACE)
         self.steps = 0
@@ -111,8 +111,11 @@ class World:
                     break
             for hub in self.hubs.values():
                 self.judge.close(hub, hub.peer)
-        except (Broken, IllegalTransition) as error:
-            raise Broken(getattr(error, "invariant", "a move that does not exist"), self._told(error)) from error
+        except Broken as error:
+            raise Broken(error.invariant, self._told(error.text)) from error
+        except Exception as error:
+            # A move that no table has, or plain mistakes of the code: without the seed nobody could look into it.
+            raise Broken("the code raised", self._told(repr(error))) from error
 
     def _step(self) -> bool:
         """One step. Returns False when nothing is left to do."""
@@ -165,12 +168,12 @@ class World:
     def _note(self, what: str, detail: object = "") -> None:
         self.trace.append((self.now, what, detail))
 
-    def _told(self, error: Exception) -> str:
+    def _told(self, text: str) -> str:
         lines = [
             f"{(at - START).total_seconds():9.2f} s  {what} {_plain(detail)}" for at, what, detail in self.trace
         ]
         again = f"SIMULATION_FIRST={self.seed} SIMULATION_SEEDS=1 python -m pytest tests/simulation"
-        return "\n".join([f"{error}", f"seed {self.seed}, step {self.steps} ({again}); the last steps:", *lines])
+        return "\n".join([text, f"seed {self.seed}, step {self.steps} ({again}); the last steps:", *lines])
 
     # The processes of a hub.
 
