@@ -1,7 +1,95 @@
+"""What every page knows: the hub's name, its environment, who looks, and the navigation with its counters."""
+
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from django.conf import settings
 from django.http import HttpRequest
+from django.utils.functional import SimpleLazyObject
+
+from messaging.console.access import Person, person
+from messaging.selectors import screens
+from rmhub import clock
+
+THEMES = ("auto", "light", "dark")
+THEME_COOKIE = "rmhub_theme"
+
+
+@dataclass(frozen=True, slots=True)
+class NavItem:
+    """One entry of the navigation. `counter` names an attribute of `NavCounts`."""
+
+    label: str
+    icon: str
+    view: str
+    section: str
+    scope: str
+    counter: str = ""
+
+
+NAVIGATION: tuple[tuple[str, tuple[NavItem, ...]], ...] = (
+    (
+        "Operate",
+        (
+            NavItem("Dashboard", "layout-dashboard", "console:dashboard", "", "pairs:read"),
+            NavItem("Pairs", "arrows-exchange", "console:pairs", "pairs", "pairs:read", "suspended"),
+            NavItem("Messages", "mail", "console:messages", "messages", "messages:read"),
+            NavItem("Incidents", "alert-triangle", "console:incidents", "incidents", "incidents:read", "incidents"),
+        ),
+    ),
+    (
+        "Partners",
+        (
+            NavItem("Partners", "building-community", "console:partners", "partners", "partners:read"),
+            NavItem("Agreements", "file-text", "console:agreements", "agreements", "agreements:read"),
+        ),
+    ),
+    (
+        "Records",
+        (
+            NavItem("Refused", "shield-x", "console:rejections", "rejections", "messages:read"),
+            NavItem("Audit log", "history", "console:audit", "audit", "audit:read"),
+        ),
+    ),
+    (
+        "Admin",
+        (
+            NavItem("Webhooks", "webhook", "console:webhooks", "webhooks", "webhooks:manage"),
+            NavItem("API tokens", "key", "console:tokens", "tokens", "tokens:manage"),
+        ),
+    ),
+)
+# Pages of these first path segments belong to the entry of that section.
+_SECTIONS = {"transmissions": "messages", "signals": "messages"}
 
 
 def hub(request: HttpRequest) -> dict[str, object]:
-    return {}
+    """Context processor; counters are looked up only by pages that show them."""
+    return {
+        "hub_name": settings.RMHUB_NAME,
+        "hub_environment": settings.RMHUB_ENVIRONMENT,
+        "hub_now": clock.now(),
+        "theme": theme_of(request),
+        "section": _section(request),
+        "me": SimpleLazyObject(lambda: _me(request)),
+        "navigation": NAVIGATION,
+        "nav_counts": SimpleLazyObject(screens.nav_counts),
+    }
+
+
+def theme_of(request: HttpRequest) -> str:
+    """The stored override, or `auto`: as the system has it."""
+    chosen = request.COOKIES.get(THEME_COOKIE, "")
+    return chosen if chosen in THEMES else THEMES[0]
+
+
+def _section(request: HttpRequest) -> str:
+    first = request.path_info.strip("/").partition("/")[0]
+    return _SECTIONS.get(first, first)
+
+
+def _me(request: HttpRequest) -> Person | None:
+    # Error pages may be made before the session was read.
+    user = getattr(request, "user", None)
+    return person(request) if user is not None and user.is_authenticated else None

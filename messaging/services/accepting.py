@@ -17,7 +17,7 @@ from django.db.models import F
 from messaging import dispatch, storage
 from messaging.choices import Direction, MessageState, SignalKind, SignalState
 from messaging.models import Event, Message, MessageIdentity, Pair, Payload, Rejection, Signal
-from messaging.models.bulk import bulk_set
+from messaging.models.bulk import bulk_insert, bulk_set
 from messaging.protocol.acceptance import Decision, Verdict, decide, received_from
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.envelope import Envelope, ErrorInfo, Semantics
@@ -348,11 +348,11 @@ def _owe(batch: Batch) -> None:
 
 
 def _write(batch: Batch, pairs: list[Pair]) -> None:
-    Message.objects.bulk_create(batch.messages)
-    MessageIdentity.objects.bulk_create(batch.identities)
-    Payload.objects.bulk_create(batch.payloads)
-    Signal.objects.bulk_create(batch.signals)
-    Rejection.objects.bulk_create(batch.rejections)
+    bulk_insert(batch.messages)
+    bulk_insert(batch.identities)
+    bulk_insert(batch.payloads)
+    bulk_insert(batch.signals)
+    bulk_insert(batch.rejections)
     for message_pk, copies in batch.repeats.items():
         Message.objects.filter(pk=message_pk).update(copies=F("copies") + copies)
     _owe(batch)

@@ -11,6 +11,7 @@ from django.db import transaction
 
 from messaging import dispatch
 from messaging.models import Event, Message, Pair, WebhookDelivery, WebhookEndpoint
+from messaging.models.bulk import bulk_insert
 from rmhub.ids import public_id
 
 TYPES = (
@@ -58,8 +59,8 @@ def write(events: Sequence[Event]) -> None:
     """Stores the events and what is owed to webhook endpoints. Call inside the transaction that they tell of."""
     if not events:
         return
-    Event.objects.bulk_create(events)
     endpoints = _webhook_endpoints()
+    bulk_insert(events, returning_key=bool(endpoints))
     if not endpoints:
         return
     deliveries = [
@@ -69,7 +70,7 @@ def write(events: Sequence[Event]) -> None:
         if not endpoint.types or event.type in endpoint.types
     ]
     if deliveries:
-        WebhookDelivery.objects.bulk_create(deliveries)
+        bulk_insert(deliveries)
         transaction.on_commit(lambda: dispatch.wake(dispatch.WEBHOOKS))
 
 

@@ -18,7 +18,7 @@ from django.db.models import Q
 from messaging import storage
 from messaging.choices import Direction, MessageState, Outcome, SignalState
 from messaging.models import Event, Message, Pair, Payload, Signal, Transmission
-from messaging.models.bulk import bulk_set
+from messaging.models.bulk import bulk_insert, bulk_set
 from messaging.protocol.errors import EncodeError
 from messaging.protocol.messages import Happened, move
 from messaging.protocol.sender import Act, Flow, Gate, Kind, Step, step
@@ -71,7 +71,7 @@ def claim_due(*, limit: int) -> list[Job]:
         _claim_pairs(now, limit, jobs, transmissions, written)
         _claim_signals(now, limit, jobs, transmissions)
         _claim_unreliable(now, limit, jobs, transmissions, written)
-        Transmission.objects.bulk_create(transmissions)
+        bulk_insert(transmissions)
         events.write(written)
     return jobs
 

@@ -8,10 +8,11 @@ import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from urllib.parse import urlsplit
 
 from django.conf import settings
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 
 from messaging import dispatch, storage
 from messaging.choices import Direction, MessageState
@@ -22,10 +23,13 @@ from messaging.exceptions import (
     OutsideAgreement,
     TooLarge,
 )
+from messaging.models import Event as EventRow
 from messaging.models import Message, MessageIdentity, Pair, Payload
+from messaging.models.bulk import bulk_insert, bulk_set
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.sender import Event, Flow, Gate, Kind, step
 from messaging.services import events, pairs
+from messaging.services.group import GroupCommit
 from messaging.services.snapshots import apply_outbound, outbound_state, sender_policy
 from partners import registry
 from partners.terms import Terms
@@ -104,10 +108,10 @@ def message_submit(
         idempotency_fingerprint=fingerprint,
     )
     rows = [_payload(message, number, payload) for number, payload in enumerate(payloads, start=1)]
-    pair_id = pairs.outbound_pair_id(terms)
+    entry = _Entry(message, rows, pairs.outbound_pair_id(terms), terms)
     try:
-        with transaction.atomic():
-            pair = _store(message, rows, pair_id, terms)
+        # A caller with a transaction of its own wants the message in it; all others share commits.
+        pair = _store([entry])[0] if connection.in_atomic_block else _group.submit(entry)
     except IntegrityError as error:
         # Lost a race against the same key or the same MessageId: the winner is committed, so it can be looked up.
         known = _replay(submitted_by, idempotency_key, fingerprint) if idempotency_key else None
@@ -123,35 +127,69 @@ def message_submit(
     return Submission(message, warnings=_warnings(pair))
 
 
-def _store(message: Message, rows: list[Payload], pair_id: uuid.UUID, terms: Terms) -> Pair:
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One checked submission on its way into the store."""
+
+    message: Message
+    payloads: list[Payload]
+    pair_id: uuid.UUID
+    terms: Terms
+
+
+def _store(entries: list[_Entry]) -> list[Pair]:
+    """Stores a group of submissions in one transaction; returns the pair of each, as it is after it."""
     now = clock.now()
-    locked = Pair.objects.select_for_update().get(pk=pair_id)  # the queue's order is the order of these locks
-    message.pair = locked
+    written: list[EventRow] = []
+    with transaction.atomic():
+        ids = sorted({entry.pair_id for entry in entries})
+        # The queue's order is the order of these locks; locked by id so that two groups never wait for each other.
+        locked = {pair.pk: pair for pair in Pair.objects.filter(pk__in=ids).order_by("pk").select_for_update()}
+        for entry in entries:
+            written.append(_enqueue(entry, locked[entry.pair_id], now))
+        messages = [entry.message for entry in entries]
+        bulk_insert([_identity(entry, now) for entry in entries])
+        bulk_insert(messages)
+        bulk_insert([payload for entry in entries for payload in entry.payloads])
+        bulk_set(list(locked.values()), ("next_position", "queued", "due_at"))
+        events.write(written)
+        if any(message.due_at for message in messages) or any(_is_due(pair, now) for pair in locked.values()):
+            dispatch.wake_on_commit(dispatch.SEND)
+    return [locked[entry.pair_id] for entry in entries]
+
+
+_group: GroupCommit[_Entry, Pair] = GroupCommit(_store)
+
+
+def _enqueue(entry: _Entry, pair: Pair, now: datetime) -> EventRow:
+    message = entry.message
+    message.pair = pair
     message.created_at = now
-    message.position = locked.next_position
-    locked.next_position += 1
-    changed = ["next_position"]
+    message.position = pair.next_position
+    pair.next_position += 1
     if message.semantics == Semantics.ONCE_AND_ONLY_ONCE:
-        moved = step(outbound_state(locked), Event(Kind.QUEUED), now, sender_policy(terms))
-        apply_outbound(locked, moved.state, now)
-        changed += ["queued", "due_at"]
+        moved = step(outbound_state(pair), Event(Kind.QUEUED), now, sender_policy(entry.terms))
+        apply_outbound(pair, moved.state, now)
     else:
         message.due_at = now  # outside the pair's queue: no number, no lock while it is sent (spec 1, 2.2.1)
-    MessageIdentity.objects.bulk_create(
-        [
-            MessageIdentity(
-                scope_id=terms.own_party_id, message_id=message.message_id, stored_id=message.pk, created_at=now
-            )
-        ]
+    data = {
+        "agreement": entry.terms.tpa_id,
+        "service": message.service,
+        "action": message.action,
+        "size": message.size,
+    }
+    return events.event("message.accepted", now, pair=pair, message=message, data=data)
+
+
+def _identity(entry: _Entry, now: datetime) -> MessageIdentity:
+    message = entry.message
+    return MessageIdentity(
+        scope_id=entry.terms.own_party_id, message_id=message.message_id, stored_id=message.pk, created_at=now
     )
-    message.save(force_insert=True)
-    Payload.objects.bulk_create(rows)
-    locked.save(update_fields=changed)
-    data = {"agreement": terms.tpa_id, "service": message.service, "action": message.action, "size": message.size}
-    events.write([events.event("message.accepted", now, pair=locked, message=message, data=data)])
-    if message.due_at is not None or (locked.due_at is not None and locked.due_at <= now and locked.gate == Gate.OPEN):
-        dispatch.wake_on_commit(dispatch.SEND)
-    return locked
+
+
+def _is_due(pair: Pair, now: datetime) -> bool:
+    return pair.due_at is not None and pair.due_at <= now and pair.gate == Gate.OPEN
 
 
 def _payload(message: Message, number: int, payload: NewPayload) -> Payload:

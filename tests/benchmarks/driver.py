@@ -25,7 +25,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--pairs", type=int, required=True)
     parser.add_argument("--depth", type=int, default=8, help="messages that are kept waiting on every pair")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=8)
     parser.add_argument("--every", type=float, default=0.0, help="seconds between messages; no backlog then")
     parser.add_argument("--count", type=int, default=0)
     options = parser.parse_args()

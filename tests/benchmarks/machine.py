@@ -32,6 +32,13 @@ def cpu_seconds(roots: Mapping[str, int]) -> dict[str, float]:
     return {name: tree(pid) for name, pid in roots.items()}
 
 
+def machine_seconds() -> float:
+    """CPU seconds that all processors together have been busy since the boot."""
+    fields = [int(field) for field in _lines("/proc/stat")[0].split()[1:9]]
+    user, nice, system, _idle, _iowait, irq, softirq, steal = fields
+    return (user + nice + system + irq + softirq + steal) / TICKS
+
+
 def descendants(pid: int) -> list[int]:
     """The live processes that this one has started, directly or not; parents before their children."""
     table = _processes()
@@ -68,6 +75,8 @@ class Counters:
 
     at: float
     cpu: dict[str, float]
+    machine: float
+    """CPU seconds that the whole machine has been busy, with all that is not ours."""
     commits: dict[str, int]
     wal: int
     syncs: int
@@ -87,6 +96,7 @@ def look(connection: psycopg.Connection[Any], roots: Mapping[str, int], database
     return Counters(
         at=time.time(),
         cpu=cpu_seconds(roots),
+        machine=machine_seconds(),
         commits={name: int(count) for name, count in commits},
         wal=int(row[0]),
         syncs=_wal_syncs(connection),
@@ -106,11 +116,14 @@ def _wal_syncs(connection: psycopg.Connection[Any]) -> int:
 def costs(before: Counters, after: Counters, messages: int) -> dict[str, Any]:
     """What one message cost between two looks: CPU ms by process and in all, commits by database, WAL bytes, syncs."""
     each = max(messages, 1)
-    cpu = {name: (after.cpu[name] - before.cpu[name]) * 1000 / each for name in before.cpu}
+    seconds = after.at - before.at
+    ours = {name: after.cpu[name] - before.cpu[name] for name in before.cpu}
+    used = sum(ours.values())
     return {
-        "cpu_ms_per_message": round(sum(cpu.values()), 3),
-        "cpu_ms_by_process": {name: round(value, 3) for name, value in cpu.items()},
-        "cpu_load": round(sum(after.cpu[n] - before.cpu[n] for n in before.cpu) / (after.at - before.at), 3),
+        "cpu_ms_per_message": round(used * 1000 / each, 3),
+        "cpu_ms_by_process": {name: round(value * 1000 / each, 3) for name, value in ours.items()},
+        "cpus_used": round(used / seconds, 3),
+        "cpus_used_by_others": round(max(0.0, after.machine - before.machine - used) / seconds, 3),
         "commits_per_message": {
             name: round((after.commits[name] - before.commits[name]) / each, 3) for name in before.commits
         },

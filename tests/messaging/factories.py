@@ -1,11 +1,9 @@
 """The partner at the other end, for tests of the messaging services: it speaks through the real codec.
 
-    partner = partner_side(timeout=30, retries=3)       an agreement, and the partner's credential for us
-    partner.send(partner.message(1))                     its message number 1 arrives here: HTTP status
-    with link() as wire:                                 our own transmissions end here instead of on HTTP
-        submit(partner); work()
-    partner.send(partner.acknowledgement(wire.last))     it acknowledges what we sent last
-    partner.send(partner.error(wire.last, "TransientError", min_retry_secs=120))
+`partner_side` makes the partner of a new agreement, with a credential for our door; `PartnerSide.message`,
+`.acknowledgement` and `.error` build what it sends, and `.send` brings it to our door. `link` is where our own
+transmissions end instead of on HTTP, `submit` hands in a document, and `work` does what a worker does with all that is
+due. So one exchange is: submit(partner); work(); partner.send(partner.acknowledgement(wire.last)).
 """
 
 from __future__ import annotations

@@ -91,15 +91,15 @@ class Hub:
     policy: SenderPolicy
     judge: Judge
     build: Build = RIGHT
-    acceptance: AcceptancePolicy = AcceptancePolicy()
+    acceptance: AcceptancePolicy = field(default_factory=AcceptancePolicy)
     peer: Hub = field(init=False, repr=False)
 
     # The store.
-    pair: PairState = PairState()
+    pair: PairState = field(default_factory=PairState)
     transmission: int = 0  # of the attempt whose outcome counts; 0 for none
     transmissions: int = 0
     rows: dict[str, Row] = field(default_factory=dict)
-    inbound: InboundState = InboundState()
+    inbound: InboundState = field(default_factory=InboundState)
     stored: dict[str, Packet] = field(default_factory=dict)
     signals: dict[str, Signal] = field(default_factory=dict)
     errors: int = 0

@@ -1,6 +1,6 @@
 """Invariants 1 to 5, 7 and 9 under everything that a link, a crash and a person can do, seed after seed.
 
-    SIMULATION_SEEDS=10000 SIMULATION_FIRST=1 python -m pytest tests/simulation
+SIMULATION_SEEDS says how many (300), SIMULATION_FIRST where they start (1).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 
 from messaging.protocol.acceptance import AcceptancePolicy, Decision, InboundState, Received, decide
 from messaging.protocol.messages import State
-from tests.simulation.builds import MISTAKES, RIGHT, Build
+from tests.simulation.builds import MISTAKES, Build
 from tests.simulation.judge import Broken
 from tests.simulation.world import TRACE, World
 
@@ -36,7 +36,7 @@ def test_no_seed_breaks_a_promise():
         for hub in world.hubs.values():
             visited.update(row.state for row in hub.rows.values())
             visited["many attempts"] += any(row.attempts > 2 for row in hub.rows.values())
-            visited["wrapped"] += any((row.octets.number if row.octets else 0) > 999_999_990 for row in hub.rows.values())
+            visited["wrapped"] += any((row.number or 0) > 999_999_990 for row in hub.rows.values())
     # A simulation in which nothing goes wrong proves nothing.
     wanted = ["known-id", "next", "first", "both-one", "strict-old-number", "number-taken-by-other-id"]
     wanted += [State.DELIVERED, State.SKIPPED, State.CANCELLED, "many attempts", "wrapped"]
@@ -51,7 +51,7 @@ def test_a_wrong_build_is_found(name: str):
         try:
             World(seed, mistake.build, mistake.unwatched).play()
         except Broken as broken:
-            assert mistake.shows_as in broken.text.splitlines()[0]
+            assert mistake.shows_as in str(broken).splitlines()[0]
             return
     pytest.fail(f"{SEEDS_TO_FIND_A_MISTAKE} seeds did not show that a hub is built so: {name}")
 
@@ -74,11 +74,7 @@ def test_a_failure_names_its_seed_and_tells_the_last_steps():
     assert "SIMULATION_FIRST=1 SIMULATION_SEEDS=1" in text
     steps = text.splitlines()[2:]
     assert 1 < len(steps) <= TRACE
-    assert "claims attempt" in steps[-1]
+    assert any("A claims attempt" in step for step in steps)
     with pytest.raises(Broken) as again:
         World(1, MISTAKES["two in flight"].build).play()
     assert str(again.value) == text
-
-
-def test_the_right_build_is_what_the_services_use():
-    assert RIGHT.decide is decide

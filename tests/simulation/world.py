@@ -10,7 +10,7 @@ import random
 from collections import deque
 from collections.abc import Generator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from messaging.protocol.acceptance import AcceptancePolicy, InboundState
 from messaging.protocol.envelope import MAX_SEQUENCE_NUMBER
@@ -169,9 +169,7 @@ class World:
         self.trace.append((self.now, what, detail))
 
     def _told(self, text: str) -> str:
-        lines = [
-            f"{(at - START).total_seconds():9.2f} s  {what} {_plain(detail)}" for at, what, detail in self.trace
-        ]
+        lines = [f"{(at - START).total_seconds():9.2f} s  {what} {_plain(detail)}" for at, what, detail in self.trace]
         again = f"SIMULATION_FIRST={self.seed} SIMULATION_SEEDS=1 python -m pytest tests/simulation"
         return "\n".join([text, f"seed {self.seed}, step {self.steps} ({again}); the last steps:", *lines])
 
@@ -323,5 +321,3 @@ def _plain(detail: object) -> str:
     if isinstance(detail, list):
         return "; ".join(_plain(entry) for entry in detail) or "nothing"
     return str(detail)
-
-

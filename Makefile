@@ -1,0 +1,83 @@
+# RM Hub from a fresh clone: `make run` or `make test`. `make help` lists the rest.
+
+# The interpreter that makes .venv; any of Python 3.11 or later. Set it to choose: make setup PYTHON=/opt/python3.12/bin/python3
+PYTHON ?=
+PY := .venv/bin/python
+UV_VERSION := 0.13.8
+INSTALLED := .venv/installed-requirements.txt
+ARGS ?=
+
+# Runs with the first interpreter that is recent enough. Not by name alone: a version manager's shim has every name.
+FIND_PYTHON = for python in $(PYTHON) python3.13 python3.12 python3.11 python3 python; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; python=; done
+
+# What `check --deploy` looks at is an installation behind TLS, with keys of its own that exist for this check only.
+DEPLOYED = RMHUB_HTTPS=true RMHUB_ALLOWED_HOSTS=hub.example.org RMHUB_PUBLIC_URL=https://hub.example.org \
+	RMHUB_SECRET_KEY="$$($(PY) -c 'import secrets; print(secrets.token_urlsafe(64))')" \
+	RMHUB_SECRET_KEYS="$$($(PY) -c 'from cryptography.fernet import Fernet; print(Fernet.generate_key().decode())')"
+
+.PHONY: help setup run test lint openapi simulate bench clean
+.DEFAULT_GOAL := help
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## create .venv and install the packages of requirements.txt (nothing to do when they are there)
+	@if cmp -s requirements.txt $(INSTALLED) 2>/dev/null && $(PY) -c '' 2>/dev/null; then exit 0; fi; \
+	set -e; \
+	if ! $(PY) -m pip --version >/dev/null 2>&1; then \
+		$(FIND_PYTHON); \
+		if [ -z "$$python" ]; then \
+			echo "RM Hub needs Python 3.11 or later, and none was found. Install one, or name it: make setup PYTHON=/path/to/python3" >&2; \
+			exit 1; \
+		fi; \
+		echo "Creating .venv with $$("$$python" --version)"; \
+		rm -rf .venv; \
+		if ! "$$python" -m venv .venv; then \
+			rm -rf .venv; \
+			echo "$$python cannot make virtual environments. On Debian and Ubuntu: apt-get install python3-venv" >&2; \
+			exit 1; \
+		fi; \
+	fi; \
+	echo "Installing the packages of requirements.txt into .venv (once; 10 to 90 seconds)"; \
+	if $(PY) -m pip install -q --disable-pip-version-check uv==$(UV_VERSION) 2>/dev/null \
+		&& VIRTUAL_ENV="$(CURDIR)/.venv" $(PY) -m uv pip install -q -r requirements.txt; then :; else \
+		echo "uv could not do it; installing with pip, which takes longer"; \
+		$(PY) -m pip install -q --disable-pip-version-check -r requirements.txt; \
+	fi; \
+	cp requirements.txt $(INSTALLED); \
+	echo "Done."
+
+run: setup ## start a hub and a partner to talk to, with everything they need; Ctrl-C stops it (ARGS="--port 9000")
+	@exec $(PY) manage.py up --demo $(ARGS)
+
+test: lint ## all checks and all tests
+	$(PY) -m pytest $(ARGS)
+
+lint: setup ## style, types, layers, migrations, deployment settings, API description
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy rmhub partners messaging
+	.venv/bin/lint-imports
+	$(PY) manage.py makemigrations --check --dry-run
+	@echo "$(PY) manage.py check --deploy --fail-level WARNING"; \
+	$(DEPLOYED) $(PY) manage.py check --deploy --fail-level WARNING
+	@new=$$(mktemp); trap 'rm -f "$$new"' EXIT; \
+	echo "$(PY) manage.py spectacular --validate"; \
+	$(PY) manage.py spectacular --validate --fail-on-warn --file "$$new" || exit 1; \
+	diff -u docs/openapi.yaml "$$new" || { echo "docs/openapi.yaml is not what the code says: run 'make openapi'" >&2; exit 1; }
+
+openapi: setup ## write the API's description to docs/openapi.yaml
+	$(PY) manage.py spectacular --validate --fail-on-warn --file docs/openapi.yaml
+
+simulate: setup ## the simulated network with ten thousand seeds
+	SIMULATION_SEEDS=10000 $(PY) -m pytest tests/simulation $(ARGS)
+
+bench: setup ## measure throughput and latency on this machine
+	@exec $(PY) manage.py bench $(ARGS)
+
+clean: ## delete .venv, caches and var, with the data of the embedded database
+	@set -e; $(FIND_PYTHON); \
+	if [ -n "$$python" ]; then "$$python" -m rmhub.embedded remove; fi; \
+	rm -rf .venv var .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache; \
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,246 @@
+"""What people can do to a pair, as buttons and dialogs: which scope it takes, what it does, what cannot be undone.
+
+The verbs themselves are `services.operating`'s; a test holds this table against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from messaging.console.access import Person
+from messaging.models import Message, Pair
+from messaging.protocol.sender import next_sequence
+from messaging.selectors.screens import PairScreen
+from messaging.services import operating
+from partners.validation import duration
+
+Effects = Callable[[PairScreen], list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class PairVerb:
+    """One verb. `heavy`: cannot be taken back, so the dialog asks for the pair's code as well."""
+
+    slug: str
+    label: str
+    icon: str
+    colour: str
+    scope: str
+    effects: Effects
+    forever: str
+    presets: tuple[str, ...]
+    done: str
+    heavy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Button:
+    """A verb on a pair's page. `why_not` says what is in the way: the state, or the role."""
+
+    verb: PairVerb
+    enabled: bool
+    why_not: str
+
+
+def buttons(screen: PairScreen, person: Person) -> list[Button]:
+    """All verbs of the pair's direction, the ones that cannot be used with the reason."""
+    found = []
+    for state in screen.verbs:
+        verb = VERBS[state.slug]
+        missing = person.lacks(verb.scope)
+        why = f"Needs the role {missing}." if missing else state.why_not
+        found.append(Button(verb, not why, why))
+    return found
+
+
+def service(slug: str) -> Callable[..., Pair]:
+    """The function that does it."""
+    return operating.pair_expect_sequence if slug == "expect-sequence" else operating.VERBS[slug]
+
+
+def _named(message: Message | None) -> str:
+    if message is None:
+        return "the message"
+    return f"#{message.sequence_number} ({message.action})" if message.sequence_number else f"({message.action})"
+
+
+def _behind(screen: PairScreen) -> list[str]:
+    count = screen.pair.queued
+    if not count:
+        return []
+    return [f"Then the {count:,} that wait, one at a time, in the order in which they were submitted."]
+
+
+def _budget(screen: PairScreen) -> list[str]:
+    terms = screen.terms
+    if terms is None:
+        return []
+    most = duration(terms.timeout + terms.retries * terms.retry_interval)
+    return [f"The retry counter starts at zero: {terms.retries + 1} attempts within {most}, then it suspends again."]
+
+
+def _resume(screen: PairScreen) -> list[str]:
+    head, cause = screen.pair.in_flight, screen.diagnosis.cause
+    said = []
+    if head is None:
+        said.append(f"Sends what waits: {screen.pair.queued:,} documents, one at a time, in order.")
+    else:
+        said.append(
+            f"Sends message {_named(head)} again at once: the same MessageId, the same sequence number, the same octets "
+            f"(SHA-256 {head.digest[:12]}…). If the partner has it already, it is acknowledged and not processed again."
+        )
+        said += _behind(screen)
+    said += _budget(screen)
+    said.append("Open incidents of this pair are resolved with your reason.")
+    if cause is not None and not cause.retryable:
+        said.append(f"Waiting does not mend “{cause.label}”. {cause.action}")
+    return said
+
+
+def _retry_now(screen: PairScreen) -> list[str]:
+    pair, terms = screen.pair, screen.terms
+    said = [
+        f"Sends message {_named(pair.in_flight)} again at once, with the same octets, instead of waiting for its time."
+    ]
+    if terms is not None and pair.flow == "awaiting_ack":
+        said.append(f"This is retry {pair.retries + 1} of {terms.retries}; the counter is not reset.")
+    else:
+        said.append("It uses up no retry.")
+    return said
+
+
+def _skip(screen: PairScreen) -> list[str]:
+    head = screen.pair.in_flight
+    said = [
+        f"Message {_named(head)} is given up: it is never sent again on this pair. Its sender is told so by an event.",
+        "The sequence restarts: the next message goes out as number 1, because nobody can know whether the partner "
+        f"took number {head.sequence_number if head else ''}.",
+    ]
+    return [*said, *_behind(screen), "Open incidents of this pair are resolved with your reason."]
+
+
+def _restart(screen: PairScreen) -> list[str]:
+    head = screen.pair.in_flight
+    if head is None:
+        first = "The next message goes out as number 1."
+    else:
+        first = (
+            f"Message {_named(head)} goes back to the head of the queue and out as number 1, with its MessageId. "
+            "Its octets are made anew, for the number is part of them."
+        )
+    return [first, *_behind(screen), "The partner has to take number 1 as a restart; a standard messaging service does."]
+
+
+def _pause(screen: PairScreen) -> list[str]:
+    return [
+        "From now on nothing is sent on this pair. An attempt that is on the wire is finished, and its answer taken.",
+        "Applications can go on submitting; what they submit waits.",
+        "It stays paused until somebody releases it.",
+    ]
+
+
+def _release(screen: PairScreen) -> list[str]:
+    if screen.pair.flow == "suspended":
+        return ["The pair is suspended as well: nothing is sent until it is resumed, too."]
+    count = screen.pair.queued + (1 if screen.pair.in_flight is not None else 0)
+    if not count:
+        return ["Nothing waits; the next submission goes out at once."]
+    return [f"What is due goes out at once: {count:,} documents, one at a time, in order."]
+
+
+def _expect(screen: PairScreen) -> list[str]:
+    return [
+        f"The partner's next message is taken if it has the number that you set, instead of "
+        f"{next_sequence(screen.pair.last_sequence)}. A restart at 1 is taken in any case.",
+        "Messages that were received before stay known by their MessageId and are not taken twice.",
+        "Open incidents of this pair are resolved with your reason.",
+    ]
+
+
+_UNSENT = "What has been sent cannot be unsent."
+VERBS: dict[str, PairVerb] = {
+    verb.slug: verb
+    for verb in (
+        PairVerb(
+            "resume",
+            "Resume",
+            "player-play",
+            "primary",
+            "pairs:operate",
+            _resume,
+            _UNSENT,
+            ("Partner fixed their firewall", "Partner's server is up again", "Certificate replaced", "Tried with partner"),
+            "resumed",
+        ),
+        PairVerb(
+            "retry-now",
+            "Retry now",
+            "refresh",
+            "",
+            "pairs:operate",
+            _retry_now,
+            _UNSENT,
+            ("Partner says they are up again", "Fixed on our side"),
+            "told to send again at once",
+        ),
+        PairVerb(
+            "skip-head",
+            "Skip message",
+            "player-skip-forward",
+            "danger",
+            "pairs:skip",
+            _skip,
+            "A skipped message is never sent again; it can only be submitted anew under another MessageId.",
+            ("Partner cannot process this document", "Sent by other means"),
+            "rid of its message; the sequence restarts at 1",
+            heavy=True,
+        ),
+        PairVerb(
+            "restart-sequence",
+            "Restart sequence",
+            "rotate-clockwise",
+            "danger",
+            "pairs:skip",
+            _restart,
+            "The numbers that were used are forgotten.",
+            ("Partner lost their sequence state", "Agreed with partner to start at 1"),
+            "restarted: the next message goes out as number 1",
+            heavy=True,
+        ),
+        PairVerb(
+            "pause",
+            "Pause",
+            "player-pause",
+            "",
+            "pairs:operate",
+            _pause,
+            "Nothing here is final: release the pair and it goes on.",
+            ("Partner's maintenance window", "Investigation"),
+            "paused",
+        ),
+        PairVerb(
+            "release",
+            "Release",
+            "player-play",
+            "primary",
+            "pairs:operate",
+            _release,
+            _UNSENT,
+            ("Maintenance is over", "Investigation is done"),
+            "released",
+        ),
+        PairVerb(
+            "expect-sequence",
+            "Set expected number",
+            "list-numbers",
+            "danger",
+            "pairs:skip",
+            _expect,
+            "Messages with numbers in between are not asked for again.",
+            ("Our state was restored from a backup", "Partner restarted at another number"),
+            "set to expect another number",
+            heavy=True,
+        ),
+    )
+}

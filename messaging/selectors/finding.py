@@ -1,0 +1,174 @@
+"""What an id that somebody pasted names: exact ids first, then what is called so among the things that are few."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from messaging.exceptions import NotFound
+from messaging.models import Message, Signal
+from messaging.selectors import messages, pairs, records
+from partners import selectors as partners
+from partners.models import Agreement, Party
+from rmhub.ids import BadPublicId, public_id, read_public_id
+
+_MOST = 10
+_INCIDENT = re.compile(r"INC-[0-9]{1,9}", re.IGNORECASE | re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One thing that was found: what it is, its name, and the page that shows it (view and arguments)."""
+
+    kind: str
+    name: str
+    view: str
+    arguments: tuple[str, ...]
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`only`: the one thing that has exactly this id. Else what is near; `more_messages`: the list goes on."""
+
+    only: Hit | None = None
+    hits: list[Hit] = field(default_factory=list)
+    more_messages: bool = False
+
+
+def find(text: str) -> Found:
+    """Looks for `msg_...` and the like, INC-n, pair codes, TPAIds, MessageIds, ConversationIds, party identifiers.
+
+    Index look-ups for what is many (messages); partial names only for what is few (pairs, parties, agreements).
+    """
+    text = text.strip()[:512].replace("\x00", "")
+    if not text:
+        return Found()
+    exact = _by_public_id(text) or _by_number(text) or _pair(text) or _agreement(text)
+    if exact is not None:
+        return Found(only=exact)
+    hits, more = _messages(text)
+    hits += _identifiers(text)
+    if len(hits) == 1:
+        return Found(only=hits[0])
+    if hits:
+        return Found(hits=hits, more_messages=more)
+    return Found(hits=_near(text))
+
+
+def _by_public_id(text: str) -> Hit | None:
+    prefix, mark, _ = text.partition("_")
+    look = _BY_PREFIX.get(prefix)
+    if not mark or look is None:
+        return None
+    try:
+        return look(read_public_id(prefix, text))
+    except (BadPublicId, NotFound):
+        return None
+
+
+def _by_number(text: str) -> Hit | None:
+    if not _INCIDENT.fullmatch(text):
+        return None
+    try:
+        return _incident_hit(text)
+    except NotFound:
+        return None
+
+
+def _pair(text: str) -> Hit | None:
+    found = pairs.pairs().filter(code__iexact=text).first()
+    return Hit("Pair", found.code, "pair", (found.code,)) if found else None
+
+
+def _agreement(text: str) -> Hit | None:
+    found = Agreement.objects.filter(tpa_id=text).first()
+    return Hit("Agreement", found.tpa_id, "agreement", (found.public_id,)) if found else None
+
+
+def _messages(text: str) -> tuple[list[Hit], bool]:
+    """Messages with this MessageId, else those of the conversation with this ConversationId."""
+    rows = list(messages.with_names(Message.objects.filter(message_id=text)).order_by("-id")[:_MOST])
+    if not rows:
+        rows = list(messages.with_names(Message.objects.filter(conversation_id=text)).order_by("-id")[: _MOST + 1])
+    return [_message_hit(row) for row in rows[:_MOST]], len(rows) > _MOST
+
+
+def _identifiers(text: str) -> list[Hit]:
+    _, colon, value = text.partition(":")
+    found = Party.objects.filter(identifiers__value__in=[text, value] if colon else [text])
+    return [_party_hit(party) for party in found.distinct().order_by("name")[:_MOST]]
+
+
+def _near(text: str) -> list[Hit]:
+    """Things whose names contain the text. Messages are not among them: only exact ids have an index there."""
+    found = [Hit("Pair", pair.code, "pair", (pair.code,)) for pair in pairs.pairs(search=text).order_by("code")[:_MOST]]
+    found += [_party_hit(party) for party in partners.parties(search=text)[:_MOST]]
+    found += [
+        Hit("Agreement", agreement.tpa_id, "agreement", (agreement.public_id,), agreement.name)
+        for agreement in partners.agreements(search=text)[:_MOST]
+    ]
+    return found
+
+
+def _message_hit(message: Message) -> Hit:
+    detail = f"{message.pair.code}, {message.action}, {message.state}"
+    return Hit("Message", message.message_id, "message", (message.public_id,), detail)
+
+
+def _party_hit(party: Party) -> Hit:
+    return Hit("Party", party.name, "partner", (party.public_id,))
+
+
+def _incident_hit(reference: str | uuid.UUID) -> Hit:
+    incident = records.incident(reference)
+    return Hit("Incident", str(incident), "incident", (str(incident.number),))
+
+
+def _signal_hit(key: uuid.UUID) -> Hit:
+    found = Signal.objects.filter(pk=key).defer("body").first()
+    if found is None:
+        raise NotFound(f"There is no signal {public_id('sig', key)}.")
+    return Hit("Signal", found.message_id, "signal", (found.public_id,))
+
+
+def _one(kind: str, view: str, prefix: str, look: Callable[[uuid.UUID], object]) -> Callable[[uuid.UUID], Hit]:
+    """A look-up by key that raises NotFound, as a hit."""
+
+    def found(key: uuid.UUID) -> Hit:
+        return Hit(kind, str(look(key)), view, (public_id(prefix, key),))
+
+    return found
+
+
+def _pair_by_key(key: uuid.UUID) -> Hit:
+    found = pairs.pair(key)
+    return Hit("Pair", found.code, "pair", (found.code,))
+
+
+def _party_by_key(key: uuid.UUID) -> Hit:
+    found = Party.objects.filter(pk=key).first()
+    if found is None:
+        raise NotFound(f"There is no party {public_id('par', key)}.")
+    return _party_hit(found)
+
+
+def _agreement_by_key(key: uuid.UUID) -> Hit:
+    found = Agreement.objects.filter(pk=key).first()
+    if found is None:
+        raise NotFound(f"There is no agreement {public_id('agr', key)}.")
+    return Hit("Agreement", found.tpa_id, "agreement", (found.public_id,))
+
+
+_BY_PREFIX: dict[str, Callable[[uuid.UUID], Hit]] = {
+    "msg": _one("Message", "message", "msg", messages.message),
+    "pair": _pair_by_key,
+    "inc": _incident_hit,
+    "att": _one("Transmission", "transmission", "att", messages.transmission),
+    "sig": _signal_hit,
+    "rej": _one("Refusal", "rejection", "rej", records.rejection),
+    "par": _party_by_key,
+    "agr": _agreement_by_key,
+}

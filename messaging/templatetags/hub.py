@@ -1,0 +1,236 @@
+"""How the console writes states, times, sizes and ids: the same on every page."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django import template
+from django.templatetags.static import static
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from messaging import causes
+from messaging.choices import MESSAGE_LOOKS, PAIR_LOOKS, IncidentState, Look, Outcome, SignalState, WebhookState
+from messaging.selectors.diagnosis import span as span_of
+from partners.choices import VersionState
+from rmhub import clock
+
+register = template.Library()
+
+_ICONS = "vendor/tabler-icons-3.51.0/icons.svg"
+_ABSOLUTE_AFTER = timedelta(hours=24)
+
+# state -> icon of the sprite; the words and colours are those of `messaging.choices`.
+_PAIR_ICONS = {
+    "active": "circle-filled",
+    "waiting": "hourglass",
+    "retrying": "refresh",
+    "holding": "hand-stop",
+    "suspended": "square-filled",
+    "paused": "player-pause-filled",
+    "disabled": "minus",
+}
+_MESSAGE_ICONS = {
+    "queued": "stack-2",
+    "sending": "send",
+    "awaiting_ack": "hourglass",
+    "retrying": "refresh",
+    "failed": "x",
+    "sent": "check",
+    "delivered": "circle-check-filled",
+    "skipped": "player-skip-forward",
+    "cancelled": "ban",
+    "received": "circle-check-filled",
+}
+_OTHERS: dict[str, dict[str, tuple[Look, str]]] = {
+    "incident": {
+        IncidentState.OPEN: (Look("Open", "", "red"), "alert-triangle-filled"),
+        IncidentState.ACKNOWLEDGED: (Look("Acknowledged", "", "azure"), "eye"),
+        IncidentState.RESOLVED: (Look("Resolved", "", "green"), "check"),
+    },
+    "outcome": {
+        Outcome.ON_THE_WIRE: (Look("On the wire", "", "azure"), "send"),
+        Outcome.SENT: (Look("Handed over", "", "green"), "check"),
+        Outcome.FAILED: (Look("Failed", "", "red"), "x"),
+        Outcome.LOST: (Look("Unknown", "", "yellow"), "info-circle"),
+    },
+    "signal": {
+        SignalState.PENDING: (Look("To be sent", "", "secondary"), "stack-2"),
+        SignalState.SENDING: (Look("Sending", "", "azure"), "send"),
+        SignalState.SENT: (Look("Sent", "", "green"), "check"),
+        SignalState.FAILED: (Look("Could not be sent", "", "red"), "x"),
+        SignalState.MATCHED: (Look("Taken", "", "green"), "check"),
+        SignalState.IGNORED: (Look("Ignored", "", "secondary"), "minus"),
+    },
+    "version": {
+        VersionState.DRAFT: (Look("Draft", "", "secondary"), "file-text"),
+        VersionState.ACTIVE: (Look("Active", "", "green"), "circle-filled"),
+        VersionState.RETIRED: (Look("Retired", "", "secondary"), "history"),
+        VersionState.DISABLED: (Look("Disabled", "", "yellow"), "minus"),
+    },
+    "webhook": {
+        WebhookState.PENDING: (Look("Waiting", "", "azure"), "hourglass"),
+        WebhookState.DELIVERED: (Look("Delivered", "", "green"), "check"),
+        WebhookState.FAILED: (Look("Given up", "", "red"), "x"),
+    },
+}
+
+
+@register.simple_tag
+def icon(name: str, extra: str = "") -> SafeString:
+    """An icon of the sprite, invisible to screen readers: words stand beside it."""
+    return format_html(
+        '<svg class="icon {}" aria-hidden="true" focusable="false"><use href="{}#{}"></use></svg>',
+        extra,
+        static(_ICONS),
+        name,
+    )
+
+
+@register.simple_tag
+def state(kind: str, value: str, extra: str = "") -> SafeString:
+    """A state as word, icon and colour, e.g. `{% state "pair" "suspended" %}`."""
+    if kind == "pair":
+        look, sign = PAIR_LOOKS[value], _PAIR_ICONS[value]
+    elif kind == "message":
+        look, sign = MESSAGE_LOOKS[value], _MESSAGE_ICONS[value]
+    else:
+        look, sign = _OTHERS[kind][value]
+    return format_html(
+        '<span class="state state-{}" data-state="{}">{}<span>{}</span>{}</span>',
+        look.colour,
+        value,
+        icon(sign, "state-icon"),
+        look.label,
+        f" {extra}" if extra else "",
+    )
+
+
+@register.simple_tag
+def pair_word(value: str) -> str:
+    """The word for a pair's state."""
+    return PAIR_LOOKS[value].label
+
+
+@register.simple_tag
+def message_word(value: str) -> str:
+    """The word for a message's state."""
+    return MESSAGE_LOOKS[value].label
+
+
+@register.simple_tag
+def ago(value: datetime | None, empty: str = "—") -> SafeString:
+    """How long ago, with the exact instant for pointer and screen reader; older than a day: the date."""
+    if value is None:
+        return format_html('<span class="text-faint">{}</span>', empty)
+    age = clock.now() - value
+    text = f"{_absolute(value)} UTC" if age > _ABSOLUTE_AFTER else f"{span_of(age.total_seconds())} ago"
+    return _time(value, text, "ago" if age <= _ABSOLUTE_AFTER else "")
+
+
+@register.simple_tag
+def at(value: datetime | None, empty: str = "—") -> SafeString:
+    """The exact instant, with how long ago beside it."""
+    if value is None:
+        return format_html('<span class="text-faint">{}</span>', empty)
+    age = (clock.now() - value).total_seconds()
+    beside = f"{span_of(age)} ago" if age >= 0 else f"in {span_of(-age)}"
+    return format_html('{} <span class="text-faint">{}</span>', _time(value, _instant(value), ""), beside)
+
+
+@register.simple_tag
+def clock_time(value: datetime) -> SafeString:
+    """Time of day to the millisecond, for rows of one message's life."""
+    return _time(value, f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3], "")
+
+
+@register.simple_tag
+def until(value: datetime | None, empty: str = "—") -> SafeString:
+    """A countdown to what the hub does next by itself."""
+    if value is None:
+        return format_html('<span class="text-faint">{}</span>', empty)
+    left = (value - clock.now()).total_seconds()
+    return _time(value, f"in {span_of(left)}" if left >= 1 else "now", "until")
+
+
+@register.filter
+def middle(text: str, length: int = 32) -> str:
+    """A long id with its middle left out; both ends tell ids apart."""
+    if len(text) <= length:
+        return text
+    keep = (length - 1) // 2
+    return f"{text[:keep]}…{text[-keep:]}"
+
+
+@register.filter
+def span(seconds: float | int | None) -> str:
+    """`3 h 12 m`."""
+    return "" if seconds is None else span_of(float(seconds))
+
+
+@register.filter
+def took(seconds: float | None) -> str:
+    """How long something took, to three digits: `84 ms`, `1.24 s`."""
+    if seconds is None:
+        return ""
+    if seconds < 1:
+        return f"{round(seconds * 1000)} ms"
+    return f"{seconds:.2f} s" if seconds < 60 else span_of(seconds)
+
+
+@register.filter
+def octets(size: int) -> str:
+    """A size for people: `812 B`, `16.1 KiB`."""
+    if size < 1024:
+        return f"{size} B"
+    number = float(size)
+    for unit in ("KiB", "MiB", "GiB"):
+        number /= 1024
+        if number < 1024 or unit == "GiB":
+            return f"{number:.1f} {unit}"
+    return ""
+
+
+@register.filter
+def cause(code: str) -> causes.Cause | None:
+    """The entry of a cause code, None for no code."""
+    return causes.lookup(code) if code else None
+
+
+@register.filter
+def refusal(reason: str) -> str:
+    """The words for a refusal's reason."""
+    return causes.refusal_label(reason)
+
+
+@register.filter
+def as_json(value: Any) -> str:
+    """JSON to read."""
+    return json.dumps(value, indent=2, sort_keys=True, default=str, ensure_ascii=False)
+
+
+@register.filter
+def words(code: str) -> str:
+    """`pair.retry_now` as `pair retry now`."""
+    return code.replace(".", " ").replace("_", " ").replace("-", " ")
+
+
+def _instant(value: datetime) -> str:
+    return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _absolute(value: datetime) -> str:
+    return f"{value.astimezone(UTC):%Y-%m-%d %H:%M}"
+
+
+def _time(value: datetime, text: str, live: str) -> SafeString:
+    moment = value.astimezone(UTC)
+    return format_html(
+        '<time datetime="{}" title="{}"{}>{}</time>',
+        f"{moment:%Y-%m-%dT%H:%M:%S.%f}Z",
+        _instant(value),
+        format_html(' data-live="{}"', live) if live else "",
+        text,
+    )
