@@ -146,9 +146,9 @@ class Registry:
             known = self._versions[version_id] = loaded[0]
         return known
 
-    def authenticate(self, presented: Presented, now: datetime) -> Principal | None:
+    def authenticate(self, presented: Presented, now: datetime, *, thorough: bool = True) -> Principal | None:
         """Who this is, or None. A slow password hash runs once per process and credential. Never raises."""
-        return self._doors.authenticate(presented, now)
+        return self._doors.authenticate(presented, now, thorough=thorough)
 
     def outbound_authorization(self, partner_id: uuid.UUID, now: datetime) -> str:
         """The Authorization header to send to this partner: from the newest valid credential, or '' without one.

@@ -14,7 +14,7 @@ def fresh_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Non
     if not {"db", "transactional_db"} & set(request.fixturenames):
         yield
         return
-    from messaging.services import events, pairs
+    from messaging.services import door, events, pairs
     from partners import registry
 
     settings = request.getfixturevalue("settings")
@@ -22,6 +22,7 @@ def fresh_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Non
     registry.reset()
     events.reset()
     pairs.reset()
+    door.reset()
     yield
     registry.reset()
     events.reset()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from django.db.models import Model, QuerySet
 from rest_framework.request import Request
@@ -52,7 +52,7 @@ def listing(
     previous = keyset.write_cursor(page.previous, fingerprint) if page.previous else None
     body = {"data": data, "next_cursor": following, "prev_cursor": previous, "has_more": following is not None}
     links = [
-        f'<{request.path}?{_query(request, cursor)}>; rel="{relation}"'
+        f'<{quote(request.path)}?{_query(request, cursor)}>; rel="{relation}"'
         for cursor, relation in ((following, "next"), (previous, "prev"))
         if cursor
     ]

@@ -17,11 +17,12 @@ from rmhub import clock
 log = logging.getLogger(__name__)
 
 _CHUNK = 256 * 1024
+_LONGEST_LENGTH = 15  # digits of a Content-Length; more would be petabytes
 
 
 @csrf_exempt
 def ebxml(request: HttpRequest) -> HttpResponse:
-    """POST one message. 204, or 400, 401, 403, 405, 413, 503 (cannot store now); never a body."""
+    """POST one message. 204, or 400, 401, 403, 405, 413, 429, 503 (cannot store now); never a body."""
     if request.method != "POST":
         answer = HttpResponse(status=405)
         answer["Allow"] = "POST"
@@ -53,11 +54,14 @@ def _read(request: HttpRequest, limit: int) -> bytes | None:
     """The body, or None when it is larger than `limit`: a declared length is refused before a byte is read."""
     declared = request.META.get("CONTENT_LENGTH") or ""
     if declared.isascii() and declared.isdigit():
-        if int(declared) > limit:
+        if len(declared) > _LONGEST_LENGTH or int(declared) > limit:
             return None
         return bytes(request.read(int(declared)))
+    # A chunked body has no length, and without one Django reads nothing. Only where the server ends the input itself
+    # (wsgi.input_terminated) may it be read to its end.
+    stream = request.META["wsgi.input"] if request.META.get("wsgi.input_terminated") else request
     pieces, size = [], 0
-    while piece := request.read(_CHUNK):
+    while piece := stream.read(_CHUNK):
         size += len(piece)
         if size > limit:
             return None
@@ -79,6 +83,8 @@ def _answer(request: HttpRequest, status: int) -> HttpResponse:
     answer = HttpResponse(status=status)
     if status != 204:
         answer["Content-Length"] = "0"
+    if status == 429:
+        answer["Retry-After"] = "60"
     if status == 401:
         answer["WWW-Authenticate"] = 'Basic realm="ebXML messaging service", charset="UTF-8"'
     return answer

@@ -172,9 +172,7 @@ def agreement_update(
     return _agreement(agreement_id)
 
 
-def agreement_disable(
-    *, agreement_id: uuid.UUID, actor: Actor, reason: str, expected: str | None = None
-) -> Agreement:
+def agreement_disable(*, agreement_id: uuid.UUID, actor: Actor, reason: str, expected: str | None = None) -> Agreement:
     """Takes the active version out of force. Raises NotFound, Stale, InvalidSubmission (no reason), WrongState."""
     require_reason(reason)
     with _changing("agreement.disable", lambda: _agreement(agreement_id), actor, reason, expected) as agreement:
@@ -246,9 +244,7 @@ def version_activate(
 
 
 @sensitive_variables("secret", "fields")
-def credential_issue(
-    *, party_id: uuid.UUID, actor: Actor, reason: str = "", **fields: Any
-) -> tuple[Credential, str]:
+def credential_issue(*, party_id: uuid.UUID, actor: Actor, reason: str = "", **fields: Any) -> tuple[Credential, str]:
     """`partners.services.credential_issue`, audited: the credential, and what is shown once."""
     with writing():
         made, secret = services.credential_issue(party=_named(Party, party_id, "party"), **fields)
@@ -274,13 +270,13 @@ def credential_revoke(*, credential_id: uuid.UUID, actor: Actor, reason: str) ->
 def require_reason(reason: str) -> None:
     """Raises InvalidSubmission for an action without a why."""
     if len(reason.strip()) < MIN_REASON:
-        raise InvalidSubmission({"reason": [f"Say why, in at least {MIN_REASON} characters: it goes into the audit log."]})
+        raise InvalidSubmission(
+            {"reason": [f"Say why, in at least {MIN_REASON} characters: it goes into the audit log."]}
+        )
 
 
 @contextmanager
-def _changing(
-    verb: str, read: Callable[[], Row], actor: Actor, reason: str, expected: str | None
-) -> Iterator[Row]:
+def _changing(verb: str, read: Callable[[], Row], actor: Actor, reason: str, expected: str | None) -> Iterator[Row]:
     """Reads under the lock, compares with what the person saw, lets the caller change it, and writes it down."""
     with writing():
         row = read()

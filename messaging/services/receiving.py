@@ -19,7 +19,7 @@ from messaging.protocol.codecs.ebxml import normalize_uri
 from messaging.protocol.envelope import Envelope, MessageType
 from messaging.protocol.errors import Defect, ErrorCode, NotAMessage
 from messaging.protocol.limits import Limits
-from messaging.services import accepting, pairs
+from messaging.services import accepting, door, pairs
 from messaging.services.group import GroupCommit
 from partners import registry
 from partners.terms import Presented, Principal, Terms
@@ -47,13 +47,19 @@ def receive(arrival: Arrival, *, limits: Limits) -> int:
     """Takes one message, acknowledgement or error message. Returns the HTTP status to answer with.
 
     204: stored, recognised or refused with an error message to come, and committed. 400: not a message.
-    401: nobody we know. 403: a partner, but not of this agreement. 413: larger than the agreement allows.
+    401: nobody we know; 429: from where too many unknown came. 403: a partner, but not of this agreement.
+    413: larger than the agreement allows.
     Whatever it returns but 204, nothing was stored as a message; each refusal leaves a `Rejection`.
     """
     now = clock.now()
     known = registry.current()
-    principal = known.authenticate(arrival.presented, now)
+    patient = door.is_patient_with(arrival.remote_address)
+    principal = known.authenticate(arrival.presented, now, thorough=patient)
+    if principal is None and not patient:
+        return 429  # not written down either: whoever guesses all day must not fill the disk
     if principal is None:
+        if arrival.presented.authorization:
+            door.failed(arrival.remote_address)
         return refuse(arrival, 401, "unauthenticated", "No credential of a partner was shown.", now)
     try:
         envelope = ebxml.decode(arrival.content_type, arrival.body, limits)

@@ -25,6 +25,7 @@ from messaging.models import WebhookDelivery, WebhookEndpoint
 from messaging.models.bulk import bulk_set
 from messaging.services import audit, events
 from messaging.services.audit import Actor
+from messaging.transports.public import public_pool
 from partners.secrets import decrypt, encrypt
 from rmhub import clock
 from rmhub.ids import public_id
@@ -35,7 +36,9 @@ log = logging.getLogger(__name__)
 SCHEDULE = (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400)
 TIMEOUT = 15
 _LEASE = timedelta(seconds=120)
-_pool = urllib3.PoolManager(num_pools=50, maxsize=4, retries=False)
+# The check of the name below is for people; the pool for public addresses checks the very connection.
+_any_pool = urllib3.PoolManager(num_pools=50, maxsize=4, retries=False)
+_public_pool = public_pool()
 
 
 def endpoint_create(*, url: str, types: Sequence[str], name: str, actor: Actor) -> tuple[WebhookEndpoint, str]:
@@ -122,7 +125,8 @@ def _post(delivery: WebhookDelivery) -> tuple[int | None, str, int | None]:
         "webhook-signature": sign(decrypt(bytes(endpoint.secret_encrypted)), public_id("dlv", delivery.pk), at, body),
     }
     try:
-        answer = _pool.request(
+        pool = _any_pool if settings.RMHUB_WEBHOOK_ALLOW_PRIVATE else _public_pool
+        answer = pool.request(
             "POST", endpoint.url, body=body, headers=headers, redirect=False, timeout=TIMEOUT, preload_content=False
         )
         answer.read(1024)

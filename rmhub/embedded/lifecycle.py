@@ -178,6 +178,11 @@ def _start_locked(
         raise EmbeddedError(f"{var} holds durable data: throw-away servers need a folder of their own")
     if state is None:
         state = State(choose_home(var, identity, throwaway=throwaway), throwaway)
+        if postgres.data_version(state.home) is not None:
+            raise EmbeddedError(
+                f"{state.home} holds a database, but {var} does not hold its passwords: restore embedded.json from a "
+                "back-up, or remove the database"
+            )
     if state.home != var:
         log(f"user {identity[0] if identity else '?'} cannot reach {var}: the servers' data are in {state.home}")
     _clear(state, identity)
@@ -232,9 +237,13 @@ def _launch(
 
 def _clear(state: State, identity: Identity | None) -> None:
     """End servers that a killed owner has left; there are some only if something prevented their end."""
-    if state.home.is_dir():
+    if not state.home.is_dir():
+        return
+    try:
         postgres.clear_leftovers(postgres.data_folder(state.home), identity)
         valkey.clear_leftovers(state.home, identity)
+    except OSError as error:
+        raise EmbeddedError(f"the servers cannot be started: {error}") from error
 
 
 def _release(var: Path, state: State) -> None:
@@ -251,6 +260,8 @@ def _wipe(var: Path, state: State) -> None:
         shutil.rmtree(state.home, ignore_errors=True)
     for folder in (postgres.data_folder(var), var / "postgres.new", valkey.data_folder(var), var / "programs"):
         shutil.rmtree(folder, ignore_errors=True)
+    for lock in ("postgres.lock", "valkey.lock"):
+        (var / lock).unlink(missing_ok=True)
     forget(var)
 
 

@@ -20,6 +20,7 @@ from rmhub.embedded.identity import copy_programs, make_private, write_private
 from rmhub.embedded.processes import Identity
 from rmhub.embedded.state import State
 from rmhub.supervisor import Process
+from rmhub.supervisor.processes import locked
 
 Log = Callable[[str], None]
 
@@ -54,6 +55,11 @@ class Programs:
 def data_folder(home: Path) -> Path:
     """PGDATA."""
     return home / "postgres"
+
+
+def lock_file(home: Path) -> Path:
+    """Locked as long as a process of the server lives, in whatever container."""
+    return home / "postgres.lock"
 
 
 def find_programs(home: Path, identity: Identity | None, log: Log) -> Programs:
@@ -202,6 +208,7 @@ def process(state: State, programs: Programs, identity: Identity | None, log: Pa
         cwd=state.home,
         identity=identity,
         log=log,
+        lock=lock_file(state.home),
         before=lambda: clear_leftovers(data, identity),
     )
 
@@ -229,6 +236,7 @@ def clear_leftovers(data: Path, identity: Identity | None) -> None:
 
     That is: its sessions, which may not have noticed yet, and the note of its number, which may be another process's
     number by now. A server that still runs on these data although nobody owns it is ended too.
+    Raises OSError when there is one that cannot be ended.
     """
     name = _cluster_name(data)
 
@@ -238,7 +246,9 @@ def clear_leftovers(data: Path, identity: Identity | None) -> None:
     if server := server_pid(data):
         processes.end([server], signal.SIGINT, 10.0)
     processes.end(processes.matching(is_ours, identity), signal.SIGKILL, 0.0)
-    (data / "postmaster.pid").unlink(missing_ok=True)
+    # a server in another container has no number here, and would stop if its note was taken away
+    with locked(lock_file(data.parent)):
+        (data / "postmaster.pid").unlink(missing_ok=True)
 
 
 def answers(state: State) -> bool:

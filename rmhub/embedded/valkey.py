@@ -111,6 +111,7 @@ def process(state: State, program: Path, identity: Identity | None, log: Path) -
         cwd=state.home,
         identity=identity,
         log=log,
+        lock=state.home / "valkey.lock",
         before=lambda: clear_leftovers(state.home, identity),
     )
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,8 +47,20 @@ class Process:
     """User and group to run as, when the supervisor is root."""
     log: Path | None = None
     """Write its output to this file, unchanged, instead of handing the lines to the supervisor's output."""
+    lock: Path | None = None
+    """A file that stays locked as long as the process, or one that it started, lives; it does not start while somebody
+    else holds that lock. Works where process numbers do not: between containers that share a volume."""
     before: Callable[[], None] | None = None
     """Called before every start."""
+
+    def is_ready(self) -> bool:
+        """Whether it says that it is ready."""
+        if self.ready is None:
+            return True
+        try:
+            return self.ready()
+        except OSError:
+            return False  # nobody answers yet
 
 
 @dataclass
@@ -112,12 +125,30 @@ class Child:
         return lines
 
 
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[int]:
+    """Lock a file; yields the descriptor, and a process that inherits it keeps the lock.
+
+    Raises OSError, without waiting, when somebody else has it.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise OSError(f"{path} is locked: somebody else is using what it protects") from None
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def spawn(process: Process) -> Child:
     """Start a process as the leader of a new session; it dies with the calling THREAD, at the latest.
 
     (The kernel sends the parent-death signal when the thread that forked ends, so call this from one that stays.)
-    A program that does not exist shows as exit code 127. Raises OSError when no process can be started, the log file
-    cannot be opened, or ``before`` says so.
+    A program that does not exist shows as exit code 127. Raises OSError when no process can be started, a file cannot
+    be opened, the lock is held, or ``before`` says so.
     """
     if process.before is not None:
         process.before()
@@ -131,6 +162,9 @@ def spawn(process: Process) -> Child:
         if process.log is not None:
             target = os.open(process.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             stack.callback(os.close, target)
+        inherited = []
+        if process.lock is not None:
+            inherited.append(stack.enter_context(locked(process.lock)))
         popen = subprocess.Popen(
             [*prelude, *process.argv],
             env=environment,
@@ -139,6 +173,7 @@ def spawn(process: Process) -> Child:
             stdout=target,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            pass_fds=inherited,
         )
     if popen.stdout is not None:
         os.set_blocking(popen.stdout.fileno(), False)

@@ -184,7 +184,7 @@ class Supervisor:
         deadline = time.monotonic() + process.ready_within
         while True:
             # the order of these three matters: what ended has not got ready, and a stop explains an end
-            ready = not process.once and _is_ready(process)
+            ready = not process.once and process.is_ready()
             code = child.code
             if self._code is not None:
                 raise StartFailed("stopped while starting", self._code)
@@ -394,12 +394,3 @@ class Supervisor:
             while child.code is None:
                 self._turn(time.monotonic() + 0.1)
             self._output(self._name, f"{process.name} stopped")
-
-
-def _is_ready(process: Process) -> bool:
-    if process.ready is None:
-        return True
-    try:
-        return process.ready()
-    except OSError:
-        return False  # nobody answers yet

@@ -48,10 +48,18 @@ def descendants(pid: int) -> list[int]:
     return found[1:]
 
 
+def own_seconds(pid: int) -> float:
+    """CPU seconds of one process without its children; 0 when it has ended."""
+    row = _processes().get(pid)
+    return row.own if row else 0.0
+
+
 @dataclass(frozen=True)
 class _Row:
     parent: int
+    own: float
     seconds: float
+    """Its own, and those of the children that have ended."""
 
 
 def _processes() -> dict[int, _Row]:
@@ -65,7 +73,8 @@ def _processes() -> dict[int, _Row]:
             continue  # it ended while we looked
         fields = content.rpartition(b")")[2].split()
         # utime, stime, cutime, cstime: fields 14 to 17 of proc(5), the number and the name being cut off here
-        found[int(entry)] = _Row(int(fields[1]), sum(int(field) for field in fields[11:15]) / TICKS)
+        times = [int(field) / TICKS for field in fields[11:15]]
+        found[int(entry)] = _Row(int(fields[1]), sum(times[:2]), sum(times))
     return found
 
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks.machine import descendants, own_seconds
+
 RATE = 200
 FRAME = re.compile(r"^(?P<function>.*) \((?P<file>.*?)(?::(?P<line>\d+))?\)$")
 # The first that matches names the part, from the innermost frame outwards: so a time in psycopg below Django's ORM is
@@ -123,16 +125,9 @@ def _short(frame: str) -> str:
     return f"{found['function']} ({path})"
 
 
-def workers(roots: Mapping[str, int]) -> dict[str, int]:
-    """The Python process that does the work under each name: the busiest one, for a server that starts others."""
-    from tests.benchmarks.machine import cpu_seconds, descendants
-
-    found = {}
-    for name, root in roots.items():
-        pids = [root, *descendants(root)]
-        before = {pid: cpu_seconds({"x": pid})["x"] for pid in pids}
-        time.sleep(0.3)
-        after = {pid: cpu_seconds({"x": pid})["x"] for pid in pids}
-        # the deepest of those that used most: a parent's figure has its children's in it
-        found[name] = max(reversed(pids), key=lambda pid: after[pid] - before[pid])
-    return found
+def workers(roots: Mapping[str, int], seconds: float = 1.0) -> dict[str, int]:
+    """The process that does the work under each name: the one that used most CPU in the next seconds."""
+    trees = {name: [root, *descendants(root)] for name, root in roots.items()}
+    before = {pid: own_seconds(pid) for pids in trees.values() for pid in pids}
+    time.sleep(seconds)
+    return {name: max(pids, key=lambda pid: own_seconds(pid) - before[pid]) for name, pids in trees.items()}

@@ -24,10 +24,10 @@ import pytest
 import redis
 
 from rmhub import embedded
-from rmhub.embedded import EmbeddedError, Servers, ports, postgres, processes, state, valkey
+from rmhub.embedded import EmbeddedError, Servers, lifecycle, ports, postgres, processes, state, valkey
 from rmhub.embedded.identity import make_home
 from rmhub.embedded.processes import Mark
-from rmhub.supervisor.processes import PRELUDE
+from rmhub.supervisor.processes import PRELUDE, locked
 from tests.rmhub.conditions import alive, eventually
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -250,6 +250,27 @@ def test_a_damaged_state_is_reported(var: Path) -> None:
     with pytest.raises(EmbeddedError, match="damaged"):
         embedded.running(var)
     (var / state.NAME).unlink()
+
+
+def test_a_database_without_its_passwords_is_not_touched(var: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "choose_home", lambda var, identity, throwaway: var)
+    postgres.data_folder(var).mkdir(parents=True)
+    (postgres.data_folder(var) / "PG_VERSION").write_text("18\n")
+    with pytest.raises(EmbeddedError, match="does not hold its passwords"):
+        embedded.start(var)
+    assert state.load(var) is None
+
+
+def test_data_that_a_server_elsewhere_uses_are_not_touched(var: Path) -> None:
+    """In another container, with the same volume: its process numbers mean nothing here."""
+    var.mkdir()
+    state.save(var, state.State(var, throwaway=False))
+    postgres.data_folder(var).mkdir()
+    note = postgres.data_folder(var) / "postmaster.pid"
+    note.write_text("1\n")
+    with locked(postgres.lock_file(var)), pytest.raises(EmbeddedError, match=r"postgres\.lock is locked"):
+        embedded.start(var)
+    assert note.exists()
 
 
 def test_a_recycled_process_number_is_not_taken_for_a_server(var: Path) -> None:

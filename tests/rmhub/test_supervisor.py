@@ -230,6 +230,22 @@ def test_output_to_a_file_and_an_environment_of_its_own(
     assert recorder.of("web") == []
 
 
+def test_a_lock_is_held_as_long_as_the_process_or_its_children_live(
+    recorder: Recorder, started: list[Supervisor], tmp_path: Path
+) -> None:
+    def supervisor() -> Supervisor:
+        made = Supervisor([python("web", CHILDLESS_PARENT, lock=tmp_path / "lock")], output=recorder)
+        started.append(made)
+        return made
+
+    first = supervisor()
+    first.start()
+    with pytest.raises(StartFailed, match="lock is locked: somebody else"):
+        supervisor().start()
+    first.stop()
+    supervisor().start()
+
+
 HOST = f"""
 import sys
 from rmhub.supervisor import Process, Supervisor

@@ -1,0 +1,201 @@
+"""What all views share: `Endpoint`, the base, and `operation`, which declares a handler's scope and its documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+from django.http.response import HttpResponseBase
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework import serializers
+from rest_framework.exceptions import NotAcceptable
+from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.parsers import BaseParser
+from rest_framework.renderers import BaseRenderer, JSONRenderer
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from messaging.api.catalogue import CODES
+from messaging.api.permissions import PUBLIC
+from messaging.api.problems import MEDIA_TYPE
+from messaging.api.reading import Param, StrictJson, check_size
+
+Handler = TypeVar("Handler", bound=Callable[..., HttpResponseBase])
+MAX_BODY = 1024 * 1024
+_JSON = {"*/*", "application/*", "application/json", MEDIA_TYPE}
+_ALWAYS = ("invalid_parameter", "unknown_parameter")
+_GUARDED = ("not_authenticated", "invalid_token", "token_expired", "token_revoked", "missing_scope")
+_WITH_BODY = ("malformed_body", "body_too_large", "unsupported_media_type", "invalid_submission")
+
+
+class ProblemSerializer(serializers.Serializer):
+    """RFC 9457 problem details. `code` is stable; see /api/v1/problems for all of them."""
+
+    type = serializers.CharField(help_text="Where this kind of problem is described, relative to the hub.")
+    title = serializers.CharField()
+    status = serializers.IntegerField()
+    code = serializers.ChoiceField(choices=sorted(CODES), help_text="Stable name of the kind of problem.")
+    detail = serializers.CharField(help_text="What happened this time, and what to do.")
+    instance = serializers.CharField(help_text="The path that was asked for.")
+    request_id = serializers.CharField(help_text="Names this request in the hub's log.")
+    retryable = serializers.BooleanField(help_text="The same request may succeed later.")
+    errors = serializers.ListField(
+        child=serializers.DictField(child=serializers.CharField()),
+        required=False,
+        help_text="Each wrong value: pointer (RFC 6901, into the body) or parameter (of the query), code, detail.",
+    )
+    required_scope = serializers.CharField(required=False, help_text="403: the scope that is missing.")
+    current_state = serializers.CharField(required=False, help_text="409: the state that forbids it.")
+    allowed_actions = serializers.ListField(
+        child=serializers.CharField(), required=False, help_text="409: what this state allows."
+    )
+    existing = serializers.DictField(
+        child=serializers.CharField(), required=False, help_text="409: id and href of what is there already."
+    )
+    checks = serializers.DictField(required=False, help_text="503 of /health: what was looked at.")
+
+
+class AnyJson(BaseContentNegotiation):
+    """JSON for everybody who takes JSON (or says nothing); 406 for the rest."""
+
+    def select_parser(self, request: Request, parsers: Sequence[BaseParser]) -> BaseParser | None:
+        kind = (request.content_type or "").partition(";")[0].strip().lower()
+        return next((parser for parser in parsers if parser.media_type == kind), None)
+
+    def select_renderer(
+        self, request: Request, renderers: Sequence[BaseRenderer], format_suffix: str | None = None
+    ) -> tuple[BaseRenderer, str]:
+        accept = request.headers.get("Accept", "").lower()
+        kinds = {part.partition(";")[0].strip() for part in accept.split(",")} - {""}
+        if kinds and not kinds & _JSON:
+            raise NotAcceptable
+        return renderers[0], renderers[0].media_type or ""
+
+
+class AnyOctets(AnyJson):
+    """For downloads: whatever was stored is what there is, so that Accept cannot refuse it."""
+
+    def select_renderer(
+        self, request: Request, renderers: Sequence[BaseRenderer], format_suffix: str | None = None
+    ) -> tuple[BaseRenderer, str]:
+        return renderers[0], renderers[0].media_type or ""
+
+
+class Endpoint(APIView):
+    """Base of all views: JSON in and out, bodies of bounded size, no OPTIONS, nothing cached unless it says so."""
+
+    http_method_names = ["get", "head", "post", "patch", "delete"]
+    parser_classes = (StrictJson,)
+    renderer_classes = (JSONRenderer,)
+    content_negotiation_class = AnyJson
+    max_body = MAX_BODY
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        check_size(request, self.body_limit())
+
+    def body_limit(self) -> int:
+        """Bytes of a request's body that this view takes."""
+        return self.max_body
+
+    def perform_content_negotiation(self, request: Request, force: bool = False) -> tuple[BaseRenderer, str]:
+        if force:  # a problem is told as JSON, also to those who did not ask for JSON
+            return JSONRenderer(), "application/json"
+        return super().perform_content_negotiation(request, force)
+
+    def finalize_response(
+        self, request: Request, response: HttpResponseBase, *args: Any, **kwargs: Any
+    ) -> HttpResponseBase:
+        answer: HttpResponseBase = super().finalize_response(request, response, *args, **kwargs)
+        answer.headers.setdefault("Cache-Control", "no-store")
+        return answer
+
+
+def operation(
+    *,
+    id: str,
+    tag: str,
+    scope: str,
+    summary: str,
+    description: str = "",
+    request: Any = None,
+    responses: Mapping[int, Any] | None = None,
+    problems: Sequence[str] = (),
+    parameters: Sequence[Param | OpenApiParameter] = (),
+    path: Mapping[str, str] | None = None,
+    headers: Sequence[OpenApiParameter] = (),
+    examples: Sequence[OpenApiExample] = (),
+) -> Callable[[Handler], Handler]:
+    """Declares a handler: the scope that it needs (checked by HasScope), and what the OpenAPI document says of it.
+
+    `problems` are codes of the catalogue beside those that every such operation has; `path` describes path parameters.
+    """
+    codes = [*_ALWAYS, *problems]
+    if scope != PUBLIC:
+        codes += _GUARDED
+    if request is not None:
+        codes += _WITH_BODY
+    if path:
+        codes.append("not_found")
+    said = f"Scope: `{scope}`." if scope != PUBLIC else "No authentication."
+    described = [
+        OpenApiParameter(name, OpenApiTypes.STR, OpenApiParameter.PATH, description=text)
+        for name, text in (path or {}).items()
+    ]
+    described += [_described(parameter) if isinstance(parameter, Param) else parameter for parameter in parameters]
+    answers: dict[Any, Any] = {str(status): answer for status, answer in (responses or {}).items()}
+    documented = extend_schema(
+        operation_id=id,
+        tags=[tag],
+        summary=summary,
+        description=f"{description}\n\n{said}".strip(),
+        request=request,
+        responses={**answers, **_problem_responses(codes)},
+        parameters=[*described, *headers],
+        examples=list(examples),
+    )
+
+    def declare(handler: Handler) -> Handler:
+        declared: Handler = documented(handler)
+        declared.scope = scope  # type: ignore[attr-defined]
+        return declared
+
+    return declare
+
+
+def _problem_responses(codes: Sequence[str]) -> dict[Any, Any]:
+    by_status: dict[int, list[str]] = {}
+    for code in dict.fromkeys(codes):
+        by_status.setdefault(CODES[code].status, []).append(code)
+    found: dict[Any, Any] = {}
+    for status, names in sorted(by_status.items()):
+        text = f"{HTTPStatus(status).phrase}: {', '.join(f'`{name}`' for name in names)}"
+        found[(str(status), MEDIA_TYPE)] = OpenApiResponse(ProblemSerializer, description=text)
+    found[("default", MEDIA_TYPE)] = OpenApiResponse(ProblemSerializer, description="Any other problem.")
+    return found
+
+
+def _described(param: Param) -> OpenApiParameter:
+    kinds: dict[str, Any] = {
+        "instant": OpenApiTypes.DATETIME,
+        "flag": OpenApiTypes.BOOL,
+        "number": {"type": "integer", "minimum": param.minimum, "maximum": param.maximum},
+        "choice": {"type": "string", "enum": list(param.choices)},
+        "choices": {"type": "array", "items": {"type": "string", "enum": list(param.choices)}},
+    }
+    if param.kind == "number" and param.default is not None:
+        kinds["number"]["default"] = param.default
+    if param.kind == "choice" and param.default is not None:
+        kinds["choice"]["default"] = param.default
+    return OpenApiParameter(
+        param.name,
+        kinds.get(param.kind, OpenApiTypes.STR),
+        OpenApiParameter.QUERY,
+        description=param.description,
+        style="form" if param.kind == "choices" else None,
+        explode=False if param.kind == "choices" else None,
+    )
+
+

@@ -1,0 +1,221 @@
+"""Messages and what belongs to them: bodies of submissions, and representations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from messaging.api.serializers.fields import Base64, IdOut, StrictBody, Text
+from messaging.choices import Direction, MessageState, Outcome, SignalKind, SignalState
+from messaging.models import Message
+from messaging.protocol.envelope import Semantics
+from messaging.protocol.messages import RELIABLE, UNRELIABLE, Happened, State
+
+
+class PayloadBody(StrictBody):
+    """A document as it is handed in."""
+
+    content_base64 = Base64(help_text="The document's octets; they reach the partner unchanged.")
+    content_type = Text(max_length=255, required=False, default="application/octet-stream")
+    filename = Text(max_length=255, required=False, default="", allow_blank=True)
+    label = Text(max_length=120, required=False, default="Document", help_text="Its name in the Manifest.")
+    sha256 = serializers.RegexField(
+        r"^[0-9a-fA-F]{64}$", required=False, help_text="If given, the octets must have this SHA-256 (hexadecimal)."
+    )
+
+
+class SubmissionFields(StrictBody):
+    """What a submission says beside its documents."""
+
+    agreement = Text(max_length=255, help_text="TPAId of an active agreement.")
+    service = Text(max_length=255, trim_whitespace=False)
+    action = Text(max_length=255, trim_whitespace=False)
+    message_id = Text(
+        max_length=400,
+        required=False,
+        default="",
+        allow_blank=True,
+        trim_whitespace=False,
+        help_text="MessageId on the wire, if the application has its own; made up otherwise. It goes out once.",
+    )
+    conversation_id = Text(max_length=400, required=False, default="", allow_blank=True, trim_whitespace=False)
+    ref_to_message_id = Text(
+        max_length=400,
+        required=False,
+        default="",
+        allow_blank=True,
+        trim_whitespace=False,
+        help_text="MessageId of the message that this one answers.",
+    )
+    semantics = serializers.ChoiceField(
+        choices=[value.value for value in Semantics], required=False, default="", help_text="The agreement's if absent."
+    )
+
+
+class SubmissionBody(SubmissionFields):
+    """A document for a partner."""
+
+    payloads = PayloadBody(many=True, allow_empty=False, max_length=100)
+
+
+class SubmissionForm(SubmissionFields):
+    """The same as a form: one file part `payload` for each document, with its content type and file name."""
+
+    payload = serializers.ListField(child=serializers.FileField(), min_length=1, max_length=100)
+    label = serializers.ListField(
+        child=serializers.CharField(max_length=120),
+        required=False,
+        help_text="Names in the Manifest: as many as there are files, in their order.",
+    )
+
+
+class PairRef(serializers.Serializer):
+    """A pair, by id and code."""
+
+    id = IdOut("pair")
+    code = serializers.CharField()
+
+
+class PartyRef(serializers.Serializer):
+    """A party, by id and name."""
+
+    id = IdOut("par")
+    name = serializers.CharField()
+
+
+class AgreementRef(serializers.Serializer):
+    """The version of an agreement under which a message is handled."""
+
+    id = IdOut("agr", source="agreement_id")
+    tpa_id = serializers.CharField(source="agreement.tpa_id")
+    version = serializers.IntegerField(source="number")
+
+
+class PayloadSerializer(serializers.Serializer):
+    """A payload of a message; its octets are at /messages/{id}/payloads/{number}."""
+
+    number = serializers.IntegerField()
+    content_id = serializers.CharField()
+    content_type = serializers.CharField()
+    filename = serializers.CharField()
+    label = serializers.CharField()
+    size = serializers.IntegerField(help_text="Bytes.")
+    sha256 = serializers.CharField()
+
+
+class MessageSerializer(serializers.Serializer):
+    """A message, outbound or inbound."""
+
+    id = IdOut("msg")
+    direction = serializers.ChoiceField(choices=Direction.choices)
+    state = serializers.ChoiceField(choices=MessageState.choices)
+    message_id = serializers.CharField(help_text="MessageId on the wire.")
+    conversation_id = serializers.CharField()
+    ref_to_message_id = serializers.CharField()
+    service = serializers.CharField()
+    action = serializers.CharField()
+    semantics = serializers.ChoiceField(choices=[value.value for value in Semantics])
+    sequence_number = serializers.IntegerField(allow_null=True, help_text="Given when it is first sent.")
+    position = serializers.IntegerField(help_text="Its place in the pair's queue.")
+    pair = PairRef()
+    partner = PartyRef(source="pair.partner")
+    agreement = AgreementRef(source="agreement_version")
+    size = serializers.IntegerField(help_text="Bytes of the payloads.")
+    attempts = serializers.IntegerField(help_text="How often it was put on the wire.")
+    copies = serializers.IntegerField(help_text="Inbound: repeats that were discarded.")
+    cause = serializers.CharField(help_text="Why it is not delivered, as a stable code.")
+    cause_detail = serializers.CharField()
+    sha256 = serializers.CharField(source="digest", help_text="Of its octets on the wire; empty before they are made.")
+    created_at = serializers.DateTimeField()
+    first_sent_at = serializers.DateTimeField(allow_null=True)
+    completed_at = serializers.DateTimeField(allow_null=True)
+    submitted_by = serializers.CharField()
+    allowed_actions = serializers.SerializerMethodField()
+
+    @extend_schema_field(serializers.ListField(child=serializers.ChoiceField(choices=["cancel"])))
+    def get_allowed_actions(self, message: Message) -> list[str]:
+        return ["cancel"] if cancellable(message) else []
+
+
+class MessageDetailSerializer(MessageSerializer):
+    """A message with its payloads."""
+
+    payloads = PayloadSerializer(many=True, source="listed_payloads")
+
+
+class WarningSerializer(serializers.Serializer):
+    """Something that a submitter should know although the message is accepted."""
+
+    code = serializers.CharField()
+    detail = serializers.CharField()
+
+
+class ReceiptSerializer(serializers.Serializer):
+    """What was accepted. It never changes, so that a replay under the same Idempotency-Key answers the same."""
+
+    id = IdOut("msg")
+    state = serializers.ChoiceField(choices=[MessageState.QUEUED.value], help_text="As it was accepted.")
+    message_id = serializers.CharField()
+    conversation_id = serializers.CharField()
+    ref_to_message_id = serializers.CharField()
+    agreement = AgreementRef(source="agreement_version")
+    pair = PairRef()
+    service = serializers.CharField()
+    action = serializers.CharField()
+    semantics = serializers.ChoiceField(choices=[value.value for value in Semantics])
+    position = serializers.IntegerField(help_text="Its place in the pair's queue.")
+    size = serializers.IntegerField(help_text="Bytes of the payloads.")
+    created_at = serializers.DateTimeField()
+    warnings = WarningSerializer(many=True, help_text="As of the moment of acceptance; a replay has none.")
+
+
+class TransmissionSerializer(serializers.Serializer):
+    """One attempt to put a message on the wire."""
+
+    id = IdOut("att")
+    number = serializers.IntegerField()
+    address = serializers.CharField()
+    outcome = serializers.ChoiceField(choices=Outcome.choices)
+    http_status = serializers.IntegerField(allow_null=True)
+    cause = serializers.CharField()
+    detail = serializers.CharField()
+    started_at = serializers.DateTimeField()
+    finished_at = serializers.DateTimeField(allow_null=True)
+
+
+class SignalSerializer(serializers.Serializer):
+    """An acknowledgement or error message about a message; its octets are at /signals/{id}/wire."""
+
+    id = IdOut("sig")
+    direction = serializers.ChoiceField(choices=Direction.choices)
+    kind = serializers.ChoiceField(choices=SignalKind.choices)
+    state = serializers.ChoiceField(choices=SignalState.choices)
+    message_id = serializers.CharField()
+    ref_to_message_id = serializers.CharField()
+    error_code = serializers.CharField()
+    error_severity = serializers.CharField()
+    error_description = serializers.CharField()
+    min_retry_secs = serializers.IntegerField(allow_null=True)
+    note = serializers.CharField()
+    sends = serializers.IntegerField(help_text="Ours: how often the partner has taken it.")
+    created_at = serializers.DateTimeField()
+    last_sent_at = serializers.DateTimeField(allow_null=True)
+
+
+def cancellable(message: Message) -> bool:
+    """Whether the message's own state takes `cancel` (the pair's may still refuse it while an attempt is on the wire)."""
+    if message.direction != Direction.OUT:
+        return False
+    table = RELIABLE if message.semantics == Semantics.ONCE_AND_ONLY_ONCE else UNRELIABLE
+    return Happened.CANCELLED in table[State(message.state)]
+
+
+def detail(message: Message, payloads: list[Any]) -> dict[str, Any]:
+    """A message with its payloads, as MessageDetailSerializer shows it."""
+    message.listed_payloads = payloads  # type: ignore[attr-defined]
+    data: dict[str, Any] = dict(MessageDetailSerializer(message).data)
+    return data
+
+

@@ -1,0 +1,312 @@
+"""Parties, endpoints, agreements and credentials: representations and bodies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from messaging.api.serializers.fields import Flag, IdIn, IdOut, Instant, OptionalReasonBody, StrictBody, Text, Whole
+from messaging.api.serializers.messages import PartyRef
+from partners import selectors
+from partners.choices import (
+    CredentialDirection,
+    CredentialKind,
+    Profile,
+    Semantics,
+    ServiceDirection,
+    Transport,
+    VersionState,
+)
+from partners.models import Agreement, AgreementVersion
+from partners.services import Level, gives_up_sentence, version_validate
+
+_SECONDS = 2_147_483_647
+
+
+class IdentifierBody(StrictBody):
+    """A typed identifier, e.g. DUNS 123456789."""
+
+    type = Text(max_length=120)
+    value = Text(max_length=255)
+
+
+class PartyBody(OptionalReasonBody):
+    """An organisation."""
+
+    name = Text(max_length=120)
+    is_own = Flag(required=False, default=False)
+    contact = Text(max_length=5000, required=False, allow_blank=True, default="")
+    identifiers = IdentifierBody(many=True, required=False, max_length=20, help_text="The preferred one first.")
+
+
+class PartyChanges(OptionalReasonBody):
+    """What changes; what is absent stays. `identifiers` replaces all of them."""
+
+    name = Text(max_length=120, required=False)
+    is_own = Flag(required=False)
+    contact = Text(max_length=5000, required=False, allow_blank=True)
+    identifiers = IdentifierBody(many=True, required=False, max_length=20)
+
+
+class IdentifierSerializer(serializers.Serializer):
+    """A typed identifier."""
+
+    type = serializers.CharField(source="context")
+    value = serializers.CharField()
+
+
+class PartySerializer(serializers.Serializer):
+    """An organisation; ours is one too."""
+
+    id = IdOut("par")
+    name = serializers.CharField()
+    is_own = serializers.BooleanField()
+    contact = serializers.CharField()
+    identifiers = IdentifierSerializer(many=True, help_text="The first is the one that we write.")
+    created_at = serializers.DateTimeField()
+    updated_at = serializers.DateTimeField()
+
+
+class EndpointFields(OptionalReasonBody):
+    """What an endpoint may say beside its URI."""
+
+    error_uri = Text(max_length=500, required=False, allow_blank=True, help_text="Where errors go; the URI if absent.")
+    name = Text(max_length=80, required=False)
+    transport = serializers.ChoiceField(choices=Transport.choices, required=False)
+    address = Text(max_length=500, required=False, allow_blank=True, help_text="Only if it differs from the URI.")
+    error_address = Text(max_length=500, required=False, allow_blank=True)
+    connect_timeout = Whole(min_value=1, max_value=3600, required=False, help_text="Seconds.")
+    read_timeout = Whole(min_value=1, max_value=3600, required=False, help_text="Seconds.")
+
+
+class EndpointBody(EndpointFields):
+    """A messaging service of a party."""
+
+    party = IdIn("par")
+    uri = Text(max_length=500, help_text="SenderURI and ReceiverURI on the wire.")
+
+
+class EndpointChanges(EndpointFields):
+    """What changes; what is absent stays."""
+
+    uri = Text(max_length=500, required=False)
+
+
+class EndpointSerializer(serializers.Serializer):
+    """A messaging service of a party: its logical URIs, and where its bytes really go."""
+
+    id = IdOut("end")
+    party = PartyRef()
+    name = serializers.CharField()
+    transport = serializers.ChoiceField(choices=Transport.choices)
+    uri = serializers.CharField()
+    error_uri = serializers.CharField()
+    address = serializers.CharField()
+    error_address = serializers.CharField()
+    connect_timeout = serializers.IntegerField(help_text="Seconds.")
+    read_timeout = serializers.IntegerField(help_text="Seconds.")
+    created_at = serializers.DateTimeField()
+    updated_at = serializers.DateTimeField()
+
+
+class ServiceBody(StrictBody):
+    """A service and action that the agreement allows."""
+
+    service = Text(max_length=255)
+    action = Text(max_length=255, required=False, default="*", help_text="* = every action of the service.")
+    direction = serializers.ChoiceField(choices=ServiceDirection.choices, required=False, default="both")
+
+
+class TermsFields(OptionalReasonBody):
+    """The terms of an agreement version; times in whole seconds."""
+
+    profile = serializers.ChoiceField(choices=Profile.choices, required=False)
+    semantics = serializers.ChoiceField(choices=Semantics.choices, required=False)
+    timeout = Whole(min_value=0, max_value=_SECONDS, required=False)
+    retries = Whole(min_value=0, max_value=1000, required=False)
+    retry_interval = Whole(min_value=0, max_value=_SECONDS, required=False)
+    transport_retries = Whole(min_value=0, max_value=32_767, required=False)
+    transport_retry_interval = Whole(min_value=0, max_value=_SECONDS, required=False)
+    transient_ceiling = Whole(min_value=0, max_value=_SECONDS, required=False)
+    detect_repeats = Flag(required=False)
+    strict_sequence = Flag(required=False)
+    memory_window = Whole(min_value=0, max_value=_SECONDS, required=False)
+    max_message_bytes = Whole(min_value=1024, max_value=_SECONDS, required=False)
+    write_namespace = Flag(required=False)
+    write_padded_numbers = Flag(required=False)
+    note = Text(max_length=255, required=False, allow_blank=True, help_text="What this version changes, and why.")
+
+
+class AgreementBody(TermsFields):
+    """A new agreement; its terms are those of version 1, a draft."""
+
+    tpa_id = Text(max_length=255)
+    name = Text(max_length=120, required=False, allow_blank=True)
+    own_party = IdIn("par")
+    partner = IdIn("par")
+    own_endpoint = IdIn("end")
+    partner_endpoint = IdIn("end")
+    services = ServiceBody(many=True, required=False, max_length=500)
+
+
+class AgreementChanges(OptionalReasonBody):
+    """What changes; what is absent stays. The TPAId is fixed once a version was active."""
+
+    tpa_id = Text(max_length=255, required=False)
+    name = Text(max_length=120, required=False, allow_blank=True)
+
+
+class VersionBody(OptionalReasonBody):
+    """A new draft: a copy of the latest version."""
+
+    note = Text(max_length=255, required=False, allow_blank=True, default="")
+
+
+class VersionChanges(TermsFields):
+    """What changes in a draft; what is absent stays. `services` replaces all of them."""
+
+    own_endpoint = IdIn("end", required=False)
+    partner_endpoint = IdIn("end", required=False)
+    services = ServiceBody(many=True, required=False, max_length=500)
+
+
+class ServiceSerializer(serializers.Serializer):
+    """A service and action that the agreement allows."""
+
+    service = serializers.CharField()
+    action = serializers.CharField()
+    direction = serializers.ChoiceField(choices=ServiceDirection.choices)
+
+
+class EndpointRef(serializers.Serializer):
+    """An endpoint, by id and URI."""
+
+    id = IdOut("end")
+    uri = serializers.CharField()
+
+
+class VersionSerializer(serializers.Serializer):
+    """The terms of an agreement at one time. Frozen once active."""
+
+    number = serializers.IntegerField()
+    state = serializers.ChoiceField(choices=VersionState.choices)
+    profile = serializers.ChoiceField(choices=Profile.choices)
+    own_endpoint = EndpointRef()
+    partner_endpoint = EndpointRef()
+    services = ServiceSerializer(many=True)
+    semantics = serializers.ChoiceField(choices=Semantics.choices)
+    timeout = serializers.IntegerField()
+    retries = serializers.IntegerField()
+    retry_interval = serializers.IntegerField()
+    transport_retries = serializers.IntegerField()
+    transport_retry_interval = serializers.IntegerField()
+    transient_ceiling = serializers.IntegerField()
+    detect_repeats = serializers.BooleanField()
+    strict_sequence = serializers.BooleanField()
+    memory_window = serializers.IntegerField()
+    max_message_bytes = serializers.IntegerField()
+    write_namespace = serializers.BooleanField()
+    write_padded_numbers = serializers.BooleanField()
+    note = serializers.CharField()
+    gives_up = serializers.SerializerMethodField(help_text="What happens to a message that nobody acknowledges.")
+    created_at = serializers.DateTimeField()
+    activated_at = serializers.DateTimeField(allow_null=True)
+    ended_at = serializers.DateTimeField(allow_null=True)
+
+    def get_gives_up(self, version: AgreementVersion) -> str:
+        return gives_up_sentence(version)
+
+
+class FindingSerializer(serializers.Serializer):
+    """Something in a version that contradicts something else."""
+
+    pointer = serializers.CharField()
+    code = serializers.CharField()
+    detail = serializers.CharField()
+    level = serializers.ChoiceField(choices=[level.value for level in Level])
+
+
+class VersionDetailSerializer(VersionSerializer):
+    """A version with what is wrong with it; errors keep it from being activated."""
+
+    problems = FindingSerializer(many=True)
+
+
+class AgreementSerializer(serializers.Serializer):
+    """A trading partner agreement (TPA)."""
+
+    id = IdOut("agr")
+    tpa_id = serializers.CharField()
+    name = serializers.CharField()
+    own_party = PartyRef()
+    partner = PartyRef()
+    state = serializers.SerializerMethodField(help_text="That of the version that counts.")
+    current = serializers.SerializerMethodField(help_text="The active version, else the disabled one, else the newest.")
+    versions = serializers.SerializerMethodField(help_text="Newest first.")
+    created_at = serializers.DateTimeField()
+
+    @extend_schema_field(serializers.ChoiceField(choices=VersionState.choices))
+    def get_state(self, agreement: Agreement) -> str:
+        version = selectors.current_version(agreement)
+        return version.state if version else ""
+
+    @extend_schema_field(VersionSerializer)
+    def get_current(self, agreement: Agreement) -> dict[str, Any]:
+        return dict(VersionSerializer(selectors.current_version(agreement)).data)
+
+    @extend_schema_field(VersionSerializer(many=True))
+    def get_versions(self, agreement: Agreement) -> list[dict[str, Any]]:
+        return [dict(VersionSerializer(version).data) for version in agreement.versions.all()]
+
+
+class CredentialBody(OptionalReasonBody):
+    """Proof of identity between us and a partner."""
+
+    party = IdIn("par")
+    direction = serializers.ChoiceField(choices=CredentialDirection.choices)
+    kind = serializers.ChoiceField(choices=CredentialKind.choices)
+    label = Text(max_length=80, required=False, allow_blank=True)
+    username = Text(max_length=120, required=False, allow_blank=True, help_text="HTTP Basic.")
+    secret = Text(
+        max_length=1024,
+        required=False,
+        trim_whitespace=False,
+        help_text="Outbound: what the partner gave us. Inbound: made up if absent.",
+    )
+    fingerprint = Text(max_length=200, required=False, allow_blank=True, help_text="Certificate: its SHA-256.")
+    valid_from = Instant(required=False, allow_null=True)
+    valid_until = Instant(required=False, allow_null=True)
+
+
+class CredentialSerializer(serializers.Serializer):
+    """A credential, without any secret."""
+
+    id = IdOut("cred")
+    party = PartyRef()
+    direction = serializers.ChoiceField(choices=CredentialDirection.choices)
+    kind = serializers.ChoiceField(choices=CredentialKind.choices)
+    label = serializers.CharField()
+    username = serializers.CharField()
+    fingerprint = serializers.CharField()
+    valid_from = serializers.DateTimeField(allow_null=True)
+    valid_until = serializers.DateTimeField(allow_null=True)
+    revoked_at = serializers.DateTimeField(allow_null=True)
+    created_at = serializers.DateTimeField()
+
+
+class NewCredentialSerializer(CredentialSerializer):
+    """A new credential, with what the partner has to show."""
+
+    secret = serializers.CharField(allow_null=True, help_text="Shown this once; null if there is nothing to show.")
+
+
+def version_detail(version: AgreementVersion) -> dict[str, Any]:
+    """A version that `partners.selectors.version` read, as VersionDetailSerializer shows it."""
+    version.problems = [  # type: ignore[attr-defined]
+        {"pointer": f"#/{found.field}", "code": found.code, "detail": found.sentence, "level": found.level}
+        for found in version_validate(version=version)
+    ]
+    data: dict[str, Any] = dict(VersionDetailSerializer(version).data)
+    return data

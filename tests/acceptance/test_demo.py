@@ -1,0 +1,45 @@
+"""The promises, kept by real processes over a bad link: `manage.py demo` as anybody would run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.acceptance
+
+
+def demo(*arguments: str) -> tuple[int, dict[str, Any]]:
+    run = subprocess.run(
+        [sys.executable, "manage.py", "demo", "--json", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "rmhub.settings"},
+        capture_output=True,
+        text=True,
+        timeout=420,
+    )
+    assert run.stdout.strip(), run.stderr[-3000:]
+    return run.returncode, json.loads(run.stdout.strip().splitlines()[-1])
+
+
+@pytest.mark.parametrize("faults", [(), ("--kill",)], ids=["bad link", "bad link and kill -9"])
+def test_every_document_arrives_once_and_in_order(faults: tuple[str, ...]) -> None:
+    code, result = demo("--messages", "200", "--drop", "0.2", "--duplicate", "0.2", *faults)
+    promised = {"submitted": 200, "delivered": 200, "delivered_twice": 0, "lost": 0, "out_of_order": 0, "suspended": 0}
+    assert {name: result[name] for name in promised} == promised
+    assert code == 0
+
+
+def test_bad_options_are_refused_in_a_line() -> None:
+    run = subprocess.run(
+        [sys.executable, "manage.py", "demo", "--drop", "1.5"], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert run.returncode == 2
+    assert "a share from 0 to below 1" in run.stderr
