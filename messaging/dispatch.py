@@ -40,6 +40,14 @@ def wake_on_commit(task: str) -> None:
     transaction.on_commit(lambda: wake(task))
 
 
+def busy(task: str) -> None:
+    """A worker is at it and finds what becomes due by itself: keeps wake-ups away for a moment. Never raises."""
+    try:
+        _redis().set(f"rmhub:wake:{task}", 1, px=_FLAG_MILLISECONDS)
+    except redis.RedisError as error:
+        log.warning("wake flag not set", extra={"action": "wake_failed", "task": task, "error": str(error)[:200]})
+
+
 def taken(task: str) -> None:
     """A worker has begun: what becomes due from now on needs a new wake-up. Never raises."""
     try:

@@ -57,7 +57,10 @@ def pair_verb(request: HttpRequest, code: str, verb: str) -> HttpResponse:
     """GET: the dialog, as a page or in a frame of the pair's page. POST: does it, or says why not."""
     chosen = VERBS.get(verb)
     screen = screens.pair_screen(pairs.pair(code), clock.now())
-    if chosen is None or verb not in {state.slug for state in screen.verbs} | {"pause", "release"}:
+    possible = {state.slug for state in screen.verbs}
+    if possible & {"pause", "release"}:  # the other one may be in a form that was opened before
+        possible |= {"pause", "release"}
+    if chosen is None or verb not in possible:
         raise Http404(f"There is no verb {verb} for this pair.")
     if request.method == "GET":
         return _dialog(request, screen, chosen)

@@ -217,6 +217,8 @@ def _edifact(content: bytes, content_type: str) -> list[Line]:
 
 def _x12(content: bytes, content_type: str) -> list[Line]:
     text = (_text(content, content_type) or "").lstrip("\ufeff \t\r\n")
+    if len(text) < 106:
+        raise _NotThat("Its ISA segment is cut off, so it is shown as it is.")
     element, terminator = text[3], text[105]
     return [_segment(segment, element, terminator, _X12_TAGS) for segment in _split(text, terminator, "")]
 
@@ -271,20 +273,18 @@ def _node(node: etree._Element, depth: int) -> Iterator[Line]:
     text = (node.text or "").strip()
     if len(node) == 0:
         if text:
-            lines = text.split("\n")
-            body: Line = [("value", _clean("\n".join(lines)))]
-            yield [*opened, ("mark", ">"), *body, ("mark", f"</{name}>")]
+            yield [*opened, ("mark", ">"), ("value", _escaped(text)), ("mark", f"</{name}>")]
         else:
             yield [*opened, ("mark", "/>")]
         return
     yield [*opened, ("mark", ">")]
     inside: Token = ("", "  " * (depth + 1))
     if text:
-        yield [inside, ("value", _clean(text))]
+        yield [inside, ("value", _escaped(text))]
     for child in node:
         yield from _node(child, depth + 1)
         if child.tail and child.tail.strip():
-            yield [inside, ("value", _clean(child.tail.strip()))]
+            yield [inside, ("value", _escaped(child.tail.strip()))]
     yield [space, ("mark", f"</{name}>")]
 
 
@@ -308,8 +308,13 @@ def _attributes(node: etree._Element) -> Iterator[Token]:
 
 
 def _attribute(name: str, value: str) -> Iterator[Token]:
-    quoted = value.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
+    quoted = _escaped(value).replace('"', "&quot;")
     yield ("", " ")
     yield ("attribute", _clean(name))
     yield ("mark", "=")
-    yield ("value", f'"{_clean(quoted)}"')
+    yield ("value", f'"{quoted}"')
+
+
+def _escaped(text: str) -> str:
+    """As it has to be written in XML again; this is about what people read, the templates escape for HTML."""
+    return _clean(text.replace("&", "&amp;").replace("<", "&lt;"))

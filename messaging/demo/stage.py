@@ -155,6 +155,7 @@ def running(
     Their servers are those of DATABASE_URL and REDIS_URL, or embedded ones in a folder of their own.
     """
     var = Path(tempfile.mkdtemp(prefix="rmhub-demo-"))
+    var.chmod(0o711)  # the servers run as another user when we are root
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, var, ignore_errors=True)
         database_url, redis_url = os.environ.get("DATABASE_URL"), os.environ.get("REDIS_URL")

@@ -89,7 +89,7 @@ UNRELIABLE_FINAL = frozenset({_S.SENT, _S.FAILED, _S.CANCELLED})
 def move(state: str, happened: Happened, *, reliable: bool) -> State:
     """The state after `happened`. Raises IllegalTransition for a move that is in neither table."""
     table = RELIABLE if reliable else UNRELIABLE
-    target = table[State(state)].get(happened)
+    target = table.get(State(state), {}).get(happened)
     if target is None:
         raise IllegalTransition(state, happened, f"A message that is {state} cannot be {happened}.")
     return target

@@ -63,7 +63,7 @@ class Act(StrEnum):
     DROP = "drop"  # the message in flight is skipped by a person
     REQUEUE = "requeue"  # the message in flight goes back to the head of the queue, without its number
     GIVE_UP = "give_up"  # tell From-Party and administrator (2.1.4.3): incident
-    ALERT = "alert"  # transient errors for longer than the ceiling: incident, nothing stops
+    ALERT = "alert"  # transient errors hold the pair for longer than the ceiling: incident, nothing stops
     WAKE = "wake"  # something may be due now
 
 
@@ -198,7 +198,9 @@ def _resend(state: PairState, event: Event, now: datetime, policy: SenderPolicy)
 def _handed_over(state: PairState, event: Event, now: datetime, policy: SenderPolicy) -> Step:
     """Table 2-1: Timeout runs after the first send, RetryInterval after each retry (ruling C11)."""
     wait = policy.timeout if state.retries == 0 else policy.retry_interval
-    return Step(replace(state, flow=Flow.AWAITING_ACK, transport_attempts=0, due_at=now + _seconds(wait)))
+    # What went wrong before this send is over. If anything is wrong from here on, it is that no answer comes.
+    cause = "ack_timeout" if state.cause else ""
+    return Step(replace(state, flow=Flow.AWAITING_ACK, transport_attempts=0, due_at=now + _seconds(wait), cause=cause))
 
 
 def _transport_failed(state: PairState, event: Event, now: datetime, policy: SenderPolicy) -> Step:
@@ -274,11 +276,12 @@ def _hold(state: PairState, event: Event, now: datetime, policy: SenderPolicy) -
     """4.2: pause for MinRetrySecs, else RetryInterval; as often as the receiver says; Retries untouched."""
     wait = policy.retry_interval if event.min_retry_secs is None else event.min_retry_secs
     since = state.holding_since or now
-    over_ceiling = now - since > _seconds(policy.transient_ceiling)
+    until = now + _seconds(wait)
+    over_ceiling = until - since > _seconds(policy.transient_ceiling)
     held = replace(
         state,
         flow=Flow.HOLDING,
-        due_at=now + _seconds(wait),
+        due_at=until,
         holding_since=since,
         cause=event.cause or "transient_error",
     )
@@ -413,11 +416,11 @@ REFUSALS: Mapping[tuple[Flow, Kind], str] = {
     (_F.SENDING, _K.SKIP): "An attempt is on the wire; wait for its outcome.",
     (_F.SENDING, _K.RESTART): "An attempt is on the wire; wait for its outcome.",
     (_F.AWAITING_ACK, _K.RESUME): "The pair is not suspended.",
-    (_F.AWAITING_ACK, _K.RESTART): "A message is with the receiver; suspend the pair first.",
+    (_F.AWAITING_ACK, _K.RESTART): "A message is with the receiver; wait for its answer, or until the pair gives up.",
     (_F.RESEND_WAIT, _K.RESUME): "The pair is not suspended.",
-    (_F.RESEND_WAIT, _K.RESTART): "A message is with the receiver; suspend the pair first.",
+    (_F.RESEND_WAIT, _K.RESTART): "A message is with the receiver; wait for its answer, or until the pair gives up.",
     (_F.HOLDING, _K.RESUME): "The pair is not suspended.",
-    (_F.HOLDING, _K.RESTART): "A message is with the receiver; suspend the pair first.",
+    (_F.HOLDING, _K.RESTART): "A message is with the receiver; wait for its answer, or until the pair gives up.",
     (_F.SUSPENDED, _K.RETRY_NOW): "The pair is suspended; resume it.",
     (_F.SUSPENDED, _K.SUSPEND): "The pair is suspended already.",
 }
@@ -434,6 +437,8 @@ def step(state: PairState, event: Event, now: datetime, policy: SenderPolicy) ->
     move = TABLE[state.flow].get(event.kind)
     if move is None:
         raise IllegalTransition(state.flow, event.kind, REFUSALS[(state.flow, event.kind)])
+    if event.kind is Kind.DUE and state.gate is not Gate.OPEN:
+        return Step(state)  # what is due waits until the gate opens
     return move.apply(state, event, now, policy)
 
 
@@ -462,5 +467,5 @@ def move_gate(gate: Gate, verb: GateVerb) -> Gate:
     """The gate after `verb`. Raises IllegalTransition for a move that is not in `GATES`."""
     target = GATES[gate].get(verb)
     if target is None:
-        raise IllegalTransition(gate, verb, f"A pair that is {gate} cannot be {verb}d.".replace("ed d.", "ed."))
+        raise IllegalTransition(gate, verb, f"A pair that is {gate} cannot be {verb}d.")
     return target

@@ -124,7 +124,7 @@ def _party_hit(party: Party) -> Hit:
 
 def _incident_hit(reference: str | uuid.UUID) -> Hit:
     incident = records.incident(reference)
-    return Hit("Incident", str(incident), "incident", (str(incident.number),))
+    return Hit("Incident", str(incident), "incident", (str(incident),))
 
 
 def _signal_hit(key: uuid.UUID) -> Hit:

@@ -81,14 +81,13 @@ def _record_pairs(outcomes: Sequence[tuple[Job, Receipt]], now: datetime, writte
         message.state = move(message.state, happened, reliable=True)
         message.cause, message.cause_detail = receipt.cause, receipt.detail
         messages.append(message)
-        if not receipt.ok:
-            pair.cause_detail = receipt.detail
-            if receipt.permanent:
-                # It is tried again all the same, but a person should see it at once.
-                _, opened = incidents.incident_open(
-                    pair=pair, cause=receipt.cause, now=now, detail=receipt.detail, message_pk=job.message_id
-                )
-                written += opened
+        pair.cause_detail = receipt.detail
+        if not receipt.ok and receipt.permanent:
+            # It is tried again all the same, but a person should see it at once.
+            _, opened = incidents.incident_open(
+                pair=pair, cause=receipt.cause, now=now, detail=receipt.detail, message_pk=job.message_id
+            )
+            written += opened
         if Act.WAKE in result.acts:
             dispatch.wake_on_commit(dispatch.SEND)
     bulk_set(list(pairs.values()), OUTBOUND_FIELDS)

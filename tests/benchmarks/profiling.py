@@ -1,6 +1,8 @@
 """Where the time goes: py-spy samples the processes from outside while they work, and this adds the samples up.
 
-Only samples with the interpreter's lock or on a CPU count; a thread that waits for a socket or a lock is idle.
+Only the thread that holds the interpreter's lock is counted: on a machine with more threads than processors, the others
+are waiting for something whatever they look like. What the kernel does for a system call happens without that lock, so
+a process's CPU time from /proc is spread over the samples in proportion.
 """
 
 from __future__ import annotations
@@ -8,13 +10,10 @@ from __future__ import annotations
 import collections
 import re
 import subprocess
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from tests.benchmarks.machine import descendants, own_seconds
 
 RATE = 200
 FRAME = re.compile(r"^(?P<function>.*) \((?P<file>.*?)(?::(?P<line>\d+))?\)$")
@@ -46,7 +45,7 @@ class Profile:
 
     @property
     def samples(self) -> int:
-        """How many samples found a thread working."""
+        """How many samples found the interpreter at work."""
         return sum(self.stacks.values())
 
 
@@ -58,7 +57,7 @@ def take(py_spy: Path, targets: Mapping[str, int], seconds: float, folder: Path)
         file = folder / f"{name.replace(' ', '-')}.raw.txt"
         argv = [
             *(str(py_spy), "record", "--pid", str(pid), "--format", "raw", "--output", str(file)),
-            *("--rate", str(RATE), "--duration", str(max(1, round(seconds))), "--nonblocking"),
+            *("--rate", str(RATE), "--duration", str(max(1, round(seconds))), "--nonblocking", "--gil"),
         ]
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         running.append((name, file, process))
@@ -123,11 +122,3 @@ def _short(frame: str) -> str:
         return frame
     path = re.sub(r"^.*/site-packages/|^.*/lib/python[\d.]+/", "", found["file"])
     return f"{found['function']} ({path})"
-
-
-def workers(roots: Mapping[str, int], seconds: float = 1.0) -> dict[str, int]:
-    """The process that does the work under each name: the one that used most CPU in the next seconds."""
-    trees = {name: [root, *descendants(root)] for name, root in roots.items()}
-    before = {pid: own_seconds(pid) for pids in trees.values() for pid in pids}
-    time.sleep(seconds)
-    return {name: max(pids, key=lambda pid: own_seconds(pid) - before[pid]) for name, pids in trees.items()}

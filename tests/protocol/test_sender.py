@@ -259,7 +259,7 @@ def test_each_send_has_a_transport_recovery_of_its_own() -> None:
 
 
 def test_the_cause_of_giving_up_is_what_was_wrong_last() -> None:
-    """A partner that could not be reached once and then never answers has an acknowledgement problem, not a network one."""
+    """A partner that could not be reached once, and then takes every copy and never answers, has no network problem."""
     pair = sender()
     pair.pass_to_due()
     pair(Kind.TRANSPORT_FAILED, cause="connect_refused")

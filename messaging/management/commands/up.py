@@ -51,8 +51,11 @@ class Command(BaseCommand):
 
             if not database_url or not redis_url:
                 self._say("starting PostgreSQL and Valkey on loopback")
-                servers = embedded.start(var, log=self._say, ended=gone)
-                stack.callback(embedded.stop, var)
+                try:
+                    # Our own ones: those of another command that is just running would end with it.
+                    servers = stack.enter_context(embedded.servers(var, own=True, log=self._say, ended=gone))
+                except embedded.EmbeddedError as error:
+                    raise CommandError(str(error), returncode=1) from error
                 database_url, redis_url = database_url or servers.database_url, redis_url or servers.redis_url
             processes, after = (self._demo if options["demo"] else self._single)(options, var, database_url, redis_url)
             supervisor = Supervisor(processes)
