@@ -7,22 +7,26 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 from django.conf import settings
 from django.db import close_old_connections, connection
 
 from messaging import dispatch, transports
+from messaging.services import leases
 from messaging.services.group import GroupCommit
 from messaging.services.recording import record
 from messaging.services.sending import Job, claim_due
 from messaging.transports import Receipt
+from rmhub import clock
 
 log = logging.getLogger(__name__)
 
 # A claim that found this many will soon find as many again: a short pause lets them gather into one transaction.
 CROWD = 4
 GATHER_SECONDS = 0.008
+WATCH_SECONDS = 1.0
 
 
 class Engine:
@@ -35,6 +39,8 @@ class Engine:
         self._running = False
         self._again = False
         self._free = threading.Semaphore(threads)
+        self._worker = leases.WorkerLock()
+        self._looked_at = 0.0
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="send")
         self._gather = threading.Event()  # never set until the engine closes: a pause that ends early then
         self._record: GroupCommit[tuple[Job, Receipt], bool] = GroupCommit(record, limit=batch)
@@ -49,10 +55,11 @@ class Engine:
         started = 0
         looked_again = False
         try:
+            self._watch()
             while True:
                 with self._lock:
                     self._again = False
-                jobs = claim_due(limit=self._batch)
+                jobs = [] if self._gather.is_set() else claim_due(limit=self._batch, worker=self._worker.number)
                 for job in jobs:
                     self._free.acquire()
                     self._pool.submit(self._send, job)
@@ -64,6 +71,8 @@ class Engine:
                     if len(jobs) >= CROWD:
                         self._gather.wait(GATHER_SECONDS)
                     continue
+                if self._gather.is_set():
+                    return started
                 if not looked_again:
                     # From here on wake-ups count again. What was committed before is found by one more look.
                     dispatch.taken(dispatch.SEND)
@@ -77,6 +86,13 @@ class Engine:
             with self._lock:
                 self._running = False
             raise
+
+    def _watch(self) -> None:
+        """Once a second: shows that this worker lives, and takes over what dead ones had claimed."""
+        if time.monotonic() - self._looked_at >= WATCH_SECONDS:
+            self._worker.hold()
+            leases.release_dead(clock.now())
+            self._looked_at = time.monotonic()
 
     def _send(self, job: Job) -> None:
         try:
@@ -95,6 +111,7 @@ class Engine:
         """Lets the transmissions under way finish; starts nothing new."""
         self._gather.set()
         self._pool.shutdown(wait=True)
+        self._worker.release()
 
 
 def talk(job: Job) -> Receipt:

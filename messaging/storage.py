@@ -6,6 +6,7 @@ finds its file. A file whose row never came is an orphan that `orphans` finds.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import struct
@@ -18,7 +19,7 @@ from django.conf import settings
 
 
 class PayloadMissing(Exception):
-    """The store folder has no file of that name: it was not restored with the database, or was removed by hand."""
+    """The store folder has no such file, or not its bytes: not restored with the database, removed, or damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ def keep(data: bytes) -> Stored:
     name = f"{digest[:2]}/{digest}"
     path = Path(settings.RMHUB_STORE_DIR) / name
     if not path.exists():
+        new_folder = not path.parent.exists()
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".incoming-")
         try:
@@ -50,22 +52,37 @@ def keep(data: bytes) -> Stored:
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        _sync(path.parent)
+        if new_folder:
+            _sync(path.parent.parent)
     return Stored(len(data), digest, None, name)
 
 
 def load(content: bytes | memoryview | None, stored_as: str) -> bytes:
-    """The bytes of a payload. Raises PayloadMissing when the file is not there."""
+    """The bytes of a payload. Raises PayloadMissing when its file is not there, or does not hold what its name says."""
     if content is not None:
         return bytes(content)
     try:
-        return (Path(settings.RMHUB_STORE_DIR) / stored_as).read_bytes()
+        data = (Path(settings.RMHUB_STORE_DIR) / stored_as).read_bytes()
     except FileNotFoundError as error:
         raise PayloadMissing(f"payload file {stored_as} is missing from {settings.RMHUB_STORE_DIR}") from error
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            raise  # the machine's trouble, not the file's
+        reason = error.strerror or type(error).__name__
+        raise PayloadMissing(f"payload file {stored_as} of {settings.RMHUB_STORE_DIR}: {reason}") from error
+    if hashlib.sha256(data).hexdigest() != stored_as.rpartition("/")[2]:
+        raise PayloadMissing(f"payload file {stored_as} of {settings.RMHUB_STORE_DIR} is damaged")
+    return data
+
+
+def _sync(folder: Path) -> None:
+    """Makes the folder's entries as durable as the files that they name."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def orphans(known: set[str]) -> Iterator[Path]:

@@ -64,7 +64,7 @@ class Hub:
                 argv=[
                     *(sys.executable, "-m", "granian", "--interface", "wsgi", "--host", self.host),
                     *("--port", str(self.port), "--workers", "1", "--blocking-threads", str(self.threads)),
-                    *("--no-ws", "--respawn-failed-workers", "--workers-kill-timeout", "5", "--log-level", "warning"),
+                    *("--no-ws", "--respawn-failed-workers", "--workers-kill-timeout", "5", "--log-level", "error"),
                     "rmhub.wsgi:application",
                 ],
                 env=self.environment("web"),

@@ -34,8 +34,12 @@ _ROWS = (
         "Submissions need an Idempotency-Key, so that a repeat after a broken connection stores nothing twice.",
     ),
     Code("bad_request", 400, "Request refused", "The request as a whole is suspicious, e.g. its Host header."),
-    Code("not_authenticated", 401, "Who are you?", "Send `Authorization: Bearer rmh_live_...`, or log in to the console."),
-    Code("invalid_token", 401, "Token not valid", "The token is mistyped, unknown, or its owner is not active any more."),
+    Code(
+        "not_authenticated", 401, "Who are you?", "Send `Authorization: Bearer rmh_live_...`, or log in to the console."
+    ),
+    Code(
+        "invalid_token", 401, "Token not valid", "The token is mistyped, unknown, or its owner is not active any more."
+    ),
     Code("token_expired", 401, "Token expired", "Create a new token; several may be valid at once."),
     Code("token_revoked", 401, "Token revoked", "Somebody revoked this token. Use another."),
     Code("missing_scope", 403, "Scope missing", "The token, or its owner's role, lacks the scope in `required_scope`."),
@@ -45,7 +49,9 @@ _ROWS = (
     Code("wire_not_prepared", 404, "No octets yet", "The message was not sent yet; its octets are made when it is."),
     Code("method_not_allowed", 405, "Method not allowed", "The Allow header names the methods of this path."),
     Code("not_acceptable", 406, "Not acceptable", "Answers are JSON: send `Accept: application/json`, or none."),
-    Code("wrong_state", 409, "Not possible in this state", "`current_state` and `allowed_actions` say what is possible."),
+    Code(
+        "wrong_state", 409, "Not possible in this state", "`current_state` and `allowed_actions` say what is possible."
+    ),
     Code("agreement_missing", 409, "No agreement in force", "No active agreement uses this pair. Activate one first."),
     Code(
         "duplicate_message_id",
@@ -66,10 +72,16 @@ _ROWS = (
     Code("unsupported_media_type", 415, "Media type not supported", "Send application/json (or multipart/form-data)."),
     Code("range_not_satisfiable", 416, "Range not satisfiable", "The range begins behind the end of the octets."),
     Code("invalid_submission", 422, "Values not valid", "`errors` says which fields, and what to do."),
-    Code("cursor_mismatch", 422, "Cursor of another list", "Filters, sort or path changed. Start again without a cursor."),
-    Code("idempotency_key_reused", 422, "Idempotency-Key used before", "Another submission has this key. Use a new one."),
+    Code(
+        "cursor_mismatch", 422, "Cursor of another list", "Filters, sort or path changed. Start again without a cursor."
+    ),
+    Code(
+        "idempotency_key_reused", 422, "Idempotency-Key used before", "Another submission has this key. Use a new one."
+    ),
     Code("unknown_agreement", 422, "Agreement not active", "No agreement with this TPAId is in force."),
-    Code("outside_agreement", 422, "Outside the agreement", "The agreement does not let us send this service and action."),
+    Code(
+        "outside_agreement", 422, "Outside the agreement", "The agreement does not let us send this service and action."
+    ),
     Code("agreement_invalid", 422, "Agreement contradicts itself", "Correct what `errors` names, then activate again."),
     Code(
         "query_too_broad",
@@ -79,9 +91,26 @@ _ROWS = (
     ),
     Code("precondition_required", 428, "If-Match required", "Read the item, and send its ETag in If-Match."),
     Code("too_many_requests", 429, "Too many requests", "Wait for as long as Retry-After says.", retryable=True),
-    Code("internal_error", 500, "Error in the hub", "Our mistake. Tell the hub's operators the `request_id`.", retryable=True),
-    Code("unavailable", 503, "Not available now", "The hub cannot reach its database. Repeat after Retry-After.", retryable=True),
+    Code(
+        "internal_error",
+        500,
+        "Error in the hub",
+        "Our mistake. Tell the hub's operators the `request_id`.",
+        retryable=True,
+    ),
+    Code(
+        "unavailable",
+        503,
+        "Not available now",
+        "The hub cannot reach its database. Repeat after Retry-After.",
+        retryable=True,
+    ),
     Code("unhealthy", 503, "The hub does not do its work", "`checks` says what is wrong.", retryable=True),
-    Code("payload_missing", 503, "Payload file missing", "The store folder lacks a file that the database names: restore it."),
+    Code(
+        "payload_missing",
+        503,
+        "Payload file missing",
+        "The store folder lacks a file that the database names: restore it.",
+    ),
 )
 CODES: dict[str, Code] = {row.code: row for row in _ROWS}

@@ -27,9 +27,14 @@ def tag(data: Any, revision: object = "") -> str:
     return f"{revision}.{digest}" if revision != "" else digest
 
 
-def item(request: Request, data: Any, *, revision: object = "", status: int = 200, **headers: str) -> Response:
-    """A representation with its ETag; 304 without a body when the caller has it already."""
-    etag = tag(data, revision)
+def item(
+    request: Request, data: Any, *, revision: object = "", digest_of: Any = None, status: int = 200, **headers: str
+) -> Response:
+    """A representation with its ETag; 304 without a body when the caller has it already.
+
+    `digest_of`: what the tag is made from, when the representation also says how long ago something was.
+    """
+    etag = tag(data if digest_of is None else digest_of, revision)
     answer_headers = {"ETag": f'"{etag}"', "Cache-Control": "private, no-cache", **headers}
     if request.method in ("GET", "HEAD"):
         known = request.headers.get("If-None-Match", "")

@@ -1,4 +1,4 @@
-"""What all views share: `Endpoint`, the base, and `operation`, which declares a handler's scope and its documentation."""
+"""What all views share: `Endpoint`, the base, and `operation`: a handler's scope and documentation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ from messaging.api.problems import MEDIA_TYPE
 from messaging.api.reading import Param, StrictJson, check_size
 
 Handler = TypeVar("Handler", bound=Callable[..., HttpResponseBase])
+Status = int | tuple[int, str]  # with the media type, when it is not JSON
 MAX_BODY = 1024 * 1024
+# Downloads have the media type that the octets came with.
+OCTETS: dict[Status, Any] = {(200, "*/*"): OpenApiTypes.BINARY, (206, "*/*"): OpenApiTypes.BINARY}
 _JSON = {"*/*", "application/*", "application/json", MEDIA_TYPE}
 _ALWAYS = ("invalid_parameter", "unknown_parameter")
 _GUARDED = ("not_authenticated", "invalid_token", "token_expired", "token_revoked", "missing_scope")
@@ -121,7 +124,7 @@ def operation(
     summary: str,
     description: str = "",
     request: Any = None,
-    responses: Mapping[int, Any] | None = None,
+    responses: Mapping[Status, Any] | None = None,
     problems: Sequence[str] = (),
     parameters: Sequence[Param | OpenApiParameter] = (),
     path: Mapping[str, str] | None = None,
@@ -145,7 +148,7 @@ def operation(
         for name, text in (path or {}).items()
     ]
     described += [_described(parameter) if isinstance(parameter, Param) else parameter for parameter in parameters]
-    answers: dict[Any, Any] = {str(status): answer for status, answer in (responses or {}).items()}
+    answers: dict[Any, Any] = {_key(status): _success(status, answer) for status, answer in (responses or {}).items()}
     documented = extend_schema(
         operation_id=id,
         tags=[tag],
@@ -163,6 +166,15 @@ def operation(
         return declared
 
     return declare
+
+
+def _key(status: Status) -> Any:
+    return str(status) if isinstance(status, int) else (str(status[0]), status[1])
+
+
+def _success(status: Status, answer: Any) -> OpenApiResponse:
+    code = status if isinstance(status, int) else status[0]
+    return OpenApiResponse(answer, description=HTTPStatus(code).phrase)
 
 
 def _problem_responses(codes: Sequence[str]) -> dict[Any, Any]:
@@ -197,5 +209,3 @@ def _described(param: Param) -> OpenApiParameter:
         style="form" if param.kind == "choices" else None,
         explode=False if param.kind == "choices" else None,
     )
-
-

@@ -18,7 +18,9 @@ from messaging.selectors.keyset import Page, Place
 Row = TypeVar("Row", bound=Model)
 MAX_LIMIT = 200
 DEFAULT_LIMIT = 50
-LIMIT = Param("limit", f"Rows a page, at most {MAX_LIMIT}.", "number", minimum=1, maximum=MAX_LIMIT, default=DEFAULT_LIMIT)
+LIMIT = Param(
+    "limit", f"Rows a page, at most {MAX_LIMIT}.", "number", minimum=1, maximum=MAX_LIMIT, default=DEFAULT_LIMIT
+)
 CURSOR = Param("cursor", "Where the page begins: next_cursor or prev_cursor of another page of the same list.")
 PAGING = (LIMIT, CURSOR)
 
@@ -43,10 +45,7 @@ def listing(
     serializer: type[BaseSerializer] | Callable[[list[Row]], list[Any]],
 ) -> Response:
     """One page as an answer. `values` are those that `read_list` gave."""
-    if isinstance(serializer, type):
-        data = serializer(page.rows, many=True).data
-    else:
-        data = serializer(page.rows)
+    data = serializer(page.rows, many=True).data if isinstance(serializer, type) else serializer(page.rows)
     fingerprint = _fingerprint(request, values)
     following = keyset.write_cursor(page.following, fingerprint) if page.following else None
     previous = keyset.write_cursor(page.previous, fingerprint) if page.previous else None

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rest_framework.exceptions import NotAuthenticated
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
-from rest_framework.views import APIView
 
 from messaging.api.authentication import Access
 from messaging.api.problems import Problem
+
+if TYPE_CHECKING:  # rest_framework.views reads the settings that name this module
+    from rest_framework.views import APIView
 
 PUBLIC = "public"
 

@@ -28,7 +28,9 @@ Json = dict[str, Any]
 class Problem(Exception):
     """An answer that is no success: a code of the catalogue, a sentence, further members, further headers."""
 
-    def __init__(self, code: str, detail: str = "", *, headers: Mapping[str, str] | None = None, **members: Any) -> None:
+    def __init__(
+        self, code: str, detail: str = "", *, headers: Mapping[str, str] | None = None, **members: Any
+    ) -> None:
         super().__init__(detail or CODES[code].meaning)
         self.code = code
         self.detail = detail or CODES[code].meaning

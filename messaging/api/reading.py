@@ -62,7 +62,7 @@ def check_size(request: Request, limit: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """One query parameter. `kind`: text, id (with `prefix`), instant, choice, choices (comma separated), flag, number."""
+    """One query parameter. `kind`: text, id (with `prefix`), instant, choice, choices (with commas), flag, number."""
 
     name: str
     description: str

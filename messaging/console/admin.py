@@ -65,7 +65,9 @@ def token_new(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         # A reload posts the form again: it must neither make a second token nor show the first one's secret.
         if request.POST.get("once", "-") != request.session.get(_ONCE):
-            notices.error(request, "This form was used already. A secret is shown once; make another token if it is lost.")
+            notices.error(
+                request, "This form was used already. A secret is shown once; make another token if it is lost."
+            )
             return see_other("console:tokens")
         days = request.POST.get("days", "")
         try:
@@ -111,7 +113,13 @@ def token_revoke(request: HttpRequest, reference: str) -> HttpResponse:
             notices.success(request, f"Token {token.name} is revoked.")
             return see_other("console:tokens")
     context = {"token": token, "errors": errors, "given": request.POST}
-    return page(request, "console/token_revoke.html", context, fragments={"dialog": "console/token_revoke_form.html"}, status=status)
+    return page(
+        request,
+        "console/token_revoke.html",
+        context,
+        fragments={"dialog": "console/token_revoke_form.html"},
+        status=status,
+    )
 
 
 def _scope_groups() -> list[tuple[str, list[str]]]:

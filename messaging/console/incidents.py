@@ -27,7 +27,10 @@ def incident_list(request: HttpRequest) -> HttpResponse:
     found = records.incidents(states=tuple(_SHOWN[show]))
     context = keyset_page(request, "console.incidents", found, order=("-number",), filters=filters)
     return page(
-        request, "console/incidents.html", context | filters, fragments={"live-incidents": "console/incidents_live.html"}
+        request,
+        "console/incidents.html",
+        context | filters,
+        fragments={"live-incidents": "console/incidents_live.html"},
     )
 
 
@@ -62,7 +65,10 @@ def incident_resolve(request: HttpRequest, number: str) -> HttpResponse:
     if request.method == "POST":
         reason = _text(request, "reason")
         if len(reason) < MIN_REASON:
-            errors, status = [("reason", f"Say what it was and what was done, in at least {MIN_REASON} characters.")], 422
+            errors, status = (
+                [("reason", f"Say what it was and what was done, in at least {MIN_REASON} characters.")],
+                422,
+            )
         else:
             try:
                 services.incident_resolve(incident_id=incident.pk, actor=actor(request), reason=reason)
@@ -73,7 +79,9 @@ def incident_resolve(request: HttpRequest, number: str) -> HttpResponse:
                 notices.success(request, f"{incident} is resolved.")
                 return see_other("console:incident", str(incident))
     context = {**_context(incident), "errors": errors, "given": request.POST}
-    return page(request, "console/resolve.html", context, fragments={"dialog": "console/resolve_form.html"}, status=status)
+    return page(
+        request, "console/resolve.html", context, fragments={"dialog": "console/resolve_form.html"}, status=status
+    )
 
 
 def _context(incident: Incident) -> dict[str, object]:

@@ -45,6 +45,7 @@ def message_list(request: HttpRequest) -> HttpResponse:
         "pair": pair,
         "partner": partner,
         "filtered": any(given.values()),
+        "kept": [(name, given[name]) for name in ("service", "conversation", "ref", "partner") if given[name]],
         "states": MessageState.choices,
         "directions": Direction.choices,
         "first_page": not request.GET.get("cursor"),
@@ -62,7 +63,11 @@ def message_page(request: HttpRequest, reference: str) -> HttpResponse:
     if reference != message.public_id:
         return see_other("console:message", message.public_id)
     screen = timeline.message_screen(message)
-    context = {"screen": screen, "message": message, "can_cancel": _cancel_state(message, person(request).lacks("messages:cancel"))}
+    context = {
+        "screen": screen,
+        "message": message,
+        "can_cancel": _cancel_state(message, person(request).lacks("messages:cancel")),
+    }
     return page(request, "console/message.html", context, fragments={"live-message": "console/message_live.html"})
 
 
@@ -86,7 +91,9 @@ def message_cancel(request: HttpRequest, reference: str) -> HttpResponse:
             return see_other("console:message", message.public_id)
     why_not = _cancel_state(message, "")
     context = {"message": message, "errors": errors, "given": request.POST, "possible": not why_not, "why_not": why_not}
-    return page(request, "console/cancel.html", context, fragments={"dialog": "console/cancel_form.html"}, status=status)
+    return page(
+        request, "console/cancel.html", context, fragments={"dialog": "console/cancel_form.html"}, status=status
+    )
 
 
 def _cancel_state(message: Message, missing_role: str) -> str:
@@ -122,9 +129,7 @@ def _given(request: HttpRequest) -> tuple[dict[str, str], list[str]]:
     return given, notes
 
 
-def _filters(
-    given: dict[str, str], notes: list[str]
-) -> tuple[MessageFilters, Pair | None, Party | None, bool]:
+def _filters(given: dict[str, str], notes: list[str]) -> tuple[MessageFilters, Pair | None, Party | None, bool]:
     """The selector's filters; and whether one names something that is not there, so that nothing can match."""
     pair, partner, missing = None, None, False
     if given["pair"]:

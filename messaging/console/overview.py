@@ -23,9 +23,6 @@ def go(request: HttpRequest) -> HttpResponse:
     text = request.GET.get("q", "").strip()
     found = finding.find(text)
     if found.only is not None:
-        return see_other(*_target(found.only))
+        return see_other(f"console:{found.only.page}", *found.only.arguments)
     return page(request, "console/go.html", {"q": text, "found": found})
 
-
-def _target(hit: finding.Hit) -> tuple[str, ...]:
-    return (f"console:{hit.view}", *hit.arguments)

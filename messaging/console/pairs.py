@@ -137,11 +137,11 @@ def _faster(screen: PairScreen, error: Stale | WrongState) -> str:
     if isinstance(error, Stale) and screen.audit:
         entry = screen.audit[0]
         ago = screens.span((clock.now() - entry.at).total_seconds())
-        return f"{entry.actor} was faster: {entry.verb.removeprefix('pair.').replace('_', ' ')}, {ago} ago: {entry.reason}"
+        return (
+            f"{entry.actor} was faster: {entry.verb.removeprefix('pair.').replace('_', ' ')}, {ago} ago: {entry.reason}"
+        )
     return ""
 
 
 def _known(text: str, allowed: Any) -> str:
     return text if text in allowed else ""
-
-

@@ -19,7 +19,11 @@ def rejection_list(request: HttpRequest) -> HttpResponse:
     filters = _filters(request, ("reason", "party"))
     found = records.rejections(**filters)
     context = keyset_page(request, "console.rejections", found, order=("-id",), filters=filters)
-    context |= {"given": filters, "filtered": any(filters.values()), "reasons": sorted(REFUSALS.items(), key=lambda r: r[1])}
+    context |= {
+        "given": filters,
+        "filtered": any(filters.values()),
+        "reasons": sorted(REFUSALS.items(), key=lambda r: r[1]),
+    }
     return page(request, "console/rejections.html", context)
 
 

@@ -87,8 +87,8 @@ def _resume(screen: PairScreen) -> list[str]:
         said.append(f"Sends what waits: {screen.pair.queued:,} documents, one at a time, in order.")
     else:
         said.append(
-            f"Sends message {_named(head)} again at once: the same MessageId, the same sequence number, the same octets "
-            f"(SHA-256 {head.digest[:12]}…). If the partner has it already, it is acknowledged and not processed again."
+            f"Sends message {_named(head)} again at once: the same MessageId, the same sequence number, the same "
+            f"octets (SHA-256 {head.digest[:12]}…). If the partner has it already, it is acknowledged and not processed again."
         )
         said += _behind(screen)
     said += _budget(screen)
@@ -129,7 +129,11 @@ def _restart(screen: PairScreen) -> list[str]:
             f"Message {_named(head)} goes back to the head of the queue and out as number 1, with its MessageId. "
             "Its octets are made anew, for the number is part of them."
         )
-    return [first, *_behind(screen), "The partner has to take number 1 as a restart; a standard messaging service does."]
+    return [
+        first,
+        *_behind(screen),
+        "The partner has to take number 1 as a restart; a standard messaging service does.",
+    ]
 
 
 def _pause(screen: PairScreen) -> list[str]:
@@ -170,7 +174,12 @@ VERBS: dict[str, PairVerb] = {
             "pairs:operate",
             _resume,
             _UNSENT,
-            ("Partner fixed their firewall", "Partner's server is up again", "Certificate replaced", "Tried with partner"),
+            (
+                "Partner fixed their firewall",
+                "Partner's server is up again",
+                "Certificate replaced",
+                "Tried with partner",
+            ),
             "resumed",
         ),
         PairVerb(

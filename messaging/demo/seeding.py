@@ -27,28 +27,27 @@ SERVICES = ((ORDERS, "*", "both"), (BILLING, "*", "both"), (EDI, "*", "both"))
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two demo organisations."""
+    """One of the two demo organisations. `uri` is the root of its messaging service URIs: names, not addresses."""
 
     name: str
     identifier: tuple[str, str]
+    uri: str
 
 
-BUYER = Side("Nordlys Retail", ("DUNS", "123456789"))
-SELLER = Side("Brick Lane Supplies", ("DUNS", "987654321"))
+BUYER = Side("Nordlys Retail", ("DUNS", "123456789"), "http://msh.nordlys.example")
+SELLER = Side("Brick Lane Supplies", ("DUNS", "987654321"), "http://msh.bricklane.example")
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to set up. URLs end without a slash; `via` is where the partner's bytes are really sent (the link).
+    """What to set up. `address`: where the partner's bytes are really sent, the root of a URL without a slash.
 
     `secret_in` the partner shows us, `secret_out` we show the partner. Times in seconds.
     """
 
     own: Side
     partner: Side
-    own_url: str
-    partner_url: str
-    via: str
+    address: str
     secret_in: str
     secret_out: str
     agreements: int = 4
@@ -70,15 +69,17 @@ def seed(plan: Plan) -> None:
     partner = _party(plan.partner, ours=False)
     _credentials(partner, plan)
     for number in range(1, plan.agreements + 1):
-        if Agreement.objects.filter(tpa_id=tpa_id(number)).exists():
+        known = Agreement.objects.filter(tpa_id=tpa_id(number)).first()
+        if known is not None:
+            _move(known.versions.latest("number").partner_endpoint, plan.address, number)
             continue
         agreement = services.agreement_create(
             tpa_id=tpa_id(number),
             name=f"Orders and invoices {number}",
             own_party=own,
             partner=partner,
-            own_endpoint=_endpoint(own, plan.own_url, number, ""),
-            partner_endpoint=_endpoint(partner, plan.partner_url, number, plan.via),
+            own_endpoint=_endpoint(own, plan.own, number, ""),
+            partner_endpoint=_endpoint(partner, plan.partner, number, plan.address),
             services=SERVICES,
             timeout=plan.timeout,
             retries=plan.retries,
@@ -96,17 +97,24 @@ def _party(side: Side, *, ours: bool) -> Party:
     return known or services.party_create(name=side.name, is_own=ours, identifiers=[side.identifier])
 
 
-def _endpoint(party: Party, url: str, number: int, via: str) -> Endpoint:
+def _endpoint(party: Party, side: Side, number: int, address: str) -> Endpoint:
     return services.endpoint_create(
         party=party,
         name=f"msh {number}",
-        uri=f"{url}/ebxml/msh/{number}",
-        error_uri=f"{url}/ebxml/errors/{number}",
-        address=f"{via}/ebxml/msh/{number}" if via else "",
-        error_address=f"{via}/ebxml/errors/{number}" if via else "",
-        connect_timeout=5,
-        read_timeout=10,
+        uri=f"{side.uri}/ebxml/msh/{number}",
+        error_uri=f"{side.uri}/ebxml/errors/{number}",
+        address=f"{address}/ebxml/msh/{number}" if address else "",
+        error_address=f"{address}/ebxml/errors/{number}" if address else "",
+        connect_timeout=3,
+        read_timeout=5,
     )
+
+
+def _move(endpoint: Endpoint, address: str, number: int) -> None:
+    """The partner listens elsewhere at every start of the demo."""
+    wished = f"{address}/ebxml/msh/{number}"
+    if endpoint.address != wished:
+        services.endpoint_update(endpoint=endpoint, address=wished, error_address=f"{address}/ebxml/errors/{number}")
 
 
 def _credentials(partner: Party, plan: Plan) -> None:

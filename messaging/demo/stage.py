@@ -122,16 +122,13 @@ def set_up(
     log("creating tables and demo partners in both hubs")
     _each(hubs, lambda hub: hub.manage("migrate", "--verbosity", "0"))
     _each(hubs, lambda hub: hub.manage("collectstatic", "--noinput", "--verbosity", "0"))
-    plans = {
-        "a": ("buyer", hubs[1], to_seller, "b_to_a", "a_to_b"),
-        "b": ("seller", hubs[0], to_buyer, "a_to_b", "b_to_a"),
-    }
+    plans = {"a": ("buyer", to_seller, "b_to_a", "a_to_b"), "b": ("seller", to_buyer, "a_to_b", "b_to_a")}
 
     def seeding(hub: Hub) -> list[str]:
-        side, other, via, inward, outward = plans[hub.name]
+        side, port, inward, outward = plans[hub.name]
         return hub.manage(
-            *("seed_demo", "--json", "--side", side, "--own-url", hub.url, "--partner-url", other.url),
-            *("--via", f"http://127.0.0.1:{via}", "--secret-in", known[inward], "--secret-out", known[outward]),
+            *("seed_demo", "--json", "--side", side, "--address", f"http://127.0.0.1:{port}"),
+            *("--secret-in", known[inward], "--secret-out", known[outward]),
             *("--agreements", str(parameters.agreements), "--timeout", str(parameters.timeout)),
             *("--retries", str(parameters.retries), "--retry-interval", str(parameters.retry_interval)),
             *("--transport-retries", str(parameters.transport_retries)),

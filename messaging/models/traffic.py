@@ -93,6 +93,7 @@ class Transmission(models.Model):
     cause = models.CharField(max_length=60, blank=True, default="")
     detail = models.TextField(blank=True, default="")
     response = models.BinaryField(null=True, blank=True, help_text="Head and body of the answer, cut at 8 KiB.")
+    worker = models.PositiveIntegerField(default=0, help_text="The process that claimed it (services.leases).")
     started_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True, blank=True)
 
@@ -101,6 +102,7 @@ class Transmission(models.Model):
         indexes = (
             models.Index(fields=("message",), name="transmission_by_message", condition=Q(message__isnull=False)),
             models.Index(fields=("signal",), name="transmission_by_signal", condition=Q(signal__isnull=False)),
+            models.Index(fields=("worker",), name="transmission_claimed", condition=Q(outcome="on_the_wire")),
             models.Index(F("pair"), F("id").desc(), name="transmission_by_pair", condition=Q(message__isnull=False)),
         )
 

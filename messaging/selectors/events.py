@@ -32,7 +32,7 @@ OLDEST = Position()
 
 @dataclass(frozen=True, slots=True)
 class FeedPage:
-    """Events in the feed's order; where the next page begins, also when there are none; whether more are there already."""
+    """Events in the feed's order; where the next page begins (also when there are none); whether it has any yet."""
 
     events: list[Event]
     position: Position

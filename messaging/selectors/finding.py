@@ -20,14 +20,13 @@ _INCIDENT = re.compile(r"INC-[0-9]{1,9}", re.IGNORECASE | re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One thing that was found: what it is, its name, and the page that shows it (view and arguments)."""
+    """One thing that was found: what it is, its name, and what shows it (name and arguments of a page)."""
 
     kind: str
     name: str
-    view: str
+    page: str
     arguments: tuple[str, ...]
     detail: str = ""
-
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -134,11 +133,11 @@ def _signal_hit(key: uuid.UUID) -> Hit:
     return Hit("Signal", found.message_id, "signal", (found.public_id,))
 
 
-def _one(kind: str, view: str, prefix: str, look: Callable[[uuid.UUID], object]) -> Callable[[uuid.UUID], Hit]:
+def _one(kind: str, page: str, prefix: str, look: Callable[[uuid.UUID], object]) -> Callable[[uuid.UUID], Hit]:
     """A look-up by key that raises NotFound, as a hit."""
 
     def found(key: uuid.UUID) -> Hit:
-        return Hit(kind, str(look(key)), view, (public_id(prefix, key),))
+        return Hit(kind, str(look(key)), page, (public_id(prefix, key),))
 
     return found
 

@@ -78,7 +78,9 @@ def message_page(
     with _bounded():
         if narrowed.pair_ids is not None:
             backwards = place is not None and place.backwards
-            queryset = _probed(queryset, narrowed.pair_ids, newest_first=oldest_first == backwards, limit=limit, place=place)
+            queryset = _probed(
+                queryset, narrowed.pair_ids, newest_first=oldest_first == backwards, limit=limit, place=place
+            )
         return keyset.page(with_names(queryset), order=order, limit=limit, place=place)
 
 
@@ -190,13 +192,14 @@ def _probed(
 ) -> QuerySet[Message]:
     """The first rows of each pair from its own index; the page is among them.
 
-    `pair_id IN (...) ORDER BY id LIMIT` has no such plan: PostgreSQL would walk all messages, or sort all of the pairs'.
+    `pair_id IN (...) ORDER BY id LIMIT` has no such plan: PostgreSQL would walk all messages, or sort the pairs'.
     """
     direction = "-id" if newest_first else "id"
     if place is not None:
         queryset = queryset.filter(**{"id__lt" if newest_first else "id__gt": place.values[0]})
     probes = [
-        queryset.filter(pair=pair_id).order_by(direction).values_list("id", flat=True)[: limit + 1] for pair_id in pair_ids
+        queryset.filter(pair=pair_id).order_by(direction).values_list("id", flat=True)[: limit + 1]
+        for pair_id in pair_ids
     ]
     ids = list(probes[0].union(*probes[1:], all=True).order_by(direction)[: limit + 1])
     return Message.objects.filter(pk__in=ids)

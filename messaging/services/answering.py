@@ -80,6 +80,8 @@ def _apply(item: Item, message: Message, pair: Pair, batch: Batch) -> str:
     """Moves the pair. Returns why it was ignored after all, or ""."""
     now = batch.now
     event = _event(item.envelope)
+    if pair.flow == Flow.SUSPENDED and event.kind is not Kind.ACKNOWLEDGED:
+        return "the pair is suspended already"
     policy = sender_policy(registry.current().version(message.agreement_version_id))
     result = step(outbound_state(pair), event, now, policy)
     had_trouble = bool(pair.cause)

@@ -58,8 +58,8 @@ class Job:
     signal_id: uuid.UUID | None = None
 
 
-def claim_due(*, limit: int) -> list[Job]:
-    """Claims up to `limit` due transmissions of each kind and commits; each has a lease from now on.
+def claim_due(*, limit: int, worker: int = 0) -> list[Job]:
+    """Claims up to `limit` due transmissions of each kind for this worker and commits; each has a lease from now on.
 
     Safe to run in many workers at once: rows that another one holds are passed over (SKIP LOCKED).
     """
@@ -71,6 +71,8 @@ def claim_due(*, limit: int) -> list[Job]:
         _claim_pairs(now, limit, jobs, transmissions, written)
         _claim_signals(now, limit, jobs, transmissions)
         _claim_unreliable(now, limit, jobs, transmissions, written)
+        for transmission in transmissions:
+            transmission.worker = worker
         bulk_insert(transmissions)
         events.write(written)
     return jobs

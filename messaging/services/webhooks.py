@@ -19,8 +19,9 @@ import urllib3
 from django.conf import settings
 from django.db import transaction
 
+from messaging import dispatch
 from messaging.choices import WebhookState
-from messaging.exceptions import InvalidSubmission, NotFound
+from messaging.exceptions import InvalidSubmission, NotFound, Stale
 from messaging.models import WebhookDelivery, WebhookEndpoint
 from messaging.models.bulk import bulk_set
 from messaging.services import audit, events
@@ -41,35 +42,72 @@ _any_pool = urllib3.PoolManager(num_pools=50, maxsize=4, retries=False)
 _public_pool = public_pool()
 
 
-def endpoint_create(*, url: str, types: Sequence[str], name: str, actor: Actor) -> tuple[WebhookEndpoint, str]:
+def endpoint_create(
+    *, url: str, types: Sequence[str], name: str, actor: Actor, reason: str = ""
+) -> tuple[WebhookEndpoint, str]:
     """A new endpoint and its secret (`whsec_...`), which is shown this once. Raises InvalidSubmission."""
-    errors: dict[str, list[str]] = {}
-    if (problem := _refuse_url(url)) is not None:
-        errors["url"] = [problem]
-    if unknown := sorted(set(types) - set(events.TYPES)):
-        errors["types"] = [f"Unknown: {', '.join(unknown)}. Known: {', '.join(events.TYPES)}."]
-    if errors:
-        raise InvalidSubmission(errors)
+    _check(url, types)
     secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
     with transaction.atomic():
         endpoint = WebhookEndpoint.objects.create(
             name=name, url=url, types=list(types), secret_encrypted=encrypt(secret), created_at=clock.now()
         )
-        audit.record(actor, "webhook.create", endpoint, after={"url": url, "types": list(types)})
+        audit.record(actor, "webhook.create", endpoint, reason=reason, after=_described(endpoint))
     return endpoint, secret
 
 
-def endpoint_update(*, endpoint_id: uuid.UUID, enabled: bool, actor: Actor, reason: str = "") -> WebhookEndpoint:
-    """Switches an endpoint on or off; what waits for one that is on again goes out at once."""
+def endpoint_update(
+    *,
+    endpoint_id: uuid.UUID,
+    actor: Actor,
+    reason: str = "",
+    enabled: bool | None = None,
+    url: str | None = None,
+    name: str | None = None,
+    types: Sequence[str] | None = None,
+    expected: str | None = None,
+) -> WebhookEndpoint:
+    """Changes what is given. What waits for an endpoint that is switched on again goes out at once.
+
+    Raises NotFound, InvalidSubmission, and Stale when the endpoint is not what `expected` (a `revision`) names.
+    """
     with transaction.atomic():
         endpoint = _locked(endpoint_id)
-        before = {"enabled": endpoint.enabled}
-        endpoint.enabled = enabled
-        endpoint.disabled_reason = "" if enabled else reason[:255]
-        endpoint.failing_since = None
-        endpoint.save(update_fields=["enabled", "disabled_reason", "failing_since"])
-        audit.record(actor, "webhook.update", endpoint, reason=reason, before=before, after={"enabled": enabled})
+        if expected is not None and revision(endpoint) != expected:
+            raise Stale("This endpoint changed since you looked at it: look again before you change it.", version=0)
+        _check(url if url is not None else endpoint.url, types if types is not None else endpoint.types, new=url)
+        before = _described(endpoint)
+        endpoint.url = endpoint.url if url is None else url
+        endpoint.name = endpoint.name if name is None else name
+        endpoint.types = endpoint.types if types is None else list(types)
+        if enabled is not None:
+            endpoint.enabled = enabled
+            endpoint.disabled_reason = "" if enabled else reason[:255]
+            endpoint.failing_since = None
+        endpoint.save(update_fields=["url", "name", "types", "enabled", "disabled_reason", "failing_since"])
+        audit.record(actor, "webhook.update", endpoint, reason=reason, before=before, after=_described(endpoint))
+        dispatch.wake_on_commit(dispatch.WEBHOOKS)
     return endpoint
+
+
+def revision(endpoint: WebhookEndpoint) -> str:
+    """Names what people can change of an endpoint (ETag)."""
+    return hashlib.sha256(json.dumps(_described(endpoint), sort_keys=True).encode()).hexdigest()[:20]
+
+
+def _described(endpoint: WebhookEndpoint) -> dict[str, object]:
+    return {"url": endpoint.url, "name": endpoint.name, "types": endpoint.types, "enabled": endpoint.enabled}
+
+
+def _check(url: str, types: Sequence[str], *, new: str | None = "") -> None:
+    """Raises InvalidSubmission. An address that did not change (`new` is None) is not looked up again."""
+    errors: dict[str, list[str]] = {}
+    if new is not None and (problem := _refuse_url(url)) is not None:
+        errors["url"] = [problem]
+    if unknown := sorted(set(types) - set(events.TYPES)):
+        errors["types"] = [f"Unknown: {', '.join(unknown)}. Known: {', '.join(events.TYPES)}."]
+    if errors:
+        raise InvalidSubmission(errors)
 
 
 def endpoint_delete(*, endpoint_id: uuid.UUID, actor: Actor, reason: str = "") -> None:
@@ -178,8 +216,12 @@ def _retry(delivery: WebhookDelivery, now: datetime, retry_after: int | None) ->
 
 def _refuse_url(url: str) -> str | None:
     """Why we do not post to this URL, or None. Private addresses only if the installation allows them (SSRF)."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return "This address cannot be read: check its host and port."
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or port == 0:
         return "An http or https address without user name, please."
     if settings.RMHUB_WEBHOOK_ALLOW_PRIVATE:
         return None

@@ -155,6 +155,12 @@ def until(value: datetime | None, empty: str = "—") -> SafeString:
     return _time(value, f"in {span_of(left)}" if left >= 1 else "now", "until")
 
 
+@register.simple_tag
+def duration_of(begin: datetime, end: datetime) -> str:
+    """How long it took."""
+    return took((end - begin).total_seconds())
+
+
 @register.filter
 def middle(text: str, length: int = 32) -> str:
     """A long id with its middle left out; both ends tell ids apart."""

@@ -19,20 +19,28 @@ from urllib3.exceptions import (
 )
 
 from messaging.transports.base import Parcel, Receipt
+from messaging.transports.bounded import bounded_pool, time_limit
 
 MAX_ANSWER = 8 * 1024
 
-_pool = urllib3.PoolManager(
+_pool = bounded_pool(
     num_pools=500,
     maxsize=16,
-    retries=False,
     ssl_context=ssl.create_default_context(),
     headers={"User-Agent": "rmhub"},
 )
 
 
 def post(parcel: Parcel) -> Receipt:
-    """Sends one parcel and reports what came of it. Never raises for anything that the network can do."""
+    """Sends one parcel and reports what came of it. Never raises for anything that the network can do.
+
+    All of it takes no longer than connect and read timeout together, which is less than the lease of the transmission.
+    """
+    with time_limit(parcel.connect_timeout + parcel.read_timeout):
+        return _post(parcel)
+
+
+def _post(parcel: Parcel) -> Receipt:
     headers = {"Content-Type": parcel.content_type, "User-Agent": "rmhub"}
     if parcel.authorization:
         headers["Authorization"] = parcel.authorization
@@ -51,9 +59,9 @@ def post(parcel: Parcel) -> Receipt:
         cause, permanent = _cause(error)
         return Receipt(ok=False, cause=cause, detail=_sentence(error), permanent=permanent)
     try:
-        body = answer.read(MAX_ANSWER, decode_content=False)
+        body = answer.read(MAX_ANSWER + 1, decode_content=False)
         # Spec 1, 2.5.1: the answer has no body; one that has a long one costs us its connection, not our memory.
-        if answer.length_remaining:
+        if len(body) > MAX_ANSWER:
             answer.close()
     except (HTTPError, OSError) as error:
         # The status line came, so the request was taken or refused already.

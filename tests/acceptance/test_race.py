@@ -41,9 +41,9 @@ def message(stage: Stage, number: int) -> tuple[str, str, bytes]:
         semantics=Semantics.ONCE_AND_ONLY_ONCE,
         routing=(
             RoutingHeader(
-                f"{stage.buyer.url}/ebxml/msh/1",
-                f"{stage.seller.url}/ebxml/msh/1",
-                f"{stage.buyer.url}/ebxml/errors/1",
+                f"{BUYER.uri}/ebxml/msh/1",
+                f"{SELLER.uri}/ebxml/msh/1",
+                f"{BUYER.uri}/ebxml/errors/1",
                 now,
                 number,
             ),

@@ -14,6 +14,7 @@ import json
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import django
 
@@ -24,7 +25,7 @@ LOOK_SECONDS = 0.2
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--pairs", type=int, required=True)
-    parser.add_argument("--depth", type=int, default=8, help="messages that are kept waiting on every pair")
+    parser.add_argument("--depth", type=int, default=8, help="messages that every pair is filled up to")
     parser.add_argument("--threads", type=int, default=8)
     parser.add_argument("--every", type=float, default=0.0, help="seconds between messages; no backlog then")
     parser.add_argument("--count", type=int, default=0)
@@ -51,14 +52,14 @@ def submit(number: int) -> None:
     )
 
 
-def waiting(pairs: int) -> dict[int, int]:
-    """How many messages each pair has that are not acknowledged, by the pair's number."""
+def waiting(numbers: range) -> dict[int, int]:
+    """How many messages each of these pairs has that are not acknowledged."""
     from messaging.choices import Direction
     from messaging.models import Pair
 
     rows = Pair.objects.filter(direction=Direction.OUT).values_list("receiver_uri", "queued", "in_flight_id")
     found = {int(uri.rpartition("/")[2]): queued + (in_flight is not None) for uri, queued, in_flight in rows}
-    return {number: found[number] for number in range(1, pairs + 1)}
+    return {number: found.get(number, 0) for number in numbers}
 
 
 def paced(pairs: int, every: float, count: int) -> dict[str, float]:
@@ -74,53 +75,57 @@ def paced(pairs: int, every: float, count: int) -> dict[str, float]:
 
 
 def backlog(pairs: int, depth: int, threads: int) -> dict[str, float]:
-    """Fills every pair up to `depth` again and again. `starved` counts looks at a pair that had run out of messages."""
-    from django.db import connection
+    """Fills every pair up to `depth` again and again, until the standard input ends.
 
+    `starved` counts how often a pair was found without a message: then it is this driver that is measured.
+    """
     stop = threading.Event()
     threads = min(threads, pairs)
-    totals = {"submitted": 0, "looks": 0, "starved": 0}
-    lock = threading.Lock()
-    began = threading.Barrier(threads + 1)
-
-    def run(first: int) -> None:
-        own = range(first + 1, pairs + 1, threads)
-        submitted = looks = starved = 0
-        filled = False
+    filled = threading.Barrier(threads + 1)
+    with ThreadPoolExecutor(threads) as pool:
+        shares = [range(first + 1, pairs + 1, threads) for first in range(threads)]
+        running = [pool.submit(_keep_full, share, depth, stop, filled) for share in shares]
         try:
-            while not stop.is_set():
-                began_at = time.monotonic()
-                now = waiting(pairs)
-                if filled:
-                    looks += len(own)
-                    starved += sum(1 for number in own if now[number] == 0)
-                # The emptiest first, one each in turn, so that no pair waits for another one's filling.
-                for level in range(depth):
-                    for number in own:
-                        if now[number] <= level and not stop.is_set():
-                            submit(number)
-                            submitted += 1
-                if not filled:
-                    filled = True
-                    began.wait()
-                stop.wait(max(0.0, LOOK_SECONDS - (time.monotonic() - began_at)))
+            filled.wait()
+            print(json.dumps({"began": time.time()}), flush=True)
+            sys.stdin.read()
+        except threading.BrokenBarrierError:
+            pass  # its reason is in one of the results
         finally:
-            connection.close()
-            with lock:
-                totals["submitted"] += submitted
-                totals["looks"] += looks
-                totals["starved"] += starved
+            stop.set()
+        counts = [each.result() for each in running]
+    return {name: sum(count[name] for count in counts) for name in counts[0]} | {"ended": time.time()}
 
-    workers = [threading.Thread(target=run, args=(first,)) for first in range(threads)]
-    for worker in workers:
-        worker.start()
-    began.wait()
-    print(json.dumps({"began": time.time()}), flush=True)
-    sys.stdin.read()
-    stop.set()
-    for worker in workers:
-        worker.join()
-    return {**totals, "ended": time.time()}
+
+def _keep_full(own: range, depth: int, stop: threading.Event, filled: threading.Barrier) -> dict[str, float]:
+    """One thread's share of the pairs."""
+    from django.db import connection
+
+    counts: dict[str, float] = {"submitted": 0, "looks": 0, "starved": 0}
+    first = True
+    try:
+        while not stop.is_set():
+            looked = time.monotonic()
+            now = waiting(own)
+            if not first:
+                counts["looks"] += len(own)
+                counts["starved"] += sum(1 for number in own if now[number] == 0)
+            # The emptiest first, one each in turn, so that no pair waits for another one's filling.
+            for level in range(depth):
+                for number in own:
+                    if now[number] <= level and not stop.is_set():
+                        submit(number)
+                        counts["submitted"] += 1
+            if first:
+                first = False
+                filled.wait()
+            stop.wait(max(0.0, LOOK_SECONDS - (time.monotonic() - looked)))
+    except BaseException:
+        filled.abort()
+        raise
+    finally:
+        connection.close()
+    return counts
 
 
 if __name__ == "__main__":

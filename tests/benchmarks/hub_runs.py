@@ -18,7 +18,6 @@ from tests.benchmarks.arena import RECEIVER, SENDER, Arena, Say, Servers
 from tests.benchmarks.machine import costs, look, spread
 
 DRAIN_SECONDS = 60.0
-TOTAL_BACKLOG = 800
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Window:
 
 def depth(pairs: int) -> int:
     """How many messages are kept waiting on each pair: enough for the time between two looks."""
-    return max(6, min(150, TOTAL_BACKLOG // pairs))
+    return max(8, min(60, 300 // pairs))
 
 
 def steady(
@@ -41,9 +40,9 @@ def steady(
     *,
     pairs: int,
     window: Window,
-    during: Callable[[], None] | None = None,
+    during: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
-    """Closed loop: every pair has messages waiting all the time. `during` runs when the measurement begins."""
+    """Closed loop: every pair has messages waiting all the time. `during` is told the driver's pid when it begins."""
     with ExitStack() as stack:
         connection = stack.enter_context(psycopg.connect(servers.database_url, autocommit=True))
         driver = stack.enter_context(_driver(arena, "--pairs", str(pairs), "--depth", str(depth(pairs))))
@@ -51,7 +50,7 @@ def steady(
         _line(driver)
         time.sleep(window.warm)
         if during is not None:
-            during()
+            during(driver.pid)
         before = look(connection, watched, list(arena.databases.values()))
         time.sleep(max(0.0, before.at + window.measured - time.time()))
         after = look(connection, watched, list(arena.databases.values()))
@@ -70,6 +69,7 @@ def steady(
         "backlog_per_pair": depth(pairs),
         "seconds": round(seconds, 3),
         "messages": len(rows),
+        "submitted_meanwhile": _submitted(arena, before.at, after.at),
         "messages_per_second": round(len(rows) / seconds, 1),
         "per_second": per_second,
         "first_transmission_to_ack": spread([(row[2] - row[1]) * 1000 for row in rows]),
@@ -146,6 +146,17 @@ def _delivered(arena: Arena, begin: float, end: float) -> list[tuple[float, floa
             " AND completed_at >= to_timestamp(%s) AND completed_at < to_timestamp(%s)",
             [begin, end],
         ).fetchall()
+
+
+def _submitted(arena: Arena, begin: float, end: float) -> int:
+    """In a steady state as many messages come in as go out."""
+    with psycopg.connect(arena.sender.database_url, autocommit=True) as connection:
+        row = connection.execute(
+            "SELECT count(*) FROM messaging_message WHERE direction = 'out'"
+            " AND created_at >= to_timestamp(%s) AND created_at < to_timestamp(%s)",
+            [begin, end],
+        ).fetchone()
+    return int(row[0]) if row else 0
 
 
 def _check(arena: Arena) -> dict[str, int]:

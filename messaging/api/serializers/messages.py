@@ -205,7 +205,7 @@ class SignalSerializer(serializers.Serializer):
 
 
 def cancellable(message: Message) -> bool:
-    """Whether the message's own state takes `cancel` (the pair's may still refuse it while an attempt is on the wire)."""
+    """Whether the message's state takes `cancel`; the pair's may still refuse it, while an attempt is on the wire."""
     if message.direction != Direction.OUT:
         return False
     table = RELIABLE if message.semantics == Semantics.ONCE_AND_ONLY_ONCE else UNRELIABLE
@@ -217,5 +217,3 @@ def detail(message: Message, payloads: list[Any]) -> dict[str, Any]:
     message.listed_payloads = payloads  # type: ignore[attr-defined]
     data: dict[str, Any] = dict(MessageDetailSerializer(message).data)
     return data
-
-

@@ -87,7 +87,9 @@ class PairSerializer(serializers.Serializer):
     changed_at = serializers.DateTimeField(allow_null=True)
     last_success_at = serializers.DateTimeField(allow_null=True)
     created_at = serializers.DateTimeField()
-    version = serializers.IntegerField(help_text="Counts what people do to it, and suspensions: what If-Match compares.")
+    version = serializers.IntegerField(
+        help_text="Counts what people do to it, and suspensions: what If-Match compares."
+    )
     allowed_actions = serializers.ListField(child=serializers.ChoiceField(choices=ACTIONS))
 
 

@@ -20,7 +20,8 @@ from partners.choices import (
     VersionState,
 )
 from partners.models import Agreement, AgreementVersion
-from partners.services import Level, gives_up_sentence, version_validate
+from partners.services import Level, gives_up_sentence
+from partners.validation import problems
 
 _SECONDS = 2_147_483_647
 
@@ -235,7 +236,7 @@ class VersionDetailSerializer(VersionSerializer):
 
 
 class AgreementSerializer(serializers.Serializer):
-    """A trading partner agreement (TPA)."""
+    """A trading partner agreement (TPA), with the version that counts."""
 
     id = IdOut("agr")
     tpa_id = serializers.CharField()
@@ -244,7 +245,6 @@ class AgreementSerializer(serializers.Serializer):
     partner = PartyRef()
     state = serializers.SerializerMethodField(help_text="That of the version that counts.")
     current = serializers.SerializerMethodField(help_text="The active version, else the disabled one, else the newest.")
-    versions = serializers.SerializerMethodField(help_text="Newest first.")
     created_at = serializers.DateTimeField()
 
     @extend_schema_field(serializers.ChoiceField(choices=VersionState.choices))
@@ -256,9 +256,11 @@ class AgreementSerializer(serializers.Serializer):
     def get_current(self, agreement: Agreement) -> dict[str, Any]:
         return dict(VersionSerializer(selectors.current_version(agreement)).data)
 
-    @extend_schema_field(VersionSerializer(many=True))
-    def get_versions(self, agreement: Agreement) -> list[dict[str, Any]]:
-        return [dict(VersionSerializer(version).data) for version in agreement.versions.all()]
+
+class AgreementDetailSerializer(AgreementSerializer):
+    """A trading partner agreement (TPA), with all its versions."""
+
+    versions = VersionSerializer(many=True, help_text="Newest first.")
 
 
 class CredentialBody(OptionalReasonBody):
@@ -306,7 +308,7 @@ def version_detail(version: AgreementVersion) -> dict[str, Any]:
     """A version that `partners.selectors.version` read, as VersionDetailSerializer shows it."""
     version.problems = [  # type: ignore[attr-defined]
         {"pointer": f"#/{found.field}", "code": found.code, "detail": found.sentence, "level": found.level}
-        for found in version_validate(version=version)
+        for found in problems(version)
     ]
     data: dict[str, Any] = dict(VersionDetailSerializer(version).data)
     return data

@@ -16,9 +16,9 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--side", choices=("buyer", "seller"), default="buyer", help="which organisation we are")
-        parser.add_argument("--own-url", default="http://127.0.0.1:8000")
-        parser.add_argument("--partner-url", default="http://127.0.0.1:8001")
-        parser.add_argument("--via", default="", help="where the partner's bytes are really sent, e.g. a faulty link")
+        parser.add_argument(
+            "--address", default="http://127.0.0.1:8001", help="where the partner's bytes are really sent"
+        )
         parser.add_argument("--secret-in", default="demo-partner-secret", help="the password that the partner shows us")
         parser.add_argument("--secret-out", default="demo-partner-secret", help="the password that we show the partner")
         parser.add_argument("--agreements", type=int, default=4)
@@ -34,9 +34,7 @@ class Command(BaseCommand):
         plan = seeding.Plan(
             own=seeding.BUYER if buyer else seeding.SELLER,
             partner=seeding.SELLER if buyer else seeding.BUYER,
-            own_url=options["own_url"].rstrip("/"),
-            partner_url=options["partner_url"].rstrip("/"),
-            via=options["via"].rstrip("/"),
+            address=options["address"].rstrip("/"),
             secret_in=options["secret_in"],
             secret_out=options["secret_out"],
             agreements=options["agreements"],

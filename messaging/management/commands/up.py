@@ -137,9 +137,8 @@ class Command(BaseCommand):
         self._say(f"console  {stage.buyer.url}/   (the partner's: {stage.seller.url}/)")
         for name in ("admin", "operator", "viewer"):
             self._say(f"log-in   {name} / {stage.logins.get(name, '(as you set it)')}")
-        self._say(
-            f"API      {stage.buyer.url}/api/v1/docs   up since {time.monotonic() - begun:.0f} s; Ctrl-C stops everything"
-        )
+        self._say(f"API      {stage.buyer.url}/api/v1/docs")
+        self._say(f"up after {time.monotonic() - begun:.0f} s; Ctrl-C stops everything")
 
     def _announce(self, after: Callable[[float], None], begun: float) -> None:
         try:

@@ -1,0 +1,128 @@
+"""The hub about itself: health, the catalogue of problems, the OpenAPI document and its page."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from drf_spectacular.types import OpenApiTypes
+from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from messaging.api.catalogue import CODES, Code
+from messaging.api.endpoint import AnyOctets, Endpoint, operation
+from messaging.api.permissions import PUBLIC
+from messaging.api.problems import Problem, django_problem
+from messaging.api.reading import read_parameters
+from messaging.api.serializers import records as shapes
+from messaging.selectors.health import health
+
+
+class Public(Endpoint):
+    """A view for everybody: no look at tokens, so that it answers without a database."""
+
+    authentication_classes = ()
+
+
+class Health(Public):
+    """/health"""
+
+    @operation(
+        id="health",
+        tag="hub",
+        scope=PUBLIC,
+        summary="Whether the hub does its work",
+        description="200, or 503 when the database or the broker does not answer, or when work is overdue by more "
+        "than a minute.",
+        responses={200: shapes.HealthSerializer},
+        problems=("unhealthy",),
+    )
+    def get(self, request: Request) -> Response:
+        read_parameters(request, ())
+        found = health()
+        checks = dict(shapes.ChecksSerializer(found).data)
+        if not found.ok:
+            raise Problem("unhealthy", checks=checks)
+        body = {"status": "ok", "name": settings.RMHUB_NAME, "environment": settings.RMHUB_ENVIRONMENT}
+        return Response({**body, "checks": checks})
+
+
+class Problems(Public):
+    """/problems"""
+
+    @operation(
+        id="problems_list",
+        tag="hub",
+        scope=PUBLIC,
+        summary="All kinds of problems that this API answers",
+        responses={200: shapes.CatalogueSerializer},
+    )
+    def get(self, request: Request) -> Response:
+        read_parameters(request, ())
+        return Response({"data": [_entry(code) for code in CODES.values()]})
+
+
+class OneProblem(Public):
+    """/problems/{code}"""
+
+    @operation(
+        id="problems_read",
+        tag="hub",
+        scope=PUBLIC,
+        summary="One kind of problem: what `type` of a problem refers to",
+        path={"code": "The code, with - for _."},
+        responses={200: shapes.CatalogueEntrySerializer},
+    )
+    def get(self, request: Request, code: str) -> Response:
+        read_parameters(request, ())
+        known = CODES.get(code.replace("-", "_"))
+        if known is None:
+            raise Problem("not_found", "There is no such code.")
+        return Response(_entry(known))
+
+
+class OpenApi(Public):
+    """/openapi.json"""
+
+    @operation(
+        id="openapi",
+        tag="hub",
+        scope=PUBLIC,
+        summary="This document",
+        responses={200: OpenApiTypes.OBJECT},
+    )
+    def get(self, request: Request) -> HttpResponse:
+        from messaging.api.openapi import document_json  # it imports the views
+
+        read_parameters(request, ())
+        return HttpResponse(document_json(), content_type="application/vnd.oai.openapi+json;version=3.1")
+
+
+class Docs(Public):
+    """/docs"""
+
+    content_negotiation_class: type[BaseContentNegotiation] = AnyOctets
+
+    @operation(
+        id="docs",
+        tag="hub",
+        scope=PUBLIC,
+        summary="This document as a page",
+        responses={(200, "text/html"): OpenApiTypes.STR},
+    )
+    def get(self, request: Request) -> HttpResponse:
+        read_parameters(request, ())
+        return render(request._request, "api/docs.html", {"hub": settings.RMHUB_NAME})
+
+
+def not_found(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+    """Whatever is under /api/ and is no path."""
+    return django_problem(request, "not_found")
+
+
+def _entry(code: Code) -> dict[str, object]:
+    return {**asdict(code), "type": code.type}

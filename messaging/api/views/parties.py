@@ -1,0 +1,205 @@
+"""Parties and their endpoints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import ObjectDoesNotExist
+from drf_spectacular.utils import OpenApiExample
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from messaging.api.authentication import actor_of
+from messaging.api.conditional import expected_revision, item
+from messaging.api.endpoint import Endpoint, operation
+from messaging.api.pagination import PAGING, listing, read_list
+from messaging.api.problems import Problem
+from messaging.api.reading import Param, read_parameters
+from messaging.api.serializers import partners as shapes
+from messaging.api.serializers.fields import page_of, validated
+from messaging.api.views.pairs import IF_MATCH
+from messaging.api.views.references import id_of
+from messaging.selectors import keyset
+from messaging.services import onboarding
+from partners import models, selectors
+
+_PARTY = {"party_id": "Id of the party (`par_...`)."}
+_ENDPOINT = {"endpoint_id": "Id of the endpoint (`end_...`)."}
+_LIST = ("invalid_cursor", "cursor_mismatch")
+_CHANGE = ("stale", "precondition_required", "invalid_header", "wrong_state")
+PARTY_FILTERS = (
+    Param("q", "Part of a name or identifier."),
+    Param("is_own", "Only ours, or only others.", "flag"),
+)
+ENDPOINT_FILTERS = (Param("party", "Id of a party.", "id", prefix="par"),)
+_EXAMPLE = OpenApiExample(
+    "A partner",
+    value={"name": "Globex", "identifiers": [{"type": "DUNS", "value": "123456789"}], "reason": "New supplier"},
+    request_only=True,
+)
+
+
+class Parties(Endpoint):
+    """/parties"""
+
+    @operation(
+        id="parties_list",
+        tag="parties",
+        scope="partners:read",
+        summary="List parties, by name",
+        parameters=(*PARTY_FILTERS, *PAGING),
+        responses={200: page_of(shapes.PartySerializer)},
+        problems=_LIST,
+    )
+    def get(self, request: Request) -> Response:
+        values, limit, place = read_list(request, PARTY_FILTERS)
+        found = selectors.parties(search=values["q"] or "", is_own=values["is_own"])
+        page = keyset.page(found, order=("name",), limit=limit, place=place)
+        return listing(request, values, page, shapes.PartySerializer)
+
+    @operation(
+        id="parties_create",
+        tag="parties",
+        scope="partners:write",
+        summary="Create a party",
+        request=shapes.PartyBody,
+        responses={201: shapes.PartySerializer},
+        examples=(_EXAMPLE,),
+    )
+    def post(self, request: Request) -> Response:
+        read_parameters(request, ())
+        values = _with_identifiers(validated(shapes.PartyBody, request.data))
+        party = onboarding.party_create(actor=actor_of(request), **values)
+        return _party(request, party, status=201)
+
+
+class OneParty(Endpoint):
+    """/parties/{party_id}"""
+
+    @operation(
+        id="parties_read",
+        tag="parties",
+        scope="partners:read",
+        summary="One party",
+        path=_PARTY,
+        responses={200: shapes.PartySerializer},
+    )
+    def get(self, request: Request, party_id: str) -> Response:
+        read_parameters(request, ())
+        try:
+            party = selectors.party(id_of("par", party_id))
+        except ObjectDoesNotExist as error:
+            raise Problem("not_found", f"There is no party {party_id}.") from error
+        return _party(request, party)
+
+    @operation(
+        id="parties_change",
+        tag="parties",
+        scope="partners:write",
+        summary="Change a party",
+        path=_PARTY,
+        request=shapes.PartyChanges,
+        responses={200: shapes.PartySerializer},
+        problems=_CHANGE,
+        headers=(IF_MATCH,),
+    )
+    def patch(self, request: Request, party_id: str) -> Response:
+        read_parameters(request, ())
+        expected = expected_revision(request)
+        values = _with_identifiers(validated(shapes.PartyChanges, request.data))
+        party = onboarding.party_update(
+            party_id=id_of("par", party_id), actor=actor_of(request), expected=expected, **values
+        )
+        return _party(request, party)
+
+
+class Endpoints(Endpoint):
+    """/endpoints"""
+
+    @operation(
+        id="endpoints_list",
+        tag="parties",
+        scope="partners:read",
+        summary="List endpoints, oldest first",
+        parameters=(*ENDPOINT_FILTERS, *PAGING),
+        responses={200: page_of(shapes.EndpointSerializer)},
+        problems=_LIST,
+    )
+    def get(self, request: Request) -> Response:
+        values, limit, place = read_list(request, ENDPOINT_FILTERS)
+        found = selectors.endpoints(party_id=values["party"])
+        page = keyset.page(found, order=("id",), limit=limit, place=place)
+        return listing(request, values, page, shapes.EndpointSerializer)
+
+    @operation(
+        id="endpoints_create",
+        tag="parties",
+        scope="partners:write",
+        summary="Create an endpoint of a party",
+        request=shapes.EndpointBody,
+        responses={201: shapes.EndpointSerializer},
+    )
+    def post(self, request: Request) -> Response:
+        read_parameters(request, ())
+        values = validated(shapes.EndpointBody, request.data)
+        endpoint = onboarding.endpoint_create(party_id=values.pop("party"), actor=actor_of(request), **values)
+        return _endpoint(request, endpoint, status=201)
+
+
+class OneEndpoint(Endpoint):
+    """/endpoints/{endpoint_id}"""
+
+    @operation(
+        id="endpoints_read",
+        tag="parties",
+        scope="partners:read",
+        summary="One endpoint",
+        path=_ENDPOINT,
+        responses={200: shapes.EndpointSerializer},
+    )
+    def get(self, request: Request, endpoint_id: str) -> Response:
+        read_parameters(request, ())
+        try:
+            endpoint = selectors.endpoint(id_of("end", endpoint_id))
+        except ObjectDoesNotExist as error:
+            raise Problem("not_found", f"There is no endpoint {endpoint_id}.") from error
+        return _endpoint(request, endpoint)
+
+    @operation(
+        id="endpoints_change",
+        tag="parties",
+        scope="partners:write",
+        summary="Change an endpoint",
+        description="Its URIs are fixed while an agreement in force uses it: they are the pair's identity.",
+        path=_ENDPOINT,
+        request=shapes.EndpointChanges,
+        responses={200: shapes.EndpointSerializer},
+        problems=_CHANGE,
+        headers=(IF_MATCH,),
+    )
+    def patch(self, request: Request, endpoint_id: str) -> Response:
+        read_parameters(request, ())
+        expected = expected_revision(request)
+        values = validated(shapes.EndpointChanges, request.data)
+        endpoint = onboarding.endpoint_update(
+            endpoint_id=id_of("end", endpoint_id), actor=actor_of(request), expected=expected, **values
+        )
+        return _endpoint(request, endpoint)
+
+
+def _with_identifiers(values: dict[str, Any]) -> dict[str, Any]:
+    if "identifiers" in values:
+        values["identifiers"] = [(item["type"], item["value"]) for item in values["identifiers"]]
+    return values
+
+
+def _party(request: Request, party: models.Party, *, status: int = 200) -> Response:
+    data = shapes.PartySerializer(party).data
+    headers = {"Location": f"/api/v1/parties/{party.public_id}"} if status == 201 else {}
+    return item(request, data, revision=onboarding.revision(party), status=status, **headers)
+
+
+def _endpoint(request: Request, endpoint: models.Endpoint, *, status: int = 200) -> Response:
+    data = shapes.EndpointSerializer(endpoint).data
+    headers = {"Location": f"/api/v1/endpoints/{endpoint.public_id}"} if status == 201 else {}
+    return item(request, data, revision=onboarding.revision(endpoint), status=status, **headers)

@@ -1,0 +1,214 @@
+"""POST /messages: documents come in."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+
+from django.conf import settings
+from django.core.files.uploadedfile import UploadedFile
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter
+from rest_framework.exceptions import ErrorDetail, ValidationError
+from rest_framework.parsers import MultiPartParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from messaging.api.authentication import access_of
+from messaging.api.conditional import tag
+from messaging.api.endpoint import Endpoint, operation
+from messaging.api.pagination import listing, read_list, sort_parameter
+from messaging.api.problems import Problem
+from messaging.api.reading import Param, StrictJson
+from messaging.api.serializers import messages as shapes
+from messaging.api.serializers.fields import page_of, validated
+from messaging.api.views.references import agreement_id_of, pair_id_of
+from messaging.choices import Direction, MessageState
+from messaging.selectors import messages
+from messaging.services.submitting import NewPayload, message_submit
+
+_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+# Base64 makes three octets four signs; the rest of the body is small.
+_OVERHEAD = 1024 * 1024
+
+FILTERS = (
+    Param("state", "States, comma separated.", "choices", choices=tuple(MessageState.values)),
+    Param("direction", "out or in.", "choice", choices=tuple(Direction.values)),
+    Param("pair", "Id or code of a pair."),
+    Param("partner", "Id of a party.", "id", prefix="par"),
+    Param("agreement", "Id or TPAId of an agreement."),
+    Param("service", "Exact."),
+    Param("action", "Exact."),
+    Param("conversation", "ConversationId, exact."),
+    Param("ref", "RefToMessageId, exact."),
+    Param("created_gte", "Not before this time.", "instant"),
+    Param("created_lt", "Before this time.", "instant"),
+    Param("q", "Any exact id: msg_..., MessageId, ConversationId."),
+    sort_parameter("-created_at", "created_at"),
+)
+KEY_HEADER = OpenApiParameter(
+    "Idempotency-Key",
+    str,
+    OpenApiParameter.HEADER,
+    required=True,
+    description="Names this submission, e.g. a UUID. Lives as long as the message: a repeat stores nothing new.",
+)
+_LOCATION = OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[202], description="The message.")
+_REPLAYED = OpenApiParameter(
+    "Idempotent-Replayed", str, OpenApiParameter.HEADER, response=[202], description="`true` for a repeat."
+)
+_EXAMPLE = OpenApiExample(
+    "An order as JSON",
+    value={
+        "agreement": "tpa:acme-globex",
+        "service": "urn:orders",
+        "action": "Order",
+        "conversation_id": "c-77",
+        "payloads": [
+            {
+                "content_base64": "PE9yZGVyLz4=",
+                "content_type": "application/xml",
+                "filename": "order-4711.xml",
+                "sha256": "3b28bbcd06b7dc0c0c68a7bd0a0ca94d1c0d10c5d6d3c8aa1f1b4a0c6a9a2a3e",
+            }
+        ],
+    },
+    request_only=True,
+    media_type="application/json",
+)
+
+
+class Messages(Endpoint):
+    """/messages"""
+
+    parser_classes = (StrictJson, MultiPartParser)
+
+    def body_limit(self) -> int:
+        return settings.RMHUB_MAX_MESSAGE_BYTES * 4 // 3 + _OVERHEAD
+
+    @operation(
+        id="messages_list",
+        tag="messages",
+        scope="messages:read",
+        summary="List messages",
+        description="Newest first. A search that no index serves is stopped after 5 s.",
+        parameters=FILTERS,
+        responses={200: page_of(shapes.MessageSerializer)},
+        problems=("invalid_cursor", "cursor_mismatch", "query_too_broad"),
+    )
+    def get(self, request: Request) -> Response:
+        values, limit, place = read_list(request, FILTERS)
+        filters = messages.MessageFilters(
+            states=values["state"] or (),
+            direction=values["direction"] or "",
+            pair_id=pair_id_of(values["pair"]),
+            partner_id=values["partner"],
+            agreement_id=agreement_id_of(values["agreement"]),
+            service=values["service"] or "",
+            action=values["action"] or "",
+            conversation=values["conversation"] or "",
+            ref=values["ref"] or "",
+            created_gte=values["created_gte"],
+            created_lt=values["created_lt"],
+            q=values["q"] or "",
+        )
+        oldest_first = values["sort"] == "created_at"
+        page = messages.message_page(filters, oldest_first=oldest_first, limit=limit, place=place)
+        return listing(request, values, page, shapes.MessageSerializer)
+
+    @operation(
+        id="messages_submit",
+        tag="messages",
+        scope="messages:write",
+        summary="Submit a message",
+        description=(
+            "202 says that the message is stored, and will be sent in its turn. A suspended or paused pair takes it "
+            "too, and a warning says so. A repeat with the same Idempotency-Key answers the first receipt."
+        ),
+        request={"application/json": shapes.SubmissionBody, "multipart/form-data": shapes.SubmissionForm},
+        responses={202: shapes.ReceiptSerializer},
+        problems=(
+            "idempotency_key_missing",
+            "invalid_header",
+            "idempotency_key_reused",
+            "duplicate_message_id",
+            "message_too_large",
+            "length_required",
+            "unknown_agreement",
+            "outside_agreement",
+        ),
+        headers=(KEY_HEADER, _LOCATION, _REPLAYED),
+        examples=(_EXAMPLE,),
+    )
+    def post(self, request: Request) -> Response:
+        key = _idempotency_key(request)
+        submission = message_submit(**_submission(request), submitted_by=access_of(request).owner, idempotency_key=key)
+        message = messages.message(submission.message.pk)
+        etag = tag(shapes.detail(message, list(messages.payloads(message.pk))))
+        message.state = MessageState.QUEUED  # the receipt tells of the moment of acceptance, also in a replay
+        message.warnings = [{"code": code, "detail": text} for code, text in submission.warnings]  # type: ignore[attr-defined]
+        headers = {"Location": f"/api/v1/messages/{message.public_id}", "ETag": f'"{etag}"'}
+        if submission.replayed:
+            headers["Idempotent-Replayed"] = "true"
+        return Response(shapes.ReceiptSerializer(message).data, status=202, headers=headers)
+
+
+def _idempotency_key(request: Request) -> str:
+    """The key, with or without the quotes of a structured header. Raises Problem."""
+    header = request.headers.get("Idempotency-Key", "").strip()
+    if not header:
+        raise Problem("idempotency_key_missing")
+    key = header[1:-1] if len(header) > 1 and header[0] == header[-1] == '"' else header
+    if not _KEY.fullmatch(key):
+        raise Problem("invalid_header", "Idempotency-Key has 1 to 255 ASCII signs and no space, such as a UUID.")
+    return key
+
+
+def _submission(request: Request) -> dict[str, Any]:
+    """The arguments of `message_submit` that the body holds. Raises ValidationError."""
+    if (request.content_type or "").startswith("multipart/"):
+        values = validated(shapes.SubmissionForm, request.data)
+        return _with_payloads(values, _form_payloads(values.pop("payload"), values.pop("label", [])))
+    values = validated(shapes.SubmissionBody, request.data)
+    return _with_payloads(values, _json_payloads(values.pop("payloads")))
+
+
+def _with_payloads(values: dict[str, Any], payloads: list[NewPayload]) -> dict[str, Any]:
+    return {**values, "payloads": payloads}
+
+
+def _json_payloads(given: list[dict[str, Any]]) -> list[NewPayload]:
+    for position, payload in enumerate(given):
+        wanted = payload.get("sha256")
+        if wanted and hashlib.sha256(payload["content_base64"]).hexdigest() != wanted.lower():
+            text = "The octets have another SHA-256: they were changed on their way."
+            raise ValidationError({f"payloads/{position}/sha256": [ErrorDetail(text, code="digest_mismatch")]})
+    return [
+        NewPayload(
+            content=payload["content_base64"],
+            content_type=payload["content_type"],
+            filename=payload["filename"],
+            label=payload["label"],
+        )
+        for payload in given
+    ]
+
+
+def _form_payloads(files: list[UploadedFile], labels: list[str]) -> list[NewPayload]:
+    if labels and len(labels) != len(files):
+        text = f"There are {len(labels)} labels for {len(files)} files: give one for each, or none."
+        raise ValidationError({"label": [ErrorDetail(text, code="invalid")]})
+    return [
+        NewPayload(
+            content=file.read(),
+            content_type=_content_type(file),
+            filename=file.name or "",
+            label=labels[position] if labels else "Document",
+        )
+        for position, file in enumerate(files)
+    ]
+
+
+def _content_type(file: UploadedFile) -> str:
+    kind = file.content_type or "application/octet-stream"
+    return f"{kind}; charset={file.charset}" if file.charset else kind

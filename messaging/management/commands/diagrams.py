@@ -1,0 +1,148 @@
+"""`manage.py diagrams`: writes docs/state-machines.md from the tables of the protocol core."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeVar
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from messaging.protocol.acceptance import RULES, InboundState, Received, Rule, Verdict
+from messaging.protocol.envelope import Semantics
+from messaging.protocol.messages import RELIABLE, RELIABLE_FINAL, UNRELIABLE, UNRELIABLE_FINAL, State
+from messaging.protocol.sender import GATES, REFUSALS, TABLE, Flow, Gate, Kind
+
+PATH = Path("docs") / "state-machines.md"
+HEAD = """# State machines
+
+Made by `manage.py diagrams` from the tables in `messaging/protocol`, and checked by a test. Do not edit it; change the
+tables and run the command. Numbers are sections of spec 1, ebXML Reliable Messaging v0-080.
+"""
+SENDER = """## The sender of a pair
+
+One for each outbound pair (`sender.TABLE`). Moves that leave the pair where it is are in the table below, not in the
+picture.
+"""
+CELLS = "What each event does in each state. Stays: only counts, numbers or times change, if anything. A dash: refused."
+REFUSED = "Refused, with the state unchanged:"
+GATE = """## The gate of a pair
+
+A person's hold on the pair, apart from its flow (`sender.GATES`). Behind a closed gate nothing is transmitted, and
+answers are still taken.
+"""
+RELIABLE_HEAD = """## A reliable message
+
+OnceAndOnlyOnce (`messages.RELIABLE`). `failed` is no end: its pair is suspended, and a person or a late
+acknowledgement decides.
+"""
+UNRELIABLE_HEAD = """## A message that is sent once
+
+BestEffort and AtMostOnce (`messages.UNRELIABLE`).
+"""
+ACCEPTANCE = """## Acceptance of what is received
+
+`acceptance.RULES`, in their order: the first that applies decides. A pair's last number moves only when a reliable
+message is accepted.
+"""
+
+Node = TypeVar("Node", bound=StrEnum)
+
+
+class Command(BaseCommand):
+    help = "Writes docs/state-machines.md from the tables of the protocol core."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--check", action="store_true", help="write nothing; fail when the file is stale")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        path = Path(settings.BASE_DIR) / PATH
+        text = document()
+        if not options["check"]:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            self.stdout.write(f"{PATH} written")
+        elif not path.exists() or path.read_text(encoding="utf-8") != text:
+            raise CommandError(f"{PATH} does not show the tables as they are; run manage.py diagrams.")
+
+
+def document() -> str:
+    """The whole file."""
+    flows = {
+        flow: [(kind, target) for kind, move in row.items() for target in move.targets] for flow, row in TABLE.items()
+    }
+    blocks = [
+        HEAD,
+        SENDER,
+        picture(Flow.IDLE, flows, loops=False),
+        CELLS,
+        table(["event", *Flow], ([kind, *(_cell(flow, kind) for flow in Flow)] for kind in Kind)),
+        REFUSED,
+        table(["state", "event", "why"], ([flow, kind, why] for (flow, kind), why in REFUSALS.items())),
+        GATE,
+        picture(Gate.OPEN, {gate: list(row.items()) for gate, row in GATES.items()}),
+        RELIABLE_HEAD,
+        picture(State.QUEUED, {state: list(row.items()) for state, row in RELIABLE.items()}, RELIABLE_FINAL),
+        UNRELIABLE_HEAD,
+        picture(State.QUEUED, {state: list(row.items()) for state, row in UNRELIABLE.items()}, UNRELIABLE_FINAL),
+        ACCEPTANCE,
+        table(["no.", "rule", "verdict", "answer", "source"], _rules()),
+    ]
+    return "\n\n".join(block.strip() for block in blocks) + "\n"
+
+
+def picture(
+    start: Node,
+    moves: Mapping[Node, Iterable[tuple[StrEnum, Node]]],
+    ends: Iterable[Node] = (),
+    *,
+    loops: bool = True,
+) -> str:
+    """A Mermaid state diagram: one arrow for all events that lead from a state to another, in the tables' order."""
+    lines = [f"[*] --> {start}"]
+    order = list(moves)
+    for state, row in moves.items():
+        arrows: dict[Node, list[str]] = {}
+        for event, target in row:
+            arrows.setdefault(target, []).append(event)
+        for target in sorted(arrows, key=order.index):
+            if loops or target != state:
+                lines.append(f"{state} --> {target} : {', '.join(arrows[target])}")
+    lines += [f"{state} --> [*]" for state in order if state in set(ends)]
+    body = "\n".join(f"    {line}" for line in lines)
+    return f"```mermaid\nstateDiagram-v2\n{body}\n```"
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table."""
+    names = list(head)
+    lines = [names, ["---"] * len(names), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
+
+
+def _cell(flow: Flow, kind: Kind) -> str:
+    move = TABLE[flow].get(kind)
+    if move is None:
+        return "–"
+    targets = [target for target in Flow if target in move.targets]
+    text = "stays" if targets == [flow] else " or ".join(targets)
+    return f"{text} ({move.source})" if move.source else text
+
+
+def _rules() -> Iterator[list[str]]:
+    for number, rule in enumerate(RULES, start=1):
+        decision = _decision(rule)
+        yield [str(number), rule.name, decision[0], decision[1], rule.source]
+
+
+def _decision(rule: Rule) -> tuple[str, str]:
+    """What a rule decides and answers. Neither depends on the message: a rule is one verdict."""
+    semantics = Semantics.ONCE_AND_ONLY_ONCE
+    decision = rule.decide(InboundState(22, "last"), Received("id", semantics, 23, known=False))
+    if decision.verdict is Verdict.REJECT:
+        return decision.verdict, f"Error {decision.error.code}" if decision.error else "Error, as the defect says"
+    return decision.verdict, "Acknowledgement" if decision.acknowledge else "none"
