@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
 from functools import cache
 
 import redis
 from django.conf import settings
 from django.db import transaction
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from rmhub.celery import app
 
@@ -18,21 +21,40 @@ WEBHOOKS = "messaging.webhooks_due"
 
 # While this key stands, a wake-up of that task is on its way and another would find nothing more to do.
 _FLAG_MILLISECONDS = 1000
+# A broker that fails is left alone for so long: whoever stores or accepts a message must not wait for it each time.
+_PAUSE_SECONDS = 1.0
+_down_until = 0.0  # monotonic
 
 
 @cache
 def _redis() -> redis.Redis:
-    return redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2, socket_connect_timeout=2)
+    # One more try at once, for a connection that the broker closed meanwhile; the client's own default is three with
+    # seconds in between.
+    return redis.Redis.from_url(
+        settings.REDIS_URL, socket_timeout=1, socket_connect_timeout=1, retry=Retry(NoBackoff(), 1)
+    )
+
+
+def _is_down() -> bool:
+    return time.monotonic() < _down_until
+
+
+def _failed(what: str, task: str, error: Exception) -> None:
+    global _down_until
+    _down_until = time.monotonic() + _PAUSE_SECONDS
+    log.warning(what, extra={"action": "wake_failed", "task": task, "error": str(error)[:200]})
 
 
 def wake(task: str) -> None:
     """Publishes one wake-up, unless one is pending. Never raises: without a broker the sweep does the work."""
+    if _is_down():
+        return
     try:
         if _redis().set(f"rmhub:wake:{task}", 1, nx=True, px=_FLAG_MILLISECONDS):
             app.send_task(task)
     except Exception as error:
         # Whatever the broker's trouble is, the work is committed and stays due.
-        log.warning("wake-up not sent", extra={"action": "wake_failed", "task": task, "error": str(error)[:200]})
+        _failed("wake-up not sent", task, error)
 
 
 def wake_on_commit(task: str) -> None:
@@ -42,15 +64,19 @@ def wake_on_commit(task: str) -> None:
 
 def busy(task: str) -> None:
     """A worker is at it and finds what becomes due by itself: keeps wake-ups away for a moment. Never raises."""
+    if _is_down():
+        return
     try:
         _redis().set(f"rmhub:wake:{task}", 1, px=_FLAG_MILLISECONDS)
     except redis.RedisError as error:
-        log.warning("wake flag not set", extra={"action": "wake_failed", "task": task, "error": str(error)[:200]})
+        _failed("wake flag not set", task, error)
 
 
 def taken(task: str) -> None:
     """A worker has begun: what becomes due from now on needs a new wake-up. Never raises."""
+    if _is_down():
+        return
     try:
         _redis().delete(f"rmhub:wake:{task}")
     except redis.RedisError as error:
-        log.warning("wake flag not cleared", extra={"action": "wake_failed", "task": task, "error": str(error)[:200]})
+        _failed("wake flag not cleared", task, error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from celery import shared_task
 from celery.signals import worker_shutting_down
+from django.db import close_old_connections
 
 from messaging import engine
 from messaging.services import housekeeping, webhooks
@@ -12,18 +13,21 @@ from messaging.services import housekeeping, webhooks
 @shared_task(name="messaging.send_due")
 def send_due() -> str:
     """Transmits what is due: woken by submissions and answers, swept by beat."""
+    close_old_connections()
     return f"started {engine.engine().run()}"
 
 
 @shared_task(name="messaging.webhooks_due")
 def webhooks_due() -> str:
     """Posts webhook deliveries that are due."""
+    close_old_connections()
     return f"posted {webhooks.deliver_due()}"
 
 
 @shared_task(name="messaging.housekeeping")
 def tidy() -> str:
     """Makes pairs of new agreements, closes old rejections, writes leftovers to the log."""
+    close_old_connections()
     return housekeeping.run()
 
 

@@ -11,3 +11,6 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "rmhub.settings")
 app = Celery("rmhub")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
+# Celery would close each thread's database connection before and after every task, and a new one costs more than most
+# tasks. The tasks drop broken ones themselves.
+app.conf.CELERY_DB_REUSE_MAX = 1_000_000_000

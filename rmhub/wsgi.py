@@ -8,4 +8,8 @@ from django.core.wsgi import get_wsgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "rmhub.settings")
 
-application = get_wsgi_application()
+django_application = get_wsgi_application()
+
+from messaging.inbound.wsgi import entrance_first  # noqa: E402  (needs the app registry)
+
+application = entrance_first(django_application)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django.contrib.auth.models import AbstractUser
+from django.contrib.auth.models import User
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
@@ -32,7 +32,7 @@ class Access:
 class TokenAuthentication(BaseAuthentication):
     """`Authorization: Bearer rmh_live_...`."""
 
-    def authenticate(self, request: Request) -> tuple[AbstractUser, Access] | None:
+    def authenticate(self, request: Request) -> tuple[User, Access] | None:
         header = request.headers.get("Authorization", "")
         scheme, _, text = header.partition(" ")
         if scheme.lower() != "bearer":
@@ -53,12 +53,12 @@ class TokenAuthentication(BaseAuthentication):
 class ConsoleSessionAuthentication(SessionAuthentication):
     """The console's session cookie; every request that changes something shows the CSRF token too."""
 
-    def authenticate(self, request: Request) -> tuple[AbstractUser, Access] | None:
+    def authenticate(self, request: Request) -> tuple[User, Access] | None:
         found = super().authenticate(request)
         if found is None:
             return None
         user = found[0]
-        assert isinstance(user, AbstractUser)
+        assert isinstance(user, User)
         return user, Access(user.get_username(), user.get_username(), scopes_of(user))
 
 

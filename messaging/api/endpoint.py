@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -44,7 +44,7 @@ class ProblemSerializer(serializers.Serializer):
     instance = serializers.CharField(help_text="The path that was asked for.")
     request_id = serializers.CharField(help_text="Names this request in the hub's log.")
     retryable = serializers.BooleanField(help_text="The same request may succeed later.")
-    errors = serializers.ListField(
+    errors = serializers.ListField(  # type: ignore[assignment]
         child=serializers.DictField(child=serializers.CharField()),
         required=False,
         help_text="Each wrong value: pointer (RFC 6901, into the body) or parameter (of the query), code, detail.",
@@ -63,36 +63,36 @@ class ProblemSerializer(serializers.Serializer):
 class AnyJson(BaseContentNegotiation):
     """JSON for everybody who takes JSON (or says nothing); 406 for the rest."""
 
-    def select_parser(self, request: Request, parsers: Sequence[BaseParser]) -> BaseParser | None:
+    def select_parser(self, request: Request, parsers: Iterable[BaseParser]) -> BaseParser | None:
         kind = (request.content_type or "").partition(";")[0].strip().lower()
         return next((parser for parser in parsers if parser.media_type == kind), None)
 
     def select_renderer(
-        self, request: Request, renderers: Sequence[BaseRenderer], format_suffix: str | None = None
+        self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
     ) -> tuple[BaseRenderer, str]:
         accept = request.headers.get("Accept", "").lower()
         kinds = {part.partition(";")[0].strip() for part in accept.split(",")} - {""}
         if kinds and not kinds & _JSON:
             raise NotAcceptable
-        return renderers[0], renderers[0].media_type or ""
+        return JSONRenderer(), "application/json"
 
 
 class AnyOctets(AnyJson):
     """For downloads: whatever was stored is what there is, so that Accept cannot refuse it."""
 
     def select_renderer(
-        self, request: Request, renderers: Sequence[BaseRenderer], format_suffix: str | None = None
+        self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
     ) -> tuple[BaseRenderer, str]:
-        return renderers[0], renderers[0].media_type or ""
+        return JSONRenderer(), "application/json"
 
 
 class Endpoint(APIView):
     """Base of all views: JSON in and out, bodies of bounded size, no OPTIONS, nothing cached unless it says so."""
 
     http_method_names = ["get", "head", "post", "patch", "delete"]
-    parser_classes = (StrictJson,)
+    parser_classes: Sequence[type[BaseParser]] = (StrictJson,)
     renderer_classes = (JSONRenderer,)
-    content_negotiation_class = AnyJson
+    content_negotiation_class: type[BaseContentNegotiation] = AnyJson
     max_body = MAX_BODY
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
@@ -108,10 +108,8 @@ class Endpoint(APIView):
             return JSONRenderer(), "application/json"
         return super().perform_content_negotiation(request, force)
 
-    def finalize_response(
-        self, request: Request, response: HttpResponseBase, *args: Any, **kwargs: Any
-    ) -> HttpResponseBase:
-        answer: HttpResponseBase = super().finalize_response(request, response, *args, **kwargs)
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        answer = super().finalize_response(request, response, *args, **kwargs)
         answer.headers.setdefault("Cache-Control", "no-store")
         return answer
 

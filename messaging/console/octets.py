@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from messaging.console.access import actor, requires
 from messaging.console.rendering import page
 from messaging.console.viewer import MODES, view
+from messaging.exceptions import NotFound
 from messaging.selectors import messages, records
 from messaging.services import disclosing
 from messaging.services.disclosing import NotPrepared, Octets, PayloadLost
@@ -20,7 +21,9 @@ from rmhub.ids import read_public_id
 def payload(request: HttpRequest, reference: str, number: int) -> HttpResponse:
     """One payload: pretty, raw or hex (`?mode=`)."""
     message = messages.message(read_public_id("msg", reference))
-    row = messages.payload(message.pk, number)
+    row = next((row for row in messages.payloads(message.pk) if row.number == number), None)
+    if row is None:
+        raise NotFound(f"{message.public_id} has no payload {number}.")
     context = {"message": message, "payload": row, "modes": MODES}
     try:
         opened = disclosing.payload_open(message_id=message.pk, number=number, actor=actor(request))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Iterable
+
 from django.db import models
 from django.db.models import Q
 
@@ -72,6 +75,18 @@ class Pair(models.Model):
 
     def __str__(self) -> str:
         return self.code
+
+    @classmethod
+    def locked(cls, ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Pair]:
+        """Locks pairs for a group, in the order of their ids so that two groups never wait for each other.
+
+        Plain SQL, because it runs for every group and building the query would cost as much as running it.
+        """
+        wanted = list(set(ids))
+        if not wanted:
+            return {}
+        rows = cls.objects.raw("SELECT * FROM messaging_pair WHERE id = ANY(%s) ORDER BY id FOR UPDATE", [wanted])
+        return {pair.pk: pair for pair in rows}
 
     @property
     def public_id(self) -> str:

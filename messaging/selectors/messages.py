@@ -98,7 +98,8 @@ def message_by_reference(reference: str) -> Message:
         return message(read_public_id("msg", reference))
     except BadPublicId:
         pass
-    found = list(with_names(Message.objects.filter(message_id=reference)).order_by("-id")[:2])
+    wanted = Message.objects.filter(message_id=reference) if "\x00" not in reference else Message.objects.none()
+    found = list(with_names(wanted).order_by("-id")[:2])
     if not found:
         raise NotFound(f"There is no message {reference}.")
     if len(found) > 1:

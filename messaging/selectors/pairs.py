@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import TYPE_CHECKING, TypedDict
 
 from django.db.models import Case, CharField, IntegerField, Q, QuerySet, Value, When
 
@@ -25,13 +26,23 @@ STATES: tuple[tuple[str, Q], ...] = (
 STATE_NAMES = tuple(name for name, _ in STATES)
 
 
+if TYPE_CHECKING:
+    from django_stubs_ext import WithAnnotations
+
+    class _Rating(TypedDict):
+        state: str
+        severity: int
+
+    RatedPair = WithAnnotations[Pair, _Rating]
+
+
 def pairs(
     *,
     states: tuple[str, ...] = (),
     direction: str = "",
     partner_id: uuid.UUID | None = None,
     search: str = "",
-) -> QuerySet[Pair]:
+) -> QuerySet[RatedPair]:
     """Pairs with parties and head of line, each with `state` and `severity` (0 = worst). Not ordered.
 
     Unique orders for pages: ("code",), ("severity", "code"). `search` looks in the code and in the URIs.
@@ -62,7 +73,7 @@ def pairs(
     return found
 
 
-def pair(reference: str | uuid.UUID) -> Pair:
+def pair(reference: str | uuid.UUID) -> RatedPair:
     """One pair with `state` and `severity`, by id (`pair_...`) or code. Raises NotFound."""
     if isinstance(reference, uuid.UUID):
         chosen = Q(pk=reference)
@@ -70,7 +81,7 @@ def pair(reference: str | uuid.UUID) -> Pair:
         try:
             chosen = Q(pk=read_public_id("pair", reference))
         except BadPublicId:
-            chosen = Q(code=reference)
+            chosen = Q(code=reference) if "\x00" not in reference else Q(pk__in=[])
     found = pairs().filter(chosen).first()
     if found is None:
         raise NotFound(f"There is no pair {reference}.")

@@ -190,7 +190,6 @@ def pair_screen(pair: Pair, now: datetime) -> PairScreen:
     terms = terms_of(pair)
     queue = [] if inbound else list(pairs.queue(pair.pk)[:20])
     head = pair.in_flight or (queue[0] if queue and pair.flow == "suspended" else None)
-    recent = messages.with_names(Message.objects.filter(pair=pair).order_by("-id"))
     return PairScreen(
         pair=pair,
         look=PAIR_LOOKS[pairs.state_of(pair)],
@@ -200,7 +199,7 @@ def pair_screen(pair: Pair, now: datetime) -> PairScreen:
         verbs=verb_states(pair, terms),
         queue=queue,
         attempts=[] if inbound else list(pairs.transmissions(pair.pk)[:15]),
-        recent=list(recent[:10]),
+        recent=list(messages.with_names(Message.objects.filter(pair=pair).order_by("-id"))[:20]) if inbound else [],
         events=list(events.of_pair(pair.pk)[:15]),
         incidents=list(records.incidents(pair_id=pair.pk).order_by("-number")[:8]),
         audit=audit_of(pair),

@@ -71,6 +71,7 @@ class Batch:
     events: list[Event] = field(default_factory=list)
     repeats: dict[uuid.UUID, int] = field(default_factory=dict)
     owed: dict[uuid.UUID, int] = field(default_factory=dict)
+    asked: dict[uuid.UUID, Item] = field(default_factory=dict)  # a repeat for which an acknowledgement is owed
     known: dict[tuple[uuid.UUID, str], tuple[uuid.UUID, str]] = field(default_factory=dict)
     new_acks: dict[uuid.UUID, Signal] = field(default_factory=dict)
     answered: dict[uuid.UUID, Message] = field(default_factory=dict)
@@ -87,7 +88,7 @@ def accept(items: Sequence[Item]) -> list[int]:
         batch = Batch(clock.now())
         normals = [item for item in items if item.pair_id is not None]
         targets = answering.targets(item.envelope.ref_to_message_id for item in items if item.pair_id is None)
-        pairs = _lock({item.pair_id for item in normals if item.pair_id} | {m.pair_id for m in targets.values()})
+        pairs = Pair.locked({item.pair_id for item in normals if item.pair_id} | {m.pair_id for m in targets.values()})
         _look_up(normals, batch)
         for item in items:
             if item.pair_id is not None:
@@ -98,13 +99,6 @@ def accept(items: Sequence[Item]) -> list[int]:
     if batch.wake:
         dispatch.wake(dispatch.SEND)
     return [204] * len(items)
-
-
-def _lock(ids: set[uuid.UUID]) -> dict[uuid.UUID, Pair]:
-    """All pairs of the group, locked in the order of their ids so that two groups never wait for each other."""
-    if not ids:
-        return {}
-    return {pair.pk: pair for pair in Pair.objects.filter(pk__in=ids).order_by("pk").select_for_update()}
 
 
 def _look_up(normals: Sequence[Item], batch: Batch) -> None:
@@ -245,6 +239,7 @@ def _repeat(item: Item, pair: Pair, decision: Decision, stored: tuple[uuid.UUID,
             batch.new_acks[message_pk].owed += 1
         else:
             batch.owed[message_pk] = batch.owed.get(message_pk, 0) + 1
+            batch.asked[message_pk] = item
     data: dict[str, object] = {"rule": decision.rule}
     if decision.warning:
         data["warning"] = decision.warning
@@ -337,7 +332,7 @@ def _owe(batch: Batch) -> None:
     )
     signals = list(ours.order_by("pk").select_for_update())  # in the order in which outcomes are recorded
     for signal in signals:
-        signal.owed += batch.owed[signal.about_id]  # type: ignore[index]
+        signal.owed += batch.owed.pop(signal.about_id)  # type: ignore[arg-type]
         if (
             signal.state != SignalState.SENDING
         ):  # one that is on the wire becomes due again when its outcome is recorded
@@ -345,6 +340,13 @@ def _owe(batch: Batch) -> None:
             signal.due_at = batch.now
             signal.attempts = 0
     bulk_set(signals, ("owed", "state", "due_at", "attempts"))
+    # What is left was never acknowledged: its first copy came as an unreliable message.
+    missing = []
+    for message_pk, copies in batch.owed.items():
+        signal = _acknowledgement(batch.asked[message_pk], Message(pk=message_pk), batch)
+        signal.owed = copies
+        missing.append(signal)
+    bulk_insert(missing)
 
 
 def _write(batch: Batch, pairs: list[Pair]) -> None:

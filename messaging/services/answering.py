@@ -42,11 +42,12 @@ def targets(references: Iterable[str]) -> dict[str, Message]:
     wanted = [reference for reference in references if reference]
     if not wanted:
         return {}
-    found = Message.objects.filter(direction=Direction.OUT, message_id__in=wanted)
-    return {
-        message.message_id: message
-        for message in found.defer("wire_frame", "content_type", "cause_detail", "idempotency_fingerprint")
-    }
+    found = Message.objects.raw(
+        "SELECT id, message_id, pair_id, agreement_version_id, sequence_number, state, attempts"
+        " FROM messaging_message WHERE message_id = ANY(%s) AND direction = 'out'",
+        [wanted],
+    )
+    return {message.message_id: message for message in found}
 
 
 def take(item: Item, known: Mapping[str, Message], pairs: Mapping[uuid.UUID, Pair], batch: Batch) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import uuid
 
-from django.db import transaction
+from django.db import connection, transaction
 
 from messaging.choices import Direction
 from messaging.models import Pair
 from messaging.protocol.codecs.ebxml import normalize_uri
 from partners import registry
 from partners.terms import Terms
+
+_CODES = 0x524D4856  # key of the advisory lock under which codes of pairs are chosen
 
 # URIs of a version never change and pairs are never deleted, so what was found once stays true.
 _known: dict[tuple[uuid.UUID, Direction], uuid.UUID] = {}
@@ -53,6 +55,9 @@ def _pair(terms: Terms, direction: Direction, sender_uri: str, receiver_uri: str
     if direction == Direction.IN:
         sender, receiver = receiver, sender
     with transaction.atomic():
+        # Two that are made at the same moment would choose the same code.
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_CODES])
         made, _ = Pair.objects.get_or_create(
             direction=direction,
             sender_uri=sender_uri,

@@ -60,9 +60,7 @@ def _transmission(job: Job, receipt: Receipt, now: datetime) -> Transmission:
 def _record_pairs(outcomes: Sequence[tuple[Job, Receipt]], now: datetime, written: list[Event]) -> set[uuid.UUID]:
     if not outcomes:
         return set()
-    # Locked in the order of their ids, like everywhere, so that two groups never wait for each other.
-    ids = sorted({job.pair_id for job, _ in outcomes if job.pair_id})
-    pairs = {pair.pk: pair for pair in Pair.objects.filter(pk__in=ids).order_by("pk").select_for_update()}
+    pairs = Pair.locked(job.pair_id for job, _ in outcomes if job.pair_id)
     moved: set[uuid.UUID] = set()
     messages: list[Message] = []
     for job, receipt in outcomes:
@@ -99,7 +97,12 @@ def _record_signals(outcomes: Sequence[tuple[Job, Receipt]], now: datetime) -> s
     if not outcomes:
         return set()
     ids = sorted({job.signal_id for job, _ in outcomes if job.signal_id})
-    signals = {s.pk: s for s in Signal.objects.filter(pk__in=ids).order_by("pk").select_for_update()}
+    rows = Signal.objects.raw(
+        "SELECT id, state, owed, sends, attempts, last_sent_at, note, due_at FROM messaging_signal"
+        " WHERE id = ANY(%s) ORDER BY id FOR UPDATE",
+        [ids],
+    )
+    signals = {signal.pk: signal for signal in rows}
     moved: set[uuid.UUID] = set()
     for job, receipt in outcomes:
         signal = signals.get(job.signal_id) if job.signal_id else None

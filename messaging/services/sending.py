@@ -13,10 +13,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from django.db import transaction
-from django.db.models import Q
 
 from messaging import storage
-from messaging.choices import Direction, MessageState, Outcome, SignalState
+from messaging.choices import MessageState, Outcome, SignalState
 from messaging.models import Event, Message, Pair, Payload, Signal, Transmission
 from messaging.models.bulk import bulk_insert, bulk_set
 from messaging.protocol.errors import EncodeError
@@ -81,9 +80,14 @@ def claim_due(*, limit: int, worker: int = 0) -> list[Job]:
 def _claim_pairs(
     now: datetime, limit: int, jobs: list[Job], transmissions: list[Transmission], written: list[Event]
 ) -> None:
-    due = Q(due_at__isnull=False, due_at__lte=now, gate=Gate.OPEN, direction=Direction.OUT)
-    # skip_locked: a pair that an acknowledgement or a person holds right now is looked at again at the next wake-up.
-    pairs = list(Pair.objects.filter(due).order_by("due_at").select_for_update(skip_locked=True)[:limit])
+    # SKIP LOCKED: a pair that an acknowledgement or a person holds right now is looked at again at the next wake-up.
+    pairs = list(
+        Pair.objects.raw(
+            "SELECT * FROM messaging_pair WHERE due_at <= %s AND due_at IS NOT NULL AND gate = 'open'"
+            " AND direction = 'out' ORDER BY due_at LIMIT %s FOR UPDATE SKIP LOCKED",
+            [now, limit],
+        )
+    )
     if not pairs:
         return
     messages = _heads([pair.pk for pair in pairs if pair.flow == Flow.IDLE])
@@ -224,8 +228,13 @@ def _mark_lost(transmission_ids: list[uuid.UUID], now: datetime) -> None:
 
 
 def _claim_signals(now: datetime, limit: int, jobs: list[Job], transmissions: list[Transmission]) -> None:
-    due = Signal.objects.filter(due_at__isnull=False, due_at__lte=now)
-    signals = list(due.order_by("due_at").select_for_update(skip_locked=True)[:limit])
+    signals = list(
+        Signal.objects.raw(
+            "SELECT * FROM messaging_signal WHERE due_at <= %s AND due_at IS NOT NULL"
+            " ORDER BY due_at LIMIT %s FOR UPDATE SKIP LOCKED",
+            [now, limit],
+        )
+    )
     for signal in signals:
         terms = registry.current().version(signal.agreement_version_id)  # type: ignore[arg-type]
         to_error_uri = signal.kind == "error"
@@ -258,8 +267,13 @@ def _claim_signals(now: datetime, limit: int, jobs: list[Job], transmissions: li
 def _claim_unreliable(
     now: datetime, limit: int, jobs: list[Job], transmissions: list[Transmission], written: list[Event]
 ) -> None:
-    due = Message.objects.filter(due_at__isnull=False, due_at__lte=now)
-    messages = list(due.order_by("due_at").select_for_update(skip_locked=True)[:limit])
+    messages = list(
+        Message.objects.raw(
+            "SELECT * FROM messaging_message WHERE due_at <= %s AND due_at IS NOT NULL"
+            " ORDER BY due_at LIMIT %s FOR UPDATE SKIP LOCKED",
+            [now, limit],
+        )
+    )
     if not messages:
         return
     gates = dict(Pair.objects.filter(pk__in={m.pair_id for m in messages}).values_list("pk", "gate"))

@@ -26,6 +26,8 @@ from messaging.exceptions import (
 from messaging.models import Event as EventRow
 from messaging.models import Message, MessageIdentity, Pair, Payload
 from messaging.models.bulk import bulk_insert, bulk_set
+from messaging.protocol.codecs.ebxml_lexical import CONTROL
+from messaging.protocol.codecs.mime import is_header_value
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.sender import Event, Flow, Gate, Kind, step
 from messaging.services import events, pairs
@@ -36,7 +38,8 @@ from partners.terms import Terms
 from rmhub import clock
 from rmhub.ids import uuid7
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+# What stands in Content-IDs too, so it has no blanks, brackets or signs outside ASCII (RFC 822, wire-ebxml 1.4).
+_MESSAGE_ID = re.compile(r"[!-;=?-~]*")
 _CONTENT_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(\s*;\s*[\w.-]+=(\"[^\"\r\n]*\"|[^\s;\"]+))*", re.ASCII)
 
 
@@ -77,19 +80,21 @@ def message_submit(
     A suspended or paused pair takes it too; a warning says so. Raises OutsideAgreement, InvalidSubmission, TooLarge,
     DuplicateMessageId (a MessageId goes out once), IdempotencyMismatch.
     """
-    terms = registry.current().by_tpa_id(agreement)
-    if terms is None:
-        raise OutsideAgreement(f"No agreement with TPAId {agreement!r} is active.", code="unknown_agreement")
-    wished = Semantics(semantics) if semantics in set(Semantics) else Semantics(terms.semantics)
-    _check(terms, service, action, payloads, semantics, message_id, conversation_id, ref_to_message_id)
     fingerprint = ""
     if idempotency_key:
+        # Before all checks: what was taken stays taken, whatever became of the agreement since.
+        _check_key(idempotency_key)
         fingerprint = _fingerprint(
             agreement, service, action, payloads, message_id, conversation_id, ref_to_message_id, semantics
         )
         known = _replay(submitted_by, idempotency_key, fingerprint)
         if known is not None:
             return known
+    terms = registry.current().by_tpa_id(agreement)
+    if terms is None:
+        raise OutsideAgreement(f"No agreement with TPAId {agreement!r} is active.", code="unknown_agreement")
+    wished = Semantics(semantics) if semantics in set(Semantics) else Semantics(terms.semantics)
+    _check(terms, service, action, payloads, semantics, message_id, conversation_id, ref_to_message_id)
     key = uuid7()
     message = Message(
         id=key,
@@ -142,9 +147,7 @@ def _store(entries: list[_Entry]) -> list[Pair]:
     now = clock.now()
     written: list[EventRow] = []
     with transaction.atomic():
-        ids = sorted({entry.pair_id for entry in entries})
-        # The queue's order is the order of these locks; locked by id so that two groups never wait for each other.
-        locked = {pair.pk: pair for pair in Pair.objects.filter(pk__in=ids).order_by("pk").select_for_update()}
+        locked = Pair.locked(entry.pair_id for entry in entries)  # the queue's order is the order of these locks
         for entry in entries:
             written.append(_enqueue(entry, locked[entry.pair_id], now))
         messages = [entry.message for entry in entries]
@@ -208,6 +211,11 @@ def _payload(message: Message, number: int, payload: NewPayload) -> Payload:
     )
 
 
+def _check_key(key: str) -> None:
+    if len(key) > 255 or CONTROL.search(key):
+        raise InvalidSubmission({"idempotency_key": ["At most 255 characters, and no control characters."]})
+
+
 def _check(
     terms: Terms,
     service: str,
@@ -227,13 +235,13 @@ def _check(
         "action": action,
     }
     for name, text in identifiers.items():
-        if _CONTROL.search(text) or text != text.strip():
+        if CONTROL.search(text) or text != text.strip():
             errors.setdefault(name, []).append("No control characters, and no blanks at the ends.")
         limit = 255 if name in ("service", "action") else 400
         if len(text) > limit:
             errors.setdefault(name, []).append(f"At most {limit} characters.")
-    if re.search(r"[<>\s]", message_id):
-        errors.setdefault("message_id", []).append("No blanks and no angle brackets.")
+    if not _MESSAGE_ID.fullmatch(message_id):
+        errors.setdefault("message_id", []).append("Printable ASCII only, without blanks and angle brackets.")
     for name in ("service", "action"):
         if not identifiers[name]:
             errors.setdefault(name, []).append("Required.")
@@ -244,11 +252,13 @@ def _check(
     elif len(payloads) > 100:
         errors["payloads"] = ["At most 100 payloads."]
     for number, payload in enumerate(payloads, start=1):
-        if len(payload.content_type) > 255 or not _CONTENT_TYPE.fullmatch(payload.content_type):
+        kind = payload.content_type
+        if len(kind) > 255 or not (is_header_value(kind) and _CONTENT_TYPE.fullmatch(kind)):
             errors.setdefault("payloads", []).append(f"Payload {number}: {payload.content_type!r} is no content type.")
-        if _CONTROL.search(payload.label + payload.filename) or len(payload.label) > 120 or len(payload.filename) > 255:
+        label, filename = payload.label, payload.filename
+        if CONTROL.search(label + filename) or label != label.strip() or len(label) > 120 or len(filename) > 255:
             errors.setdefault("payloads", []).append(
-                f"Payload {number}: label or filename is too long or has control characters."
+                f"Payload {number}: label or filename is too long, or has control characters or blanks at its ends."
             )
     if errors:
         raise InvalidSubmission(errors)

@@ -15,8 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.contrib.auth import get_user_model
-from django.contrib.auth.models import AbstractUser
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Q
 from django.views.decorators.debug import sensitive_variables
@@ -49,14 +48,14 @@ class Bearer:
     """Whoever showed a valid token: the token, its owner, and the scopes that both have."""
 
     token: ApiToken
-    owner: AbstractUser
+    owner: User
     scopes: frozenset[str]
 
 
 @sensitive_variables("secret")
 def token_create(
     *,
-    owner: AbstractUser | str,
+    owner: User | str,
     name: str,
     scopes: Iterable[str],
     actor: Actor,
@@ -72,7 +71,7 @@ def token_create(
     """
     now = clock.now()
     errors: dict[str, list[str]] = {}
-    user = owner if isinstance(owner, AbstractUser) else _user(owner)
+    user = owner if isinstance(owner, User) else _user(owner)
     if user is None or not scopes_of(user):
         errors["owner"] = [f"There is no active user {owner} with a role."]
     if not name.strip():
@@ -136,7 +135,7 @@ def authenticate(text: str) -> Bearer:
     now = clock.now()
     if token.expires_at <= now:
         raise BadToken(f"This API token expired at {token.expires_at:%Y-%m-%d %H:%M:%SZ}.", code="token_expired")
-    owner: AbstractUser = token.owner
+    owner: User = token.owner
     if not owner.is_active:
         raise BadToken("The owner of this API token is not active any more.")
     _note_use(token, now)
@@ -153,12 +152,11 @@ def _note_use(token: ApiToken, now: datetime) -> None:
     token.last_used_at = now
 
 
-def _user(username: str) -> AbstractUser | None:
-    found: AbstractUser | None = get_user_model().objects.filter(username=username).first()
-    return found
+def _user(username: str) -> User | None:
+    return User.objects.filter(username=username).first()
 
 
-def _refused(wished: list[str], user: AbstractUser | None, granted_by: frozenset[str]) -> list[str]:
+def _refused(wished: list[str], user: User | None, granted_by: frozenset[str]) -> list[str]:
     if not wished:
         return ["At least one scope."]
     if unknown := sorted(set(wished) - ADMIN_SCOPES):

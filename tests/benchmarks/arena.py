@@ -1,4 +1,4 @@
-"""The two hubs of the benchmark: own databases on the benchmark's own servers, real processes, each other's partners."""
+"""The benchmark's two hubs: own databases on servers of its own, real processes, each other's partners."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import contextlib
 import dataclasses
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -16,13 +17,10 @@ import redis
 from rmhub import embedded
 from rmhub.embedded import postgres, state, valkey
 from rmhub.hubs import BASE, Hub, free_ports
-from rmhub.supervisor import Process, Supervisor
+from rmhub.supervisor import Process, StartFailed, Supervisor
 
 Say = Callable[[str], None]
 SENDER, RECEIVER = "sender", "receiver"
-# Nothing is to be repeated because the machine is slow: a repeat would be counted as a fault.
-TERMS = ("--timeout", "120", "--retries", "3", "--retry-interval", "120")
-TIDY = ("*.log", "run", "store")
 
 
 @dataclass(frozen=True)
@@ -64,6 +62,25 @@ def redis_database(url: str, number: int) -> str:
     return urlunsplit(urlsplit(url)._replace(path=f"/{number}"))
 
 
+@contextlib.contextmanager
+def supervised(processes: Sequence[Process]) -> Iterator[dict[str, int]]:
+    """Runs processes that write to log files; yields their numbers by name.
+
+    Raises RuntimeError with the end of its log when one does not start.
+    """
+    supervisor = Supervisor(processes, output=lambda name, line: None, name="bench")
+    try:
+        supervisor.start()
+    except StartFailed as failure:
+        logs = [process.log for process in processes if process.log is not None and process.log.exists()]
+        said = "".join(f"\n{log}:\n{log.read_text(errors='replace')[-2000:]}" for log in logs)
+        raise RuntimeError(f"{failure}{said}") from failure
+    try:
+        yield {process.name: supervisor.pids(process.name)[0] for process in processes}
+    finally:
+        supervisor.stop()
+
+
 @dataclass(frozen=True)
 class Arena:
     """Two hubs that are set up for each other; `running` starts their processes."""
@@ -74,7 +91,7 @@ class Arena:
     """Name of the hub -> name of its database."""
 
     @contextlib.contextmanager
-    def running(self, say: Say) -> Iterator[dict[str, int]]:
+    def running(self) -> Iterator[dict[str, int]]:
         """Both hubs' processes, up; yields their process numbers by name (`sender web`, ...)."""
         for hub in (self.sender, self.receiver):
             with redis.Redis.from_url(hub.redis_url) as broker:
@@ -84,12 +101,8 @@ class Arena:
             for hub in (self.receiver, self.sender)
             for process in hub.processes(prefix=f"{hub.name} ", restart=False)
         ]
-        supervisor = Supervisor(processes, output=lambda name, line: say(f"{name}: {line}"), name="bench")
-        supervisor.start()
-        try:
-            yield {process.name: supervisor.pids(process.name)[0] for process in processes}
-        finally:
-            supervisor.stop()
+        with supervised(processes) as roots:
+            yield roots
 
 
 def build(servers: Servers, var: Path, pairs: int, say: Say) -> Arena:
@@ -111,21 +124,17 @@ def build(servers: Servers, var: Path, pairs: int, say: Say) -> Arena:
                 settings={"RMHUB_LOG_LEVEL": "WARNING"},
             )
         )
-    for hub, other, side in ((hubs[0], hubs[1], "buyer"), (hubs[1], hubs[0], "seller")):
+    for hub, other in ((hubs[0], hubs[1]), (hubs[1], hubs[0])):
         say(f"setting up the {hub.name} with {pairs} agreements")
-        command(hub, "migrate", "--verbosity", "0")
-        urls = ("--own-url", hub.url, "--partner-url", other.url)
-        command(hub, "seed_demo", "--side", side, *urls, "--agreements", str(pairs), *TERMS)
+        _command(hub, hub.manage("migrate", "--verbosity", "0"))
+        sides = (hub.name, hub.url, other.name, other.url, str(pairs))
+        _command(hub, [sys.executable, "-m", "tests.benchmarks.prepare", *sides])
     return Arena(hubs[0], hubs[1], {hub.name: f"bench_{hub.name}" for hub in hubs})
 
 
-def command(hub: Hub, *arguments: str) -> None:
-    """Runs a management command of a hub. Raises RuntimeError with what it said when it fails."""
-    argv = hub.manage(*arguments)
+def _command(hub: Hub, argv: list[str]) -> None:
+    """Runs a program of a hub. Raises RuntimeError with what it said when it fails."""
     result = subprocess.run(argv, env=hub.environment(), cwd=BASE, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         said = (result.stdout + result.stderr).strip()[-4000:]
-        raise RuntimeError(f"{arguments[0]} failed in the {hub.name}:\n{said}")
-
-
-__all__ = ["RECEIVER", "SENDER", "Arena", "Process", "Servers", "build", "command", "fresh_database", "servers"]
+        raise RuntimeError(f"setting up the {hub.name} failed:\n{said}")

@@ -1,4 +1,4 @@
-"""The least that a web server can be asked for: reads the body and answers 204. The limit that our view is held against."""
+"""The least that a web server can be asked for: reads the body and answers 204. The limit of our view."""
 
 from __future__ import annotations
 

@@ -18,6 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import django
 
+from tests.benchmarks.prepare import ACTION, SERVICE, tpa_id
+
 BODY = (b"UNB+UNOA:1+A+B+240101:0000+1'\r\n" * 133)[:4096]
 LOOK_SECONDS = 0.2
 
@@ -40,13 +42,12 @@ def main() -> None:
 
 def submit(number: int) -> None:
     """One message of 4 KiB on the pair of this number (from 1)."""
-    from messaging.demo.seeding import EDI, tpa_id
     from messaging.services.submitting import NewPayload, message_submit
 
     message_submit(
         agreement=tpa_id(number),
-        service=EDI,
-        action="Send",
+        service=SERVICE,
+        action=ACTION,
         payloads=[NewPayload(BODY, "application/edifact", "orders.edi")],
         submitted_by="bench",
     )
@@ -58,7 +59,7 @@ def waiting(numbers: range) -> dict[int, int]:
     from messaging.models import Pair
 
     rows = Pair.objects.filter(direction=Direction.OUT).values_list("receiver_uri", "queued", "in_flight_id")
-    found = {int(uri.rpartition("/")[2]): queued + (in_flight is not None) for uri, queued, in_flight in rows}
+    found = {int(uri.rpartition("/p")[2]): queued + (in_flight is not None) for uri, queued, in_flight in rows}
     return {number: found.get(number, 0) for number in numbers}
 
 

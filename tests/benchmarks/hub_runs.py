@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 
 from rmhub.hubs import BASE
-from tests.benchmarks.arena import RECEIVER, SENDER, Arena, Say, Servers
+from tests.benchmarks.arena import RECEIVER, SENDER, Arena, Servers
 from tests.benchmarks.machine import costs, look, spread
 
 DRAIN_SECONDS = 60.0
@@ -128,7 +128,8 @@ def _drain(arena: Arena) -> bool:
     with psycopg.connect(arena.sender.database_url, autocommit=True) as connection:
         while time.monotonic() < deadline:
             left = connection.execute(
-                "SELECT count(*) FROM messaging_pair WHERE direction = 'out' AND (queued > 0 OR in_flight_id IS NOT NULL)"
+                "SELECT count(*) FROM messaging_pair"
+                " WHERE direction = 'out' AND (queued > 0 OR in_flight_id IS NOT NULL)"
             ).fetchone()
             if left == (0,):
                 return True
@@ -137,7 +138,7 @@ def _drain(arena: Arena) -> bool:
 
 
 def _delivered(arena: Arena, begin: float, end: float) -> list[tuple[float, float, float]]:
-    """Creation, first transmission and acknowledgement (seconds since the epoch) of what was delivered in the window."""
+    """Of what was delivered in the window: creation, first transmission, acknowledgement (seconds since the epoch)."""
     with psycopg.connect(arena.sender.database_url, autocommit=True) as connection:
         return connection.execute(
             "SELECT extract(epoch FROM created_at)::float8, extract(epoch FROM first_sent_at)::float8,"

@@ -14,17 +14,19 @@ from typing import Any
 import psycopg
 
 from rmhub.hubs import BASE, free_ports, listens
-from rmhub.supervisor import Process, Supervisor
-from tests.benchmarks.arena import Say, Servers, fresh_database
+from rmhub.supervisor import Process
+from tests.benchmarks.arena import Servers, fresh_database, supervised
 from tests.benchmarks.machine import Cpu, spread, trees
 
 POST_CONNECTIONS = (1, 16)
 COMMIT_CONNECTIONS = (1, 4, 16)
-TABLE = "CREATE TABLE bench_row (id bigserial PRIMARY KEY, client int NOT NULL, at timestamptz DEFAULT now(), text text)"
+TABLE = (
+    "CREATE TABLE bench_row (id bigserial PRIMARY KEY, client int NOT NULL, at timestamptz DEFAULT now(), text text)"
+)
 INSERT = "INSERT INTO bench_row (client, text) VALUES (:client_id, 'one row');\n"
 
 
-def posts(var: Path, seconds: float, say: Say) -> list[dict[str, Any]]:
+def posts(var: Path, seconds: float) -> list[dict[str, Any]]:
     """4 KiB posts with keep-alive through the hub's web server, one worker and 16 threads as the hub's own."""
     (port,) = free_ports(1)
     server = Process(
@@ -39,13 +41,8 @@ def posts(var: Path, seconds: float, say: Say) -> list[dict[str, Any]]:
         cwd=BASE,
         log=var / "bare.log",
     )
-    supervisor = Supervisor([server], output=lambda name, line: say(f"{name}: {line}"), name="bench")
-    supervisor.start()
-    try:
-        root = {"bare": supervisor.pids("bare")[0]}
+    with supervised([server]) as root:
         return [_posts(port, count, seconds, root) for count in POST_CONNECTIONS]
-    finally:
-        supervisor.stop()
 
 
 def _posts(port: int, connections: int, seconds: float, root: dict[str, int]) -> dict[str, Any]:

@@ -152,7 +152,7 @@ def _wal_syncs(connection: psycopg.Connection[Any]) -> int:
 
 
 def costs(before: Counters, after: Counters, messages: int) -> dict[str, Any]:
-    """What one message cost between two looks: CPU ms in all, by process and in the kernel; commits, WAL bytes, syncs."""
+    """What one message cost between two looks: CPU ms (all, by process, in the kernel), commits, WAL bytes, syncs."""
     each = max(messages, 1)
     seconds = after.at - before.at
     ours = {name: after.cpu[name] - before.cpu[name] for name in before.cpu}

@@ -18,8 +18,8 @@ from typing import Any
 import psycopg
 
 from rmhub.hubs import free_ports, listens
-from rmhub.supervisor import Process, Supervisor
-from tests.benchmarks.arena import RECEIVER, SENDER, Say, Servers, fresh_database
+from rmhub.supervisor import Process
+from tests.benchmarks.arena import RECEIVER, SENDER, Say, Servers, fresh_database, supervised
 from tests.benchmarks.hub_runs import Window
 from tests.benchmarks.machine import costs, look, spread
 
@@ -51,7 +51,7 @@ class Peer:
         }
 
     @contextlib.contextmanager
-    def running(self, say: Say) -> Iterator[dict[str, int]]:
+    def running(self) -> Iterator[dict[str, int]]:
         """The receiver's web server: gunicorn, two sync workers. Yields its process number."""
         server = Process(
             name="peer web",
@@ -64,12 +64,8 @@ class Peer:
             cwd=SITE,
             log=self.folder / "web.log",
         )
-        supervisor = Supervisor([server], output=lambda name, line: say(f"{name}: {line}"), name="bench")
-        supervisor.start()
-        try:
-            yield {"peer web": supervisor.pids("peer web")[0]}
-        finally:
-            supervisor.stop()
+        with supervised([server]) as roots:
+            yield roots
 
 
 def build(servers: Servers, environment: Path, var: Path, say: Say) -> Peer:
@@ -100,9 +96,7 @@ def steady(peer: Peer, servers: Servers, roots: dict[str, int], *, senders: int,
     argv = [str(peer.python), "-m", "peer_site.send", str(senders), str(window.warm), str(window.measured)]
     with (
         psycopg.connect(servers.database_url, autocommit=True) as connection,
-        subprocess.Popen(
-            argv, env=peer.environment(SENDER), cwd=SITE, stdout=subprocess.PIPE, text=True
-        ) as process,
+        subprocess.Popen(argv, env=peer.environment(SENDER), cwd=SITE, stdout=subprocess.PIPE, text=True) as process,
     ):
         assert process.stdout is not None
         watched["senders"] = process.pid

@@ -64,3 +64,10 @@ def _run(argv: list[str]) -> None:
     if done.returncode != 0:
         said = (done.stdout + done.stderr).strip()[-2000:]
         raise PeerUnavailable(f"{' '.join(argv[:4])} ... failed:\n{said}")
+
+
+def versions() -> dict[str, str]:
+    """What the peer runs on: the packages that matter, as they are pinned."""
+    pins = (line.split("==") for line in REQUIREMENTS.read_text(encoding="utf-8").splitlines() if "==" in line)
+    wanted = {"django-pyas2", "pyas2lib", "django", "gunicorn", "psycopg2-binary", "py-spy"}
+    return {f"peer {name}": version for name, version in pins if name in wanted}

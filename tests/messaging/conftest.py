@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
+from django.db import connection, models
 
 from messaging import dispatch
 
@@ -23,3 +26,28 @@ def woken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     published: list[str] = []
     monkeypatch.setattr(dispatch, "wake", published.append)
     return published
+
+
+@pytest.fixture
+def commit_fails() -> Callable[[type[models.Model]], AbstractContextManager[None]]:
+    """`with commit_fails(Message):` whatever inserts such a row succeeds, and fails only when it is committed."""
+
+    @contextmanager
+    def failing(model: type[models.Model]) -> Iterator[None]:
+        table = model._meta.db_table
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "CREATE FUNCTION no_commit() RETURNS trigger LANGUAGE plpgsql AS "
+                "$$ BEGIN RAISE EXCEPTION 'no commit today'; END $$"
+            )
+            cursor.execute(
+                f"CREATE CONSTRAINT TRIGGER no_commit AFTER INSERT ON {table} DEFERRABLE INITIALLY DEFERRED "
+                "FOR EACH ROW EXECUTE FUNCTION no_commit()"
+            )
+        try:
+            yield
+        finally:
+            with connection.cursor() as cursor:
+                cursor.execute("DROP FUNCTION no_commit CASCADE")
+
+    return failing

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from django.db import connection, connections
+from django.db import connection, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from messaging.choices import Direction, IncidentState, MessageState, SignalKind, SignalState
 from messaging.models import Event, Incident, Message, MessageIdentity, Pair, Payload, Signal, WebhookDelivery
@@ -30,6 +31,7 @@ from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.factories import REFUSED, Link, PartnerSide, decoded, link, partner_side, submit, work
 from tests.messaging.wire import post
+from tests.rmhub.conditions import eventually
 
 pytestmark = pytest.mark.django_db
 
@@ -84,6 +86,36 @@ def test_e04_three_copies_earn_three_acknowledgements_with_the_same_octets(partn
     assert len(wire.parcels) == 3
     assert len({parcel.body for parcel in wire.parcels}) == 1
     assert Message.objects.get().copies == 2
+
+
+def test_e04_copies_in_one_transaction_are_acknowledged_like_any(
+    partner: PartnerSide, wire: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Web threads that come at the same moment are one group: it may hold a new message and its copies."""
+    first, second = partner.message(1, "a@partner.example"), partner.message(2, "b@partner.example")
+    accepting.accept(_items(monkeypatch, partner, [first, first, second, first]))
+    assert received() == ["a@partner.example", "b@partner.example"]
+    assert [ack.owed for ack in acknowledgements()] == [3, 1]
+    while work():
+        pass
+    assert [decoded(parcel).ref_to_message_id for parcel in wire.parcels].count("a@partner.example") == 3
+    assert len(wire.parcels) == 4
+
+
+def _items(
+    monkeypatch: pytest.MonkeyPatch, partner: PartnerSide, arrivals: Sequence[receiving.Arrival]
+) -> list[accepting.Item]:
+    """What `receive` hands to its group of transactions."""
+    caught: list[accepting.Item] = []
+
+    def catch(items: list[accepting.Item]) -> list[int]:
+        caught.extend(items)
+        return [204] * len(items)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(receiving, "_group", GroupCommit(catch))
+        assert {partner.send(arrival) for arrival in arrivals} == {204}
+    return caught
 
 
 def test_e13_another_message_with_the_last_number_is_refused_and_reported(partner: PartnerSide, wire: Link) -> None:
@@ -251,6 +283,27 @@ def test_e30_the_same_message_at_the_same_moment(processes: str, monkeypatch: py
     assert received() == [f"m{number}@partner.example" for number in range(1, 12)]
 
 
+@pytest.mark.django_db(transaction=True)
+def test_e30_two_messages_with_the_same_number_at_the_same_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """E13 in a race: which of the two it is, is chance; that only one is taken, is not."""
+    monkeypatch.setattr(receiving, "_group", _GroupOfEachThread())
+    partner = partner_side()
+    partner.send(partner.message(1, "first@partner.example"))
+    arrivals = [partner.message(2, "a@partner.example"), partner.message(2, "b@partner.example")]
+    with ThreadPoolExecutor(2) as pool, closing(connection.copy()) as probe:
+        with transaction.atomic():
+            Pair.objects.select_for_update().get(pk=partner.inbound.pk)
+            answers = [pool.submit(_apart, partner.send, arrival) for arrival in arrivals]
+            eventually(lambda: _waiting_for_a_lock(probe) == 2)
+        assert [answer.result(timeout=60) for answer in answers] == [204, 204]
+    taken = received()
+    assert len(taken) == 2
+    assert last_accepted(partner) == (2, taken[1])
+    [error] = Signal.objects.filter(kind=SignalKind.ERROR)
+    assert {taken[1], error.ref_to_message_id} == {"a@partner.example", "b@partner.example"}
+    assert error.error_code == ErrorCode.INCONSISTENT
+
+
 class _GroupOfEachThread:
     """As if each thread were a process."""
 
@@ -263,20 +316,34 @@ class _GroupOfEachThread:
         return self._own.group.submit(item)
 
 
+def _waiting_for_a_lock(probe: BaseDatabaseWrapper) -> int:
+    """How many connections to this database do. A connection of its own asks: in a transaction the answer is kept."""
+    with probe.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        return int(cursor.fetchone()[0])
+
+
+def _apart(call: Callable[..., Any], *args: Any) -> Any:
+    """The call, in a thread that leaves no connection behind."""
+    try:
+        return call(*args)
+    finally:
+        connections.close_all()
+
+
 def _at_once(calls: list[Callable[[], Any]]) -> list[Any]:
     """What the calls return, or the first error, when they are made by threads that start at the same moment."""
     barrier = threading.Barrier(len(calls))
 
     def run(call: Callable[[], Any]) -> Any:
-        try:
-            connection.ensure_connection()
-            barrier.wait(timeout=20)
-            return call()
-        finally:
-            connections.close_all()
+        connection.ensure_connection()
+        barrier.wait(timeout=20)
+        return call()
 
     with ThreadPoolExecutor(len(calls)) as pool:
-        return [future.result(timeout=60) for future in [pool.submit(run, call) for call in calls]]
+        return [future.result(timeout=60) for future in [pool.submit(_apart, run, call) for call in calls]]
 
 
 # --- sending ---
@@ -440,7 +507,38 @@ def test_e27_a_sender_that_forgets_its_numbers_starts_at_1(partner: PartnerSide,
     assert received() == ["a@p", "b@p", "c@p", "d@p", "e@p"]
 
 
+def test_a_restart_sends_the_refused_message_again_as_number_1(partner: PartnerSide, wire: Link) -> None:
+    messages = [submit(partner) for _ in range(3)]
+    work()
+    partner.send(partner.acknowledgement(wire.last))
+    work()
+    partner.send(partner.error(wire.last, ErrorCode.INVALID_SEQUENCE_NUMBER))
+    operating.pair_restart_sequence(pair_id=partner.outbound.pk, actor=OPERATOR, reason="They lost their counter.")
+    for _ in range(2):
+        work()
+        partner.send(partner.acknowledgement(wire.last))
+    sent = [(decoded(parcel).message_id, decoded(parcel).hop.sequence_number) for parcel in wire.parcels]
+    ids = [message.message_id for message in messages]
+    assert sent == [(ids[0], 1), (ids[1], 2), (ids[1], 1), (ids[2], 2)]
+    assert set(Message.objects.values_list("state", flat=True)) == {MessageState.DELIVERED}
+
+
 # --- answers that come at a bad moment ---
+
+
+def test_answers_in_one_transaction_move_the_pair_once(
+    partner: PartnerSide, wire: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(partner)
+    submit(partner)
+    work()
+    ack, error = partner.acknowledgement(wire.last), partner.error(wire.last)
+    accepting.accept(_items(monkeypatch, partner, [ack, ack, error]))
+    assert (partner.outbound.flow, partner.outbound.in_flight_id, partner.outbound.done) == (Flow.IDLE, None, 1)
+    work()
+    accepting.accept(_items(monkeypatch, partner, [partner.error(wire.last), partner.acknowledgement(wire.last)]))
+    assert (partner.outbound.flow, partner.outbound.in_flight_id, partner.outbound.done) == (Flow.SUSPENDED, None, 2)
+    assert set(Message.objects.values_list("state", flat=True)) == {MessageState.DELIVERED}
 
 
 def test_an_error_that_comes_twice_suspends_once(partner: PartnerSide, wire: Link) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
 
 import pytest
 import redis
 from django.db import transaction
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from messaging import dispatch
 from messaging.dispatch import SEND, WEBHOOKS, busy, taken, wake, wake_on_commit
@@ -35,14 +38,20 @@ def broker(settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[redis.Redis]:
     client.close()
 
 
+@pytest.fixture(autouse=True)
+def broker_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "_down_until", 0.0)
+
+
 @pytest.fixture
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_broker(settings) -> Iterator[None]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    client = redis.Redis(port=port, socket_timeout=1, socket_connect_timeout=1)
-    monkeypatch.setattr(dispatch, "_redis", lambda: client)
+    settings.REDIS_URL = f"redis://127.0.0.1:{port}/0"
+    dispatch._redis.cache_clear()
     yield
-    client.close()
+    dispatch._redis().close()
+    dispatch._redis.cache_clear()
 
 
 def test_many_wake_ups_are_one_until_a_worker_has_begun(broker: redis.Redis, sent: list[str]) -> None:
@@ -87,11 +96,37 @@ def test_a_broker_that_was_emptied_is_woken_again(broker: redis.Redis, sent: lis
     assert sent == [SEND, SEND]
 
 
-def test_without_a_broker_nothing_is_raised(no_broker: None, sent: list[str]) -> None:
-    wake(SEND)
-    busy(SEND)
-    taken(SEND)
+@pytest.mark.parametrize("call", [wake, busy, taken])
+def test_without_a_broker_nothing_is_raised_and_nobody_waits(no_broker: None, sent: list[str], call) -> None:
+    began = time.monotonic()
+    for _ in range(100):
+        call(SEND)
     assert sent == []
+    assert time.monotonic() - began < 0.5
+
+
+def test_a_broker_that_answers_nothing_is_waited_for_once(
+    settings, sent: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = redis.Redis(port=silent.getsockname()[1], socket_timeout=0.1, retry=Retry(NoBackoff(), 1))
+        monkeypatch.setattr(dispatch, "_redis", lambda: client)
+        began = time.monotonic()
+        for _ in range(100):
+            wake(SEND)
+        assert time.monotonic() - began < 1
+        client.close()
+
+
+def test_a_broker_that_comes_back_is_used_again(
+    broker: redis.Redis, sent: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "_down_until", time.monotonic() + 60)
+    wake(SEND)
+    assert sent == []
+    monkeypatch.setattr(dispatch, "_down_until", time.monotonic())
+    wake(SEND)
+    assert sent == [SEND]
 
 
 def test_a_broker_that_takes_no_task_is_no_reason_to_fail(broker: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:

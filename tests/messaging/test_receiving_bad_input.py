@@ -18,7 +18,8 @@ from messaging.protocol.codecs import ebxml
 from messaging.protocol.envelope import MessageType, Semantics
 from messaging.services import accepting
 from messaging.services.receiving import Arrival
-from partners import services
+from partners import registry, services
+from partners.models import Agreement
 from partners.terms import Presented
 from tests.messaging.factories import PartnerSide, decoded, link, partner_side, work
 from tests.messaging.wire import ERRORS, MSH, edited, post, stored
@@ -378,8 +379,8 @@ def test_a_message_larger_than_its_agreement_allows(scene: Scene) -> None:
 
 
 def test_an_agreement_that_is_disabled_takes_nothing_more(scene: Scene) -> None:
-    services.agreement_disable(agreement=make_agreement_of(scene.partner))
-    partner_side_forgets()
+    services.agreement_disable(agreement=Agreement.objects.get(pk=scene.partner.terms.agreement_id))
+    registry.reset()
     answer = post(scene.partner.message(1))
     assert (answer.status_code, Rejection.objects.get().reason) == (403, "unknown_agreement")
     assert not Signal.objects.exists(), "there is no other agreement under which an Error could go out"
@@ -560,15 +561,3 @@ def test_one_spoilt_message_does_not_take_its_group_along(scene: Scene) -> None:
             scene.stranger.send(scene.stranger.message(1, "poison@partner.example"))
         assert post(good).status_code == 204
     assert [message_id for message_id, *_ in stored()] == ["good@partner.example"]
-
-
-def make_agreement_of(partner: PartnerSide):
-    from partners.models import Agreement
-
-    return Agreement.objects.get(pk=partner.terms.agreement_id)
-
-
-def partner_side_forgets() -> None:
-    from partners import registry
-
-    registry.reset()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from datetime import UTC, datetime
+
 import pytest
 
 from messaging.protocol.errors import IllegalTransition
@@ -14,6 +17,7 @@ from messaging.protocol.messages import (
     State,
     move,
 )
+from messaging.protocol.sender import Act, Event, Flow, Kind, PairState, SenderPolicy, step
 from tests.protocol.tables import reachable
 
 TABLES = pytest.mark.parametrize(
@@ -49,6 +53,50 @@ def test_the_tables_together_have_every_state_and_every_happening() -> None:
     assert set(RELIABLE) | set(UNRELIABLE) == set(State)
     rows = [*RELIABLE.values(), *UNRELIABLE.values()]
     assert {happened for row in rows for happened in row} == set(Happened)
+
+
+# Where the message in flight may stand while its pair is in a flow. After transport recovery a pair waits as if its
+# message had been sent (2.5.4), and the message says retrying.
+STANDS: dict[Flow, set[State]] = {
+    Flow.SENDING: {State.SENDING},
+    Flow.AWAITING_ACK: {State.AWAITING_ACK, State.RETRYING},
+    Flow.RESEND_WAIT: {State.RETRYING},
+    Flow.HOLDING: {State.RETRYING},
+    Flow.SUSPENDED: {State.FAILED},
+}
+FOLLOWS: dict[Act, set[Happened]] = {
+    Act.TRANSMIT: {Happened.TRANSMITTED},
+    Act.COMPLETE: {Happened.ACKNOWLEDGED},
+    Act.DROP: {Happened.SKIPPED, Happened.CANCELLED},
+    Act.REQUEUE: {Happened.REQUEUED},
+    Act.GIVE_UP: {Happened.GAVE_UP},
+}
+LEADS_TO: dict[Flow, Happened] = {
+    Flow.AWAITING_ACK: Happened.HANDED_OVER,
+    Flow.RESEND_WAIT: Happened.WILL_RETRY,
+    Flow.HOLDING: Happened.WILL_RETRY,
+}
+
+
+@pytest.mark.parametrize("flow", STANDS)
+@pytest.mark.parametrize("kind", Kind)
+def test_whatever_becomes_of_a_pair_its_message_can_follow(flow: Flow, kind: Kind) -> None:
+    now = datetime(2026, 3, 1, tzinfo=UTC)
+    policy = SenderPolicy(timeout=30, retries=1, retry_interval=10, transport_retries=1)
+    for retries, attempts in itertools.product((0, 1), repeat=2):
+        pair = PairState(flow, in_flight="m", retries=retries, transport_attempts=attempts, last_sequence=1, due_at=now)
+        try:
+            result = step(pair, Event(kind), now, policy)
+        except IllegalTransition:
+            continue
+        happened = {h for act in result.acts for h in FOLLOWS.get(act, ())}
+        if not happened and result.state.flow is not flow:
+            happened = {LEADS_TO[result.state.flow]} if flow is not Flow.SUSPENDED else {Happened.RESUMED}
+            if kind is Kind.DUE or kind is Kind.TRANSPORT_FAILED:
+                happened = {Happened.WILL_RETRY}
+        for state, event in itertools.product(STANDS[flow], happened):
+            target = move(state, event, reliable=True)
+            assert target in STANDS.get(result.state.flow, set()) or result.state.in_flight == ""
 
 
 def test_only_a_person_ends_a_reliable_message_without_delivery() -> None:

@@ -20,7 +20,9 @@ class PayloadBody(StrictBody):
     content_base64 = Base64(help_text="The document's octets; they reach the partner unchanged.")
     content_type = Text(max_length=255, required=False, default="application/octet-stream")
     filename = Text(max_length=255, required=False, default="", allow_blank=True)
-    label = Text(max_length=120, required=False, default="Document", help_text="Its name in the Manifest.")
+    label = Text(  # type: ignore[assignment]
+        max_length=120, required=False, default="Document", help_text="Its name in the Manifest."
+    )
     sha256 = serializers.RegexField(
         r"^[0-9a-fA-F]{64}$", required=False, help_text="If given, the octets must have this SHA-256 (hexadecimal)."
     )
@@ -57,14 +59,14 @@ class SubmissionFields(StrictBody):
 class SubmissionBody(SubmissionFields):
     """A document for a partner."""
 
-    payloads = PayloadBody(many=True, allow_empty=False, max_length=100)
+    payloads = serializers.ListField(child=PayloadBody(), allow_empty=False, max_length=100)
 
 
 class SubmissionForm(SubmissionFields):
     """The same as a form: one file part `payload` for each document, with its content type and file name."""
 
-    payload = serializers.ListField(child=serializers.FileField(), min_length=1, max_length=100)
-    label = serializers.ListField(
+    payload = serializers.ListField(child=serializers.FileField(allow_empty_file=True), min_length=1, max_length=100)
+    label = serializers.ListField(  # type: ignore[assignment]
         child=serializers.CharField(max_length=120),
         required=False,
         help_text="Names in the Manifest: as many as there are files, in their order.",
@@ -100,7 +102,7 @@ class PayloadSerializer(serializers.Serializer):
     content_id = serializers.CharField()
     content_type = serializers.CharField()
     filename = serializers.CharField()
-    label = serializers.CharField()
+    label = serializers.CharField()  # type: ignore[assignment]
     size = serializers.IntegerField(help_text="Bytes.")
     sha256 = serializers.CharField()
 

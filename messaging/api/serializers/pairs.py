@@ -30,7 +30,7 @@ class CauseSerializer(serializers.Serializer):
     """A cause of the closed list in docs/causes.md."""
 
     code = serializers.CharField()
-    label = serializers.CharField()
+    label = serializers.CharField()  # type: ignore[assignment]
     sentence = serializers.CharField(help_text="What happened.")
     action = serializers.CharField(help_text="What to do.")
     retryable = serializers.BooleanField(help_text="Whether time alone may mend it.")

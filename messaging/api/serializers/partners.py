@@ -39,7 +39,9 @@ class PartyBody(OptionalReasonBody):
     name = Text(max_length=120)
     is_own = Flag(required=False, default=False)
     contact = Text(max_length=5000, required=False, allow_blank=True, default="")
-    identifiers = IdentifierBody(many=True, required=False, max_length=20, help_text="The preferred one first.")
+    identifiers = serializers.ListField(
+        child=IdentifierBody(), required=False, max_length=20, help_text="The preferred one first."
+    )
 
 
 class PartyChanges(OptionalReasonBody):
@@ -48,7 +50,7 @@ class PartyChanges(OptionalReasonBody):
     name = Text(max_length=120, required=False)
     is_own = Flag(required=False)
     contact = Text(max_length=5000, required=False, allow_blank=True)
-    identifiers = IdentifierBody(many=True, required=False, max_length=20)
+    identifiers = serializers.ListField(child=IdentifierBody(), required=False, max_length=20)
 
 
 class IdentifierSerializer(serializers.Serializer):
@@ -149,7 +151,7 @@ class AgreementBody(TermsFields):
     partner = IdIn("par")
     own_endpoint = IdIn("end")
     partner_endpoint = IdIn("end")
-    services = ServiceBody(many=True, required=False, max_length=500)
+    services = serializers.ListField(child=ServiceBody(), required=False, max_length=500)
 
 
 class AgreementChanges(OptionalReasonBody):
@@ -170,7 +172,7 @@ class VersionChanges(TermsFields):
 
     own_endpoint = IdIn("end", required=False)
     partner_endpoint = IdIn("end", required=False)
-    services = ServiceBody(many=True, required=False, max_length=500)
+    services = serializers.ListField(child=ServiceBody(), required=False, max_length=500)
 
 
 class ServiceSerializer(serializers.Serializer):
@@ -269,7 +271,7 @@ class CredentialBody(OptionalReasonBody):
     party = IdIn("par")
     direction = serializers.ChoiceField(choices=CredentialDirection.choices)
     kind = serializers.ChoiceField(choices=CredentialKind.choices)
-    label = Text(max_length=80, required=False, allow_blank=True)
+    label = Text(max_length=80, required=False, allow_blank=True)  # type: ignore[assignment]
     username = Text(max_length=120, required=False, allow_blank=True, help_text="HTTP Basic.")
     secret = Text(
         max_length=1024,
@@ -289,7 +291,7 @@ class CredentialSerializer(serializers.Serializer):
     party = PartyRef()
     direction = serializers.ChoiceField(choices=CredentialDirection.choices)
     kind = serializers.ChoiceField(choices=CredentialKind.choices)
-    label = serializers.CharField()
+    label = serializers.CharField()  # type: ignore[assignment]
     username = serializers.CharField()
     fingerprint = serializers.CharField()
     valid_from = serializers.DateTimeField(allow_null=True)

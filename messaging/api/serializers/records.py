@@ -19,13 +19,13 @@ class EventSerializer(serializers.Serializer):
     id = serializers.CharField(help_text="Stable name of the event: use it to recognise one that you have seen.")
     type = serializers.ChoiceField(choices=TYPES)
     timestamp = serializers.DateTimeField()
-    data = serializers.DictField(help_text=_DATA)
+    data = serializers.DictField(help_text=_DATA)  # type: ignore[assignment]
 
 
 class EventFeedSerializer(serializers.Serializer):
     """A page of the feed. `next_cursor` is there also when there are no events: go on from it."""
 
-    data = EventSerializer(many=True)
+    data = EventSerializer(many=True)  # type: ignore[assignment]
     next_cursor = serializers.CharField()
     has_more = serializers.BooleanField(help_text="Whether more are there already; if not, wait before asking again.")
 
@@ -35,7 +35,7 @@ class WebhookBodySerializer(serializers.Serializer):
 
     type = serializers.ChoiceField(choices=TYPES)
     timestamp = serializers.DateTimeField()
-    data = serializers.DictField(help_text=_DATA)
+    data = serializers.DictField(help_text=_DATA)  # type: ignore[assignment]
 
 
 class MessageRef(serializers.Serializer):
@@ -212,4 +212,4 @@ class CatalogueEntrySerializer(serializers.Serializer):
 class CatalogueSerializer(serializers.Serializer):
     """All kinds of problems."""
 
-    data = CatalogueEntrySerializer(many=True)
+    data = CatalogueEntrySerializer(many=True)  # type: ignore[assignment]

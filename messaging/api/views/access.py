@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib.auth.models import AbstractUser
+from django.contrib.auth.models import User
 from django.core.exceptions import ObjectDoesNotExist
 from django.views.decorators.debug import sensitive_variables
 from rest_framework.request import Request
@@ -156,7 +156,7 @@ class Tokens(Endpoint):
         read_parameters(request, ())
         values = validated(shapes.TokenBody, request.data)
         owner = values.pop("owner", None) or request.user
-        assert isinstance(owner, str | AbstractUser)
+        assert isinstance(owner, str | User)
         made, secret = tokens.token_create(
             owner=owner, actor=actor_of(request), granted_by=access_of(request).scopes, **values
         )

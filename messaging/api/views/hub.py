@@ -8,8 +8,8 @@ from typing import Any
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.views import defaults
 from drf_spectacular.types import OpenApiTypes
-from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -105,7 +105,7 @@ class OpenApi(Public):
 class Docs(Public):
     """/docs"""
 
-    content_negotiation_class: type[BaseContentNegotiation] = AnyOctets
+    content_negotiation_class = AnyOctets
 
     @operation(
         id="docs",
@@ -122,6 +122,20 @@ class Docs(Public):
 def not_found(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
     """Whatever is under /api/ and is no path."""
     return django_problem(request, "not_found")
+
+
+def handler400(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Django's: what is refused before it reaches a view, e.g. for its Host header."""
+    return django_problem(request, "bad_request") if _is_ours(request) else defaults.bad_request(request, exception)
+
+
+def handler500(request: HttpRequest) -> HttpResponse:
+    """Django's: what fails outside of the views, e.g. in middleware."""
+    return django_problem(request, "internal_error") if _is_ours(request) else defaults.server_error(request)
+
+
+def _is_ours(request: HttpRequest) -> bool:
+    return request.path.startswith("/api/")
 
 
 def _entry(code: Code) -> dict[str, object]:

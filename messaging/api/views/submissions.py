@@ -69,12 +69,38 @@ _EXAMPLE = OpenApiExample(
                 "content_base64": "PE9yZGVyLz4=",
                 "content_type": "application/xml",
                 "filename": "order-4711.xml",
-                "sha256": "3b28bbcd06b7dc0c0c68a7bd0a0ca94d1c0d10c5d6d3c8aa1f1b4a0c6a9a2a3e",
+                "sha256": "70d1fddaf10df96004cedd27ed9293ec5981c053e0d4d07fca4cd602a4630de8",
             }
         ],
     },
     request_only=True,
     media_type="application/json",
+)
+_RECEIPT = OpenApiExample(
+    "Accepted by a suspended pair",
+    value={
+        "id": "msg_0192f3f2f3e47a5fb0c1d2e3f4a5b6c7",
+        "state": "queued",
+        "message_id": "0192f3f2f3e47a5fb0c1d2e3f4a5b6c7@hub.acme.example",
+        "conversation_id": "c-77",
+        "ref_to_message_id": "",
+        "agreement": {"id": "agr_0192f3f2f3e47a5fb0c1d2e3f4a5b6c8", "tpa_id": "tpa:acme-globex", "version": 3},
+        "pair": {"id": "pair_0192f3f2f3e47a5fb0c1d2e3f4a5b6c9", "code": "ACME>GLOBEX"},
+        "service": "urn:orders",
+        "action": "Order",
+        "semantics": "OnceAndOnlyOnce",
+        "position": 312,
+        "size": 8,
+        "created_at": "2026-11-22T10:00:00.123456Z",
+        "warnings": [
+            {
+                "code": "pair_suspended",
+                "detail": "Accepted; ACME>GLOBEX is suspended (ack_timeout), so it waits until it is resumed.",
+            }
+        ],
+    },
+    response_only=True,
+    status_codes=["202"],
 )
 
 
@@ -138,7 +164,7 @@ class Messages(Endpoint):
             "outside_agreement",
         ),
         headers=(KEY_HEADER, _LOCATION, _REPLAYED),
-        examples=(_EXAMPLE,),
+        examples=(_EXAMPLE, _RECEIPT),
     )
     def post(self, request: Request) -> Response:
         key = _idempotency_key(request)
@@ -182,7 +208,7 @@ def _json_payloads(given: list[dict[str, Any]]) -> list[NewPayload]:
         wanted = payload.get("sha256")
         if wanted and hashlib.sha256(payload["content_base64"]).hexdigest() != wanted.lower():
             text = "The octets have another SHA-256: they were changed on their way."
-            raise ValidationError({f"payloads/{position}/sha256": [ErrorDetail(text, code="digest_mismatch")]})
+            raise ValidationError({"payloads": {position: {"sha256": [ErrorDetail(text, code="digest_mismatch")]}}})
     return [
         NewPayload(
             content=payload["content_base64"],

@@ -26,7 +26,9 @@ def main() -> None:
 
     organization = Organization.objects.get()
     partner = Partner.objects.get()
-    inbox = Path(settings.MEDIA_ROOT).parent / "receiver" / "messages" / partner.as2_name / "inbox" / organization.as2_name
+    inbox = (
+        Path(settings.MEDIA_ROOT).parent / "receiver" / "messages" / partner.as2_name / "inbox" / organization.as2_name
+    )
     answers: collections.Counter[str] = collections.Counter()
     twice = 0
     for trial in range(trials):
@@ -44,7 +46,10 @@ def main() -> None:
         gate = threading.Barrier(2)
 
         def post(
-            gate: threading.Barrier = gate, said: list[str] = said, headers: dict = built.headers, body: bytes = built.content
+            gate: threading.Barrier = gate,
+            said: list[str] = said,
+            headers: dict = built.headers,
+            body: bytes = built.content,
         ) -> None:
             gate.wait()
             said.append(_said(requests.post(partner.target_url, headers=headers, data=body, timeout=30)))

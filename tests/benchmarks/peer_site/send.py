@@ -17,8 +17,8 @@ from typing import Any
 BODY = (b"UNB+UNOA:1+A+B+240101:0000+1'\r\n" * 133)[:4096]
 
 
-def run(number: int, stop_at: float, results: Any) -> None:
-    """One sender, until the time (seconds since the epoch) has come."""
+def run(number: int, seconds: float, gate: Any, results: Any) -> None:
+    """One sender, for so many seconds after all have been loaded."""
     import django
 
     django.setup()
@@ -30,6 +30,8 @@ def run(number: int, stop_at: float, results: Any) -> None:
     done: list[tuple[float, float]] = []
     states: collections.Counter[str] = collections.Counter()
     example = ""
+    gate.wait()
+    stop_at = time.time() + seconds
     while (begun := time.time()) < stop_at:
         name = f"f{number}_{len(done)}.edi"
         built = As2Message(sender=organization.as2org, receiver=partner.as2partner)
@@ -54,14 +56,15 @@ def run(number: int, stop_at: float, results: Any) -> None:
 
 def main() -> None:
     processes, warm, seconds = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
-    start = time.time()
     results: Any = multiprocessing.Queue()
+    gate: Any = multiprocessing.Barrier(processes + 1)
     senders = [
-        multiprocessing.Process(target=run, args=(number, start + warm + seconds, results)) for number in range(processes)
+        multiprocessing.Process(target=run, args=(number, warm + seconds, gate, results)) for number in range(processes)
     ]
     for sender in senders:
         sender.start()
-    time.sleep(max(0.0, start + warm - time.time()))
+    gate.wait(60)
+    time.sleep(warm)
     print(json.dumps({"began": time.time()}), flush=True)
     found = [results.get() for _ in senders]
     for sender in senders:

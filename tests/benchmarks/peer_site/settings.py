@@ -1,4 +1,4 @@
-"""One of two AS2 parties: sender or receiver, each with a database of its own. Everything else is as Django makes it."""
+"""One of two AS2 parties, sender or receiver, with a database of its own. The rest is as Django makes it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SIDE = os.environ["PEER_SIDE"]
 RECEIVER_URL = os.environ["PEER_RECEIVER_URL"]
 _database = urlsplit(os.environ["PEER_DATABASE_URL"])
 
-SECRET_KEY = "a benchmark on loopback has no secrets"  # noqa: S105
+SECRET_KEY = "a benchmark on loopback has no secrets"
 DEBUG = False
 ALLOWED_HOSTS = ["127.0.0.1"]
 ROOT_URLCONF = "peer_site.urls"

@@ -15,7 +15,6 @@ from django.test import Client
 from messaging.models import Incident, Pair
 from messaging.services import incidents, tokens
 from messaging.services.audit import Actor
-
 from rmhub import clock
 from rmhub.roles import ADMIN_SCOPES, Role, scopes_of
 from tests.messaging.factories import ACTION, SERVICE, PartnerSide, link, submit, work

@@ -1,0 +1,152 @@
+"""The figures as a table: for the terminal, and in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Figures = Mapping[str, Any]
+
+
+def table(raw: Figures, found: Figures) -> str:
+    """Plain text for a terminal."""
+    lines = [_title(raw), ""]
+    for heading, columns, rows in _tables(found):
+        lines += [heading, *_aligned([columns, *rows]), ""]
+    lines += [*_sentences(raw, found)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def markdown(raw: Figures, found: Figures, chart: str) -> str:
+    """The same as a page, with the chart beside it."""
+    lines = ["# Benchmark", "", _title(raw), "", f"![messages per second, CPU per message, limits]({chart})", ""]
+    for heading, columns, rows in _tables(found):
+        lines += [f"## {heading}", "", _row(columns), _row(["---"] * len(columns)), *map(_row, rows), ""]
+    lines += [f"{sentence}  " if sentence else "" for sentence in _sentences(raw, found)]
+    for name, profile in raw.get("profile", {}).get("profile", {}).items():
+        lines += ["", f"## Profile: {name}, {profile['cpu_ms_per_message']:g} ms of CPU a message", ""]
+        lines += [_row(["part", "ms a message"]), _row(["---", "---"])]
+        lines += [_row([part, f"{value:.3f}"]) for part, value in profile["by_part"].items()]
+        lines += ["", _row(["function, with what it calls", "ms a message"]), _row(["---", "---"])]
+        lines += [_row([f"`{part}`", f"{value:.3f}"]) for part, value in profile["by_function_with_callees"].items()]
+        lines += ["", _row(["function itself", "ms a message"]), _row(["---", "---"])]
+        lines += [_row([f"`{part}`", f"{value:.3f}"]) for part, value in profile["by_function_itself"].items()]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _title(raw: Figures) -> str:
+    machine = raw["machine"]
+    return (
+        f"{raw['started']}, {raw['commit']}, {machine['cpus']} CPUs ({machine['cpu']}), {machine['memory_gib']} GiB, "
+        f"kernel {machine['kernel']}, Python {machine['python']}, PostgreSQL {raw['versions'].get('postgresql', '?')}"
+    )
+
+
+def _tables(found: Figures) -> list[tuple[str, list[str], list[list[str]]]]:
+    columns = ["", "messages/s", "p50 ms", "p99 ms", "CPU ms", "commits", "WAL KB", "others' CPUs", "all messages/s"]
+    tables = []
+    if found["ours"]:
+        rows = [_costs(_plural(row["pairs"], "pair"), row) for row in found["ours"]]
+        tables.append(
+            ("Our hubs: acknowledged messages, from the first transmission to the acknowledgement", columns, rows)
+        )
+    if found["unloaded"]:
+        one = found["unloaded"]
+        rows = [
+            [name.replace("_", " "), _number(one[f"{name}_p50_ms"]["median"]), _number(one[f"{name}_p99_ms"]["median"])]
+            for name in ("submission_to_ack", "first_transmission_to_ack")
+        ]
+        tables.append((f"Our hubs unloaded: {one['messages']} messages, one at a time", ["", "p50 ms", "p99 ms"], rows))
+    if found["peer"]:
+        rows = [_costs(_plural(row["senders"], "sender"), row) for row in found["peer"]]
+        tables.append(("The peer, django-pyas2: unsigned messages with a synchronous receipt", columns, rows))
+    limits = [
+        [
+            "POST 4 KiB, " + _plural(row["connections"], "connection"),
+            *_limit(row),
+            _number(row["p50_ms"]["median"]),
+            _all(row),
+        ]
+        for row in found["posts"]
+    ] + [
+        [
+            "commit of one row, " + _plural(row["connections"], "connection"),
+            *_limit(row),
+            _number(row["average_ms"]["median"]),
+            _all(row),
+        ]
+        for row in found["commits"]
+    ]
+    if limits:
+        tables.append(("Limits of this machine", ["", "per second", "ms", "all per second"], limits))
+    if found["goals"]:
+        rows = [
+            [goal["goal"], goal["wanted"], f"{goal['measured']:g}", "met" if goal["met"] else "NOT MET"]
+            for goal in found["goals"]
+        ]
+        tables.append(("Goals at 100 pairs", ["", "wanted", "measured", ""], rows))
+    return tables
+
+
+def _costs(name: str, row: Figures) -> list[str]:
+    return [
+        name,
+        *(_number(row[key]["median"]) for key in ("messages_per_second", "p50_ms", "p99_ms", "cpu_ms")),
+        " + ".join(_number(figure["median"]) for figure in row["commits"].values()),
+        _number((row["wal_bytes"]["median"] or 0) / 1000),
+        _number(row["cpus_used_by_others"]["median"]),
+        " ".join(_number(value) for value in row["messages_per_second"]["runs"]),
+    ]
+
+
+def _limit(row: Figures) -> list[str]:
+    return [_number(row["per_second"]["median"])]
+
+
+def _all(row: Figures) -> str:
+    return " ".join(_number(value) for value in row["per_second"]["runs"])
+
+
+def _sentences(raw: Figures, found: Figures) -> list[str]:
+    lines = [
+        "Medians, with all runs beside them. CPU: all processes of both sides with PostgreSQL (and Valkey), the "
+        "programs that hand the messages in included. Commits: of the sender's database + of the receiver's.",
+    ]
+    if race := found["race"]:
+        lines.append(
+            f"The same message posted to the peer twice at once, {race['trials']} trials: delivered twice in "
+            f"{race['delivered_twice']}."
+        )
+    for row in found["ours"]:
+        parts = ", ".join(f"{name} {_number(value)}" for name, value in row["cpu_ms_by_process"].items())
+        kernel = _number(row["cpu_ms_in_kernel"]["median"])
+        lines.append(f"CPU ms at {_plural(row['pairs'], 'pair')}: {parts}; {kernel} of it in the kernel.")
+    lines += [f"FAULT: {fault}" for fault in found["faults"]]
+    lines += [f"Note: {note}" for note in raw["notes"]]
+    return lines
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  "
+        + "  ".join(
+            cell.ljust(width) if at == 0 else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"

