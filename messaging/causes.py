@@ -32,14 +32,14 @@ _NETWORK = _group(
         "dns_error",
         "Host name unknown",
         "The partner's host name could not be resolved.",
-        "Check the endpoint's address for a typing error, then the hub's name server. Retry when the name resolves.",
+        "Check the endpoint's address for a typing error, then the hub's name server.",
         True,
     ),
     (
         "connect_refused",
         "Connection refused",
         "The partner's server refused the connection: nothing listens at that address and port.",
-        "Ask the partner whether their messaging service is up. Retry when they say so.",
+        "Ask the partner whether their messaging service is up. Let it go out again when they say so.",
         True,
     ),
     (
@@ -60,7 +60,7 @@ _NETWORK = _group(
         "cert_expired",
         "Partner certificate expired",
         "The partner's server shows a certificate that is past its date.",
-        "Ask the partner to renew it. Retry when the new certificate is in place.",
+        "Ask the partner to renew it. Let the message go out again when the new certificate is in place.",
         False,
     ),
     (

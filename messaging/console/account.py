@@ -6,6 +6,7 @@ from django.conf import settings
 from django.contrib import messages as notices
 from django.contrib.auth import login, logout, update_session_auth_hash
 from django.contrib.auth.forms import AuthenticationForm, SetPasswordForm
+from django.contrib.auth.models import User
 from django.contrib.auth.password_validation import password_validators_help_texts
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import resolve_url
@@ -58,20 +59,22 @@ def log_out(request: HttpRequest) -> HttpResponse:
 @requires("pairs:read", methods=("GET", "POST"))
 def password(request: HttpRequest) -> HttpResponse:
     """One's own password; the old one is asked for, and guesses of it are slowed down like log-ins."""
-    form = SetPasswordForm(request.user, request.POST if request.method == "POST" else None)
+    user = request.user
+    assert isinstance(user, User)
+    form = SetPasswordForm(user, request.POST if request.method == "POST" else None)
     problem = ""
     if request.method == "POST":
-        name, address = request.user.get_username(), request.META.get("REMOTE_ADDR", "")
+        name, address = user.get_username(), request.META.get("REMOTE_ADDR", "")
         wait = throttle.wait_for(name, address)
         if wait:
             problem = f"Too many wrong passwords: wait {wait} s, then try again."
-        elif not request.user.check_password(request.POST.get("old_password", "")):
+        elif not user.check_password(request.POST.get("old_password", "")):
             throttle.missed(name, address)
             problem = "The present password is not right."
         elif form.is_valid():
             throttle.succeeded(name, address)
-            users.password_change(user=request.user, password=form.cleaned_data["new_password1"], actor=actor(request))
-            update_session_auth_hash(request, request.user)
+            users.password_change(user=user, password=form.cleaned_data["new_password1"], actor=actor(request))
+            update_session_auth_hash(request, user)
             notices.success(request, "Your password is changed. Your other sessions have ended.")
             return see_other("console:dashboard")
     context = {"form": form, "problem": problem, "rules": password_validators_help_texts()}

@@ -151,7 +151,11 @@ def _filters(given: dict[str, str], notes: list[str]) -> tuple[MessageFilters, P
         partner_id=_key(partner),
         created_gte=_instant(given["since"]),
         created_lt=_instant(given["before"]),
-        **{name: given[name] for name in _TEXTS},
+        q=given["q"],
+        service=given["service"],
+        action=given["action"],
+        conversation=given["conversation"],
+        ref=given["ref"],
     )
     return filters, pair, partner, missing
 

@@ -69,8 +69,8 @@ def wire_download(request: HttpRequest, reference: str) -> HttpResponse:
 def transmission(request: HttpRequest, reference: str) -> HttpResponse:
     """One attempt: where it went, how it ended, and the HTTP answer to it."""
     attempt = messages.transmission(read_public_id("att", reference))
-    message = messages.message(attempt.message_id) if attempt.message_id else None  # type: ignore[attr-defined]
-    signal = messages.signal(attempt.signal_id) if attempt.signal_id else None  # type: ignore[attr-defined]
+    message = messages.message(attempt.message_id) if attempt.message_id else None
+    signal = messages.signal(attempt.signal_id) if attempt.signal_id else None
     answer = view(bytes(attempt.response), "text/plain", "raw") if attempt.response else None
     context = {"attempt": attempt, "message": message, "signal": signal, "answer": answer}
     return page(request, "console/transmission.html", context)
@@ -80,7 +80,7 @@ def transmission(request: HttpRequest, reference: str) -> HttpResponse:
 def signal(request: HttpRequest, reference: str) -> HttpResponse:
     """One acknowledgement or error message with its exact octets; it holds no payload."""
     row = messages.signal(read_public_id("sig", reference))
-    about = messages.message(row.about_id) if row.about_id else None  # type: ignore[attr-defined]
+    about = messages.message(row.about_id) if row.about_id else None
     shown = view(bytes(row.body), row.content_type, request.GET.get("mode", "") or "raw")
     context = {"signal": row, "about": about, "view": shown, "modes": MODES[1:]}
     return page(request, "console/signal.html", context)

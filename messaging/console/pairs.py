@@ -14,6 +14,7 @@ from messaging.console.verbs import VERBS, PairVerb, buttons, service
 from messaging.exceptions import InvalidSubmission, Stale, WrongState
 from messaging.models import Pair
 from messaging.selectors import pairs, screens
+from messaging.selectors.diagnosis import span
 from messaging.selectors.screens import PairScreen
 from rmhub import clock
 
@@ -136,7 +137,7 @@ def _faster(screen: PairScreen, error: Stale | WrongState) -> str:
     """Who changed the pair while this form was open, if it was a person."""
     if isinstance(error, Stale) and screen.audit:
         entry = screen.audit[0]
-        ago = screens.span((clock.now() - entry.at).total_seconds())
+        ago = span((clock.now() - entry.at).total_seconds())
         return (
             f"{entry.actor} was faster: {entry.verb.removeprefix('pair.').replace('_', ' ')}, {ago} ago: {entry.reason}"
         )

@@ -17,7 +17,7 @@ _AUDIT_FILTERS = ("actor", "verb", "object_type", "object_id")
 def rejection_list(request: HttpRequest) -> HttpResponse:
     """Newest first, by reason and party."""
     filters = _filters(request, ("reason", "party"))
-    found = records.rejections(**filters)
+    found = records.rejections(reason=filters["reason"], party=filters["party"])
     context = keyset_page(request, "console.rejections", found, order=("-id",), filters=filters)
     context |= {
         "given": filters,
@@ -38,7 +38,12 @@ def rejection_page(request: HttpRequest, reference: str) -> HttpResponse:
 def audit_list(request: HttpRequest) -> HttpResponse:
     """Newest first: who, when, what, why, before and after."""
     filters = _filters(request, _AUDIT_FILTERS)
-    found = records.audit_entries(**filters)
+    found = records.audit_entries(
+        actor=filters["actor"],
+        verb=filters["verb"],
+        object_type=filters["object_type"],
+        object_id=filters["object_id"],
+    )
     context = keyset_page(request, "console.audit", found, order=("-id",), filters=filters)
     return page(request, "console/audit.html", {**context, "given": filters, "filtered": any(filters.values())})
 

@@ -24,7 +24,7 @@ def wait_for(name: str, address: str) -> int:
     known = cache.get(_key(name, address))
     if known is None:
         return 0
-    _, until = known
+    until: datetime = known[1]
     return max(0, round((until - clock.now()).total_seconds()))
 
 

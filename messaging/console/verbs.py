@@ -88,7 +88,7 @@ def _resume(screen: PairScreen) -> list[str]:
     else:
         said.append(
             f"Sends message {_named(head)} again at once: the same MessageId, the same sequence number, the same "
-            f"octets (SHA-256 {head.digest[:12]}…). If the partner has it already, it is acknowledged and not processed again."
+            f"octets (SHA-256 {head.digest[:12]}…). A partner that has it already acknowledges and does not process it."
         )
         said += _behind(screen)
     said += _budget(screen)

@@ -12,7 +12,7 @@ from email.message import Message as MimeHeaders
 
 from lxml import etree
 
-MODES = (("pretty", "Set out"), ("raw", "As it is"), ("hex", "Hex"))
+MODES = (("pretty", "Pretty"), ("raw", "Raw"), ("hex", "Hex"))
 # What a person scrolls through, and what a browser lays out at once.
 TEXT_LIMIT = 256 * 1024
 HEX_LIMIT = 32 * 1024
@@ -20,15 +20,8 @@ HEX_LIMIT = 32 * 1024
 Token = tuple[str, str]  # (kind for the colour, text); kind "" = plain
 Line = list[Token]
 
-_CONTROL = {code: chr(0x2400 + code) for code in range(32) if code not in (9, 10, 13)} | {127: "\u2421"}
+_CONTROL = {code: f"‹{code:02X}›" for code in (*range(32), 127) if code not in (9, 10, 13)}
 _DOCTYPE = re.compile(rb"<!DOCTYPE", re.IGNORECASE)
-_PARSER_OPTIONS = {
-    "resolve_entities": False,
-    "load_dtd": False,
-    "no_network": True,
-    "huge_tree": False,
-    "remove_blank_text": False,
-}
 _EDIFACT_TAGS = {
     "UNA": "separators",
     "UNB": "interchange header",
@@ -163,9 +156,9 @@ def _clean(text: str) -> str:
 def _raw_lines(text: str) -> Iterator[Line]:
     for line in text.split("\n"):
         if line.endswith("\r"):
-            yield [("", _clean(line[:-1])), ("mark", "␍")]
+            yield [("", _clean(line[:-1])), ("mark", "‹CR›")]
         else:
-            yield [("", _clean(line.replace("\r", "␍")))]
+            yield [("", _clean(line.replace("\r", "‹CR›")))]
 
 
 def _hex_lines(content: bytes) -> Iterator[Line]:
@@ -250,7 +243,8 @@ def _xml(content: bytes, content_type: str) -> list[Line]:
     if _DOCTYPE.search(content.replace(b"\0", b"")):
         raise _NotThat("It has a DOCTYPE, so it is not parsed and shown as it is.")
     try:
-        root = etree.fromstring(content.lstrip(), etree.XMLParser(**_PARSER_OPTIONS))
+        parser = etree.XMLParser(resolve_entities=False, load_dtd=False, no_network=True, huge_tree=False)
+        root = etree.fromstring(content.lstrip(), parser)
     except (etree.XMLSyntaxError, ValueError) as error:
         raise _NotThat("It is not well-formed XML, so it is shown as it is.") from error
     info = root.getroottree().docinfo

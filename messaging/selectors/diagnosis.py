@@ -37,6 +37,11 @@ class Diagnosis:
     blocked: int = 0
 
     @property
+    def retry(self) -> str:
+        """`first send` or `2 of 3`: retries of reliable messaging; transport recovery is not among them."""
+        return "first send" if self.attempt <= 1 else f"{self.attempt - 1} of {self.max_attempts - 1}"
+
+    @property
     def sentence(self) -> str:
         """All of it in a row, for the API and for screen readers."""
         return " ".join(part for part in (self.headline, self.why, self.outlook) if part)
@@ -51,21 +56,26 @@ class VerbState:
     why_not: str = ""
 
 
-def diagnose(pair: Pair, head: Message | None, terms: Terms | None, now: datetime) -> Diagnosis:
-    """`head`: the message that goes first, in flight or not. `terms`: what it goes under (number of attempts)."""
+def diagnose(
+    pair: Pair, head: Message | None, terms: Terms | None, now: datetime, *, paused: tuple[str, str] | None = None
+) -> Diagnosis:
+    """`head`: the message that goes first, in flight or not. `terms`: what it goes under (number of attempts).
+
+    `paused`: who paused the pair, and why.
+    """
     if pair.direction == Direction.IN:
         return _inbound(pair, now)
     state = state_of(pair)
     most = terms.retries + 1 if terms is not None else 0
-    blocked = pair.queued + (1 if pair.in_flight_id else 0)  # type: ignore[attr-defined]
-    known = {"state": state, "attempt": pair.retries + 1 if pair.in_flight_id else 0, "max_attempts": most}  # type: ignore[attr-defined]
+    blocked = pair.queued + (1 if pair.in_flight_id else 0)
+    known = {"state": state, "attempt": pair.retries + 1 if pair.in_flight_id else 0, "max_attempts": most}
     if state == "suspended":
         return _suspended(pair, head, blocked, now, known)
     if state in ("paused", "disabled"):
-        return _shut(pair, head, blocked, now, known)
+        return _shut(pair, blocked, paused, now, known)
     overdue = _overdue(pair, now)
-    if pair.in_flight_id:  # type: ignore[attr-defined]
-        return _under_way(pair, head, blocked, overdue, most, now, known)
+    if pair.in_flight_id:
+        return _under_way(pair, head, blocked, overdue, terms, now, known)
     return _idle(pair, overdue, now, known)
 
 
@@ -82,7 +92,7 @@ def verb_states(pair: Pair, terms: Terms | None) -> list[VerbState]:
         ("restart-sequence", Kind.RESTART),
     ):
         why = "" if kind in allowed(flow) else REFUSALS.get((flow, kind), "Not possible in this state.")
-        if kind is Kind.SKIP and not pair.in_flight_id and not why:  # type: ignore[attr-defined]
+        if kind is Kind.SKIP and not pair.in_flight_id and not why:
             why = "No message is in flight; one that waits in the queue is cancelled on its own page."
         if kind is Kind.RETRY_NOW and not why and _budget_is_used(pair, terms):
             why = "All retries are used; the pair suspends when this wait is over. Resume gives it a new budget."
@@ -108,7 +118,7 @@ def _suspended(pair: Pair, head: Message | None, blocked: int, now: datetime, kn
     elif head is not None:
         why += "never went out. "
     why += cause.sentence
-    behind = _waits(pair.queued if pair.in_flight_id else max(0, pair.queued - 1))  # type: ignore[attr-defined]
+    behind = _waits(pair.queued if pair.in_flight_id else max(0, pair.queued - 1))
     outlook = f"{behind} Nothing is sent until somebody resumes the pair."
     if pair.gate == Gate.PAUSED:
         outlook += " It is paused as well, and has to be released after that."
@@ -125,8 +135,11 @@ def _suspended(pair: Pair, head: Message | None, blocked: int, now: datetime, kn
     )
 
 
-def _shut(pair: Pair, head: Message | None, blocked: int, now: datetime, known: dict[str, object]) -> Diagnosis:
+def _shut(
+    pair: Pair, blocked: int, by: tuple[str, str] | None, now: datetime, known: dict[str, object]
+) -> Diagnosis:
     paused = pair.gate == Gate.PAUSED
+    who, said = by or ("a person", "")
     advice = (
         "Release the pair when what it waits for is done."
         if paused
@@ -134,8 +147,8 @@ def _shut(pair: Pair, head: Message | None, blocked: int, now: datetime, known: 
     )
     waits = _waits(blocked, alone=True)
     return Diagnosis(
-        headline=f"{'Paused by a person' if paused else 'Disabled'}{_for(pair.changed_at, now)}.",
-        why="Nothing is sent; submissions and the partner's answers are still taken.",
+        headline=f"{f'Paused by {who}' if paused else 'Disabled'}{_for(pair.changed_at, now)}.",
+        why=f"{f'“{said}” ' if said else ''}Nothing is sent; submissions and the partner's answers are still taken.",
         outlook=waits or "Nothing waits.",
         advice=advice,
         short="Somebody paused the pair" if paused else "Agreement not in force",
@@ -151,14 +164,14 @@ def _under_way(
     head: Message | None,
     blocked: int,
     overdue: float,
-    most: int,
+    terms: Terms | None,
     now: datetime,
     known: dict[str, object],
 ) -> Diagnosis:
     state = known["state"]
     cause = causes.lookup(pair.cause) if pair.cause else None
-    last_try = bool(most) and pair.retries + 1 >= most
-    which = f"attempt {pair.retries + 1} of {most}" if most else f"attempt {pair.retries + 1}"
+    last_try = terms is not None and pair.retries >= terms.retries
+    which = _which(pair, terms)
     name = _named(head)
     why = cause.sentence if cause is not None else ""
     advice = cause.action if cause is not None else ""
@@ -168,17 +181,17 @@ def _under_way(
         outlook = f"{name} goes out again {_in(pair.due_at, now)}. {_waits(pair.queued)}"
         since = pair.holding_since or since
     elif pair.flow == Flow.SENDING:
-        headline = f"{name} is on the wire, {which}."
+        headline = f"{name} is on the wire ({which})."
         outlook = _waits(pair.queued)
     elif pair.flow == Flow.RESEND_WAIT:
-        headline = f"{name} goes out again {_in(pair.due_at, now)}, {which}."
+        headline = f"{name} goes out again {_in(pair.due_at, now)} ({which})."
         outlook = _waits(pair.queued)
     else:
         then = "the pair is suspended" if last_try else "it goes out again"
-        headline = f"{name} was handed over, {which}; the acknowledgement is awaited."
+        headline = f"{name} was handed over ({which}); the acknowledgement is awaited."
         outlook = f"If none comes, {then} {_in(pair.due_at, now)}. {_waits(pair.queued)}"
         if cause is not None:
-            headline = f"{name} could not be handed over, {which}."
+            headline = f"{name} could not be handed over ({which})."
             then = "The pair is suspended" if last_try else "It goes out again"
             outlook = f"{then} {_in(pair.due_at, now)}. {_waits(pair.queued)}"
     if overdue:
@@ -258,6 +271,18 @@ def _named(message: Message | None) -> str:
     return f"{number} ({message.action})"
 
 
+def _which(pair: Pair, terms: Terms | None) -> str:
+    """Which send this is, in the terms of spec 1: Retries, and transport recovery below them (2.5.4)."""
+    parts = []
+    if pair.transport_attempts:
+        most = f" of {terms.transport_retries}" if terms is not None else ""
+        parts.append(f"transport recovery {pair.transport_attempts}{most}")
+    if pair.retries or not parts:
+        most = f" of {terms.retries}" if terms is not None else ""
+        parts.append(f"retry {pair.retries}{most}" if pair.retries else "first send")
+    return ", ".join(parts)
+
+
 def _short_wait(pair: Pair) -> str:
     return {
         Flow.SENDING.value: "On the wire",
@@ -294,7 +319,7 @@ def _in(at: datetime | None, now: datetime) -> str:
 def span(seconds: float) -> str:
     """A length of time to two units: `3 h 12 m`, `45 s`, `2 d 4 h`."""
     rest = max(0, int(seconds))
-    parts = []
+    parts: list[tuple[int, str]] = []
     for unit, name in ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s")):
         count, rest = divmod(rest, unit)
         if count or parts:

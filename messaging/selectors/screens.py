@@ -121,7 +121,7 @@ def terms_of(pair: Pair) -> Terms | None:
     """The terms of the message in flight, else those in force for the pair's URIs; None when there are none."""
     known = registry.current()
     if pair.in_flight is not None:
-        return known.version(pair.in_flight.agreement_version_id)  # type: ignore[attr-defined]
+        return known.version(pair.in_flight.agreement_version_id)
     outbound = pair.direction == Direction.OUT
     theirs, ours = (pair.receiver_uri, pair.sender_uri) if outbound else (pair.sender_uri, pair.receiver_uri)
     found = known.by_uri_pair(theirs, ours)
@@ -188,12 +188,13 @@ def pair_screen(pair: Pair, now: datetime) -> PairScreen:
     """Everything about one pair that `selectors.pairs.pair` read. A fixed number of queries."""
     inbound = pair.direction == Direction.IN
     terms = terms_of(pair)
-    queue = [] if inbound else list(pairs.queue(pair.pk)[:20])
+    audit = audit_of(pair)
+    queue = [] if inbound else list(pairs.queue(pair.pk)[:10])
     head = pair.in_flight or (queue[0] if queue and pair.flow == "suspended" else None)
     return PairScreen(
         pair=pair,
         look=PAIR_LOOKS[pairs.state_of(pair)],
-        diagnosis=diagnose(pair, head, terms, now),
+        diagnosis=diagnose(pair, head, terms, now, paused=_paused_by(audit)),
         head=head,
         terms=terms,
         verbs=verb_states(pair, terms),
@@ -202,8 +203,13 @@ def pair_screen(pair: Pair, now: datetime) -> PairScreen:
         recent=list(messages.with_names(Message.objects.filter(pair=pair).order_by("-id"))[:20]) if inbound else [],
         events=list(events.of_pair(pair.pk)[:15]),
         incidents=list(records.incidents(pair_id=pair.pk).order_by("-number")[:8]),
-        audit=audit_of(pair),
+        audit=audit,
     )
+
+
+def _paused_by(audit: list[AuditEntry]) -> tuple[str, str] | None:
+    entry = next((entry for entry in audit if entry.verb == "pair.pause"), None)
+    return (entry.actor, entry.reason) if entry is not None else None
 
 
 def audit_of(target: Pair | Message | Incident, limit: int = 15) -> list[AuditEntry]:
@@ -259,5 +265,5 @@ def _expiring(now: datetime) -> list[Credential]:
         Q(valid_until__isnull=True) | Q(valid_until__gte=now + _EXPIRING)
     )
     covered = set(later.filter(party__in=soon.values("party")).values_list("party", "direction"))
-    alone = [one for one in soon.order_by("valid_until")[:20] if (one.party_id, one.direction) not in covered]  # type: ignore[attr-defined]
+    alone = [one for one in soon.order_by("valid_until")[:20] if (one.party_id, one.direction) not in covered]
     return alone[:5]

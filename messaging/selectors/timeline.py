@@ -41,6 +41,7 @@ class Moment:
     seconds: float | None = None
     transmission: Transmission | None = None
     signal: Signal | None = None
+    rank: int = 1  # order within one instant: how it begins, what crosses the wire, what follows from that
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def message_screen(message: Message) -> MessageScreen:
     return MessageScreen(
         message=message,
         blocks=message.pair.queued if message.pair.in_flight_id == message.pk else 0,
-        moments=sorted(found, key=lambda moment: moment.at),
+        moments=sorted(found, key=lambda moment: (moment.at, moment.rank)),
         cut=len(attempts) == _MOST or len(history) == _MOST,
         payloads=list(messages.payloads(message.pk)),
         transmissions=attempts,
@@ -107,7 +108,8 @@ def _of_event(event: Event) -> Moment:
     detail = str(data.get("reason") or data.get("detail") or data.get("warning") or "")
     if event.type == "message.failed" and data.get("cause"):
         detail = f"{causes.lookup(str(data['cause'])).label}. {detail}".strip()
-    return Moment(event.at, title, detail, tone)
+    begins = event.type in ("message.accepted", "message.received")
+    return Moment(event.at, title, detail, tone, rank=0 if begins else 2)
 
 
 def _of_attempt(attempt: Transmission) -> Moment:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable
@@ -79,8 +80,17 @@ def prepare(message: Message, payloads: list[Payload], terms: Terms, now: dateti
 
 
 def stored_body(message: Message, payloads: list[Payload]) -> bytes:
-    """The exact octets of a message that was prepared or received. Raises ValueError when it has none yet."""
+    """The exact octets of a message that was prepared or received.
+
+    Raises ValueError when it has none yet, and storage.PayloadMissing when what is stored no longer gives them.
+    """
     if message.wire_frame is None:
         raise ValueError(f"{message.public_id} was not prepared yet, so it has no octets")
     slices = [storage.load(payload.content, payload.stored_as) for payload in payloads if not payload.in_frame]
-    return Wire(message.content_type, storage.unpack_frame(message.wire_frame)).join(slices)
+    try:
+        body = Wire(message.content_type, storage.unpack_frame(message.wire_frame)).join(slices)
+    except (ValueError, struct.error) as error:
+        raise storage.PayloadMissing(f"the stored parts of {message.public_id} do not fit together: {error}") from error
+    if hashlib.sha256(body).hexdigest() != message.digest:
+        raise storage.PayloadMissing(f"the stored octets of {message.public_id} are not those of its SHA-256")
+    return body

@@ -106,7 +106,7 @@ def _record_signals(outcomes: Sequence[tuple[Job, Receipt]], now: datetime) -> s
     moved: set[uuid.UUID] = set()
     for job, receipt in outcomes:
         signal = signals.get(job.signal_id) if job.signal_id else None
-        if signal is None or signal.state != SignalState.SENDING:
+        if signal is None or signal.state != SignalState.SENDING or signal.sends + signal.attempts != job.number:
             continue
         moved.add(job.transmission_id)
         if receipt.ok:

@@ -18,6 +18,7 @@ from messaging import storage
 from messaging.choices import MessageState, Outcome, SignalState
 from messaging.models import Event, Message, Pair, Payload, Signal, Transmission
 from messaging.models.bulk import bulk_insert, bulk_set
+from messaging.protocol.envelope import Semantics
 from messaging.protocol.errors import EncodeError
 from messaging.protocol.messages import Happened, move
 from messaging.protocol.sender import Act, Flow, Gate, Kind, Step, step
@@ -55,6 +56,7 @@ class Job:
     pair_id: uuid.UUID | None = None
     message_id: uuid.UUID | None = None
     signal_id: uuid.UUID | None = None
+    number: int = 0  # of the attempt; tells for a signal which claim an outcome belongs to
 
 
 def claim_due(*, limit: int, worker: int = 0) -> list[Job]:
@@ -107,8 +109,7 @@ def _claim_pairs(
             changed.append(message)
         if job is not None:
             jobs.append(job)
-    if lost:
-        _mark_lost(lost, now)
+    _mark_lost(now, pk__in=lost)
     bulk_set(pairs, OUTBOUND_FIELDS)
     # Octets are written once; a resend touches the state only.
     bulk_set([message for message in changed if message.attempts == 1], PREPARED_FIELDS)
@@ -143,10 +144,9 @@ def _advance(
         except (EncodeError, storage.PayloadMissing) as error:
             # No number is used up: the message never had bytes. A person cancels it or mends the store.
             message.sequence_number = None
-            cause = "payload_missing" if isinstance(error, storage.PayloadMissing) else "payload_invalid"
-            moved = step(state, PairEvent(Kind.SUSPEND, cause=cause), now, policy)
+            moved = step(state, PairEvent(Kind.SUSPEND, cause=_unsendable(error)), now, policy)
             pair.cause_detail = str(error)[:500]
-            _finish(pair, None, moved, now, written)
+            _finish(pair, message, moved, now, written)
             return None
         moved = Step(replace(moved.state, in_flight=str(message.pk)), moved.acts)
     elif Act.TRANSMIT in moved.acts:
@@ -164,13 +164,13 @@ def _advance(
     return _transmit(pair, message, body, terms, now, transmissions, written)
 
 
-def _finish(pair: Pair, message: Message | None, moved: Step, now: datetime, written: list[Event]) -> None:
+def _finish(pair: Pair, message: Message, moved: Step, now: datetime, written: list[Event]) -> None:
     """A step that sends nothing: the lease ran out, or the pair gives up."""
     apply_outbound(pair, moved.state, now)
     if Act.GIVE_UP in moved.acts:
         pair.transmission_id = None
         written += suspending.give_up(pair, message, now)
-    elif message is not None and pair.flow in (Flow.RESEND_WAIT, Flow.AWAITING_ACK):
+    elif pair.flow in (Flow.RESEND_WAIT, Flow.AWAITING_ACK):
         message.state = move(message.state, Happened.WILL_RETRY, reliable=True)
 
 
@@ -218,13 +218,15 @@ def _heads(pair_ids: list[uuid.UUID]) -> dict[uuid.UUID, Message]:
     return {message.pair_id: message for message in rows}
 
 
-def _mark_lost(transmission_ids: list[uuid.UUID], now: datetime) -> None:
-    Transmission.objects.filter(pk__in=transmission_ids, outcome=Outcome.ON_THE_WIRE).update(
-        outcome=Outcome.LOST,
-        cause="worker_lost",
-        detail="No outcome was recorded before the lease ran out.",
-        finished_at=now,
-    )
+def _mark_lost(now: datetime, **where: list[uuid.UUID]) -> None:
+    """Transmissions whose lease ran out; `where` names them by one field."""
+    if any(where.values()):
+        Transmission.objects.filter(**where, outcome=Outcome.ON_THE_WIRE).update(
+            outcome=Outcome.LOST,
+            cause="worker_lost",
+            detail="No outcome was recorded before the lease ran out.",
+            finished_at=now,
+        )
 
 
 def _claim_signals(now: datetime, limit: int, jobs: list[Job], transmissions: list[Transmission]) -> None:
@@ -235,6 +237,7 @@ def _claim_signals(now: datetime, limit: int, jobs: list[Job], transmissions: li
             [now, limit],
         )
     )
+    _mark_lost(now, signal_id__in=[signal.pk for signal in signals if signal.state == SignalState.SENDING])
     for signal in signals:
         terms = registry.current().version(signal.agreement_version_id)  # type: ignore[arg-type]
         to_error_uri = signal.kind == "error"
@@ -259,6 +262,7 @@ def _claim_signals(now: datetime, limit: int, jobs: list[Job], transmissions: li
                 version_id=terms.version_id,
                 pair_id=signal.pair_id,
                 signal_id=signal.pk,
+                number=attempt.number,
             )
         )
     bulk_set(signals, ("state", "attempts", "due_at"))
@@ -278,6 +282,7 @@ def _claim_unreliable(
         return
     gates = dict(Pair.objects.filter(pk__in={m.pair_id for m in messages}).values_list("pk", "gate"))
     payloads = preparing.payloads_of(message.pk for message in messages)
+    _mark_lost(now, message_id__in=[message.pk for message in messages if message.state == MessageState.SENDING])
     for message in messages:
         pair_id: uuid.UUID = message.pair_id
         terms = registry.current().version(message.agreement_version_id)
@@ -288,13 +293,15 @@ def _claim_unreliable(
         if gates[pair_id] != Gate.OPEN:
             message.due_at = now + timedelta(seconds=10)  # looked at again soon; release makes it due at once
             continue
+        message.state = move(message.state, Happened.TRANSMITTED, reliable=False)
+        if terms.state == VersionState.DISABLED:
+            _fail(message, "agreement_disabled", f"Agreement {terms.tpa_id} is disabled.", now, written)
+            continue
         try:
             body = preparing.prepare(message, payloads[message.pk], terms, now)
         except (EncodeError, storage.PayloadMissing) as error:
-            message.state = move(message.state, Happened.TRANSMITTED, reliable=False)
-            _fail(message, "payload_invalid", str(error)[:500], now, written)
+            _fail(message, _unsendable(error), str(error)[:500], now, written)
             continue
-        message.state = move(message.state, Happened.TRANSMITTED, reliable=False)
         message.attempts += 1
         message.first_sent_at = now
         message.due_at = now + timedelta(seconds=lease_seconds(terms))
@@ -316,15 +323,19 @@ def _claim_unreliable(
     bulk_set(messages, PREPARED_FIELDS)
 
 
+def _unsendable(error: EncodeError | storage.PayloadMissing) -> str:
+    """The cause code of what keeps a message from being put on the wire."""
+    return "payload_missing" if isinstance(error, storage.PayloadMissing) else "payload_invalid"
+
+
 def _fail(message: Message, cause: str, detail: str, now: datetime, written: list[Event]) -> None:
     message.state = move(message.state, Happened.GAVE_UP, reliable=False)
     message.cause, message.cause_detail = cause, detail
     message.due_at, message.completed_at = None, now
-    written.append(
-        events.event(
-            "message.failed", now, pair=message.pair_id, message=message, data={"cause": cause, "detail": detail}
-        )
-    )
+    # What was sent as BestEffort may be lost without a word (3.1.3); what we never sent is another matter.
+    if cause != "worker_lost" or message.semantics == Semantics.AT_MOST_ONCE:
+        data = {"cause": cause, "detail": detail}
+        written.append(events.event("message.failed", now, pair=message.pair_id, message=message, data=data))
 
 
 def parcel(terms: Terms, address: str, content_type: str, body: bytes, now: datetime) -> Parcel:

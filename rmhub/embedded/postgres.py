@@ -30,6 +30,9 @@ SETTINGS = {
     "unix_socket_directories": "",
     "max_connections": "200",
     "shared_buffers": "128MB",
+    # After each checkpoint every page that is touched goes whole into the log; so they are rare.
+    "checkpoint_timeout": "15min",
+    "max_wal_size": "2GB",
     "timezone": "UTC",
     "log_timezone": "UTC",
     "log_checkpoints": "off",

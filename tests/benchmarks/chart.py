@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
-WIDTH, PANEL, TOP, LEFT, RIGHT = 1080, 250, 56, 74, 24
+WIDTH, PANEL, GAP, TOP, LEFT, RIGHT = 1180, 250, 58, 64, 74, 24
 INK, GREY, LINE, OURS, PEER, LIMIT = "#1f2933", "#616e7c", "#d9dee4", "#1f6feb", "#c2571a", "#7b8794"
 # Processes in the order in which they are stacked; told apart by their labels as well as by colour.
 STACK = (
@@ -33,8 +33,8 @@ def svg(found: Mapping[str, Any], title: str) -> str:
     top = TOP
     if groups:
         parts += _throughput(groups, top)
-        parts += _cpu(groups, top + PANEL + 40)
-        top += 2 * (PANEL + 40)
+        parts += _cpu(groups, top + PANEL + GAP)
+        top += 2 * (PANEL + GAP)
     limits = _limit_rows(found)
     if limits:
         parts += _limits(limits, top)
@@ -163,8 +163,8 @@ def _step(largest: float) -> float:
 
 def _columns(groups: Sequence[Any]) -> list[tuple[float, float, Any]]:
     room = (WIDTH - LEFT - RIGHT) / len(groups)
-    width = min(56.0, room * 0.38)
-    return [(LEFT + room * at + (room - width) / 2 - room * 0.16, width, group) for at, group in enumerate(groups)]
+    width = min(56.0, room * 0.32)
+    return [(LEFT + room * at + (room - width) / 2 - room * 0.2, width, group) for at, group in enumerate(groups)]
 
 
 def _text(x: float, y: float, text: str, *, anchor: str = "start", colour: str = INK, size: int = 13) -> str:

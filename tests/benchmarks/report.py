@@ -11,7 +11,7 @@ Figures = Mapping[str, Any]
 def table(raw: Figures, found: Figures) -> str:
     """Plain text for a terminal."""
     lines = [_title(raw), ""]
-    for heading, columns, rows in _tables(found):
+    for heading, columns, rows in _tables(raw, found):
         lines += [heading, *_aligned([columns, *rows]), ""]
     lines += [*_sentences(raw, found)]
     return "\n".join(lines).rstrip() + "\n"
@@ -20,7 +20,7 @@ def table(raw: Figures, found: Figures) -> str:
 def markdown(raw: Figures, found: Figures, chart: str) -> str:
     """The same as a page, with the chart beside it."""
     lines = ["# Benchmark", "", _title(raw), "", f"![messages per second, CPU per message, limits]({chart})", ""]
-    for heading, columns, rows in _tables(found):
+    for heading, columns, rows in _tables(raw, found):
         lines += [f"## {heading}", "", _row(columns), _row(["---"] * len(columns)), *map(_row, rows), ""]
     lines += [f"{sentence}  " if sentence else "" for sentence in _sentences(raw, found)]
     for name, profile in raw.get("profile", {}).get("profile", {}).items():
@@ -42,7 +42,7 @@ def _title(raw: Figures) -> str:
     )
 
 
-def _tables(found: Figures) -> list[tuple[str, list[str], list[list[str]]]]:
+def _tables(raw: Figures, found: Figures) -> list[tuple[str, list[str], list[list[str]]]]:
     columns = ["", "messages/s", "p50 ms", "p99 ms", "CPU ms", "commits", "WAL KB", "others' CPUs", "all messages/s"]
     tables = []
     if found["ours"]:
@@ -78,7 +78,9 @@ def _tables(found: Figures) -> list[tuple[str, list[str], list[list[str]]]]:
         for row in found["commits"]
     ]
     if limits:
-        tables.append(("Limits of this machine", ["", "per second", "ms", "all per second"], limits))
+        tables.append(("Limits of this machine", ["", "per second", "typical ms", "all per second"], limits))
+    if profile := raw.get("profile"):
+        tables.append(_where(profile))
     if found["goals"]:
         rows = [
             [goal["goal"], goal["wanted"], f"{goal['measured']:g}", "met" if goal["met"] else "NOT MET"]
@@ -86,6 +88,22 @@ def _tables(found: Figures) -> list[tuple[str, list[str], list[list[str]]]]:
         ]
         tables.append(("Goals at 100 pairs", ["", "wanted", "measured", ""], rows))
     return tables
+
+
+def _where(run: Figures) -> tuple[str, list[str], list[list[str]]]:
+    """The profile in short: parts of the code by process."""
+    processes = run["profile"]
+    parts: dict[str, float] = {}
+    for profile in processes.values():
+        for part, value in profile["by_part"].items():
+            parts[part] = parts.get(part, 0.0) + value
+    rows = [
+        [part, *(_number(each["by_part"].get(part)) for each in processes.values()), _number(total)]
+        for part, total in sorted(parts.items(), key=lambda item: -item[1])
+    ]
+    totals = [_number(each["cpu_ms_per_message"]) for each in processes.values()]
+    rows.append(["all", *totals, _number(sum(parts.values()))])
+    return f"Where the CPU milliseconds go, {_plural(run['pairs'], 'pair')}", ["", *processes, "all"], rows
 
 
 def _costs(name: str, row: Figures) -> list[str]:

@@ -135,16 +135,17 @@ def _measure(plan: Plan, var: Path, servers: Servers, raw: Raw, begun: float, sa
     other: peer.Peer | None = None
     environment: Path | None = None
     if "peer" in plan.parts or plan.profile:
-        with raw.part("peer" if "peer" in plan.parts else "profile"):
+        with raw.part("the peer's environment"):
             environment = peer_environment.install(var, say)
-            if "peer" in plan.parts:
-                other = peer.build(servers, environment, var, say)
-                content["versions"] |= peer_environment.versions()
+    if "peer" in plan.parts and environment is not None:
+        with raw.part("peer"):
+            other = peer.build(servers, environment, var, say)
+            content["versions"] |= peer_environment.versions()
     longest = 0.0
     for number in range(1, plan.rounds + 1):
         start = time.monotonic()
         # Room for a round that takes as long as the longest so far, and for the profile.
-        if number > 1 and start - begun + longest + (40 if plan.profile else 0) > LONGEST:
+        if number > 1 and start - begun + longest + (60 if plan.profile else 0) > LONGEST:
             content["notes"].append(
                 f"{number - 1} of {plan.rounds} rounds were run: another would have taken too long."
             )

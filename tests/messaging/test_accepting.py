@@ -22,7 +22,7 @@ from partners import registry, services
 from partners.models import Agreement
 from rmhub.clock import frozen
 from tests.messaging.factories import TAKEN, PartnerSide, decoded, link, partner_side, submit, work
-from tests.messaging.wire import edited, post
+from tests.messaging.wire import edited, items, post
 from tests.partners.factories import make_agreement
 
 pytestmark = pytest.mark.django_db
@@ -142,20 +142,6 @@ def test_a_group_keeps_its_order() -> None:
     assert list(stored) == ["m1@p", "m2@p", "m3@p", "m4@p"]
     assert list(Rejection.objects.values_list("message_id", flat=True)) == ["m5@p"]
     assert partner.inbound.last_sequence == 4
-
-
-def items(partner: PartnerSide, *arrivals: Arrival) -> list[accepting.Item]:
-    """What the receiving service would hand over."""
-    collected: list[accepting.Item] = []
-
-    def keep(item: accepting.Item) -> int:
-        collected.append(item)
-        return 204
-
-    with mock.patch.object(receiving._group, "submit", keep):
-        for arrival in arrivals:
-            partner.send(arrival)
-    return collected
 
 
 def test_an_acknowledgement_goes_to_the_address_of_the_agreement_and_nowhere_else() -> None:

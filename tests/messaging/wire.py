@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 from django.http import HttpResponse
 from django.test import Client
 
 from messaging.models import Message
+from messaging.services import accepting, receiving
 from messaging.services.receiving import Arrival
+from tests.messaging.factories import PartnerSide
 
 MSH = "/ebxml/msh"
 ERRORS = "/ebxml/errors"
@@ -36,3 +39,17 @@ def edited(arrival: Arrival, *changes: tuple[str | bytes, str | bytes]) -> Arriv
 def stored() -> list[tuple[str, str, int, str]]:
     """What an accepted message consists of, for all that are stored: to be compared before and after."""
     return sorted(Message.objects.values_list("message_id", "state", "copies", "digest"))
+
+
+def items(partner: PartnerSide, *arrivals: Arrival) -> list[accepting.Item]:
+    """What the receiving service hands over for these, to be processed as one group."""
+    collected: list[accepting.Item] = []
+
+    def keep(item: accepting.Item) -> int:
+        collected.append(item)
+        return 204
+
+    with mock.patch.object(receiving._group, "submit", keep):
+        for arrival in arrivals:
+            partner.send(arrival)
+    return collected

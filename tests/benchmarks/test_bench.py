@@ -1,0 +1,307 @@
+"""The benchmark measures what it says: its arithmetic on made-up runs, and a short run of everything."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from tests.benchmarks import chart, machine, peer_environment, profiling, report, results, run
+from tests.benchmarks.hub_runs import Window
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def steady(pairs: int, speed: float, cpu: float = 10.0, **changes: Any) -> dict[str, Any]:
+    """One run of our hubs."""
+    return {
+        "pairs": pairs,
+        "messages_per_second": speed,
+        "first_transmission_to_ack": {"p50_ms": 5.0, "p99_ms": 20.0},
+        "cpu_ms_per_message": cpu,
+        "cpu_ms_in_kernel": cpu / 4,
+        "cpu_ms_by_process": {"sender web": cpu / 2, "postgres": cpu / 2},
+        "commits_per_message": {"bench_sender": 2.0, "bench_receiver": 1.5},
+        "wal_bytes_per_message": 20_000,
+        "wal_syncs_per_message": 1.5,
+        "cpus_used_by_others": 0.1,
+        "drained": True,
+        "check": {
+            "submitted": 50,
+            "delivered": 50,
+            "received": 50,
+            "sent_again": 0,
+            "received_twice": 0,
+            "out_of_order": 0,
+        },
+        **changes,
+    }
+
+
+def peer_run(senders: int, speed: float, **changes: Any) -> dict[str, Any]:
+    """One run of the peer."""
+    ours = steady(1, speed)
+    return {
+        **ours,
+        "senders": senders,
+        "message": ours["first_transmission_to_ack"],
+        "states": {"S": 100},
+        "example_of_a_failure": "",
+        **changes,
+    }
+
+
+def raw(ours: list[dict[str, Any]], peers: list[dict[str, Any]], **changes: Any) -> dict[str, Any]:
+    """Everything that a benchmark hands to the summary."""
+    return {
+        "started": "2026-01-02 03:04:05 UTC",
+        "commit": "abc",
+        "took_seconds": 1.0,
+        "machine": {"cpus": 2, "cpu": "x", "memory_gib": 8, "kernel": "6", "python": "3.11", "load_at_start": 0.1},
+        "versions": {},
+        "ours": {"steady": ours, "unloaded": []},
+        "peer": {"steady": peers, "race": None},
+        "limits": {"posts": [], "commits": []},
+        "not_measured": {},
+        "notes": [],
+        **changes,
+    }
+
+
+def test_cpu_time_counts_children_that_live_and_children_that_ended() -> None:
+    burn = "import time\nwhile time.process_time() < 0.3: pass\n"
+    code = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {burn!r}])\nprint('x', flush=True)\ninput()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None and child.stdin is not None
+        child.stdout.readline()
+        through_us = machine.trees({"us": os.getpid(), "child": child.pid})
+        assert machine.descendants(os.getpid()) == [child.pid]
+        child.stdin.close()
+    assert through_us["child"].both >= 0.29  # its own child has ended: a tick less at most
+    assert through_us["us"].both >= through_us["child"].both
+
+
+def test_cpu_time_of_a_process_that_has_ended_is_nothing() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        child.wait()
+    assert machine.trees({"gone": child.pid}) == {"gone": machine.Cpu()}
+
+
+def test_costs_are_the_differences_by_message() -> None:
+    before = machine.Counters(100.0, {"a": machine.Cpu(1, 1), "b": machine.Cpu()}, 10.0, {"db": 5}, 1000, 7)
+    after = machine.Counters(102.0, {"a": machine.Cpu(2, 1.5), "b": machine.Cpu(0.5)}, 13.0, {"db": 35}, 6000, 17)
+    assert machine.costs(before, after, 10) == {
+        "cpu_ms_per_message": 200.0,
+        "cpu_ms_in_kernel": 50.0,
+        "cpu_ms_by_process": {"a": 150.0, "b": 50.0},
+        "cpus_used": 1.0,
+        "cpus_used_by_others": 0.5,
+        "commits_per_message": {"db": 3.0},
+        "wal_bytes_per_message": 500,
+        "wal_syncs_per_message": 1.0,
+    }
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.5, 50), (0.99, 99), (1.0, 100), (0.0, 1)])
+def test_percentiles_are_values_that_occurred(share: float, expected: int) -> None:
+    assert machine.percentile(range(100, 0, -1), share) == expected
+
+
+def test_no_messages_have_no_percentiles() -> None:
+    assert machine.spread([]) == {"count": 0, "p50_ms": None, "p90_ms": None, "p99_ms": None, "max_ms": None}
+
+
+def test_a_profile_names_parts_from_the_innermost_frame() -> None:
+    site = "/srv/.venv/lib/python3.11/site-packages"
+    text = (
+        f"view (messaging/inbound/views.py:3);get ({site}/django/db/models/query.py:9);wait ({site}/psycopg/x.py:1) 6\n"
+        f"view (messaging/inbound/views.py:3);get ({site}/django/db/models/query.py:12) 3\n"
+        "view (messaging/inbound/views.py:8) 1\n"
+    )
+    profile = profiling.parse("sender web", text)
+    found = profiling.summary(profile, cpu_ms_per_message=2.0)
+    assert profile.samples == 10
+    assert found["by_part"] == {"psycopg and libpq": 1.2, "Django ORM": 0.6, "services": 0.2}
+    assert found["by_function_itself"]["wait (psycopg/x.py)"] == 1.2
+    assert found["by_function_with_callees"]["get (django/db/models/query.py)"] == 1.8  # two lines of one function
+    assert found["by_function_with_callees"]["view (messaging/inbound/views.py)"] == 2.0
+
+
+def test_the_summary_gives_medians_with_all_runs() -> None:
+    runs = [steady(100, 300.0, 7.0), steady(1, 50.0), steady(100, 100.0, 9.0), steady(100, 280.0, 8.5)]
+    found = results.summarise(raw(runs, []))
+    assert [row["pairs"] for row in found["ours"]] == [1, 100]
+    assert found["ours"][1]["messages_per_second"] == {"median": 280.0, "runs": [300.0, 100.0, 280.0]}
+    assert found["ours"][1]["cpu_ms"]["median"] == 8.5
+    assert sum(found["ours"][1]["cpu_ms_by_process"].values()) == 8.5  # of one run, so that the parts add up
+
+
+def test_the_goals_hold_us_against_the_peers_best() -> None:
+    ours = [steady(100, 260.0, 7.9)]
+    met = results.summarise(raw(ours, [peer_run(1, 30.0), peer_run(4, 50.0)]))["goals"]
+    assert [(goal["measured"], goal["met"]) for goal in met] == [(5.2, True), (2.0, True), (1.5, True), (7.9, True)]
+    missed = results.summarise(raw([steady(100, 240.0, 8.1)], [peer_run(1, 30.0), peer_run(4, 50.0)]))["goals"]
+    assert [goal["met"] for goal in missed] == [False, True, True, False]
+
+
+def test_there_are_no_goals_for_what_was_not_measured() -> None:
+    assert results.summarise(raw([steady(10, 100.0)], [peer_run(1, 30.0)]))["goals"] == []
+    assert len(results.summarise(raw([steady(100, 100.0)], []))["goals"]) == 3  # without the peer, no multiple of it
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"received_twice": 1}, "received_twice 1"),
+        ({"out_of_order": 2}, "out_of_order 2"),
+        ({"sent_again": 3}, "sent_again 3"),
+        ({"delivered": 49}, "delivered 49"),
+        ({"received": 49}, "received 49"),
+    ],
+)
+def test_a_run_that_broke_a_promise_is_a_fault(changes: dict[str, int], words: str) -> None:
+    run_ = steady(10, 100.0)
+    run_["check"] |= changes
+    (fault,) = results.summarise(raw([run_], []))["faults"]
+    assert fault.startswith("ours at 10 pairs: ") and words in fault
+
+
+def test_what_was_left_over_or_failed_or_could_not_be_measured_is_a_fault() -> None:
+    content = raw(
+        [steady(10, 100.0, drained=False)],
+        [peer_run(2, 10.0, states={"S": 3, "E": 2}, example_of_a_failure="no receipt")],
+        not_measured={"limits": "there is no pgbench"},
+    )
+    assert results.summarise(content)["faults"] == [
+        "limits: there is no pgbench",
+        "ours at 10 pairs: messages were left over when the driver had stopped",
+        "the peer with 2 senders failed 2 messages: no receipt",
+    ]
+
+
+def test_the_chart_is_svg_that_a_strict_policy_lets_through() -> None:
+    runs = [steady(1, 50.0), steady(100, 250.0), steady(100, 260.0)]
+    found = results.summarise(raw(runs, [peer_run(2, 40.0)]))
+    picture = ElementTree.fromstring(chart.svg(found, "A & B <1>"))
+    texts = ["".join(text.itertext()) for text in picture.iter(f"{SVG}text")]
+    assert {"A & B <1>", "1 pair", "100 pairs", "peer, 2 senders", "255"} <= set(texts)
+    assert len(list(picture.iter(f"{SVG}circle"))) == 4  # one for every run
+    assert all("style" not in element.attrib for element in picture.iter())
+    assert not list(picture.iter(f"{SVG}style")) and not list(picture.iter(f"{SVG}script"))
+
+
+def test_the_chart_and_the_table_do_with_one_part_alone() -> None:
+    posts = {
+        "kind": "posts",
+        "connections": 16,
+        "posts_per_second": 20_000.0,
+        "latency": {"p50_ms": 0.4, "p99_ms": 2.0},
+        "server_cpu_ms_per_post": 0.03,
+    }
+    content = raw([], [], limits={"posts": [posts], "commits": []})
+    found = results.summarise(content)
+    ElementTree.fromstring(chart.svg(found, "limits"))
+    assert "20,000" in report.table(content, found)
+    assert "Our hubs" not in report.table(content, found)
+
+
+def test_the_table_says_what_was_not_met() -> None:
+    content = raw([steady(100, 240.0, 8.1)], [peer_run(4, 50.0)], notes=["2 of 3 rounds were run."])
+    found = results.summarise(content)
+    for text in (report.table(content, found), report.markdown(content, found, "x.svg")):
+        assert text.count("NOT MET") == 2
+        assert "2.00 + 1.50" in text  # commits of both sides
+        assert "2 of 3 rounds were run." in text
+
+
+def test_oscrypto_is_mended_once(tmp_path: Path) -> None:
+    file = tmp_path / "lib/python3.11/site-packages/oscrypto/_openssl/_libcrypto_ctypes.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(r"version_match = re.search('\\b(\\d\\.\\d\\.\\d[a-z]*)\\b', version_string)")
+    assert peer_environment.mend_oscrypto(tmp_path) == [file]
+    assert file.read_text() == r"version_match = re.search('\\b(\\d\\.\\d\\.\\d+[a-z]*)\\b', version_string)"
+    assert peer_environment.mend_oscrypto(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--pairs", "0"),
+        ("--pairs", "1,x"),
+        ("--pairs", "1001"),
+        ("--seconds", "0"),
+        ("--seconds", "61"),
+        ("--only", "x"),
+    ],
+)
+def test_the_command_refuses_what_makes_no_sense(arguments: tuple[str, str]) -> None:
+    with pytest.raises(CommandError):
+        call_command("bench", *arguments)
+
+
+def test_a_profile_needs_our_hubs() -> None:
+    with pytest.raises(CommandError, match="--only ours"):
+        call_command("bench", "--profile", "--only", "limits")
+
+
+@pytest.mark.acceptance
+def test_a_short_run_measures_everything(tmp_path: Path) -> None:
+    plan = run.Plan(pairs=(2,), senders=(1,), window=Window(0.5, 2.0), limit_seconds=1.0, unloaded=3, rounds=1, race=3)
+    said: list[str] = []
+    measured, found = run.run(plan, tmp_path, said.append)
+    files = run.save(measured, found, tmp_path)
+    content = json.loads(files["json"].read_text())
+
+    # Without a network the peer cannot be installed; then the report has to say so.
+    without_peer = set(content["not_measured"]) == {"the peer's environment"}
+    assert without_peer or not content["not_measured"], content["not_measured"]
+    assert without_peer or not found["faults"]
+
+    (ours,) = content["ours"]["steady"]
+    assert ours["pairs"] == 2 and ours["drained"]
+    assert ours["check"]["delivered"] == ours["check"]["received"] == ours["check"]["submitted"] > 0
+    assert ours["messages"] > 0 and 1.9 < ours["seconds"] < 10
+    assert ours["messages_per_second"] == pytest.approx(ours["messages"] / ours["seconds"], abs=0.1)
+    assert sum(ours["per_second"]) == ours["messages"]
+    assert 0 < ours["first_transmission_to_ack"]["p50_ms"] <= ours["first_transmission_to_ack"]["p99_ms"]
+    assert set(ours["cpu_ms_by_process"]) == {
+        *(f"{side} {process}" for side in ("sender", "receiver") for process in ("web", "worker", "beat")),
+        *("postgres", "valkey", "driver"),
+    }
+    assert ours["cpu_ms_per_message"] == pytest.approx(sum(ours["cpu_ms_by_process"].values()), abs=0.01)
+    assert 0 < ours["cpu_ms_in_kernel"] < ours["cpu_ms_per_message"]
+    assert set(ours["commits_per_message"]) == {"bench_sender", "bench_receiver"}
+    assert ours["wal_bytes_per_message"] > 2 * 4096  # both hubs keep the document
+    assert ours["driver"]["submitted"] >= ours["messages"]
+
+    (unloaded,) = content["ours"]["unloaded"]
+    assert unloaded["messages"] == 4  # and the first, which opens the connections
+    assert unloaded["submission_to_ack"]["p50_ms"] > unloaded["first_transmission_to_ack"]["p50_ms"] > 0
+
+    assert [row["connections"] for row in content["limits"]["posts"]] == [1, 16]
+    assert [row["connections"] for row in content["limits"]["commits"]] == [1, 4, 16]
+    assert all(row["posts_per_second"] > ours["messages_per_second"] for row in content["limits"]["posts"])
+    for row in content["limits"]["commits"]:
+        assert row["commits_per_second"] > 0
+        assert row["settings"]["fsync"] == row["settings"]["synchronous_commit"] == "on"
+
+    if not without_peer:
+        (peer,) = content["peer"]["steady"]
+        assert peer["senders"] == 1 and set(peer["states"]) == {"S"}
+        assert peer["messages"] > 0 and peer["cpu_ms_per_message"] > 0
+        assert set(peer["commits_per_message"]) == {"bench_peer_sender", "bench_peer_receiver"}
+        assert content["peer"]["race"]["trials"] == sum(content["peer"]["race"]["answers"].values()) == 3
+        assert content["versions"]["peer django-pyas2"] == "1.2.3"
+
+    assert content["versions"]["postgresql"] and content["commit"] and content["machine"]["cpus"] > 0
+    assert content["summary"] == json.loads(json.dumps(found))
+    assert "2 pairs" in files["md"].read_text()
+    ElementTree.fromstring(files["svg"].read_text())
+    assert not (tmp_path / "servers").exists()  # nothing of the databases is left

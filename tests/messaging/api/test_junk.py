@@ -1,0 +1,183 @@
+"""Whatever is thrown at the API, the answer is a problem and not an accident of ours."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.messaging.api.client import Api, make_incident, suspended
+from tests.messaging.api.test_access import SCOPES
+from tests.messaging.factories import PartnerSide
+from tests.partners.factories import make_agreement
+
+pytestmark = pytest.mark.django_db
+
+MEMBERS = """
+    reason expected name is_own contact identifiers party uri transport address connect_timeout tpa_id own_party
+    partner own_endpoint partner_endpoint services semantics timeout retries strict_sequence note direction kind
+    username secret fingerprint valid_from valid_until url types enabled scopes owner expires_at agreement service
+    action message_id payloads label
+""".split()  # noqa: SIM905
+
+BODIES: dict[str, bytes] = {
+    "empty": b"",
+    "blank": b" ",
+    "cut": b'{"reason": "x',
+    "no json": b"reason=x",
+    "not utf-8": b'{"reason": "\xff\xfe"}',
+    "byte order mark": b'\xef\xbb\xbf{"reason": "x"}',
+    "nan": b'{"expected": NaN}',
+    "infinite": b'{"expected": 1e999}',
+    "null": b"null",
+    "number": b"7",
+    "string": b'"x"',
+    "list": b"[]",
+    "list of lists": b"[[[]]]",
+    "twice": b'{"reason": "a", "reason": "b"}',
+    "deep list": b"[" * 200_000,
+    "deep object": b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+    "huge number": b'{"expected": ' + b"9" * 5000 + b"}",
+    "large number": b'{"expected": 999999999999999999999999999999, "timeout": 99999999999999999999}',
+    "nul in a value": b'{"reason": "a\\u0000b", "name": "a\\u0000", "tpa_id": "\\u0000", "url": "http://x\\u0000"}',
+    "nul in a name": b'{"a\\u0000b": 1}',
+    "half a pair": b'{"reason": "\\ud800", "name": "\\udfff", "\\ud800": "\\ud800"}',
+    "wrong types": json.dumps({name: {"a": [1, None]} for name in MEMBERS}).encode(),
+    "lists everywhere": json.dumps({name: [[["x"]], 7] for name in MEMBERS}).encode(),
+    "nulls": json.dumps(dict.fromkeys(MEMBERS)).encode(),
+    "instants": b'{"reason": "why", "valid_from": "0001-01-01T00:00:00+14:00",'
+    b' "valid_until": "9999-12-31T23:59:59-14:00", "expires_at": "0001-01-01T00:00:00+14:00"}',
+}
+FORMS: dict[str, bytes] = {
+    "empty": b"",
+    "no end": b'--x\r\nContent-Disposition: form-data; name="payload"; filename="a"\r\n\r\nabc',
+    "no name": b"--x\r\nContent-Disposition: form-data\r\n\r\nabc\r\n--x--\r\n",
+    "bad encoding": b'--x\r\nContent-Disposition: form-data; name="payload"; filename="a"\r\n'
+    b"Content-Transfer-Encoding: base64\r\n\r\n!!!\r\n--x--\r\n",
+    "nul": b'--x\r\nContent-Disposition: form-data; name="agreement"\r\n\r\na\x00b\r\n--x--\r\n',
+    "not utf-8": b'--x\r\nContent-Disposition: form-data; name="agreement\xff"\r\n\r\n\xff\xfe\r\n--x--\r\n',
+    "many fields": b"".join(
+        b'--x\r\nContent-Disposition: form-data; name="f%d"\r\n\r\n1\r\n' % number for number in range(1100)
+    )
+    + b"--x--\r\n",
+    "many files": b"".join(
+        b'--x\r\nContent-Disposition: form-data; name="payload"; filename="f"\r\n\r\n1\r\n' for _ in range(150)
+    )
+    + b"--x--\r\n",
+    "large field": b'--x\r\nContent-Disposition: form-data; name="agreement"\r\n\r\n'
+    + b"a" * 3_000_000
+    + b"\r\n--x--\r\n",
+}
+IDS = ("%00", "%ff%fe", "..", "x" * 3000, "msg_" + "z" * 32, "0" * 32, "%2e%2e%2f", "💥", "'; DROP TABLE", "-1", "null")
+QUERIES = (
+    "?limit=x",
+    "?limit=99999999999999999999",
+    "?cursor=",
+    "?cursor=%00",
+    "?cursor=a:b:c",
+    "?%00=1",
+    "?q=%00",
+    "?q=%ff",
+    "?state[]=x",
+    "?created_gte=0001-01-01T00:00:00%2B14:00&created_lt=9999-12-31T23:59:59-14:00",
+    "?wait=-1",
+    "?" + "a=1&" * 2000,
+    "?sort=" + "x" * 5000,
+)
+
+
+@pytest.fixture
+def world(partner: PartnerSide) -> dict[str, str]:
+    """Things that exist, by the path that they belong to."""
+    pair = suspended(partner)
+    incident = make_incident()
+    return {
+        "pairs": pair.public_id,
+        "messages": f"msg_{pair.in_flight_id.hex}",  # type: ignore[union-attr]
+        "incidents": incident.public_id,
+        "agreements": make_agreement(activate=False).agreement.public_id,
+        "parties": f"par_{pair.partner_id.hex}",
+    }
+
+
+def operations(*methods: str) -> list[Any]:
+    found = []
+    for name in SCOPES:
+        method, _, path = name.partition(" ")
+        if method in methods:
+            found.append(pytest.param(method, path, id=name))
+    return found
+
+
+def existing(path: str, world: dict[str, str]) -> str:
+    """The path with things that exist, as far as the world has them."""
+    known = world.get(path.partition("/")[0], "0192f3f2f3e47a5fb0c1d2e3f4a5b6c7")
+    return "/" + path.replace("{}", known, 1).replace("{}", "1")
+
+
+def refused(answer: Any) -> None:
+    assert 400 <= answer.status < 500, (answer.status, answer.content[:500])
+    assert answer.code
+
+
+@pytest.mark.parametrize(("method", "path"), operations("POST", "PATCH", "DELETE"))
+def test_junk_bodies(admin: Api, world: dict[str, str], method: str, path: str) -> None:
+    for name, body in BODIES.items():
+        answer = admin.call(method, existing(path, world), body, If_Match="*", Idempotency_Key=f"k-{len(name)}")
+        # Some bodies are fine for those that need none, or change nothing.
+        assert answer.status < 500, (name, answer.status, answer.content[:500])
+        if answer.status >= 400:
+            assert answer.code, name
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_junk_forms(admin: Api, name: str) -> None:
+    kind = "multipart/form-data; boundary=x"
+    refused(admin.call("POST", "/messages", FORMS[name], Idempotency_Key="k", Content_Type=kind))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "multipart/form-data",
+        "multipart/form-data; boundary=",
+        "multipart/form-data; boundary=\u00e9",
+        "multipart/form-data; boundary=" + "x" * 300,
+        "application/json; charset=utf-16",
+    ],
+)
+def test_junk_content_types(admin: Api, kind: str) -> None:
+    refused(admin.call("POST", "/messages", b"--x\r\n\r\n--x--", Idempotency_Key="k", Content_Type=kind))
+
+
+@pytest.mark.parametrize(("method", "path"), operations("GET", "POST", "PATCH", "DELETE"))
+def test_junk_ids(admin: Api, method: str, path: str) -> None:
+    if "{}" not in path:
+        return
+    body = {"reason": "why not", "expected": 1} if "expect" in path else {"reason": "why not"}
+    for junk in IDS:
+        for place in (path.replace("{}", junk), path.replace("{}", junk, 1).replace("{}", "1")):
+            refused(admin.call(method, "/" + place, None if method == "GET" else body, If_Match="*"))
+
+
+@pytest.mark.parametrize(("method", "path"), operations("GET"))
+def test_junk_queries(admin: Api, world: dict[str, str], method: str, path: str) -> None:
+    for query in QUERIES:
+        answer = admin.call(method, existing(path, world) + query)
+        assert answer.status < 500, (query, answer.content[:500])
+        if answer.status >= 400:
+            assert answer.code, query
+
+
+@pytest.mark.parametrize(
+    "header", ["If_Match", "If_None_Match", "Range", "If_Range", "Accept", "X_Request_Id", "Idempotency_Key"]
+)
+def test_junk_headers(admin: Api, world: dict[str, str], header: str) -> None:
+    for junk in ("", '"', "\x00", "ÿ", "," * 5000, '"a",' * 500, "bytes=", "x" * 9000):
+        for path in (f"/messages/{world['messages']}", f"/messages/{world['messages']}/payloads/1", "/pairs"):
+            answer = admin.call("GET", path, **{header: junk})
+            assert answer.status < 500, (junk, path, answer.content[:300])
+        body = {"agreement": "x", "service": "x", "action": "x", "payloads": [{"content_base64": ""}]}
+        headers = {"Idempotency_Key": "k", header: junk}
+        refused(admin.call("POST", "/messages", body, **headers))
