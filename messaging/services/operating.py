@@ -14,6 +14,7 @@ from messaging import dispatch
 from messaging.choices import Direction, MessageState
 from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
 from messaging.models import Event, Message, Pair
+from messaging.protocol.envelope import Semantics
 from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.messages import Happened, move
 from messaging.protocol.sender import Act, Flow, Gate, GateVerb, Kind, SenderPolicy, allowed, move_gate, step
@@ -106,7 +107,7 @@ def message_cancel(*, message_id: uuid.UUID, actor: Actor, reason: str) -> Messa
             return message
         now = clock.now()
         before: dict[str, object] = {"state": message.state}
-        reliable = message.due_at is None
+        reliable = message.semantics == Semantics.ONCE_AND_ONLY_ONCE
         try:
             message.state = move(message.state, Happened.CANCELLED, reliable=reliable)
         except IllegalTransition as error:

@@ -183,7 +183,7 @@ def _transmit(
     transmissions: list[Transmission],
     written: list[Event],
 ) -> Job:
-    message.state = move(message.state, Happened.TRANSMITTED, reliable=message.due_at is None)
+    message.state = move(message.state, Happened.TRANSMITTED, reliable=True)
     message.attempts += 1
     message.first_sent_at = message.first_sent_at or now
     attempt = Transmission(

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -124,16 +125,16 @@ def build(servers: Servers, var: Path, pairs: int, say: Say) -> Arena:
                 settings={"RMHUB_LOG_LEVEL": "WARNING"},
             )
         )
-    for hub, other in ((hubs[0], hubs[1]), (hubs[1], hubs[0])):
-        say(f"setting up the {hub.name} with {pairs} agreements")
-        _command(hub, hub.manage("migrate", "--verbosity", "0"))
-        sides = (hub.name, hub.url, other.name, other.url, str(pairs))
-        _command(hub, [sys.executable, "-m", "tests.benchmarks.prepare", *sides])
+    say(f"setting up two hubs with {pairs} agreements")
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(_prepare, hubs, reversed(hubs), (pairs, pairs)))
     return Arena(hubs[0], hubs[1], {hub.name: f"bench_{hub.name}" for hub in hubs})
 
 
-def _command(hub: Hub, argv: list[str]) -> None:
-    """Runs a program of a hub. Raises RuntimeError with what it said when it fails."""
+def _prepare(hub: Hub, other: Hub, pairs: int) -> None:
+    """Makes a hub's tables and agreements. Raises RuntimeError with what was said when that fails."""
+    sides = (hub.name, hub.url, other.name, other.url, str(pairs))
+    argv = [sys.executable, "-m", "tests.benchmarks.prepare", *sides]
     result = subprocess.run(argv, env=hub.environment(), cwd=BASE, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         said = (result.stdout + result.stderr).strip()[-4000:]

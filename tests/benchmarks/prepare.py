@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.prepare OWN_NAME OWN_URL PARTNER_NAME PARTNER_URL AGREEMENTS
 
-Runs with the environment of the hub, whose database has its tables already.
+Runs with the environment of the hub, and makes the tables of its database first.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 
 import django
+from django.core.management import call_command
 
 SERVICE = "urn:bench:documents"
 ACTION = "Send"
@@ -26,6 +27,7 @@ def tpa_id(number: int) -> str:
 def main() -> None:
     own_name, own_url, partner_name, partner_url, count = sys.argv[1:]
     django.setup()
+    call_command("migrate", verbosity=0)
     from messaging.services import pairs
     from partners import registry, services
     from partners.choices import CredentialKind

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction
 from typing import Any
 
 from django.conf import settings
@@ -23,7 +23,9 @@ class Command(BaseCommand):
         parser.add_argument("--seconds", type=_seconds, help="how long each run is measured, from 1 to 60 (default 10)")
         parser.add_argument("--pairs", type=_pairs, help="numbers of pairs, for example 1,10,100 (the default)")
         parser.add_argument(
-            "--profile", action="store_true", help="one more run in which py-spy says where the time goes"
+            "--profile",
+            action=BooleanOptionalAction,
+            help="one more run, in which py-spy says where the time goes (on, unless --quick or --only is given)",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -34,7 +36,10 @@ class Command(BaseCommand):
         from rmhub.embedded import EmbeddedError
 
         plan = run.QUICK if options["quick"] else run.Plan()
-        plan = dataclasses.replace(plan, profile=options["profile"])
+        profile = options["profile"]
+        if profile is None:
+            profile = not (options["quick"] or options["only"])
+        plan = dataclasses.replace(plan, profile=profile)
         if options["only"]:
             plan = dataclasses.replace(plan, parts=(options["only"],))
         if options["pairs"]:
@@ -42,7 +47,7 @@ class Command(BaseCommand):
         if options["seconds"]:
             plan = dataclasses.replace(plan, window=dataclasses.replace(plan.window, measured=options["seconds"]))
         if plan.profile and "ours" not in plan.parts:
-            raise CommandError("--profile looks into our hubs: leave out --only, or say --only ours.")
+            raise CommandError("--profile looks into our hubs: leave it out, or say --only ours.")
         var = settings.VAR_DIR / "bench"
         try:
             raw, found = run.run(plan, var, lambda line: self.stderr.write(line))
