@@ -121,6 +121,7 @@ class MessageIdentity(models.Model):
         Message, on_delete=models.DO_NOTHING, related_name="+", db_index=False, db_constraint=False
     )
     digest = models.CharField(max_length=64, blank=True, default="")
+    sequence_number = models.PositiveIntegerField(null=True, blank=True)
     created_at = models.DateTimeField()
 
     class Meta:

@@ -35,7 +35,7 @@ class Received:
     """What acceptance needs to know of one message.
 
     `known`: this MessageId is already stored from this authenticated sender.
-    `same_octets`: the stored copy had the same bytes (meaningful only when known).
+    `same_octets`: the stored copy had the same bytes; `known_number`: the number that it came under (when known).
     """
 
     message_id: str
@@ -44,6 +44,7 @@ class Received:
     known: bool
     same_octets: bool = True
     defect: ErrorInfo | None = None
+    known_number: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,12 @@ def _repeat(rule: str) -> Decide:
         return Decision(Verdict.DUPLICATE, rule, state, acknowledge=True, warning=warning)
 
     return decide
+
+
+def _repeat_after_restart(state: InboundState, received: Received) -> Decision:
+    # The octets differ, for the number does; the sender counts on from 1, so number 2 has to be the next here too.
+    moved = InboundState(received.sequence, received.message_id)
+    return Decision(Verdict.DUPLICATE, "restarted", moved, acknowledge=True)
 
 
 def _refuse_defect(state: InboundState, received: Received) -> Decision:
@@ -178,6 +185,14 @@ RULES: tuple[Rule, ...] = (
         lambda s, r, p: p.strict_sequence and _literal_case_4(s, r),
         _refuse_number,
     ),
+    # A stored message that comes again as number 1 and was not number 1: its sender restarted the sequence with it
+    # (2.2.2 c), because our acknowledgement or error was lost. A stray copy of an old number 1 is not meant.
+    Rule(
+        "restarted",
+        "spec 1, 2.2.2 c with 5.1 (9)",
+        lambda s, r, p: r.known and r.sequence == 1 and r.known_number not in (None, 1),
+        _repeat_after_restart,
+    ),
     # Before the numbers: a late copy of an old message is a repeat, whatever its number (closes the hole of (3)).
     Rule("known-id", "spec 1, 5.1 (9) and 5.2", lambda s, r, p: r.known, _repeat("known-id")),
     Rule(
@@ -210,14 +225,24 @@ RULES: tuple[Rule, ...] = (
 
 
 def decide(state: InboundState, received: Received, policy: AcceptancePolicy) -> Decision:
-    """The first rule that applies decides. Never raises; the state moves only on ACCEPT of a reliable message."""
+    """The first rule that applies decides. Never raises.
+
+    The state moves when a reliable message is accepted, and when its sender restarts the sequence with a known one.
+    """
     for rule in RULES:
         if rule.applies(state, received, policy):
             return replace(rule.decide(state, received), rule=rule.name)
     raise AssertionError("the last rule always applies")
 
 
-def received_from(envelope: Envelope, *, known: bool, same_octets: bool = True, at_most_once: bool = False) -> Received:
+def received_from(
+    envelope: Envelope,
+    *,
+    known: bool,
+    same_octets: bool = True,
+    known_number: int | None = None,
+    at_most_once: bool = False,
+) -> Received:
     """What acceptance needs of a decoded Normal message. `at_most_once`: the agreement says so (no wire value)."""
     semantics = envelope.semantics
     if at_most_once and semantics is Semantics.BEST_EFFORT:
@@ -233,4 +258,5 @@ def received_from(envelope: Envelope, *, known: bool, same_octets: bool = True, 
         known=known,
         same_octets=same_octets,
         defect=defect,
+        known_number=known_number,
     )

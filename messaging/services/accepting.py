@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from django.db import transaction
 from django.db.models import F
@@ -58,6 +59,14 @@ class Item:
         return self.terms
 
 
+class Known(NamedTuple):
+    """A MessageId that is stored: the message, the digest of its octets, the number that it came under."""
+
+    message_pk: uuid.UUID
+    digest: str
+    number: int | None
+
+
 @dataclass(slots=True)
 class Batch:
     """What one transaction will write; filled item by item."""
@@ -72,7 +81,7 @@ class Batch:
     repeats: dict[uuid.UUID, int] = field(default_factory=dict)
     owed: dict[uuid.UUID, int] = field(default_factory=dict)
     asked: dict[uuid.UUID, Item] = field(default_factory=dict)  # a repeat for which an acknowledgement is owed
-    known: dict[tuple[uuid.UUID, str], tuple[uuid.UUID, str]] = field(default_factory=dict)
+    known: dict[tuple[uuid.UUID, str], Known] = field(default_factory=dict)
     new_acks: dict[uuid.UUID, Signal] = field(default_factory=dict)
     answered: dict[uuid.UUID, Message] = field(default_factory=dict)
     wake: bool = False
@@ -108,8 +117,8 @@ def _look_up(normals: Sequence[Item], batch: Batch) -> None:
     found = MessageIdentity.objects.filter(
         scope_id__in={item.principal.party_id for item in normals},
         message_id__in={item.envelope.message_id for item in normals},
-    ).values_list("scope_id", "message_id", "stored_id", "digest")
-    batch.known = {(scope, message_id): (stored, digest) for scope, message_id, stored, digest in found}
+    ).values_list("scope_id", "message_id", "stored_id", "digest", "sequence_number")
+    batch.known = {(scope, message_id): Known(*rest) for scope, message_id, *rest in found}
 
 
 def _accept_normal(item: Item, pair: Pair, batch: Batch) -> None:
@@ -118,7 +127,8 @@ def _accept_normal(item: Item, pair: Pair, batch: Batch) -> None:
     received = received_from(
         item.envelope,
         known=stored is not None,
-        same_octets=stored is None or stored[1] == item.digest,
+        same_octets=stored is None or stored.digest == item.digest,
+        known_number=stored.number if stored is not None else None,
         at_most_once=item.agreed.semantics == Semantics.AT_MOST_ONCE,
     )
     decision = decide(inbound_state(pair), received, acceptance_policy(item.agreed))
@@ -182,10 +192,15 @@ def _store(item: Item, pair: Pair, decision: Decision, batch: Batch) -> None:
     if decision.acknowledge or item.agreed.detect_repeats or item.agreed.semantics == Semantics.AT_MOST_ONCE:
         batch.identities.append(
             MessageIdentity(
-                scope_id=key[0], message_id=key[1], stored_id=message.pk, digest=item.digest, created_at=now
+                scope_id=key[0],
+                message_id=key[1],
+                stored_id=message.pk,
+                digest=item.digest,
+                sequence_number=message.sequence_number,
+                created_at=now,
             )
         )
-        batch.known[key] = (message.pk, item.digest)
+        batch.known[key] = Known(message.pk, item.digest, message.sequence_number)
     if decision.acknowledge:
         ack = _acknowledgement(item, message, batch)
         batch.signals.append(ack)
@@ -223,15 +238,17 @@ def _acknowledgement(item: Item, message: Message | None, batch: Batch) -> Signa
     )
 
 
-def _repeat(item: Item, pair: Pair, decision: Decision, stored: tuple[uuid.UUID, str] | None, batch: Batch) -> None:
+def _repeat(item: Item, pair: Pair, decision: Decision, stored: Known | None, batch: Batch) -> None:
     """Discarded, and acknowledged again if it is reliable (spec 1, 2.1.3 (4))."""
     pair.duplicates += 1
+    if stored is not None and decision.state != inbound_state(pair):
+        _follow_restart(item, pair, decision, stored, batch)
     if stored is None:
         # Known by its number alone: its id was forgotten (memory window), and our octets with it.
         batch.signals.append(_acknowledgement(item, None, batch))
         batch.wake = True
         return
-    message_pk = stored[0]
+    message_pk = stored.message_pk
     batch.repeats[message_pk] = batch.repeats.get(message_pk, 0) + 1
     if decision.acknowledge:
         batch.wake = True
@@ -250,6 +267,17 @@ def _repeat(item: Item, pair: Pair, decision: Decision, stored: tuple[uuid.UUID,
         batch.events += opened
     message = Message(pk=message_pk, message_id=item.envelope.message_id)
     batch.events.append(events.event("message.duplicate", batch.now, pair=pair, message=message, data=data))
+
+
+def _follow_restart(item: Item, pair: Pair, decision: Decision, stored: Known, batch: Batch) -> None:
+    """The sender counts on from this message; a further copy of it is an ordinary repeat."""
+    pair.last_sequence = decision.state.last_sequence or 0
+    pair.last_message_id = decision.state.last_message_id
+    key = (item.principal.party_id, item.envelope.message_id)
+    batch.known[key] = Known(stored.message_pk, item.digest, pair.last_sequence)
+    MessageIdentity.objects.filter(scope_id=key[0], message_id=key[1]).update(
+        sequence_number=pair.last_sequence, digest=item.digest
+    )
 
 
 def _reject(item: Item, pair: Pair, decision: Decision, batch: Batch) -> None:

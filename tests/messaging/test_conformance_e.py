@@ -523,6 +523,18 @@ def test_a_restart_sends_the_refused_message_again_as_number_1(partner: PartnerS
     assert set(Message.objects.values_list("state", flat=True)) == {MessageState.DELIVERED}
 
 
+def test_a_restart_with_a_message_that_the_receiver_has_goes_on_at_2(partner: PartnerSide) -> None:
+    for number, message_id in [(1, "a@p"), (2, "b@p"), (3, "c@p")]:
+        partner.send(partner.message(number, message_id))
+    # The acknowledgement of c was lost, and its sender was told to restart.
+    restarted = partner.message(1, "c@p")
+    for arrival in (restarted, restarted, partner.message(2, "d@p"), restarted, partner.message(3, "e@p")):
+        assert partner.send(arrival) == 204
+    assert received() == ["a@p", "b@p", "c@p", "d@p", "e@p"]
+    assert Incident.objects.count() == 0
+    assert partner.inbound.duplicates == 3
+
+
 # --- answers that come at a bad moment ---
 
 

@@ -228,6 +228,18 @@ def test_a_refusal_says_what_would_have_been_right(last: int | None, words: str)
     assert decision.error.description == f"SequenceNumber 500 received; {words}"
 
 
+def test_a_known_message_as_number_1_restarts_the_sequence_and_is_a_repeat() -> None:
+    decision = decide(InboundState(23, "y"), reliable(1, "y", known=True, known_number=23, same_octets=False), LENIENT)
+    assert (decision.verdict, decision.acknowledge, decision.warning) == (Verdict.DUPLICATE, True, "")
+    assert decision.state == InboundState(1, "y")
+    assert decide(decision.state, reliable(2, "z"), LENIENT).verdict is Verdict.ACCEPT
+
+
+def test_a_stray_copy_of_an_old_number_1_restarts_nothing() -> None:
+    decision = decide(InboundState(23, "y"), reliable(1, "a", known=True, known_number=1), LENIENT)
+    assert (decision.verdict, decision.state) == (Verdict.DUPLICATE, InboundState(23, "y"))
+
+
 # --- the table ---
 
 # For each rule, in the order of the table, something that it decides.
@@ -237,6 +249,7 @@ DECIDED_BY: dict[str, tuple[InboundState, Received, AcceptancePolicy]] = {
     "unreliable": (NOTHING, Received("a", BEST, None, known=True), LENIENT),
     "out-of-range": (NOTHING, reliable(0, "a"), LENIENT),
     "strict-old-number": (InboundState(23, "y"), reliable(22, "x", known=True), STRICT),
+    "restarted": (InboundState(23, "y"), reliable(1, "y", known=True, known_number=23), LENIENT),
     "known-id": (InboundState(23, "y"), reliable(22, "x", known=True), LENIENT),
     "next": (InboundState(23, "y"), reliable(24, "z"), LENIENT),
     "repeat": (InboundState(23, "y"), reliable(23, "y"), LENIENT),

@@ -101,6 +101,7 @@ class Hub:
     rows: dict[str, Row] = field(default_factory=dict)
     inbound: InboundState = field(default_factory=InboundState)
     stored: dict[str, Packet] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
     signals: dict[str, Signal] = field(default_factory=dict)
     errors: int = 0
 
@@ -241,7 +242,8 @@ class Hub:
     def _receive(self, packet: Packet, now: datetime) -> None:
         known = packet.id in (self.stored if self.build.remembers_ids_on_disk else self.remembered)
         same = self.stored.get(packet.id, packet) == packet
-        received = Received(packet.id, Semantics.ONCE_AND_ONLY_ONCE, packet.number, known, same)
+        number = self.numbers.get(packet.id) if known else None
+        received = Received(packet.id, Semantics.ONCE_AND_ONLY_ONCE, packet.number, known, same, known_number=number)
         decision = self.build.decide(self.inbound, received, self.acceptance)
         if decision.verdict is Verdict.REJECT:
             assert decision.error is not None
@@ -252,10 +254,16 @@ class Hub:
             self.judge.stored(self.peer, packet)
             self.inbound = decision.state
             self.stored[packet.id] = packet
+            self.numbers[packet.id] = packet.number
             self.remembered.add(packet.id)
             if not self.build.stores_in_two_transactions:
                 self.owe_acknowledgement(packet.id, now)
-        elif self.build.acknowledges_repeats:
+            return
+        if decision.state != self.inbound:
+            # The sender restarted its sequence with a message that is stored.
+            self.inbound = decision.state
+            self.numbers[packet.id] = packet.number
+        if self.build.acknowledges_repeats:
             self.owe_acknowledgement(packet.id, now)
 
     def owe_acknowledgement(self, message_id: str, now: datetime) -> None:

@@ -1,0 +1,94 @@
+"""Every page of the console: its address in a world that has one of everything, and the lowest role that may open it.
+
+`test_access` fails when the URLconf has a view that is not in this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from django.urls import reverse
+
+from messaging.console.verbs import VERBS
+from rmhub.roles import Role
+from tests.messaging.console.scenes import World
+
+Arguments = Callable[[World], tuple[object, ...]]
+V, O, A = Role.VIEWER, Role.OPERATOR, Role.ADMIN  # noqa: E741
+EVERYBODY = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """`role`: None = without logging in. `post`: what a POST of it carries; such a POST changes something."""
+
+    name: str
+    role: Role | None
+    arguments: Arguments = field(default=lambda world: ())
+    get: bool = True
+    post: dict[str, str] | None = None
+    reads_bytes: bool = False
+
+    def url(self, world: World) -> str:
+        return reverse(f"console:{self.name}", args=[str(argument) for argument in self.arguments(world)])
+
+
+def _pair(world: World) -> str:
+    return world.pair.code
+
+
+# A verb that the suspended pair's state takes, or is at least refused by it and not by the role.
+_VERBS = [
+    Page(
+        "pair-verb",
+        {"resume": O, "retry-now": O, "pause": O, "release": O, "skip-head": A, "restart-sequence": A}[slug],
+        lambda world, slug=slug: (_pair(world), slug),  # type: ignore[misc]
+        post={"reason": "", "version": "1", "confirm": ""},
+    )
+    for slug in VERBS
+    if slug != "expect-sequence"
+]
+
+PAGES: list[Page] = [
+    Page("dashboard", V),
+    Page("go", V),
+    Page("login", EVERYBODY),
+    Page("logout", EVERYBODY, get=False, post={}),
+    Page("password", V, post={"old_password": "wrong"}),
+    Page("theme", EVERYBODY, get=False, post={"theme": "dark"}),
+    Page("pairs", V),
+    Page("pair", V, lambda w: (_pair(w),)),
+    *_VERBS,
+    Page("pair-verb", A, lambda w: (w.flowing.inbound.code, "expect-sequence"), post={"version": "1"}),
+    Page("messages", V),
+    Page("message", V, lambda w: (w.outbound.public_id,)),
+    Page("message-cancel", A, lambda w: (w.queued.public_id,), post={"reason": ""}),
+    Page("payload", O, lambda w: (w.outbound.public_id, 1), reads_bytes=True),
+    Page("payload-download", O, lambda w: (w.outbound.public_id, 1), reads_bytes=True),
+    Page("wire", O, lambda w: (w.outbound.public_id,), reads_bytes=True),
+    Page("wire-download", O, lambda w: (w.outbound.public_id,), reads_bytes=True),
+    Page("transmission", V, lambda w: (w.transmission.public_id,)),
+    Page("signal", V, lambda w: (w.signal.public_id,)),
+    Page("signal-download", V, lambda w: (w.signal.public_id,)),
+    Page("incidents", V),
+    Page("incident", V, lambda w: (w.incident,)),
+    Page("incident-acknowledge", O, lambda w: (w.incident,), get=False, post={}),
+    Page("incident-resolve", O, lambda w: (w.incident,), post={"reason": ""}),
+    Page("partners", V),
+    Page("partner", V, lambda w: (w.partner.public_id,)),
+    Page("agreements", V),
+    Page("agreement", V, lambda w: (w.outbound.agreement_version.agreement.public_id,)),
+    Page("agreement-version", V, lambda w: (w.outbound.agreement_version.agreement.public_id, 1)),
+    Page("rejections", V),
+    Page("rejection", V, lambda w: (w.rejection.public_id,)),
+    Page("rejection-sample", O, lambda w: (w.rejection.public_id,), reads_bytes=True),
+    Page("audit", V),
+    Page("webhooks", A),
+    Page("webhook", A, lambda w: (w.webhook.public_id,), post={"reason": ""}),
+    Page("tokens", A),
+    Page("token-new", A, post={"once": "x"}),
+    Page("token-revoke", A, lambda w: (w.token.public_id,), post={"reason": ""}),
+]
+# Answers that are no pages of HTML.
+DOWNLOADS = ("payload-download", "wire-download", "signal-download")

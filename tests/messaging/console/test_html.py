@@ -1,0 +1,102 @@
+"""What holds for every page: the CSP has nothing to forbid, and screen readers find their way."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from django.test import Client
+from lxml import html
+
+from tests.messaging.console.pages import DOWNLOADS, PAGES
+from tests.messaging.console.scenes import World, browser
+
+pytestmark = pytest.mark.django_db
+
+
+def _pages(scene: World) -> dict[str, html.HtmlElement]:
+    client = browser()
+    found = {"login": html.fromstring(Client().get("/login/").content)}
+    for page in PAGES:
+        if page.get and page.name not in (*DOWNLOADS, "login"):
+            found[page.url(scene)] = html.fromstring(client.get(page.url(scene)).content)
+    found["nothing found"] = html.fromstring(client.get("/messages/?q=nothing").content)
+    found["404"] = html.fromstring(client.get("/pairs/NOPE/").content)
+    found["403"] = html.fromstring(browser(None).get("/").content)
+    return found
+
+
+def test_pages_are_fit_for_a_strict_csp_and_for_assistive_technology(scene: World) -> None:
+    for name, page in _pages(scene).items():
+        for element in page.iter():
+            if not isinstance(element.tag, str):
+                continue
+            assert "style" not in element.attrib, (name, element.tag)
+            assert not [key for key in element.attrib if key.startswith("on") or key.startswith("hx-on")], name
+            assert element.tag != "style", name
+            assert element.tag != "script" or element.get("src", "").startswith("/static/"), name
+        assert page.xpath("/html/@lang") == ["en"], name
+        assert page.xpath("//title/text()")[0].strip().endswith("RM Hub"), name
+        assert len(page.xpath("//h1")) == 1, name
+        assert len(page.xpath("//main")) == 1, name
+        assert not page.xpath("//table[not(caption)]"), name
+        assert not page.xpath("//th[not(@scope)]"), name
+        doubled = [key for key, count in Counter(page.xpath("//@id")).items() if count > 1]
+        assert not doubled, (name, doubled)
+        labelled = set(page.xpath("//label/@for"))
+        for field in page.xpath("//input[not(@type='hidden')] | //select | //textarea"):
+            assert field.get("id") in labelled or field.getparent().tag == "label", (name, field.get("name"))
+        assert not page.xpath("//img[not(@alt)]"), name
+        ids = set(page.xpath("//@id"))
+        for reference in page.xpath("//@aria-labelledby | //@aria-describedby"):
+            assert set(reference.split()) <= ids, (name, reference)
+
+
+def test_forms_that_post_carry_a_csrf_token(scene: World) -> None:
+    for name, page in _pages(scene).items():
+        for form in page.xpath("//form[@method='post']"):
+            assert form.xpath(".//input[@name='csrfmiddlewaretoken']"), name
+
+
+def test_the_csp_of_a_page_allows_only_this_site(scene: World) -> None:
+    policy = browser().get("/")["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "script-src 'self'" in policy
+    assert "style-src 'self'" in policy
+    assert "unsafe" not in policy
+    assert "http" not in policy
+
+
+def test_pages_stay_out_of_every_cache(scene: World) -> None:
+    assert "no-store" in browser().get("/pairs/")["Cache-Control"]
+
+
+def test_the_fragment_that_htmx_asks_for_is_the_one_in_the_page(scene: World) -> None:
+    client = browser()
+    urls = {
+        "live-dashboard": "/",
+        "live-pairs": "/pairs/",
+        "live-pair": f"/pairs/{scene.pair.code}/",
+        "live-messages": "/messages/",
+        "live-message": f"/messages/{scene.outbound.public_id}/",
+        "live-incidents": "/incidents/",
+    }
+    for target, url in urls.items():
+        whole = html.fromstring(client.get(url).content)
+        answer = client.get(url, headers={"HX-Request": "true", "HX-Target": target})
+        assert "HX-Request" in answer["Vary"]
+        assert b"<html" not in answer.content
+        part = html.fragment_fromstring(answer.content.decode(), create_parent="div")
+        for extra in part.xpath("./template | ./*[@hx-swap-oob]"):
+            part.remove(extra)
+        region = whole.get_element_by_id(target)
+        assert region.get("hx-get") == url.replace(">", "%3E"), target
+        assert region.text_content().split() == part.text_content().split(), target
+
+
+def test_the_counters_of_the_navigation_come_with_every_fragment(scene: World) -> None:
+    answer = browser().get("/pairs/", headers={"HX-Request": "true", "HX-Target": "live-pairs"})
+    part = html.fragment_fromstring(answer.content.decode(), create_parent="div")
+    counters = {element.get("id"): element.text for element in part.xpath(".//*[@hx-swap-oob='true']")}
+    assert counters["nav-count-side-suspended"] == "1"
+    assert counters["nav-count-sheet-incidents"] == "2"

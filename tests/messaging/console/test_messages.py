@@ -1,0 +1,230 @@
+"""Messages: the list and its filters, the page, and taking one back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.utils.http import urlencode
+from lxml import html
+
+from messaging.models import AuditEntry, Message
+from messaging.selectors import messages as selectors
+from rmhub.clock import FrozenClock
+from rmhub.roles import Role
+from tests.messaging.console.conftest import NOON
+from tests.messaging.console.scenes import World, browser, delivered, refused, suspended
+from tests.messaging.factories import link, partner_side, submit, work
+
+pytestmark = pytest.mark.django_db
+
+
+def _ids(client: Client, **query: str) -> list[str]:
+    page = html.fromstring(client.get(f"/messages/?{urlencode(query)}").content)
+    return [
+        text.removeprefix("open-")
+        for text in page.xpath("//section[@aria-label='Messages']//a[starts-with(@id, 'open-')]/@id")
+    ]
+
+
+def test_filters_narrow_the_list(scene: World) -> None:
+    client = browser(Role.VIEWER)
+    everything = [message.public_id for message in Message.objects.order_by("-id")]
+    assert _ids(client) == everything
+    assert _ids(client, direction="in") == [scene.inbound.public_id]
+    assert _ids(client, state="delivered") == [scene.outbound.public_id]
+    assert _ids(client, q=scene.outbound.message_id) == [scene.outbound.public_id]
+    assert _ids(client, q=scene.outbound.conversation_id) == [scene.outbound.public_id]
+    assert _ids(client, conversation=scene.outbound.conversation_id) == [scene.outbound.public_id]
+    on_pair = [message.public_id for message in Message.objects.filter(pair=scene.pair).order_by("-id")]
+    assert _ids(client, pair=scene.pair.code) == on_pair
+    assert _ids(client, partner=scene.partner.public_id) == [scene.inbound.public_id, scene.outbound.public_id]
+    assert _ids(client, action="Other") == []
+
+
+def test_dates_are_utc_and_the_end_is_not_in_it(time: FrozenClock) -> None:
+    partner = partner_side()
+    first = submit(partner)
+    # An id carries the real time; the list finds it by both, a day apart at most.
+    moments = [selectors.keyset.floor_id(first.created_at).int >> 80]
+    assert moments
+    client = browser()
+    stamp = NOON.strftime("%Y-%m-%dT%H:%M")
+    later = (NOON + timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M")
+    assert _ids(client, since=later) == []
+    assert _ids(client, before=stamp) == []
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"state": "nonsense"},
+        {"direction": "sideways"},
+        {"since": "yesterday"},
+        {"pair": "NOPE"},
+        {"partner": "par_0"},
+        {"partner": "par_00000000000070008000000000000000"},
+    ],
+)
+def test_a_filter_that_names_nothing_is_said_and_breaks_nothing(scene: World, query: dict[str, str]) -> None:
+    answer = browser().get(f"/messages/?{urlencode(query)}")
+    assert answer.status_code == 200
+    assert html.fromstring(answer.content).xpath("//div[contains(@class, 'alert-warning')]")
+
+
+def test_signs_that_a_database_refuses_are_no_error(scene: World) -> None:
+    for name in ("q", "service", "action", "conversation", "ref", "pair", "partner", "state", "since", "cursor"):
+        assert browser().get("/messages/", {name: "a\x00b\ud800".encode("utf-8", "replace")}).status_code == 200
+    assert browser().get("/go?q=a%00b").status_code == 200
+    assert browser().get("/audit/?actor=%00").status_code == 200
+    assert browser().get("/rejections/?party=%00").status_code == 200
+
+
+def test_the_list_goes_on_by_key_and_back(time: FrozenClock) -> None:
+    partner = partner_side()
+    for _ in range(120):
+        submit(partner)
+    client = browser()
+    seen: list[str] = []
+    url, last = "/messages/", ""
+    while url:
+        page = html.fromstring(client.get(url).content)
+        seen += page.xpath("//a[starts-with(@id, 'open-')]/@id")
+        last, following = url, page.xpath("//a[@rel='next']/@href")
+        url = f"/messages/{following[0]}" if following else ""
+    assert len(seen) == len(set(seen)) == 120
+    page = html.fromstring(client.get(last).content)
+    back = page.xpath("//a[@rel='prev']/@href")[0]
+    again = html.fromstring(client.get(f"/messages/{back}").content).xpath("//a[starts-with(@id, 'open-')]/@id")
+    assert again == seen[50:100]
+
+
+def test_only_the_first_page_is_live(time: FrozenClock) -> None:
+    partner = partner_side()
+    for _ in range(51):
+        submit(partner)
+    client = browser()
+    page = html.fromstring(client.get("/messages/").content)
+    assert page.get_element_by_id("live-messages").get("hx-trigger") == "every 3s"
+    following = page.xpath("//a[@rel='next']/@href")[0]
+    assert html.fromstring(client.get(f"/messages/{following}").content).get_element_by_id("live-messages").get("hx-get") is None
+
+
+def test_the_timeline_tells_it_in_order(time: FrozenClock) -> None:
+    partner = partner_side(retries=2)
+    message = submit(partner)
+    with link() as wire:
+        work()
+        time.move(61)
+        work()
+        work()
+        time.move(1)
+        partner.send(partner.acknowledgement(wire.last))
+    page = html.fromstring(browser().get(f"/messages/{message.public_id}/").content)
+    titles = [
+        " ".join(row.xpath("./td[2]//*[self::a or self::span][not(contains(@class,'visually-hidden'))]")[0].text_content().split())
+        for row in page.xpath("//h2[@id='timeline']/ancestor::section//tbody/tr")
+    ]
+    assert titles == [
+        "Accepted from the application",
+        "Attempt 1 handed over",
+        "Attempt 2 handed over",
+        "Acknowledgement from the partner",
+        "Delivered: acknowledged by the partner",
+    ]
+
+
+def test_what_the_partner_says_is_escaped(time: FrozenClock) -> None:
+    partner = refused(partner_side())
+    message = Message.objects.get(pk=partner.outbound.in_flight_id)
+    text = browser().get(f"/messages/{message.public_id}/").content.decode()
+    assert "&lt;b&gt;so there&lt;/b&gt;" in text
+    assert "<b>so there" not in text
+
+
+def test_relatives_are_shown(time: FrozenClock) -> None:
+    partner = partner_side()
+    first = submit(partner, conversation_id="c-77")
+    second = submit(partner, conversation_id="c-77", ref_to_message_id=first.message_id)
+    page = html.fromstring(browser().get(f"/messages/{second.public_id}/").content)
+    for heading in ("refers", "conversation"):
+        section = page.xpath(f"//h2[@id='{heading}']/ancestor::section")[0]
+        assert section.xpath(f".//a[@href='/messages/{first.public_id}/']"), heading
+
+
+def test_a_message_is_found_under_its_message_id_too(scene: World) -> None:
+    answer = browser().get(f"/messages/{scene.outbound.message_id}/")
+    assert answer.status_code == 303
+    assert answer["Location"] == f"/messages/{scene.outbound.public_id}/"
+    for wrong in ("msg_00", "msg_" + "0" * 32, "nobody@nowhere", "%00"):
+        assert browser().get(f"/messages/{wrong}/").status_code == 404
+
+
+def test_a_message_id_that_two_messages_have_leads_to_the_list(time: FrozenClock) -> None:
+    one, other = partner_side(), partner_side()
+    for partner in (one, other):
+        partner.send(partner.message(1, "same@id"))
+    answer = browser().get("/messages/same@id/")
+    assert answer.status_code == 303
+    assert answer["Location"] == "/messages/?q=same%40id"
+
+
+def test_a_viewer_sees_payloads_but_cannot_open_them(scene: World) -> None:
+    text = browser(Role.VIEWER).get(f"/messages/{scene.outbound.public_id}/").content.decode()
+    assert "needs the role operator" in text
+    assert "/payloads/1/" not in text
+    assert "/payloads/1/" in browser(Role.OPERATOR).get(f"/messages/{scene.outbound.public_id}/").content.decode()
+
+
+def test_a_queued_message_can_be_cancelled_with_a_reason(scene: World) -> None:
+    client = browser(Role.ADMIN, "adam")
+    url = f"/messages/{scene.queued.public_id}/cancel/"
+    assert client.post(url, {"reason": ""}).status_code == 422
+    assert client.post(url, {"reason": "Sent by mistake"}).status_code == 303
+    scene.queued.refresh_from_db()
+    assert scene.queued.state == "cancelled"
+    entry = AuditEntry.objects.get(verb="message.cancel")
+    assert (entry.actor, entry.reason) == ("adam", "Sent by mistake")
+
+
+def test_cancelling_what_is_in_flight_warns_of_the_restart(time: FrozenClock) -> None:
+    partner = suspended(time)
+    message = Message.objects.get(pk=partner.outbound.in_flight_id)
+    text = browser().get(f"/messages/{message.public_id}/cancel/").content.decode()
+    assert "the next message goes out as number 1" in text
+    assert "nobody can know" in text
+
+
+def test_what_is_done_cannot_be_cancelled(scene: World) -> None:
+    client = browser()
+    for message, why in ((scene.outbound, "It is done."), (scene.inbound, "It came from the partner.")):
+        url = f"/messages/{message.public_id}/cancel/"
+        assert why in client.get(url).content.decode()
+        assert client.post(url, {"reason": "please"}).status_code in (404, 409)
+        message.refresh_from_db()
+        assert message.state in ("delivered", "received")
+
+
+def test_a_search_that_takes_too_long_says_so(scene: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*args: object, **kwargs: object) -> None:
+        raise selectors.TooBroad("too slow")
+
+    monkeypatch.setattr(selectors, "message_page", slow)
+    answer = browser().get("/messages/?service=x")
+    assert answer.status_code == 200
+    assert "took too long" in answer.content.decode()
+
+
+def test_a_message_with_a_long_history_stays_bounded(time: FrozenClock) -> None:
+    partner = partner_side()
+    message = delivered(partner)[0]
+    from messaging.models import Transmission
+
+    Transmission.objects.bulk_create(
+        Transmission(pair=partner.outbound, message=message, number=n, address="http://x", started_at=NOON)
+        for n in range(2, 260)
+    )
+    page = html.fromstring(browser().get(f"/messages/{message.public_id}/").content)
+    assert len(page.xpath("//h2[@id='timeline']/ancestor::section//tbody/tr")) < 210
+    assert "the newest 200 rows" in page.text_content()
