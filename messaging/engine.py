@@ -53,33 +53,31 @@ class Engine:
                 return 0
             self._running = True
         started = 0
-        looked_again = False
+        crowded = False
         try:
             self._watch()
             while True:
                 with self._lock:
                     self._again = False
+                if not crowded:
+                    # What becomes due after this look sends a wake-up of its own.
+                    dispatch.taken(dispatch.SEND)
                 jobs = [] if self._gather.is_set() else claim_due(limit=self._batch, worker=self._worker.number)
                 for job in jobs:
                     self._free.acquire()
                     self._pool.submit(self._send, job)
                 started += len(jobs)
-                if jobs:
-                    looked_again = False
+                if len(jobs) >= CROWD:
                     # While this loop runs it finds what becomes due by itself; wake-ups would only cost.
+                    crowded = True
                     dispatch.busy(dispatch.SEND)
-                    if len(jobs) >= CROWD:
-                        self._gather.wait(GATHER_SECONDS)
+                    self._gather.wait(GATHER_SECONDS)
                     continue
-                if self._gather.is_set():
-                    return started
-                if not looked_again:
-                    # From here on wake-ups count again. What was committed before is found by one more look.
-                    dispatch.taken(dispatch.SEND)
-                    looked_again = True
+                if crowded:
+                    crowded = False  # one more look, with wake-ups counting again
                     continue
                 with self._lock:
-                    if not self._again:
+                    if not self._again or self._gather.is_set():
                         self._running = False
                         return started
         except BaseException:

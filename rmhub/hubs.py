@@ -75,17 +75,18 @@ class Hub:
             Process(
                 name=f"{prefix}worker",
                 argv=[
-                    *(sys.executable, "-m", "celery", "-A", "rmhub", "worker", "-P", "threads", "-c", "4"),
+                    *(sys.executable, "-m", "celery", "-q", "-A", "rmhub", "worker", "-P", "threads", "-c", "4"),
                     *("--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "warning"),
                     *("-n", f"{self.name}@%h"),
                 ],
-                env=self.environment("worker"),
+                # Embedded and demo hubs run as whoever starts them, root too; docs/operations.md says how to do better.
+                env={**self.environment("worker"), "PYTHONWARNINGS": "ignore:You're running the worker with superuser"},
                 restart=restart,
                 cwd=BASE,
             ),
             Process(
                 name=f"{prefix}beat",
-                argv=[sys.executable, "-m", "celery", "-A", "rmhub", "beat", "-l", "warning"],
+                argv=[sys.executable, "-m", "celery", "-q", "-A", "rmhub", "beat", "-l", "warning"],
                 env=self.environment("beat"),
                 restart=restart,
                 cwd=BASE,

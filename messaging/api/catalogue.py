@@ -35,7 +35,10 @@ _ROWS = (
     ),
     Code("bad_request", 400, "Request refused", "The request as a whole is suspicious, e.g. its Host header."),
     Code(
-        "not_authenticated", 401, "Who are you?", "Send `Authorization: Bearer rmh_live_...`, or log in to the console."
+        "not_authenticated",
+        401,
+        "Not authenticated",
+        "Send `Authorization: Bearer rmh_live_...`, or log in to the console.",
     ),
     Code(
         "invalid_token", 401, "Token not valid", "The token is mistyped, unknown, or its owner is not active any more."

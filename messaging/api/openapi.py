@@ -129,10 +129,9 @@ def add_webhooks(result: dict[str, Any], generator: SchemaGenerator, **kwargs: A
     return result
 
 
-
-
+@cache
 def document_yaml() -> str:
-    """The document as docs/openapi.yaml holds it."""
+    """The document as docs/openapi.yaml holds it; made once a process."""
     return yaml.safe_dump(
         json.loads(json.dumps(document(), default=str)), sort_keys=False, allow_unicode=True, width=120
     )

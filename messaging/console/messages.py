@@ -8,6 +8,8 @@ from typing import Any
 
 from django.contrib import messages as notices
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils.http import urlencode
 
 from messaging.choices import Direction, MessageState
 from messaging.console.access import actor, person, requires
@@ -59,7 +61,7 @@ def message_page(request: HttpRequest, reference: str) -> HttpResponse:
     try:
         message = messages.message_by_reference(reference)
     except AmbiguousId:
-        return see_other(f"{see_other('console:messages').url}?q={reference}")
+        return see_other(f"{reverse('console:messages')}?{urlencode({'q': reference})}")
     if reference != message.public_id:
         return see_other("console:message", message.public_id)
     screen = timeline.message_screen(message)

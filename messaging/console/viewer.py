@@ -125,9 +125,11 @@ def _kind(content: bytes, content_type: str) -> tuple[str, Layout | None]:
 
 def _text(content: bytes, content_type: str) -> str | None:
     """Decoded by the named charset, else UTF-8, else Latin-1; None for what looks like no text."""
-    if content[:4096].count(0) and not content.startswith((b"\xff\xfe", b"\xfe\xff")):
+    wide = content.startswith((b"\xff\xfe", b"\xfe\xff"))
+    start = content[:4096]
+    if not wide and sum(byte < 32 and byte not in b"\t\n\r" for byte in start) * 10 > len(start):
         return None
-    charset = _charset(content_type) or ("utf-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8")
+    charset = _charset(content_type) or ("utf-16" if wide else "utf-8")
     for name in (charset, "utf-8"):
         try:
             return content.decode(name)
@@ -156,7 +158,7 @@ def _clean(text: str) -> str:
 def _raw_lines(text: str) -> Iterator[Line]:
     for line in text.split("\n"):
         if line.endswith("\r"):
-            yield [("", _clean(line[:-1])), ("mark", "‹CR›")]
+            yield [("", _clean(line[:-1].replace("\r", "‹CR›"))), ("mark", "‹CR›")]
         else:
             yield [("", _clean(line.replace("\r", "‹CR›")))]
 
@@ -247,10 +249,9 @@ def _xml(content: bytes, content_type: str) -> list[Line]:
         root = etree.fromstring(content.lstrip(), parser)
     except (etree.XMLSyntaxError, ValueError) as error:
         raise _NotThat("It is not well-formed XML, so it is shown as it is.") from error
-    info = root.getroottree().docinfo
     lines: list[Line] = []
-    if content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<?xml"):
-        lines.append([("mark", f'<?xml version="{info.xml_version}" encoding="{info.encoding}"?>')])
+    if declaration := re.match(r"\s*(<\?xml[^>]*\?>)", (_text(content, content_type) or "").lstrip("\ufeff")):
+        lines.append([("mark", _clean(declaration[1]))])
     siblings = [*reversed(list(root.itersiblings(preceding=True))), root, *root.itersiblings()]
     for node in siblings:
         lines += _node(node, 0)

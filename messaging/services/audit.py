@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from django.db import models
 
 from messaging.choices import Interface
+from messaging.exceptions import InvalidSubmission
 from messaging.models import AuditEntry
 from rmhub import clock
 
@@ -23,6 +24,15 @@ class Actor:
 
 
 SYSTEM = Actor("system")
+MIN_REASON = 3
+
+
+def require_reason(reason: str) -> None:
+    """Raises InvalidSubmission for an action without a why."""
+    if len(reason.strip()) < MIN_REASON:
+        raise InvalidSubmission(
+            {"reason": [f"Say why, in at least {MIN_REASON} characters: it goes into the audit log."]}
+        )
 
 
 def record(

@@ -59,10 +59,17 @@ def write(events: Sequence[Event]) -> None:
     """Stores the events and what is owed to webhook endpoints. Call inside the transaction that they tell of."""
     if not events:
         return
-    endpoints = _webhook_endpoints()
-    bulk_insert(events, returning_key=bool(endpoints))
-    if not endpoints:
+    known = _webhook_endpoints()
+    bulk_insert(events, returning_key=bool(known))
+    if not known:
         return
+    # Looked at again and held until our commit: one that is deleted meanwhile would take this transaction with it.
+    endpoints = list(
+        WebhookEndpoint.objects.raw(
+            "SELECT * FROM messaging_webhookendpoint WHERE enabled AND id = ANY(%s) ORDER BY id FOR KEY SHARE",
+            [[endpoint.pk for endpoint in known]],
+        )
+    )
     deliveries = [
         WebhookDelivery(endpoint=endpoint, event=event, body=body(event), due_at=event.at, created_at=event.at)
         for event in events

@@ -9,11 +9,12 @@ from django.db import connection, transaction
 from django.db.models import Max
 
 from messaging.choices import IncidentState
-from messaging.exceptions import WrongState
+from messaging.exceptions import NotFound, WrongState
 from messaging.models import Event, Incident, Pair
 from messaging.services import audit, events
 from messaging.services.audit import Actor
 from rmhub import clock
+from rmhub.ids import public_id
 
 _NUMBERS = 0x524D4855  # key of the advisory lock that makes incident numbers gapless
 
@@ -25,7 +26,9 @@ def incident_open(
 
     Call inside a transaction; with a pair, hold its lock. Returns the events to write.
     """
-    known = Incident.objects.filter(pair=pair, cause=cause).exclude(state=IncidentState.RESOLVED).first()
+    # Locked, or the occurrence would be counted on one that a person closes in this very moment.
+    unresolved = Incident.objects.filter(pair=pair, cause=cause).exclude(state=IncidentState.RESOLVED)
+    known = unresolved.select_for_update(of=("self",)).first()
     if known is not None:
         known.occurrences += 1
         known.last_seen_at = now
@@ -52,16 +55,17 @@ def incident_open(
 def incidents_resolve_for_pair(*, pair: Pair, now: datetime, by: str, resolution: str) -> list[Event]:
     """Resolves what is unresolved for a pair; call with the pair's lock held. Returns the events to write."""
     written = []
-    for incident in Incident.objects.filter(pair=pair).exclude(state=IncidentState.RESOLVED):
+    unresolved = Incident.objects.filter(pair=pair).exclude(state=IncidentState.RESOLVED)
+    for incident in unresolved.order_by("number").select_for_update(of=("self",)):
         _resolve(incident, now, by, resolution)
         written.append(_resolved_event(incident, now))
     return written
 
 
 def incident_acknowledge(*, incident_id: uuid.UUID, actor: Actor, reason: str = "") -> Incident:
-    """A person takes it: they become its owner. Raises WrongState when it is resolved."""
+    """A person takes it: they become its owner. Raises NotFound, and WrongState when it is resolved."""
     with transaction.atomic():
-        incident = Incident.objects.select_for_update(of=("self",)).get(pk=incident_id)
+        incident = _locked(incident_id)
         if incident.state == IncidentState.RESOLVED:
             raise WrongState(f"{incident} is resolved already.", state=incident.state)
         before = {"state": incident.state, "owner": incident.owner}
@@ -78,9 +82,10 @@ def incident_acknowledge(*, incident_id: uuid.UUID, actor: Actor, reason: str = 
 
 
 def incident_resolve(*, incident_id: uuid.UUID, actor: Actor, reason: str) -> Incident:
-    """A person closes it, with a reason. Raises WrongState when it is resolved already."""
+    """A person closes it. Raises InvalidSubmission without a reason, NotFound, WrongState when it is resolved already."""
+    audit.require_reason(reason)
     with transaction.atomic():
-        incident = Incident.objects.select_for_update(of=("self",)).get(pk=incident_id)
+        incident = _locked(incident_id)
         if incident.state == IncidentState.RESOLVED:
             raise WrongState(f"{incident} is resolved already.", state=incident.state)
         before = {"state": incident.state}
@@ -89,6 +94,13 @@ def incident_resolve(*, incident_id: uuid.UUID, actor: Actor, reason: str) -> In
         audit.record(actor, "incident.resolve", incident, reason=reason, before=before, after={"state": incident.state})
         events.write([_resolved_event(incident, now)])
         return incident
+
+
+def _locked(incident_id: uuid.UUID) -> Incident:
+    incident = Incident.objects.select_for_update(of=("self",)).filter(pk=incident_id).first()
+    if incident is None:
+        raise NotFound(f"There is no incident {public_id('inc', incident_id)}.")
+    return incident
 
 
 def _resolve(incident: Incident, now: datetime, by: str, resolution: str) -> None:

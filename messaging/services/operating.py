@@ -26,8 +26,6 @@ from partners import registry
 from rmhub import clock
 from rmhub.ids import public_id
 
-MIN_REASON = 3
-
 
 def pair_resume(*, pair_id: uuid.UUID, actor: Actor, reason: str, expected_version: int | None = None) -> Pair:
     """2.1.4.3: retry counter to zero, and the uncompleted message again with the same octets.
@@ -71,7 +69,7 @@ def pair_expect_sequence(
     *, pair_id: uuid.UUID, expected: int, actor: Actor, reason: str, expected_version: int | None = None
 ) -> Pair:
     """Inbound: sets the number that is taken as next, after our state or the partner's was lost (wire-ebxml 1.6)."""
-    _require_reason(reason)
+    audit.require_reason(reason)
     if not 1 <= expected <= 999_999_999:
         raise InvalidSubmission({"expected": ["A number from 1 to 999999999."]})
     with transaction.atomic():
@@ -95,7 +93,7 @@ def message_cancel(*, message_id: uuid.UUID, actor: Actor, reason: str) -> Messa
 
     Raises WrongState when it is on the wire or done.
     """
-    _require_reason(reason)
+    audit.require_reason(reason)
     with transaction.atomic():
         known = Message.objects.filter(pk=message_id, direction=Direction.OUT).only("pair_id").first()
         if known is None:
@@ -122,7 +120,7 @@ def message_cancel(*, message_id: uuid.UUID, actor: Actor, reason: str) -> Messa
 
 
 def _act(pair_id: uuid.UUID, kind: Kind, verb: str, actor: Actor, reason: str, expected_version: int | None) -> Pair:
-    _require_reason(reason)
+    audit.require_reason(reason)
     with transaction.atomic():
         pair = _locked(pair_id, expected_version)
         _require_outbound(pair)
@@ -207,7 +205,7 @@ def _move_gate(
     reason: str,
     expected_version: int | None,
 ) -> Pair:
-    _require_reason(reason)
+    audit.require_reason(reason)
     with transaction.atomic():
         pair = _locked(pair_id, expected_version)
         _require_outbound(pair)
@@ -258,13 +256,6 @@ def _locked(pair_id: uuid.UUID, expected_version: int | None) -> Pair:
 def _require_outbound(pair: Pair) -> None:
     if pair.direction != Direction.OUT:
         raise WrongState("The partner drives an inbound pair; there is nothing to send on it.", state=pair.flow)
-
-
-def _require_reason(reason: str) -> None:
-    if len(reason.strip()) < MIN_REASON:
-        raise InvalidSubmission(
-            {"reason": [f"Say why, in at least {MIN_REASON} characters: it goes into the audit log."]}
-        )
 
 
 def _described(pair: Pair) -> dict[str, object]:

@@ -14,7 +14,7 @@ from messaging.models import Event, Message, Pair, Signal, Transmission
 from messaging.models.bulk import bulk_set
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.messages import Happened, move
-from messaging.protocol.sender import Act, Flow, Kind, step
+from messaging.protocol.sender import Flow, Gate, Kind, step
 from messaging.protocol.sender import Event as PairEvent
 from messaging.services import events, incidents
 from messaging.services.sending import Job, JobKind
@@ -86,8 +86,9 @@ def _record_pairs(outcomes: Sequence[tuple[Job, Receipt]], now: datetime, writte
                 pair=pair, cause=receipt.cause, now=now, detail=receipt.detail, message_pk=job.message_id
             )
             written += opened
-        if Act.WAKE in result.acts:
-            dispatch.wake_on_commit(dispatch.SEND)
+    if any(pair.due_at is not None and pair.due_at <= now and pair.gate == Gate.OPEN for pair in pairs.values()):
+        # Not only what moved here: a claim that came while we held the lock has passed this pair over (SKIP LOCKED).
+        dispatch.wake_on_commit(dispatch.SEND)
     bulk_set(list(pairs.values()), OUTBOUND_FIELDS)
     bulk_set(messages, ("state", "cause", "cause_detail"))
     return moved

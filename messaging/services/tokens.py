@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+import time
 import uuid
 import zlib
 from collections.abc import Iterable
@@ -35,6 +36,9 @@ MIN_REASON = 3
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _FORM = re.compile(r"rmh_live_([0-9A-Za-z]{32})([0-9A-Za-z]{6})")
 _USE_NOTED_EVERY = timedelta(minutes=1)
+SEEN_SECONDS = 1.0
+_MAX_SEEN = 1000
+_seen: dict[str, tuple[float, Bearer]] = {}  # by the token's hash: when it was looked up, and what was found
 
 
 class BadToken(ApplicationError):
@@ -118,6 +122,7 @@ def token_revoke(*, token_id: uuid.UUID, actor: Actor, reason: str) -> ApiToken:
         token.save(update_fields=["revoked_at"])
         after = {"revoked_at": token.revoked_at.isoformat()}
         audit.record(actor, "token.revoke", token, reason=reason, before={"revoked_at": None}, after=after)
+        transaction.on_commit(reset)
     return token
 
 
@@ -127,19 +132,38 @@ def authenticate(text: str) -> Bearer:
     form = _FORM.fullmatch(text)
     if form is None or _checksum(form[1]) != form[2]:
         raise BadToken("This is not an API token: it is cut off or mistyped.")
-    token = ApiToken.objects.select_related("owner").filter(secret_sha256=_hashed(text)).first()
-    if token is None:
-        raise BadToken("This API token is not known here.")
+    bearer = _bearer(_hashed(text))
+    token, owner = bearer.token, bearer.owner
     if token.revoked_at is not None:
         raise BadToken("This API token was revoked.", code="token_revoked")
     now = clock.now()
     if token.expires_at <= now:
         raise BadToken(f"This API token expired at {token.expires_at:%Y-%m-%d %H:%M:%SZ}.", code="token_expired")
-    owner: User = token.owner
     if not owner.is_active:
         raise BadToken("The owner of this API token is not active any more.")
     _note_use(token, now)
-    return Bearer(token, owner, frozenset(token.scopes) & scopes_of(owner))
+    return bearer
+
+
+def reset() -> None:
+    """Forgets what was looked up (tests, and after a change in this process)."""
+    _seen.clear()
+
+
+def _bearer(hashed: str) -> Bearer:
+    """Token, owner and scopes, looked up at most once a second: a change elsewhere is seen within that time."""
+    known = _seen.get(hashed)
+    at = time.monotonic()
+    if known is not None and at - known[0] < SEEN_SECONDS:
+        return known[1]
+    token = ApiToken.objects.select_related("owner").filter(secret_sha256=hashed).first()
+    if token is None:
+        raise BadToken("This API token is not known here.")
+    bearer = Bearer(token, token.owner, frozenset(token.scopes) & scopes_of(token.owner))
+    if len(_seen) >= _MAX_SEEN:
+        _seen.clear()
+    _seen[hashed] = (at, bearer)
+    return bearer
 
 
 def _note_use(token: ApiToken, now: datetime) -> None:

@@ -12,6 +12,8 @@ import secrets
 import socket
 import uuid
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from urllib.parse import urlsplit
 
@@ -26,8 +28,10 @@ from messaging.models import WebhookDelivery, WebhookEndpoint
 from messaging.models.bulk import bulk_set
 from messaging.services import audit, events
 from messaging.services.audit import Actor
+from messaging.transports.base import printable
+from messaging.transports.bounded import bounded_pool, time_limit
 from messaging.transports.public import public_pool
-from partners.secrets import decrypt, encrypt
+from partners.secrets import SecretUnreadable, decrypt, encrypt
 from rmhub import clock
 from rmhub.ids import public_id
 
@@ -35,10 +39,12 @@ log = logging.getLogger(__name__)
 
 # Seconds before attempt 2, 3 ... (Standard Webhooks' recommended schedule, plus a day).
 SCHEDULE = (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400)
-TIMEOUT = 15
+TIMEOUT = 15  # seconds, for all of one post
+POSTERS = 10
+MAX_ANSWER = 1024
 _LEASE = timedelta(seconds=120)
 # The check of the name below is for people; the pool for public addresses checks the very connection.
-_any_pool = urllib3.PoolManager(num_pools=50, maxsize=4, retries=False)
+_any_pool = bounded_pool(num_pools=50, maxsize=4)
 _public_pool = public_pool()
 
 
@@ -46,7 +52,7 @@ def endpoint_create(
     *, url: str, types: Sequence[str], name: str, actor: Actor, reason: str = ""
 ) -> tuple[WebhookEndpoint, str]:
     """A new endpoint and its secret (`whsec_...`), which is shown this once. Raises InvalidSubmission."""
-    _check(url, types)
+    _check(url, types, name=name)
     secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
     with transaction.atomic():
         endpoint = WebhookEndpoint.objects.create(
@@ -75,7 +81,7 @@ def endpoint_update(
         endpoint = _locked(endpoint_id)
         if expected is not None and revision(endpoint) != expected:
             raise Stale("This endpoint changed since you looked at it: look again before you change it.", version=0)
-        _check(url if url is not None else endpoint.url, types if types is not None else endpoint.types, new=url)
+        _check(url if url is not None else endpoint.url, types if types is not None else endpoint.types, name=name or "", new=url)
         before = _described(endpoint)
         endpoint.url = endpoint.url if url is None else url
         endpoint.name = endpoint.name if name is None else name
@@ -99,13 +105,15 @@ def _described(endpoint: WebhookEndpoint) -> dict[str, object]:
     return {"url": endpoint.url, "name": endpoint.name, "types": endpoint.types, "enabled": endpoint.enabled}
 
 
-def _check(url: str, types: Sequence[str], *, new: str | None = "") -> None:
+def _check(url: str, types: Sequence[str], *, name: str, new: str | None = "") -> None:
     """Raises InvalidSubmission. An address that did not change (`new` is None) is not looked up again."""
     errors: dict[str, list[str]] = {}
     if new is not None and (problem := _refuse_url(url)) is not None:
         errors["url"] = [problem]
     if unknown := sorted(set(types) - set(events.TYPES)):
         errors["types"] = [f"Unknown: {', '.join(unknown)}. Known: {', '.join(events.TYPES)}."]
+    if len(name) > 80 or not name.isprintable():
+        errors["name"] = ["At most 80 characters, and no control characters."]
     if errors:
         raise InvalidSubmission(errors)
 
@@ -126,12 +134,15 @@ def _locked(endpoint_id: uuid.UUID) -> WebhookEndpoint:
 
 
 def deliver_due(*, limit: int = 50) -> int:
-    """Claims due deliveries, posts them, records what came of it. Returns how many were posted."""
+    """Claims due deliveries, posts several at a time, records what came of it. Returns how many were posted.
+
+    Even if every one of them takes all the time there is, a claim is done before its lease ends.
+    """
     posted = 0
-    while claimed := _claim(limit):
-        outcomes = [(delivery, *_post(delivery)) for delivery in claimed]
-        _record(outcomes)
-        posted += len(claimed)
+    with ThreadPoolExecutor(POSTERS, thread_name_prefix="webhook") as pool:
+        while claimed := _claim(limit):
+            _record(list(zip(claimed, pool.map(_post, claimed), strict=True)))
+            posted += len(claimed)
     return posted
 
 
@@ -148,11 +159,24 @@ def _claim(limit: int) -> list[WebhookDelivery]:
     return claimed
 
 
-def _post(delivery: WebhookDelivery) -> tuple[int | None, str, int | None]:
-    """(HTTP status or None, error sentence, Retry-After in seconds)."""
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What an endpoint answered (HTTP status, Retry-After in seconds), or why it did not."""
+
+    status: int | None = None
+    error: str = ""
+    retry_after: int | None = None
+
+
+def _post(delivery: WebhookDelivery) -> _Outcome:
+    """Posts one delivery; without the database, for it runs in a thread of its own. Never raises."""
     endpoint = delivery.endpoint
     if (problem := _refuse_url(endpoint.url)) is not None:
-        return None, problem, None
+        return _Outcome(error=problem)
+    try:
+        secret = decrypt(bytes(endpoint.secret_encrypted))
+    except SecretUnreadable:
+        return _Outcome(error="The secret of this endpoint cannot be decrypted: restore the key, or make a new endpoint.")
     body = json.dumps(delivery.body, separators=(",", ":")).encode()
     at = str(int(clock.now().timestamp()))
     headers = {
@@ -160,19 +184,30 @@ def _post(delivery: WebhookDelivery) -> tuple[int | None, str, int | None]:
         "User-Agent": "rmhub",
         "webhook-id": public_id("dlv", delivery.pk),
         "webhook-timestamp": at,
-        "webhook-signature": sign(decrypt(bytes(endpoint.secret_encrypted)), public_id("dlv", delivery.pk), at, body),
+        "webhook-signature": sign(secret, public_id("dlv", delivery.pk), at, body),
     }
+    pool = _any_pool if settings.RMHUB_WEBHOOK_ALLOW_PRIVATE else _public_pool
     try:
-        pool = _any_pool if settings.RMHUB_WEBHOOK_ALLOW_PRIVATE else _public_pool
-        answer = pool.request(
-            "POST", endpoint.url, body=body, headers=headers, redirect=False, timeout=TIMEOUT, preload_content=False
-        )
-        answer.read(1024)
-        answer.release_conn()
-    except (urllib3.exceptions.HTTPError, OSError) as error:
-        return None, str(error)[:255], None
+        with time_limit(TIMEOUT):
+            answer = pool.request(
+                "POST", endpoint.url, body=body, headers=headers, redirect=False, timeout=TIMEOUT, preload_content=False
+            )
+            _let_go(answer)
+    except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+        return _Outcome(error=printable(str(error))[:255])
     wait = answer.headers.get("Retry-After", "")
-    return answer.status, "", int(wait) if wait.isascii() and wait.isdigit() and len(wait) < 6 else None
+    return _Outcome(answer.status, "", int(wait) if wait.isascii() and wait.isdigit() and len(wait) < 6 else None)
+
+
+def _let_go(answer: urllib3.BaseHTTPResponse) -> None:
+    """Only the head of an answer matters; a body that is short is read, so that the connection can be used again."""
+    try:
+        if len(answer.read(MAX_ANSWER + 1, decode_content=False)) > MAX_ANSWER:
+            answer.close()
+    except (urllib3.exceptions.HTTPError, OSError):
+        answer.close()
+    finally:
+        answer.release_conn()
 
 
 def sign(secret: str, delivery_id: str, timestamp: str, body: bytes) -> str:
@@ -182,29 +217,39 @@ def sign(secret: str, delivery_id: str, timestamp: str, body: bytes) -> str:
     return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
 
 
-def _record(outcomes: list[tuple[WebhookDelivery, int | None, str, int | None]]) -> None:
+def _record(outcomes: Sequence[tuple[WebhookDelivery, _Outcome]]) -> None:
+    """Writes what became of claimed deliveries. What was claimed again or deleted meanwhile is not touched."""
     now = clock.now()
     with transaction.atomic(durable=True):
-        for delivery, status, error, retry_after in outcomes:
-            delivery.last_status = status
-            delivery.last_error = error
-            if status is not None and 200 <= status < 300:
-                delivery.state, delivery.due_at, delivery.delivered_at = WebhookState.DELIVERED, None, now
-                WebhookEndpoint.objects.filter(pk=delivery.endpoint_id, failing_since__isnull=False).update(
-                    failing_since=None
-                )
-            elif status == 410:
-                delivery.state, delivery.due_at = WebhookState.FAILED, None
-                WebhookEndpoint.objects.filter(pk=delivery.endpoint_id).update(
-                    enabled=False, disabled_reason="The endpoint answered 410 Gone."
-                )
-            else:
-                _retry(delivery, now, retry_after)
-        bulk_set([o[0] for o in outcomes], ("state", "due_at", "delivered_at", "last_status", "last_error"))
+        # Endpoints first, like whoever deletes one with its deliveries.
+        found = WebhookEndpoint.objects.filter(pk__in={delivery.endpoint_id for delivery, _ in outcomes})
+        endpoints = {endpoint.pk: endpoint for endpoint in found.order_by("pk").select_for_update(no_key=True)}
+        mine = WebhookDelivery.objects.filter(pk__in=[delivery.pk for delivery, _ in outcomes], due_at__isnull=False)
+        attempts = dict(mine.order_by("pk").select_for_update().values_list("pk", "attempts"))
+        written = []
+        for delivery, outcome in outcomes:
+            endpoint = endpoints.get(delivery.endpoint_id)
+            if endpoint is not None and attempts.get(delivery.pk) == delivery.attempts:
+                _apply(delivery, endpoint, outcome, now)
+                written.append(delivery)
+        bulk_set(written, ("state", "due_at", "delivered_at", "last_status", "last_error"))
+        bulk_set(list(endpoints.values()), ("enabled", "disabled_reason", "failing_since"))
+
+
+def _apply(delivery: WebhookDelivery, endpoint: WebhookEndpoint, outcome: _Outcome, now: datetime) -> None:
+    delivery.last_status, delivery.last_error = outcome.status, outcome.error
+    if outcome.status is not None and 200 <= outcome.status < 300:
+        delivery.state, delivery.due_at, delivery.delivered_at = WebhookState.DELIVERED, None, now
+        endpoint.failing_since = None
+    elif outcome.status == 410:
+        delivery.state, delivery.due_at = WebhookState.FAILED, None
+        endpoint.enabled, endpoint.disabled_reason = False, "The endpoint answered 410 Gone."
+    else:
+        endpoint.failing_since = endpoint.failing_since or now
+        _retry(delivery, now, outcome.retry_after)
 
 
 def _retry(delivery: WebhookDelivery, now: datetime, retry_after: int | None) -> None:
-    WebhookEndpoint.objects.filter(pk=delivery.endpoint_id, failing_since__isnull=True).update(failing_since=now)
     if delivery.attempts > len(SCHEDULE):
         delivery.state, delivery.due_at = WebhookState.FAILED, None
         return
@@ -216,6 +261,8 @@ def _retry(delivery: WebhookDelivery, now: datetime, retry_after: int | None) ->
 
 def _refuse_url(url: str) -> str | None:
     """Why we do not post to this URL, or None. Private addresses only if the installation allows them (SSRF)."""
+    if len(url) > 500 or not url.isprintable() or " " in url:
+        return "An address of at most 500 characters, without blanks and control characters, please."
     try:
         parts = urlsplit(url)
         port = parts.port

@@ -35,3 +35,8 @@ class Receipt:
     permanent: bool = False
     response: bytes = b""
     retry_after: int | None = None
+
+
+def printable(text: str) -> str:
+    """What a stranger's server said, in a form that can be stored and shown: one line without control characters."""
+    return "".join(sign if sign.isprintable() else " " for sign in text)

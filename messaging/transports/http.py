@@ -18,7 +18,7 @@ from urllib3.exceptions import (
     SSLError,
 )
 
-from messaging.transports.base import Parcel, Receipt
+from messaging.transports.base import Parcel, Receipt, printable
 from messaging.transports.bounded import bounded_pool, time_limit
 
 MAX_ANSWER = 8 * 1024
@@ -140,4 +140,4 @@ def _cause(error: BaseException) -> tuple[str, bool]:
 def _sentence(error: BaseException) -> str:
     root = _root(error)
     text = str(root) or type(root).__name__
-    return text[:500]
+    return printable(text[:500])

@@ -9,12 +9,13 @@ import ipaddress
 import socket
 
 import urllib3
-from urllib3.connection import HTTPSConnection
 from urllib3.connectionpool import HTTPSConnectionPool
 from urllib3.exceptions import NewConnectionError
 
+from messaging.transports.bounded import BoundedTLSConnection
 
-class _PublicConnection(HTTPSConnection):
+
+class _PublicConnection(BoundedTLSConnection):
     """Closes a connection to a private, loopback or otherwise special address before a byte is sent."""
 
     def _new_conn(self) -> socket.socket:

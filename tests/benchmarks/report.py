@@ -81,6 +81,7 @@ def _tables(raw: Figures, found: Figures) -> list[tuple[str, list[str], list[lis
         tables.append(("Limits of this machine", ["", "per second", "typical ms", "all per second"], limits))
     if profile := raw.get("profile"):
         tables.append(_where(profile))
+        tables.append(_sessions(profile["database_profile"]))
     if found["goals"]:
         rows = [
             [goal["goal"], goal["wanted"], f"{goal['measured']:g}", "met" if goal["met"] else "NOT MET"]
@@ -104,6 +105,13 @@ def _where(run: Figures) -> tuple[str, list[str], list[list[str]]]:
     totals = [_number(each["cpu_ms_per_message"]) for each in processes.values()]
     rows.append(["all", *totals, _number(sum(parts.values()))])
     return f"Where the CPU milliseconds go, {_plural(run['pairs'], 'pair')}", ["", *processes, "all"], rows
+
+
+def _sessions(watched: Figures) -> tuple[str, list[str], list[list[str]]]:
+    """What the database was at, in short."""
+    rows = [[name, _number(value)] for name, value in list(watched["sessions_by_wait"].items())[:6]]
+    rows += [[name, _number(value)] for name, value in list(watched["sessions_by_statement"].items())[:12]]
+    return f"What the database is at ({watched['looks']} looks)", ["", "sessions"], rows
 
 
 def _costs(name: str, row: Figures) -> list[str]:
@@ -167,4 +175,4 @@ def _plural(count: int, noun: str) -> str:
 
 
 def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

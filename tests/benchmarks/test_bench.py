@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 from django.core.management import CommandError, call_command
 
-from tests.benchmarks import chart, machine, peer_environment, profiling, report, results, run
+from tests.benchmarks import chart, database_profile, machine, peer_environment, profiling, report, results, run
 from tests.benchmarks.hub_runs import Window
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -133,6 +133,16 @@ def test_a_profile_names_parts_from_the_innermost_frame() -> None:
     assert found["by_function_itself"]["wait (psycopg/x.py)"] == 1.2
     assert found["by_function_with_callees"]["get (django/db/models/query.py)"] == 1.8  # two lines of one function
     assert found["by_function_with_callees"]["view (messaging/inbound/views.py)"] == 2.0
+
+
+def test_statements_are_told_apart_by_their_shape_and_not_by_their_values() -> None:
+    one = database_profile.shape("UPDATE \"messaging_pair\"  SET cause = 'it''s 1' WHERE id IN (1, 22)")
+    other = database_profile.shape('UPDATE "messaging_pair" SET cause = $1\nWHERE id IN (3, 4)')
+    assert one == other == "UPDATE messaging_pair SET cause = ? WHERE id IN (?, ?)"
+    long = (
+        'SELECT "messaging_message"."id", "messaging_message"."direction", "a"."b" FROM "messaging_message" WHERE x = 1'
+    )
+    assert database_profile.shape(long).endswith("... FROM messaging_message WHERE x = ?")
 
 
 def test_the_summary_gives_medians_with_all_runs() -> None:

@@ -8,13 +8,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import connection, transaction
 
-from messaging.exceptions import NotFound, WrongState
+from messaging.exceptions import InvalidSubmission, NotFound, WrongState
 from messaging.models import AuditEntry, Event, Incident, Pair
 from messaging.services import incidents
 from messaging.services.audit import Actor
 from rmhub.clock import frozen
 from rmhub.ids import uuid7
 from tests.messaging.factories import partner_side
+from tests.rmhub.conditions import eventually
 
 pytestmark = pytest.mark.django_db
 
@@ -108,6 +109,15 @@ def test_what_is_resolved_stays_so() -> None:
     assert AuditEntry.objects.count() == 1
 
 
+@pytest.mark.parametrize("reason", ["", "  ", "ok"])
+def test_it_is_not_closed_without_a_reason(reason: str) -> None:
+    incident = opened(partner_side().outbound)
+    with pytest.raises(InvalidSubmission, match="reason"):
+        incidents.incident_resolve(incident_id=incident.pk, actor=ANN, reason=reason)
+    incident.refresh_from_db()
+    assert incident.state == "open"
+
+
 @pytest.mark.parametrize("call", [incidents.incident_acknowledge, incidents.incident_resolve])
 def test_one_that_does_not_exist_is_not_found(call) -> None:
     with pytest.raises(NotFound, match="inc_"):
@@ -154,8 +164,9 @@ def test_incidents_of_many_pairs_at_once_have_numbers_without_gaps() -> None:
 def test_an_occurrence_while_a_person_closes_it_is_not_lost() -> None:
     """It must not be counted on an incident that is closed in the same moment: the pair would be suspended unseen."""
     pair = partner_side().outbound
-    first = opened(pair)
-    closing, waiting, results = threading.Event(), threading.Event(), []
+    with transaction.atomic():
+        first = opened(pair)
+    closing, results = threading.Event(), []
 
     def occurs() -> None:
         try:
@@ -170,10 +181,7 @@ def test_an_occurrence_while_a_person_closes_it_is_not_lost() -> None:
     with transaction.atomic():
         incidents.incident_resolve(incident_id=first.pk, actor=ANN, reason="closing")
         closing.set()
-        while not _somebody_waits():
-            waiting.wait(0.01)
-            if not thread.is_alive():
-                break
+        eventually(lambda: _somebody_waits() or not thread.is_alive())
     thread.join(WAIT)
     assert not thread.is_alive()
     [incident] = results
@@ -182,8 +190,10 @@ def test_an_occurrence_while_a_person_closes_it_is_not_lost() -> None:
 
 
 def _somebody_waits() -> bool:
+    """Whether another session of this database waits for a lock."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            "SELECT count(*) FROM pg_locks WHERE NOT granted AND pid IN"
+            " (SELECT l.pid FROM pg_locks l JOIN pg_database d ON d.oid = l.database WHERE d.datname = current_database())"
         )
         return cursor.fetchone()[0] > 0

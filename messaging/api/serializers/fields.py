@@ -15,7 +15,6 @@ from rest_framework.exceptions import ErrorDetail, ValidationError
 
 from rmhub.ids import BadPublicId, public_id, read_public_id
 
-
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
 

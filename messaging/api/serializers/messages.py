@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import UTC
 from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
@@ -12,6 +14,8 @@ from messaging.choices import Direction, MessageState, Outcome, SignalKind, Sign
 from messaging.models import Message
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.messages import RELIABLE, UNRELIABLE, Happened, State
+from partners.terms import Terms
+from rmhub.ids import public_id
 
 
 class PayloadBody(StrictBody):
@@ -212,6 +216,51 @@ def cancellable(message: Message) -> bool:
         return False
     table = RELIABLE if message.semantics == Semantics.ONCE_AND_ONLY_ONCE else UNRELIABLE
     return Happened.CANCELLED in table[State(message.state)]
+
+
+def receipt(message: Message, terms: Terms, warnings: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """What ReceiptSerializer describes, by hand: submissions come in their thousands. Loads the pair if need be."""
+    return {
+        "id": message.public_id,
+        "state": MessageState.QUEUED.value,
+        "message_id": message.message_id,
+        "conversation_id": message.conversation_id,
+        "ref_to_message_id": message.ref_to_message_id,
+        "agreement": {
+            "id": public_id("agr", terms.agreement_id),
+            "tpa_id": terms.tpa_id,
+            "version": terms.number,
+        },
+        "pair": {"id": message.pair.public_id, "code": message.pair.code},
+        "service": message.service,
+        "action": message.action,
+        "semantics": str(message.semantics),
+        "position": message.position,
+        "size": message.size,
+        "created_at": message.created_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+        "warnings": [{"code": code, "detail": text} for code, text in warnings],
+    }
+
+
+def changeable(message: Message, *, partner: str = "", tpa_id: str = "") -> list[Any]:
+    """All of a message's representation that ever changes: what its ETag is made from.
+
+    `partner` and `tpa_id` are names that are known already; otherwise they are read from the loaded relations.
+    """
+    return [
+        str(message.pk),
+        str(message.state),
+        message.attempts,
+        message.copies,
+        message.cause,
+        message.cause_detail,
+        message.sequence_number,
+        message.digest,
+        message.first_sent_at,
+        message.completed_at,
+        partner or message.pair.partner.name,
+        tpa_id or message.agreement_version.agreement.tpa_id,
+    ]
 
 
 def detail(message: Message, payloads: list[Any]) -> dict[str, Any]:

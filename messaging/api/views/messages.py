@@ -18,6 +18,8 @@ from messaging.api.serializers.fields import ReasonBody, page_of, validated
 from messaging.api.serializers.records import EventSerializer
 from messaging.api.views.events import represent
 from messaging.api.views.references import id_of
+from messaging.models import Message
+from messaging.models import Payload as PayloadRow
 from messaging.selectors import events, keyset, messages
 from messaging.services.disclosing import Octets, payload_open, wire_open
 from messaging.services.operating import message_cancel
@@ -42,7 +44,7 @@ class OneMessage(Endpoint):
     def get(self, request: Request, message_id: str) -> Response:
         read_parameters(request, ())
         message = messages.message_by_reference(message_id)
-        return item(request, shapes.detail(message, list(messages.payloads(message.pk))))
+        return _answer(request, message, list(messages.payloads(message.pk)))
 
 
 class Cancel(Endpoint):
@@ -67,9 +69,13 @@ class Cancel(Endpoint):
         values = validated(ReasonBody, request.data)
         message = messages.message_by_reference(message_id)
         payloads = list(messages.payloads(message.pk))
-        check_unchanged(request, shapes.detail(message, payloads))
+        check_unchanged(request, shapes.changeable(message))
         message_cancel(message_id=message.pk, actor=actor_of(request), reason=values["reason"])
-        return item(request, shapes.detail(messages.message(message.pk), payloads))
+        return _answer(request, messages.message(message.pk), payloads)
+
+
+def _answer(request: Request, message: Message, payloads: list[PayloadRow]) -> Response:
+    return item(request, shapes.detail(message, payloads), digest_of=shapes.changeable(message))
 
 
 class Payload(Endpoint):

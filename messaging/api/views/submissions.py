@@ -26,6 +26,7 @@ from messaging.api.views.references import agreement_id_of, pair_id_of
 from messaging.choices import Direction, MessageState
 from messaging.selectors import messages
 from messaging.services.submitting import NewPayload, message_submit
+from partners import registry
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 # Base64 makes three octets four signs; the rest of the body is small.
@@ -169,14 +170,13 @@ class Messages(Endpoint):
     def post(self, request: Request) -> Response:
         key = _idempotency_key(request)
         submission = message_submit(**_submission(request), submitted_by=access_of(request).owner, idempotency_key=key)
-        message = messages.message(submission.message.pk)
-        etag = tag(shapes.detail(message, list(messages.payloads(message.pk))))
-        message.state = MessageState.QUEUED  # the receipt tells of the moment of acceptance, also in a replay
-        message.warnings = [{"code": code, "detail": text} for code, text in submission.warnings]  # type: ignore[attr-defined]
+        message = submission.message
+        terms = registry.current().version(message.agreement_version_id)
+        etag = tag(shapes.changeable(message, partner=terms.partner_name, tpa_id=terms.tpa_id))
         headers = {"Location": f"/api/v1/messages/{message.public_id}", "ETag": f'"{etag}"'}
         if submission.replayed:
             headers["Idempotent-Replayed"] = "true"
-        return Response(shapes.ReceiptSerializer(message).data, status=202, headers=headers)
+        return Response(shapes.receipt(message, terms, submission.warnings), status=202, headers=headers)
 
 
 def _idempotency_key(request: Request) -> str:
@@ -208,7 +208,9 @@ def _json_payloads(given: list[dict[str, Any]]) -> list[NewPayload]:
         wanted = payload.get("sha256")
         if wanted and hashlib.sha256(payload["content_base64"]).hexdigest() != wanted.lower():
             text = "The octets have another SHA-256: they were changed on their way."
-            raise ValidationError({"payloads": {position: {"sha256": [ErrorDetail(text, code="digest_mismatch")]}}})
+            raise ValidationError(
+                {"payloads": {str(position): {"sha256": [ErrorDetail(text, code="digest_mismatch")]}}}
+            )
     return [
         NewPayload(
             content=payload["content_base64"],

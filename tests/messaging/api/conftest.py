@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from messaging.services import tokens
 from rmhub.roles import Role
 from tests.messaging.api.client import Api, make_token, make_user
 from tests.messaging.factories import PartnerSide, partner_side
+
+
+@pytest.fixture(autouse=True)
+def fresh_tokens(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a process remembers of tokens does not outlive a test, and does outlive a slow moment in it."""
+    monkeypatch.setattr(tokens, "SEEN_SECONDS", 3600.0)
+    tokens.reset()
+    yield
+    tokens.reset()
 
 
 @pytest.fixture

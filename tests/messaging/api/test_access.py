@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -184,7 +185,7 @@ def test_what_is_no_token_is_refused(token: str) -> None:
 
 
 @pytest.mark.django_db
-def test_a_typing_error_is_found_without_the_database(django_assert_num_queries) -> None:  # type: ignore[no-untyped-def]
+def test_a_typing_error_is_found_without_the_database(django_assert_num_queries: Any) -> None:
     secret = make_token(make_user(Role.VIEWER))
     last = "A" if secret[-1] != "A" else "B"
     with django_assert_num_queries(0):
@@ -210,6 +211,7 @@ def test_expired_and_revoked_tokens_say_so() -> None:
     api = Api(make_token(user))
     assert api.get("/pairs").status == 200
     tokens.token_revoke(token_id=ApiToken.objects.latest("id").pk, actor=tokens.Actor("test"), reason="leaked")
+    tokens.reset()
     assert api.get("/pairs").code == "token_revoked"
 
 
@@ -228,10 +230,12 @@ def test_a_token_never_has_more_than_its_owner() -> None:
     assert api.get("/tokens").status == 200
     user.groups.clear()
     user.groups.add(make_user(Role.VIEWER).groups.get())
+    tokens.reset()
     assert api.get("/tokens").code == "missing_scope"
     assert api.get("/pairs").status == 200
     user.is_active = False
     user.save()
+    tokens.reset()
     assert api.get("/pairs").code == "invalid_token"
 
 
@@ -249,12 +253,32 @@ def test_use_is_noted_once_a_minute() -> None:
 
 
 @pytest.mark.django_db
-def test_the_check_of_a_token_costs_two_queries(django_assert_num_queries) -> None:  # type: ignore[no-untyped-def]
-    secret = make_token(make_user(Role.VIEWER))
-    Api(secret).get("/problems")
-    tokens.authenticate(secret)
-    with django_assert_num_queries(2):
+def test_a_token_is_looked_up_once_a_second(monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: Any) -> None:
+    instants = [100.0]
+    monkeypatch.setattr(tokens.time, "monotonic", lambda: instants[0])
+    monkeypatch.setattr(tokens, "SEEN_SECONDS", 1.0)
+    user = make_user(Role.VIEWER)
+    secret = make_token(user)
+    with django_assert_num_queries(3):  # token with owner, roles, and the note of its use
         tokens.authenticate(secret)
+    instants[0] += 0.9
+    with django_assert_num_queries(0):
+        assert "pairs:read" in tokens.authenticate(secret).scopes
+    user.groups.clear()
+    instants[0] += 0.2
+    with django_assert_num_queries(2):
+        assert tokens.authenticate(secret).scopes == frozenset()
+
+
+@pytest.mark.django_db
+def test_the_process_that_revokes_forgets_at_once(django_capture_on_commit_callbacks: Any) -> None:
+    secret = make_token(make_user(Role.VIEWER))
+    tokens.authenticate(secret)
+    with django_capture_on_commit_callbacks(execute=True):
+        tokens.token_revoke(token_id=ApiToken.objects.get().pk, actor=tokens.Actor("test"), reason="leaked")
+    with pytest.raises(tokens.BadToken) as refused:
+        tokens.authenticate(secret)
+    assert refused.value.code == "token_revoked"
 
 
 @pytest.mark.django_db

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import psycopg
 import pytest
 from django.db import connection, transaction
 
@@ -111,6 +112,20 @@ def test_an_event_of_a_transaction_that_commits_late_is_not_passed_over(api: Api
     second, cursor = read_all(api, cursor)
     assert [row["data"]["who"] for row in first + second] == ["late", "early"]
     assert read_all(api, cursor)[0] == []
+
+
+def test_a_transaction_in_another_database_holds_nothing_up(api: Api) -> None:
+    settings = connection.settings_dict
+    with psycopg.connect(
+        host=settings["HOST"],
+        port=settings["PORT"],
+        user=settings["USER"],
+        password=settings["PASSWORD"],
+        dbname="postgres",
+    ) as neighbour:
+        neighbour.execute("SELECT pg_current_xact_id()")
+        write(who="ours")
+        assert [row["data"]["who"] for row in read_all(api)[0]] == ["ours"]
 
 
 def test_many_writers_and_a_reader_lose_nothing_and_repeat_nothing(api: Api) -> None:

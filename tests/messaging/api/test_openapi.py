@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,9 +17,11 @@ import yaml
 from django.conf import settings
 from django.core.management import CommandError, call_command
 
+from messaging.api.catalogue import CODES
 from messaging.api.openapi import document
 from messaging.services.events import TYPES
-from rmhub.roles import ADMIN_SCOPES
+from rmhub.roles import ADMIN_SCOPES, OPERATOR_SCOPES, VIEWER_SCOPES, Role
+from rmhub.roles import SCOPES as SCOPES_OF_ROLES
 from tests.messaging.api.client import REASON, Answer, Api, submission, suspended
 from tests.messaging.api.test_access import SCOPES
 from tests.messaging.factories import PartnerSide, link, submit, work
@@ -78,8 +81,6 @@ def test_every_operation_is_described(api_document: dict[str, Any]) -> None:
                     assert set(answer["content"]) == {"application/problem+json"}, (name, status)
             if method in ("post", "patch"):
                 assert operation["requestBody"]["content"], name
-    import re
-
     assert {re.sub(r"\{[^}]+\}", "{}", name) for name in found} == set(SCOPES)
     for name, operation in found.items():
         scope = SCOPES[re.sub(r"\{[^}]+\}", "{}", name)]
@@ -242,3 +243,27 @@ def test_the_document_is_an_openapi_document(api_document: dict[str, Any]) -> No
             assert schema["additionalProperties"] is False
     committed = yaml.safe_load((ROOT / "docs" / "openapi.yaml").read_text())
     assert committed == api_document
+
+
+def test_the_guide_names_only_what_exists(api_document: dict[str, Any]) -> None:
+    text = (ROOT / "docs" / "api.md").read_text()
+    patterns = [re.compile(re.sub(r"\{[^}]+\}", "[^/]+", path)) for path in api_document["paths"]]
+    paths = set(re.findall(r"/api/v1/[\w/{}.-]*[\w}]", text))
+    assert len(paths) > 8
+    for path in paths:
+        assert any(pattern.fullmatch(path) for pattern in patterns), path
+    scopes = set(re.findall(r"`([a-z]+:[a-z]+)`", text))
+    assert scopes == ADMIN_SCOPES
+    for role, row in re.findall(r"^\| (viewer|operator|admin) \| (.+) \|$", text, re.MULTILINE):
+        named = set(re.findall(r"`([a-z]+:[a-z]+)`", row))
+        lower = {"viewer": set(), "operator": VIEWER_SCOPES, "admin": OPERATOR_SCOPES}[role]
+        assert named == SCOPES_OF_ROLES[Role(role)] - lower, role
+    parameters = {parameter["name"] for parameter in api_document["paths"]["/api/v1/messages"]["get"]["parameters"]} - {
+        "limit",
+        "cursor",
+        "sort",
+    }
+    assert all(f"`{name}`" in text for name in parameters)
+    assert set(re.findall(r"types=([\w.,]+)", text)[0].split(",")) <= set(TYPES)
+    codes = {"idempotency_key_reused", "duplicate_message_id", "stale"}
+    assert codes <= set(CODES) and all(f"`{code}`" in text for code in codes)

@@ -240,7 +240,7 @@ def test_a_submission_costs_a_fixed_number_of_queries(admin: Api, partner: Partn
         ) as queries:
             admin.submit(submission(partner, payloads=[{"content_base64": "PA=="}] * number))
         counts.append(len(queries))
-    assert counts[0] == counts[1] <= 14, [query["sql"][:90] for query in queries.captured_queries]
+    assert counts[0] == counts[1] <= 9, [query["sql"][:90] for query in queries.captured_queries]
 
 
 @pytest.mark.django_db(transaction=True)

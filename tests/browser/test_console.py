@@ -1,0 +1,254 @@
+"""The console as people meet it: with a pointer, with the keyboard, with and without JavaScript, in both themes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from messaging.models import AuditEntry, Message, Pair
+from messaging.services import operating
+from messaging.services.audit import Actor
+from rmhub import clock
+from rmhub.roles import Role
+from tests.browser.conftest import Open
+from tests.messaging.console.pages import DOWNLOADS, PAGES
+from tests.messaging.console.scenes import delivered, suspended, world
+from tests.messaging.factories import partner_side, submit
+
+AXE = Path(__file__).parent / "axe-4.14.1.min.js"
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+ANA = Actor("ana", "console")
+
+
+def _suspended() -> Pair:
+    with clock.frozen(clock.now()) as time:
+        return suspended(time).outbound
+
+
+def _url(pair: Pair) -> str:
+    return f"/pairs/{pair.code.replace('>', '%3E')}/"
+
+
+def _polled(page: Page) -> list[str]:
+    """Addresses of which fragments are asked from now on."""
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if request.headers.get("hx-request") else None)
+    return asked
+
+
+def test_a_new_message_appears_by_itself_and_a_pause_holds_the_page(open_console: Open) -> None:
+    partner = partner_side()
+    submit(partner)
+    page = open_console("/messages/")
+    rows = page.locator("#live-messages tbody tr")
+    expect(rows).to_have_count(1)
+    expect(page.locator("#live-sign")).to_have_attribute("data-state", "live")
+    submit(partner)
+    page.clock.run_for(3000)
+    expect(rows).to_have_count(2)
+    page.click("#live-pause")
+    expect(page.locator("#live-pause")).to_have_attribute("aria-pressed", "true")
+    submit(partner)
+    asked = _polled(page)
+    page.clock.run_for(30_000)
+    expect(page.locator("#live-text")).to_have_text("Paused 30 s")
+    assert asked == []
+    expect(rows).to_have_count(2)
+    page.click("#live-pause")
+    page.clock.run_for(3000)
+    expect(rows).to_have_count(3)
+
+
+def test_the_sign_turns_stale_when_the_server_is_gone(open_console: Open, complaints: list[str]) -> None:
+    page = open_console("/pairs/")
+    page.route("**/pairs/", lambda route: route.abort())
+    page.clock.run_for(15_000)
+    expect(page.locator("#live-sign")).to_have_attribute("data-state", "stale")
+    expect(page.locator("#live-text")).to_contain_text("Stale")
+    page.unroute("**/pairs/")
+    page.clock.run_for(3000)
+    expect(page.locator("#live-sign")).to_have_attribute("data-state", "live")
+    complaints.clear()
+
+
+def test_a_suspension_is_told_to_screen_readers(open_console: Open) -> None:
+    partner = partner_side()
+    page = open_console(_url(partner.outbound))
+    operating.pair_pause(pair_id=partner.outbound.pk, actor=ANA, reason="maintenance")
+    page.clock.run_for(3000)
+    expect(page.locator("#announce[role=status]")).to_contain_text("Paused by ana")
+
+
+def test_resuming_takes_three_clicks_in_a_dialog_that_closes_by_escape(open_console: Open) -> None:
+    pair = _suspended()
+    page = open_console("/", role=Role.OPERATOR)
+    page.click(f"#needs-{pair.public_id}")
+    page.click("[data-testid=verb-resume]")
+    dialog = page.locator("dialog[open]")
+    expect(dialog).to_contain_text("Sends message #1 (NewOrder) again at once")
+    expect(dialog.locator("#field-reason")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    expect(page.locator("#verb-resume")).to_be_focused()
+    page.click("[data-testid=verb-resume]")
+    dialog.locator("#field-reason").fill("Partner fixed firewall")
+    page.click("[data-testid=verb-do]")
+    expect(page.locator(".alert-success")).to_contain_text("is resumed.")
+    assert AuditEntry.objects.get(verb="pair.resume").reason == "Partner fixed firewall"
+
+
+def test_a_double_click_resumes_once(open_console: Open) -> None:
+    pair = _suspended()
+    page = open_console(_url(pair) + "actions/resume/")
+    page.fill("#field-reason", "twice")
+    page.dblclick("[data-testid=verb-do]")
+    expect(page.locator(".alert-success")).to_be_visible()
+    assert AuditEntry.objects.filter(verb="pair.resume").count() == 1
+
+
+def test_a_stale_dialog_says_who_was_faster(open_console: Open) -> None:
+    pair = _suspended()
+    page = open_console(_url(pair), name="slow")
+    page.click("[data-testid=verb-resume]")
+    page.fill("#field-reason", "me too")
+    operating.pair_resume(pair_id=pair.pk, actor=ANA, reason="I was first")
+    page.click("[data-testid=verb-do]")
+    expect(page.locator("#form-errors")).to_contain_text("ana was faster: resume")
+    expect(page.locator("#form-errors")).to_be_focused()
+
+
+def test_without_javascript_a_pair_is_repaired_all_the_same(open_console: Open) -> None:
+    pair = _suspended()
+    page = open_console("/", javascript=False, role=Role.OPERATOR)
+    expect(page.locator("#live-sign")).to_be_hidden()
+    page.click(f"#needs-{pair.public_id}")
+    page.click("[data-testid=verb-resume]")
+    expect(page.locator("h1")).to_have_text(f"Resume {pair.code}")
+    page.fill("#field-reason", "Partner fixed firewall")
+    page.click("[data-testid=verb-do]")
+    expect(page.locator(".alert-success")).to_contain_text("is resumed.")
+    assert Pair.objects.get(pk=pair.pk).flow != "suspended"
+    page.click(".menu > summary")
+    page.click("text=Dark")
+    expect(page.locator("html")).to_have_attribute("data-bs-theme", "dark")
+    page.click(".menu > summary")
+    page.click("[data-testid=log-out]")
+    expect(page.locator("h1")).to_have_text("Log in")
+
+
+def test_without_javascript_an_id_is_found_and_its_attempt_opened(open_console: Open) -> None:
+    message = delivered(partner_side())[0]
+    page = open_console("/", javascript=False)
+    page.fill("#search", message.message_id)
+    page.keyboard.press("Enter")
+    page.click("text=Attempt 1 handed over")
+    expect(page.locator("h1")).to_have_text("Attempt 1")
+
+
+def test_the_page_follows_the_systems_theme_without_javascript(open_console: Open) -> None:
+    shades = {}
+    for scheme in ("light", "dark"):
+        page = open_console("/", javascript=False, color_scheme=scheme)
+        shades[scheme] = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        other = "light" if scheme == "dark" else "dark"
+        page.click(".menu > summary")
+        page.click(f".menu button[value={other}]")
+        shades[f"{scheme}, but {other}"] = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert shades["light"] == shades["dark, but light"] == "rgb(245, 246, 248)"
+    assert shades["dark"] == shades["light, but dark"] == "rgb(20, 23, 27)"
+
+
+def test_the_keyboard_reaches_everything(open_console: Open) -> None:
+    pair = _suspended()
+    page = open_console("/")
+    page.keyboard.press("Tab")
+    expect(page.locator(".skip-link")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#main")).to_be_focused()
+    page.keyboard.press("/")
+    expect(page.locator("#search")).to_be_focused()
+    page.keyboard.type(pair.code)
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_have_text(pair.code)
+    page.focus("#verb-resume")
+    page.keyboard.press("Enter")
+    expect(page.locator("dialog[open] #field-reason")).to_be_focused()
+    page.keyboard.type("by keyboard")
+    page.keyboard.press("Enter")
+    expect(page.locator(".alert-success")).to_be_visible()
+
+
+def test_focus_survives_a_live_update(open_console: Open) -> None:
+    partner = partner_side()
+    submit(partner)
+    page = open_console(_url(partner.outbound))
+    page.focus("#verb-pause")
+    message = submit(partner)
+    page.clock.run_for(3000)
+    expect(page.locator(f"a[href='/messages/{message.public_id}/']")).to_have_count(1)
+    expect(page.locator("#verb-pause")).to_be_focused()
+
+
+def test_rows_do_not_move_under_the_pointer(open_console: Open) -> None:
+    partner = partner_side()
+    submit(partner)
+    page = open_console("/messages/")
+    rows = page.locator("#live-messages tbody tr")
+    submit(partner)
+    asked = _polled(page)
+    for step in range(6):
+        rows.first.hover(position={"x": 20 + step, "y": 8})
+        page.clock.run_for(2000)
+    expect(page.locator("#live-text")).to_have_text("Held while you point")
+    assert asked == []
+    expect(rows).to_have_count(1)
+    page.mouse.move(5, 5)
+    page.clock.run_for(8000)
+    expect(rows).to_have_count(2)
+
+
+def test_an_ended_session_leads_to_the_log_in(open_console: Open) -> None:
+    page = open_console("/pairs/")
+    page.context.clear_cookies(name="sessionid")
+    page.clock.run_for(3000)
+    page.wait_for_url("**/login/")
+
+
+ALL = {"type": "tag", "values": RULES}
+COLOURS = {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}
+SIZES = {"type": "rule", "values": ["target-size", "scrollable-region-focusable"]}
+
+
+@pytest.mark.parametrize(
+    ("scheme", "width", "rules"), [("light", 1366, ALL), ("dark", 1366, COLOURS), ("light", 400, SIZES)]
+)
+def test_axe_finds_nothing_and_nothing_overflows(
+    open_console: Open, scheme: str, width: int, rules: dict[str, object]
+) -> None:
+    with clock.frozen(clock.now()) as time:
+        scene = world(time)
+    page = open_console("/", color_scheme=scheme, viewport={"width": width, "height": 800}, bypass_csp=True)
+    problems = {}
+    for entry in PAGES:
+        if not entry.get or entry.name in (*DOWNLOADS, "login"):
+            continue
+        page.goto(entry.url(scene))
+        page.add_script_tag(path=AXE)
+        violations = page.evaluate("rules => axe.run(document, {runOnly: rules})", rules)["violations"]
+        found = [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in violations]
+        if page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
+            found.append("wider than the window")
+        if found:
+            problems[entry.name] = found
+    assert not problems
+
+
+def test_it_reflows_at_four_hundred_percent(open_console: Open) -> None:
+    """WCAG 1.4.10: 1280 pixels at 400 % are 320."""
+    pair = _suspended()
+    page = open_console(_url(pair), viewport={"width": 320, "height": 256})
+    for path in ("/", "/pairs/", _url(pair), "/messages/", f"/messages/{Message.objects.first().public_id}/"):  # type: ignore[union-attr]
+        page.goto(path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 320, path

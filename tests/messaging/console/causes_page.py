@@ -1,0 +1,34 @@
+"""docs/causes.md, made from the list of causes: `python -m tests.messaging.console.causes_page`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from messaging import causes
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "causes.md"
+
+
+def rendered() -> str:
+    """The page's text."""
+    lines = [
+        "# Causes",
+        "",
+        "Why something went wrong, as a stable code. Codes are on pairs, messages, transmissions and incidents, in the API "
+        "and in events; the console shows the words. *Time mends it* says whether waiting or trying again may be enough.",
+        "",
+        "This page is made from `messaging/causes.py`; a test fails when it is stale.",
+    ]
+    groups = dict.fromkeys(cause.group for cause in causes.CAUSES.values())
+    for group in groups:
+        lines += ["", f"## {group}", "", "| code | what happened | what to do | time mends it |", "| --- | --- | --- | --- |"]
+        lines += [
+            f"| `{cause.code}` | **{cause.label}.** {cause.sentence} | {cause.action} | {'yes' if cause.retryable else 'no'} |"
+            for cause in causes.CAUSES.values()
+            if cause.group == group
+        ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(rendered())

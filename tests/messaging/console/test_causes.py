@@ -1,0 +1,69 @@
+"""The closed list of cause codes holds every code that the hub writes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from messaging import causes
+from messaging.protocol.errors import ErrorCode
+from messaging.services import answering
+from messaging.transports import http
+from tests.messaging.console import causes_page
+
+ROOT = Path(__file__).parents[3] / "messaging"
+# `cause="x"` in calls; what a transport returns; what the acceptance rules report.
+WRITTEN = (
+    (r'cause="([a-z][a-z0-9_]+)"', ("services", "protocol", "transports")),
+    (r'return "([a-z_0-9]+)", (?:True|False)', ("transports",)),
+    (r'(?:incident|warning)="([a-z_]+)"', ("protocol",)),
+    (r'_fail\(\w+, "([a-z_]+)"', ("services",)),
+    (r'(?:cause or|warning = "" if [\w.]+ else) "([a-z_]+)"', ("protocol",)),
+)
+REASONS = ((r'NotAMessage\(\s*"([a-z_]+)"', ("protocol",)), (r'refuse\(arrival, \d+, "([a-z_]+)"', ("services", "inbound")))
+
+
+def _found(rules: tuple[tuple[str, tuple[str, ...]], ...]) -> set[str]:
+    codes: set[str] = set()
+    for pattern, folders in rules:
+        for folder in folders:
+            for path in (ROOT / folder).rglob("*.py"):
+                codes |= set(re.findall(pattern, path.read_text()))
+    return codes
+
+
+def test_every_cause_in_the_code_is_in_the_list() -> None:
+    written = _found(WRITTEN)
+    assert {"worker_lost", "dns_error", "same_id_other_content", "ack_timeout"} <= written
+    assert written <= set(causes.CAUSES), written - set(causes.CAUSES)
+
+
+def test_every_reason_for_a_refusal_has_words() -> None:
+    written = _found(REASONS)
+    assert {"unauthenticated", "not_mime"} <= written
+    assert written <= set(causes.REFUSALS), written - set(causes.REFUSALS)
+    assert causes.refusal_label("something_new") == "Something new"
+
+
+@pytest.mark.parametrize("code", list(ErrorCode))
+def test_every_error_of_a_partner_has_a_cause(code: ErrorCode) -> None:
+    if code is not ErrorCode.TRANSIENT_ERROR:  # told by its severity, which has a cause of its own
+        assert answering.cause_of(str(code)) in causes.CAUSES
+
+
+@pytest.mark.parametrize("status", [*range(300, 600), 100, 700])
+def test_every_http_status_has_a_cause(status: int) -> None:
+    assert http._status_cause(status) in causes.CAUSES
+
+
+def test_texts_are_sentences() -> None:
+    for cause in causes.CAUSES.values():
+        assert cause.sentence[0].isupper() and cause.sentence.endswith("."), cause.code
+        assert cause.action[0].isupper() and cause.action.endswith("."), cause.code
+        assert cause.label and not cause.label.endswith("."), cause.code
+
+
+def test_the_document_is_not_stale() -> None:
+    assert causes_page.DOCUMENT.read_text() == causes_page.rendered(), "python -m tests.messaging.console.causes_page"

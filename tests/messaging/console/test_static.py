@@ -1,0 +1,67 @@
+"""What browsers load: vendored files as they were checked in, small scripts, and nothing that the CSP forbids."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import re
+from pathlib import Path
+
+from django.contrib.staticfiles import finders
+
+from messaging.console.context import NAVIGATION
+from messaging.console.verbs import VERBS
+from tests.messaging.console import tabler_auto
+
+STATIC = Path(__file__).parents[3] / "static"
+TEMPLATES = Path(__file__).parents[3] / "templates"
+
+
+def test_vendored_files_are_the_ones_that_the_readme_names() -> None:
+    readme = (STATIC / "vendor" / "README.md").read_text()
+    named = re.findall(r"\| `([^`]+)` \|.*\| `([0-9a-f]{64})` \|", readme)
+    assert len(named) == 3
+    for name, digest in named:
+        path = STATIC / "vendor" / name
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == digest, name
+        assert (path.parent / "LICENSE").exists(), name
+
+
+def test_the_rules_for_the_systems_preference_belong_to_this_tabler() -> None:
+    folder = tabler_auto.FOLDER
+    assert (folder / "tabler-auto.css").read_text() == tabler_auto.made((folder / "tabler.min.css").read_text())
+
+
+def test_no_file_names_another_site_or_a_source_map() -> None:
+    for path in STATIC.rglob("*.css"):
+        text = path.read_text()
+        assert "sourceMappingURL" not in text, path
+        assert not re.findall(r"@import|url\(\s*['\"]?(?:https?:)?//", text), path
+    for path in TEMPLATES.rglob("*.html"):
+        assert not re.findall(r"(?:src|href)=\"(?:https?:)?//", path.read_text()), path
+
+
+def test_all_scripts_together_stay_under_sixty_kilobytes() -> None:
+    found = [finders.find("django_htmx/htmx-2.min.js"), finders.find("console/console.js")]
+    assert all(found)
+    assert sum(len(gzip.compress(Path(str(path)).read_bytes())) for path in found) < 60 * 1024
+
+
+def test_our_script_makes_no_markup_and_no_code_from_text() -> None:
+    script = (STATIC / "console" / "console.js").read_text()
+    assert not re.findall(r"\.innerHTML|\.outerHTML|insertAdjacent|document\.write|\beval\(|new Function|\.style\b", script)
+
+
+def test_every_icon_that_is_used_is_in_the_sprite() -> None:
+    sprite = set(re.findall(r'<symbol id="([^"]+)"', (STATIC / "vendor/tabler-icons-3.51.0/icons.svg").read_text()))
+    code = Path(__file__).parents[3] / "messaging"
+    used = set()
+    for path in TEMPLATES.rglob("*.html"):
+        text = path.read_text()
+        used |= set(re.findall(r'\{% icon "([^"]+)"', text)) | set(re.findall(r'sign="([^"]+)"', text))
+    states = (code / "templatetags" / "hub.py").read_text()
+    used |= set(re.findall(r'": "([a-z0-9-]+)"', states)) | set(re.findall(r'\), "([a-z0-9-]+)"\)', states))
+    used |= {item.icon for _, items in NAVIGATION for item in items} | {verb.icon for verb in VERBS.values()}
+    assert used <= sprite, used - sprite
+    # "inbox" is what an empty list shows when its page names no icon.
+    assert sprite <= used | {"inbox"}, f"not used any more: {sorted(sprite - used)}"

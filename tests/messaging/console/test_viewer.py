@@ -1,0 +1,129 @@
+"""Setting out documents: nothing is expanded, fetched or lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from messaging.console.viewer import HEX_LIMIT, TEXT_LIMIT, View, view
+
+
+def _lines(shown: View) -> list[str]:
+    return ["".join(text for _, text in line) for line in shown.lines]
+
+
+def test_xml_is_set_out_with_what_it_holds() -> None:
+    content = (
+        b'<?xml version="1.0"?><!-- why --><o:Order xmlns:o="urn:o" o:id="a&quot;b" xml:lang="de">'
+        b"<Line>A &amp; B &lt;5</Line><Empty/><Mixed>one<b>two</b>three</Mixed><?do it?></o:Order>"
+    )
+    shown = view(content, "application/xml", "pretty")
+    assert (shown.mode, shown.kind) == ("pretty", "XML")
+    assert _lines(shown) == [
+        '<?xml version="1.0"?>',
+        "<!-- why -->",
+        '<o:Order xmlns:o="urn:o" o:id="a&quot;b" xml:lang="de">',
+        "  <Line>A &amp; B &lt;5</Line>",
+        "  <Empty/>",
+        "  <Mixed>",
+        "    one",
+        "    <b>two</b>",
+        "    three",
+        "  </Mixed>",
+        "  <?do it?>",
+        "</o:Order>",
+    ]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><a>&x;</a>',
+        '<!DOCTYPE a [<!ENTITY x "boom">]><a>&x;</a>'.encode("utf-16"),
+        b"<a><b></a>",
+        b"<a>" * 5000,
+        b"<",
+    ],
+)
+def test_xml_that_is_not_safe_or_not_well_formed_is_shown_as_it_is(content: bytes) -> None:
+    shown = view(content, "application/xml", "")
+    assert shown.mode == "raw"
+    assert "shown as it is" in shown.note
+    assert "root:" not in "".join(_lines(shown))
+    assert "boom" not in "".join(_lines(shown)).replace('"boom"', "")
+
+
+def test_a_deep_document_is_set_out_without_a_crash() -> None:
+    shown = view(b"<a>" * 250 + b"</a>" * 250, "text/xml", "")
+    assert shown.mode == "pretty"
+
+
+def test_edifact_is_cut_at_its_own_separators() -> None:
+    shown = view(b"UNA:*.! ~UNB*UNOA:1~BGM*220*it!~s*x~\r\nDTM*137~", "application/edifact", "")
+    assert shown.kind == "EDIFACT"
+    assert [line.split("*")[0] for line in _lines(shown)][1:] == ["UNB", "BGM", "DTM"]
+    assert _lines(shown)[2] == "BGM*220*it!~s*x~beginning of message"
+    default = view(b"UNB+UNOA:1'BGM+220+it?'s'UNZ+1'", "", "")
+    assert [line[:3] for line in _lines(default)] == ["UNB", "BGM", "UNZ"]
+
+
+def test_x12_is_cut_at_the_terminator_of_its_isa() -> None:
+    isa = b"ISA*00*          *00*          *ZZ*SENDER         *ZZ*RECEIVER       *260101*1200*U*00401*000000001*0*P*>~"
+    shown = view(isa + b"GS*PO~ST*850~", "application/edi-x12", "")
+    assert shown.kind == "X12"
+    assert [line.split("*")[0] for line in _lines(shown)] == ["ISA", "GS", "ST"]
+    assert view(isa[:50], "application/edi-x12", "").mode == "raw"
+
+
+def test_json_is_set_out_and_broken_json_is_not() -> None:
+    assert _lines(view(b'{"a":[1,"x"]}', "application/json", "")) == [
+        "{",
+        '  "a": [',
+        "    1,",
+        '    "x"',
+        "  ]",
+        "}",
+    ]
+    assert view(b'{"a":', "application/json", "").mode == "raw"
+    assert view(b"[" * 100_000, "application/json", "").mode == "raw"
+
+
+def test_controls_and_tricks_with_the_direction_of_reading_are_made_visible() -> None:
+    shown = _lines(view("a\x1bb\u202ec\rd\r\n".encode(), "text/plain", "raw"))
+    assert shown[0] == "a‹1B›b\ufffdc‹CR›d‹CR›"
+
+
+@pytest.mark.parametrize(("charset", "text"), [("iso-8859-1", "Größe"), ("utf-16", "Größe"), ("nonsense", "Größe")])
+def test_text_is_read_by_the_charset_that_it_names(charset: str, text: str) -> None:
+    encoded = text.encode("utf-8" if charset == "nonsense" else charset)
+    assert _lines(view(encoded, f"text/plain; charset={charset}", "raw")) == [text]
+
+
+def test_what_is_no_text_is_shown_in_hex() -> None:
+    shown = view(bytes(range(32)), "image/png", "")
+    assert shown.mode == "hex"
+    assert _lines(shown)[1] == "00000010  10 11 12 13 14 15 16 17  18 19 1a 1b 1c 1d 1e 1f  ················"
+
+
+def test_large_ones_are_cut_at_a_character_and_say_so() -> None:
+    shown = view(b"<a>" + "é".encode() * TEXT_LIMIT + b"</a>", "application/xml", "")
+    assert shown.mode == "raw"
+    assert "too large to be set out" in shown.note
+    assert "The first 256 KiB" in shown.note
+    assert "\ufffd" not in _lines(shown)[0]
+    shown = view(b"x" * (HEX_LIMIT * 2), "", "hex")
+    assert len(shown.lines) == HEX_LIMIT // 16
+    assert "The first 32 KiB" in shown.note
+
+
+def test_nothing_at_all_is_shown_too() -> None:
+    for mode in ("", "pretty", "raw", "hex"):
+        assert view(b"", "application/xml", mode).size == 0
+
+
+def test_the_sample_documents_are_set_out() -> None:
+    folder = Path(__file__).parents[2] / "fixtures" / "documents"
+    documents = sorted(folder.glob("*.*")) if folder.exists() else []
+    for document in documents:
+        assert view(document.read_bytes(), "application/octet-stream", "").mode == "pretty", document.name
