@@ -96,8 +96,8 @@ class Endpoint(APIView):
     max_body = MAX_BODY
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        check_size(request, self.body_limit())  # first: the check of a session's CSRF token may read a form
         super().initial(request, *args, **kwargs)
-        check_size(request, self.body_limit())
 
     def body_limit(self) -> int:
         """Bytes of a request's body that this view takes."""

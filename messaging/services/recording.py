@@ -14,8 +14,8 @@ from messaging.models import Event, Message, Pair, Signal, Transmission
 from messaging.models.bulk import bulk_set
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.messages import Happened, move
-from messaging.protocol.sender import Flow, Gate, Kind, step
 from messaging.protocol.sender import Event as PairEvent
+from messaging.protocol.sender import Flow, Gate, Kind, step
 from messaging.services import events, incidents
 from messaging.services.sending import Job, JobKind
 from messaging.services.snapshots import OUTBOUND_FIELDS, apply_outbound, outbound_state, sender_policy

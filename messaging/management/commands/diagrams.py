@@ -46,7 +46,7 @@ BestEffort and AtMostOnce (`messages.UNRELIABLE`).
 ACCEPTANCE = """## Acceptance of what is received
 
 `acceptance.RULES`, in their order: the first that applies decides. A pair's last number moves only when a reliable
-message is accepted.
+message is accepted, and when its sender restarts the sequence with a stored one.
 """
 
 Node = TypeVar("Node", bound=StrEnum)

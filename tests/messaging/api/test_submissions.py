@@ -224,6 +224,24 @@ def test_large_documents_within_the_limit_are_taken(admin: Api, partner: Partner
     assert admin.get(path).content == content
 
 
+def test_a_form_of_a_console_session(partner: PartnerSide, settings: Any) -> None:
+    """The check of the CSRF token reads the form before the API does."""
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(make_user(Role.OPERATOR, "olga"))
+    client.get("/api/v1/docs")
+    file = SimpleUploadedFile("order.xml", b"<Order/>", "application/xml")
+    fields = {"agreement": partner.terms.tpa_id, "service": SERVICE, "action": ACTION, "payload": file}
+    headers = {"Idempotency-Key": "k", "X-CSRFToken": client.cookies["csrftoken"].value}
+    answer = client.post("/api/v1/messages", fields, headers=headers)
+    assert answer.status_code == 202, answer.json()
+    assert Message.objects.get().submitted_by == "olga"
+    file.seek(0)
+    assert client.post("/api/v1/messages", fields, headers={"Idempotency-Key": "k2"}).json()["code"] == "csrf_failed"
+    settings.RMHUB_MAX_MESSAGE_BYTES = 1024
+    fields["payload"] = SimpleUploadedFile("order.xml", b"x" * 2_000_000, "application/xml")
+    assert client.post("/api/v1/messages", fields, headers=headers).json()["code"] == "body_too_large"
+
+
 def test_chunked_bodies_are_asked_for_their_length(admin: Api) -> None:
     answer = admin.call("POST", "/messages", None, Idempotency_Key="k", Transfer_Encoding="chunked")
     assert (answer.status, answer.code) == (411, "length_required")
