@@ -55,8 +55,8 @@ class Engine:
         started = 0
         crowded = False
         try:
-            self._watch()
             while True:
+                self._watch()
                 with self._lock:
                     self._again = False
                 if not crowded:

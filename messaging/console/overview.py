@@ -25,4 +25,3 @@ def go(request: HttpRequest) -> HttpResponse:
     if found.only is not None:
         return see_other(f"console:{found.only.page}", *found.only.arguments)
     return page(request, "console/go.html", {"q": text, "found": found})
-

@@ -135,9 +135,7 @@ def _suspended(pair: Pair, head: Message | None, blocked: int, now: datetime, kn
     )
 
 
-def _shut(
-    pair: Pair, blocked: int, by: tuple[str, str] | None, now: datetime, known: dict[str, object]
-) -> Diagnosis:
+def _shut(pair: Pair, blocked: int, by: tuple[str, str] | None, now: datetime, known: dict[str, object]) -> Diagnosis:
     paused = pair.gate == Gate.PAUSED
     who, said = by or ("a person", "")
     advice = (

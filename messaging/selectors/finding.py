@@ -28,6 +28,7 @@ class Hit:
     arguments: tuple[str, ...]
     detail: str = ""
 
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """`only`: the one thing that has exactly this id. Else what is near; `more_messages`: the list goes on."""

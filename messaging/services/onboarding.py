@@ -27,7 +27,6 @@ from partners.services import Level, Problem
 from partners.services.writing import writing
 
 Row = TypeVar("Row", bound=models.Model)
-MIN_REASON = 3
 # What a version's terms are in the audit log and in `revision`; the rest of the row is its life.
 TERMS = (
     "profile",
@@ -174,7 +173,7 @@ def agreement_update(
 
 def agreement_disable(*, agreement_id: uuid.UUID, actor: Actor, reason: str, expected: str | None = None) -> Agreement:
     """Takes the active version out of force. Raises NotFound, Stale, InvalidSubmission (no reason), WrongState."""
-    require_reason(reason)
+    audit.require_reason(reason)
     with _changing("agreement.disable", lambda: _agreement(agreement_id), actor, reason, expected) as agreement:
         services.agreement_disable(agreement=agreement)
     return _agreement(agreement_id)
@@ -182,7 +181,7 @@ def agreement_disable(*, agreement_id: uuid.UUID, actor: Actor, reason: str, exp
 
 def agreement_enable(*, agreement_id: uuid.UUID, actor: Actor, reason: str, expected: str | None = None) -> Agreement:
     """Puts the disabled version back in force. Raises NotFound, Stale, InvalidSubmission, WrongState, InvalidInput."""
-    require_reason(reason)
+    audit.require_reason(reason)
     with _changing("agreement.enable", lambda: _agreement(agreement_id), actor, reason, expected) as agreement:
         services.agreement_enable(agreement=agreement)
     return _agreement(agreement_id)
@@ -234,7 +233,7 @@ def version_activate(
     *, agreement_id: uuid.UUID, number: int, actor: Actor, reason: str, expected: str | None = None
 ) -> AgreementVersion:
     """Puts a draft in force. Raises NotFound, Stale, InvalidSubmission (no reason), WrongState, InvalidAgreement."""
-    require_reason(reason)
+    audit.require_reason(reason)
     with _changing("agreement.activate", lambda: _version(agreement_id, number), actor, reason, expected) as version:
         found = services.version_validate(version=version) if version.state == "draft" else []
         if errors := [problem for problem in found if problem.level is Level.ERROR]:
@@ -261,18 +260,10 @@ def credential_store_outbound(*, party_id: uuid.UUID, actor: Actor, reason: str 
 
 def credential_revoke(*, credential_id: uuid.UUID, actor: Actor, reason: str) -> Credential:
     """Ends a credential for ever. Raises NotFound, InvalidSubmission (no reason), WrongState."""
-    require_reason(reason)
+    audit.require_reason(reason)
     with _changing("credential.revoke", lambda: _credential(credential_id), actor, reason, None) as credential:
         services.credential_revoke(credential=credential)
     return _credential(credential_id)
-
-
-def require_reason(reason: str) -> None:
-    """Raises InvalidSubmission for an action without a why."""
-    if len(reason.strip()) < MIN_REASON:
-        raise InvalidSubmission(
-            {"reason": [f"Say why, in at least {MIN_REASON} characters: it goes into the audit log."]}
-        )
 
 
 @contextmanager

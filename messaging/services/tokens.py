@@ -32,7 +32,7 @@ from rmhub.roles import ADMIN_SCOPES, scopes_of
 PREFIX = "rmh_live_"
 DEFAULT_DAYS = 90
 MAX_DAYS = 366
-MIN_REASON = 3
+MIN_REASON = audit.MIN_REASON
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _FORM = re.compile(r"rmh_live_([0-9A-Za-z]{32})([0-9A-Za-z]{6})")
 _USE_NOTED_EVERY = timedelta(minutes=1)
@@ -108,10 +108,7 @@ def token_create(
 
 def token_revoke(*, token_id: uuid.UUID, actor: Actor, reason: str) -> ApiToken:
     """Ends a token now and for ever. Raises NotFound, InvalidSubmission (no reason), WrongState (revoked already)."""
-    if len(reason.strip()) < MIN_REASON:
-        raise InvalidSubmission(
-            {"reason": [f"Say why, in at least {MIN_REASON} characters: it goes into the audit log."]}
-        )
+    audit.require_reason(reason)
     with transaction.atomic():
         token = ApiToken.objects.select_for_update(of=("self",)).select_related("owner").filter(pk=token_id).first()
         if token is None:

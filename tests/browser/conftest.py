@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if here in item.path.parents:
             item.add_marker(pytest.mark.browser)
             if not CHROMIUM:
-                item.add_marker(pytest.mark.skip(reason="NO CHROMIUM: browser tests skipped (apt-get install chromium)"))
+                item.add_marker(pytest.mark.skip(reason="NO CHROMIUM: browser tests skipped"))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -100,7 +100,9 @@ def open_console(
     base = str(live_server)
     contexts: list[BrowserContext] = []
 
-    def opened(path: str = "/", *, role: Role = Role.ADMIN, name: str = "ana", javascript: bool = True, **options: object) -> Page:
+    def opened(
+        path: str = "/", *, role: Role = Role.ADMIN, name: str = "ana", javascript: bool = True, **options: object
+    ) -> Page:
         if not User.objects.filter(username=name).exists():
             person(role, name)
         context = chromium.new_context(

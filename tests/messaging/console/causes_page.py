@@ -14,16 +14,19 @@ def rendered() -> str:
     lines = [
         "# Causes",
         "",
-        "Why something went wrong, as a stable code. Codes are on pairs, messages, transmissions and incidents, in the API "
-        "and in events; the console shows the words. *Time mends it* says whether waiting or trying again may be enough.",
+        "Why something went wrong, as a stable code. Codes are on pairs, messages, transmissions and incidents, in the "
+        "API and in events; the console shows the words. *Time mends it* says whether waiting or trying again may be "
+        "enough.",
         "",
         "This page is made from `messaging/causes.py`; a test fails when it is stale.",
     ]
     groups = dict.fromkeys(cause.group for cause in causes.CAUSES.values())
     for group in groups:
-        lines += ["", f"## {group}", "", "| code | what happened | what to do | time mends it |", "| --- | --- | --- | --- |"]
+        lines += ["", f"## {group}", "", "| code | what happened | what to do | time mends it |"]
+        lines += ["| --- | --- | --- | --- |"]
         lines += [
-            f"| `{cause.code}` | **{cause.label}.** {cause.sentence} | {cause.action} | {'yes' if cause.retryable else 'no'} |"
+            f"| `{cause.code}` | **{cause.label}.** {cause.sentence} | {cause.action} | "
+            f"{'yes' if cause.retryable else 'no'} |"
             for cause in causes.CAUSES.values()
             if cause.group == group
         ]

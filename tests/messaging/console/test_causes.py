@@ -22,7 +22,10 @@ WRITTEN = (
     (r'_fail\(\w+, "([a-z_]+)"', ("services",)),
     (r'(?:cause or|warning = "" if [\w.]+ else) "([a-z_]+)"', ("protocol",)),
 )
-REASONS = ((r'NotAMessage\(\s*"([a-z_]+)"', ("protocol",)), (r'refuse\(arrival, \d+, "([a-z_]+)"', ("services", "inbound")))
+REASONS = (
+    (r'NotAMessage\(\s*"([a-z_]+)"', ("protocol",)),
+    (r'refuse\(arrival, \d+, "([a-z_]+)"', ("services", "inbound")),
+)
 
 
 def _found(rules: tuple[tuple[str, tuple[str, ...]], ...]) -> set[str]:

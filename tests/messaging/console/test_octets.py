@@ -23,9 +23,7 @@ EVIL = b"<a onclick='x'><script>alert(1)</script></a>"
 
 def _hand_in(partner: PartnerSide, content: bytes, content_type: str, filename: str = "") -> Message:
     payloads = [NewPayload(content, content_type, filename)]
-    return message_submit(
-        agreement=partner.terms.tpa_id, service=SERVICE, action=ACTION, payloads=payloads
-    ).message
+    return message_submit(agreement=partner.terms.tpa_id, service=SERVICE, action=ACTION, payloads=payloads).message
 
 
 def _shown(answer: HttpResponse) -> str:
@@ -101,7 +99,7 @@ def test_an_attempt_shows_address_outcome_and_the_exact_answer(time: FrozenClock
     partner = partner_side()
     submit(partner)
     answer = b"HTTP 503 Busy\r\nServer: <x>\r\n\r\nback \x00 at ten"
-    with link(Receipt(ok=False, status=503, cause="http_5xx", detail="The partner answered HTTP 503.", response=answer)):
+    with link(Receipt(ok=False, status=503, cause="http_5xx", detail="HTTP 503", response=answer)):
         work()
     attempt = Transmission.objects.get()
     page = browser(Role.VIEWER).get(f"/transmissions/{attempt.public_id}/")
@@ -119,7 +117,8 @@ def test_an_attempt_of_an_acknowledgement_leads_to_its_bytes(time: FrozenClock) 
         work()
     attempt = Transmission.objects.get()
     signal = Signal.objects.get()
-    assert f"/signals/{signal.public_id}/".encode() in browser(Role.VIEWER).get(f"/transmissions/{attempt.public_id}/").content
+    page = browser(Role.VIEWER).get(f"/transmissions/{attempt.public_id}/")
+    assert f"/signals/{signal.public_id}/".encode() in page.content
     assert browser(Role.VIEWER).get(f"/signals/{signal.public_id}/download/").content == wire.last.body
     assert "Acknowledgement" in _shown(browser(Role.VIEWER).get(f"/signals/{signal.public_id}/"))
 

@@ -16,12 +16,24 @@ from tests.messaging.console.scenes import World, browser, delivered, suspended
 from tests.messaging.factories import link, partner_side, submit, work
 
 pytestmark = pytest.mark.django_db
-LISTS = ("/", "/pairs/", "/messages/", "/incidents/", "/partners/", "/agreements/", "/rejections/", "/audit/", "/tokens/")
+LISTS = (
+    "/",
+    "/pairs/",
+    "/messages/",
+    "/incidents/",
+    "/partners/",
+    "/agreements/",
+    "/rejections/",
+    "/audit/",
+    "/tokens/",
+)
 
 
 def _queries(client: Client, url: str) -> list[str]:
     client.get(url)  # fills what processes remember
-    with CaptureQueriesContext(connection, ) as captured:
+    with CaptureQueriesContext(
+        connection,
+    ) as captured:
         assert client.get(url).status_code == 200
     return [query["sql"] for query in captured.captured_queries]
 

@@ -1,0 +1,124 @@
+"""What runs for every message costs the same however much is stored: index scans only, on tables with 20,000 rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+from django.db import connection, models
+from django.test.utils import CaptureQueriesContext
+
+from messaging.models import (
+    Event,
+    Message,
+    MessageIdentity,
+    Pair,
+    Payload,
+    Rejection,
+    Signal,
+    Transmission,
+    WebhookDelivery,
+)
+from messaging.selectors.events import OLDEST, feed, of_message, of_pair
+from messaging.services import events, housekeeping, leases, webhooks
+from messaging.services.audit import Actor
+from messaging.services.recording import record
+from messaging.services.sending import claim_due
+from rmhub.clock import frozen
+from tests.messaging.factories import TAKEN, link, partner_side, submit, work
+
+pytestmark = pytest.mark.django_db
+
+AT = datetime(2026, 5, 1, 12, tzinfo=UTC)
+ROWS = 20_000
+BIG = (Pair, Message, MessageIdentity, Payload, Signal, Transmission, Event, WebhookDelivery, Rejection)
+
+
+def multiply(model: type[models.Model], **changes: str) -> None:
+    """Copies the model's first row until there are ROWS more. `changes` are SQL expressions; `n` counts."""
+    table = model._meta.db_table
+    columns = [f.column for f in model._meta.concrete_fields if f.column != "xid"]
+    if isinstance(model._meta.pk, models.AutoField):
+        columns.remove("id")
+    else:
+        changes.setdefault("id", "gen_random_uuid()")
+    values = ", ".join(changes.get(column, f"t.{column}") for column in columns)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO {table} ({', '.join(columns)}) SELECT {values} "
+            f"FROM (SELECT * FROM {table} LIMIT 1) AS t, generate_series(1, {ROWS}) AS n"
+        )
+        cursor.execute(f"ANALYZE {table}")
+
+
+@pytest.fixture
+def full_store() -> None:
+    """A store in which a year has left its traces: nearly all of it done."""
+    webhooks.endpoint_create(url="http://127.0.0.1:1/", types=[], name="", actor=Actor("ann"))
+    events.reset()
+    partner = partner_side()
+    submit(partner)
+    partner.send(partner.message(1))
+    partner.send(partner.message(7))
+    with link():
+        work()
+    multiply(Pair, sender_uri="'urn:' || n", code="'pair ' || n", due_at="NULL", flow="'idle'", in_flight_id="NULL")
+    multiply(Message, message_id="'m' || n", conversation_id="'c' || n", state="'delivered'", due_at="NULL")
+    multiply(MessageIdentity, message_id="'m' || n")
+    multiply(Payload, number="n")
+    multiply(Signal, about_id="gen_random_uuid()", message_id="'s' || n", state="'sent'", due_at="NULL")
+    multiply(Transmission, message_id="gen_random_uuid()", signal_id="NULL", outcome="'sent'")
+    multiply(Event, message_id="gen_random_uuid()")
+    multiply(WebhookDelivery, state="'delivered'", due_at="NULL")
+    multiply(Rejection)
+
+
+def scans(run: Callable[[], object]) -> list[str]:
+    """Sequential scans of big tables in the plans of all statements that `run` sends, each with its statement."""
+    with CaptureQueriesContext(connection) as captured:
+        run()
+    found = []
+    statements = [q["sql"] for q in captured if re.match(r"(SELECT|UPDATE|DELETE)\b", q["sql"])]
+    assert statements, "it asked the database nothing"
+    for statement in statements:
+        with connection.cursor() as cursor:
+            cursor.execute("EXPLAIN " + statement)
+            plan = "\n".join(row[0] for row in cursor.fetchall())
+        for model in BIG:
+            if re.search(rf"Seq Scan on {model._meta.db_table}\b", plan):
+                found.append(f"{statement[:300]}\n{plan}")
+    return found
+
+
+def test_hot_paths_scan_no_table(full_store: None) -> None:
+    partner = partner_side()
+    repeated = partner.message(1)
+    jobs = []
+    paths: dict[str, Callable[[], object]] = {}
+    with frozen(AT), link() as wire:
+        paths["a message is submitted"] = lambda: submit(partner, idempotency_key="k", message_id="mine@x")
+        paths["and again"] = lambda: submit(partner, idempotency_key="k", message_id="mine@x")
+        paths["a message is received"] = lambda: partner.send(repeated)
+        paths["and again, its acknowledgement owed once more"] = lambda: partner.send(repeated)
+        paths["a number is refused"] = lambda: partner.send(partner.message(9))
+        paths["an unreliable one is submitted"] = lambda: submit(partner, semantics="BestEffort")
+        paths["what is due is claimed"] = lambda: jobs.extend(claim_due(limit=64))
+        paths["outcomes are recorded"] = lambda: record([(job, TAKEN) for job in jobs])
+        paths["an acknowledgement is taken"] = lambda: partner.send(
+            partner.acknowledgement(next(job.parcel for job in jobs if job.kind == "pair"))
+        )
+        paths["nothing is due"] = lambda: claim_due(limit=64)
+        paths["dead workers are looked for"] = lambda: leases.release_dead(AT)
+        paths["webhooks are claimed"] = lambda: jobs.extend(webhooks._claim(10))
+        paths["webhooks are recorded"] = lambda: webhooks._record(
+            [(d, webhooks._Outcome(204)) for d in jobs if isinstance(d, WebhookDelivery)]
+        )
+        paths["the feed is read"] = lambda: feed(after=OLDEST, limit=100)
+        paths["the history of a message is read"] = lambda: list(of_message(Message.objects.latest("id").pk))
+        paths["the history of a pair is read"] = lambda: list(of_pair(partner.outbound.pk)[:50])
+        paths["old rejections are dropped"] = lambda: housekeeping.drop_old_rejections(keep=19_990)
+        found = {name: scanned for name, run in paths.items() if (scanned := scans(run))}
+    assert wire.parcels == []
+    assert not found, "\n\n".join(f"{name}:\n" + "\n".join(scanned) for name, scanned in found.items())
