@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
 from messaging.choices import WebhookState
 from messaging.models.record import Event
@@ -78,7 +78,10 @@ class WebhookDelivery(models.Model):
     class Meta:
         ordering = ("-id",)
         verbose_name_plural = "webhook deliveries"
-        indexes = (models.Index(fields=("due_at",), name="webhook_due", condition=Q(due_at__isnull=False)),)
+        indexes = (
+            models.Index(fields=("due_at",), name="webhook_due", condition=Q(due_at__isnull=False)),
+            models.Index(F("endpoint"), F("id").desc(), name="webhook_by_endpoint"),
+        )
 
     def __str__(self) -> str:
         return f"{self.event_id} to {self.endpoint_id}"

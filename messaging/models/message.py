@@ -74,6 +74,7 @@ class Message(models.Model):
             ),
             models.Index(fields=("message_id",), name="message_by_message_id"),
             models.Index(fields=("conversation_id",), name="message_by_conversation"),
+            models.Index(fields=("ref_to_message_id",), name="message_by_ref", condition=~Q(ref_to_message_id="")),
         )
 
     def __str__(self) -> str:

@@ -75,10 +75,12 @@ def release_dead(now: datetime) -> int:
     dead = workers - living() if workers else set()
     if not dead:
         return 0
-    orphans = list(claimed.filter(worker__in=dead).only("pk", "message_id", "signal_id"))
+    orphans = list(claimed.filter(worker__in=dead).only("pk", "pair_id", "message_id", "signal_id"))
     with transaction.atomic():
         keys = [orphan.pk for orphan in orphans]
-        pairs = Pair.objects.filter(transmission_id__in=keys, flow=Flow.SENDING)
+        pairs = Pair.objects.filter(
+            pk__in=[orphan.pair_id for orphan in orphans], transmission_id__in=keys, flow=Flow.SENDING
+        )
         # The claim that follows takes their lock; only the timer moves here, and only to an earlier time.
         pairs.filter(pk__in=list(pairs.order_by("pk").select_for_update().values_list("pk", flat=True))).update(
             due_at=now
