@@ -307,6 +307,7 @@ class Migration(migrations.Migration):
             name='MessageIdentity',
             fields=[
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),
+                ('direction', models.CharField(choices=[('out', 'Outbound'), ('in', 'Inbound')], max_length=3)),
                 ('message_id', models.CharField(max_length=512)),
                 ('digest', models.CharField(blank=True, default='', max_length=64)),
                 ('sequence_number', models.PositiveIntegerField(blank=True, null=True)),
@@ -315,7 +316,7 @@ class Migration(migrations.Migration):
                 ('stored', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='messaging.message')),
             ],
             options={
-                'constraints': [models.UniqueConstraint(fields=('scope', 'message_id'), name='message_identity_unique')],
+                'constraints': [models.UniqueConstraint(fields=('scope', 'direction', 'message_id'), name='message_identity_unique')],
             },
         ),
         migrations.AddIndex(

@@ -110,13 +110,15 @@ class Payload(models.Model):
 
 
 class MessageIdentity(models.Model):
-    """The gate against repeats: one (scope, MessageId) exists once. Outlives the message it names.
+    """The gate against repeats: one (scope, direction, MessageId) exists once. Outlives the message it names.
 
-    `scope` is the authenticated sender for what we receive, and our own party for what we send.
+    `scope` is the authenticated sender for what we receive, and our own party for what we send. The direction keeps
+    them apart where two parties of ours send to each other through this one hub.
     """
 
     id = models.BigAutoField(primary_key=True)
     scope = models.ForeignKey(Party, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False)
+    direction = models.CharField(max_length=3, choices=Direction)
     message_id = models.CharField(max_length=512)
     stored = models.ForeignKey(
         Message, on_delete=models.DO_NOTHING, related_name="+", db_index=False, db_constraint=False
@@ -126,7 +128,7 @@ class MessageIdentity(models.Model):
     created_at = models.DateTimeField()
 
     class Meta:
-        constraints = (models.UniqueConstraint(fields=("scope", "message_id"), name="message_identity_unique"),)
+        constraints = (models.UniqueConstraint(fields=("scope", "direction", "message_id"), name="message_identity_unique"),)
 
     def __str__(self) -> str:
         return self.message_id

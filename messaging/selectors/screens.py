@@ -238,10 +238,14 @@ def _verdict(
     if trouble:
         return "watch", f"No pair is suspended; {', '.join(trouble)}. {_documents(totals.waiting)} to go."
     if incidents:
-        return "watch", f"All pairs flow; {incidents} incident{'' if incidents == 1 else 's'} to look at."
+        return "watch", f"{_flow(totals.pairs)}; {incidents} incident{'' if incidents == 1 else 's'} to look at."
     if not totals.pairs:
         return "good", "No pair yet: pairs appear when an agreement is active."
-    return "good", f"All {totals.pairs:,} pairs flow; {_documents(totals.waiting)} on the way."
+    return "good", f"{_flow(totals.pairs)}; {_documents(totals.waiting)} on the way."
+
+
+def _flow(count: int) -> str:
+    return "The one pair flows" if count == 1 else f"All {count:,} pairs flow"
 
 
 def _pairs(count: int) -> str:

@@ -116,6 +116,7 @@ def _look_up(normals: Sequence[Item], batch: Batch) -> None:
         return
     found = MessageIdentity.objects.filter(
         scope_id__in={item.principal.party_id for item in normals},
+        direction=Direction.IN,
         message_id__in={item.envelope.message_id for item in normals},
     ).values_list("scope_id", "message_id", "stored_id", "digest", "sequence_number")
     batch.known = {(scope, message_id): Known(*rest) for scope, message_id, *rest in found}
@@ -193,6 +194,7 @@ def _store(item: Item, pair: Pair, decision: Decision, batch: Batch) -> None:
         batch.identities.append(
             MessageIdentity(
                 scope_id=key[0],
+                direction=Direction.IN,
                 message_id=key[1],
                 stored_id=message.pk,
                 digest=item.digest,
@@ -275,7 +277,7 @@ def _follow_restart(item: Item, pair: Pair, decision: Decision, stored: Known, b
     pair.last_message_id = decision.state.last_message_id
     key = (item.principal.party_id, item.envelope.message_id)
     batch.known[key] = Known(stored.message_pk, item.digest, pair.last_sequence)
-    MessageIdentity.objects.filter(scope_id=key[0], message_id=key[1]).update(
+    MessageIdentity.objects.filter(scope_id=key[0], direction=Direction.IN, message_id=key[1]).update(
         sequence_number=pair.last_sequence, digest=item.digest
     )
 

@@ -122,7 +122,9 @@ def message_submit(
         known = _replay(submitted_by, idempotency_key, fingerprint) if idempotency_key else None
         if known is not None:
             return known
-        taken = MessageIdentity.objects.filter(scope_id=terms.own_party_id, message_id=message.message_id).first()
+        taken = MessageIdentity.objects.filter(
+            scope_id=terms.own_party_id, direction=Direction.OUT, message_id=message.message_id
+        ).first()
         if taken is None:
             raise
         raise DuplicateMessageId(
@@ -187,7 +189,11 @@ def _enqueue(entry: _Entry, pair: Pair, now: datetime) -> EventRow:
 def _identity(entry: _Entry, now: datetime) -> MessageIdentity:
     message = entry.message
     return MessageIdentity(
-        scope_id=entry.terms.own_party_id, message_id=message.message_id, stored_id=message.pk, created_at=now
+        scope_id=entry.terms.own_party_id,
+        direction=Direction.OUT,
+        message_id=message.message_id,
+        stored_id=message.pk,
+        created_at=now,
     )
 
 

@@ -23,7 +23,7 @@ from partners.models import Agreement
 from rmhub.clock import frozen
 from tests.messaging.factories import TAKEN, PartnerSide, decoded, link, partner_side, submit, work
 from tests.messaging.wire import edited, items, post
-from tests.partners.factories import make_agreement
+from tests.partners.factories import make_agreement, make_endpoint, make_party
 
 pytestmark = pytest.mark.django_db
 
@@ -395,3 +395,24 @@ def test_arrivals_may_be_cut_and_cleaned_for_the_log() -> None:
     assert partner.send(odd) == 204
     rejection = Rejection.objects.get()
     assert (len(rejection.remote_address), len(rejection.message_id)) == (64, 512)
+
+
+def test_two_parties_of_ours_may_talk_through_one_hub() -> None:
+    """Divisions: what the one sends is stored as sent, and must not be taken for known when the other receives it."""
+    here, there = make_party(own=True), make_party(own=True)
+    here_msh, there_msh = make_endpoint(here), make_endpoint(there)
+    sender = partner_side(make_agreement(own_endpoint=here_msh, partner_endpoint=there_msh, tpa_id="tpa:here"))
+    receiver = partner_side(make_agreement(own_endpoint=there_msh, partner_endpoint=here_msh, tpa_id="tpa:there"))
+    message = submit(sender, message_id="m@here")
+    with link() as wire:
+        work()
+    arrival = Arrival(wire.last.content_type, wire.last.body, receiver.presented)
+    assert receiver.send(edited(arrival, ("tpa:here", "tpa:there"))) == 204
+    received = Message.objects.get(direction="in")
+    assert (received.message_id, received.sequence_number) == ("m@here", 1)
+    with link() as wire:
+        work()
+    ack = Arrival(wire.last.content_type, wire.last.body, sender.presented)
+    assert sender.send(edited(ack, ("tpa:there", "tpa:here"))) == 204
+    message.refresh_from_db()
+    assert message.state == "delivered"

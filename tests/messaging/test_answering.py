@@ -487,3 +487,12 @@ def test_acknowledgement_and_record_at_once_complete_each_message_once() -> None
         assert look(message) == ("delivered", "idle")
     assert partner.outbound.done == 10
     assert set(Transmission.objects.values_list("outcome", flat=True)) == {"sent"}
+
+
+def test_two_parties_of_ours_may_have_used_the_same_message_id() -> None:
+    """Each acknowledgement counts for the message that went to its sender."""
+    partners = [partner_side(), partner_side()]
+    messages = [sent(partner, message_id="same@us") for partner in partners]
+    for partner, (message, parcel) in zip(partners, messages, strict=True):
+        post(partner.acknowledgement(parcel))
+        assert look(message) == ("delivered", "idle")

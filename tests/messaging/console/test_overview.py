@@ -43,7 +43,7 @@ def test_an_empty_hub_says_what_comes_first() -> None:
 
 def test_when_all_is_well_it_says_so(time: FrozenClock) -> None:
     delivered(partner_side())
-    assert _verdict(browser()) == ("good", "All 1 pairs flow; 0 documents on the way.")
+    assert _verdict(browser()) == ("good", "The one pair flows; 0 documents on the way.")
 
 
 def test_a_suspended_pair_is_the_first_thing_to_be_read(time: FrozenClock) -> None:
