@@ -97,7 +97,8 @@ def accept(items: Sequence[Item]) -> list[int]:
         batch = Batch(clock.now())
         normals = [item for item in items if item.pair_id is not None]
         targets = answering.targets(item.envelope.ref_to_message_id for item in items if item.pair_id is None)
-        pairs = Pair.locked({item.pair_id for item in normals if item.pair_id} | {m.pair_id for m in targets.values()})
+        answered = {message.pair_id for found in targets.values() for message in found}
+        pairs = Pair.locked({item.pair_id for item in normals if item.pair_id} | answered)
         _look_up(normals, batch)
         for item in items:
             if item.pair_id is not None:
@@ -119,7 +120,7 @@ def _look_up(normals: Sequence[Item], batch: Batch) -> None:
         direction=Direction.IN,
         message_id__in={item.envelope.message_id for item in normals},
     ).values_list("scope_id", "message_id", "stored_id", "digest", "sequence_number")
-    batch.known = {(scope, message_id): Known(*rest) for scope, message_id, *rest in found}
+    batch.known = {(scope, message_id): Known(pk, digest, number) for scope, message_id, pk, digest, number in found}
 
 
 def _accept_normal(item: Item, pair: Pair, batch: Batch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -37,8 +38,11 @@ IN_FLIGHT: Mapping[str, MessageState] = {
 }
 
 
-def targets(references: Iterable[str]) -> dict[str, Message]:
-    """Our outbound messages by MessageId. Read before the locks, so only what never changes is used of them."""
+def targets(references: Iterable[str]) -> dict[str, list[Message]]:
+    """Our outbound messages by MessageId, which each party of ours gives once.
+
+    Read before the locks, so only what never changes is used of them.
+    """
     wanted = [reference for reference in references if reference]
     if not wanted:
         return {}
@@ -47,13 +51,19 @@ def targets(references: Iterable[str]) -> dict[str, Message]:
         " FROM messaging_message WHERE message_id = ANY(%s) AND direction = 'out'",
         [wanted],
     )
-    return {message.message_id: message for message in found}
+    known: dict[str, list[Message]] = defaultdict(list)
+    for message in found:
+        known[message.message_id].append(message)
+    return known
 
 
-def take(item: Item, known: Mapping[str, Message], pairs: Mapping[uuid.UUID, Pair], batch: Batch) -> None:
+def take(item: Item, known: Mapping[str, list[Message]], pairs: Mapping[uuid.UUID, Pair], batch: Batch) -> None:
     """One acknowledgement or error message. Whatever it names, it is kept with its octets and never answered."""
     envelope = item.envelope
-    message = known.get(envelope.ref_to_message_id)
+    candidates = known.get(envelope.ref_to_message_id, [])
+    # The one that went to this partner, if any of them did.
+    theirs = (found for found in candidates if pairs[found.pair_id].partner_id == item.principal.party_id)
+    message = next(theirs, candidates[0] if candidates else None)
     pair = pairs[message.pair_id] if message is not None else None
     ignored = _why_ignored(item, message, pair)
     if not ignored and message is not None and pair is not None:

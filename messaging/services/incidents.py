@@ -82,7 +82,7 @@ def incident_acknowledge(*, incident_id: uuid.UUID, actor: Actor, reason: str = 
 
 
 def incident_resolve(*, incident_id: uuid.UUID, actor: Actor, reason: str) -> Incident:
-    """A person closes it. Raises InvalidSubmission without a reason, NotFound, WrongState when it is resolved already."""
+    """A person closes it. Raises InvalidSubmission without a reason, NotFound, WrongState when it is resolved."""
     audit.require_reason(reason)
     with transaction.atomic():
         incident = _locked(incident_id)

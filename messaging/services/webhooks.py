@@ -81,7 +81,12 @@ def endpoint_update(
         endpoint = _locked(endpoint_id)
         if expected is not None and revision(endpoint) != expected:
             raise Stale("This endpoint changed since you looked at it: look again before you change it.", version=0)
-        _check(url if url is not None else endpoint.url, types if types is not None else endpoint.types, name=name or "", new=url)
+        _check(
+            url if url is not None else endpoint.url,
+            types if types is not None else endpoint.types,
+            name=name or "",
+            new=url,
+        )
         before = _described(endpoint)
         endpoint.url = endpoint.url if url is None else url
         endpoint.name = endpoint.name if name is None else name
@@ -176,7 +181,9 @@ def _post(delivery: WebhookDelivery) -> _Outcome:
     try:
         secret = decrypt(bytes(endpoint.secret_encrypted))
     except SecretUnreadable:
-        return _Outcome(error="The secret of this endpoint cannot be decrypted: restore the key, or make a new endpoint.")
+        return _Outcome(
+            error="The secret of this endpoint cannot be decrypted: restore the key, or make a new endpoint."
+        )
     body = json.dumps(delivery.body, separators=(",", ":")).encode()
     at = str(int(clock.now().timestamp()))
     headers = {

@@ -95,7 +95,7 @@ class BoundedConnection(HTTPConnection):
         _wait_no_longer(self.sock)
         super().send(data)
 
-    def getresponse(self) -> HTTPResponse:
+    def getresponse(self) -> HTTPResponse:  # type: ignore[override]
         if self.timeout is not None:
             _limit.at = min(_limit.at, time.monotonic() + self.timeout)
         return super().getresponse()

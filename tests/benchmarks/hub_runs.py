@@ -102,6 +102,17 @@ def unloaded(
     }
 
 
+def first_message(arena: Arena) -> None:
+    """Waits until one message has gone all the way: web servers answer sooner than workers are up.
+
+    Raises RuntimeError when none does within a minute.
+    """
+    with _driver(arena, "--pairs", "1", "--every", "0.1", "--count", "0") as driver:
+        _line(driver)
+    if not _drain(arena):
+        raise RuntimeError(f"no message came through in {DRAIN_SECONDS:g} s; see the logs in {arena.sender.var.parent}")
+
+
 def _driver(arena: Arena, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "tests.benchmarks.driver", *arguments],

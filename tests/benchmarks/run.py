@@ -168,6 +168,7 @@ def _measure(plan: Plan, var: Path, servers: Servers, raw: Raw, begun: float, sa
             pairs = max(plan.pairs)
             say(f"profile with {pairs} pairs")
             with hubs.running() as roots:
+                hub_runs.first_message(hubs)
                 content["profile"] = profile_run.profiled(
                     hubs,
                     servers,
@@ -181,6 +182,7 @@ def _measure(plan: Plan, var: Path, servers: Servers, raw: Raw, begun: float, sa
 
 def _ours(plan: Plan, hubs: arena.Arena, servers: Servers, content: dict[str, Any], prefix: str, say: Say) -> None:
     with hubs.running() as roots:
+        hub_runs.first_message(hubs)
         for pairs in plan.pairs:
             run = hub_runs.steady(hubs, servers, roots, pairs=pairs, window=plan.window)
             content["ours"]["steady"].append(run)

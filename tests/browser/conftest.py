@@ -18,9 +18,6 @@ from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_pla
 from messaging import dispatch
 from rmhub.roles import Role
 
-# Playwright runs an event loop in this thread, and Django would refuse to talk to the database beside one.
-os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
-
 PASSWORD = "correct horse battery"
 CHROMIUM = os.environ.get("RMHUB_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome") or ""
 ARGUMENTS = [
@@ -54,9 +51,11 @@ def static_folder() -> None:
     Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
+    # Playwright runs an event loop in this thread, and Django would refuse to talk to the database beside one.
+    with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield browser
         browser.close()

@@ -80,7 +80,7 @@ def test_a_suspension_is_told_to_screen_readers(open_console: Open) -> None:
     expect(page.locator("#announce[role=status]")).to_contain_text("Paused by ana")
 
 
-def test_resuming_takes_three_clicks_in_a_dialog_that_closes_by_escape(open_console: Open) -> None:
+def test_resuming_takes_three_clicks_in_a_dialog_that_can_be_left(open_console: Open) -> None:
     pair = _suspended()
     page = open_console("/", role=Role.OPERATOR)
     page.click(f"#needs-{pair.public_id}")
@@ -91,6 +91,10 @@ def test_resuming_takes_three_clicks_in_a_dialog_that_closes_by_escape(open_cons
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
     expect(page.locator("#verb-resume")).to_be_focused()
+    page.click("[data-testid=verb-resume]")
+    page.click("text=Leave as it is")
+    expect(dialog).to_have_count(0)
+    assert Pair.objects.get(pk=pair.pk).flow == "suspended"
     page.click("[data-testid=verb-resume]")
     dialog.locator("#field-reason").fill("Partner fixed firewall")
     page.click("[data-testid=verb-do]")

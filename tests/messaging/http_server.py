@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 Handler = Callable[[socket.socket], None]
 WAIT = 10.0
@@ -38,20 +38,15 @@ class Server:
             thread.start()
 
     def _serve(self, connection: socket.socket) -> None:
-        with connection:
-            try:
-                self._handler(connection)
-            except OSError:
-                pass
+        with connection, suppress(OSError):
+            self._handler(connection)
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for connection in self.connections:
-            try:
+            with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
         for thread in list(self._threads):
             thread.join(WAIT)
             assert not thread.is_alive()

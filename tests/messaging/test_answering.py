@@ -64,7 +64,10 @@ def look(message: Message) -> tuple[str, str]:
 def frozen_rows() -> list[object]:
     """What no ignored answer may change."""
     fields = [f.attname for f in Pair._meta.concrete_fields]
-    return [*Pair.objects.order_by("pk").values_list(*fields), *Message.objects.order_by("pk").values_list("state", "cause")]
+    return [
+        *Pair.objects.order_by("pk").values_list(*fields),
+        *Message.objects.order_by("pk").values_list("state", "cause"),
+    ]
 
 
 def ignored(arrival: Arrival, note: str, *, path: str = MSH) -> Signal:
@@ -169,7 +172,9 @@ def test_from_another_sender_uri_of_the_same_partner() -> None:
 def test_the_case_of_scheme_and_host_is_no_other_sender_uri() -> None:
     partner = partner_side(make_agreement(partner_uri="https://msh.partner.example/MSH"))
     message, parcel = sent(partner)
-    answer = edited(partner.acknowledgement(parcel), ("https://msh.partner.example/MSH</S", "HTTPS://MSH.Partner.EXAMPLE/MSH</S"))
+    answer = edited(
+        partner.acknowledgement(parcel), ("https://msh.partner.example/MSH</S", "HTTPS://MSH.Partner.EXAMPLE/MSH</S")
+    )
     assert post(answer).status_code == 204
     assert look(message)[0] == "delivered"
 
@@ -358,7 +363,7 @@ def test_an_error_from_another_partner_moves_nothing() -> None:
 
 def test_an_error_about_a_message_that_is_done_moves_nothing() -> None:
     partner = partner_side()
-    message, parcel = sent(partner)
+    _, parcel = sent(partner)
     post(partner.acknowledgement(parcel))
     ignored(partner.error(parcel), "not in flight (delivered)")
 
@@ -450,7 +455,9 @@ def test_the_answer_to_one_of_several_pairs_of_a_partner_is_matched_to_the_right
     partners = [
         partner_side(
             make_agreement(
-                own_party=agreement.own_party, partner=agreement.partner, partner_endpoint=make_endpoint(agreement.partner)
+                own_party=agreement.own_party,
+                partner=agreement.partner,
+                partner_endpoint=make_endpoint(agreement.partner),
             )
         )
         for _ in range(2)
@@ -462,7 +469,7 @@ def test_the_answer_to_one_of_several_pairs_of_a_partner_is_matched_to_the_right
 
 @pytest.mark.django_db(transaction=True)
 def test_acknowledgement_and_record_at_once_complete_each_message_once() -> None:
-    """The answer and the outcome of the attempt race for the pair's lock; whoever is first, the message is delivered."""
+    """The answer and the outcome of the attempt race for the pair's lock: whoever is first, it is delivered."""
     partner = partner_side()
     for _ in range(10):
         message = submit(partner)

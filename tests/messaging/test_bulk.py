@@ -115,7 +115,7 @@ def test_a_constraint_that_is_broken_is_an_integrity_error_and_writes_nothing() 
     message = submit(partner_side())
     scope = message.pair.own_party_id
     rows = [
-        MessageIdentity(scope_id=scope, message_id=name, stored_id=message.pk, created_at=AT)
+        MessageIdentity(scope_id=scope, direction="out", message_id=name, stored_id=message.pk, created_at=AT)
         for name in ("new@x", message.message_id)
     ]
     with pytest.raises(IntegrityError), transaction.atomic():

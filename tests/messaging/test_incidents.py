@@ -194,6 +194,7 @@ def _somebody_waits() -> bool:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT count(*) FROM pg_locks WHERE NOT granted AND pid IN"
-            " (SELECT l.pid FROM pg_locks l JOIN pg_database d ON d.oid = l.database WHERE d.datname = current_database())"
+            " (SELECT l.pid FROM pg_locks l JOIN pg_database d ON d.oid = l.database"
+            " WHERE d.datname = current_database())"
         )
         return cursor.fetchone()[0] > 0

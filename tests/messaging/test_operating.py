@@ -1,4 +1,4 @@
-"""What people do to pairs and messages: each verb where it is allowed, with a reason, in the audit log, and no side effects."""
+"""What people do to pairs and messages: each verb where it is allowed, with a reason, and in the audit log."""
 
 from __future__ import annotations
 
@@ -555,7 +555,7 @@ STATES: dict[str, tuple[Callable[[PartnerSide, FrozenClock], None], set[str]]] =
 
 @pytest.mark.parametrize("state", STATES)
 def test_what_is_offered_is_what_is_allowed(partner: PartnerSide, time: FrozenClock, state: str) -> None:
-    """Screens and the API offer `allowed_verbs`: each of them works, and every other one is refused and changes nothing."""
+    """Screens and the API offer `allowed_verbs`: each of them works, every other one is refused and changes nothing."""
     reach, expected = STATES[state]
     reach(partner, time)
     pair = partner.outbound
@@ -623,9 +623,7 @@ def test_two_people_at_once_one_acts_and_the_other_hears_of_it(partner: PartnerS
     def run(verb: str) -> None:
         try:
             start.wait(WAIT)
-            results.append(
-                operating.VERBS[verb](pair_id=seen.pk, actor=ANN, reason=WHY, expected_version=seen.version)
-            )
+            results.append(operating.VERBS[verb](pair_id=seen.pk, actor=ANN, reason=WHY, expected_version=seen.version))
         except ApplicationError as error:
             results.append(error)
         finally:

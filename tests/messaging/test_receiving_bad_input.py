@@ -1,16 +1,13 @@
-"""What strangers and partners may send us: each case through the real view, and none of them harms what was accepted."""
+"""What strangers and partners may send us: each case through the real view, and none harms what was accepted."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from unittest import mock
 
 import pytest
-from django.db import OperationalError
-from django.test import Client
 
 from messaging.choices import Direction, SignalKind, SignalState
 from messaging.models import Event, Incident, Message, Payload, Rejection, Signal
@@ -22,7 +19,7 @@ from partners import registry, services
 from partners.models import Agreement
 from partners.terms import Presented
 from tests.messaging.factories import PartnerSide, decoded, link, partner_side, work
-from tests.messaging.wire import ERRORS, MSH, edited, post, stored
+from tests.messaging.wire import ERRORS, edited, post, stored
 from tests.partners.factories import basic, make_agreement, make_credential, make_endpoint, make_party
 
 pytestmark = pytest.mark.django_db
@@ -130,9 +127,7 @@ UNREADABLE = {
     ),
     "truncated in a payload": Bad(lambda s: replace(s.next(), body=s.next().body[:-25]), 400, "truncated"),
     "truncated in the header": Bad(lambda s: replace(s.next(), body=s.next().body[:400]), 400, "truncated"),
-    "no MessageId": Bad(
-        change(("<MessageId>second@partner.example</MessageId>", "")), 400, "missing_message_id"
-    ),
+    "no MessageId": Bad(change(("<MessageId>second@partner.example</MessageId>", "")), 400, "missing_message_id"),
     "empty MessageId": Bad(change(("<MessageId>second@partner.example<", "<MessageId> <")), 400, "missing_message_id"),
     "no RoutingHeader": Bad(
         change(("<RoutingHeader>", "<Routing>"), ("</RoutingHeader>", "</Routing>")), 400, "missing_routing_header"
@@ -152,9 +147,7 @@ UNKNOWN_SENDER = {
     "not base64": Bad(shown(lambda s: "Basic %%%"), 401, "unauthenticated"),
     "unknown scheme": Bad(shown(lambda s: "Negotiate abc"), 401, "unauthenticated"),
     "unknown token": Bad(shown(lambda s: "Bearer a.b"), 401, "unauthenticated"),
-    "another partner's credential": Bad(
-        shown(lambda s: s.stranger.presented.authorization), 403, "wrong_partner"
-    ),
+    "another partner's credential": Bad(shown(lambda s: s.stranger.presented.authorization), 403, "wrong_partner"),
 }
 
 AGAINST_THE_RULES = {
@@ -201,9 +194,7 @@ AGAINST_THE_RULES = {
         "ValueNotRecognized",
     ),
     "wrong To party": Bad(
-        lambda s: edited(
-            s.next(), (f">{s.partner.terms.own_identifiers[0][1]}</PartyId></To>", ">999</PartyId></To>")
-        ),
+        lambda s: edited(s.next(), (f">{s.partner.terms.own_identifiers[0][1]}</PartyId></To>", ">999</PartyId></To>")),
         204,
         "ValueNotRecognized",
         "ValueNotRecognized",
@@ -257,7 +248,10 @@ AGAINST_THE_RULES = {
         change((NUMBER, "<SequenceNumber>3</SequenceNumber>")), 204, "InvalidSequenceNumber", "InvalidSequenceNumber"
     ),
     "MessageId of 1 MB": Bad(
-        change(("<MessageId>second@", f"<MessageId>{'a' * 1_000_000}@")), 204, "ValueNotRecognized", "ValueNotRecognized"
+        change(("<MessageId>second@", f"<MessageId>{'a' * 1_000_000}@")),
+        204,
+        "ValueNotRecognized",
+        "ValueNotRecognized",
     ),
     "line break in the MessageId": Bad(
         change(("second@", "sec\nond@")), 204, "ValueNotRecognized", "ValueNotRecognized"

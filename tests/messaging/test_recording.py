@@ -96,9 +96,7 @@ def test_the_schedule_without_an_answer(time: FrozenClock) -> None:
 
 
 @pytest.mark.parametrize("permanent", [True, False])
-def test_a_failure_that_time_does_not_mend_is_shown_at_once_and_tried_again(
-    permanent: bool, time: FrozenClock
-) -> None:
+def test_a_failure_that_time_does_not_mend_is_shown_at_once_and_tried_again(permanent: bool, time: FrozenClock) -> None:
     partner = partner_side(transport_retries=2, transport_retry_interval=5)
     submit(partner)
     refused = Receipt(ok=False, status=404, cause="http_404", detail="HTTP 404.", permanent=permanent)
@@ -220,7 +218,10 @@ def test_a_record_that_fails_leaves_everything_to_the_lease(time: FrozenClock) -
     partner = partner_side()
     message = submit(partner)
     [job] = claim_due(limit=10)
-    with mock.patch.object(recording, "bulk_set", side_effect=OperationalError("gone")), pytest.raises(OperationalError):
+    with (
+        mock.patch.object(recording, "bulk_set", side_effect=OperationalError("gone")),
+        pytest.raises(OperationalError),
+    ):
         record([(job, TAKEN)])
     message.refresh_from_db()
     assert (message.state, partner.outbound.flow) == ("sending", "sending")

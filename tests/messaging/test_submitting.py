@@ -160,7 +160,9 @@ ODD_BUT_RIGHT: dict[str, dict[str, object]] = {
     "punctuation": {"message_id": "!#$%&'*+-/=?^_`{|}~.\"()[]:;,\\@x"},
     "percent": {"message_id": "%41%00%zz@x"},
     "other planes": {"conversation_id": "\U0001f4e6 \u65e5\u672c\u8a9e", "action": "\u00dc bung"},
-    "odd payload": {"payloads": [NewPayload(b"\x00--rm080", 'text/plain; charset="utf-8"', "\u00e9 \"a\".xml", "L\u00fc")]},
+    "odd payload": {
+        "payloads": [NewPayload(b"\x00--rm080", 'text/plain; charset="utf-8"', '\u00e9 "a".xml', "L\u00fc")]
+    },
     "content like a delimiter": {"message_id": "m1@x", "payloads": [NewPayload(b"\r\n--rm080-m1--\r\n")]},
     "empty payload": {"payloads": [NewPayload(b"")]},
     "100 payloads": {"payloads": [NewPayload(b"x" * n, filename="f" * 255, label="l" * 120) for n in range(100)]},

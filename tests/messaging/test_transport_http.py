@@ -29,7 +29,6 @@ def no_old_connections() -> Iterator[None]:
     http._pool.clear()
 
 
-
 def parcel(url: str, body: bytes = b"<Order/>", **fields: object) -> Parcel:
     return Parcel(url, 'multipart/related; boundary="b"', body, **{"connect_timeout": 2, "read_timeout": 2, **fields})
 

@@ -77,7 +77,7 @@ def status(code: int, *headers: str) -> bytes:
 def test_an_event_arrives_signed_and_anybody_with_the_secret_can_check_it() -> None:
     taking = Taking()
     with serving(taking) as server:
-        made, secret = endpoint(server.url)
+        _, secret = endpoint(server.url)
         message = submit(partner_side())
         assert webhooks.deliver_due() == 1
     [(headers, body)] = taking.requests
@@ -123,7 +123,7 @@ def test_the_signature_of_a_published_example() -> None:
 
 
 def test_only_the_types_that_were_asked_for_are_sent_and_all_if_none_were() -> None:
-    some, _ = endpoint(types=("message.delivered",))
+    endpoint(types=("message.delivered",))
     every, _ = endpoint(types=())
     submit(partner_side())
     assert list(WebhookDelivery.objects.values_list("endpoint", flat=True)) == [every.pk]
@@ -371,7 +371,7 @@ def test_workers_at_once_post_each_delivery_once() -> None:
 
 
 def test_the_secret_is_shown_once_and_stored_encrypted() -> None:
-    made, secret = endpoint("http://hook.example/", name="ERP")
+    _, secret = endpoint("http://hook.example/", name="ERP")
     assert secret.startswith("whsec_")
     stored = WebhookEndpoint.objects.get()
     assert secret.encode() not in bytes(stored.secret_encrypted)

@@ -42,7 +42,7 @@ class Command(BaseCommand):
                 agreement=options["agreement"],
                 service=service,
                 action=action,
-                payloads=[NewPayload(content, kind, path.name, action)],
+                payloads=[NewPayload(content, kind, path.name, action[:120])],
                 message_id=options["message_id"],
                 conversation_id=options["conversation_id"],
                 submitted_by=f"command:{getpass.getuser()}",
@@ -66,6 +66,8 @@ def _service_and_action(options: dict[str, Any]) -> tuple[str, str]:
     if terms is None:
         raise CommandError(f"No agreement with TPAId {options['agreement']!r} is active.", returncode=2)
     services = {service for service, _, direction in terms.services if direction in ("send", "both")}
+    if not services:
+        raise CommandError(f"Agreement {terms.tpa_id} lets us send nothing.", returncode=2)
     service = options["service"] or (services.pop() if len(services) == 1 else "")
     if not service:
         raise CommandError(f"Name one with --service: {', '.join(sorted(services))}.", returncode=2)
