@@ -1,4 +1,4 @@
-"""What runs now and then: pairs of new agreements, and the bounds of tables that strangers can fill."""
+"""What runs now and then: pairs follow their agreements, and tables that strangers can fill keep their bounds."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ REJECTIONS_KEPT = 20_000
 def run() -> str:
     """One round; safe at any time and in several workers at once."""
     made = pairs.ensure_pairs()
+    closed = pairs.close_unagreed()
     dropped = drop_old_rejections()
-    return f"pairs made {made}, rejections dropped {dropped}"
+    return f"pairs made {made}, disabled or enabled {closed}, rejections dropped {dropped}"
 
 
 def drop_old_rejections(*, keep: int = REJECTIONS_KEPT) -> int:

@@ -19,9 +19,9 @@ from django.db import models
 from django.views.decorators.debug import sensitive_variables
 
 from messaging.exceptions import InvalidSubmission, NotFound, Stale
-from messaging.services import audit
+from messaging.services import audit, pairs
 from messaging.services.audit import Actor
-from partners import selectors, services
+from partners import registry, selectors, services
 from partners.models import Agreement, AgreementVersion, Credential, Endpoint, Party
 from partners.services import Level, Problem
 from partners.services.writing import writing
@@ -176,6 +176,7 @@ def agreement_disable(*, agreement_id: uuid.UUID, actor: Actor, reason: str, exp
     audit.require_reason(reason)
     with _changing("agreement.disable", lambda: _agreement(agreement_id), actor, reason, expected) as agreement:
         services.agreement_disable(agreement=agreement)
+    _pairs_follow()
     return _agreement(agreement_id)
 
 
@@ -184,6 +185,7 @@ def agreement_enable(*, agreement_id: uuid.UUID, actor: Actor, reason: str, expe
     audit.require_reason(reason)
     with _changing("agreement.enable", lambda: _agreement(agreement_id), actor, reason, expected) as agreement:
         services.agreement_enable(agreement=agreement)
+    _pairs_follow()
     return _agreement(agreement_id)
 
 
@@ -239,6 +241,7 @@ def version_activate(
         if errors := [problem for problem in found if problem.level is Level.ERROR]:
             raise InvalidAgreement(errors)
         services.version_activate(version=version)
+    _pairs_follow()
     return _version(agreement_id, number)
 
 
@@ -329,3 +332,10 @@ def _named(model: type[Row], pk: uuid.UUID, field: str) -> Row:
 
 def _text(at: datetime | None) -> str | None:
     return at.isoformat() if at else None
+
+
+def _pairs_follow() -> None:
+    """Pairs of an agreement that is no longer in force are disabled, those of one that is again are enabled."""
+    registry.recheck()
+    pairs.ensure_pairs()
+    pairs.close_unagreed()

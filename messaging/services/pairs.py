@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import re
 import uuid
+from dataclasses import replace
 
 from django.db import connection, transaction
 
+from messaging import dispatch
 from messaging.choices import Direction
 from messaging.models import Pair
 from messaging.protocol.codecs.ebxml import normalize_uri
+from messaging.protocol.sender import Gate, GateVerb, move_gate
+from messaging.services.snapshots import apply_outbound, outbound_state
 from partners import registry
 from partners.terms import Terms
+from rmhub import clock
 
 _CODES = 0x524D4856  # key of the advisory lock under which codes of pairs are chosen
 
@@ -45,6 +50,32 @@ def ensure_pairs() -> int:
         outbound_pair_id(terms)
         inbound_pair_id(terms)
     return Pair.objects.count() - before
+
+
+def close_unagreed() -> int:
+    """Disables the outbound pairs that no agreement in force uses, and enables those that one uses again.
+
+    A disabled pair keeps what waits and sends nothing; answers to what it sent are still taken. Returns how many moved.
+    """
+    agreed = {(normalize_uri(terms.own_uri), normalize_uri(terms.partner_uri)) for terms in registry.current().active()}
+    now = clock.now()
+    moved = 0
+    with transaction.atomic():
+        wrong = [
+            key
+            for key, sender, receiver, gate in Pair.objects.filter(direction=Direction.OUT).values_list(
+                "pk", "sender_uri", "receiver_uri", "gate"
+            )
+            if ((sender, receiver) in agreed) == (gate == Gate.DISABLED)
+        ]
+        for pair in Pair.locked(wrong).values():
+            verb = GateVerb.ENABLE if pair.gate == Gate.DISABLED else GateVerb.DISABLE
+            apply_outbound(pair, replace(outbound_state(pair), gate=move_gate(Gate(pair.gate), verb)), now)
+            pair.save(update_fields=["gate", "changed_at", "version"])
+            moved += 1
+            if verb is GateVerb.ENABLE:
+                dispatch.wake_on_commit(dispatch.SEND)
+    return moved
 
 
 def _pair(terms: Terms, direction: Direction, sender_uri: str, receiver_uri: str) -> Pair:

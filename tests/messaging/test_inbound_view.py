@@ -92,11 +92,11 @@ def test_a_body_that_ends_before_its_declared_length(partner: PartnerSide) -> No
     assert (answer.status_code, Rejection.objects.get().reason) == (400, "truncated")
 
 
-@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS"])
 @pytest.mark.parametrize("path", [MSH, ERRORS, f"{MSH}/second"])
-def test_only_post_is_allowed(client: Client, method: str, path: str) -> None:
-    answer = client.generic(method, path, b"x", "text/plain")
-    assert (answer.status_code, answer.content, answer["Allow"]) == (405, b"", "POST")
+def test_only_post_is_allowed(client: Client, path: str) -> None:
+    for method in ("GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS"):
+        answer = client.generic(method, path, b"x", "text/plain")
+        assert (answer.status_code, answer.content, answer["Allow"]) == (405, b"", "POST"), method
 
 
 def test_an_old_client_gets_200_and_no_body(partner: PartnerSide) -> None:

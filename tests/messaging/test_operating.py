@@ -426,12 +426,12 @@ def test_cancel_of_what_was_received_or_does_not_exist(partner: PartnerSide) -> 
 VERBS = sorted(operating.VERBS)
 
 
-@pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("reason", ["", "  \t ", "no"])
-def test_every_verb_needs_a_reason(partner: PartnerSide, verb: str, reason: str) -> None:
+def test_every_verb_needs_a_reason(partner: PartnerSide, reason: str) -> None:
     before = Pair.objects.filter(pk=partner.outbound.pk).values().get()
-    with pytest.raises(InvalidSubmission, match="reason"):
-        operating.VERBS[verb](pair_id=partner.outbound.pk, actor=ANN, reason=reason)
+    for verb in VERBS:
+        with pytest.raises(InvalidSubmission, match="reason"):
+            operating.VERBS[verb](pair_id=partner.outbound.pk, actor=ANN, reason=reason)
     assert Pair.objects.filter(pk=partner.outbound.pk).values().get() == before
     assert not AuditEntry.objects.exists()
 
@@ -443,13 +443,13 @@ def test_the_other_verbs_need_one_too(partner: PartnerSide) -> None:
         operating.message_cancel(message_id=submit(partner).pk, actor=ANN, reason="")
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_who_looked_at_an_older_state_is_told_so(partner: PartnerSide, verb: str) -> None:
+def test_who_looked_at_an_older_state_is_told_so(partner: PartnerSide) -> None:
     seen = partner.outbound.version
     operating.pair_pause(pair_id=partner.outbound.pk, actor=ANN, reason=WHY)
-    with pytest.raises(Stale) as refused:
-        operating.VERBS[verb](pair_id=partner.outbound.pk, actor=ANN, reason=WHY, expected_version=seen)
-    assert refused.value.version == partner.outbound.version > seen
+    for verb in VERBS:
+        with pytest.raises(Stale) as refused:
+            operating.VERBS[verb](pair_id=partner.outbound.pk, actor=ANN, reason=WHY, expected_version=seen)
+        assert refused.value.version == partner.outbound.version > seen
     with pytest.raises(Stale):
         operating.pair_expect_sequence(
             pair_id=partner.inbound.pk, expected=2, actor=ANN, reason=WHY, expected_version=seen + 7
@@ -477,16 +477,16 @@ def test_but_a_suspension_does(partner: PartnerSide, time: FrozenClock) -> None:
     assert partner.outbound.version > seen
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_pair_that_does_not_exist(verb: str) -> None:
-    with pytest.raises(NotFound, match="pair_"):
-        operating.VERBS[verb](pair_id=uuid7(), actor=ANN, reason=WHY)
+def test_a_pair_that_does_not_exist() -> None:
+    for verb in VERBS:
+        with pytest.raises(NotFound, match="pair_"):
+            operating.VERBS[verb](pair_id=uuid7(), actor=ANN, reason=WHY)
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_an_inbound_pair_is_the_partners_to_drive(partner: PartnerSide, verb: str) -> None:
-    with pytest.raises(WrongState, match="inbound"):
-        operating.VERBS[verb](pair_id=partner.inbound.pk, actor=ANN, reason=WHY)
+def test_an_inbound_pair_is_the_partners_to_drive(partner: PartnerSide) -> None:
+    for verb in VERBS:
+        with pytest.raises(WrongState, match="inbound"):
+            operating.VERBS[verb](pair_id=partner.inbound.pk, actor=ANN, reason=WHY)
 
 
 def test_and_an_outbound_one_expects_no_numbers(partner: PartnerSide) -> None:

@@ -160,7 +160,7 @@ def test_an_outcome_that_comes_after_its_lease_moves_nothing(time: FrozenClock) 
     time.move(LEASE)
     [job] = claimed_pairs() + claimed_pairs()
     before = Pair.objects.filter(pk=partner.outbound.pk).values().get()
-    assert record([(stale, TAKEN), (stale, REFUSED)]) == [False, False]
+    assert [record([(stale, receipt)]) for receipt in (TAKEN, REFUSED)] == [[False], [False]]
     assert Pair.objects.filter(pk=partner.outbound.pk).values().get() == before
     message.refresh_from_db()
     assert message.state == "sending"
