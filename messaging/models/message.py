@@ -128,7 +128,9 @@ class MessageIdentity(models.Model):
     created_at = models.DateTimeField()
 
     class Meta:
-        constraints = (models.UniqueConstraint(fields=("scope", "direction", "message_id"), name="message_identity_unique"),)
+        constraints = (
+            models.UniqueConstraint(fields=("scope", "direction", "message_id"), name="message_identity_unique"),
+        )
 
     def __str__(self) -> str:
         return self.message_id

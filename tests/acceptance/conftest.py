@@ -10,7 +10,7 @@ from messaging.demo.stage import Link, Parameters, Stage, running
 from rmhub.supervisor import Supervisor
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def hubs() -> Iterator[tuple[Stage, Supervisor]]:
     """Buyer's and seller's hub, joined by a good link."""
     with running(link=Link(), parameters=Parameters()) as stage:

@@ -1,4 +1,4 @@
-"""The broker may be emptied at any moment: nothing is lost, and nothing waits longer than the sweep (2 s at most)."""
+"""The broker may be emptied at any moment: nothing is lost, and nothing is due longer than the sweep (2 s at most)."""
 
 from __future__ import annotations
 
@@ -25,52 +25,53 @@ def test_emptying_the_broker_loses_nothing_and_delays_nothing_longer_than_the_sw
 ) -> None:
     stage, _ = hubs
     brokers = [redis.Redis.from_url(hub.redis_url) for hub in (stage.buyer, stage.seller)]
-    stop = threading.Event()
-
-    def empty() -> None:
-        # In step with nothing: wake-ups, their flags and the sweep's own tasks are hit at every phase.
-        while not stop.wait(0.37):
-            for broker in brokers:
-                broker.flushdb()
-
-    vandal = threading.Thread(target=empty)
-    vandal.start()
-    try:
-        client = stage.client(stage.buyer)
-        document = exchange.documents()[0]
-        ids = [
-            client.submit(
+    client = stage.client(stage.buyer)
+    document = exchange.documents()[0]
+    ids: list[str] = []
+    longest = 0.0
+    with (
+        psycopg.connect(stage.buyer.database_url, autocommit=True) as buyer,
+        psycopg.connect(stage.seller.database_url, autocommit=True) as seller,
+    ):
+        for number in range(MESSAGES):
+            answer = client.submit(
                 key=str(uuid.uuid4()),
                 agreement="tpa:demo:2",
                 service=document.service,
                 action=document.action,
                 name=document.name,
                 content=document.content,
-            )["message_id"]
-            for _ in range(MESSAGES)
-        ]
-        # Each message takes two wake-ups at most that can be lost: its own and its acknowledgement's.
-        longest = wait_until_delivered(stage, ids, within=MESSAGES * 2 * SWEEP)
-    finally:
-        stop.set()
-        vandal.join()
-        for broker in brokers:
-            broker.close()
-    assert longest <= 2 * SWEEP, f"{longest:.2f} s from the first transmission to the acknowledgement"
+            )
+            ids.append(answer["message_id"])
+            if number % 8 == 0:
+                for broker in brokers:  # in mid-run: queues, wake-ups on their way, flags and bindings are gone
+                    broker.flushall()
+        until = time.monotonic() + 120
+        while delivered(buyer, ids) < MESSAGES:
+            assert time.monotonic() < until, "lost: not delivered after two minutes"
+            longest = max(longest, overdue(buyer), overdue(seller))
+            threading.Event().wait(0.05)
+    for broker in brokers:
+        broker.close()
+    # Twice the bound, because a test machine may have other work: without the sweep it would be for ever.
+    assert longest <= 2 * SWEEP, f"something was due for {longest:.2f} s"
 
 
-def wait_until_delivered(stage: Stage, ids: list[str], *, within: float) -> float:
-    """Seconds from first transmission to acknowledgement of the slowest; fails when some are not delivered in time."""
-    until = time.monotonic() + within
-    with psycopg.connect(stage.buyer.database_url, autocommit=True) as buyer:
-        while True:
-            row = buyer.execute(
-                "SELECT count(*), coalesce(max(extract(epoch FROM completed_at - first_sent_at)), 0)"
-                " FROM messaging_message WHERE state = 'delivered' AND message_id = ANY(%s)",
-                [ids],
-            ).fetchone()
-            assert row is not None
-            if row[0] == len(ids):
-                return float(row[1])
-            assert time.monotonic() < until, f"{row[0]} of {len(ids)} delivered after {within} s"
-            threading.Event().wait(0.1)
+def delivered(connection: psycopg.Connection, ids: list[str]) -> int:
+    """How many of these messages are acknowledged."""
+    row = connection.execute(
+        "SELECT count(*) FROM messaging_message WHERE state = 'delivered' AND message_id = ANY(%s)", [ids]
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def overdue(connection: psycopg.Connection) -> float:
+    """Seconds for which the oldest due pair or signal has been waiting for a worker."""
+    row = connection.execute(
+        "SELECT coalesce(max(extract(epoch FROM clock_timestamp() - due_at)), 0) FROM ("
+        " SELECT due_at FROM messaging_pair WHERE due_at <= clock_timestamp() AND gate = 'open'"
+        " UNION ALL SELECT due_at FROM messaging_signal WHERE due_at <= clock_timestamp()) AS due"
+    ).fetchone()
+    assert row is not None
+    return float(row[0])

@@ -30,7 +30,7 @@ class Window:
 
 def depth(pairs: int) -> int:
     """How many messages are kept waiting on each pair: enough for the time between two looks."""
-    return max(8, min(40, 200 // pairs))
+    return max(5, min(40, 200 // pairs))
 
 
 def steady(
