@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 # A claim that found this many will soon find as many again: a short pause lets them gather into one transaction.
 CROWD = 4
-GATHER_SECONDS = 0.008
+GATHER_SECONDS = 0.015
 WATCH_SECONDS = 1.0
 
 
