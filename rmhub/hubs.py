@@ -27,7 +27,7 @@ class Hub:
     port: int
     title: str = "RM Hub"
     host: str = "127.0.0.1"
-    threads: int = 16
+    threads: int = 32
     settings: dict[str, str] = field(default_factory=dict)
 
     @property

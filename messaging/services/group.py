@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 # After a group of this size the next is worth waiting for: a transaction costs as much as half a dozen items in it.
 CROWD = 4
-GATHER_SECONDS = 0.004
+GATHER_SECONDS = 0.006
 
 
 class _Entry(Generic[Item, Result]):
