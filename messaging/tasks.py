@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from celery import shared_task
-from celery.signals import worker_shutting_down
+from celery.signals import worker_ready, worker_shutting_down
 from django.db import close_old_connections
 
 from messaging import engine
 from messaging.services import housekeeping, webhooks
+from rmhub import memory
 
 
 @shared_task(name="messaging.send_due")
@@ -29,6 +30,11 @@ def tidy() -> str:
     """Makes pairs of new agreements, closes old rejections, writes leftovers to the log."""
     close_old_connections()
     return housekeeping.run()
+
+
+@worker_ready.connect
+def _settle(**kwargs: object) -> None:
+    memory.settle()
 
 
 @worker_shutting_down.connect

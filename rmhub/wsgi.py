@@ -6,6 +6,8 @@ import os
 
 from django.core.wsgi import get_wsgi_application
 
+from rmhub import memory
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "rmhub.settings")
 
 django_application = get_wsgi_application()
@@ -13,3 +15,4 @@ django_application = get_wsgi_application()
 from messaging.inbound.wsgi import entrance_first  # noqa: E402  (needs the app registry)
 
 application = entrance_first(django_application)
+memory.settle()
