@@ -36,6 +36,7 @@ class Received:
 
     `known`: this MessageId is already stored from this authenticated sender.
     `same_octets`: the stored copy had the same bytes; `known_number`: the number that it came under (when known).
+    `by_other_road`: the stored copy came by another profile, which has no numbers.
     """
 
     message_id: str
@@ -45,6 +46,7 @@ class Received:
     same_octets: bool = True
     defect: ErrorInfo | None = None
     known_number: int | None = None
+    by_other_road: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,13 @@ def _repeat_after_restart(state: InboundState, received: Received) -> Decision:
     # The octets differ, for the number does; the sender counts on from 1, so number 2 has to be the next here too.
     moved = InboundState(received.sequence, received.message_id)
     return Decision(Verdict.DUPLICATE, "restarted", moved, acknowledge=True)
+
+
+def _repeat_by_other_road(state: InboundState, received: Received) -> Decision:
+    # It is stored and takes its place in the sequence now, or everything that follows it here would be out of order.
+    moved = InboundState(received.sequence, received.message_id)
+    warning = "" if received.same_octets else "same_id_other_content"
+    return Decision(Verdict.DUPLICATE, "by-other-road", moved, acknowledge=True, warning=warning)
 
 
 def _refuse_defect(state: InboundState, received: Received) -> Decision:
@@ -193,6 +202,12 @@ RULES: tuple[Rule, ...] = (
         lambda s, r, p: r.known and r.sequence == 1 and r.known_number not in (None, 1),
         _repeat_after_restart,
     ),
+    Rule(
+        "by-other-road",
+        "conformance X01 with spec 1, 5.2 (1) and (3)",
+        lambda s, r, p: r.known and r.by_other_road and r.sequence in (1, (s.last_sequence or 0) + 1),
+        _repeat_by_other_road,
+    ),
     # Before the numbers: a late copy of an old message is a repeat, whatever its number (closes the hole of (3)).
     Rule("known-id", "spec 1, 5.1 (9) and 5.2", lambda s, r, p: r.known, _repeat("known-id")),
     Rule(
@@ -241,6 +256,7 @@ def received_from(
     known: bool,
     same_octets: bool = True,
     known_number: int | None = None,
+    by_other_road: bool = False,
     at_most_once: bool = False,
 ) -> Received:
     """What acceptance needs of a decoded Normal message. `at_most_once`: the agreement says so (no wire value)."""
@@ -259,4 +275,5 @@ def received_from(
         same_octets=same_octets,
         defect=defect,
         known_number=known_number,
+        by_other_road=by_other_road,
     )

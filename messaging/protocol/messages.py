@@ -1,7 +1,8 @@
 """Life of one message in the store, as an explicit table (docs/state-machines.md is drawn from it).
 
 Reliable messages follow their pair's sender machine; unreliable ones (spec 1, 3.1.2 and 3.1.3)
-go out once, and the outcome of that one transmission is all that is known.
+go out once, and the outcome of that one transmission is all that is known. Repeatable requests (spec 2)
+follow a machine of their own each (`protocol.repeating`): their answer is their acknowledgement.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ class State(StrEnum):
     DELIVERED = "delivered"
     SKIPPED = "skipped"
     CANCELLED = "cancelled"
+    IN_DOUBT = "in_doubt"
 
 
 class Happened(StrEnum):
@@ -34,6 +36,7 @@ class Happened(StrEnum):
     REQUEUED = "requeued"
     SKIPPED = "skipped"
     CANCELLED = "cancelled"
+    DOUBTED = "doubted"
 
 
 _S, _H = State, Happened
@@ -86,9 +89,44 @@ UNRELIABLE: Mapping[State, Mapping[Happened, State]] = {
 UNRELIABLE_FINAL = frozenset({_S.SENT, _S.FAILED, _S.CANCELLED})
 
 
+REPEATABLE: Mapping[State, Mapping[Happened, State]] = {
+    _S.QUEUED: {_H.TRANSMITTED: _S.SENDING, _H.GAVE_UP: _S.FAILED, _H.CANCELLED: _S.CANCELLED},
+    _S.SENDING: {
+        _H.TRANSMITTED: _S.SENDING,
+        _H.WILL_RETRY: _S.RETRYING,
+        _H.ACKNOWLEDGED: _S.DELIVERED,
+        _H.DOUBTED: _S.IN_DOUBT,
+        _H.GAVE_UP: _S.FAILED,
+    },
+    _S.RETRYING: {
+        _H.TRANSMITTED: _S.SENDING,
+        _H.ACKNOWLEDGED: _S.DELIVERED,
+        _H.DOUBTED: _S.IN_DOUBT,
+        _H.GAVE_UP: _S.FAILED,
+        _H.SKIPPED: _S.SKIPPED,
+        _H.CANCELLED: _S.CANCELLED,
+    },
+    # The end for the machine: it may have been executed and must not be sent again. A person finds out and says so.
+    _S.IN_DOUBT: {_H.ACKNOWLEDGED: _S.DELIVERED, _H.SKIPPED: _S.SKIPPED},
+    _S.FAILED: {},
+    _S.DELIVERED: {},
+    _S.SKIPPED: {},
+    _S.CANCELLED: {},
+}
+REPEATABLE_FINAL = frozenset({_S.FAILED, _S.DELIVERED, _S.SKIPPED, _S.CANCELLED})
+
+
 def move(state: str, happened: Happened, *, reliable: bool) -> State:
     """The state after `happened`. Raises IllegalTransition for a move that is in neither table."""
-    table = RELIABLE if reliable else UNRELIABLE
+    return _moved(RELIABLE if reliable else UNRELIABLE, state, happened)
+
+
+def move_repeatable(state: str, happened: Happened) -> State:
+    """The state of a repeatable request after `happened`. Raises IllegalTransition for a move that is not in its table."""
+    return _moved(REPEATABLE, state, happened)
+
+
+def _moved(table: Mapping[State, Mapping[Happened, State]], state: str, happened: Happened) -> State:
     target = table.get(State(state), {}).get(happened)
     if target is None:
         raise IllegalTransition(state, happened, f"A message that is {state} cannot be {happened}.")

@@ -1,0 +1,477 @@
+"""Exactly-once processing of documents by the services of triggers: spec 4.
+
+Three pure decisions: is the document NEW, a DUPLICATE or IN DOUBT (`decide`, `conclude`); what the outcome of a service
+leads to (`after`); which moves a delivery's state has (`move`). Each is a table, and each row names its source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from messaging.protocol.errors import IllegalTransition
+
+MAX_DOCUMENT_ID = 96  # characters (protocols 4.2)
+
+
+class Status(StrEnum):
+    """What is known of a document (spec 4)."""
+
+    NEW = "new"
+    DUPLICATE = "duplicate"
+    IN_DOUBT = "in_doubt"
+    UNCHECKED = "unchecked"  # no duplicate detection: executed, whatever was executed before
+
+
+class Entry(StrEnum):
+    """What the document history says of (trigger, sender, document id)."""
+
+    ABSENT = "absent"
+    STARTED = "started"
+    COMPLETED = "completed"
+    UNUSABLE_ID = "unusable_id"  # `document_id` found none
+    UNREACHABLE = "unreachable"
+
+
+class Answer(StrEnum):
+    """How a resolver ended."""
+
+    NEW = "new"
+    DUPLICATE = "duplicate"
+    IN_DOUBT = "in_doubt"
+    TRANSIENT = "transient"  # could not say now
+    FAILED = "failed"  # ended with any other error
+    NONSENSE = "nonsense"  # said something that is none of the three
+
+
+class Doubt(StrEnum):
+    """Why a document is in doubt: what those that are settled together have in common (`Decision.group`)."""
+
+    REDELIVERED = "redelivered_without_memory"
+    STARTED = "started_not_completed"
+    UNUSABLE_ID = "unusable_id"
+    HISTORY_UNREACHABLE = "history_unreachable"
+    RESOLVER_IN_DOUBT = "resolver_in_doubt"
+    RESOLVER_FAILED = "resolver_failed"
+    RESOLVER_NONSENSE = "resolver_nonsense"
+
+
+@dataclass(frozen=True, slots=True)
+class Properties:
+    """Exactly-once properties of a trigger (protocols 4.1).
+
+    `resolver_failure_suspends`: a resolver or a history that cannot answer now suspends the trigger
+    (suspendAndRetryOnError). `retry_suspends`: on retry failure, suspend and retry later, which does the same.
+    """
+
+    detect_duplicates: bool = True
+    use_history: bool = True
+    has_resolver: bool = False
+    resolver_failure_suspends: bool = True
+    retry_suspends: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One step of the decision, as people read it and as it is stored (`dataclasses.asdict`).
+
+    `step`: redelivery, history, resolver or operator. `finding`: what it found: first, redelivered, undefined,
+    not_looked_at; an `Entry`; an `Answer`; resubmitted. `verdict`: the `Status` that this step settled,
+    "suspend" when it could not be taken now, or "" when the next step had to be asked.
+    """
+
+    step: str
+    finding: str
+    verdict: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is to be done with a document, and why.
+
+    `status` is None while it is open: then either the resolver has to be asked (`ask_resolver`, and `conclude` goes
+    on with its answer) or the trigger is suspended and the document decided again later (`suspend`).
+    `group`: a `Doubt` when it is in doubt, else "".
+    """
+
+    status: Status | None
+    ask_resolver: bool
+    suspend: bool
+    evidence: tuple[Evidence, ...]
+    group: str = ""
+
+
+SUSPEND = "suspend"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What `decide` was asked. `entry` is None when the history was not looked at."""
+
+    guaranteed: bool
+    redelivery_count: int
+    entry: Entry | None
+    operator_override: bool
+
+
+Applies = Callable[[Properties, Asked], bool]
+Decide = Callable[[Properties, Asked], Decision]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One row: its name, where it comes from, when it applies and what it decides."""
+
+    name: str
+    source: str
+    applies: Applies
+    decide: Decide
+
+
+def _redelivery(asked: Asked) -> Evidence:
+    count = asked.redelivery_count
+    if count == 0:
+        return Evidence("redelivery", "first", detail="Handed over for the first time.")
+    if count > 0:
+        return Evidence(
+            "redelivery", "redelivered", detail=f"Handed over {count} {'time' if count == 1 else 'times'} before."
+        )
+    return Evidence("redelivery", "undefined", detail="Nobody counts how often it was handed over.")
+
+
+_HISTORY = {
+    Entry.ABSENT: "This trigger has not begun with it.",
+    Entry.STARTED: "This trigger began with it, and no end was recorded.",
+    Entry.COMPLETED: "This trigger has processed it.",
+    Entry.UNUSABLE_ID: f"It has no id of 1 to {MAX_DOCUMENT_ID} characters, so the history cannot know it.",
+    Entry.UNREACHABLE: "The document history could not be read.",
+}
+
+
+def _found(asked: Asked) -> tuple[Evidence, ...]:
+    """The evidence so far: the redelivery count, and the history's entry when it was looked at."""
+    first = _redelivery(asked)
+    if asked.entry is None:
+        return (first,)
+    return (first, Evidence("history", asked.entry.value, detail=_HISTORY[asked.entry]))
+
+
+def _settled(status: Status, evidence: tuple[Evidence, ...], group: str = "") -> Decision:
+    """The last step of `evidence` settles it."""
+    last = replace(evidence[-1], verdict=status.value)
+    return Decision(status, ask_resolver=False, suspend=False, evidence=(*evidence[:-1], last), group=group)
+
+
+def _suspended(evidence: tuple[Evidence, ...]) -> Decision:
+    last = replace(evidence[-1], verdict=SUSPEND)
+    return Decision(None, ask_resolver=False, suspend=True, evidence=(*evidence[:-1], last))
+
+
+def _is(status: Status, group: str = "") -> Decide:
+    return lambda properties, asked: _settled(status, _found(asked), group)
+
+
+def _ask(properties: Properties, asked: Asked) -> Decision:
+    return Decision(None, ask_resolver=True, suspend=False, evidence=_found(asked))
+
+
+def _later(properties: Properties, asked: Asked) -> Decision:
+    return _suspended(_found(asked))
+
+
+def _override(properties: Properties, asked: Asked) -> Decision:
+    return _settled(Status.NEW, (Evidence("operator", "resubmitted", detail="Resubmitted by a person."),))
+
+
+def _unchecked(properties: Properties, asked: Asked) -> Decision:
+    why = "The document is not guaranteed." if asked.guaranteed is False else "The trigger does not detect duplicates."
+    return _settled(Status.UNCHECKED, (Evidence("redelivery", "not_looked_at", detail=why),))
+
+
+def _waits_for_resources(properties: Properties) -> bool:
+    return properties.resolver_failure_suspends or properties.retry_suspends
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("resubmitted", "spec 4, step 3, note", lambda p, a: a.operator_override, _override),
+    Rule("not-checked", "spec 4, note", lambda p, a: not (p.detect_duplicates and a.guaranteed), _unchecked),
+    Rule("not-in-history", "spec 4, step 2", lambda p, a: a.entry is Entry.ABSENT, _is(Status.NEW)),
+    Rule("completed", "spec 4, step 2", lambda p, a: a.entry is Entry.COMPLETED, _is(Status.DUPLICATE)),
+    Rule(
+        "history-suspends",
+        "protocols 4.5",
+        lambda p, a: a.entry is Entry.UNREACHABLE and _waits_for_resources(p),
+        _later,
+    ),
+    Rule(
+        "no-history",
+        "protocols 4.5",
+        lambda p, a: a.entry is Entry.UNREACHABLE,
+        _is(Status.IN_DOUBT, Doubt.HISTORY_UNREACHABLE),
+    ),
+    Rule("ask-about-entry", "spec 4, step 3", lambda p, a: a.entry is not None and p.has_resolver, _ask),
+    Rule(
+        "started",
+        "spec 4, step 2",
+        lambda p, a: a.entry is Entry.STARTED,
+        _is(Status.IN_DOUBT, Doubt.STARTED),
+    ),
+    Rule(
+        "unusable-id",
+        "protocols 4.2",
+        lambda p, a: a.entry is Entry.UNUSABLE_ID,
+        _is(Status.IN_DOUBT, Doubt.UNUSABLE_ID),
+    ),
+    # From here on without history.
+    Rule("first-delivery", "spec 4, step 1, 0", lambda p, a: a.redelivery_count == 0, _is(Status.NEW)),
+    Rule("ask-about-redelivery", "spec 4, step 3", lambda p, a: p.has_resolver, _ask),
+    Rule(
+        "redelivered",
+        "spec 4, step 1, > 0",
+        lambda p, a: a.redelivery_count > 0,
+        _is(Status.IN_DOUBT, Doubt.REDELIVERED),
+    ),
+    Rule("undefined", "spec 4, step 1, -1", lambda p, a: True, _is(Status.NEW)),
+)
+
+
+def decide(
+    properties: Properties,
+    *,
+    guaranteed: bool,
+    redelivery_count: int,
+    entry: Entry | None,
+    operator_override: bool = False,
+) -> Decision:
+    """Redelivery count, then document history: the first rule of `RULES` that applies decides.
+
+    `redelivery_count`: how often the document was handed over before, below 0 = undefined. `entry`: what the history
+    says; it counts only for triggers that use it. `operator_override`: a person resubmitted the document.
+    Raises ValueError when the trigger uses its history and nobody looked: no rule may guess then.
+    """
+    checked = properties.detect_duplicates and guaranteed and not operator_override
+    if not (checked and properties.use_history):
+        entry = None
+    elif entry is None:
+        raise ValueError("the trigger uses the document history: look into it before deciding")
+    asked = Asked(guaranteed, redelivery_count, entry, operator_override)
+    for rule in RULES:
+        if rule.applies(properties, asked):
+            return rule.decide(properties, asked)
+    raise AssertionError("the last rule always applies")
+
+
+def redelivered(count: int) -> int:
+    """The redelivery count after this hub handed the document over once more. What was undefined no longer is."""
+    return max(count, 0) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """What an answer of the resolver means, and where that is said. `waits`: unless the trigger is to be suspended."""
+
+    status: Status
+    source: str
+    group: str = ""
+    waits: bool = False
+
+
+CONCLUSIONS: Mapping[Answer, Conclusion] = {
+    Answer.NEW: Conclusion(Status.NEW, "spec 4, step 3"),
+    Answer.DUPLICATE: Conclusion(Status.DUPLICATE, "spec 4, step 3"),
+    Answer.IN_DOUBT: Conclusion(Status.IN_DOUBT, "spec 4, step 3", Doubt.RESOLVER_IN_DOUBT),
+    Answer.TRANSIENT: Conclusion(Status.IN_DOUBT, "protocols 4.4; W22, W23", Doubt.RESOLVER_FAILED, waits=True),
+    Answer.FAILED: Conclusion(Status.IN_DOUBT, "protocols 4.4; W24", Doubt.RESOLVER_FAILED),
+    Answer.NONSENSE: Conclusion(Status.IN_DOUBT, "protocols 4.4; W25", Doubt.RESOLVER_NONSENSE),
+}
+
+
+def conclude(properties: Properties, decision: Decision, answer: Answer, detail: str = "") -> Decision:
+    """The decision with the resolver's answer. Only the answer NEW makes a document new.
+
+    `detail`: the resolver's message, or what went wrong. Raises ValueError for a decision that asks no resolver.
+    """
+    if not decision.ask_resolver:
+        raise ValueError("this decision does not wait for a resolver")
+    evidence = (*decision.evidence, Evidence("resolver", answer.value, detail=detail))
+    conclusion = CONCLUSIONS[answer]
+    if conclusion.waits and _waits_for_resources(properties):
+        return _suspended(evidence)
+    return _settled(conclusion.status, evidence, conclusion.group)
+
+
+_WORDS: Mapping[str, Answer] = {
+    "new": Answer.NEW,
+    "duplicate": Answer.DUPLICATE,
+    "in doubt": Answer.IN_DOUBT,
+    "in_doubt": Answer.IN_DOUBT,
+}
+
+
+def read_answer(text: object) -> Answer:
+    """The status that a resolver gave: NEW, DUPLICATE, IN DOUBT or IN_DOUBT in any case; all else is NONSENSE."""
+    return _WORDS.get(text.strip().lower(), Answer.NONSENSE) if isinstance(text, str) else Answer.NONSENSE
+
+
+def document_id(message_id: str, *fallbacks: str) -> str | None:
+    """The id under which the history knows a document: the first that is not empty; None when that is too long.
+
+    A too long one is not replaced by the next (W19): two copies have to get the same id, or none.
+    """
+    for candidate in (message_id, *fallbacks):
+        stripped = candidate.strip()
+        if stripped:
+            return stripped if len(stripped) <= MAX_DOCUMENT_ID else None
+    return None
+
+
+# --- what the outcome of a service leads to ---
+
+
+class Ran(StrEnum):
+    """How a service ended."""
+
+    OK = "ok"
+    TRANSIENT = "transient"  # certain not to have happened: it may simply be run again
+    ERROR = "error"
+    UNKNOWN = "unknown"  # it may have happened or not
+
+
+DEFAULT_RETRY_STATUSES = frozenset({408, 425, 429, 503})
+# Causes of a failed transmission (docs/causes.md) that came up before the first byte of the request went out.
+NOTHING_SENT = frozenset(
+    {
+        "dns_error",
+        "connect_refused",
+        "connect_timeout",
+        "tls_handshake",
+        "cert_expired",
+        "cert_untrusted",
+        "proxy_error",
+    }
+)
+# A gateway speaks: what became of the request behind it is not known.
+_GATEWAY = frozenset({502, 504})
+
+
+def from_http(status: int | None, cause: str, retry_statuses: frozenset[int]) -> Ran:
+    """How a service that is called by HTTP ended. `status` None: no answer came, for `cause`.
+
+    `retry_statuses`: those by which the service says that it has not processed the document and may later.
+    """
+    if status is None:
+        return Ran.TRANSIENT if cause in NOTHING_SENT else Ran.UNKNOWN
+    if 200 <= status < 300:
+        return Ran.OK
+    if status in retry_statuses:
+        return Ran.TRANSIENT
+    return Ran.UNKNOWN if status in _GATEWAY else Ran.ERROR
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """What a trigger does about trouble (protocols 4.5). `interval`: seconds between attempts.
+
+    `suspends`: on retry failure, suspend and retry later; else it counts as an error of the service.
+    """
+
+    until_success: bool
+    max_retries: int
+    interval: float
+    suspends: bool
+    suspend_on_error: bool
+
+
+class Next(StrEnum):
+    """What to do after a service has ended."""
+
+    COMPLETE = "complete"  # history: completed
+    RETRY = "retry"  # history: started is released; again after the interval
+    REDELIVER = "redeliver"  # history: started stays; redelivery count + 1; decided again
+    FAIL = "fail"  # history: completed; the next document goes on
+    FAIL_AND_SUSPEND = "fail_and_suspend"
+    SUSPEND = "suspend"  # history: started is released; the document keeps its place
+
+
+AfterApplies = Callable[[Ran, int, bool, RetryPolicy], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class AfterRule:
+    """One row: when it applies (outcome, retries used, duplicates detected, policy) and what it leads to."""
+
+    source: str
+    applies: AfterApplies
+    leads_to: Next
+
+
+AFTER: tuple[AfterRule, ...] = (
+    AfterRule("spec 4, overview", lambda ran, used, detect, p: ran is Ran.OK, Next.COMPLETE),
+    # Three steps find out whether it happened, with what the first attempt has left in the history.
+    AfterRule("spec 4, > 0", lambda ran, used, detect, p: ran is Ran.UNKNOWN and detect, Next.REDELIVER),
+    AfterRule(
+        "protocols 4.5; W27, W35",
+        lambda ran, used, detect, p: ran is not Ran.ERROR and (p.until_success or used < p.max_retries),
+        Next.RETRY,
+    ),
+    AfterRule("protocols 4.5; W28", lambda ran, used, detect, p: ran is not Ran.ERROR and p.suspends, Next.SUSPEND),
+    # Retries that are used up without suspension are an error of the service (4.5, "Throw exception").
+    AfterRule("protocols 4.5; W34", lambda ran, used, detect, p: p.suspend_on_error, Next.FAIL_AND_SUSPEND),
+    AfterRule("protocols 4.5; W27, W33", lambda ran, used, detect, p: True, Next.FAIL),
+)
+
+
+def after(ran: Ran, *, retries_used: int, detect_duplicates: bool, policy: RetryPolicy) -> Next:
+    """What a service's end leads to: the first row of `AFTER` that applies.
+
+    `retries_used`: since the document was last handed over, not counting the first execution.
+    `detect_duplicates`: this document is checked (the trigger detects duplicates, and the document is guaranteed).
+    """
+    for rule in AFTER:
+        if rule.applies(ran, retries_used, detect_duplicates, policy):
+            return rule.leads_to
+    raise AssertionError("the last rule always applies")
+
+
+# --- the life of a delivery ---
+
+
+class DeliveryState(StrEnum):
+    """Where one document on its way to one trigger stands."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    JOINED = "joined"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    DUPLICATE = "duplicate"
+    IN_DOUBT = "in_doubt"
+    DISCARDED = "discarded"
+    SETTLED = "settled"
+
+
+_D = DeliveryState
+
+MOVES: Mapping[DeliveryState, frozenset[DeliveryState]] = {
+    _D.WAITING: frozenset({_D.RUNNING, _D.DUPLICATE, _D.IN_DOUBT, _D.JOINED, _D.DISCARDED, _D.FAILED}),
+    _D.RUNNING: frozenset({_D.WAITING, _D.COMPLETED, _D.FAILED, _D.DUPLICATE, _D.IN_DOUBT, _D.JOINED, _D.DISCARDED}),
+    _D.JOINED: frozenset({_D.COMPLETED, _D.DISCARDED}),
+    # Final for the machine: a person settles it, or has the resolver asked again.
+    _D.IN_DOUBT: frozenset({_D.SETTLED, _D.WAITING}),
+    _D.FAILED: frozenset({_D.SETTLED}),
+    _D.COMPLETED: frozenset(),
+    _D.DUPLICATE: frozenset(),  # "Duplicate documents cannot be resubmitted" (spec 4)
+    _D.DISCARDED: frozenset(),
+    _D.SETTLED: frozenset(),
+}
+FINAL: frozenset[DeliveryState] = frozenset(state for state, targets in MOVES.items() if not targets)
+
+
+def move(state: str, target: str) -> DeliveryState:
+    """`target`, when a delivery that is `state` may become it. Raises IllegalTransition for a move not in `MOVES`."""
+    goal = DeliveryState(target)
+    if goal not in MOVES[DeliveryState(state)]:
+        raise IllegalTransition(str(state), str(target), f"A delivery that is {state} cannot become {target}.")
+    return goal

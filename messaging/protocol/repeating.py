@@ -1,0 +1,183 @@
+"""The sender of one repeatable request: spec 2, and its readers' question what to do when the window is over.
+
+A pure machine over one message: `begin` before each attempt, `step` with what came of it, `expire` when its time is
+over. The same id and first-instance time go out each time, and never after the receiver may have forgotten them: from
+then on a person decides, because only a person can find out (spec 2, comments; conformance G31, G32).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from messaging.protocol.processing import NOTHING_SENT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What the agreement says. `initial`, `maximum` (waits between attempts) and `lease` in seconds.
+
+    `window`: how long the receiver remembers ids. `skew`: how much earlier than its end the repeats stop.
+    """
+
+    window: timedelta
+    skew: timedelta = timedelta(0)
+    initial: float
+    factor: float = 2.0
+    maximum: float
+    lease: float
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What is known of one message. `attempts`: begun so far. `unknown`: one of them may have been executed."""
+
+    attempts: int = 0
+    first_sent: datetime | None = None
+    unknown: bool = False
+
+
+class Reply(StrEnum):
+    """What an attempt came to."""
+
+    DONE = "done"
+    BUSY = "busy"  # not now; or the first copy is still in work
+    LOST = "lost"  # no answer, or one that says nothing: it may have been executed
+    NOT_SENT = "not_sent"  # the connection never came up
+    OUTSIDE_WINDOW = "outside_window"
+    REFUSED = "refused"  # this message will never be taken
+    ENDED_IN_ERROR = "ended_in_error"  # executed once, and the outcome is an error
+    DOOR_CLOSED = "door_closed"  # the configuration is wrong, so the next message would fare no better
+
+
+_NOT_NOW = frozenset({408, 409, 425, 429, 503})
+_NEVER = frozenset({400, 422})
+_CLOSED = frozenset({401, 403, 404, 405, 413, 415, 501})
+
+
+def classify(status: int | None, result: str, cause: str) -> Reply:
+    """What an HTTP answer means.
+
+    `status` None: no answer, for `cause` (docs/causes.md). `result`: `codecs.repeatable.read_result`; "accepted"
+    says that the answer is the outcome of the one execution, "rejected" that nothing was executed.
+    """
+    if status is None:
+        return Reply.NOT_SENT if cause in NOTHING_SENT else Reply.LOST
+    if 200 <= status < 300:
+        # Success that was rejected contradicts itself: it is asked again.
+        return Reply.LOST if result == "rejected" else Reply.DONE
+    if status == 412:
+        return Reply.OUTSIDE_WINDOW
+    if status in _NOT_NOW:
+        return Reply.BUSY
+    if 400 <= status < 500 and result == "accepted":
+        return Reply.ENDED_IN_ERROR
+    if status in _CLOSED or 300 <= status < 400:
+        return Reply.DOOR_CLOSED
+    if 400 <= status < 500:
+        # Without the header it was no server of repeatable requests that spoke.
+        return Reply.REFUSED if status in _NEVER or result == "rejected" else Reply.DOOR_CLOSED
+    return Reply.LOST
+
+
+class Act(StrEnum):
+    """What to do with the message."""
+
+    SEND = "send"  # put it on the wire; due_at is the lease's end
+    COMPLETE = "complete"
+    RETRY = "retry"  # again at due_at
+    IN_DOUBT = "in_doubt"  # never again by the machine: a person decides
+    FAIL = "fail"
+    HOLD = "hold"  # suspend the pair; the message goes on when the pair does, until its window is over
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The new state and what follows. `cause` (docs/causes.md) is "" where that of the transmission stands."""
+
+    state: State
+    act: Act
+    due_at: datetime | None = None
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Consequence:
+    """One row: what a reply leads to, whether the message may have been executed after it, and where that is said."""
+
+    act: Act
+    source: str
+    unknown: bool = False
+    cause: str = ""
+
+
+STEPS: Mapping[Reply, Consequence] = {
+    Reply.DONE: Consequence(Act.COMPLETE, "Repeatable Requests, accepted"),
+    Reply.BUSY: Consequence(Act.RETRY, "protocols 2.3, still running; RFC 9110, 10.2.3", unknown=True),
+    Reply.LOST: Consequence(Act.RETRY, "spec 2, synchronous", unknown=True),
+    Reply.NOT_SENT: Consequence(Act.RETRY, "spec 2, repeat intervals"),
+    Reply.OUTSIDE_WINDOW: Consequence(Act.IN_DOUBT, "spec 2, comments; G32", cause="outside_memory_window"),
+    Reply.REFUSED: Consequence(Act.FAIL, "Repeatable Requests, rejected", cause="request_refused"),
+    Reply.ENDED_IN_ERROR: Consequence(Act.FAIL, "Repeatable Requests, accepted", cause="executed_with_error"),
+    Reply.DOOR_CLOSED: Consequence(Act.HOLD, "protocols 2.3, 401 and 501"),
+}
+
+
+def deadline(first_sent: datetime, policy: Policy) -> datetime:
+    """After this instant the message is never sent again."""
+    return first_sent + policy.window - policy.skew
+
+
+def begin(state: State, now: datetime, policy: Policy) -> Step:
+    """One more attempt: SEND, or what `expire` says when its time is over.
+
+    The first attempt fixes the first-instance time, in the whole seconds that the wire has.
+    """
+    first_sent = state.first_sent or now.replace(microsecond=0)
+    if now > deadline(first_sent, policy):
+        return expire(state)
+    started = replace(state, attempts=state.attempts + 1, first_sent=first_sent)
+    return Step(started, Act.SEND, now + timedelta(seconds=policy.lease))
+
+
+def expire(state: State) -> Step:
+    """The window is over. What may have been executed is in doubt; what was not, has failed."""
+    if state.unknown:
+        return Step(state, Act.IN_DOUBT, cause="outcome_unknown")
+    return Step(state, Act.FAIL, cause="never_sent")
+
+
+def delay(attempts: int, policy: Policy, jitter: float, retry_after: float | None = None) -> float:
+    """Seconds to wait after that many attempts.
+
+    Exponential, at most `maximum`; `jitter` (0 to 1) takes off up to half of it. A longer Retry-After wins.
+    """
+    try:
+        wish = min(policy.initial * policy.factor ** max(attempts - 1, 0), policy.maximum)
+    except OverflowError:
+        wish = policy.maximum
+    return max(wish * (0.5 + 0.5 * jitter), retry_after or 0.0)
+
+
+def step(
+    state: State, reply: Reply, now: datetime, policy: Policy, jitter: float, retry_after: float | None = None
+) -> Step:
+    """What follows from a reply. `jitter`: 0 to 1; `retry_after`: seconds that the receiver asks for.
+
+    A worker that died between `begin` and here leaves LOST. Raises ValueError for a message that was never begun.
+    """
+    if state.first_sent is None:
+        raise ValueError("a message that was never begun has no reply")
+    row = STEPS[reply]
+    known = replace(state, unknown=state.unknown or row.unknown)
+    if row.act is Act.RETRY:
+        wait = delay(state.attempts, policy, jitter, retry_after)
+        if wait > (deadline(state.first_sent, policy) - now).total_seconds():
+            return expire(known)
+        return Step(known, Act.RETRY, now + timedelta(seconds=wait))
+    if reply is Reply.REFUSED and state.unknown:
+        # This copy was not executed, but an earlier one may have been.
+        return Step(known, Act.IN_DOUBT, cause="outcome_unknown")
+    return Step(known, row.act, cause=row.cause)
