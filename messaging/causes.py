@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from messaging.causes_delivery import DELIVERY, REPEATABLE
+from messaging.exchange_problems import PROBLEMS
+
 
 @dataclass(frozen=True, slots=True)
 class Cause:
@@ -390,7 +393,16 @@ _IN_DOUBT = _group(
     ),
 )
 
-CAUSES: Mapping[str, Cause] = {**_NETWORK, **_HTTP, **_MESSAGING, **_HUB, **_PERSON, **_IN_DOUBT}
+CAUSES: Mapping[str, Cause] = {
+    **_NETWORK,
+    **_HTTP,
+    **_MESSAGING,
+    **_HUB,
+    **_PERSON,
+    **_IN_DOUBT,
+    **_group("Delivery to applications", *DELIVERY),
+    **_group("Repeatable requests", *REPEATABLE),
+}
 
 
 def lookup(code: str) -> Cause:
@@ -404,6 +416,7 @@ def lookup(code: str) -> Cause:
 
 # Why something that came in was refused (`Rejection.reason`): reasons of the entrance, of the reader, and error codes.
 REFUSALS: Mapping[str, str] = {
+    **{kind.reason: kind.title for kind in PROBLEMS.values()},
     "unauthenticated": "No credential of a partner was shown",
     "wrong_partner": "A partner used another partner's agreement",
     "unknown_agreement": "No such agreement is in force",

@@ -25,6 +25,7 @@ class MessageState(models.TextChoices):
     SKIPPED = "skipped", "Skipped"
     CANCELLED = "cancelled", "Cancelled"
     RECEIVED = "received", "Received"
+    IN_DOUBT = "in_doubt", "In doubt"
 
 
 class SignalKind(models.TextChoices):
@@ -60,6 +61,98 @@ class WebhookState(models.TextChoices):
     PENDING = "pending", "Waiting"
     DELIVERED = "delivered", "Delivered"
     FAILED = "failed", "Given up"
+
+
+class ServiceKind(models.TextChoices):
+    """How a trigger reaches the application."""
+
+    HTTP = "http", "HTTP service"
+    CALLABLE = "callable", "Python callable"
+    PULL = "pull", "Pull queue"
+
+
+class Consult(models.TextChoices):
+    """How a trigger asks somebody else: its resolver, or the monitor of its resources."""
+
+    NONE = "none", "None"
+    HTTP = "http", "HTTP service"
+    CALLABLE = "callable", "Python callable"
+
+
+class TriggerState(models.TextChoices):
+    ACTIVE = "active", "Active"
+    SUSPENDED = "suspended", "Suspended"
+    DISABLED = "disabled", "Disabled"
+
+
+class RetryUntil(models.TextChoices):
+    """When a trigger stops retrying a service with transient trouble (spec 4's exactly-once properties)."""
+
+    MAX_ATTEMPTS = "max", "Max retry attempts reached"
+    SUCCESS = "success", "Successful"
+
+
+class WhenExhausted(models.TextChoices):
+    SUSPEND = "suspend", "Suspend the trigger and retry later"
+    FAIL = "fail", "Fail the document"
+
+
+class ResolverFailure(models.TextChoices):
+    """What a resolver that could not answer just now leads to."""
+
+    SUSPEND = "suspend", "Suspend the trigger and retry later"
+    IN_DOUBT = "in_doubt", "The document is in doubt"
+
+
+class JoinType(models.TextChoices):
+    NONE = "none", "None: each document by itself"
+    ALL = "all", "All (AND)"
+    ANY = "any", "Any (OR)"
+    ONLY_ONE = "only_one", "Only one (XOR)"
+
+
+class DeliveryState(models.TextChoices):
+    """Life of a delivery; its moves are in `messaging.protocol.processing`."""
+
+    WAITING = "waiting", "Waiting"
+    RUNNING = "running", "Running"
+    JOINED = "joined", "Waiting for its join"
+    COMPLETED = "completed", "Completed"
+    FAILED = "failed", "Failed"
+    DUPLICATE = "duplicate", "Duplicate"
+    IN_DOUBT = "in_doubt", "In doubt"
+    DISCARDED = "discarded", "Discarded"
+    SETTLED = "settled", "Settled"
+
+
+class JoinState(models.TextChoices):
+    OPEN = "open", "Open"
+    FIRED = "fired", "Fired"
+    EXPIRED = "expired", "Expired"
+
+
+class RequestState(models.TextChoices):
+    """What a remembered request (spec 2) has come to."""
+
+    RUNNING = "running", "In work"
+    ACCEPTED = "accepted", "Accepted"
+    ANSWERED = "answered", "Answered"
+    IN_DOUBT = "in_doubt", "In doubt"
+    FORGOTTEN = "forgotten", "Forgotten at the sender's request"
+
+
+class JobState(models.TextChoices):
+    QUEUED = "queued", "Queued"
+    RUNNING = "running", "Running"
+    FINISHED = "finished", "Finished"
+    CANCELLED = "cancelled", "Cancelled"
+
+
+class ItemState(models.TextChoices):
+    PENDING = "pending", "Waiting"
+    DONE = "done", "Done"
+    REFUSED = "refused", "Refused"
+    CANCELLED = "cancelled", "Cancelled"
 
 
 class Interface(models.TextChoices):
@@ -98,4 +191,21 @@ MESSAGE_LOOKS: dict[str, Look] = {
     MessageState.SKIPPED: Look("Skipped", "⤼", "purple"),
     MessageState.CANCELLED: Look("Cancelled", "⊘", "secondary"),
     MessageState.RECEIVED: Look("Received", "↓", "green"),
+    MessageState.IN_DOUBT: Look("In doubt", "?", "orange"),
+}
+TRIGGER_LOOKS: dict[str, Look] = {
+    TriggerState.ACTIVE: Look("Active", "●", "green"),
+    TriggerState.SUSPENDED: Look("Suspended", "■", "red"),
+    TriggerState.DISABLED: Look("Disabled", "—", "secondary"),
+}
+DELIVERY_LOOKS: dict[str, Look] = {
+    DeliveryState.WAITING: Look("Waiting", "…", "secondary"),
+    DeliveryState.RUNNING: Look("Running", "→", "azure"),
+    DeliveryState.JOINED: Look("In a join", "∩", "azure"),
+    DeliveryState.COMPLETED: Look("Completed", "✓", "green"),
+    DeliveryState.FAILED: Look("Failed", "✕", "red"),
+    DeliveryState.DUPLICATE: Look("Duplicate", "=", "secondary"),
+    DeliveryState.IN_DOUBT: Look("In doubt", "?", "orange"),
+    DeliveryState.DISCARDED: Look("Discarded", "⊘", "secondary"),
+    DeliveryState.SETTLED: Look("Settled", "⚖", "purple"),
 }

@@ -9,6 +9,7 @@ class Profile(models.TextChoices):
     """Wire profile of an agreement."""
 
     EBXML = "ebxml", "ebXML 2000 (spec 1)"
+    REPEATABLE = "repeatable", "HTTP with message id and first-instance time (spec 2)"
 
 
 class Transport(models.TextChoices):
@@ -23,6 +24,20 @@ class Semantics(models.TextChoices):
     ONCE_AND_ONLY_ONCE = "OnceAndOnlyOnce", "Once and only once"
     AT_MOST_ONCE = "AtMostOnce", "At most once"
     BEST_EFFORT = "BestEffort", "Best effort"
+
+
+class ExchangeMode(models.TextChoices):
+    """What a request of the repeatable profile is answered with (spec 2)."""
+
+    ONE_WAY = "one_way", "One way: an acknowledgement"
+    SYNCHRONOUS = "synchronous", "Synchronous: the application's own response"
+
+
+class ExchangeIdentity(models.TextChoices):
+    """Which headers identify a request of the repeatable profile."""
+
+    FIRST_SENT = "first_sent", "Message id and first-instance time"
+    KEY = "key", "Idempotency-Key"
 
 
 class VersionState(models.TextChoices):

@@ -12,6 +12,8 @@ from django.db.models import Q
 from partners.choices import (
     CredentialDirection,
     CredentialKind,
+    ExchangeIdentity,
+    ExchangeMode,
     Profile,
     Semantics,
     ServiceDirection,
@@ -149,6 +151,31 @@ class AgreementVersion(models.Model):
     )
     memory_window = models.PositiveIntegerField(
         "memory window, s", default=400 * DAY, help_text="How long message ids are remembered."
+    )
+    # Repeatable profile (spec 2): what we promise a partner and what we rely on may differ.
+    partner_window = models.PositiveIntegerField(
+        "partner's memory window, s",
+        default=DAY,
+        help_text="How long the partner remembers ids: we never repeat a message past it.",
+    )
+    clock_skew = models.PositiveIntegerField(
+        "clock skew, s", default=300, help_text="How far in the future a first-instance time may lie."
+    )
+    exchange_mode = models.CharField("answer with", max_length=12, choices=ExchangeMode, default=ExchangeMode.ONE_WAY)
+    exchange_identity = models.CharField(
+        "identify requests by", max_length=12, choices=ExchangeIdentity, default=ExchangeIdentity.FIRST_SENT
+    )
+    repeat_interval = models.PositiveIntegerField(
+        "wished-for repeat interval, s", default=20, validators=[MinValueValidator(1)]
+    )
+    repeat_interval_max = models.PositiveIntegerField(
+        "longest repeat interval, s", default=600, validators=[MinValueValidator(1)]
+    )
+    ordered = models.BooleanField(
+        default=False, help_text="One message at a time, each after the one before (ebXML always is)."
+    )
+    max_in_flight = models.PositiveSmallIntegerField(
+        "messages in flight", default=16, validators=[MinValueValidator(1), MaxValueValidator(256)]
     )
     max_message_bytes = models.PositiveIntegerField(default=20 * 1024 * 1024, validators=[MinValueValidator(1024)])
     write_namespace = models.BooleanField(default=True)

@@ -62,6 +62,14 @@ _COLUMNS = {
     "max_message_bytes": "max_message_bytes",
     "write_namespace": "write_namespace",
     "write_padded_numbers": "write_padded_numbers",
+    "partner_window": "partner_window",
+    "clock_skew": "clock_skew",
+    "exchange_mode": "exchange_mode",
+    "exchange_identity": "exchange_identity",
+    "repeat_interval": "repeat_interval",
+    "repeat_interval_max": "repeat_interval_max",
+    "ordered": "ordered",
+    "max_in_flight": "max_in_flight",
 }
 
 # The fields of Held, in their order.

@@ -84,6 +84,18 @@ def version(version_id: uuid.UUID) -> AgreementVersion:
     )
 
 
+def rivals(version: AgreementVersion) -> list[AgreementVersion]:
+    """Versions of other agreements that are in force on the same two endpoints, by TPAId. A disabled one comes back
+    with the very terms it had, so it counts as well.
+    """
+    found = AgreementVersion.objects.filter(
+        own_endpoint=version.own_endpoint_id,
+        partner_endpoint=version.partner_endpoint_id,
+        state__in=(VersionState.ACTIVE, VersionState.DISABLED),
+    )
+    return list(found.exclude(agreement=version.agreement_id).select_related("agreement").order_by("agreement__tpa_id"))
+
+
 def current_version(agreement: Agreement) -> AgreementVersion | None:
     """The version that counts: the active one, else the disabled one, else the newest. Reads prefetched versions."""
     versions = sorted(agreement.versions.all(), key=lambda version: -version.number)

@@ -4,6 +4,28 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
+from typing import Protocol
+
+
+class Reliability(Protocol):
+    """What Terms and a version have in common where it is said how a message is repeated."""
+
+    @property
+    def profile(self) -> str: ...
+    @property
+    def semantics(self) -> str: ...
+    @property
+    def timeout(self) -> int: ...
+    @property
+    def retries(self) -> int: ...
+    @property
+    def retry_interval(self) -> int: ...
+    @property
+    def partner_window(self) -> int: ...
+    @property
+    def repeat_interval(self) -> int: ...
+    @property
+    def repeat_interval_max(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +66,15 @@ class Terms:
     max_message_bytes: int
     write_namespace: bool
     write_padded_numbers: bool
+    # repeatable profile (spec 2)
+    partner_window: int
+    clock_skew: int
+    exchange_mode: str
+    exchange_identity: str
+    repeat_interval: int
+    repeat_interval_max: int
+    ordered: bool
+    max_in_flight: int
     services: tuple[tuple[str, str, str], ...]  # (service, action or *, direction)
 
     def allows(self, service: str, action: str, direction: str) -> bool:

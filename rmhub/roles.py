@@ -26,9 +26,19 @@ VIEWER_SCOPES = frozenset(
         "incidents:read",
         "events:read",
         "audit:read",
+        "triggers:read",
+        "deliveries:read",
     }
 )
-OPERATOR_SCOPES = VIEWER_SCOPES | {"payloads:read", "messages:write", "pairs:operate", "incidents:write"}
+OPERATOR_SCOPES = (
+    VIEWER_SCOPES
+    | {"payloads:read", "messages:write", "pairs:operate", "incidents:write"}
+    | {
+        "triggers:operate",  # suspend, resume
+        "deliveries:take",  # pull queues: lease, complete, release
+        "indoubt:resolve",
+    }
+)
 ADMIN_SCOPES = OPERATOR_SCOPES | {
     "pairs:skip",
     "messages:cancel",
@@ -36,6 +46,7 @@ ADMIN_SCOPES = OPERATOR_SCOPES | {
     "agreements:write",
     "webhooks:manage",
     "tokens:manage",
+    "triggers:write",
 }
 SCOPES = {Role.VIEWER: VIEWER_SCOPES, Role.OPERATOR: OPERATOR_SCOPES, Role.ADMIN: ADMIN_SCOPES}
 

@@ -100,7 +100,7 @@ def _converter(column: models.Field[Any, Any]) -> Convert | None:
         return _text
     if isinstance(column, models.JSONField):
         return lambda value: column.get_db_prep_save(value, connection)
-    plain = (models.UUIDField, models.IntegerField, models.BooleanField, models.DateTimeField, models.BinaryField)
+    plain = (models.UUIDField, models.IntegerField, models.BooleanField, models.DateField, models.BinaryField)
     if isinstance(column, plain):
         return None
     raise TypeError(f"{column} cannot be written in bulk")

@@ -41,7 +41,11 @@ class Message(models.Model):
     size = models.PositiveBigIntegerField(default=0, help_text="Bytes of the payloads.")
 
     attempts = models.PositiveIntegerField(default=0)
-    due_at = models.DateTimeField(null=True, blank=True, help_text="Unreliable messages only: send, or lease end.")
+    due_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        help_text="Messages that their pair does not time (unreliable, repeatable): send, or lease end.",
+    )
     cause = models.CharField(max_length=60, blank=True, default="")
     cause_detail = models.TextField(blank=True, default="")
     copies = models.PositiveIntegerField(default=0, help_text="Inbound: repeats that were discarded.")
@@ -49,6 +53,10 @@ class Message(models.Model):
     created_at = models.DateTimeField()
     first_sent_at = models.DateTimeField(null=True, blank=True)
     completed_at = models.DateTimeField(null=True, blank=True)
+    expires_at = models.DateTimeField(
+        null=True, blank=True, help_text="Repeatable profile, outbound: the end of the partner's memory of its id."
+    )
+    remind_at = models.DateTimeField(null=True, blank=True, help_text="In doubt: asked to be shown again then.")
 
     submitted_by = models.CharField(max_length=150, blank=True, default="")
     idempotency_key = models.CharField(max_length=255, blank=True, default="")
@@ -72,6 +80,7 @@ class Message(models.Model):
             models.Index(
                 F("state"), F("id").desc(), name="message_open", condition=~Q(state__in=("delivered", "received"))
             ),
+            models.Index(fields=("expires_at",), name="message_expiring", condition=Q(expires_at__isnull=False)),
             models.Index(fields=("message_id",), name="message_by_message_id"),
             models.Index(fields=("conversation_id",), name="message_by_conversation"),
             models.Index(fields=("ref_to_message_id",), name="message_by_ref", condition=~Q(ref_to_message_id="")),

@@ -48,6 +48,9 @@ class Pair(models.Model):
     cause_detail = models.TextField(blank=True, default="")
 
     queued = models.PositiveIntegerField(default=0, help_text="Messages that wait behind the one in flight.")
+    out_now = models.PositiveIntegerField(
+        "in flight", default=0, help_text="Repeatable profile: messages between first send and their end."
+    )
     next_position = models.BigIntegerField(default=1)
     done = models.BigIntegerField(default=0, help_text="Delivered, or accepted.")
     duplicates = models.BigIntegerField(default=0)

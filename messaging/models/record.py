@@ -8,6 +8,7 @@ from django.db.models import F, Func, Q
 from messaging.choices import IncidentState, Interface
 from messaging.models.message import Message
 from messaging.models.pair import Pair
+from messaging.models.trigger import Trigger
 from rmhub.ids import public_id, uuid7
 
 
@@ -51,7 +52,7 @@ class Event(models.Model):
 
 
 class Incident(models.Model):
-    """Something that a person must look at. At most one is unresolved for each (pair, cause)."""
+    """Something that a person must look at. At most one is unresolved for each (pair, trigger, cause)."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     number = models.PositiveIntegerField(unique=True)
@@ -62,6 +63,7 @@ class Incident(models.Model):
     message = models.ForeignKey(
         Message, null=True, blank=True, on_delete=models.SET_NULL, related_name="+", db_constraint=False
     )
+    trigger = models.ForeignKey(Trigger, null=True, blank=True, on_delete=models.PROTECT, related_name="incidents")
     occurrences = models.PositiveIntegerField(default=1)
     opened_at = models.DateTimeField()
     last_seen_at = models.DateTimeField()
@@ -75,7 +77,7 @@ class Incident(models.Model):
         ordering = ("-number",)
         constraints = (
             models.UniqueConstraint(
-                fields=("pair", "cause"),
+                fields=("pair", "trigger", "cause"),
                 condition=~Q(state="resolved"),
                 name="incident_one_unresolved_per_cause",
                 nulls_distinct=False,

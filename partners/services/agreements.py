@@ -34,6 +34,14 @@ class VersionTerms(TypedDict, total=False):
     max_message_bytes: int
     write_namespace: bool
     write_padded_numbers: bool
+    partner_window: int
+    clock_skew: int
+    exchange_mode: str
+    exchange_identity: str
+    repeat_interval: int
+    repeat_interval_max: int
+    ordered: bool
+    max_in_flight: int
     note: str
 
 
@@ -141,7 +149,8 @@ def version_discard(*, version: AgreementVersion) -> None:
 
 def version_validate(*, version: AgreementVersion) -> list[Problem]:
     """What contradicts itself in the stored version: errors, which block activation, and warnings. Only reads."""
-    return problems(selectors.version(version.pk))
+    stored = selectors.version(version.pk)
+    return problems(stored, rivals=selectors.rivals(stored))
 
 
 def version_activate(*, version: AgreementVersion) -> AgreementVersion:

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from partners import registry, services
-from partners.choices import CredentialKind
+from partners.choices import CredentialKind, Profile
 from partners.models import AgreementVersion, Credential, Endpoint, Party
 
 ANY_SERVICE = (("urn:orders", "*", "both"),)
@@ -60,11 +60,18 @@ def make_agreement(
     activate: bool = True,
     **terms: Any,
 ) -> AgreementVersion:
-    """Version 1 of an agreement: what is not given is made. `terms` are settings such as timeout=60 (seconds)."""
+    """Version 1 of an agreement: what is not given is made. `terms` are settings such as timeout=60 (seconds).
+
+    With `profile="repeatable"` the endpoints that are made have the URIs that a hub has for this profile.
+    """
     own_party = own_party or (own_endpoint.party if own_endpoint else make_party(own=True))
     partner = partner or (partner_endpoint.party if partner_endpoint else make_party())
+    tpa_id = tpa_id or f"tpa:test:{next(_count)}"
+    if terms.get("profile") == Profile.REPEATABLE:
+        own_uri = own_uri or f"https://own{next(_count)}.example/exchange/{tpa_id}/"
+        partner_uri = partner_uri or f"https://partner{next(_count)}.example/exchange/{tpa_id}/"
     agreement = services.agreement_create(
-        tpa_id=tpa_id or f"tpa:test:{next(_count)}",
+        tpa_id=tpa_id,
         own_party=own_party,
         partner=partner,
         own_endpoint=own_endpoint or make_endpoint(own_party, own_uri),

@@ -64,6 +64,14 @@ def test_terms_hold_the_whole_agreement():
         max_message_bytes=4096,
         write_namespace=False,
         write_padded_numbers=False,
+        partner_window=7200,
+        clock_skew=61,
+        exchange_mode="synchronous",
+        exchange_identity="key",
+        repeat_interval=7,
+        repeat_interval_max=77,
+        ordered=True,
+        max_in_flight=3,
     )
     terms = registry.current().by_tpa_id("tpa:1")
     assert {name: getattr(terms, name) for name in terms.__slots__} == {
@@ -101,6 +109,14 @@ def test_terms_hold_the_whole_agreement():
         "max_message_bytes": 4096,
         "write_namespace": False,
         "write_padded_numbers": False,
+        "partner_window": 7200,
+        "clock_skew": 61,
+        "exchange_mode": "synchronous",
+        "exchange_identity": "key",
+        "repeat_interval": 7,
+        "repeat_interval_max": 77,
+        "ordered": True,
+        "max_in_flight": 3,
         "services": (("urn:a", "Order", "send"), ("urn:b", "*", "receive")),
     }
 

@@ -1,0 +1,196 @@
+"""Cause codes of deliveries to applications and of the repeatable profile; rows of `messaging.causes`.
+
+Each row: code, label, what happened, what to do, whether time alone may mend it.
+"""
+
+from __future__ import annotations
+
+Row = tuple[str, str, str, str, bool]
+
+DELIVERY: tuple[Row, ...] = (
+    (
+        "service_unreachable",
+        "Application not reached",
+        "The application's service could not be reached, so it has not seen the document.",
+        "See whether the application is up and the trigger's URL is right. The trigger goes on when it is resumed.",
+        True,
+    ),
+    (
+        "service_not_now",
+        "Application asks for later",
+        "The application answered that it cannot take documents at the moment.",
+        "Ask those who run it how long it will take. The trigger goes on when it is resumed.",
+        True,
+    ),
+    (
+        "service_error",
+        "Application failed on it",
+        "The application's service ended with an error; the document counts as processed and is not sent again.",
+        "Read the answer, mend the application or the document, then resubmit the document.",
+        False,
+    ),
+    (
+        "service_outcome_unknown",
+        "Application's answer lost",
+        "The document was handed to the application and no usable answer came back.",
+        "The resolver is asked; without one a person has to look into the application.",
+        True,
+    ),
+    (
+        "callable_missing",
+        "Callable not registered",
+        "No installed application registers a callable of this name.",
+        "Install the application or correct the name, then resume the trigger.",
+        False,
+    ),
+    (
+        "resolver_unavailable",
+        "Resolver cannot answer now",
+        "The trigger's resolver could not say whether the document was processed, and may be able to later.",
+        "See whether the resolver is up, then resume the trigger.",
+        True,
+    ),
+    (
+        "history_unavailable",
+        "Document history unavailable",
+        "The document history could not be read, so nobody can say whether the document is new.",
+        "Mend the database, then resume the trigger.",
+        True,
+    ),
+    (
+        "secret_unreadable",
+        "Secret cannot be decrypted",
+        "The trigger's signing secret was stored under another key.",
+        "Restore RMHUB_SECRET_KEYS, or give the trigger a new secret; then resume it.",
+        False,
+    ),
+    (
+        "suspended_by_user",
+        "Suspended by a person",
+        "Somebody suspended the trigger; documents wait.",
+        "Resume it when what it waits for is done.",
+        False,
+    ),
+    (
+        "trigger_silent",
+        "Trigger is silent",
+        "No document came to this trigger for longer than it says is usual, or nobody takes what waits.",
+        "Ask the partner whether they have stopped sending; for a pull queue, see whether its consumer runs.",
+        True,
+    ),
+    (
+        "documents_failed",
+        "Documents failed",
+        "The application's service ended with an error for one document or more.",
+        "Open them, read the answers, and resubmit what has to be processed.",
+        False,
+    ),
+    (
+        "documents_in_doubt",
+        "Documents in doubt",
+        "No rule can say whether the application has processed one document or more.",
+        "Look into the application, then settle them: already processed, or process now.",
+        False,
+    ),
+    (
+        "started_too_old",
+        "Begun long ago, never finished",
+        "A document was begun, its end was never recorded, and the history's time to live has passed.",
+        "It is kept on purpose: settle it, or the next copy of it would be processed again.",
+        False,
+    ),
+    (
+        "join_expired",
+        "Join incomplete",
+        "Not all documents of a join came within its time-out; those that came were discarded.",
+        "Ask the partner for what is missing; a late document starts a new join.",
+        False,
+    ),
+)
+
+REPEATABLE: tuple[Row, ...] = (
+    (
+        "outcome_unknown",
+        "Partner's answer lost",
+        "The request may have been executed, and the partner's memory of its id is over: it must not be sent again.",
+        "Ask the partner whether they have it. Then mark it as delivered, or resubmit it as a new message.",
+        False,
+    ),
+    (
+        "outside_memory_window",
+        "Outside the partner's memory",
+        "The partner refused the request because its first-instance time is outside its memory window.",
+        "Ask the partner whether they have it, and compare clocks and windows. Then settle it.",
+        False,
+    ),
+    (
+        "request_refused",
+        "Request refused",
+        "The partner refused this request for good and has not executed it.",
+        "Read the answer, correct the document, and submit it again.",
+        False,
+    ),
+    (
+        "executed_with_error",
+        "Executed, ended in an error",
+        "The partner executed the request once, and it ended in an error there.",
+        "Read the answer and clear it up with the partner; the same request would get the same answer.",
+        False,
+    ),
+    (
+        "never_sent",
+        "Never reached the partner",
+        "No attempt reached the partner before the time for repeats was over.",
+        "Nothing was executed: resubmit it when the partner can be reached.",
+        False,
+    ),
+    (
+        "executed_with_error",
+        "Executed with an error",
+        "The partner executed this request once, and its application answered with an error.",
+        "Read the answer, correct the document, and submit it again.",
+        False,
+    ),
+    (
+        "window_over",
+        "Too late to repeat",
+        "The time in which it may be repeated was over before it could be put on the wire, so this attempt was not made.",
+        "Nothing to do about the attempt. If it happens often, the hub has too few threads for its work.",
+        False,
+    ),
+    (
+        "answer_incomplete",
+        "Answer broken off",
+        "The partner took the request, and the connection broke before its answer was here in full.",
+        "Nothing to do: it is asked again, and answers from its memory.",
+        True,
+    ),
+    (
+        "answer_contradicts_itself",
+        "Answer contradicts itself",
+        "The partner answered success and said at the same time that the request was rejected.",
+        "It is asked again. If it goes on, tell the partner which answer came.",
+        True,
+    ),
+    (
+        "still_in_work",
+        "Still in work",
+        "The partner is still busy with the first copy of this request.",
+        "Nothing to do: it is asked again.",
+        True,
+    ),
+    (
+        "memory_lost",
+        "Memory of ids was lost",
+        "The database is older than what this hub had remembered: it was restored, or its disk was lost.",
+        "Requests from before are refused until the memory window has passed. Compare with the partners.",
+        False,
+    ),
+    (
+        "clock_differs",
+        "Clocks differ",
+        "Requests of authenticated partners were refused for a first-instance time outside the window.",
+        "Compare the clocks of this hub and of the partner (NTP), then the memory windows.",
+        False,
+    ),
+)

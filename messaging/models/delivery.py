@@ -1,0 +1,140 @@
+"""Deliveries: one document on its way to one trigger; and the joins that wait for several documents."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import F, Q
+
+from messaging.choices import DeliveryState, JoinState
+from messaging.models.message import Message
+from messaging.models.pair import Pair
+from messaging.models.trigger import Trigger
+from messaging.protocol.processing import Status
+from partners.models import Party
+from rmhub.ids import public_id, uuid7
+
+STATUSES = [(value.value, value.value) for value in Status]
+OPEN_STATES = (DeliveryState.WAITING.value, DeliveryState.RUNNING.value)
+
+
+class Join(models.Model):
+    """Documents of one activation (conversation) that a trigger processes together (spec 4; protocols 4.6)."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    trigger = models.ForeignKey(Trigger, on_delete=models.PROTECT, related_name="joins")
+    activation = models.CharField("ConversationId", max_length=512)
+    state = models.CharField(max_length=10, choices=JoinState, default=JoinState.OPEN)
+    expires_at = models.DateTimeField()
+    created_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("id",)
+        constraints = (
+            models.UniqueConstraint(
+                fields=("trigger", "activation"), condition=Q(state="open"), name="join_one_open_per_activation"
+            ),
+        )
+        indexes = (
+            models.Index(fields=("expires_at",), name="join_due", condition=Q(state="open")),
+            models.Index(fields=("trigger", "activation", "expires_at"), name="join_by_activation"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.trigger_id} {self.activation}"
+
+
+class Delivery(models.Model):
+    """One document on its way to one trigger: NEW, DUPLICATE or IN DOUBT, with the evidence of each step.
+
+    `document_id` is the key of the document history (spec 4's UUID; empty = the document has no usable one).
+    `redelivery_count`: how often it was handed over before, -1 = cannot be known. `position` is the message's place in
+    its pair: the order of ordered triggers. A delivery with `join` is the firing of that join; `part_of` is a document
+    that waits in one. `verdict` is `messaging.protocol.processing.Status`.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    trigger = models.ForeignKey(Trigger, on_delete=models.PROTECT, related_name="deliveries", db_index=False)
+    message = models.ForeignKey(
+        Message, on_delete=models.CASCADE, related_name="deliveries", db_index=False, db_constraint=False
+    )
+    pair = models.ForeignKey(Pair, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False)
+    sender = models.ForeignKey(Party, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False)
+    position = models.BigIntegerField()
+    document_id = models.CharField(max_length=96, blank=True, default="")
+
+    state = models.CharField(max_length=10, choices=DeliveryState, default=DeliveryState.WAITING)
+    verdict = models.CharField(max_length=10, choices=STATUSES, blank=True, default="")
+    evidence = models.JSONField(default=list, blank=True)
+    doubt = models.CharField("why it is in doubt", max_length=40, blank=True, default="")
+    redelivery_count = models.IntegerField(default=0)
+    executions = models.PositiveIntegerField(default=0)
+    retries = models.PositiveIntegerField(default=0, help_text="Used since it was last handed over.")
+    due_at = models.DateTimeField(null=True, blank=True, help_text="Waiting: not before. Running: end of the lease.")
+    remind_at = models.DateTimeField(null=True, blank=True, help_text="In doubt: asked to be shown again then.")
+    worker = models.PositiveIntegerField(default=0)
+    taken_by = models.CharField(max_length=150, blank=True, default="", help_text="Pull queue: who leased it.")
+    claim = models.UUIDField(null=True, blank=True, help_text="The hand-over whose outcome counts.")
+    attended = models.BooleanField(default=False, help_text="A caller waits for its outcome (synchronous exchange).")
+
+    resubmission_of = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.PROTECT, related_name="resubmissions"
+    )
+    join = models.ForeignKey(Join, null=True, blank=True, on_delete=models.PROTECT, related_name="firings")
+    part_of = models.ForeignKey(Join, null=True, blank=True, on_delete=models.PROTECT, related_name="parts")
+    decision = models.CharField(max_length=20, blank=True, default="", help_text="How a person settled it.")
+    decided_by = models.CharField(max_length=150, blank=True, default="")
+    decided_at = models.DateTimeField(null=True, blank=True)
+
+    http_status = models.PositiveSmallIntegerField(null=True, blank=True)
+    cause = models.CharField(max_length=60, blank=True, default="")
+    cause_detail = models.TextField(blank=True, default="")
+    answer = models.BinaryField(null=True, blank=True, help_text="The service's last answer, cut at 8 KiB.")
+    created_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True, blank=True)
+    completed_at = models.DateTimeField(null=True, blank=True)
+    version = models.PositiveBigIntegerField(default=1)
+
+    class Meta:
+        ordering = ("-id",)
+        verbose_name_plural = "deliveries"
+        constraints = (
+            models.UniqueConstraint(
+                fields=("trigger", "message"),
+                condition=Q(resubmission_of__isnull=True, join__isnull=True),
+                name="delivery_once_per_document",
+            ),
+            models.UniqueConstraint(
+                fields=("join",),
+                condition=Q(join__isnull=False, resubmission_of__isnull=True),
+                name="delivery_one_firing",
+            ),
+            models.UniqueConstraint(
+                fields=("resubmission_of",),
+                condition=Q(resubmission_of__isnull=False),
+                name="delivery_resubmitted_once",
+            ),
+        )
+        indexes = (
+            # Heads of the queues of ordered triggers: one probe a pair (loose scan), however long they are.
+            models.Index(
+                fields=("trigger", "pair", "position", "id"),
+                name="delivery_lanes",
+                condition=Q(state__in=("waiting", "running")),
+            ),
+            models.Index(fields=("trigger", "due_at"), name="delivery_due", condition=Q(state="waiting")),
+            models.Index(fields=("trigger", "due_at"), name="delivery_leased", condition=Q(state="running")),
+            models.Index(fields=("message",), name="delivery_by_message"),
+            models.Index(F("trigger"), F("id").desc(), name="delivery_by_trigger"),
+            models.Index(
+                F("state"), F("id").desc(), name="delivery_needs_people", condition=Q(state__in=("in_doubt", "failed"))
+            ),
+            models.Index(fields=("trigger", "doubt"), name="delivery_by_doubt", condition=Q(state="in_doubt")),
+            models.Index(fields=("part_of",), name="delivery_parts", condition=Q(part_of__isnull=False)),
+        )
+
+    def __str__(self) -> str:
+        return self.public_id
+
+    @property
+    def public_id(self) -> str:
+        return public_id("del", self.id)

@@ -1,0 +1,121 @@
+"""Triggers: which documents go to which service of which application, with their exactly-once properties (spec 4)."""
+
+from __future__ import annotations
+
+from django.contrib.postgres.fields import ArrayField
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+
+from messaging.choices import (
+    Consult,
+    JoinType,
+    ResolverFailure,
+    RetryUntil,
+    ServiceKind,
+    TriggerState,
+    WhenExhausted,
+)
+from messaging.protocol.processing import DEFAULT_RETRY_STATUSES
+from partners.models import DAY, Agreement, Party
+from rmhub.ids import public_id, uuid7
+
+
+def retry_statuses() -> list[int]:
+    """The default of `Trigger.retry_statuses`."""
+    return sorted(DEFAULT_RETRY_STATUSES)
+
+
+class Trigger(models.Model):
+    """A subscription to documents and the service that they are delivered to. Times are whole seconds.
+
+    `documents` is a list of {"service", "action"} (`*` for any action); empty = every document that party and
+    agreement, where given, let through. `version` counts the actions of people and suspensions (ETag).
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    name = models.CharField(max_length=80, unique=True)
+    state = models.CharField(max_length=10, choices=TriggerState, default=TriggerState.ACTIVE)
+
+    party = models.ForeignKey(Party, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
+    agreement = models.ForeignKey(Agreement, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
+    documents = models.JSONField(default=list, blank=True)
+
+    kind = models.CharField(max_length=10, choices=ServiceKind, default=ServiceKind.HTTP)
+    url = models.CharField("service URL", max_length=500, blank=True, default="")
+    callable_name = models.CharField("callable", max_length=120, blank=True, default="")
+    secret_encrypted = models.BinaryField(blank=True, default=b"")
+    timeout = models.PositiveIntegerField("service timeout, s", default=30, validators=[MinValueValidator(1)])
+    answers = models.BooleanField(
+        "answers synchronous exchanges",
+        default=False,
+        help_text="The service's response is what the partner gets (repeatable profile, spec 2).",
+    )
+    retry_statuses = ArrayField(
+        models.PositiveSmallIntegerField(),
+        default=retry_statuses,
+        blank=True,
+        help_text="HTTP statuses that say: not processed, try again later.",
+    )
+
+    detect_duplicates = models.BooleanField(default=True)
+    use_history = models.BooleanField("use document history", default=True)
+    history_ttl = models.PositiveIntegerField(
+        "history time to live, s", default=30 * DAY, validators=[MinValueValidator(60), MaxValueValidator(400 * DAY)]
+    )
+    resolver = models.CharField(max_length=10, choices=Consult, default=Consult.NONE)
+    resolver_url = models.CharField(max_length=500, blank=True, default="")
+    resolver_callable = models.CharField(max_length=120, blank=True, default="")
+    resolver_failure = models.CharField(
+        "when the resolver cannot answer now", max_length=10, choices=ResolverFailure, default=ResolverFailure.SUSPEND
+    )
+
+    retry_until = models.CharField(max_length=10, choices=RetryUntil, default=RetryUntil.MAX_ATTEMPTS)
+    max_retries = models.PositiveIntegerField(default=5, validators=[MaxValueValidator(1000)])
+    retry_interval = models.PositiveIntegerField("retry interval, s", default=10)
+    when_exhausted = models.CharField(
+        "when retries are used up", max_length=10, choices=WhenExhausted, default=WhenExhausted.SUSPEND
+    )
+    suspend_on_error = models.BooleanField(
+        default=False, help_text="Ordered triggers only: a service that ends with an error suspends the trigger."
+    )
+    concurrency = models.PositiveSmallIntegerField(
+        default=4, validators=[MinValueValidator(1), MaxValueValidator(64)], help_text="Documents at the same time."
+    )
+    ordered = models.BooleanField("in order, pair by pair", default=True)
+    lease_seconds = models.PositiveIntegerField(
+        "lease, s",
+        default=300,
+        validators=[MinValueValidator(5)],
+        help_text="Pull queue: how long a taken document may take.",
+    )
+
+    monitor = models.CharField("resource monitor", max_length=10, choices=Consult, default=Consult.NONE)
+    monitor_url = models.CharField(max_length=500, blank=True, default="")
+    monitor_callable = models.CharField(max_length=120, blank=True, default="")
+    monitor_interval = models.PositiveIntegerField("monitor interval, s", default=60, validators=[MinValueValidator(1)])
+
+    join_type = models.CharField("join", max_length=10, choices=JoinType, default=JoinType.NONE)
+    join_timeout = models.PositiveIntegerField("join time-out, s", default=DAY, validators=[MinValueValidator(1)])
+    silent_after = models.PositiveIntegerField(
+        "silent after, s", default=0, help_text="Without a document for so long it is an incident; 0 = never."
+    )
+
+    cause = models.CharField(max_length=60, blank=True, default="")
+    cause_detail = models.TextField(blank=True, default="")
+    changed_at = models.DateTimeField(null=True, blank=True, help_text="When its state last became what it is.")
+    monitor_due_at = models.DateTimeField(null=True, blank=True)
+    last_arrival_at = models.DateTimeField(null=True, blank=True, help_text="When a document was last taken up.")
+    last_success_at = models.DateTimeField(null=True, blank=True)
+    failing_since = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    version = models.PositiveBigIntegerField(default=1)
+
+    class Meta:
+        ordering = ("name",)
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def public_id(self) -> str:
+        return public_id("trg", self.id)

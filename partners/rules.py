@@ -1,0 +1,300 @@
+"""What makes the settings of an agreement version contradict each other: one table of rules for each wire profile.
+
+Pure: the version and its agreement, parties, identifiers, endpoints and services are loaded before
+(`selectors.version`). Times are whole seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from partners.addresses import normalise_uri
+from partners.choices import ExchangeIdentity, ExchangeMode, Profile, Semantics
+from partners.models import DAY, AgreementVersion
+from partners.terms import Reliability
+
+MAX_GIVE_UP = 400 * DAY
+
+
+class Level(StrEnum):
+    """Only errors keep a version from being activated."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One row: `broken` says whether it applies; `sentence` is formatted with the version as `v` and `durations`."""
+
+    field: str
+    code: str
+    level: Level
+    broken: Callable[[AgreementVersion], bool]
+    sentence: str
+
+
+def give_up_seconds(terms: Reliability) -> int:
+    """From the first send to giving up: Timeout, then RetryInterval after each retry (spec 1, table 2-1)."""
+    return terms.timeout + terms.retries * terms.retry_interval
+
+
+def duration(seconds: int) -> str:
+    """`7500` as `2 h 5 m`: exact, units that are zero left out."""
+    parts = []
+    for unit, name in ((DAY, "d"), (3600, "h"), (60, "m"), (1, "s")):
+        count, seconds = divmod(seconds, unit)
+        if count:
+            parts.append(f"{count} {name}")
+    return " ".join(parts) or "0 s"
+
+
+def durations(version: AgreementVersion) -> dict[str, str]:
+    """Lengths of time that the sentences name."""
+    return {
+        "give_up": duration(give_up_seconds(version)),
+        "recovery": duration(version.transport_retries * version.transport_retry_interval),
+        "window": duration(version.memory_window),
+        "partner_window": duration(version.partner_window),
+        "exchange": duration(_exchange(version)),
+        "one_repeat": duration(_one_repeat(version)),
+        "repeat": duration(version.repeat_interval),
+        "longest": duration(version.repeat_interval_max),
+        "skew": duration(version.clock_skew),
+    }
+
+
+def _reliable(version: AgreementVersion) -> bool:
+    return version.semantics == Semantics.ONCE_AND_ONLY_ONCE
+
+
+def _remembers(version: AgreementVersion) -> bool:
+    return version.semantics != Semantics.BEST_EFFORT or version.detect_repeats
+
+
+def _exchange(version: AgreementVersion) -> int:
+    """The longest that one attempt may take."""
+    return version.partner_endpoint.connect_timeout + version.partner_endpoint.read_timeout
+
+
+def _one_repeat(version: AgreementVersion) -> int:
+    """The least partner window in which an attempt that got no answer can be repeated."""
+    return _exchange(version) + version.repeat_interval
+
+
+COMMON: tuple[Rule, ...] = (
+    Rule(
+        "own_party",
+        "own_party_not_ours",
+        Level.ERROR,
+        lambda v: not v.agreement.own_party.is_own,
+        "{v.agreement.own_party} is not marked as ours: mark it so, or make the agreement for a party that is.",
+    ),
+    Rule(
+        "own_party",
+        "own_party_unidentified",
+        Level.ERROR,
+        lambda v: not v.agreement.own_party.identifiers.all(),
+        "{v.agreement.own_party} has no party identifier to write into messages: give it one, such as its DUNS number.",
+    ),
+    Rule(
+        "partner",
+        "partner_unidentified",
+        Level.ERROR,
+        lambda v: not v.agreement.partner.identifiers.all(),
+        "{v.agreement.partner} has no party identifier to write into messages: give it one, such as its DUNS number.",
+    ),
+    Rule(
+        "partner_endpoint",
+        "endpoints_same",
+        Level.ERROR,
+        lambda v: v.own_endpoint_id == v.partner_endpoint_id,
+        "Our endpoint and the partner's are the same one: choose an endpoint of {v.agreement.partner}.",
+    ),
+    Rule(
+        "own_endpoint",
+        "own_endpoint_of_other_party",
+        Level.ERROR,
+        lambda v: v.own_endpoint.party_id != v.agreement.own_party_id,
+        "Our endpoint belongs to {v.own_endpoint.party}: choose one of {v.agreement.own_party}.",
+    ),
+    Rule(
+        "partner_endpoint",
+        "partner_endpoint_of_other_party",
+        Level.ERROR,
+        lambda v: v.partner_endpoint.party_id != v.agreement.partner_id,
+        "The partner's endpoint belongs to {v.partner_endpoint.party}: choose one of {v.agreement.partner}.",
+    ),
+    Rule(
+        "partner_endpoint",
+        "uris_same",
+        Level.ERROR,
+        lambda v: (
+            v.own_endpoint_id != v.partner_endpoint_id
+            and normalise_uri(v.own_endpoint.uri) == normalise_uri(v.partner_endpoint.uri)
+        ),
+        "Both endpoints have the URI {v.own_endpoint.uri}, so that sender and receiver could not be told apart: "
+        "correct the wrong one.",
+    ),
+    Rule(
+        "services",
+        "services_missing",
+        Level.ERROR,
+        lambda v: not v.services.all(),
+        "The agreement allows no service and action, so that every message would be refused: add at least one.",
+    ),
+)
+EBXML: tuple[Rule, ...] = (
+    Rule(
+        "timeout",
+        "timeout_zero",
+        Level.ERROR,
+        lambda v: v.timeout == 0,
+        "Timeout is 0 s, so that no answer could ever be in time: set it to at least 1 s.",
+    ),
+    Rule(
+        "retry_interval",
+        "retry_interval_zero",
+        Level.ERROR,
+        lambda v: _reliable(v) and v.retries > 0 and v.retry_interval == 0,
+        "RetryInterval is 0 s with Retries {v.retries}: all retries would be sent at once. "
+        "Set RetryInterval to at least 1 s, or Retries to 0.",
+    ),
+    Rule(
+        "retries",
+        "retries_without_acknowledgement",
+        Level.ERROR,
+        lambda v: not _reliable(v) and v.retries > 0,
+        "{v.semantics} messages are not acknowledged, so there is nothing to retry on: "
+        "set Retries to 0, or the semantics to OnceAndOnlyOnce.",
+    ),
+    Rule(
+        "retries",
+        "give_up_too_late",
+        Level.ERROR,
+        lambda v: give_up_seconds(v) > MAX_GIVE_UP,
+        "A message would be given up only after {give_up}, and 400 days are the most: "
+        "lower Timeout, Retries or RetryInterval.",
+    ),
+    Rule(
+        "memory_window",
+        "memory_window_short",
+        Level.ERROR,
+        lambda v: _remembers(v) and v.memory_window < give_up_seconds(v),
+        "The memory window of {window} is shorter than the {give_up} for which a message may be repeated, "
+        "so that a late repeat would not be recognised: set it to at least {give_up}.",
+    ),
+    Rule(
+        "transient_ceiling",
+        "transient_ceiling_short",
+        Level.ERROR,
+        lambda v: _reliable(v) and v.transient_ceiling < v.retry_interval,
+        "The transient error ceiling of {v.transient_ceiling} s is shorter than RetryInterval ({v.retry_interval} s), "
+        "so that the first transient error would open an incident: raise the ceiling or lower RetryInterval.",
+    ),
+    Rule(
+        "transport_retries",
+        "transport_recovery_long",
+        Level.WARNING,
+        lambda v: v.transport_retries * v.transport_retry_interval > v.timeout > 0,
+        "Transport recovery takes up to {recovery}, longer than Timeout ({v.timeout} s): "
+        "lower its retries or their interval, or raise Timeout.",
+    ),
+    Rule(
+        "timeout",
+        "network_timeouts_long",
+        Level.WARNING,
+        lambda v: v.partner_endpoint.connect_timeout + v.partner_endpoint.read_timeout > 10 * v.timeout > 0,
+        "The partner endpoint's connect and read timeouts add up to more than ten times Timeout ({v.timeout} s): "
+        "lower them, or raise Timeout.",
+    ),
+    Rule(
+        "strict_sequence",
+        "strict_sequence_unused",
+        Level.WARNING,
+        lambda v: not _reliable(v) and v.strict_sequence,
+        "{v.semantics} messages have no sequence numbers, so that the strict sequence has no effect: switch it off.",
+    ),
+    Rule(
+        "exchange_mode",
+        "exchange_settings_unused",
+        Level.WARNING,
+        lambda v: v.exchange_mode != ExchangeMode.ONE_WAY or v.exchange_identity != ExchangeIdentity.FIRST_SENT,
+        "The ebXML profile knows neither synchronous answers nor an Idempotency-Key, so that these settings have no "
+        "effect: set them back, or the profile to repeatable requests.",
+    ),
+)
+REPEATABLE: tuple[Rule, ...] = (
+    Rule(
+        "semantics",
+        "semantics_not_reliable",
+        Level.ERROR,
+        lambda v: not _reliable(v),
+        "Requests with a message id are remembered and answered once, so {v.semantics} cannot be kept: "
+        "set the semantics to OnceAndOnlyOnce.",
+    ),
+    Rule(
+        "repeat_interval",
+        "repeat_interval_above_longest",
+        Level.ERROR,
+        lambda v: v.repeat_interval > v.repeat_interval_max,
+        "The wished-for repeat interval of {repeat} is above the longest one of {longest}: "
+        "lower it, or raise the longest.",
+    ),
+    Rule(
+        "partner_window",
+        "partner_window_short",
+        Level.ERROR,
+        lambda v: v.partner_window < _one_repeat(v),
+        "The partner's memory window of {partner_window} leaves no time for a repeat: an attempt may take {exchange} "
+        "(the partner endpoint's connect and read timeouts) and its repeat comes {repeat} later. "
+        "Set it to at least {one_repeat}, or lower those.",
+    ),
+    Rule(
+        "partner_window",
+        "partner_window_long",
+        Level.ERROR,
+        lambda v: v.partner_window > MAX_GIVE_UP,
+        "A message would be in doubt only after {partner_window}, and 400 days are the most: "
+        "lower the partner's memory window.",
+    ),
+    Rule(
+        "memory_window",
+        "memory_window_below_repeats",
+        Level.ERROR,
+        lambda v: v.memory_window <= v.repeat_interval_max,
+        "Our memory window of {window} is over before a repeat that comes after the longest interval of {longest}, "
+        "so that it would be refused: raise the window, or lower the longest repeat interval.",
+    ),
+    Rule(
+        "clock_skew",
+        "clock_skew_long",
+        Level.ERROR,
+        lambda v: v.clock_skew >= v.memory_window,
+        "The clock skew of {skew} is as long as our memory window of {window}, so that first-instance times would say "
+        "nothing: lower it, to 5 m for example.",
+    ),
+    Rule(
+        "exchange_identity",
+        "identity_without_first_sent",
+        Level.WARNING,
+        lambda v: v.exchange_identity == ExchangeIdentity.KEY,
+        "An Idempotency-Key does not say when the request was first sent, so that a repeat which comes after its key "
+        "was forgotten is executed again: agree on message id and first-instance time if the partner knows them.",
+    ),
+    Rule(
+        "strict_sequence",
+        "ebxml_switches_unused",
+        Level.WARNING,
+        lambda v: v.strict_sequence or v.detect_repeats,
+        "Requests of this profile have no sequence numbers and are always recognised by their id, so that the strict "
+        "sequence and the look for repeats have no effect: switch them off.",
+    ),
+)
+BY_PROFILE: Mapping[str, tuple[Rule, ...]] = {
+    Profile.EBXML: (*COMMON, *EBXML),
+    Profile.REPEATABLE: (*COMMON, *REPEATABLE),
+}
+RULES: tuple[Rule, ...] = (*COMMON, *EBXML, *REPEATABLE)
