@@ -17,7 +17,9 @@ from rmhub.celery import app
 log = logging.getLogger(__name__)
 
 SEND = "messaging.send_due"
+DELIVER = "messaging.deliver_due"
 WEBHOOKS = "messaging.webhooks_due"
+JOBS = "messaging.jobs_due"
 
 # While this key stands, a wake-up of that task is on its way and another would find nothing more to do.
 _FLAG_MILLISECONDS = 1000

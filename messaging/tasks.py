@@ -7,7 +7,7 @@ from celery.signals import worker_ready, worker_shutting_down
 from django.db import close_old_connections
 
 from messaging import engine
-from messaging.services import housekeeping, webhooks
+from messaging.services import housekeeping, jobs, monitoring, webhooks
 from rmhub import memory
 
 
@@ -15,7 +15,14 @@ from rmhub import memory
 def send_due() -> str:
     """Transmits what is due: woken by submissions and answers, swept by beat."""
     close_old_connections()
-    return f"started {engine.engine().run()}"
+    return f"started {engine.sender().run()}"
+
+
+@shared_task(name="messaging.deliver_due")
+def deliver_due() -> str:
+    """Hands documents to applications: woken by what comes in, swept by beat."""
+    close_old_connections()
+    return f"started {engine.deliverer().run()}"
 
 
 @shared_task(name="messaging.webhooks_due")
@@ -23,6 +30,20 @@ def webhooks_due() -> str:
     """Posts webhook deliveries that are due."""
     close_old_connections()
     return f"posted {webhooks.deliver_due()}"
+
+
+@shared_task(name="messaging.jobs_due")
+def jobs_due() -> str:
+    """Works on bulk jobs."""
+    close_old_connections()
+    return f"done {jobs.run_due()}"
+
+
+@shared_task(name="messaging.monitors_due")
+def monitors_due() -> str:
+    """Asks the resource monitors of suspended triggers."""
+    close_old_connections()
+    return f"resumed {monitoring.check_due()}"
 
 
 @shared_task(name="messaging.housekeeping")
@@ -37,6 +58,13 @@ def _settle(**kwargs: object) -> None:
     memory.settle()
 
 
+@worker_ready.connect
+def _resume(**kwargs: object) -> None:
+    """A suspension is temporary: a restart ends those that nothing else would end (protocols 4.5)."""
+    close_old_connections()
+    monitoring.resume_after_restart()
+
+
 @worker_shutting_down.connect
 def _finish(**kwargs: object) -> None:
-    engine.engine().close()
+    engine.close()

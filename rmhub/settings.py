@@ -158,6 +158,7 @@ RMHUB_MAX_MESSAGE_BYTES = env_int("RMHUB_MAX_MESSAGE_BYTES", 50 * 1024 * 1024, m
 RMHUB_SWEEP_SECONDS = env_int("RMHUB_SWEEP_SECONDS", 1, minimum=1, maximum=60)
 RMHUB_SEND_THREADS = env_int("RMHUB_SEND_THREADS", 16, minimum=1, maximum=256)
 RMHUB_SEND_BATCH = env_int("RMHUB_SEND_BATCH", 64, minimum=1, maximum=1000)
+RMHUB_DELIVER_THREADS = env_int("RMHUB_DELIVER_THREADS", 8, minimum=1, maximum=256)
 # Webhooks may not reach private addresses unless the installation says so (demo, tests, an internal bus).
 RMHUB_WEBHOOK_ALLOW_PRIVATE = env_bool("RMHUB_WEBHOOK_ALLOW_PRIVATE", False)
 
@@ -187,7 +188,18 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": RMHUB_SWEEP_SECONDS,
         "options": {"expires": RMHUB_SWEEP_SECONDS},
     },
+    "deliver-due": {
+        "task": "messaging.deliver_due",
+        "schedule": RMHUB_SWEEP_SECONDS,
+        "options": {"expires": RMHUB_SWEEP_SECONDS},
+    },
     "webhooks-due": {"task": "messaging.webhooks_due", "schedule": RMHUB_SWEEP_SECONDS, "options": {"expires": 5}},
+    "jobs-due": {"task": "messaging.jobs_due", "schedule": 1, "options": {"expires": 1}},
+    "monitors-due": {
+        "task": "messaging.monitors_due",
+        "schedule": RMHUB_SWEEP_SECONDS,
+        "options": {"expires": RMHUB_SWEEP_SECONDS},
+    },
     "housekeeping": {"task": "messaging.housekeeping", "schedule": 30, "options": {"expires": 30}},
 }
 CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "run" / f"beat-{env_str('RMHUB_COOKIE_SUFFIX', 'hub')}")

@@ -9,13 +9,28 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
+def partitions_emptied(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The flush after a test with real commits leaves unmanaged tables as they are."""
+    mark = request.node.get_closest_marker("django_db")
+    commits = "transactional_db" in request.fixturenames or (mark is not None and mark.kwargs.get("transaction", False))
+    if commits:
+        request.getfixturevalue("transactional_db")
+    yield
+    if commits:
+        from django.db import connection
+
+        with connection.cursor() as cursor:
+            cursor.execute("TRUNCATE messaging_documentcompleted, messaging_rememberedrequest")
+
+
+@pytest.fixture(autouse=True)
 def fresh_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
     """What processes remember of the database does not outlive a test; payload files go to a folder of the test."""
     # A test may ask for the database by its mark alone; then neither fixture is among its names.
     if not request.node.get_closest_marker("django_db") and not {"db", "transactional_db"} & set(request.fixturenames):
         yield
         return
-    from messaging.services import door, events, pairs
+    from messaging.services import door, epoch, events, forgetting, pairs, subscriptions
     from partners import registry
 
     settings = request.getfixturevalue("settings")
@@ -24,7 +39,34 @@ def fresh_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Non
     events.reset()
     pairs.reset()
     door.reset()
+    subscriptions.reset()
+    epoch.reset()
+    forgetting.reset()
     yield
     registry.reset()
     events.reset()
     pairs.reset()
+    subscriptions.reset()
+    epoch.reset()
+    forgetting.reset()
+
+
+@pytest.fixture(autouse=True)
+def no_days_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The days of what is remembered, made by a test that commits, go with it: Django's flush does not know them."""
+    marker = request.node.get_closest_marker("django_db")
+    if "transactional_db" not in request.fixturenames and not (marker and marker.kwargs.get("transaction")):
+        yield
+        return
+    request.getfixturevalue("transactional_db")
+    yield
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT inhrelid::regclass::text FROM pg_inherits JOIN pg_class parent ON parent.oid = inhparent"
+            " WHERE parent.relname IN ('messaging_documentcompleted', 'messaging_rememberedrequest')"
+            " AND parent.relkind = 'p'"
+        )
+        for (day,) in cursor.fetchall():
+            cursor.execute(f"DROP TABLE {day}")

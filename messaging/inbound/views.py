@@ -9,15 +9,12 @@ from django.db import DatabaseError, InterfaceError
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 
+from messaging.inbound import reading
 from messaging.protocol.limits import Limits
 from messaging.services.receiving import Arrival, receive, refuse
-from partners.terms import Presented
 from rmhub import clock
 
 log = logging.getLogger(__name__)
-
-_CHUNK = 256 * 1024
-_LONGEST_LENGTH = 15  # digits of a Content-Length; more would be petabytes
 
 
 @csrf_exempt
@@ -30,11 +27,11 @@ def ebxml(request: HttpRequest) -> HttpResponse:
     arrival = Arrival(
         content_type=request.META.get("CONTENT_TYPE", "")[:1000],
         body=b"",
-        presented=_presented(request),
+        presented=reading.presented(request),
         remote_address=request.META.get("REMOTE_ADDR", ""),
     )
     try:
-        body = _read(request, settings.RMHUB_MAX_MESSAGE_BYTES)
+        body = reading.body(request, settings.RMHUB_MAX_MESSAGE_BYTES)
         if body is None:
             limit = f"More than {settings.RMHUB_MAX_MESSAGE_BYTES} bytes."
             status = refuse(arrival, 413, "body_too_large", limit, clock.now())
@@ -48,32 +45,6 @@ def ebxml(request: HttpRequest) -> HttpResponse:
         answer = HttpResponse(status=503)
         answer["Retry-After"] = "5"
         return answer
-
-
-def _read(request: HttpRequest, limit: int) -> bytes | None:
-    """The body, or None when it is larger than `limit`: a declared length is refused before a byte is read."""
-    declared = request.META.get("CONTENT_LENGTH") or ""
-    if declared.isascii() and declared.isdigit():
-        if len(declared) > _LONGEST_LENGTH or int(declared) > limit:
-            return None
-        return bytes(request.read(int(declared)))
-    # A chunked body has no length, and without one Django reads nothing. Only where the server ends the input itself
-    # (wsgi.input_terminated) may it be read to its end.
-    stream = request.META["wsgi.input"] if request.META.get("wsgi.input_terminated") else request
-    pieces, size = [], 0
-    while piece := stream.read(_CHUNK):
-        size += len(piece)
-        if size > limit:
-            return None
-        pieces.append(piece)
-    return b"".join(pieces)
-
-
-def _presented(request: HttpRequest) -> Presented:
-    fingerprint = ""
-    if settings.RMHUB_FINGERPRINT_HEADER:
-        fingerprint = request.headers.get(settings.RMHUB_FINGERPRINT_HEADER, "")
-    return Presented(authorization=request.headers.get("Authorization", ""), fingerprint=fingerprint)
 
 
 def _answer(request: HttpRequest, status: int) -> HttpResponse:

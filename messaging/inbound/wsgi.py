@@ -1,7 +1,7 @@
-"""The partners' entrance without what only people need: no sessions, cookies, CSRF or page headers.
+"""The partners' entrances without what only people need: no sessions, cookies, CSRF or page headers.
 
 Messages and acknowledgements are most of what the web server does, and a third of their time went into middleware that
-does nothing for them (docs/benchmarks.md). Same view as in the URLconf.
+does nothing for them (docs/benchmarks.md). Same views as in the URLconf.
 """
 
 from __future__ import annotations
@@ -13,27 +13,56 @@ from typing import Any
 
 from django.core.handlers.wsgi import WSGIRequest
 from django.db import close_old_connections
+from django.http import HttpRequest, HttpResponse
 
+from messaging.inbound.exchange import exchange, well_known
 from messaging.inbound.views import ebxml
 
 PATH = re.compile(r"/ebxml/(?:msh|errors)(?:/[A-Za-z0-9._~-]{1,64})?")
+EXCHANGE = "/exchange/"
+WELL_KNOWN = "/.well-known/reliable-messaging"
 
 WSGI = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+View = Callable[[HttpRequest], HttpResponse]
 
 
 def entrance_first(rest: WSGI) -> WSGI:
-    """A WSGI application that serves the partners' entrance itself and leaves every other path to `rest`."""
+    """A WSGI application that serves the partners' entrances itself and leaves every other path to `rest`."""
 
     def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        if not PATH.fullmatch(environ.get("PATH_INFO", "")):
+        view = _view(environ.get("PATH_INFO", ""))
+        if view is None:
             return rest(environ, start_response)
-        answer = ebxml(WSGIRequest(environ))
+        answer = view(WSGIRequest(environ))
         if answer.status_code >= 500:
             close_old_connections()  # what broke under this request must not break the next
-        start_response(
-            f"{answer.status_code} {HTTPStatus(answer.status_code).phrase}",
-            [(name, value) for name, value in answer.items() if name != "Content-Type"],
-        )
+        start_response(f"{answer.status_code} {_phrase(answer.status_code)}", list(answer.items()))
         return (answer.content,)
 
     return application
+
+
+def _view(path: str) -> View | None:
+    if PATH.fullmatch(path):
+        return _bodyless
+    if path.startswith(EXCHANGE) and path != EXCHANGE:
+        return _exchange
+    return well_known if path == WELL_KNOWN else None
+
+
+def _bodyless(request: HttpRequest) -> HttpResponse:
+    answer = ebxml(request)
+    del answer["Content-Type"]
+    return answer
+
+
+def _exchange(request: HttpRequest) -> HttpResponse:
+    return exchange(request, request.path_info.removeprefix(EXCHANGE))
+
+
+def _phrase(status: int) -> str:
+    """An application may answer with a status that nobody has named."""
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Unnamed"

@@ -12,9 +12,12 @@ from messaging import causes
 from messaging.causes import Cause
 from messaging.choices import Direction
 from messaging.models import Message, Pair
+from messaging.profiles import carries_requests, in_flight_limit, request_refusal
 from messaging.protocol.sender import REFUSALS, Flow, Gate, Kind, allowed, next_sequence
 from messaging.selectors.health import OVERDUE_SECONDS
 from messaging.selectors.pairs import state_of
+from messaging.selectors.wording import documents, due_in, lasting, span, times, waits
+from partners.services import gives_up_sentence
 from partners.terms import Terms
 
 
@@ -57,15 +60,24 @@ class VerbState:
 
 
 def diagnose(
-    pair: Pair, head: Message | None, terms: Terms | None, now: datetime, *, paused: tuple[str, str] | None = None
+    pair: Pair,
+    head: Message | None,
+    terms: Terms | None,
+    now: datetime,
+    *,
+    paused: tuple[str, str] | None = None,
+    repeat_at: datetime | None = None,
 ) -> Diagnosis:
     """`head`: the message that goes first, in flight or not. `terms`: what it goes under (number of attempts).
 
-    `paused`: who paused the pair, and why.
+    `paused`: who paused the pair, and why. `repeat_at`: when the next of its requests in flight goes out again.
     """
+    requests = carries_requests(pair, terms)
     if pair.direction == Direction.IN:
-        return _inbound(pair, now)
+        return _inbound(pair, now, requests)
     state = state_of(pair)
+    if requests:
+        return _requests(pair, terms, now, state, paused, repeat_at)
     most = terms.retries + 1 if terms is not None else 0
     blocked = pair.queued + (1 if pair.in_flight_id else 0)
     known = {"state": state, "attempt": pair.retries + 1 if pair.in_flight_id else 0, "max_attempts": most}
@@ -82,15 +94,21 @@ def diagnose(
 def verb_states(pair: Pair, terms: Terms | None) -> list[VerbState]:
     """Every verb of the pair's direction, each with the reason if it cannot be used now."""
     if pair.direction == Direction.IN:
-        return [VerbState("expect-sequence", True)]
+        return [] if carries_requests(pair, terms) else [VerbState("expect-sequence", True)]
     flow = Flow(pair.flow)
     found = []
+    requests = carries_requests(pair, terms)
     for slug, kind in (
         ("resume", Kind.RESUME),
         ("retry-now", Kind.RETRY_NOW),
         ("skip-head", Kind.SKIP),
         ("restart-sequence", Kind.RESTART),
     ):
+        if requests:
+            if kind is not Kind.RESTART:  # there are no numbers
+                refusal = request_refusal(pair, kind)
+                found.append(VerbState(slug, refusal is None, refusal or ""))
+            continue
         why = "" if kind in allowed(flow) else REFUSALS.get((flow, kind), "Not possible in this state.")
         if kind is Kind.SKIP and not pair.in_flight_id and not why:
             why = "No message is in flight; one that waits in the queue is cancelled on its own page."
@@ -114,16 +132,16 @@ def _suspended(pair: Pair, head: Message | None, blocked: int, now: datetime, kn
     cause = causes.lookup(pair.cause)
     why = f"{_named(head)} " if head is not None else ""
     if head is not None and head.attempts:
-        why += f"was sent {_times(head.attempts)}. "
+        why += f"was sent {times(head.attempts)}. "
     elif head is not None:
         why += "never went out. "
     why += cause.sentence
-    behind = _waits(pair.queued if pair.in_flight_id else max(0, pair.queued - 1))
+    behind = waits(pair.queued if pair.in_flight_id else max(0, pair.queued - 1))
     outlook = f"{behind} Nothing is sent until somebody resumes the pair."
     if pair.gate == Gate.PAUSED:
         outlook += " It is paused as well, and has to be released after that."
     return Diagnosis(
-        headline=f"Suspended{_for(pair.changed_at, now)}.",
+        headline=f"Suspended{lasting(pair.changed_at, now)}.",
         why=why,
         outlook=outlook.strip(),
         advice=cause.action,
@@ -143,11 +161,11 @@ def _shut(pair: Pair, blocked: int, by: tuple[str, str] | None, now: datetime, k
         if paused
         else "Its agreement is not in force. Enable the agreement to let it go on."
     )
-    waits = _waits(blocked, alone=True)
+    held = waits(blocked, alone=True)
     return Diagnosis(
-        headline=f"{f'Paused by {who}' if paused else 'Disabled'}{_for(pair.changed_at, now)}.",
+        headline=f"{f'Paused by {who}' if paused else 'Disabled'}{lasting(pair.changed_at, now)}.",
         why=f"{f'“{said}” ' if said else ''}Nothing is sent; submissions and the partner's answers are still taken.",
-        outlook=waits or "Nothing waits.",
+        outlook=held or "Nothing waits.",
         advice=advice,
         short="Somebody paused the pair" if paused else "Agreement not in force",
         cause=causes.lookup("paused_by_user") if paused else causes.lookup("agreement_disabled"),
@@ -175,23 +193,23 @@ def _under_way(
     advice = cause.action if cause is not None else ""
     since = head.first_sent_at if head is not None else None
     if state == "holding":
-        headline = f"The partner asked for a pause{_for(pair.holding_since, now)}."
-        outlook = f"{name} goes out again {_in(pair.due_at, now)}. {_waits(pair.queued)}"
+        headline = f"The partner asked for a pause{lasting(pair.holding_since, now)}."
+        outlook = f"{name} goes out again {due_in(pair.due_at, now)}. {waits(pair.queued)}"
         since = pair.holding_since or since
     elif pair.flow == Flow.SENDING:
         headline = f"{name} is on the wire ({which})."
-        outlook = _waits(pair.queued)
+        outlook = waits(pair.queued)
     elif pair.flow == Flow.RESEND_WAIT:
-        headline = f"{name} goes out again {_in(pair.due_at, now)} ({which})."
-        outlook = _waits(pair.queued)
+        headline = f"{name} goes out again {due_in(pair.due_at, now)} ({which})."
+        outlook = waits(pair.queued)
     else:
         then = "the pair is suspended" if last_try else "it goes out again"
         headline = f"{name} was handed over ({which}); the acknowledgement is awaited."
-        outlook = f"If none comes, {then} {_in(pair.due_at, now)}. {_waits(pair.queued)}"
+        outlook = f"If none comes, {then} {due_in(pair.due_at, now)}. {waits(pair.queued)}"
         if cause is not None:
             headline = f"{name} could not be handed over ({which})."
             then = "The pair is suspended" if last_try else "It goes out again"
-            outlook = f"{then} {_in(pair.due_at, now)}. {_waits(pair.queued)}"
+            outlook = f"{then} {due_in(pair.due_at, now)}. {waits(pair.queued)}"
     if overdue:
         outlook, advice = _behind(overdue)
     short = cause.label if cause is not None else _short_wait(pair)
@@ -209,11 +227,70 @@ def _under_way(
     )
 
 
-def _idle(pair: Pair, overdue: float, now: datetime, known: dict[str, object]) -> Diagnosis:
+def _requests(
+    pair: Pair,
+    terms: Terms | None,
+    now: datetime,
+    state: str,
+    paused: tuple[str, str] | None,
+    repeat_at: datetime | None,
+) -> Diagnosis:
+    """A pair of repeatable requests (spec 2): each message in flight has its own timer and its own end."""
+    known: dict[str, object] = {"state": state, "attempt": 0, "max_attempts": 0}
+    blocked = pair.queued + pair.out_now
+    if state in ("paused", "disabled"):
+        return _shut(pair, blocked, paused, now, known)
+    cause = causes.lookup(pair.cause) if pair.cause else None
+    behind = waits(pair.queued, alone=True)
+    if state == "suspended":
+        assert cause is not None
+        flying = f"{documents(pair.out_now)} on the way {'is' if pair.out_now == 1 else 'are'} held. "
+        outlook = f"{flying if pair.out_now else ''}{behind} Nothing is sent until somebody resumes the pair."
+        if pair.out_now:
+            outlook += " What was sent before and is still without an answer when its window ends is in doubt."
+        if pair.gate == Gate.PAUSED:
+            outlook += " It is paused as well, and has to be released after that."
+        return Diagnosis(
+            headline=f"Suspended{lasting(pair.changed_at, now)}.",
+            why=cause.sentence,
+            outlook=outlook.strip(),
+            advice=cause.action,
+            short=cause.label,
+            cause=cause,
+            since=pair.changed_at,
+            blocked=blocked,
+            **known,  # type: ignore[arg-type]
+        )
+    overdue = _overdue(pair, now)
+    if not pair.out_now:
+        return _idle(pair, overdue, now, known, requests=True)
+    most = f", up to {in_flight_limit(terms)} at once" if terms is not None and not terms.ordered else ""
+    headline = f"{documents(pair.out_now)} {'is' if pair.out_now == 1 else 'are'} on the way{most}."
+    outlook = f"The next repeat goes out {due_in(repeat_at, now)}. " if cause is not None and repeat_at is not None else ""
+    if terms is not None:
+        outlook += f"{gives_up_sentence(terms)} "
+    outlook += behind
+    advice = cause.action if cause is not None else ""
+    if overdue:
+        outlook, advice = _behind(overdue)
+    return Diagnosis(
+        headline=headline,
+        why=cause.sentence if cause is not None else "",
+        outlook=outlook.strip(),
+        advice=advice,
+        short=cause.label if cause is not None else f"{pair.out_now:,} on the way",
+        cause=cause,
+        next_at=repeat_at if cause is not None else pair.due_at,
+        blocked=blocked if state == "retrying" else 0,
+        **known,  # type: ignore[arg-type]
+    )
+
+
+def _idle(pair: Pair, overdue: float, now: datetime, known: dict[str, object], *, requests: bool = False) -> Diagnosis:
     if overdue:
         outlook, advice = _behind(overdue)
         return Diagnosis(
-            headline=f"{_documents(pair.queued)} to send, and nothing happens.",
+            headline=f"{documents(pair.queued)} to send, and nothing happens.",
             outlook=outlook,
             advice=advice,
             short="Workers are behind",
@@ -221,10 +298,13 @@ def _idle(pair: Pair, overdue: float, now: datetime, known: dict[str, object]) -
             **known,  # type: ignore[arg-type]
         )
     if pair.queued:
-        return Diagnosis(headline=f"{_documents(pair.queued)} to send; the next goes out at once.", **known)  # type: ignore[arg-type]
+        return Diagnosis(headline=f"{documents(pair.queued)} to send; the next goes out at once.", **known)  # type: ignore[arg-type]
     if pair.last_success_at is None:
         return Diagnosis(headline="Nothing was sent yet.", short="Nothing sent yet", **known)  # type: ignore[arg-type]
     ago = span((now - pair.last_success_at).total_seconds())
+    if requests:
+        # Some may have ended in doubt, or failed: that is for their incidents to say.
+        return Diagnosis(headline="Nothing is on the way.", why=f"The last answer came {ago} ago.", **known)  # type: ignore[arg-type]
     return Diagnosis(
         headline="Everything that was submitted is delivered.",
         why=f"The last acknowledgement came {ago} ago.",
@@ -232,7 +312,7 @@ def _idle(pair: Pair, overdue: float, now: datetime, known: dict[str, object]) -
     )
 
 
-def _inbound(pair: Pair, now: datetime) -> Diagnosis:
+def _inbound(pair: Pair, now: datetime, requests: bool) -> Diagnosis:
     if pair.last_success_at is None:
         headline, why = "Nothing was received yet.", ""
     else:
@@ -242,7 +322,9 @@ def _inbound(pair: Pair, now: datetime) -> Diagnosis:
         state="active",
         headline=headline,
         why=why,
-        outlook=f"Number {next_sequence(pair.last_sequence)} is expected next; a restart at 1 is taken too.",
+        outlook="Requests are recognised by their ids; they have no numbers."
+        if requests
+        else f"Number {next_sequence(pair.last_sequence)} is expected next; a restart at 1 is taken too.",
         short="" if pair.last_success_at else "Nothing received yet",
     )
 
@@ -287,43 +369,3 @@ def _short_wait(pair: Pair) -> str:
         Flow.AWAITING_ACK.value: "Acknowledgement awaited",
         Flow.RESEND_WAIT.value: "Goes out again",
     }.get(pair.flow, "")
-
-
-def _waits(count: int, *, alone: bool = False) -> str:
-    if not count:
-        return ""
-    return f"{_documents(count)} wait{'s' if count == 1 else ''}{'' if alone else ' behind it'}."
-
-
-def _documents(count: int) -> str:
-    return f"{count:,} document{'' if count == 1 else 's'}"
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
-
-
-def _for(since: datetime | None, now: datetime) -> str:
-    return f" for {span((now - since).total_seconds())}" if since is not None else ""
-
-
-def _in(at: datetime | None, now: datetime) -> str:
-    if at is None:
-        return "soon"
-    left = (at - now).total_seconds()
-    return f"in {span(left)}" if left >= 1 else "at once"
-
-
-def span(seconds: float) -> str:
-    """A length of time to two units: `3 h 12 m`, `45 s`, `2 d 4 h`."""
-    rest = max(0, int(seconds))
-    parts: list[tuple[int, str]] = []
-    for unit, name in ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s")):
-        count, rest = divmod(rest, unit)
-        if count or parts:
-            parts.append((count, name))
-        if len(parts) == 2:
-            break
-    if parts and parts[0][1] in ("m", "h", "d") and len(parts) == 2 and parts[1][0] == 0:
-        parts = parts[:1]
-    return " ".join(f"{count} {name}" for count, name in parts) or "0 s"

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from messaging.exceptions import NotFound
-from messaging.models import Message, Signal
-from messaging.selectors import messages, pairs, records
+from messaging.models import Delivery, Message, Signal, Trigger
+from messaging.selectors import deliveries, jobs, messages, pairs, records, triggers
 from partners import selectors as partners
 from partners.models import Agreement, Party
 from rmhub.ids import BadPublicId, public_id, read_public_id
@@ -39,14 +39,15 @@ class Found:
 
 
 def find(text: str) -> Found:
-    """Looks for `msg_...` and the like, INC-n, pair codes, TPAIds, MessageIds, ConversationIds, party identifiers.
+    """Looks for `msg_...` and the like, INC-n, codes of pairs, TPAIds, names of triggers, MessageIds, ConversationIds,
+    party identifiers.
 
-    Index look-ups for what is many (messages); partial names only for what is few (pairs, parties, agreements).
+    Index look-ups for what is many (messages); partial names only for what is few (pairs, parties, triggers ...).
     """
     text = text.strip()[:512].replace("\x00", "")
     if not text:
         return Found()
-    exact = _by_public_id(text) or _by_number(text) or _pair(text) or _agreement(text)
+    exact = _by_public_id(text) or _by_number(text) or _pair(text) or _agreement(text) or _trigger(text)
     if exact is not None:
         return Found(only=exact)
     hits, more = _messages(text)
@@ -88,6 +89,11 @@ def _agreement(text: str) -> Hit | None:
     return Hit("Agreement", found.tpa_id, "agreement", (found.public_id,)) if found else None
 
 
+def _trigger(text: str) -> Hit | None:
+    found = triggers.triggers().filter(name__iexact=text).first()
+    return _trigger_hit(found) if found else None
+
+
 def _messages(text: str) -> tuple[list[Hit], bool]:
     """Messages with this MessageId, else those of the conversation with this ConversationId."""
     rows = list(messages.with_names(Message.objects.filter(message_id=text)).order_by("-id")[:_MOST])
@@ -110,7 +116,12 @@ def _near(text: str) -> list[Hit]:
         Hit("Agreement", agreement.tpa_id, "agreement", (agreement.public_id,), agreement.name)
         for agreement in partners.agreements(search=text)[:_MOST]
     ]
+    found += [_trigger_hit(trigger) for trigger in triggers.triggers(search=text).order_by("name")[:_MOST]]
     return found
+
+
+def _trigger_hit(trigger: Trigger) -> Hit:
+    return Hit("Trigger", trigger.name, "trigger", (trigger.public_id,), triggers.target(trigger))
 
 
 def _message_hit(message: Message) -> Hit:
@@ -162,6 +173,11 @@ def _agreement_by_key(key: uuid.UUID) -> Hit:
     return Hit("Agreement", found.tpa_id, "agreement", (found.public_id,))
 
 
+def _delivery_by_key(key: uuid.UUID) -> Hit:
+    found: Delivery = deliveries.delivery(key)
+    return Hit("Delivery", f"{found.trigger.name}: {found.message.message_id}", "delivery", (found.public_id,))
+
+
 _BY_PREFIX: dict[str, Callable[[uuid.UUID], Hit]] = {
     "msg": _one("Message", "message", "msg", messages.message),
     "pair": _pair_by_key,
@@ -171,4 +187,7 @@ _BY_PREFIX: dict[str, Callable[[uuid.UUID], Hit]] = {
     "rej": _one("Refusal", "rejection", "rej", records.rejection),
     "par": _party_by_key,
     "agr": _agreement_by_key,
+    "trg": lambda key: _trigger_hit(triggers.trigger(key)),
+    "del": _delivery_by_key,
+    "job": _one("Job", "job", "job", jobs.job),
 }

@@ -11,8 +11,8 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 from django.db.models import Min
 
-from messaging.choices import Direction
-from messaging.models import Message, Pair, Signal, WebhookDelivery
+from messaging.choices import DeliveryState, Direction, TriggerState
+from messaging.models import BulkJob, Delivery, Message, Pair, Signal, Trigger, WebhookDelivery
 from messaging.protocol.sender import Gate
 from rmhub import clock
 
@@ -47,14 +47,21 @@ def health() -> Health:
 
 
 def _oldest_due(now: datetime) -> datetime | None:
-    """Four looks at the ends of four partial indexes."""
+    """Looks at the ends of partial indexes.
+
+    Documents that wait for a trigger may do so for long and rightly; a lease that ended is taken up by the next sweep.
+    """
     looks = (
         Pair.objects.filter(due_at__lte=now, gate=Gate.OPEN, direction=Direction.OUT),
         Message.objects.filter(due_at__lte=now),
         Signal.objects.filter(due_at__lte=now),
         WebhookDelivery.objects.filter(due_at__lte=now, endpoint__enabled=True),
+        Delivery.objects.filter(due_at__lte=now, state=DeliveryState.RUNNING, trigger__state=TriggerState.ACTIVE),
+        BulkJob.objects.filter(due_at__lte=now),
     )
     found = [look.aggregate(oldest=Min("due_at"))["oldest"] for look in looks]
+    asked = Trigger.objects.filter(monitor_due_at__lte=now, state=TriggerState.SUSPENDED)
+    found.append(asked.aggregate(oldest=Min("monitor_due_at"))["oldest"])
     return min((at for at in found if at is not None), default=None)
 
 

@@ -75,7 +75,7 @@ def message_page(
     order = ("id",) if oldest_first else ("-id",)
     narrowed = _narrowed(filters)
     queryset = narrowed.queryset
-    with _bounded():
+    with bounded():
         if narrowed.pair_ids is not None:
             backwards = place is not None and place.backwards
             queryset = _probed(
@@ -235,7 +235,7 @@ def _pair_ids_of(versions: Sequence[AgreementVersion]) -> list[uuid.UUID]:
 
 
 @contextmanager
-def _bounded() -> Iterator[None]:
+def bounded() -> Iterator[None]:
     """Ends a search that no index serves, before it ends the patience of whoever waits for it."""
     try:
         with transaction.atomic(), connection.cursor() as cursor:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import uuid
+from datetime import datetime
 from typing import TYPE_CHECKING, TypedDict
 
-from django.db.models import Case, CharField, IntegerField, Q, QuerySet, Value, When
+from django.db.models import Case, CharField, IntegerField, Min, Q, QuerySet, Value, When
 
 from messaging.choices import MessageState
 from messaging.exceptions import NotFound
@@ -108,6 +109,19 @@ def queue(pair_id: uuid.UUID) -> QuerySet[Message]:
     """What waits on a pair, in the order in which it will be sent (by `position`)."""
     waiting = Message.objects.filter(pair=pair_id, state=MessageState.QUEUED, due_at__isnull=True)
     return waiting.defer("wire_frame").order_by("position")
+
+
+def in_flight(pair_id: uuid.UUID) -> QuerySet[Message]:
+    """Repeatable requests of a pair that are on the way, in the order in which they were submitted (by `position`)."""
+    flying = Message.objects.filter(pair=pair_id, state__in=(MessageState.SENDING, MessageState.RETRYING))
+    return flying.defer("wire_frame").order_by("position")
+
+
+def next_repeat(pair_id: uuid.UUID) -> datetime | None:
+    """When the next of them goes out again; None when all are on the wire."""
+    waiting = Message.objects.filter(pair=pair_id, state=MessageState.RETRYING)
+    at: datetime | None = waiting.aggregate(at=Min("due_at"))["at"]
+    return at
 
 
 def transmissions(pair_id: uuid.UUID) -> QuerySet[Transmission]:

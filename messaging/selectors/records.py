@@ -23,16 +23,20 @@ def incidents(
     states: tuple[str, ...] = (),
     pair_id: uuid.UUID | None = None,
     partner_id: uuid.UUID | None = None,
+    trigger_id: uuid.UUID | None = None,
     cause: str = "",
 ) -> QuerySet[Incident]:
-    """Incidents with their pairs and messages. Not ordered; pages by ("-number",)."""
-    found = Incident.objects.select_related("pair__partner", "message").defer("message__wire_frame")
+    """Incidents with their pairs, triggers and messages. Not ordered; pages by ("-number",)."""
+    found = Incident.objects.select_related("pair__partner", "message", "trigger")
+    found = found.defer("message__wire_frame", "trigger__secret_encrypted")
     if states:
         found = found.filter(state__in=states)
     if pair_id is not None:
         found = found.filter(pair=pair_id)
     if partner_id is not None:
         found = found.filter(pair__partner=partner_id)
+    if trigger_id is not None:
+        found = found.filter(trigger=trigger_id)
     return found.filter(cause=cause) if cause else found
 
 

@@ -12,14 +12,30 @@ from datetime import datetime, timedelta
 from django.db import connection
 from django.db.models import Count, Min, Q, QuerySet, Sum
 
-from messaging.choices import PAIR_LOOKS, Direction, IncidentState, Look
-from messaging.models import AuditEntry, Event, Incident, Message, Pair, Transmission, WebhookEndpoint
-from messaging.selectors import events, health, messages, pairs, records
-from messaging.selectors.diagnosis import Diagnosis, VerbState, diagnose, span, verb_states
+from messaging.choices import PAIR_LOOKS, Direction, IncidentState, Look, TriggerState
+from messaging.models import (
+    AuditEntry,
+    BulkJob,
+    Delivery,
+    Event,
+    Incident,
+    Message,
+    Pair,
+    Transmission,
+    Trigger,
+    WebhookEndpoint,
+)
+from messaging.profiles import carries_requests, terms_in_force
+from messaging.selectors import doubts, events, health, messages, pairs, records, triggers
+from messaging.selectors.diagnosis import Diagnosis, VerbState, diagnose, verb_states
+from messaging.selectors.doubts import DoubtGroup, OutboundGroup
 from messaging.selectors.health import Health
+from messaging.selectors.triggers import TriggerRow
+from messaging.selectors.wording import span
 from partners import registry
 from partners.models import Credential
 from partners.terms import Terms
+from rmhub import clock
 
 _EXPIRING = timedelta(days=30)
 # States in which documents do not flow until somebody, or the partner, does something.
@@ -33,6 +49,8 @@ class NavCounts:
 
     suspended: int
     incidents: int
+    triggers: int
+    in_doubt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +95,19 @@ class Overview:
     webhooks: list[WebhookEndpoint] = field(default_factory=list)
     expiring: list[Credential] = field(default_factory=list)
     recent: list[Message] = field(default_factory=list)
+    triggers: int = 0
+    stopped: list[TriggerRow] = field(default_factory=list)
+    in_doubt: int = 0
+    doubts: list[DoubtGroup] = field(default_factory=list)
+    outbound_doubts: list[OutboundGroup] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class PairScreen:
-    """All of a pair's page. Lists are cut; the full ones have pages of their own."""
+    """All of a pair's page. Lists are cut; the full ones have pages of their own.
+
+    `requests`: its messages are repeatable requests, and `flying` those that are on the way, the first ones first.
+    """
 
     pair: Pair
     look: Look
@@ -95,17 +121,20 @@ class PairScreen:
     events: list[Event]
     incidents: list[Incident]
     audit: list[AuditEntry]
+    requests: bool = False
+    flying: list[Message] = field(default_factory=list)
 
 
 def nav_counts() -> NavCounts:
-    """One query."""
+    """Two queries."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT (SELECT count(*) FROM messaging_pair WHERE flow = 'suspended'),"
-            " (SELECT count(*) FROM messaging_incident WHERE state <> 'resolved')"
+            " (SELECT count(*) FROM messaging_incident WHERE state <> 'resolved'),"
+            " (SELECT count(*) FROM messaging_trigger WHERE state = 'suspended')"
         )
-        suspended, incidents = cursor.fetchone()
-    return NavCounts(suspended, incidents)
+        suspended, incidents, stopped = cursor.fetchone()
+    return NavCounts(suspended, incidents, stopped, doubts.counts(clock.now()).all)
 
 
 def pair_rows(found: Iterable[Pair], now: datetime) -> list[PairRow]:
@@ -119,13 +148,9 @@ def pair_rows(found: Iterable[Pair], now: datetime) -> list[PairRow]:
 
 def terms_of(pair: Pair) -> Terms | None:
     """The terms of the message in flight, else those in force for the pair's URIs; None when there are none."""
-    known = registry.current()
     if pair.in_flight is not None:
-        return known.version(pair.in_flight.agreement_version_id)
-    outbound = pair.direction == Direction.OUT
-    theirs, ours = (pair.receiver_uri, pair.sender_uri) if outbound else (pair.sender_uri, pair.receiver_uri)
-    found = known.by_uri_pair(theirs, ours)
-    return found[0] if found else None
+        return registry.current().version(pair.in_flight.agreement_version_id)
+    return terms_in_force(pair)
 
 
 def counts_by_state() -> dict[str, int]:
@@ -143,7 +168,7 @@ def overview(now: datetime) -> Overview:
         .annotate(
             number=Count("pk"),
             queued_sum=Sum("queued"),
-            flying=Count("in_flight"),
+            flying=Count("in_flight") + Sum("out_now"),
             oldest=Min("changed_at"),
             delivered=Sum("done", filter=Q(direction=Direction.OUT), default=0),
             received=Sum("done", filter=Q(direction=Direction.IN), default=0),
@@ -166,7 +191,12 @@ def overview(now: datetime) -> Overview:
     state = health.health()
     unresolved = records.incidents(states=UNRESOLVED)
     open_incidents = unresolved.count()
-    level, sentence = _verdict(by_state, totals, oldest, state, open_incidents, now)
+    by_trigger = triggers.counts_by_state()
+    stopped = triggers.triggers(states=(TriggerState.SUSPENDED,)).order_by("changed_at", "name")[:10]
+    stopped_rows = triggers.trigger_rows(stopped, now)
+    in_doubt = doubts.counts(now).all
+    matters = _Matters(open_incidents, by_trigger[TriggerState.SUSPENDED], stopped_rows, in_doubt)
+    level, sentence = _verdict(by_state, totals, oldest, state, matters, now)
     troubled = pairs.pairs(states=TROUBLED).order_by("severity", "-queued", "code")[:10]
     return Overview(
         level=level,
@@ -181,6 +211,11 @@ def overview(now: datetime) -> Overview:
         webhooks=list(_failing_webhooks()[:5]),
         expiring=_expiring(now),
         recent=list(messages.with_names(Message.objects.order_by("-id"))[:8]),
+        triggers=sum(by_trigger.values()),
+        stopped=stopped_rows,
+        in_doubt=in_doubt,
+        doubts=doubts.groups(now)[:5],
+        outbound_doubts=doubts.outbound_groups(now)[:5],
     )
 
 
@@ -191,10 +226,13 @@ def pair_screen(pair: Pair, now: datetime) -> PairScreen:
     audit = audit_of(pair)
     queue = [] if inbound else list(pairs.queue(pair.pk)[:10])
     head = pair.in_flight or (queue[0] if queue and pair.flow == "suspended" else None)
+    requests = carries_requests(pair, terms)
+    flying = list(pairs.in_flight(pair.pk)[:10]) if pair.out_now else []
+    repeat_at = pairs.next_repeat(pair.pk) if pair.out_now else None
     return PairScreen(
         pair=pair,
         look=PAIR_LOOKS[pairs.state_of(pair)],
-        diagnosis=diagnose(pair, head, terms, now, paused=_paused_by(audit)),
+        diagnosis=diagnose(pair, head, terms, now, paused=_paused_by(audit), repeat_at=repeat_at),
         head=head,
         terms=terms,
         verbs=verb_states(pair, terms),
@@ -204,6 +242,8 @@ def pair_screen(pair: Pair, now: datetime) -> PairScreen:
         events=list(events.of_pair(pair.pk)[:15]),
         incidents=list(records.incidents(pair_id=pair.pk).order_by("-number")[:8]),
         audit=audit,
+        requests=requests,
+        flying=flying,
     )
 
 
@@ -212,14 +252,29 @@ def _paused_by(audit: list[AuditEntry]) -> tuple[str, str] | None:
     return (entry.actor, entry.reason) if entry is not None else None
 
 
-def audit_of(target: Pair | Message | Incident, limit: int = 15) -> list[AuditEntry]:
+def audit_of(target: Pair | Message | Incident | Trigger | Delivery | BulkJob, limit: int = 15) -> list[AuditEntry]:
     """What people did to one object, newest first."""
     kind = target._meta.model_name or ""
     return list(records.audit_entries(object_type=kind, object_id=target.public_id).order_by("-id")[:limit])
 
 
+@dataclass(frozen=True, slots=True)
+class _Matters:
+    """What needs people beside pairs."""
+
+    incidents: int
+    suspended_triggers: int
+    stopped: list[TriggerRow]
+    in_doubt: int
+
+
 def _verdict(
-    by_state: dict[str, int], totals: Totals, oldest: datetime | None, state: Health, incidents: int, now: datetime
+    by_state: dict[str, int],
+    totals: Totals,
+    oldest: datetime | None,
+    state: Health,
+    matters: _Matters,
+    now: datetime,
 ) -> tuple[str, str]:
     """The one sentence, and how bad it is."""
     suspended = by_state["suspended"]
@@ -229,7 +284,10 @@ def _verdict(
         return "bad", f"The hub is behind: something was due {span(state.overdue_seconds)} ago. Check workers and beat."
     if suspended:
         age = f", the longest for {span((now - oldest).total_seconds())}" if oldest is not None else ""
-        return "bad", f"{_pairs(suspended)} suspended{age}; {_documents(totals.blocked)} held up."
+        held = f"{_pairs(suspended)} suspended{age}; {_documents(totals.blocked)} held up."
+        return "bad", f"{held} {_stopped(matters)}".strip()
+    if matters.suspended_triggers:
+        return "bad", _stopped(matters)
     trouble = [
         f"{by_state[name]} {words}"
         for name, words in (("retrying", "retrying"), ("holding", "held by the partner"), ("paused", "paused"))
@@ -237,8 +295,11 @@ def _verdict(
     ]
     if trouble:
         return "watch", f"No pair is suspended; {', '.join(trouble)}. {_documents(totals.waiting)} to go."
-    if incidents:
-        return "watch", f"{_flow(totals.pairs)}; {incidents} incident{'' if incidents == 1 else 's'} to look at."
+    if matters.in_doubt:
+        return "watch", f"{_flow(totals.pairs)}; {_documents(matters.in_doubt)} in doubt: a person decides."
+    if matters.incidents:
+        count = matters.incidents
+        return "watch", f"{_flow(totals.pairs)}; {count} incident{'' if count == 1 else 's'} to look at."
     if not totals.pairs:
         return "good", "No pair yet: pairs appear when an agreement is active."
     return "good", f"{_flow(totals.pairs)}; {_documents(totals.waiting)} on the way."
@@ -246,6 +307,17 @@ def _verdict(
 
 def _flow(count: int) -> str:
     return "The one pair flows" if count == 1 else f"All {count:,} pairs flow"
+
+
+def _stopped(matters: _Matters) -> str:
+    """What suspended triggers hold up, as a sentence; "" without any."""
+    count = matters.suspended_triggers
+    if not count:
+        return ""
+    held = sum(row.backlog.held for row in matters.stopped)
+    named = matters.stopped[0].trigger.name if count == 1 else f"{count:,} triggers"
+    waits = f"{_documents(held)} wait{'s' if held == 1 else ''} for " + ("it" if count == 1 else "them")
+    return f"{'Trigger ' if count == 1 else ''}{named} {'is' if count == 1 else 'are'} suspended; {waits}."
 
 
 def _pairs(count: int) -> str:

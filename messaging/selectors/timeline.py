@@ -8,8 +8,8 @@ from datetime import datetime
 
 from messaging import causes
 from messaging.choices import Direction, Outcome, SignalKind, SignalState
-from messaging.models import AuditEntry, Event, Message, Payload, Signal, Transmission
-from messaging.selectors import events, messages, screens
+from messaging.models import AuditEntry, Delivery, Event, Message, Payload, Signal, Transmission
+from messaging.selectors import deliveries, doubts, events, messages, screens
 
 # Each message has its own bound, so that one that was retried for a year does not make its page slow.
 _MOST = 200
@@ -24,6 +24,16 @@ _EVENTS: dict[str, tuple[str, str]] = {
     "message.cancelled": ("Cancelled by a person", "watch"),
     "message.received": ("Received and stored", "good"),
     "message.duplicate": ("Came again, and was discarded", "watch"),
+    "message.in_doubt": ("In doubt: nobody knows whether the partner has it", "bad"),
+    "message.settled": ("Settled by a person", "good"),
+}
+# What became of it at a trigger, whose name follows.
+_DELIVERIES: dict[str, tuple[str, str]] = {
+    "delivery.completed": ("Processed by {name}", "good"),
+    "delivery.failed": ("{name} failed on it", "bad"),
+    "delivery.duplicate": ("Duplicate for {name}: discarded", "watch"),
+    "delivery.in_doubt": ("In doubt whether {name} has processed it", "bad"),
+    "delivery.settled": ("Settled by a person for {name}", "good"),
 }
 # Told by the transmission itself, which knows more.
 _TOLD_ELSEWHERE = frozenset({"message.retrying"})
@@ -41,6 +51,7 @@ class Moment:
     seconds: float | None = None
     transmission: Transmission | None = None
     signal: Signal | None = None
+    delivery: str = ""
     rank: int = 1  # order within one instant: how it begins, what crosses the wire, what follows from that
 
 
@@ -57,6 +68,7 @@ class MessageScreen:
     signals: list[Signal]
     conversation: list[Message]
     refers_to: list[Message]
+    deliveries: list[Delivery] = field(default_factory=list)
     audit: list[AuditEntry] = field(default_factory=list)
 
 
@@ -83,6 +95,7 @@ def message_screen(message: Message) -> MessageScreen:
         signals=signals,
         conversation=list(same.order_by("-id")[:15]),
         refers_to=_refers_to(message),
+        deliveries=deliveries.of_message(message.pk) if message.direction == Direction.IN else [],
         audit=screens.audit_of(message),
     )
 
@@ -103,6 +116,8 @@ def _refers_to(message: Message) -> list[Message]:
 
 
 def _of_event(event: Event) -> Moment:
+    if event.type in _DELIVERIES:
+        return _of_delivery(event)
     title, tone = _EVENTS.get(event.type, (event.type.replace(".", " ").replace("_", " ").capitalize(), "plain"))
     data = event.data
     detail = str(data.get("reason") or data.get("detail") or data.get("warning") or "")
@@ -110,6 +125,18 @@ def _of_event(event: Event) -> Moment:
         detail = f"{causes.lookup(str(data['cause'])).label}. {detail}".strip()
     begins = event.type in ("message.accepted", "message.received")
     return Moment(event.at, title, detail, tone, rank=0 if begins else 2)
+
+
+def _of_delivery(event: Event) -> Moment:
+    title, tone = _DELIVERIES[event.type]
+    data = event.data
+    detail = str(data.get("reason") or "")
+    if data.get("doubt"):
+        detail = doubts.reason(str(data["doubt"])).label
+    elif data.get("cause"):
+        detail = causes.lookup(str(data["cause"])).label
+    name = str(data.get("name") or "a trigger")
+    return Moment(event.at, title.format(name=name), detail, tone, delivery=str(data.get("delivery") or ""), rank=2)
 
 
 def _of_attempt(attempt: Transmission) -> Moment:

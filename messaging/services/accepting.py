@@ -6,6 +6,7 @@ need to know, and what follows. Nothing is answered before the commit (invariant
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,13 +18,14 @@ from django.db.models import F
 
 from messaging import dispatch, storage
 from messaging.choices import Direction, MessageState, SignalKind, SignalState
-from messaging.models import Event, Message, MessageIdentity, Pair, Payload, Rejection, Signal
+from messaging.models import Delivery, Event, Message, MessageIdentity, Pair, Payload, Rejection, Signal
 from messaging.models.bulk import bulk_insert, bulk_set
 from messaging.protocol.acceptance import Decision, Verdict, decide, received_from
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.envelope import Envelope, ErrorInfo, Semantics
 from messaging.protocol.errors import Defect
-from messaging.services import answering, events, incidents
+from messaging.services import answering, events, incidents, subscriptions, two_roads
+from messaging.services.remembering import Key
 from messaging.services.snapshots import (
     INBOUND_FIELDS,
     OUTBOUND_FIELDS,
@@ -31,6 +33,7 @@ from messaging.services.snapshots import (
     inbound_state,
     writer_options,
 )
+from partners.choices import Profile
 from partners.terms import Principal, Terms
 from rmhub import clock
 from rmhub.ids import uuid7
@@ -60,11 +63,19 @@ class Item:
 
 
 class Known(NamedTuple):
-    """A MessageId that is stored: the message, the digest of its octets, the number that it came under."""
+    """A MessageId that is stored: the message, the digest of its octets, the number that it came under.
+
+    Without a digest it came as a repeatable request (spec 2); `contents` are the digests of its payloads then.
+    """
 
     message_pk: uuid.UUID
     digest: str
     number: int | None
+    contents: tuple[str, ...] = ()
+
+    @property
+    def by_other_road(self) -> bool:
+        return not self.digest
 
 
 @dataclass(slots=True)
@@ -75,6 +86,7 @@ class Batch:
     messages: list[Message] = field(default_factory=list)
     payloads: list[Payload] = field(default_factory=list)
     identities: list[MessageIdentity] = field(default_factory=list)
+    deliveries: list[Delivery] = field(default_factory=list)
     signals: list[Signal] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
@@ -108,6 +120,8 @@ def accept(items: Sequence[Item]) -> list[int]:
         _write(batch, list(pairs.values()))
     if batch.wake:
         dispatch.wake(dispatch.SEND)
+    if batch.deliveries:
+        dispatch.wake(dispatch.DELIVER)
     return [204] * len(items)
 
 
@@ -121,6 +135,14 @@ def _look_up(normals: Sequence[Item], batch: Batch) -> None:
         message_id__in={item.envelope.message_id for item in normals},
     ).values_list("scope_id", "message_id", "stored_id", "digest", "sequence_number")
     batch.known = {(scope, message_id): Known(pk, digest, number) for scope, message_id, pk, digest, number in found}
+    keys = {
+        Key(item.principal.party_id, item.envelope.message_id)
+        for item in normals
+        if two_roads.has_agreement(item.principal.party_id, Profile.REPEATABLE)
+    }
+    numbered = {key for key, known in batch.known.items() if not known.by_other_road}
+    for key, one in two_roads.stored_as_requests({key for key in keys if key not in numbered}).items():
+        batch.known[key] = Known(one.message_pk, "", None, one.contents)
 
 
 def _accept_normal(item: Item, pair: Pair, batch: Batch) -> None:
@@ -129,8 +151,9 @@ def _accept_normal(item: Item, pair: Pair, batch: Batch) -> None:
     received = received_from(
         item.envelope,
         known=stored is not None,
-        same_octets=stored is None or stored.digest == item.digest,
+        same_octets=stored is None or _is_same(stored, item),
         known_number=stored.number if stored is not None else None,
+        by_other_road=stored is not None and stored.by_other_road,
         at_most_once=item.agreed.semantics == Semantics.AT_MOST_ONCE,
     )
     decision = decide(inbound_state(pair), received, acceptance_policy(item.agreed))
@@ -140,6 +163,14 @@ def _accept_normal(item: Item, pair: Pair, batch: Batch) -> None:
         _repeat(item, pair, decision, stored, batch)
     else:
         _reject(item, pair, decision, batch)
+
+
+def _is_same(stored: Known, item: Item) -> bool:
+    if stored.by_other_road:
+        return stored.contents == tuple(
+            hashlib.sha256(payload.content).hexdigest() for payload in item.envelope.payloads
+        )
+    return stored.digest == item.digest
 
 
 def _store(item: Item, pair: Pair, decision: Decision, batch: Batch) -> None:
@@ -190,6 +221,7 @@ def _store(item: Item, pair: Pair, decision: Decision, batch: Batch) -> None:
             )
         )
     batch.messages.append(message)
+    batch.deliveries += subscriptions.deliveries_for(message, item.agreed, now)
     key = (item.principal.party_id, envelope.message_id)
     if decision.acknowledge or item.agreed.detect_repeats or item.agreed.semantics == Semantics.AT_MOST_ONCE:
         batch.identities.append(
@@ -278,8 +310,17 @@ def _follow_restart(item: Item, pair: Pair, decision: Decision, stored: Known, b
     pair.last_message_id = decision.state.last_message_id
     key = (item.principal.party_id, item.envelope.message_id)
     batch.known[key] = Known(stored.message_pk, item.digest, pair.last_sequence)
-    MessageIdentity.objects.filter(scope_id=key[0], direction=Direction.IN, message_id=key[1]).update(
-        sequence_number=pair.last_sequence, digest=item.digest
+    MessageIdentity.objects.update_or_create(
+        scope_id=key[0],
+        direction=Direction.IN,
+        message_id=key[1],
+        defaults={"sequence_number": pair.last_sequence, "digest": item.digest},
+        create_defaults={
+            "sequence_number": pair.last_sequence,
+            "digest": item.digest,
+            "stored_id": stored.message_pk,
+            "created_at": batch.now,
+        },
     )
 
 
@@ -384,6 +425,7 @@ def _write(batch: Batch, pairs: list[Pair]) -> None:
     bulk_insert(batch.messages)
     bulk_insert(batch.identities)
     bulk_insert(batch.payloads)
+    bulk_insert(batch.deliveries)
     bulk_insert(batch.signals)
     bulk_insert(batch.rejections)
     for message_pk, copies in batch.repeats.items():

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from django.db import transaction
 
 from messaging import storage
 from messaging.exceptions import ApplicationError, NotFound
@@ -48,6 +51,26 @@ def payload_open(*, message_id: uuid.UUID, number: int, actor: Actor) -> Octets:
     after: dict[str, object] = {"payload": number, "sha256": payload.sha256, "size": payload.size}
     audit.record(actor, "payload.read", payload.message, after=after)
     return Octets(content, payload.content_type, payload.filename or f"payload-{number}", payload.sha256)
+
+
+def payloads_open(*, messages: Iterable[Message], at_most: int, actor: Actor) -> dict[tuple[uuid.UUID, int], bytes]:
+    """The octets of these messages' payloads of up to `at_most` bytes each, by message and payload number.
+
+    One whose file is missing is left out: whoever needs it asks for it alone, and is told so then.
+    """
+    by_id = {message.pk: message for message in messages}
+    found: dict[tuple[uuid.UUID, int], bytes] = {}
+    read: dict[uuid.UUID, list[int]] = {}
+    for payload in Payload.objects.filter(message__in=by_id, size__lte=at_most).order_by("message_id", "number"):
+        try:
+            found[payload.message_id, payload.number] = storage.load(payload.content, payload.stored_as)
+        except storage.PayloadMissing:
+            continue
+        read.setdefault(payload.message_id, []).append(payload.number)
+    with transaction.atomic():
+        for message_id, numbers in read.items():
+            audit.record(actor, "payload.read", by_id[message_id], after={"payloads": numbers})
+    return found
 
 
 def wire_open(*, message_id: uuid.UUID, actor: Actor) -> Octets:

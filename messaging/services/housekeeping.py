@@ -1,9 +1,12 @@
-"""What runs now and then: pairs follow their agreements, and tables that strangers can fill keep their bounds."""
+"""What runs now and then: pairs follow their agreements, tables that strangers can fill keep their bounds, and what may
+be forgotten is forgotten.
+"""
 
 from __future__ import annotations
 
 from messaging.models import Rejection
-from messaging.services import pairs
+from messaging.services import epoch, forgetting, pairs, watching
+from rmhub import clock
 
 REJECTIONS_KEPT = 20_000
 
@@ -13,7 +16,20 @@ def run() -> str:
     made = pairs.ensure_pairs()
     closed = pairs.close_unagreed()
     dropped = drop_old_rejections()
-    return f"pairs made {made}, disabled or enabled {closed}, rejections dropped {dropped}"
+    forgotten = remember_and_forget()
+    watched = watching.watch()
+    return (
+        f"pairs made {made}, disabled or enabled {closed}, rejections dropped {dropped}, days forgotten {forgotten}, "
+        + watched
+    )
+
+
+def remember_and_forget() -> int:
+    """The heartbeat of the memory (spec 2), the days that it needs next, and those that it needs no more."""
+    now = clock.now()
+    epoch.check(now)
+    forgetting.ensure_ahead(now)
+    return forgetting.drop_due(now)
 
 
 def drop_old_rejections(*, keep: int = REJECTIONS_KEPT) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection
 from datetime import datetime
 
 from django.db import connection, transaction
@@ -10,7 +11,7 @@ from django.db.models import Max
 
 from messaging.choices import IncidentState
 from messaging.exceptions import NotFound, WrongState
-from messaging.models import Event, Incident, Pair
+from messaging.models import Event, Incident, Pair, Trigger
 from messaging.services import audit, events
 from messaging.services.audit import Actor
 from rmhub import clock
@@ -20,14 +21,20 @@ _NUMBERS = 0x524D4855  # key of the advisory lock that makes incident numbers ga
 
 
 def incident_open(
-    *, pair: Pair | None, cause: str, now: datetime, detail: str = "", message_pk: uuid.UUID | None = None
+    *,
+    pair: Pair | None,
+    cause: str,
+    now: datetime,
+    detail: str = "",
+    message_pk: uuid.UUID | None = None,
+    trigger: Trigger | None = None,
 ) -> tuple[Incident, list[Event]]:
-    """Opens an incident, or counts one more occurrence of the unresolved one for (pair, cause).
+    """Opens an incident, or counts one more occurrence of the unresolved one for (pair, trigger, cause).
 
-    Call inside a transaction; with a pair, hold its lock. Returns the events to write.
+    Call inside a transaction; with a pair or a trigger, hold its lock. Returns the events to write.
     """
     # Locked, or the occurrence would be counted on one that a person closes in this very moment.
-    unresolved = Incident.objects.filter(pair=pair, cause=cause).exclude(state=IncidentState.RESOLVED)
+    unresolved = Incident.objects.filter(pair=pair, trigger=trigger, cause=cause).exclude(state=IncidentState.RESOLVED)
     known = unresolved.select_for_update(of=("self",)).first()
     if known is not None:
         known.occurrences += 1
@@ -44,18 +51,39 @@ def incident_open(
         cause=cause,
         detail=detail,
         pair=pair,
+        trigger=trigger,
         message_id=message_pk,
         opened_at=now,
         last_seen_at=now,
     )
     data = {"incident": incident.public_id, "number": number, "cause": cause, "detail": detail}
+    if trigger is not None:
+        data["trigger"] = trigger.public_id
     return incident, [events.event("incident.opened", now, pair=pair, data=data)]
 
 
-def incidents_resolve_for_pair(*, pair: Pair, now: datetime, by: str, resolution: str) -> list[Event]:
-    """Resolves what is unresolved for a pair; call with the pair's lock held. Returns the events to write."""
+def incidents_resolve_for_pair(
+    *, pair: Pair, now: datetime, by: str, resolution: str, causes: Collection[str] | None = None
+) -> list[Event]:
+    """Resolves what is unresolved for a pair (of these causes only); call with its lock held. Returns the events."""
     written = []
     unresolved = Incident.objects.filter(pair=pair).exclude(state=IncidentState.RESOLVED)
+    if causes is not None:
+        unresolved = unresolved.filter(cause__in=causes)
+    for incident in unresolved.order_by("number").select_for_update(of=("self",)):
+        _resolve(incident, now, by, resolution)
+        written.append(_resolved_event(incident, now))
+    return written
+
+
+def incidents_resolve_for_trigger(
+    *, trigger: Trigger, now: datetime, by: str, resolution: str, causes: Collection[str] | None = None
+) -> list[Event]:
+    """Resolves what is unresolved for a trigger (of these causes only); call with its lock held. Returns the events."""
+    written = []
+    unresolved = Incident.objects.filter(trigger=trigger).exclude(state=IncidentState.RESOLVED)
+    if causes is not None:
+        unresolved = unresolved.filter(cause__in=causes)
     for incident in unresolved.order_by("number").select_for_update(of=("self",)):
         _resolve(incident, now, by, resolution)
         written.append(_resolved_event(incident, now))

@@ -43,6 +43,14 @@ TERMS = (
     "max_message_bytes",
     "write_namespace",
     "write_padded_numbers",
+    "partner_window",
+    "clock_skew",
+    "exchange_mode",
+    "exchange_identity",
+    "repeat_interval",
+    "repeat_interval_max",
+    "ordered",
+    "max_in_flight",
     "note",
 )
 _ENDPOINT = ("name", "transport", "uri", "error_uri", "address", "error_address", "connect_timeout", "read_timeout")
@@ -234,12 +242,18 @@ def version_discard(
 def version_activate(
     *, agreement_id: uuid.UUID, number: int, actor: Actor, reason: str, expected: str | None = None
 ) -> AgreementVersion:
-    """Puts a draft in force. Raises NotFound, Stale, InvalidSubmission (no reason), WrongState, InvalidAgreement."""
+    """Puts a draft in force. Raises NotFound, Stale, InvalidSubmission (no reason), WrongState, InvalidAgreement.
+
+    Another profile, other endpoints, or no order any more: only when no message of the version before is open
+    (WrongState with the code pair_not_drained).
+    """
     audit.require_reason(reason)
     with _changing("agreement.activate", lambda: _version(agreement_id, number), actor, reason, expected) as version:
         found = services.version_validate(version=version) if version.state == "draft" else []
         if errors := [problem for problem in found if problem.level is Level.ERROR]:
             raise InvalidAgreement(errors)
+        if version.state == "draft":
+            pairs.require_drained(version)
         services.version_activate(version=version)
     _pairs_follow()
     return _version(agreement_id, number)

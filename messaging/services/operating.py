@@ -11,18 +11,20 @@ from django.db import transaction
 from django.db.models import F
 
 from messaging import dispatch
-from messaging.choices import Direction, MessageState
+from messaging.choices import Direction, IncidentState, MessageState
 from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
-from messaging.models import Event, Message, Pair
+from messaging.models import Event, Incident, Message, Pair
+from messaging.profiles import carries_requests, is_repeatable, request_refusal, terms_in_force
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.errors import IllegalTransition
-from messaging.protocol.messages import Happened, move
-from messaging.protocol.sender import Act, Flow, Gate, GateVerb, Kind, SenderPolicy, allowed, move_gate, step
+from messaging.protocol.messages import Happened, move, move_repeatable
+from messaging.protocol.sender import REFUSALS, Act, Flow, Gate, GateVerb, Kind, SenderPolicy, allowed, move_gate, step
 from messaging.protocol.sender import Event as PairEvent
-from messaging.services import audit, events, incidents
+from messaging.services import audit, events, incidents, repeating
 from messaging.services.audit import Actor
-from messaging.services.snapshots import OUTBOUND_FIELDS, apply_outbound, outbound_state, sender_policy
+from messaging.services.snapshots import REPEATABLE_FIELDS, apply_outbound, outbound_state, sender_policy
 from partners import registry
+from partners.terms import Terms
 from rmhub import clock
 from rmhub.ids import public_id
 
@@ -43,7 +45,8 @@ def pair_retry_now(*, pair_id: uuid.UUID, actor: Actor, reason: str, expected_ve
 def pair_skip_head(*, pair_id: uuid.UUID, actor: Actor, reason: str, expected_version: int | None = None) -> Pair:
     """Gives up the message in flight for good and goes on with the next, numbered from 1 (2.2.2 c; invariant 9).
 
-    Raises WrongState when none is in flight or an attempt is on the wire, Stale.
+    Of repeatable requests, the first one in flight that is not on the wire; they have no numbers. Raises WrongState
+    when none is in flight or an attempt is on the wire, Stale.
     """
     return _act(pair_id, Kind.SKIP, "pair.skip_head", actor, reason, expected_version)
 
@@ -76,6 +79,8 @@ def pair_expect_sequence(
         pair = _locked(pair_id, expected_version)
         if pair.direction != Direction.IN:
             raise WrongState("Only an inbound pair expects numbers; restart the sequence instead.", state=pair.flow)
+        if carries_requests(pair, terms_in_force(pair)):
+            raise WrongState("Requests of this pair have no sequence numbers, so none is expected.", state=pair.flow)
         now = clock.now()
         before: dict[str, object] = {"last_sequence": pair.last_sequence}
         pair.last_sequence = expected - 1
@@ -104,6 +109,10 @@ def message_cancel(*, message_id: uuid.UUID, actor: Actor, reason: str) -> Messa
             _skip_in_flight(pair, message, Happened.CANCELLED, "message.cancel", actor, reason)
             return message
         now = clock.now()
+        terms = registry.current().version(message.agreement_version_id)
+        if is_repeatable(terms):
+            _cancel_request(pair, message, terms, actor, reason)
+            return message
         before: dict[str, object] = {"state": message.state}
         reliable = message.semantics == Semantics.ONCE_AND_ONLY_ONCE
         try:
@@ -124,6 +133,9 @@ def _act(pair_id: uuid.UUID, kind: Kind, verb: str, actor: Actor, reason: str, e
     with transaction.atomic():
         pair = _locked(pair_id, expected_version)
         _require_outbound(pair)
+        if carries_requests(pair, terms_in_force(pair)):
+            _act_on_requests(pair, kind, verb, actor, reason)
+            return pair
         message = Message.objects.select_for_update().get(pk=pair.in_flight_id) if pair.in_flight_id else None
         if kind is Kind.SKIP and message is not None:
             _skip_in_flight(pair, message, Happened.SKIPPED, verb, actor, reason)
@@ -145,6 +157,64 @@ def _act(pair_id: uuid.UUID, kind: Kind, verb: str, actor: Actor, reason: str, e
             written += _released(pair, now, actor, reason)
         _save(pair, verb, actor, reason, before, written)
     return pair
+
+
+def _act_on_requests(pair: Pair, kind: Kind, verb: str, actor: Actor, reason: str) -> None:
+    """The verbs where messages time themselves. Call with the pair locked."""
+    if (why := request_refusal(pair, kind)) is not None:
+        raise WrongState(why, state=pair.flow, allowed=allowed_verbs(pair))
+    now = clock.now()
+    before = _described(pair)
+    written: list[Event] = []
+    if kind is Kind.SKIP:
+        found = Message.objects.filter(pair=pair, state=MessageState.RETRYING).order_by("position")
+        message = found.select_for_update().first()
+        if message is None:
+            raise WrongState(REFUSALS[(Flow.SENDING, Kind.SKIP)], state=pair.flow, allowed=allowed_verbs(pair))
+        written.append(_drop_request(pair, message, Happened.SKIPPED, reason, now))
+        before["message"] = message.public_id
+        pair.version += 1
+    elif kind is Kind.RETRY_NOW:
+        repeating.let_go(pair, now)
+        pair.version += 1
+    else:
+        _step(pair, kind, None, now)
+        repeating.let_go(pair, now)
+        written += _released(pair, now, actor, reason)
+    terms = terms_in_force(pair)
+    if terms is not None:
+        repeating.set_timer(pair, terms, now)
+    _save(pair, verb, actor, reason, before, written)
+    dispatch.wake_on_commit(dispatch.SEND)
+
+
+def _drop_request(pair: Pair, message: Message, happened: Happened, reason: str, now: datetime) -> Event:
+    """Ends a request that waits or is between two repeats. Call with both locked; the caller saves the pair."""
+    waits = message.state == MessageState.QUEUED
+    try:
+        message.state = move_repeatable(message.state, happened)
+    except IllegalTransition as error:
+        raise WrongState(str(error), state=message.state) from error
+    message.due_at, message.completed_at = None, now
+    message.save(update_fields=["state", "due_at", "completed_at"])
+    if waits:
+        pair.queued -= 1
+    else:
+        pair.out_now -= 1
+    kind = "message.skipped" if happened is Happened.SKIPPED else "message.cancelled"
+    return events.event(kind, now, pair=pair, message=message, data={"reason": reason})
+
+
+def _cancel_request(pair: Pair, message: Message, terms: Terms, actor: Actor, reason: str) -> None:
+    """Call with pair and message locked."""
+    now = clock.now()
+    before: dict[str, object] = {"state": message.state}
+    cancelled = _drop_request(pair, message, Happened.CANCELLED, reason, now)
+    repeating.set_timer(pair, terms, now)
+    pair.save(update_fields=list(REPEATABLE_FIELDS))
+    dispatch.wake_on_commit(dispatch.SEND)
+    audit.record(actor, "message.cancel", message, reason=reason, before=before, after={"state": message.state})
+    events.write([cancelled])
 
 
 def _skip_in_flight(pair: Pair, message: Message, happened: Happened, verb: str, actor: Actor, reason: str) -> None:
@@ -218,6 +288,8 @@ def _move_gate(
         apply_outbound(pair, replace(outbound_state(pair), gate=gate), now)
         if gate is Gate.OPEN:
             Message.objects.filter(pair=pair, state=MessageState.QUEUED, due_at__isnull=False).update(due_at=now)
+            if pair.out_now:
+                repeating.let_go(pair, now)
             dispatch.wake_on_commit(dispatch.SEND)
         _save(
             pair,
@@ -231,12 +303,17 @@ def _move_gate(
 
 
 def _released(pair: Pair, now: datetime, actor: Actor, reason: str) -> list[Event]:
-    resolved = incidents.incidents_resolve_for_pair(pair=pair, now=now, by=actor.name, resolution=reason)
+    causes = None
+    if Message.objects.filter(pair=pair, state=MessageState.IN_DOUBT).exists():
+        # Resuming says nothing about messages in doubt: those are settled one by one, or in bulk.
+        unresolved = Incident.objects.filter(pair=pair).exclude(state=IncidentState.RESOLVED)
+        causes = set(unresolved.values_list("cause", flat=True)) - set(repeating.DOUBTS)
+    resolved = incidents.incidents_resolve_for_pair(pair=pair, now=now, by=actor.name, resolution=reason, causes=causes)
     return [events.event("pair.resumed", now, pair=pair, data={"reason": reason, "actor": actor.name}), *resolved]
 
 
 def _save(pair: Pair, verb: str, actor: Actor, reason: str, before: dict[str, object], written: list[Event]) -> None:
-    pair.save(update_fields=list(OUTBOUND_FIELDS))
+    pair.save(update_fields=list(REPEATABLE_FIELDS))
     audit.record(actor, verb, pair, reason=reason, before=before, after=_described(pair))
     events.write(written)
 
@@ -259,7 +336,7 @@ def _require_outbound(pair: Pair) -> None:
 
 
 def _described(pair: Pair) -> dict[str, object]:
-    return {
+    found: dict[str, object] = {
         "flow": pair.flow,
         "gate": pair.gate,
         "cause": pair.cause,
@@ -268,6 +345,9 @@ def _described(pair: Pair) -> dict[str, object]:
         "last_sequence": pair.last_sequence,
         "queued": pair.queued,
     }
+    if carries_requests(pair, terms_in_force(pair)):
+        found["out_now"] = pair.out_now
+    return found
 
 
 VERBS: dict[str, Callable[..., Pair]] = {
@@ -280,20 +360,25 @@ VERBS: dict[str, Callable[..., Pair]] = {
 }
 
 
+_VERB_KINDS: dict[Kind, str] = {
+    Kind.RESUME: "resume",
+    Kind.RETRY_NOW: "retry-now",
+    Kind.SKIP: "skip-head",
+    Kind.RESTART: "restart-sequence",
+}
+
+
 def allowed_verbs(pair: Pair) -> tuple[str, ...]:
     """Which of `VERBS` the pair's state takes right now (for screens and for `allowed_actions` of problems)."""
     if pair.direction != Direction.OUT:
-        return ("expect-sequence",)
-    kinds = allowed(Flow(pair.flow))
-    found = []
-    if Kind.RESUME in kinds:
-        found.append("resume")
-    if Kind.RETRY_NOW in kinds:
-        found.append("retry-now")
-    if Kind.SKIP in kinds and pair.in_flight_id:
-        found.append("skip-head")
-    if Kind.RESTART in kinds:
-        found.append("restart-sequence")
+        return () if carries_requests(pair, terms_in_force(pair)) else ("expect-sequence",)
+    if carries_requests(pair, terms_in_force(pair)):
+        kinds = frozenset(kind for kind in Kind if kind in _VERB_KINDS and request_refusal(pair, kind) is None)
+    else:
+        kinds = allowed(Flow(pair.flow))
+        if not pair.in_flight_id:
+            kinds -= {Kind.SKIP}
+    found = [slug for kind, slug in _VERB_KINDS.items() if kind in kinds]
     if pair.gate == Gate.OPEN:
         found.append("pause")
     if pair.gate == Gate.PAUSED:

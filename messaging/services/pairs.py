@@ -7,18 +7,26 @@ import uuid
 from dataclasses import replace
 
 from django.db import connection, transaction
+from django.db.models import Q
 
 from messaging import dispatch
-from messaging.choices import Direction
-from messaging.models import Pair
+from messaging.choices import Direction, MessageState
+from messaging.exceptions import WrongState
+from messaging.models import Message, Pair
 from messaging.protocol.codecs.ebxml import normalize_uri
 from messaging.protocol.sender import Gate, GateVerb, move_gate
+from messaging.services import repeating
 from messaging.services.snapshots import apply_outbound, outbound_state
 from partners import registry
+from partners.choices import Profile, VersionState
+from partners.models import AgreementVersion
 from partners.terms import Terms
 from rmhub import clock
 
 _CODES = 0x524D4856  # key of the advisory lock under which codes of pairs are chosen
+
+_IN_FORCE = (VersionState.ACTIVE, VersionState.DISABLED)
+_OPEN = (MessageState.QUEUED, MessageState.SENDING, MessageState.AWAITING_ACK, MessageState.RETRYING)
 
 # URIs of a version never change and pairs are never deleted, so what was found once stays true.
 _known: dict[tuple[uuid.UUID, Direction], uuid.UUID] = {}
@@ -74,8 +82,54 @@ def close_unagreed() -> int:
             pair.save(update_fields=["gate", "changed_at", "version"])
             moved += 1
             if verb is GateVerb.ENABLE:
+                if pair.out_now:
+                    repeating.let_go(pair, now)
                 dispatch.wake_on_commit(dispatch.SEND)
     return moved
+
+
+def require_drained(draft: AgreementVersion) -> None:
+    """A pair changes how it sends only when nothing is on its way: what was begun under the old terms ends under them.
+
+    The pair stays locked until the commit, so that nothing is put into its queue meanwhile. Raises WrongState with the
+    code pair_not_drained.
+    """
+    in_force = AgreementVersion.objects.filter(agreement=draft.agreement_id, state__in=_IN_FORCE)
+    before = in_force.select_related("own_endpoint", "partner_endpoint").first()
+    if before is None:
+        return
+    changes = [
+        what
+        for what, changed in (
+            ("another profile", before.profile != draft.profile),
+            (
+                "other endpoints",
+                (before.own_endpoint_id, before.partner_endpoint_id)
+                != (draft.own_endpoint_id, draft.partner_endpoint_id),
+            ),
+            ("no order any more", before.profile == Profile.REPEATABLE and before.ordered and not draft.ordered),
+        )
+        if changed
+    ]
+    if not changes:
+        return
+    known = Pair.objects.filter(
+        direction=Direction.OUT,
+        sender_uri=normalize_uri(before.own_endpoint.uri),
+        receiver_uri=normalize_uri(before.partner_endpoint.uri),
+    )
+    for pair in Pair.locked(known.values_list("pk", flat=True)).values():
+        still = Q(state__in=_OPEN) | Q(pk=pair.in_flight_id)
+        count = Message.objects.filter(still, pair=pair, agreement_version__agreement=draft.agreement_id).count()
+        if count:
+            raise WrongState(
+                f"Version {draft.number} has {' and '.join(changes)}, and {count:,} "
+                f"message{'' if count == 1 else 's'} of this agreement "
+                f"{'is' if count == 1 else 'are'} still open on {pair.code}: let them come to their end, "
+                "or cancel them, then activate the version.",
+                state=draft.state,
+                code="pair_not_drained",
+            )
 
 
 def _pair(terms: Terms, direction: Direction, sender_uri: str, receiver_uri: str) -> Pair:

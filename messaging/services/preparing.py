@@ -8,10 +8,11 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime
+from urllib.parse import quote
 
 from messaging import storage
 from messaging.models import Message, Payload
-from messaging.protocol.codecs import ebxml
+from messaging.protocol.codecs import ebxml, repeatable
 from messaging.protocol.envelope import (
     DocumentReference,
     Envelope,
@@ -22,7 +23,11 @@ from messaging.protocol.envelope import (
     Wire,
 )
 from messaging.services.snapshots import party_ids, writer_options
+from partners.choices import ExchangeIdentity
 from partners.terms import Terms
+
+_BARE_FRAME = storage.pack_frame((b"", b""))  # a body that is one payload and nothing else
+_HEADER_SAFE = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 
 
 def payloads_of(message_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, list[Payload]]:
@@ -77,6 +82,36 @@ def prepare(message: Message, payloads: list[Payload], terms: Terms, now: dateti
     message.content_type = wire.content_type
     message.digest = hashlib.sha256(body).hexdigest()
     return body
+
+
+def prepare_request(message: Message, payloads: list[Payload]) -> bytes:
+    """The body of a repeatable request is its one payload as it is. Sets frame, digest and content type.
+
+    Raises storage.PayloadMissing; the row is unchanged then.
+    """
+    (payload,) = payloads
+    body = storage.load(payload.content, payload.stored_as)
+    message.wire_frame = _BARE_FRAME
+    message.content_type = payload.content_type
+    message.digest = payload.sha256
+    return body
+
+
+def request_headers(message: Message, terms: Terms) -> tuple[tuple[str, str], ...]:
+    """The headers of a repeatable request, from what never changes: the same for every copy of it."""
+    by_key = terms.exchange_identity == ExchangeIdentity.KEY
+    identity = repeatable.Identity(message.message_id, None if by_key else message.first_sent_at, by_key=by_key)
+    named = {
+        "RM-Service": message.service,
+        "RM-Action": message.action,
+        "RM-Conversation-ID": message.conversation_id,
+        "RM-Ref-To-Message-ID": message.ref_to_message_id,
+    }
+    # Header values are ASCII (RFC 9110, 5.5); what is not, and the sign that says so, is percent-encoded.
+    return (
+        *repeatable.write(identity),
+        *((name, quote(value, safe=_HEADER_SAFE)) for name, value in named.items() if value),
+    )
 
 
 def stored_body(message: Message, payloads: list[Payload]) -> bytes:

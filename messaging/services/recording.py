@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -16,8 +16,8 @@ from messaging.protocol.envelope import Semantics
 from messaging.protocol.messages import Happened, move
 from messaging.protocol.sender import Event as PairEvent
 from messaging.protocol.sender import Flow, Gate, Kind, step
-from messaging.services import events, incidents
-from messaging.services.sending import Job, JobKind
+from messaging.services import events, incidents, replies
+from messaging.services.parcels import Job, JobKind
 from messaging.services.snapshots import OUTBOUND_FIELDS, apply_outbound, outbound_state, sender_policy
 from messaging.transports import Receipt
 from partners import registry
@@ -36,31 +36,42 @@ def record(outcomes: Sequence[tuple[Job, Receipt]]) -> list[bool]:
     now = clock.now()
     with transaction.atomic(durable=True):
         written: list[Event] = []
-        pair_moves = _record_pairs([o for o in outcomes if o[0].kind is JobKind.PAIR], now, written)
-        signal_moves = _record_signals([o for o in outcomes if o[0].kind is JobKind.SIGNAL], now)
-        plain_moves = _record_unreliable([o for o in outcomes if o[0].kind is JobKind.UNRELIABLE], now, written)
-        bulk_set([_transmission(job, receipt, now) for job, receipt in outcomes], _TRANSMISSION_FIELDS)
+        timed, signals, once, requests = (
+            [outcome for outcome in outcomes if outcome[0].kind is kind]
+            for kind in (JobKind.PAIR, JobKind.SIGNAL, JobKind.UNRELIABLE, JobKind.REPEATABLE)
+        )
+        # Pairs of all kinds at once, then all other rows, and incidents after those: claims hold rows of messages and
+        # signals when they open an incident, so whoever has opened one must not wait for such a row any more.
+        pairs = Pair.locked(job.pair_id for job, _ in (*timed, *requests) if job.pair_id)
+        signal_moves = _record_signals(signals, now)
+        plain_moves = _record_unreliable(once, now, written)
+        request_moves = replies.record(requests, pairs, now, written)
+        pair_moves = _record_pairs(timed, pairs, now, written)
+        attempts = [_transmission(job, receipt, now, request_moves) for job, receipt in outcomes]
+        bulk_set(attempts, _TRANSMISSION_FIELDS)
         events.write(written)
-    moved = pair_moves | signal_moves | plain_moves
+    moved = pair_moves | signal_moves | plain_moves | request_moves.keys()
     return [job.transmission_id in moved for job, _ in outcomes]
 
 
-def _transmission(job: Job, receipt: Receipt, now: datetime) -> Transmission:
+def _transmission(job: Job, receipt: Receipt, now: datetime, causes: Mapping[uuid.UUID, str]) -> Transmission:
     return Transmission(
         pk=job.transmission_id,
         outcome=Outcome.SENT if receipt.ok else Outcome.FAILED,
         http_status=receipt.status,
-        cause=receipt.cause,
+        cause=causes.get(job.transmission_id, receipt.cause),
         detail=receipt.detail,
         response=receipt.response,
         finished_at=now,
     )
 
 
-def _record_pairs(outcomes: Sequence[tuple[Job, Receipt]], now: datetime, written: list[Event]) -> set[uuid.UUID]:
+def _record_pairs(
+    outcomes: Sequence[tuple[Job, Receipt]], locked: Mapping[uuid.UUID, Pair], now: datetime, written: list[Event]
+) -> set[uuid.UUID]:
     if not outcomes:
         return set()
-    pairs = Pair.locked(job.pair_id for job, _ in outcomes if job.pair_id)
+    pairs = {pair_id: locked[pair_id] for pair_id in {job.pair_id for job, _ in outcomes if job.pair_id}}
     moved: set[uuid.UUID] = set()
     messages: list[Message] = []
     for job, receipt in outcomes:

@@ -1,16 +1,14 @@
 """Claims what is due, in one transaction over many pairs. The second step, talking, is `messaging.engine`'s.
 
-Three kinds of work: pairs (reliable messages, one in flight each), unreliable messages, and
-signals (our acknowledgements and error messages). The third step, `recording`, takes the outcomes.
+Four kinds of work: pairs (reliable messages, one in flight each), unreliable messages, signals (our acknowledgements
+and error messages), and repeatable requests (`repeating`). The third step, `recording`, takes the outcomes.
 """
 
 from __future__ import annotations
 
-import logging
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 
 from django.db import transaction
 
@@ -18,45 +16,24 @@ from messaging import storage
 from messaging.choices import MessageState, Outcome, SignalState
 from messaging.models import Event, Message, Pair, Payload, Signal, Transmission
 from messaging.models.bulk import bulk_insert, bulk_set
+from messaging.profiles import is_repeatable
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.errors import EncodeError
 from messaging.protocol.messages import Happened, move
 from messaging.protocol.sender import Act, Flow, Gate, Kind, Step, step
 from messaging.protocol.sender import Event as PairEvent
-from messaging.services import events, preparing, suspending
+from messaging.services import events, preparing, repeating, suspending
+from messaging.services.parcels import Claim, Job, JobKind, parcel
 from messaging.services.snapshots import OUTBOUND_FIELDS, apply_outbound, lease_seconds, outbound_state, sender_policy
-from messaging.transports import Parcel
 from partners import registry
 from partners.choices import VersionState
-from partners.secrets import SecretUnreadable
 from partners.terms import Terms
 from rmhub import clock
 
-log = logging.getLogger(__name__)
+__all__ = ["Claim", "Job", "JobKind", "claim_due", "parcel"]
 
 STATE_FIELDS = ("state", "attempts", "due_at", "cause", "cause_detail", "first_sent_at", "completed_at")
 PREPARED_FIELDS = (*STATE_FIELDS, "sequence_number", "content_type", "wire_frame", "digest")
-
-
-class JobKind(StrEnum):
-    PAIR = "pair"
-    UNRELIABLE = "unreliable"
-    SIGNAL = "signal"
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One transmission that is claimed: what to send, and what its outcome belongs to."""
-
-    kind: JobKind
-    transmission_id: uuid.UUID
-    transport: str
-    parcel: Parcel
-    version_id: uuid.UUID
-    pair_id: uuid.UUID | None = None
-    message_id: uuid.UUID | None = None
-    signal_id: uuid.UUID | None = None
-    number: int = 0  # of the attempt; tells for a signal which claim an outcome belongs to
 
 
 def claim_due(*, limit: int, worker: int = 0) -> list[Job]:
@@ -64,35 +41,33 @@ def claim_due(*, limit: int, worker: int = 0) -> list[Job]:
 
     Safe to run in many workers at once: rows that another one holds are passed over (SKIP LOCKED).
     """
-    now = clock.now()
+    claim = Claim(clock.now(), limit)
     with transaction.atomic(durable=True):
-        written: list[Event] = []
-        jobs: list[Job] = []
-        transmissions: list[Transmission] = []
-        _claim_pairs(now, limit, jobs, transmissions, written)
-        _claim_signals(now, limit, jobs, transmissions)
-        _claim_unreliable(now, limit, jobs, transmissions, written)
-        for transmission in transmissions:
+        _claim_pairs(claim)
+        _claim_signals(claim)
+        _claim_messages(claim)
+        for transmission in claim.transmissions:
             transmission.worker = worker
-        bulk_insert(transmissions)
-        events.write(written)
-    return jobs
+        bulk_insert(claim.transmissions)
+        events.write(claim.written)
+    return claim.jobs
 
 
-def _claim_pairs(
-    now: datetime, limit: int, jobs: list[Job], transmissions: list[Transmission], written: list[Event]
-) -> None:
+def _claim_pairs(claim: Claim) -> None:
     # SKIP LOCKED: a pair that an acknowledgement or a person holds right now is looked at again at the next wake-up.
     pairs = list(
         Pair.objects.raw(
             "SELECT * FROM messaging_pair WHERE due_at <= %s AND due_at IS NOT NULL AND gate = 'open'"
             " AND direction = 'out' ORDER BY due_at LIMIT %s FOR UPDATE SKIP LOCKED",
-            [now, limit],
+            [claim.now, claim.limit],
         )
     )
     if not pairs:
         return
     messages = _heads([pair.pk for pair in pairs if pair.flow == Flow.IDLE])
+    pairs = _without_repeatable(pairs, messages, claim)
+    if not pairs:
+        return
     busy = {pair.in_flight_id for pair in pairs if pair.in_flight_id}
     if busy:
         in_flight = {message.pk: message for message in Message.objects.filter(pk__in=busy)}
@@ -104,31 +79,46 @@ def _claim_pairs(
         message = messages.get(pair.pk)
         if pair.flow == Flow.SENDING and pair.transmission_id:
             lost.append(pair.transmission_id)
-        job = _advance(pair, message, payloads, now, transmissions, written)
+        job = _advance(pair, message, payloads, claim)
         if message is not None:
             changed.append(message)
         if job is not None:
-            jobs.append(job)
-    _mark_lost(now, pk__in=lost)
+            claim.jobs.append(job)
+    _mark_lost(claim.now, pk__in=lost)
     bulk_set(pairs, OUTBOUND_FIELDS)
     # Octets are written once; a resend touches the state only.
     bulk_set([message for message in changed if message.attempts == 1], PREPARED_FIELDS)
     bulk_set([message for message in changed if message.attempts != 1], STATE_FIELDS)
 
 
-def _advance(
-    pair: Pair,
-    message: Message | None,
-    payloads: dict[uuid.UUID, list[Payload]],
-    now: datetime,
-    transmissions: list[Transmission],
-    written: list[Event],
-) -> Job | None:
+def _without_repeatable(pairs: list[Pair], heads: dict[uuid.UUID, Message], claim: Claim) -> list[Pair]:
+    """The pairs that have one message in flight at a time, once the others have put theirs in flight.
+
+    Takes the heads of those others out of `heads`.
+    """
+    versions = registry.current()
+    many = {
+        pair_id: heads.pop(pair_id)
+        for pair_id, head in list(heads.items())
+        if is_repeatable(versions.version(head.agreement_version_id))
+    }
+    if not many:
+        return pairs
+    repeating.promote([pair for pair in pairs if pair.pk in many], many, claim)
+    return [pair for pair in pairs if pair.pk not in many]
+
+
+def _advance(pair: Pair, message: Message | None, payloads: dict[uuid.UUID, list[Payload]], claim: Claim) -> Job | None:
     """One due pair: the timer's event through the machine, and what the machine asks for."""
+    now, written = claim.now, claim.written
     state = outbound_state(pair)
     if message is None:
         # Nothing waits although the count says so: the queue is the truth.
         apply_outbound(pair, replace(state, queued=0, due_at=None), now)
+        return None
+    if pair.out_now:
+        # Its agreement had the repeatable profile before: what is in flight under that comes to its end first.
+        apply_outbound(pair, replace(state, due_at=None), now)
         return None
     terms = registry.current().version(message.agreement_version_id)
     policy = sender_policy(terms)
@@ -161,7 +151,7 @@ def _advance(
         _finish(pair, message, moved, now, written)
         return None
     apply_outbound(pair, moved.state, now)
-    return _transmit(pair, message, body, terms, now, transmissions, written)
+    return _transmit(pair, message, body, terms, claim)
 
 
 def _finish(pair: Pair, message: Message, moved: Step, now: datetime, written: list[Event]) -> None:
@@ -174,26 +164,19 @@ def _finish(pair: Pair, message: Message, moved: Step, now: datetime, written: l
         message.state = move(message.state, Happened.WILL_RETRY, reliable=True)
 
 
-def _transmit(
-    pair: Pair,
-    message: Message,
-    body: bytes,
-    terms: Terms,
-    now: datetime,
-    transmissions: list[Transmission],
-    written: list[Event],
-) -> Job:
+def _transmit(pair: Pair, message: Message, body: bytes, terms: Terms, claim: Claim) -> Job:
+    now = claim.now
     message.state = move(message.state, Happened.TRANSMITTED, reliable=True)
     message.attempts += 1
     message.first_sent_at = message.first_sent_at or now
     attempt = Transmission(
         pair=pair, message=message, number=message.attempts, address=terms.partner_address, started_at=now
     )
-    transmissions.append(attempt)
+    claim.transmissions.append(attempt)
     pair.transmission_id = attempt.pk
     if message.attempts > 1:
         data = {"attempt": message.attempts, "retries": pair.retries, "cause": pair.cause}
-        written.append(events.event("message.retrying", now, pair=pair, message=message, data=data))
+        claim.written.append(events.event("message.retrying", now, pair=pair, message=message, data=data))
     return Job(
         kind=JobKind.PAIR,
         transmission_id=attempt.pk,
@@ -229,12 +212,13 @@ def _mark_lost(now: datetime, **where: list[uuid.UUID]) -> None:
         )
 
 
-def _claim_signals(now: datetime, limit: int, jobs: list[Job], transmissions: list[Transmission]) -> None:
+def _claim_signals(claim: Claim) -> None:
+    now = claim.now
     signals = list(
         Signal.objects.raw(
             "SELECT * FROM messaging_signal WHERE due_at <= %s AND due_at IS NOT NULL"
             " ORDER BY due_at LIMIT %s FOR UPDATE SKIP LOCKED",
-            [now, limit],
+            [now, claim.limit],
         )
     )
     _mark_lost(now, signal_id__in=[signal.pk for signal in signals if signal.state == SignalState.SENDING])
@@ -252,8 +236,8 @@ def _claim_signals(now: datetime, limit: int, jobs: list[Job], transmissions: li
             address=address,
             started_at=now,
         )
-        transmissions.append(attempt)
-        jobs.append(
+        claim.transmissions.append(attempt)
+        claim.jobs.append(
             Job(
                 kind=JobKind.SIGNAL,
                 transmission_id=attempt.pk,
@@ -268,59 +252,72 @@ def _claim_signals(now: datetime, limit: int, jobs: list[Job], transmissions: li
     bulk_set(signals, ("state", "attempts", "due_at"))
 
 
-def _claim_unreliable(
-    now: datetime, limit: int, jobs: list[Job], transmissions: list[Transmission], written: list[Event]
-) -> None:
+def _claim_messages(claim: Claim) -> None:
+    """Messages that no pair times: those that are sent once, and repeats of requests."""
     messages = list(
         Message.objects.raw(
             "SELECT * FROM messaging_message WHERE due_at <= %s AND due_at IS NOT NULL"
             " ORDER BY due_at LIMIT %s FOR UPDATE SKIP LOCKED",
-            [now, limit],
+            [claim.now, claim.limit],
         )
     )
     if not messages:
         return
-    gates = dict(Pair.objects.filter(pk__in={m.pair_id for m in messages}).values_list("pk", "gate"))
+    found = Pair.objects.filter(pk__in={message.pair_id for message in messages})
+    holds = {pk: (gate, flow) for pk, gate, flow in found.values_list("pk", "gate", "flow")}
     payloads = preparing.payloads_of(message.pk for message in messages)
-    _mark_lost(now, message_id__in=[message.pk for message in messages if message.state == MessageState.SENDING])
+    _mark_lost(claim.now, message_id__in=[message.pk for message in messages if message.state == MessageState.SENDING])
+    versions = registry.current()
+    once: list[Message] = []
+    again: list[Message] = []
     for message in messages:
-        pair_id: uuid.UUID = message.pair_id
-        terms = registry.current().version(message.agreement_version_id)
-        if message.state == MessageState.SENDING:
-            # The outcome of its one transmission is unknown, and it may not go out twice (spec 1, 3.1.2 and 3.1.3).
-            _fail(message, "worker_lost", "The worker died while it was sent; it may have arrived.", now, written)
-            continue
-        if gates[pair_id] != Gate.OPEN:
-            message.due_at = now + timedelta(seconds=10)  # looked at again soon; release makes it due at once
-            continue
-        message.state = move(message.state, Happened.TRANSMITTED, reliable=False)
-        if terms.state == VersionState.DISABLED:
-            _fail(message, "agreement_disabled", f"Agreement {terms.tpa_id} is disabled.", now, written)
-            continue
-        try:
-            body = preparing.prepare(message, payloads[message.pk], terms, now)
-        except (EncodeError, storage.PayloadMissing) as error:
-            _fail(message, _unsendable(error), str(error)[:500], now, written)
-            continue
-        message.attempts += 1
-        message.first_sent_at = now
-        message.due_at = now + timedelta(seconds=lease_seconds(terms))
-        attempt = Transmission(
-            pair_id=pair_id, message=message, number=message.attempts, address=terms.partner_address, started_at=now
+        terms = versions.version(message.agreement_version_id)
+        (again if is_repeatable(terms) else once).append(message)
+    for message in once:
+        gate, _ = holds[message.pair_id]
+        _send_once(message, payloads, gate, claim)
+    bulk_set(once, PREPARED_FIELDS)
+    repeating.resend(again, payloads, holds, claim)
+
+
+def _send_once(message: Message, payloads: dict[uuid.UUID, list[Payload]], gate: str, claim: Claim) -> None:
+    now, written = claim.now, claim.written
+    pair_id: uuid.UUID = message.pair_id
+    terms = registry.current().version(message.agreement_version_id)
+    if message.state == MessageState.SENDING:
+        # The outcome of its one transmission is unknown, and it may not go out twice (spec 1, 3.1.2 and 3.1.3).
+        _fail(message, "worker_lost", "The worker died while it was sent; it may have arrived.", now, written)
+        return
+    if gate != Gate.OPEN:
+        message.due_at = now + timedelta(seconds=10)  # looked at again soon; release makes it due at once
+        return
+    message.state = move(message.state, Happened.TRANSMITTED, reliable=False)
+    if terms.state == VersionState.DISABLED:
+        _fail(message, "agreement_disabled", f"Agreement {terms.tpa_id} is disabled.", now, written)
+        return
+    try:
+        body = preparing.prepare(message, payloads[message.pk], terms, now)
+    except (EncodeError, storage.PayloadMissing) as error:
+        _fail(message, _unsendable(error), str(error)[:500], now, written)
+        return
+    message.attempts += 1
+    message.first_sent_at = now
+    message.due_at = now + timedelta(seconds=lease_seconds(terms))
+    attempt = Transmission(
+        pair_id=pair_id, message=message, number=message.attempts, address=terms.partner_address, started_at=now
+    )
+    claim.transmissions.append(attempt)
+    claim.jobs.append(
+        Job(
+            kind=JobKind.UNRELIABLE,
+            transmission_id=attempt.pk,
+            transport=terms.transport,
+            parcel=parcel(terms, terms.partner_address, message.content_type, body, now),
+            version_id=terms.version_id,
+            pair_id=pair_id,
+            message_id=message.pk,
         )
-        transmissions.append(attempt)
-        jobs.append(
-            Job(
-                kind=JobKind.UNRELIABLE,
-                transmission_id=attempt.pk,
-                transport=terms.transport,
-                parcel=parcel(terms, terms.partner_address, message.content_type, body, now),
-                version_id=terms.version_id,
-                pair_id=pair_id,
-                message_id=message.pk,
-            )
-        )
-    bulk_set(messages, PREPARED_FIELDS)
+    )
 
 
 def _unsendable(error: EncodeError | storage.PayloadMissing) -> str:
@@ -336,21 +333,3 @@ def _fail(message: Message, cause: str, detail: str, now: datetime, written: lis
     if cause != "worker_lost" or message.semantics == Semantics.AT_MOST_ONCE:
         data = {"cause": cause, "detail": detail}
         written.append(events.event("message.failed", now, pair=message.pair_id, message=message, data=data))
-
-
-def parcel(terms: Terms, address: str, content_type: str, body: bytes, now: datetime) -> Parcel:
-    """Bytes with the partner's address and our credential for it."""
-    try:
-        authorization = registry.current().outbound_authorization(terms.partner_id, now)
-    except SecretUnreadable:
-        # Sent without it the partner refuses, which a person sees; not sent at all the whole batch would stand still.
-        log.exception("credential unreadable", extra={"action": "credential_unreadable", "partner": terms.partner_name})
-        authorization = ""
-    return Parcel(
-        address=address,
-        content_type=content_type,
-        body=body,
-        authorization=authorization,
-        connect_timeout=terms.connect_timeout,
-        read_timeout=terms.read_timeout,
-    )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from messaging.models import Pair
 from messaging.protocol.acceptance import AcceptancePolicy, InboundState
 from messaging.protocol.envelope import PartyId, WriterOptions
+from messaging.protocol.repeating import Policy
 from messaging.protocol.sender import Flow, Gate, PairState, SenderPolicy
 from partners.terms import Terms
 
@@ -29,6 +30,7 @@ OUTBOUND_FIELDS = (
     "last_success_at",
     "version",
 )
+REPEATABLE_FIELDS = (*OUTBOUND_FIELDS, "out_now")
 INBOUND_FIELDS = ("last_sequence", "last_message_id", "done", "duplicates", "rejected", "last_success_at")
 
 
@@ -81,6 +83,16 @@ def sender_policy(terms: Terms) -> SenderPolicy:
         transport_retries=terms.transport_retries,
         transport_retry_interval=terms.transport_retry_interval,
         transient_ceiling=terms.transient_ceiling,
+        lease=lease_seconds(terms),
+    )
+
+
+def repeat_policy(terms: Terms) -> Policy:
+    """The agreement's parameters for the machine of a repeatable request."""
+    return Policy(
+        window=timedelta(seconds=terms.partner_window),
+        initial=terms.repeat_interval,
+        maximum=terms.repeat_interval_max,
         lease=lease_seconds(terms),
     )
 

@@ -26,11 +26,13 @@ from messaging.exceptions import (
 from messaging.models import Event as EventRow
 from messaging.models import Message, MessageIdentity, Pair, Payload
 from messaging.models.bulk import bulk_insert, bulk_set
+from messaging.profiles import is_repeatable
+from messaging.protocol.codecs import repeatable
 from messaging.protocol.codecs.ebxml_lexical import CONTROL
 from messaging.protocol.codecs.mime import is_header_value
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.sender import Event, Flow, Gate, Kind, step
-from messaging.services import events, pairs
+from messaging.services import events, pairs, repeating
 from messaging.services.group import GroupCommit
 from messaging.services.snapshots import apply_outbound, outbound_state, sender_policy
 from partners import registry
@@ -96,6 +98,9 @@ def message_submit(
     wished = Semantics(semantics) if semantics in set(Semantics) else Semantics(terms.semantics)
     _check(terms, service, action, payloads, semantics, message_id, conversation_id, ref_to_message_id)
     key = uuid7()
+    if is_repeatable(terms):
+        # Receivers of this profile compare UUIDs without regard to case.
+        message_id = repeatable.canonical_id(message_id) if message_id else str(key)
     message = Message(
         id=key,
         direction=Direction.OUT,
@@ -172,7 +177,9 @@ def _enqueue(entry: _Entry, pair: Pair, now: datetime) -> EventRow:
     message.created_at = now
     message.position = pair.next_position
     pair.next_position += 1
-    if message.semantics == Semantics.ONCE_AND_ONLY_ONCE:
+    if is_repeatable(entry.terms):
+        repeating.enqueue(pair, entry.terms, now)
+    elif message.semantics == Semantics.ONCE_AND_ONLY_ONCE:
         moved = step(outbound_state(pair), Event(Kind.QUEUED), now, sender_policy(entry.terms))
         apply_outbound(pair, moved.state, now)
     else:
@@ -266,6 +273,8 @@ def _check(
             errors.setdefault("payloads", []).append(
                 f"Payload {number}: label or filename is too long, or has control characters or blanks at its ends."
             )
+    if is_repeatable(terms):
+        _check_request(errors, payloads, semantics, message_id)
     if errors:
         raise InvalidSubmission(errors)
     if not terms.allows(service, action, "send"):
@@ -274,6 +283,23 @@ def _check(
     limit = min(terms.max_message_bytes, settings.RMHUB_MAX_MESSAGE_BYTES)
     if size > limit:
         raise TooLarge(f"{size} bytes of payload; agreement {terms.tpa_id} allows {limit}.")
+
+
+def _check_request(
+    errors: dict[str, list[str]], payloads: Sequence[NewPayload], semantics: str, message_id: str
+) -> None:
+    """What a repeatable request cannot carry (spec 2)."""
+    if len(payloads) > 1:
+        errors.setdefault("payloads", []).append(
+            "A message of this agreement's profile is one HTTP request and has exactly one payload: "
+            "submit one message for each document."
+        )
+    if len(message_id) > repeatable.MAX_ID:
+        errors.setdefault("message_id", []).append(f"At most {repeatable.MAX_ID} characters under this agreement.")
+    if semantics and semantics != Semantics.ONCE_AND_ONLY_ONCE:
+        errors.setdefault("semantics", []).append(
+            f"Requests of this agreement's profile are remembered: leave it out, or say {Semantics.ONCE_AND_ONLY_ONCE}."
+        )
 
 
 def _fingerprint(

@@ -6,7 +6,11 @@ from datetime import datetime
 
 from messaging.models import Event, Message, Pair
 from messaging.protocol.messages import Happened, move
+from messaging.protocol.sender import Event as PairEvent
+from messaging.protocol.sender import Flow, Kind, step
 from messaging.services import events, incidents
+from messaging.services.snapshots import apply_outbound, outbound_state, sender_policy
+from partners.terms import Terms
 
 
 def give_up(pair: Pair, message: Message | None, now: datetime) -> list[Event]:
@@ -25,3 +29,16 @@ def give_up(pair: Pair, message: Message | None, now: datetime) -> list[Event]:
     data = {"cause": pair.cause, "detail": detail, "queued": pair.queued, "incident": incident.public_id}
     written.append(events.event("pair.suspended", now, pair=pair, data=data))
     return written + opened
+
+
+def stop(pair: Pair, message: Message, cause: str, detail: str, terms: Terms, now: datetime) -> list[Event]:
+    """Suspends a pair of repeatable requests because of one of them; no change when it is suspended already.
+
+    Call with the pair's lock held. The message keeps its state: what becomes of it is the caller's to say.
+    """
+    if pair.flow == Flow.SUSPENDED:
+        return []
+    moved = step(outbound_state(pair), PairEvent(Kind.SUSPEND, cause=cause), now, sender_policy(terms))
+    apply_outbound(pair, moved.state, now)
+    pair.cause_detail = detail[:2000]
+    return give_up(pair, message, now)

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
+
+MAX_ANSWER = 8 * 1024  # bytes of an answer, head and body, that are kept unless a parcel wants more
 
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """Bytes for an address. `authorization` is a whole header value, never logged (repr hides it)."""
+    """Bytes for an address. `authorization` is a whole header value, never logged (repr hides it).
+
+    `headers`: further request headers, (name, value) each. `answer_bytes`: how much of the answer is kept.
+    `not_after`: it is not sent later than that.
+    """
 
     address: str
     content_type: str
@@ -15,6 +22,9 @@ class Parcel:
     authorization: str = ""
     connect_timeout: float = 10
     read_timeout: float = 30
+    headers: tuple[tuple[str, str], ...] = ()
+    answer_bytes: int = MAX_ANSWER
+    not_after: datetime | None = None
 
     def __repr__(self) -> str:
         return f"Parcel({self.address!r}, {len(self.body)} bytes)"
@@ -25,7 +35,8 @@ class Receipt:
     """The outcome of one transmission.
 
     `ok`: the other side took the bytes. `cause`: stable code when not (docs/causes.md). `permanent`: another try is
-    not likely to help, so a person should see it at once. `response`: head and body of the answer, cut.
+    not likely to help, so a person should see it at once. `response`: head and body of the answer, cut. `headers`:
+    those of the answer, as they came. `complete`: its body did not break off.
     """
 
     ok: bool
@@ -35,6 +46,8 @@ class Receipt:
     permanent: bool = False
     response: bytes = b""
     retry_after: int | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    complete: bool = True
 
 
 def printable(text: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import io
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -50,6 +51,18 @@ def _wait_no_longer(sock: socket.socket) -> None:
     sock.settimeout(left)
 
 
+@contextmanager
+def _after_the_handshake() -> Iterator[None]:
+    """TLS trouble on a connection that stands is a broken connection: the request may have been taken.
+
+    As an SSLError it would look like a failed handshake, after which nothing was sent and repeating is harmless.
+    """
+    try:
+        yield
+    except ssl.SSLError as error:
+        raise ConnectionResetError(f"TLS: {error}") from error
+
+
 class _Reader(io.RawIOBase):
     """The incoming side of a socket."""
 
@@ -62,7 +75,8 @@ class _Reader(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int | None:
         _wait_no_longer(self._sock)
-        return self._raw.readinto(buffer)
+        with _after_the_handshake():
+            return self._raw.readinto(buffer)
 
     def close(self) -> None:
         self._raw.close()
@@ -93,7 +107,8 @@ class BoundedConnection(HTTPConnection):
         if self.sock is None:
             self.connect()
         _wait_no_longer(self.sock)
-        super().send(data)
+        with _after_the_handshake():
+            super().send(data)
 
     def getresponse(self) -> HTTPResponse:  # type: ignore[override]
         if self.timeout is not None:

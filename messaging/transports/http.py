@@ -24,8 +24,6 @@ from urllib3.util import parse_url
 from messaging.transports.base import Parcel, Receipt, printable
 from messaging.transports.bounded import bounded_pool, time_limit
 
-MAX_ANSWER = 8 * 1024
-
 _pool = bounded_pool(
     num_pools=500,
     maxsize=16,
@@ -56,7 +54,7 @@ def _route(address: str) -> tuple[str, str, int | None, str]:
 
 
 def _post(parcel: Parcel) -> Receipt:
-    headers = {"Content-Type": parcel.content_type, "User-Agent": "rmhub"}
+    headers = {"Content-Type": parcel.content_type, "User-Agent": "rmhub", **dict(parcel.headers)}
     if parcel.authorization:
         headers["Authorization"] = parcel.authorization
     try:
@@ -72,42 +70,46 @@ def _post(parcel: Parcel) -> Receipt:
             timeout=urllib3.Timeout(connect=parcel.connect_timeout, read=parcel.read_timeout),
         )
     except (HTTPError, OSError, ValueError) as error:
-        cause, permanent = _cause(error)
-        return Receipt(ok=False, cause=cause, detail=_sentence(error), permanent=permanent)
+        cause, permanent = cause_of(error)
+        return Receipt(ok=False, cause=cause, detail=sentence_of(error), permanent=permanent)
+    complete = True
     try:
-        body = answer.read(MAX_ANSWER + 1, decode_content=False)
-        # Spec 1, 2.5.1: the answer has no body; one that has a long one costs us its connection, not our memory.
-        if len(body) > MAX_ANSWER:
+        body = answer.read(parcel.answer_bytes + 1, decode_content=False)
+        # One that is longer than anybody wants costs us its connection, not our memory.
+        if len(body) > parcel.answer_bytes:
             answer.close()
     except (HTTPError, OSError) as error:
         # The status line came, so the request was taken or refused already.
-        body = f"[answer broken off: {type(error).__name__}]".encode()
+        body, complete = f"[answer broken off: {type(error).__name__}]".encode(), False
         answer.close()
     finally:
         answer.release_conn()
-    head = f"HTTP {answer.status} {answer.reason or ''}\r\n" + "".join(
-        f"{k}: {v}\r\n" for k, v in answer.headers.items()
-    )
-    response = (head.encode("latin-1", "replace") + b"\r\n" + body)[:MAX_ANSWER]
+    named = tuple(answer.headers.items())
+    head = f"HTTP {answer.status} {answer.reason or ''}\r\n" + "".join(f"{k}: {v}\r\n" for k, v in named)
+    response = (head.encode("latin-1", "replace") + b"\r\n" + body)[: parcel.answer_bytes]
     status = answer.status
     if 200 <= status < 300:
-        return Receipt(ok=True, status=status, response=response)
+        return Receipt(ok=True, status=status, response=response, headers=named, complete=complete)
     return Receipt(
         ok=False,
         status=status,
-        cause=_status_cause(status),
+        cause=status_cause(status),
         detail=f"The partner answered HTTP {status}.",
         permanent=status in (401, 403, 404, 405, 413),
         response=response,
-        retry_after=_retry_after(answer.headers.get("Retry-After")),
+        retry_after=retry_after_of(answer.headers.get("Retry-After")),
+        headers=named,
+        complete=complete,
     )
 
 
-def _retry_after(text: str | None) -> int | None:
+def retry_after_of(text: str | None) -> int | None:
+    """Seconds from a Retry-After header; None when it names none."""
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 7 else None
 
 
-def _status_cause(status: int) -> str:
+def status_cause(status: int) -> str:
+    """The cause code of a status that is no success."""
     if 300 <= status < 400:
         return "http_3xx"
     if status in (401, 403):
@@ -130,7 +132,7 @@ def _root(error: BaseException) -> BaseException:
             return seen
 
 
-def _cause(error: BaseException) -> tuple[str, bool]:
+def cause_of(error: BaseException) -> tuple[str, bool]:
     """Stable code, and whether a person should see it at once."""
     root = _root(error)
     if isinstance(root, NameResolutionError | socket.gaierror):
@@ -153,7 +155,8 @@ def _cause(error: BaseException) -> tuple[str, bool]:
     return ("internal_error" if isinstance(root, ValueError) else "connection_reset"), isinstance(root, ValueError)
 
 
-def _sentence(error: BaseException) -> str:
+def sentence_of(error: BaseException) -> str:
+    """What an exchange that failed says of itself: one printable line."""
     root = _root(error)
     text = str(root) or type(root).__name__
     return printable(text[:500])

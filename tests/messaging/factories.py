@@ -35,6 +35,7 @@ from messaging.services.recording import record
 from messaging.services.sending import Job, claim_due
 from messaging.services.submitting import NewPayload, message_submit
 from messaging.transports import Parcel, Receipt
+from messaging.transports.http import status_cause as http_cause
 from partners import registry
 from partners.models import AgreementVersion
 from partners.terms import Presented, Terms
@@ -45,6 +46,7 @@ SERVICE, ACTION = "urn:orders", "NewOrder"  # covered by tests.partners.factorie
 ORDER = b"<Order/>"
 TAKEN = Receipt(ok=True, status=204)
 REFUSED = Receipt(ok=False, cause="connect_refused", detail="Connection refused.")
+LOST = Receipt(ok=False, cause="read_timeout", detail="No answer in time.")
 
 _count = itertools.count(1)
 
@@ -141,7 +143,10 @@ class PartnerSide:
 
 
 def partner_side(version: AgreementVersion | None = None, **terms: Any) -> PartnerSide:
-    """The partner of `version`, or of a new agreement with these terms (seconds), with a Basic credential."""
+    """The partner of `version`, or of a new agreement with these terms (seconds), with a Basic credential.
+
+    `profile="repeatable"` makes one of spec 2; its answers to us are `answered(...)`, and the builders are ebXML's only.
+    """
     version = version or make_agreement(**terms)
     credential, password = make_credential(version.agreement.partner)
     return PartnerSide(
@@ -156,6 +161,24 @@ def submit(partner: PartnerSide, content: bytes = ORDER, **fields: Any) -> Messa
         agreement=partner.terms.tpa_id, service=SERVICE, action=ACTION, payloads=payloads, **fields
     )
     return submission.message
+
+
+def answered(status: int = 202, result: str = "accepted", body: bytes = b"", **headers: str) -> Receipt:
+    """What a partner of the repeatable profile answers to a request of ours; `headers` as in `Retry_After="30"`."""
+    named = tuple((name.replace("_", "-"), value) for name, value in headers.items())
+    if result:
+        named = (("Repeatability-Result", result), *named)
+    ok = 200 <= status < 300
+    retry_after = headers.get("Retry_After", "")
+    return Receipt(
+        ok=ok,
+        status=status,
+        cause="" if ok else http_cause(status),
+        detail="" if ok else f"The partner answered HTTP {status}.",
+        response=f"HTTP {status}\r\n\r\n".encode() + body,
+        retry_after=int(retry_after) if retry_after.isdigit() else None,
+        headers=named,
+    )
 
 
 def decoded(octets: Parcel | Arrival) -> Envelope:

@@ -10,7 +10,7 @@ import pytest
 from django.db import OperationalError, connection, connections, transaction
 
 from messaging import engine as module
-from messaging.engine import Engine, talk
+from messaging.engine import SENDS, Engine, talk
 from messaging.models import Message, Pair, Signal, Transmission
 from messaging.services import leases
 from messaging.services.sending import claim_due
@@ -25,7 +25,7 @@ WAIT = 20.0
 
 @pytest.fixture
 def engine() -> Iterator[Engine]:
-    made = closing(Engine(threads=4, batch=64))
+    made = closing(Engine(SENDS, threads=4, batch=64))
     yield made
     made.close()
 
@@ -126,7 +126,7 @@ def test_a_slow_partner_holds_its_own_thread_and_nothing_else() -> None:
     slow, others = partner_side(), [partner_side() for _ in range(5)]
     held, messages = submit(slow), [submit(partner) for partner in others]
     answer = Slow(slow)
-    engine = closing(Engine(threads=2, batch=64))
+    engine = closing(Engine(SENDS, threads=2, batch=64))
     try:
         with link(answer):
             assert engine.run() == 6
@@ -148,7 +148,7 @@ def test_a_bystander_returns_at_once_and_what_it_was_woken_for_is_sent_all_the_s
     slow = [partner_side() for _ in range(2)]
     messages = [submit(partner) for partner in slow]
     answer = Slow(*slow)
-    engine = closing(Engine(threads=1, batch=64))
+    engine = closing(Engine(SENDS, threads=1, batch=64))
     try:
         with link(answer):
             first = Worker(engine)
@@ -175,7 +175,7 @@ def test_many_tasks_at_once_send_each_message_once(engine: Engine) -> None:
 
 
 def test_two_processes_share_the_work() -> None:
-    engines = [closing(Engine(threads=2, batch=3)) for _ in range(2)]
+    engines = [closing(Engine(SENDS, threads=2, batch=3)) for _ in range(2)]
     messages = [submit(partner_side()) for _ in range(12)]
     try:
         with link() as wire:
@@ -264,7 +264,7 @@ def test_closing_lets_what_is_under_way_finish() -> None:
     partner = partner_side()
     message = submit(partner)
     answer = Slow(partner)
-    engine = closing(Engine(threads=2, batch=64))
+    engine = closing(Engine(SENDS, threads=2, batch=64))
     with link(answer):
         engine.run()
         assert answer.held.acquire(timeout=WAIT)
@@ -298,7 +298,7 @@ def test_what_a_dead_worker_had_claimed_is_taken_over_at_once(engine: Engine) ->
 
 
 def test_what_a_living_worker_has_claimed_is_left_to_it(engine: Engine) -> None:
-    other = Engine(threads=1, batch=10)
+    other = Engine(SENDS, threads=1, batch=10)
     try:
         other._worker.hold()
         message = submit(partner_side())
@@ -325,9 +325,9 @@ def test_a_worker_that_never_rests_takes_over_too(engine: Engine, monkeypatch: p
 
 
 def test_one_engine_belongs_to_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_engine", None)
+    monkeypatch.setattr(module, "_sender", None)
     made: list[Engine] = []
-    threads = [threading.Thread(target=lambda: made.append(module.engine())) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: made.append(module.sender())) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from messaging.transports import Parcel, Receipt, http, send
+from messaging.transports.base import MAX_ANSWER
 from messaging.transports.bounded import bounded_pool
 from tests.messaging.http_server import WAIT, Handler, answering, read_request, serving
 
@@ -242,7 +243,7 @@ def test_an_endless_fast_body_is_cut() -> None:
     with serving(flood) as server:
         receipt = http.post(parcel(server.url))
         assert outcome(receipt) == (False, 500, "http_5xx", False)
-        assert len(receipt.response) <= http.MAX_ANSWER
+        assert len(receipt.response) <= MAX_ANSWER
         server._threads[1].join(WAIT)
         assert not server._threads[1].is_alive(), "the connection was closed, not kept with its flood"
 
@@ -349,3 +350,27 @@ def test_tls_with_a_certificate_that_is_not(
     with serving(over_tls(files, answering(b""))) as server:
         receipt = http.post(parcel(server.url.replace("http:", "https:")))
     assert outcome(receipt) == (False, None, cause, True)
+
+
+def damaged_answer(connection: socket.socket) -> None:
+    """Takes the whole request, then answers with a record that cannot be decrypted."""
+    read_request(connection)
+    with socket.socket(fileno=connection.detach()) as bare:
+        bare.sendall(b"\x17\x03\x03\x00\x20" + b"x" * 32)
+
+
+def closed_while_sending(connection: socket.socket) -> None:
+    connection.recv(1000)
+
+
+@pytest.mark.parametrize("handler", [damaged_answer, closed_while_sending])
+def test_tls_trouble_after_the_handshake_may_have_had_an_effect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handler: Handler
+) -> None:
+    """`tls_handshake` says that nothing was sent; whoever believes it would run an order twice."""
+    files = certificate(tmp_path)
+    monkeypatch.setattr(http, "_pool", bounded_pool(ssl_context=ssl.create_default_context(cafile=files[0])))
+    with serving(over_tls(files, handler)) as server:
+        receipt = http.post(parcel(server.url.replace("http:", "https:"), b"x" * 20_000_000))
+    assert outcome(receipt) == (False, None, "connection_reset", False)
+    assert "TLS" in receipt.detail

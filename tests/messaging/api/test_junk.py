@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
+from messaging.models import Delivery
+from messaging.services.audit import Actor
+from messaging.services.jobs import job_create
 from tests.messaging.api.client import Api, make_incident, suspended
 from tests.messaging.api.test_access import SCOPES
+from tests.messaging.delivering.documents import documents_from, make_trigger
 from tests.messaging.factories import PartnerSide
 from tests.partners.factories import make_agreement
 
@@ -18,7 +22,11 @@ MEMBERS = """
     reason expected name is_own contact identifiers party uri transport address connect_timeout tpa_id own_party
     partner own_endpoint partner_endpoint services semantics timeout retries strict_sequence note direction kind
     username secret fingerprint valid_from valid_until url types enabled scopes owner expires_at agreement service
-    action message_id payloads label
+    action message_id payloads label documents url callable_name timeout answers retry_statuses detect_duplicates
+    use_history history_ttl resolver resolver_url resolver_callable resolver_failure retry_until max_retries
+    retry_interval when_exhausted suspend_on_error concurrency ordered lease_seconds monitor monitor_url
+    monitor_callable monitor_interval join_type join_timeout silent_after limit seconds consumer claim detail delay
+    decision remind_in filter ids
 """.split()  # noqa: SIM905
 
 BODIES: dict[str, bytes] = {
@@ -39,6 +47,13 @@ BODIES: dict[str, bytes] = {
     "deep list": b"[" * 200_000,
     "deep object": b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
     "huge number": b'{"expected": ' + b"9" * 5000 + b"}",
+    "past every number": b'{"reason": "why", "limit": 1e400, "seconds": -1, "remind_in": 1.5, "delay": true}',
+    "ids of others": b'{"reason": "why", "claim": "msg_0192f3f2f3e47a5fb0c1d2e3f4a5b6c7", "ids": ["\\u0000", "del_"],'
+    b' "filter": {"trigger": "\\u0000", "doubt": "\\ud800"}, "action": "settle_deliveries", "decision": "duplicate"}',
+    "nul in a filter": b'{"reason": "why", "action": "settle_messages", "decision": "delivered",'
+    b' "filter": {"pair": "pair_0192f3f2f3e47a5fb0c1d2e3f4a5b6c7", "cause": "\\u0000"}}',
+    "nul in a trigger": b'{"reason": "why", "name": "x", "kind": "pull", "callable_name": "a\\u0000",'
+    b' "documents": [{"service": "\\u0000", "action": "\\ud800"}]}',
     "large number": b'{"expected": 999999999999999999999999999999, "timeout": 99999999999999999999}',
     "nul in a value": b'{"reason": "a\\u0000b", "name": "a\\u0000", "tpa_id": "\\u0000", "url": "http://x\\u0000"}',
     "nul in a name": b'{"a\\u0000b": 1}',
@@ -92,10 +107,24 @@ def world(partner: PartnerSide) -> dict[str, str]:
     """Things that exist, by the path that they belong to."""
     pair = suspended(partner)
     incident = make_incident()
+    trigger = make_trigger()
+    documents_from(partner, "NewOrder")
+    delivery = Delivery.objects.get()
+    Delivery.objects.update(state="in_doubt", doubt="started_not_completed", due_at=None)
+    job = job_create(
+        action="settle_deliveries",
+        parameters={"decision": "duplicate"},
+        ids=[delivery.pk],
+        actor=Actor("test"),
+        reason="why not",
+    )
     return {
         "pairs": pair.public_id,
         "messages": f"msg_{pair.in_flight_id.hex}",  # type: ignore[union-attr]
         "incidents": incident.public_id,
+        "triggers": trigger.public_id,
+        "deliveries": delivery.public_id,
+        "bulk-jobs": job.public_id,
         "agreements": make_agreement(activate=False).agreement.public_id,
         "parties": f"par_{pair.partner_id.hex}",
     }

@@ -58,7 +58,7 @@ def test_every_error_of_a_partner_has_a_cause(code: ErrorCode) -> None:
 
 @pytest.mark.parametrize("status", [*range(300, 600), 100, 700])
 def test_every_http_status_has_a_cause(status: int) -> None:
-    assert http._status_cause(status) in causes.CAUSES
+    assert http.status_cause(status) in causes.CAUSES
 
 
 def test_texts_are_sentences() -> None:

@@ -12,7 +12,8 @@ from messaging.choices import PAIR_LOOKS, Direction
 from messaging.console.verbs import VERBS
 from messaging.models import Message, Pair
 from messaging.protocol.sender import Flow, Gate
-from messaging.selectors.diagnosis import diagnose, span, verb_states
+from messaging.selectors.diagnosis import diagnose, verb_states
+from messaging.selectors.wording import span
 from messaging.services import operating
 from partners.terms import Terms
 from tests.messaging.console.conftest import NOON

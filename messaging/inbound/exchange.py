@@ -1,0 +1,101 @@
+"""The partners' entrance for repeatable requests (spec 2): bytes in, one service call, its answer out."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.csrf import csrf_exempt
+
+from messaging.exchange_problems import PROBLEMS
+from messaging.inbound import reading
+from messaging.services import telling
+from messaging.services.epoch import MemoryChanged, ready
+from messaging.services.exchange_answers import Answer, problem, told
+from messaging.services.exchanging import Request, refuse_body
+from messaging.services.exchanging import exchange as answer
+from rmhub import clock
+
+log = logging.getLogger(__name__)
+
+
+@csrf_exempt
+def exchange(request: HttpRequest, path: str) -> HttpResponse:
+    """Any method. Statuses are those of OASIS Repeatable Requests; errors are problem details (docs/exchange.md)."""
+    arrival = Request(
+        method=(request.method or "")[:20],
+        path=path,
+        target=request.get_full_path(),
+        headers=_headers(request),
+        content_type=request.META.get("CONTENT_TYPE", "")[:1000],
+        body=b"",
+        presented=reading.presented(request),
+        remote_address=request.META.get("REMOTE_ADDR", ""),
+    )
+    try:
+        body = reading.body(request, settings.RMHUB_MAX_MESSAGE_BYTES)
+        if body is None:
+            return _response(request, refuse_body(arrival, settings.RMHUB_MAX_MESSAGE_BYTES))
+        return _response(request, answer(replace(arrival, body=body)))
+    except (DatabaseError, InterfaceError, OSError, MemoryChanged):
+        # Nothing was stored, or what was stored will be found by the next copy; the partner sends it again.
+        log.exception("cannot store now", extra={"action": "exchange_failed"})
+        return _response(request, problem("unavailable", retry_after=5))
+
+
+@csrf_exempt
+def well_known(request: HttpRequest) -> HttpResponse:
+    """`/.well-known/reliable-messaging`: how long ids are remembered here. Told to everybody, the same to everybody."""
+    if request.method not in ("GET", "HEAD", "OPTIONS"):
+        headers = {"Allow": "GET, HEAD, OPTIONS"}
+        return _response(request, problem("method-not-allowed", result="", headers=headers))
+    now = clock.now()
+    try:
+        known = telling.of_hub(ready(now), now)
+    except (DatabaseError, InterfaceError, OSError, MemoryChanged):
+        log.exception("cannot read now", extra={"action": "exchange_failed"})
+        return _response(request, problem("unavailable", result="", retry_after=5))
+    if known is None:
+        detail = "No agreement for repeatable requests is in force."
+        return _response(request, problem("unknown-agreement", detail, result=""))
+    return _response(request, told(known))
+
+
+@csrf_exempt
+def problems(request: HttpRequest, code: str = "") -> HttpResponse:
+    """What the `type` of a problem leads to: the table of all, or one row of it."""
+    if request.method not in ("GET", "HEAD", "OPTIONS"):
+        headers = {"Allow": "GET, HEAD, OPTIONS"}
+        return _response(request, problem("method-not-allowed", result="", headers=headers))
+    rows = [
+        {
+            "type": kind.type,
+            "status": kind.status,
+            "title": kind.title,
+            "meaning": kind.meaning,
+            "retryable": kind.retryable,
+        }
+        for kind in PROBLEMS.values()
+        if code in ("", kind.code)
+    ]
+    if code and not rows:
+        return _response(request, problem("unknown-problem", result=""))
+    return _response(request, told(rows[0] if code else {"problems": rows}))
+
+
+def _headers(request: HttpRequest) -> dict[str, list[str]]:
+    return {name.lower(): [value] for name, value in request.headers.items()}
+
+
+def _response(request: HttpRequest, answer: Answer) -> HttpResponse:
+    response = HttpResponse(b"" if request.method == "HEAD" else answer.body, status=answer.status)
+    del response["Content-Type"]  # an answer without a body has none; every other says its own
+    for name, value in answer.headers:
+        # A name that comes twice is one header with two values (RFC 9110, 5.3); Set-Cookie, which is not, never comes.
+        response[name] = f"{response[name]}, {value}" if name in response else value
+    if answer.status not in (204, 304) and request.method != "HEAD":
+        response["Content-Length"] = str(len(answer.body))
+    return response

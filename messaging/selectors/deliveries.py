@@ -1,0 +1,267 @@
+"""Deliveries: one document on its way to one trigger, and the evidence by which it was new, duplicate or in doubt."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Q, QuerySet
+
+from messaging.choices import Consult, DeliveryState, ServiceKind
+from messaging.exceptions import NotFound
+from messaging.models import AuditEntry, Delivery, DocumentStarted, Payload, Trigger
+from messaging.selectors import keyset, messages, records
+from messaging.selectors.messages import bounded
+from rmhub.ids import BadPublicId, public_id, read_public_id
+
+_MOST = 50
+
+
+def deliveries(
+    *,
+    states: tuple[str, ...] = (),
+    trigger_id: uuid.UUID | None = None,
+    message_id: uuid.UUID | None = None,
+    doubt: str = "",
+    q: str = "",
+) -> QuerySet[Delivery]:
+    """Deliveries with trigger, message and sender, without bytes and secrets. Not ordered; pages by ("-id",).
+
+    `q` is an exact id: of the delivery, of its message, or the MessageId.
+    """
+    found = with_names(Delivery.objects.all())
+    if states:
+        found = found.filter(state__in=states)
+    if trigger_id is not None:
+        found = found.filter(trigger=trigger_id)
+    if message_id is not None:
+        found = found.filter(message=message_id)
+    if doubt:
+        found = found.filter(doubt=doubt, state=DeliveryState.IN_DOUBT)
+    return found.filter(_exact(q)) if q else found
+
+
+def delivery_page(found: QuerySet[Delivery], *, limit: int, place: keyset.Place | None = None) -> keyset.Page[Delivery]:
+    """A page of `deliveries`, newest first. Raises messages.TooBroad when the search takes too long."""
+    with bounded():
+        return keyset.page(found, order=("-id",), limit=limit, place=place)
+
+
+def delivery(reference: str | uuid.UUID) -> Delivery:
+    """One delivery with everything but the service's answer, by id (`del_...`). Raises NotFound."""
+    key = read_public_id("del", reference) if isinstance(reference, str) else reference
+    found = with_names(Delivery.objects.filter(pk=key)).select_related("resubmission_of", "join", "part_of").first()
+    if found is None:
+        raise NotFound(f"There is no delivery {public_id('del', key)}.")
+    return found
+
+
+def with_names(queryset: QuerySet[Delivery]) -> QuerySet[Delivery]:
+    """The same deliveries with what a row shows."""
+    return queryset.select_related(
+        "trigger", "sender", "message__pair__partner", "message__agreement_version__agreement"
+    ).defer("answer", "message__wire_frame", "trigger__secret_encrypted")
+
+
+def of_message(message_id: uuid.UUID) -> list[Delivery]:
+    """The deliveries of one message, in the order of their triggers' names; resubmissions behind their originals."""
+    found = with_names(Delivery.objects.filter(message=message_id)).order_by("trigger__name", "id")
+    return list(found[:_MOST])
+
+
+def answer(delivery_id: uuid.UUID) -> bytes:
+    """What the application's service answered last, cut at 8 KiB; empty for nothing."""
+    row = Delivery.objects.filter(pk=delivery_id).values_list("answer", flat=True).first()
+    return bytes(row) if row is not None else b""
+
+
+def resubmitted_as(delivery_id: uuid.UUID) -> uuid.UUID | None:
+    """The delivery that a person had made from this one, if any."""
+    return Delivery.objects.filter(resubmission_of=delivery_id).values_list("pk", flat=True).first()
+
+
+def _exact(text: str) -> Q:
+    found = Q(message__message_id=text)
+    for prefix, column in (("del", "pk"), ("msg", "message")):
+        try:
+            found |= Q(**{column: read_public_id(prefix, text)})
+        except BadPublicId:
+            continue
+    return found
+
+
+# --- the evidence ladder ---
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One step of the decision. `sign`: yes, no, unknown or skipped; `verdict` in words, "" = it did not decide."""
+
+    step: str
+    title: str
+    question: str
+    finding: str
+    verdict: str
+    sign: str
+    detail: str = ""
+    at: datetime | None = None
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryScreen:
+    """All of a delivery's page."""
+
+    delivery: Delivery
+    rungs: list[Rung]
+    payloads: list[Payload]
+    started: DocumentStarted | None
+    resubmitted_as: Delivery | None
+    parts: list[Delivery]
+    siblings: list[Delivery]
+    audit: list[AuditEntry] = field(default_factory=list)
+
+
+def delivery_screen(delivery: Delivery) -> DeliveryScreen:
+    """Everything about one delivery that `delivery` read. A fixed number of queries."""
+    begun = DocumentStarted.objects.filter(
+        trigger=delivery.trigger_id, sender=delivery.sender_id, document_id=delivery.document_id
+    )
+    siblings = with_names(Delivery.objects.filter(message=delivery.message_id).exclude(pk=delivery.pk))
+    joined = with_names(Delivery.objects.filter(part_of=delivery.join_id)) if delivery.join_id else None
+    audit = records.audit_entries(object_type="delivery", object_id=delivery.public_id)
+    return DeliveryScreen(
+        delivery=delivery,
+        rungs=ladder(delivery),
+        payloads=list(messages.payloads(delivery.message_id)),
+        started=begun.first() if delivery.document_id else None,
+        resubmitted_as=with_names(Delivery.objects.filter(resubmission_of=delivery)).first(),
+        parts=list(joined.order_by("id")[:_MOST]) if joined is not None else [],
+        siblings=list(siblings.order_by("id")[:_MOST]),
+        audit=list(audit.order_by("-id")[:15]),
+    )
+
+
+# step -> title, question; the order is the order of the decision (spec 4).
+_STEPS: Mapping[str, tuple[str, str]] = {
+    "redelivery": ("Redelivery count", "Was it handed over before?"),
+    "history": ("Document history", "Has this trigger begun or completed it?"),
+    "resolver": ("Resolver", "What does the application's own check say?"),
+    "operator": ("Person", "What did somebody decide?"),
+}
+# (step, finding) -> sign and words.
+_FINDINGS: Mapping[tuple[str, str], tuple[str, str]] = {
+    ("redelivery", "first"): ("yes", "Handed over for the first time"),
+    ("redelivery", "redelivered"): ("no", "Handed over before"),
+    ("redelivery", "undefined"): ("unknown", "Cannot be known"),
+    ("redelivery", "not_looked_at"): ("skipped", "Not looked at"),
+    ("history", "absent"): ("yes", "No entry"),
+    ("history", "started"): ("unknown", "Begun, and no end recorded"),
+    ("history", "completed"): ("no", "Completed"),
+    ("history", "unusable_id"): ("unknown", "The document has no usable id"),
+    ("history", "unreachable"): ("unknown", "Could not be read"),
+    ("resolver", "new"): ("yes", "Not processed"),
+    ("resolver", "duplicate"): ("no", "Processed already"),
+    ("resolver", "in_doubt"): ("unknown", "Cannot say"),
+    ("resolver", "transient"): ("unknown", "Not available"),
+    ("resolver", "failed"): ("unknown", "Ended with an error"),
+    ("resolver", "nonsense"): ("unknown", "Said something that is no verdict"),
+    ("operator", "resubmitted"): ("yes", "Resubmitted: process it, whatever the history says"),
+    ("operator", "processed"): ("no", "The application has processed it"),
+    ("operator", "not_processed"): ("yes", "Not processed: resubmitted"),
+}
+_VERDICTS: Mapping[str, str] = {
+    "new": "New",
+    "duplicate": "Duplicate",
+    "in_doubt": "In doubt",
+    "unchecked": "Processed without a check",
+    "suspend": "Asked again later",
+}
+
+
+def ladder(delivery: Delivery) -> list[Rung]:
+    """The four steps in their order, each with what it found or why it was not taken."""
+    known: dict[str, Mapping[str, Any]] = {
+        str(one.get("step", "")): one for one in delivery.evidence if isinstance(one, dict)
+    }
+    decided = ""
+    rungs = []
+    for step, (title, question) in _STEPS.items():
+        one = known.get(step)
+        if one is None:
+            rungs.append(Rung(step, title, question, _not_taken(delivery, step, decided), "", "skipped"))
+            continue
+        finding, verdict = str(one.get("finding", "")), str(one.get("verdict", ""))
+        sign, words = _FINDINGS.get((step, finding), ("unknown", finding.replace("_", " ").capitalize()))
+        decided = decided or verdict
+        rungs.append(
+            Rung(
+                step,
+                title,
+                question,
+                words,
+                _VERDICTS.get(verdict, verdict),
+                sign,
+                str(one.get("detail", "")),
+                _instant(one.get("at")),
+                str(one.get("by", "")),
+            )
+        )
+    return rungs
+
+
+def _not_taken(delivery: Delivery, step: str, decided: str) -> str:
+    trigger = delivery.trigger
+    if not delivery.evidence:
+        return "Not yet decided" if step != "operator" else "Nobody was asked"
+    if step == "operator":
+        return "Nobody has decided yet" if delivery.state in _UNDECIDED else "Nobody had to decide"
+    if decided:
+        return "Not needed: the step before decided"
+    if step == "history" and not (trigger.detect_duplicates and trigger.use_history):
+        return "This trigger keeps no history"
+    if step == "resolver" and trigger.resolver == Consult.NONE:
+        return "This trigger has no resolver"
+    return "Not asked"
+
+
+_UNDECIDED = (DeliveryState.IN_DOUBT, DeliveryState.FAILED)
+
+
+def _instant(text: object) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+# --- sentences ---
+
+
+def headline(delivery: Delivery) -> str:
+    """What has become of it, in one sentence."""
+    state = DeliveryState(delivery.state)
+    trigger: Trigger = delivery.trigger
+    if state == DeliveryState.SETTLED:
+        how = {"duplicate": "as processed already", "resubmit": "by resubmitting it"}.get(delivery.decision, "")
+        return f"Settled {how} by {delivery.decided_by}.".replace("  ", " ")
+    if state == DeliveryState.WAITING and trigger.state != "active":
+        return f"Waits: {trigger.name} is {trigger.state}."
+    if state == DeliveryState.RUNNING and trigger.kind == ServiceKind.PULL:
+        return f"Taken by {delivery.taken_by or 'a consumer'}."
+    return _HEADLINES[state]
+
+
+_HEADLINES: Mapping[DeliveryState, str] = {
+    DeliveryState.WAITING: "Waits for its turn.",
+    DeliveryState.RUNNING: "The application has it right now.",
+    DeliveryState.JOINED: "Waits in a join for the other documents of its conversation.",
+    DeliveryState.COMPLETED: "The application has processed it.",
+    DeliveryState.FAILED: "The application's service ended with an error; it is not handed over again by itself.",
+    DeliveryState.DUPLICATE: "A copy of a document that was processed before: discarded.",
+    DeliveryState.IN_DOUBT: "No rule can say whether the application has processed it: a person decides.",
+    DeliveryState.DISCARDED: "Discarded by the rules of its join.",
+}

@@ -1,0 +1,319 @@
+"""Triggers as people look at them: what waits, what is the matter, what happens next. Counts stop at `MOST`."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import connection
+from django.db.models import Case, IntegerField, Q, QuerySet, Value, When
+
+from messaging import causes
+from messaging.causes import Cause
+from messaging.choices import TRIGGER_LOOKS, Consult, JoinType, Look, ServiceKind, TriggerState
+from messaging.exceptions import NotFound
+from messaging.models import Trigger
+from messaging.selectors.wording import span
+from partners.choices import ServiceDirection, VersionState
+from partners.models import AgreementService
+from rmhub.ids import BadPublicId, read_public_id
+
+# A queue may be long: nobody reads an exact number beyond this, and counting further would cost.
+MOST = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What a trigger has to do, and what people have to look at. `oldest_at`: when the oldest that waits was stored."""
+
+    waiting: int = 0
+    running: int = 0
+    joined: int = 0
+    in_doubt: int = 0
+    failed: int = 0
+    oldest_at: datetime | None = None
+
+    @property
+    def held(self) -> int:
+        """Documents that do not go on while the trigger is suspended or disabled."""
+        return self.waiting + self.running
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerDiagnosis:
+    """What is the matter, in sentences. `next_look`: when its monitor is asked next, if that may resume it."""
+
+    state: str
+    headline: str
+    why: str = ""
+    outlook: str = ""
+    advice: str = ""
+    short: str = ""
+    cause: Cause | None = None
+    next_look: datetime | None = None
+
+    @property
+    def sentence(self) -> str:
+        """All of it in a row, for the API and for screen readers."""
+        return " ".join(part for part in (self.headline, self.why, self.outlook) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerRow:
+    """A trigger with what is the matter with it."""
+
+    trigger: Trigger
+    look: Look
+    backlog: Backlog
+    diagnosis: TriggerDiagnosis
+
+
+def triggers(
+    *, states: tuple[str, ...] = (), kind: str = "", party_id: uuid.UUID | None = None, search: str = ""
+) -> QuerySet[Trigger]:
+    """Triggers without their secrets, each with `severity` (0 = suspended). Not ordered.
+
+    Unique orders for pages: ("name",), ("severity", "name"). `search` looks in the name and in the service's address.
+    """
+    found = (
+        Trigger.objects.select_related("party", "agreement__partner")
+        .defer("secret_encrypted")
+        .annotate(
+            severity=Case(
+                When(state=TriggerState.SUSPENDED, then=Value(0)),
+                When(state=TriggerState.ACTIVE, then=Value(1)),
+                default=Value(2),
+                output_field=IntegerField(),
+            )
+        )
+    )
+    if states:
+        found = found.filter(state__in=states)
+    if kind:
+        found = found.filter(kind=kind)
+    if party_id is not None:
+        found = found.filter(party=party_id)
+    if search:
+        found = found.filter(Q(name__icontains=search) | Q(url__icontains=search) | Q(callable_name__icontains=search))
+    return found
+
+
+def trigger(reference: str | uuid.UUID) -> Trigger:
+    """One trigger without its secret, by id (`trg_...`) or name. Raises NotFound."""
+    if isinstance(reference, uuid.UUID):
+        chosen = Q(pk=reference)
+    else:
+        try:
+            chosen = Q(pk=read_public_id("trg", reference))
+        except BadPublicId:
+            chosen = Q(name=reference) if "\x00" not in reference else Q(pk__in=[])
+    found = triggers().filter(chosen).first()
+    if found is None:
+        raise NotFound(f"There is no trigger {reference}.")
+    return found
+
+
+def counts_by_state() -> dict[str, int]:
+    """How many triggers are in each state. Triggers are few."""
+    counts = dict.fromkeys((TriggerState.SUSPENDED.value, TriggerState.ACTIVE.value, TriggerState.DISABLED.value), 0)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT state, count(*) FROM messaging_trigger GROUP BY state")
+        counts.update(dict(cursor.fetchall()))
+    return counts
+
+
+def backlogs(trigger_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, Backlog]:
+    """What lies with these triggers, in one query over the partial indexes of what is not done."""
+    if not trigger_ids:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(_BACKLOGS, [MOST, MOST, MOST, MOST, MOST, list(trigger_ids)])
+        return {row[0]: Backlog(*row[1:]) for row in cursor.fetchall()}
+
+
+_BACKLOGS = """
+SELECT t.id,
+    (SELECT count(*) FROM (SELECT 1 FROM messaging_delivery d
+        WHERE d.trigger_id = t.id AND d.state = 'waiting' LIMIT %s) AS counted),
+    (SELECT count(*) FROM (SELECT 1 FROM messaging_delivery d
+        WHERE d.trigger_id = t.id AND d.state = 'running' LIMIT %s) AS counted),
+    (SELECT count(*) FROM (SELECT 1 FROM messaging_join j JOIN messaging_delivery d ON d.part_of_id = j.id
+        WHERE j.trigger_id = t.id AND j.state = 'open' AND d.state = 'joined' LIMIT %s) AS counted),
+    (SELECT count(*) FROM (SELECT 1 FROM messaging_delivery d
+        WHERE d.trigger_id = t.id AND d.state = 'in_doubt' LIMIT %s) AS counted),
+    (SELECT count(*) FROM (SELECT 1 FROM messaging_delivery d
+        WHERE d.trigger_id = t.id AND d.state = 'failed' AND d.state IN ('in_doubt', 'failed') LIMIT %s) AS counted),
+    (SELECT d.created_at FROM messaging_delivery d
+        WHERE d.trigger_id = t.id AND d.state = 'waiting' ORDER BY d.due_at LIMIT 1)
+FROM unnest(%s::uuid[]) AS t(id)
+"""
+
+
+def trigger_rows(found: Iterable[Trigger], now: datetime) -> list[TriggerRow]:
+    """Rows for triggers that `triggers()` read; one query for all of them."""
+    rows = list(found)
+    known = backlogs([row.pk for row in rows])
+    made = []
+    for row in rows:
+        backlog = known.get(row.pk, Backlog())
+        made.append(TriggerRow(row, TRIGGER_LOOKS[row.state], backlog, diagnose(row, backlog, now)))
+    return made
+
+
+def diagnose(trigger: Trigger, backlog: Backlog, now: datetime) -> TriggerDiagnosis:
+    """What is the matter with a trigger, from its row and its backlog; no queries of its own."""
+    since = f" for {span((now - trigger.changed_at).total_seconds())}" if trigger.changed_at else ""
+    if trigger.state == TriggerState.SUSPENDED:
+        return _suspended(trigger, backlog, since)
+    if trigger.state == TriggerState.DISABLED:
+        return TriggerDiagnosis(
+            trigger.state,
+            f"Disabled{since}.",
+            why="Documents that come now make no delivery to it.",
+            outlook=_waits(backlog, "wait until it is enabled"),
+            advice="Enable it to take documents again; those that came meanwhile are not handed over later.",
+            short="Takes no documents",
+        )
+    return _active(trigger, backlog, now)
+
+
+def _suspended(trigger: Trigger, backlog: Backlog, since: str) -> TriggerDiagnosis:
+    cause = causes.lookup(trigger.cause)
+    asked = trigger.monitor_due_at if trigger.monitor != Consult.NONE else None
+    if asked is not None:
+        outlook = "Its resource monitor is asked again, and resumes it when it says that the resources are there."
+    else:
+        outlook = "Nothing is handed over until somebody resumes it."
+    return TriggerDiagnosis(
+        trigger.state,
+        f"Suspended{since}.",
+        why=cause.sentence,
+        outlook=f"{_waits(backlog, 'wait; those that come now wait behind them')} {outlook}",
+        advice=cause.action,
+        short=cause.label,
+        cause=cause,
+        next_look=asked,
+    )
+
+
+def _active(trigger: Trigger, backlog: Backlog, now: datetime) -> TriggerDiagnosis:
+    if not backlog.held:
+        return TriggerDiagnosis(trigger.state, "Nothing waits.", outlook=_people(backlog), short="Nothing waits")
+    parts = []
+    if backlog.running:
+        verb = "taken" if trigger.kind == ServiceKind.PULL else "in work"
+        parts.append(f"{_number(backlog.running)} {verb}")
+    if backlog.waiting:
+        parts.append(f"{_number(backlog.waiting)} waiting")
+    short = ", ".join(parts)
+    oldest = ""
+    if backlog.waiting and backlog.oldest_at is not None:
+        oldest = f"The oldest waits for {span((now - backlog.oldest_at).total_seconds())}."
+    return TriggerDiagnosis(trigger.state, f"{short.capitalize()}.", why=oldest, outlook=_people(backlog), short=short)
+
+
+def _people(backlog: Backlog) -> str:
+    """What no machine goes on with."""
+    parts = []
+    if backlog.in_doubt:
+        parts.append(f"{_number(backlog.in_doubt)} in doubt")
+    if backlog.failed:
+        parts.append(f"{_number(backlog.failed)} failed")
+    return f"{' and '.join(parts)}: a person decides." if parts else ""
+
+
+def _waits(backlog: Backlog, how: str) -> str:
+    count = backlog.held
+    if not count:
+        return "Nothing waits."
+    if count == 1:
+        return f"1 document {how.replace('wait', 'waits', 1)}."
+    return f"{_number(count)} documents {how}."
+
+
+def _number(count: int) -> str:
+    return f"{count:,}" if count < MOST else f"{MOST:,} or more"
+
+
+def known_documents() -> list[tuple[str, str]]:
+    """(service, action) that partners may send under the agreements in force: what a trigger can be made for."""
+    found = AgreementService.objects.filter(version__state=VersionState.ACTIVE).exclude(direction=ServiceDirection.SEND)
+    return list(found.order_by("service", "action").values_list("service", "action").distinct()[:50])
+
+
+# --- what a trigger does, in words ---
+
+
+def subscription(trigger: Trigger) -> str:
+    """Which documents it takes, e.g. `Orders / New of agreement TPA-7 with Globex`."""
+    named = [f"{one['service']} / {one['action']}" for one in trigger.documents]
+    if len(named) > 3:
+        named = [*named[:3], f"{len(named) - 3} more"]
+    what = ", ".join(named) or "Every document"
+    if trigger.agreement is not None:
+        return f"{what} of agreement {trigger.agreement} with {trigger.agreement.partner}"
+    return f"{what} from {trigger.party}" if trigger.party is not None else f"{what} from every partner"
+
+
+def target(trigger: Trigger) -> str:
+    """Where documents go: the URL, the callable's name, or that they are fetched."""
+    return {
+        ServiceKind.HTTP.value: trigger.url,
+        ServiceKind.CALLABLE.value: trigger.callable_name,
+        ServiceKind.PULL.value: "pull queue",
+    }[trigger.kind]
+
+
+def policy(trigger: Trigger) -> list[str]:
+    """Its exactly-once properties as sentences, in the order of spec 4."""
+    said = []
+    if not trigger.detect_duplicates:
+        said.append("Looks for no duplicates: every document is processed, also one that was processed before.")
+    elif trigger.use_history:
+        said.append(f"Keeps a document history for {span(trigger.history_ttl)}: what is in it is not processed again.")
+    else:
+        said.append("Keeps no history: only a document that was handed over before is suspected.")
+    if trigger.detect_duplicates:
+        if trigger.resolver == Consult.NONE:
+            said.append("Has no resolver: what the history cannot decide is in doubt, and a person decides.")
+        else:
+            named = trigger.resolver_url if trigger.resolver == Consult.HTTP else trigger.resolver_callable
+            then = "the trigger is suspended" if trigger.resolver_failure == "suspend" else "the document is in doubt"
+            said.append(
+                f"Asks its resolver {named} about what the history cannot decide; if that cannot answer, {then}."
+            )
+    said.append(_retries(trigger))
+    if trigger.kind == ServiceKind.PULL:
+        said.append(f"A consumer has {span(trigger.lease_seconds)} to complete a document that it took.")
+    else:
+        said.append(_order(trigger))
+    if trigger.suspend_on_error:
+        said.append("A service that ends with an error suspends it.")
+    if trigger.join_type != JoinType.NONE:
+        within = span(trigger.join_timeout)
+        said.append(f"Joins the documents of a conversation: {trigger.get_join_type_display()}, within {within}.")
+    if trigger.answers:
+        said.append("What the service answers is what the partner of a synchronous exchange gets.")
+    if trigger.silent_after:
+        said.append(f"Without a document for {span(trigger.silent_after)} it is an incident.")
+    return said
+
+
+def _retries(trigger: Trigger) -> str:
+    every = f"every {span(trigger.retry_interval)}" if trigger.retry_interval else "at once"
+    if trigger.retry_until == "success":
+        return f"A service that is not available is tried {every} until it succeeds."
+    then = "the trigger is suspended" if trigger.when_exhausted == "suspend" else "the document fails"
+    if not trigger.max_retries:
+        return f"A service that is not available is not retried: {then}."
+    times = "once more" if trigger.max_retries == 1 else f"{trigger.max_retries} more times"
+    return f"A service that is not available is tried {times}, {every}; then {then}."
+
+
+def _order(trigger: Trigger) -> str:
+    limit = "one document" if trigger.concurrency == 1 else f"{trigger.concurrency} documents"
+    if trigger.ordered:
+        return f"Processes the documents of a pair one after the other, and up to {limit} of different pairs at a time."
+    return f"Processes up to {limit} at a time, in any order."

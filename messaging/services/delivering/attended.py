@@ -1,0 +1,98 @@
+"""A delivery whose outcome somebody waits for: the synchronous exchange of the repeatable profile (spec 2).
+
+It is handed over at once, in the process that has the request: without a queue, whatever the trigger's concurrency and
+order. Nothing is retried. When this process dies, the lease ends, and the ordinary workers go on with the delivery.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from django.db import transaction
+
+from messaging import dispatch
+from messaging.applications import Reply
+from messaging.choices import TriggerState
+from messaging.models import Delivery, Trigger
+from messaging.services.delivering import claiming
+from messaging.services.delivering.changes import Changes
+from messaging.services.delivering.job import Job, Outcome
+from messaging.services.delivering.recording import record
+from messaging.services.delivering.talking import talk
+from messaging.services.group import GroupCommit
+from rmhub import clock
+
+GONE = "gone"
+
+_record: GroupCommit[tuple[Job, Outcome], Job | None] = GroupCommit(record)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What became of it: the delivery's `DeliveryState`, or "gone" when it was not executed, and its request forgotten.
+
+    waiting, running: not known yet, the workers go on with it (or somebody else has it). `reply`: what the service
+    answered, when it did. `retry_after`: seconds, when the service named them.
+    """
+
+    state: str
+    reply: Reply | None = None
+    cause: str = ""
+    detail: str = ""
+    retry_after: int | None = None
+
+
+class _NeedsTrigger(Exception):
+    """What is to be written needs the trigger's row for itself."""
+
+
+def run(delivery_id: uuid.UUID) -> Finished:
+    """Hands over the waiting delivery of a request and returns when it is over. Call outside of any transaction.
+
+    Raises nothing of the service's: whatever it does, the outcome is recorded before this returns.
+    """
+    job, outcome = _claim(delivery_id)
+    ordered = job is not None and job.trigger.ordered
+    while job is not None:
+        outcome = talk(job)
+        job = _record.submit((job, outcome))
+    if ordered:
+        dispatch.wake(dispatch.DELIVER)  # others of its pair have waited for it
+    known = Delivery.objects.filter(pk=delivery_id).values_list("state", "cause", "cause_detail").first()
+    state, cause, detail = known if known is not None else (GONE, outcome.cause, outcome.detail)
+    return Finished(state, outcome.reply, cause, detail, outcome.retry_after)
+
+
+def _claim(delivery_id: uuid.UUID) -> tuple[Job | None, Outcome]:
+    """The job, or why there is none. Requests for one trigger hold each other up only where its row has to change."""
+    try:
+        return _claim_under(delivery_id, SHARED)
+    except _NeedsTrigger:
+        return _claim_under(delivery_id, EXCLUSIVE)
+
+
+SHARED, EXCLUSIVE = "FOR SHARE", "FOR NO KEY UPDATE"
+
+
+def _claim_under(delivery_id: uuid.UUID, lock: str) -> tuple[Job | None, Outcome]:
+    changes = Changes(clock.now())
+    with transaction.atomic(durable=True):
+        trigger = next(iter(Trigger.objects.raw(f"{TRIGGER} {lock} OF t", [delivery_id])), None)
+        delivery = next(iter(Delivery.objects.raw(WAITING, [delivery_id])), None)
+        if trigger is None or delivery is None:
+            return None, Outcome()
+        jobs: list[Job] = []
+        if trigger.state == TriggerState.ACTIVE:
+            jobs = claiming.take(trigger, [delivery], changes, by_caller=True)
+        else:
+            detail = f"The trigger {trigger.name} is {trigger.get_state_display().lower()}."
+            changes.discard_unexecuted(trigger, delivery, trigger.cause or "trigger_not_active", detail)
+        if changes.troubles and lock == SHARED:
+            raise _NeedsTrigger
+        changes.write()
+    return (jobs[0], Outcome()) if jobs else (None, Outcome(cause=delivery.cause, detail=delivery.cause_detail))
+
+
+TRIGGER = "SELECT t.* FROM messaging_trigger t JOIN messaging_delivery d ON d.trigger_id = t.id WHERE d.id = %s"
+WAITING = "SELECT * FROM messaging_delivery WHERE id = %s AND state = 'waiting' AND attended FOR UPDATE"

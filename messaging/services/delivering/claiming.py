@@ -1,0 +1,398 @@
+"""The first step of a delivery: what is due is decided and claimed, one transaction a trigger.
+
+The trigger's row is locked first: it serialises the claims of all workers, so that its concurrency holds and no
+document is taken twice. Then the deliveries, passing over locked ones. A hand-over that is lost (its lease ran out, or
+its worker died) is a redelivery; what it had begun with is in the document history, and the decision goes by that.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from django.db import DatabaseError, connection, transaction
+from django.db.utils import InterfaceError
+
+from messaging import dispatch
+from messaging.choices import DeliveryState, JoinType, ServiceKind, TriggerState, WhenExhausted
+from messaging.models import Delivery, Message, Trigger
+from messaging.protocol.processing import Decision, Entry, decide
+from messaging.services import history, leases
+from messaging.services.delivering import joining
+from messaging.services.delivering.changes import Changes, is_new
+from messaging.services.delivering.job import (
+    Job,
+    JobKind,
+    guaranteed,
+    is_checked,
+    lease_of,
+    properties,
+    service_kind,
+)
+from rmhub import clock
+
+log = logging.getLogger(__name__)
+
+# How often one claim looks again because what it found was settled without running a service.
+ROUNDS = 20
+# A callable that has taken its worker with it so often is not tried again by itself.
+POISON = 5
+_JOINS = (JoinType.ALL.value, JoinType.ONLY_ONE.value)
+_ARRIVAL_SECONDS = 1
+
+
+def claim_due(*, limit: int, worker: int = 0, share: int | None = None) -> list[Job]:
+    """Claims up to `limit` due deliveries for this worker and commits; each has a lease from now on.
+
+    Safe to run in many workers at once. `share`: how many of one trigger this worker takes at most; one that is failing
+    gets one, so that a service that hangs does not hold all threads. Without a trigger it costs one tiny query.
+    """
+    now = clock.now()
+    jobs: list[Job] = []
+    due = _due_triggers(now)
+    for number, trigger_id in enumerate(due):
+        left = len(due) - number
+        quota = -(-(limit - len(jobs)) // left)  # what is free is shared out evenly, rounded up
+        if quota <= 0:
+            break
+        jobs += _claim_trigger(trigger_id, quota, worker, share, now)
+    return jobs
+
+
+def _due_triggers(now: datetime) -> list[uuid.UUID]:
+    """Active triggers with something that is due or lost, those with the least in work first."""
+    with connection.cursor() as cursor:
+        cursor.execute(DUE_TRIGGERS, [now, now])
+        return [row[0] for row in cursor.fetchall()]
+
+
+DUE_TRIGGERS = """
+SELECT t.id FROM messaging_trigger t
+CROSS JOIN LATERAL (
+    SELECT count(*) AS running, min(d.due_at) AS ends FROM messaging_delivery d
+    WHERE d.trigger_id = t.id AND d.state = 'running'
+) r
+WHERE t.state = 'active' AND (
+    r.ends <= %s
+    OR t.kind <> 'pull' AND r.running < t.concurrency AND EXISTS (
+        SELECT 1 FROM messaging_delivery d WHERE d.trigger_id = t.id AND d.state = 'waiting' AND d.due_at <= %s
+    )
+)
+ORDER BY r.running, t.id
+"""
+
+
+def _claim_trigger(trigger_id: uuid.UUID, quota: int, worker: int, share: int | None, now: datetime) -> list[Job]:
+    with transaction.atomic(durable=True):
+        trigger = _locked_active(trigger_id)
+        if trigger is None:
+            return []
+        changes = Changes(now)
+        expire(trigger, changes)
+        jobs: list[Job] = []
+        if trigger.kind != ServiceKind.PULL and trigger.state == TriggerState.ACTIVE:
+            free = min(quota, _free(trigger, worker, share))
+            jobs = take_due(trigger, free, changes, worker=worker)
+        changes.write()
+    return jobs
+
+
+def _locked_active(trigger_id: uuid.UUID) -> Trigger | None:
+    rows = Trigger.objects.raw(
+        "SELECT * FROM messaging_trigger WHERE id = %s AND state = 'active' FOR NO KEY UPDATE", [trigger_id]
+    )
+    return next(iter(rows), None)
+
+
+def _free(trigger: Trigger, worker: int, share: int | None) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*), count(*) FILTER (WHERE worker = %s) FROM messaging_delivery"
+            " WHERE trigger_id = %s AND state = 'running'",
+            [worker, trigger.pk],
+        )
+        running, mine = cursor.fetchone()
+    free: int = trigger.concurrency - running
+    if share is not None:
+        free = min(free, (1 if trigger.failing_since is not None else share) - mine)
+    return free
+
+
+def take_due(
+    trigger: Trigger,
+    free: int,
+    changes: Changes,
+    *,
+    worker: int = 0,
+    lease: timedelta | None = None,
+    taken_by: str = "",
+    rounds: int = ROUNDS,
+) -> list[Job]:
+    """Takes up to `free` of the due deliveries of a trigger, whose row is locked, in the order that it keeps: `take`."""
+    jobs: list[Job] = []
+    for _ in range(rounds):
+        if free <= len(jobs) or trigger.state != TriggerState.ACTIVE:
+            return jobs
+        find = _heads if trigger.ordered else _waiting
+        found = find(trigger, changes.now, free - len(jobs))
+        if not found:
+            return jobs
+        jobs += take(trigger, found, changes, worker=worker, lease=lease, taken_by=taken_by)
+        _arrived(trigger, changes.now)
+        changes.write()
+    dispatch.wake_on_commit(dispatch.DELIVER)  # there is more; others may have their turn before
+    return jobs
+
+
+def _waiting(trigger: Trigger, now: datetime, limit: int) -> list[Delivery]:
+    return list(Delivery.objects.raw(WAITING, [trigger.pk, now, limit]))
+
+
+WAITING = """
+SELECT * FROM messaging_delivery WHERE trigger_id = %s AND state = 'waiting' AND due_at <= %s
+ORDER BY due_at, id LIMIT %s FOR UPDATE SKIP LOCKED
+"""
+
+
+def _heads(trigger: Trigger, now: datetime, limit: int) -> list[Delivery]:
+    """The first open delivery of each pair, where it waits and is due: one probe a pair, however long queues are."""
+    return list(Delivery.objects.raw(HEADS, [trigger.pk, trigger.pk, trigger.pk, now, limit]))
+
+
+HEADS = """
+WITH RECURSIVE lanes(pair_id) AS (
+    (SELECT pair_id FROM messaging_delivery WHERE trigger_id = %s AND state IN ('waiting', 'running')
+     ORDER BY pair_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT d.pair_id FROM messaging_delivery d
+            WHERE d.trigger_id = %s AND d.state IN ('waiting', 'running') AND d.pair_id > lanes.pair_id
+            ORDER BY d.pair_id LIMIT 1)
+    FROM lanes WHERE lanes.pair_id IS NOT NULL
+)
+SELECT d.* FROM messaging_delivery d WHERE d.id IN (
+    SELECT head.id FROM lanes CROSS JOIN LATERAL (
+        SELECT h.id, h.state, h.due_at FROM messaging_delivery h
+        WHERE h.trigger_id = %s AND h.pair_id = lanes.pair_id AND h.state IN ('waiting', 'running')
+        ORDER BY h.position, h.id LIMIT 1
+    ) head
+    WHERE lanes.pair_id IS NOT NULL AND head.state = 'waiting' AND head.due_at <= %s
+    ORDER BY head.due_at, head.id LIMIT %s
+) AND d.state = 'waiting'
+ORDER BY d.due_at, d.id FOR UPDATE OF d SKIP LOCKED
+"""
+
+
+def take(
+    trigger: Trigger,
+    deliveries: Sequence[Delivery],
+    changes: Changes,
+    *,
+    worker: int = 0,
+    lease: timedelta | None = None,
+    taken_by: str = "",
+    by_caller: bool = False,
+) -> list[Job]:
+    """Decides about waiting deliveries, whose rows and whose trigger's row are locked, and hands over what is NEW.
+
+    Returns a job for each that is in work now, with a lease of `lease` (default: the trigger's): its service is run, or
+    its resolver asked first; for a pull queue the job is LEASED, and nothing has to be said to anybody. What is a
+    duplicate, in doubt, or absorbed by a join is settled here; a history that is unreachable may suspend the trigger.
+    """
+    if trigger.join_type in _JOINS and len(deliveries) > 1:
+        # One by one: when a join has taken a document, a copy of it is a duplicate.
+        return [
+            job
+            for delivery in deliveries
+            if trigger.state == TriggerState.ACTIVE
+            for job in take(
+                trigger, [delivery], changes, worker=worker, lease=lease, taken_by=taken_by, by_caller=by_caller
+            )
+        ]
+    until = changes.now + (lease or lease_of(trigger))
+    _load_messages(deliveries)
+    entries, overridden = _consult(trigger, deliveries, changes, worker)
+    jobs: list[Job] = []
+    for delivery in deliveries:
+        override = delivery.pk in overridden
+        decision = decide(
+            properties(trigger),
+            guaranteed=guaranteed(delivery),
+            redelivery_count=delivery.redelivery_count,
+            entry=entries.get(delivery.pk),
+            operator_override=override,
+        )
+        if decision.suspend:
+            _cannot_decide(trigger, delivery, decision, changes, by_caller)
+            if by_caller:
+                continue
+            break
+        if not decision.ask_resolver and not is_new(decision):
+            _settle(trigger, delivery, decision, changes)
+            continue
+        changes.decided(delivery, decision)
+        if is_new(decision):
+            if absorbed(trigger, delivery, changes):
+                continue
+            delivery.executions += 1
+        kind = JobKind.RESOLVE if decision.ask_resolver else service_kind(trigger)
+        claim = uuid.uuid4()
+        changes.hand_over(delivery, claim, until, worker, taken_by)
+        jobs.append(
+            Job(
+                kind=kind,
+                trigger=trigger,
+                delivery=delivery,
+                claim=claim,
+                decision=decision,
+                lease=until - changes.now,
+                worker=worker,
+                by_caller=by_caller,
+                overrides=override,
+            )
+        )
+    return jobs
+
+
+def absorbed(trigger: Trigger, delivery: Delivery, changes: Changes) -> bool:
+    """Whether a join takes the document, which is NEW: it is not to be run by itself then."""
+    if trigger.join_type not in _JOINS or delivery.join_id is not None:
+        return False
+    if not joining.take_part(trigger, delivery, changes.now, changes.events):
+        return False
+    changes.leave(delivery)
+    return True
+
+
+def expire(trigger: Trigger, changes: Changes) -> int:
+    """Takes back what was handed over and is lost; call with the trigger's row locked. Returns how many that were.
+
+    A callable that runs has its delivery's row locked, so it is passed over however long it takes.
+    """
+    lost = list(Delivery.objects.raw(LOST, [trigger.pk, changes.now]))
+    if not lost:
+        return 0
+    _load_messages(lost)
+    for delivery in lost:
+        changes.lose(delivery, delivery.created_at, "worker_lost", "No outcome was recorded before its lease ran out.")
+        if trigger.kind == ServiceKind.CALLABLE and delivery.redelivery_count >= POISON:
+            detail = f"The worker was lost {delivery.redelivery_count} times with this document: {delivery.public_id}."
+            if trigger.when_exhausted == WhenExhausted.SUSPEND:
+                changes.suspend(trigger, "worker_lost", detail)
+            else:
+                changes.fail(trigger, delivery, "worker_lost", detail)
+    changes.write()
+    log.warning(
+        "hand-overs lost", extra={"action": "deliveries_lost", "trigger": trigger.name, "deliveries": len(lost)}
+    )
+    return len(lost)
+
+
+LOST = """
+SELECT * FROM messaging_delivery WHERE trigger_id = %s AND state = 'running' AND due_at <= %s
+ORDER BY due_at, id FOR UPDATE SKIP LOCKED
+"""
+
+
+def release_dead(now: datetime) -> int:
+    """Ends at once the leases of what dead workers had in work; returns how many that were. See `services.leases`."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT DISTINCT worker FROM messaging_delivery WHERE state = 'running' AND worker <> 0")
+        workers = {row[0] for row in cursor.fetchall()}
+        dead = workers - leases.living() if workers else set()
+        if not dead:
+            return 0
+        cursor.execute(RELEASE, [now, list(dead)])
+        return int(cursor.rowcount)
+
+
+RELEASE = """
+UPDATE messaging_delivery SET due_at = %s WHERE id IN (
+    SELECT id FROM messaging_delivery WHERE state = 'running' AND worker = ANY(%s) FOR UPDATE SKIP LOCKED
+)
+"""
+
+
+# --- the decision ---
+
+
+def _load_messages(deliveries: Sequence[Delivery]) -> None:
+    wanted = {delivery.message_id for delivery in deliveries}
+    found = Message.objects.defer("wire_frame").in_bulk(list(wanted))
+    for delivery in deliveries:
+        delivery.message = found[delivery.message_id]
+
+
+def _consult(
+    trigger: Trigger, deliveries: Sequence[Delivery], changes: Changes, worker: int
+) -> tuple[dict[uuid.UUID, Entry], set[uuid.UUID]]:
+    """What the history says of those that it is asked about, and those for which an operator's word counts instead.
+
+    Where it has nothing the documents are entered as started, except for callables, which do that in their transaction.
+    """
+    checked = [delivery for delivery in deliveries if is_checked(trigger, delivery)] if trigger.use_history else []
+    entries = {delivery.pk: Entry.UNUSABLE_ID for delivery in checked if not delivery.document_id}
+    usable = [delivery for delivery in checked if delivery.document_id]
+    overridden = {delivery.pk for delivery in deliveries if _is_first_resubmission(delivery)}
+    try:
+        with transaction.atomic():
+            # A later hand-over of a resubmission: the operator's word still counts when certainly none has begun.
+            resubmitted = [delivery for delivery in usable if delivery.resubmission_of_id is not None]
+            overridden |= {delivery.pk for delivery in resubmitted if history.begun_by(delivery) != delivery.pk}
+            undecided = [delivery for delivery in usable if delivery.pk not in overridden]
+            if trigger.kind == ServiceKind.CALLABLE:
+                return entries | _look(trigger, undecided), overridden
+            for delivery in resubmitted:
+                if delivery.pk in overridden:
+                    history.take_over(trigger, delivery, worker, changes.now)
+            return entries | history.begin(trigger, undecided, worker, changes.now), overridden
+    except DatabaseError as error:
+        if isinstance(error, InterfaceError) or not connection.is_usable():
+            raise  # it is not the history: nothing can be claimed at all
+        log.exception("history unreachable", extra={"action": "history_unreachable", "trigger": trigger.name})
+        unknown = {delivery.pk for delivery in usable}
+        return entries | dict.fromkeys(unknown, Entry.UNREACHABLE), overridden - unknown
+
+
+def _is_first_resubmission(delivery: Delivery) -> bool:
+    return delivery.resubmission_of_id is not None and delivery.redelivery_count == 0
+
+
+def _look(trigger: Trigger, deliveries: Sequence[Delivery]) -> dict[uuid.UUID, Entry]:
+    """For callables, which enter their document themselves: of two copies in work the second is in the first's way."""
+    entries = history.look(trigger, deliveries)
+    rows = Delivery.objects.filter(trigger=trigger, state=DeliveryState.RUNNING)
+    in_work = set(rows.values_list("sender_id", "document_id"))
+    for delivery in deliveries:
+        key = (delivery.sender_id, delivery.document_id)
+        if key in in_work:
+            entries[delivery.pk] = Entry.STARTED
+        elif entries[delivery.pk] is Entry.ABSENT:
+            in_work.add(key)
+    return entries
+
+
+def _cannot_decide(trigger: Trigger, delivery: Delivery, decision: Decision, changes: Changes, by_caller: bool) -> None:
+    detail = decision.evidence[-1].detail
+    if by_caller:
+        changes.discard_unexecuted(trigger, delivery, "history_unavailable", detail)
+        return
+    changes.decided(delivery, decision)
+    delivery.due_at = delivery.created_at
+    changes.suspend(trigger, "history_unavailable", detail)
+
+
+def _settle(trigger: Trigger, delivery: Delivery, decision: Decision, changes: Changes) -> None:
+    if decision.group:
+        changes.doubt(trigger, delivery, decision)
+    else:
+        changes.duplicate(trigger, delivery, decision)
+
+
+def _arrived(trigger: Trigger, now: datetime) -> None:
+    """Notes, about once a second, that the trigger takes documents up."""
+    last = trigger.last_arrival_at
+    if last is None or (now - last).total_seconds() >= _ARRIVAL_SECONDS:
+        trigger.last_arrival_at = now
+        Trigger.objects.filter(pk=trigger.pk).update(last_arrival_at=now)

@@ -1,0 +1,255 @@
+"""Since when ids are remembered without a gap, and how it is noticed that the memory was lost (spec 2; protocols 2.5).
+
+The row says it; a file of the store folder holds the same epoch and heartbeat. The row is written first, so a file that
+is newer than the row, or of another epoch, or without a row means: this database is not what it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import tempfile
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.migrations.recorder import MigrationRecorder
+from django.db.models import Max
+
+from messaging.models import MemoryEpoch
+from messaging.protocol.memory import Memory
+from messaging.services import audit, events, incidents
+from messaging.services.audit import SYSTEM, Actor
+from partners.choices import Profile, VersionState
+from partners.models import AgreementVersion
+from partners.terms import Terms
+from rmhub.ids import uuid7
+
+log = logging.getLogger(__name__)
+
+FILE = "memory-epoch.json"
+CAUSE = "memory_lost"
+_LOCK = 0x524D4D45  # key of the advisory lock under which row and file are compared and written
+_MADE_BY = ("messaging", "0003_partitions")  # the migration that made the memory
+_LEAST_SKEW = 300
+
+# What this process saw last. A row that is older, or another one, was put there by somebody who restored a backup.
+_seen: tuple[uuid.UUID, datetime] | None = None
+
+
+class MemoryChanged(Exception):
+    """The row is not the one that this process knows: call `check`, outside of the present transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """What the file says."""
+
+    epoch: uuid.UUID
+    heartbeat: datetime
+
+
+def current() -> MemoryEpoch:
+    """The row, as it is now. Raises MemoryChanged when `check` has to look at it first."""
+    global _seen
+    row = MemoryEpoch.objects.first()
+    if row is None or _seen is None or row.epoch != _seen[0] or row.heartbeat < _seen[1]:
+        raise MemoryChanged
+    _seen = (row.epoch, row.heartbeat)
+    return row
+
+
+def ready(now: datetime) -> MemoryEpoch:
+    """The row; compares it with the file where this process has not done so, or where it has become another one."""
+    try:
+        return current()
+    except MemoryChanged:
+        return check(now)
+
+
+def memory(row: MemoryEpoch, terms: Terms) -> Memory:
+    """What is remembered under one agreement."""
+    return Memory(
+        window=timedelta(seconds=terms.memory_window),
+        skew=timedelta(seconds=terms.clock_skew),
+        memory_start=row.memory_start,
+        forgotten_through=row.forgotten_through,
+        heartbeat=row.heartbeat,
+    )
+
+
+def check(now: datetime) -> MemoryEpoch:
+    """Compares row and file, makes both at the first boot, and moves the start of memory when it was lost.
+
+    The heartbeat of both becomes `now`, or stays where it is when the clock was set back. Call outside of transactions.
+    """
+    with _alone():
+        with transaction.atomic():
+            row = _locked()
+            note = _read()
+            if row is None and note is None:
+                row = _first(now)
+            else:
+                reason = _lost(row, note)
+                if reason:
+                    row = _start_again(row, note, reason, now, SYSTEM)
+            assert row is not None
+            if now > row.heartbeat:
+                row.heartbeat = now
+                row.save(update_fields=["heartbeat"])
+        _note_down()
+    return row
+
+
+def lost(now: datetime, *, reason: str, actor: Actor) -> MemoryEpoch:
+    """Somebody knows that ids were lost (a restored backup): memory starts again now, with an audit entry."""
+    with _alone():
+        with transaction.atomic():
+            row = _start_again(_locked(), _read(), reason, now, actor)
+        _note_down()
+    return row
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Row and file belong together: nobody may look between the commit of the one and the writing of the other.
+
+    A lock of the session, because that of a transaction ends with the commit.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(%s)", [_LOCK])
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_unlock(%s)", [_LOCK])
+
+
+def _locked() -> MemoryEpoch | None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+    return MemoryEpoch.objects.select_for_update().first()
+
+
+def _lost(row: MemoryEpoch | None, note: _Note | None) -> str:
+    """How it shows that ids were lost; empty when they were not. A clean restart must not look like a loss."""
+    if row is None:
+        return "The database holds no memory, but the store folder says that there was one."
+    if note is None:
+        return f"The store folder holds no {FILE}: database and folder are not those that belong together."
+    if note.epoch != row.epoch:
+        return "The database's memory is not the one that the store folder belongs to."
+    latest = max(note.heartbeat, _seen[1]) if _seen is not None and _seen[0] == row.epoch else note.heartbeat
+    if latest > row.heartbeat:
+        return (
+            f"The database is as of {row.heartbeat:%Y-%m-%d %H:%M:%S} UTC, but was in use until"
+            f" {latest:%Y-%m-%d %H:%M:%S} UTC: it was restored from a backup."
+        )
+    return ""
+
+
+def _first(now: datetime) -> MemoryEpoch:
+    """Nothing can have been forgotten since the tables were made, which may be some time before the first request."""
+    app, name = _MADE_BY
+    made = MigrationRecorder.Migration.objects.filter(app=app, name=name).aggregate(at=Max("applied"))["at"]
+    start = min(now, made) if made is not None else now
+    return MemoryEpoch.objects.create(
+        memory_start=start, forgotten_through=_midnight(start), heartbeat=now, reason="The hub was set up."
+    )
+
+
+def _start_again(row: MemoryEpoch | None, note: _Note | None, reason: str, now: datetime, actor: Actor) -> MemoryEpoch:
+    """A new epoch. A sender whose clock is fast may have stamped later than now what was processed before (2.5)."""
+    known = (now, note.heartbeat if note else None, row.heartbeat if row else None)
+    latest = max(moment for moment in known if moment is not None)
+    start = latest + timedelta(seconds=_skew())
+    before: dict[str, object] = {}
+    if row is None:
+        row = MemoryEpoch(forgotten_through=_midnight(latest), heartbeat=latest)
+    else:
+        before = {"memory_start": row.memory_start.isoformat(), "heartbeat": row.heartbeat.isoformat()}
+    row.epoch = uuid7()
+    row.memory_start = start
+    row.heartbeat = max(row.heartbeat, latest)
+    row.reason = reason[:120]
+    row.save()
+    after = {"memory_start": start.isoformat()}
+    audit.record(actor, "memory.start_again", row, reason=reason, before=before, after=after)
+    _, opened = incidents.incident_open(
+        pair=None,
+        cause=CAUSE,
+        now=now,
+        detail=f"{reason} Requests first sent before {start:%Y-%m-%d %H:%M:%S} UTC are"
+        " refused, because they may be repeats of requests that are forgotten.",
+    )
+    events.write(opened)
+    log.error("memory of ids was lost", extra={"action": "memory_lost", "reason": reason, "start": start.isoformat()})
+    return row
+
+
+def _skew() -> int:
+    """The largest clock skew, in seconds, that any agreement allows its partner."""
+    versions = AgreementVersion.objects.filter(
+        profile=Profile.REPEATABLE, state__in=(VersionState.ACTIVE, VersionState.DISABLED)
+    )
+    return max(versions.aggregate(most=Max("clock_skew"))["most"] or 0, _LEAST_SKEW)
+
+
+def _midnight(instant: datetime) -> datetime:
+    return instant.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def _read() -> _Note | None:
+    path = Path(settings.RMHUB_STORE_DIR) / FILE
+    try:
+        values = json.loads(path.read_text())
+        return _Note(uuid.UUID(values["epoch"]), datetime.fromisoformat(values["heartbeat"]))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        log.error(
+            "unreadable, taken as missing", extra={"action": "epoch_file", "path": str(path), "error": str(error)}
+        )
+        return None
+
+
+def _note_down() -> None:
+    """Writes what is committed into the file; under the lock, so that an older state never comes last."""
+    global _seen
+    with transaction.atomic():
+        row = _locked()
+        if row is None:
+            return
+        folder = Path(settings.RMHUB_STORE_DIR)
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".epoch-")
+        try:
+            with os.fdopen(handle, "w") as file:
+                json.dump(
+                    {
+                        "epoch": str(row.epoch),
+                        "heartbeat": row.heartbeat.isoformat(),
+                        "memory_start": row.memory_start.isoformat(),
+                    },
+                    file,
+                )
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, folder / FILE)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+        _seen = (row.epoch, row.heartbeat)
+
+
+def reset() -> None:
+    """Forgets what this process has seen (tests)."""
+    global _seen
+    _seen = None

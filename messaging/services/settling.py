@@ -1,0 +1,433 @@
+"""What people decide about documents that no rule can decide about: processed already, process now, later, ask again.
+
+Inbound it is a delivery that is in doubt, or on which the application's service failed (spec 4, step 3, note);
+outbound a message whose outcome at the partner is unknown (spec 2). Every decision has an actor and a reason.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from django.db import transaction
+
+from messaging import dispatch, storage
+from messaging.choices import Consult, DeliveryState, Direction, MessageState, TriggerState
+from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
+from messaging.models import Delivery, DocumentStarted, Event, Message, Pair, Payload, Trigger
+from messaging.models.delivery import OPEN_STATES
+from messaging.protocol.errors import IllegalTransition
+from messaging.protocol.messages import Happened, move_repeatable
+from messaging.protocol.processing import move, redelivered
+from messaging.protocol.sender import Flow
+from messaging.services import audit, events, history, incidents, remembering, repeating
+from messaging.services.audit import Actor
+from messaging.services.submitting import NewPayload, message_submit
+from rmhub import clock
+from rmhub.ids import public_id, uuid7
+
+MIN_REMIND, MAX_REMIND = 60, 90 * 86_400  # seconds
+BY_PERSON = "operator"  # the outcome in the document history
+
+
+class Decision(StrEnum):
+    """What a person decides about a delivery."""
+
+    DUPLICATE = "duplicate"  # the application has processed it
+    RESUBMIT = "resubmit"  # it has not: process it now
+    LATER = "later"
+    ASK = "ask"  # the resolver once more
+
+
+class MessageDecision(StrEnum):
+    """What a person decides about an outbound message."""
+
+    DELIVERED = "delivered"  # the partner has it
+    RESUBMIT = "resubmit"  # the partner has not: send it as a new message
+    LATER = "later"
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """One decision with whatever goes into the records."""
+
+    decision: str
+    actor: Actor
+    reason: str
+    now: datetime
+    remind_at: datetime | None
+
+
+def delivery_settle(
+    *,
+    delivery_id: uuid.UUID,
+    decision: str,
+    actor: Actor,
+    reason: str,
+    expected_version: int | None = None,
+    remind_in: int | None = None,
+) -> Delivery:
+    """Settles a delivery that is in doubt or failed; returns it as it is then. `decision` is a `Decision`.
+
+    duplicate: the history says completed, and later copies are duplicates (X07). resubmit: a new delivery, at the
+    original's place in the order, that is processed whatever the history says; once only (X08, W36). later: shown again
+    in `remind_in` seconds. ask: decided again, so that the resolver is asked. Raises NotFound, Stale,
+    InvalidSubmission, WrongState (W37: a duplicate is not resubmitted).
+    """
+    audit.require_reason(reason)
+    settlement = _settlement(Decision, decision, actor, reason, remind_in)
+    with transaction.atomic():
+        delivery, trigger = _locked(delivery_id, expected_version)
+        possible = delivery_decisions(delivery, trigger)
+        if decision not in possible:
+            raise WrongState(
+                _why_not(delivery, trigger, decision), state=delivery.state, allowed=possible, code=_code(delivery)
+            )
+        # The evidence as it is while the person decides: the row goes on to another decision when it is asked again.
+        before: dict[str, object] = {"state": delivery.state, "doubt": delivery.doubt, "evidence": delivery.evidence}
+        more = _DELIVERY[Decision(decision)](delivery, trigger, settlement)
+        delivery.version += 1
+        delivery.save()
+        after: dict[str, object] = {"state": delivery.state, "decision": decision, **more}
+        audit.record(
+            actor,
+            f"delivery.{_VERBS[Decision(decision)]}",
+            delivery,
+            reason=reason,
+            before=before,
+            after=after,
+        )
+        written = []
+        if delivery.state == DeliveryState.SETTLED:
+            data: dict[str, object] = {"delivery": delivery.public_id, "trigger": trigger.public_id}
+            data |= {"name": trigger.name, "decision": decision, "reason": reason, "actor": actor.name, **more}
+            written.append(
+                events.event(
+                    "delivery.settled", settlement.now, pair=delivery.pair_id, message=delivery.message, data=data
+                )
+            )
+        events.write(written + _resolve_if_last(trigger, settlement))
+    return delivery
+
+
+def delivery_decisions(delivery: Delivery, trigger: Trigger) -> tuple[str, ...]:
+    """Which of `Decision` the delivery's state takes right now (for screens and `allowed_actions`)."""
+    if delivery.state not in (DeliveryState.IN_DOUBT, DeliveryState.FAILED):
+        return ()
+    found = [Decision.DUPLICATE]
+    runnable = trigger.state != TriggerState.DISABLED
+    if runnable:
+        found.append(Decision.RESUBMIT)
+    found.append(Decision.LATER)
+    if runnable and delivery.state == DeliveryState.IN_DOUBT and trigger.resolver != Consult.NONE:
+        found.append(Decision.ASK)
+    return tuple(one.value for one in found)
+
+
+def message_settle(
+    *, message_id: uuid.UUID, decision: str, actor: Actor, reason: str, remind_in: int | None = None
+) -> Message:
+    """Settles an outbound message that is in doubt; returns it as it is then. `decision` is a `MessageDecision`.
+
+    delivered: the partner has it. resubmit: the same document as a new message with a new id; the old one counts as
+    skipped. later: shown again in `remind_in` seconds. Raises NotFound, InvalidSubmission, WrongState, and what
+    `message_submit` raises.
+    """
+    audit.require_reason(reason)
+    settlement = _settlement(MessageDecision, decision, actor, reason, remind_in)
+    with transaction.atomic():
+        known = Message.objects.filter(pk=message_id, direction=Direction.OUT).only("pair_id").first()
+        if known is None:
+            raise NotFound(f"There is no outbound message {public_id('msg', message_id)}.")
+        pair = Pair.objects.select_for_update().get(pk=known.pair_id)
+        message = Message.objects.select_for_update().get(pk=message_id)
+        possible = message_decisions(message)
+        if decision not in possible:
+            code = "already_settled" if message.state in _SETTLED_MESSAGES else ""
+            raise WrongState(
+                f"This message is {message.get_state_display().lower()}, not in doubt: there is nothing to settle.",
+                state=message.state,
+                allowed=possible,
+                code=code,
+            )
+        before: dict[str, object] = {"state": message.state, "cause": message.cause}
+        more = _MESSAGE[MessageDecision(decision)](message, pair, settlement)
+        after: dict[str, object] = {"state": message.state, "decision": decision, **more}
+        audit.record(actor, f"message.settle_{decision}", message, reason=reason, before=before, after=after)
+        written: list[Event] = []
+        if message.state != MessageState.IN_DOUBT:
+            data = {"decision": decision, "reason": reason, "actor": actor.name, **more}
+            written.append(events.event("message.settled", settlement.now, pair=pair, message=message, data=data))
+            written += _resolve_for_pair(pair, settlement)
+        events.write(written)
+    return message
+
+
+def message_decisions(message: Message) -> tuple[str, ...]:
+    """Which of `MessageDecision` the message's state takes right now."""
+    in_doubt = message.direction == Direction.OUT and message.state == MessageState.IN_DOUBT
+    return tuple(one.value for one in MessageDecision) if in_doubt else ()
+
+
+# --- deliveries ---
+
+
+def _duplicate(delivery: Delivery, trigger: Trigger, settlement: Settlement) -> dict[str, object]:
+    was_in_doubt = delivery.state == DeliveryState.IN_DOUBT
+    begun = _begun(delivery)
+    # A copy whose original is still in work leaves the history to the original.
+    if was_in_doubt and not _in_work_elsewhere(begun, delivery):
+        history.complete(delivery, trigger, BY_PERSON, settlement.now)
+    if was_in_doubt and delivery.attended:
+        # What the application answered is lost; the sender learns that its request was executed.
+        remembering.answered(delivery, None, settlement.now)
+    _settled(delivery, settlement, "processed", "duplicate")
+    return {}
+
+
+def _resubmit(delivery: Delivery, trigger: Trigger, settlement: Settlement) -> dict[str, object]:
+    begun = _begun(delivery)
+    if _in_work_elsewhere(begun, delivery):
+        raise WrongState(
+            "Another copy of this document is being processed by the trigger: wait for its end.",
+            state=delivery.state,
+            code="copy_in_work",
+        )
+    history.release(delivery)
+    made = Delivery(
+        id=uuid7(),
+        trigger=trigger,
+        message_id=delivery.message_id,
+        pair_id=delivery.pair_id,
+        sender_id=delivery.sender_id,
+        position=delivery.position,
+        document_id=delivery.document_id,
+        due_at=settlement.now,
+        attended=delivery.attended and delivery.state == DeliveryState.IN_DOUBT,
+        resubmission_of=delivery,
+        join_id=delivery.join_id,
+        created_at=settlement.now,
+    )
+    _settled(delivery, settlement, "not_processed", "new")
+    made.save(force_insert=True)
+    dispatch.wake_on_commit(dispatch.DELIVER)
+    return {"resubmitted_as": made.public_id}
+
+
+def _later(delivery: Delivery, trigger: Trigger, settlement: Settlement) -> dict[str, object]:
+    delivery.remind_at = settlement.remind_at
+    assert settlement.remind_at is not None
+    return {"remind_at": settlement.remind_at.isoformat()}
+
+
+def _ask(delivery: Delivery, trigger: Trigger, settlement: Settlement) -> dict[str, object]:
+    delivery.state = _moved(delivery, DeliveryState.WAITING)
+    delivery.redelivery_count = redelivered(delivery.redelivery_count)
+    delivery.retries = 0
+    delivery.due_at = settlement.now
+    delivery.doubt = delivery.verdict = ""
+    delivery.completed_at = delivery.remind_at = delivery.claim = None
+    dispatch.wake_on_commit(dispatch.DELIVER)
+    return {"redelivery_count": delivery.redelivery_count}
+
+
+_DELIVERY: Mapping[Decision, Callable[[Delivery, Trigger, Settlement], dict[str, object]]] = {
+    Decision.DUPLICATE: _duplicate,
+    Decision.RESUBMIT: _resubmit,
+    Decision.LATER: _later,
+    Decision.ASK: _ask,
+}
+_VERBS: Mapping[Decision, str] = {
+    Decision.DUPLICATE: "mark_processed",
+    Decision.RESUBMIT: "resubmit",
+    Decision.LATER: "remind",
+    Decision.ASK: "ask_resolver",
+}
+
+
+def _settled(delivery: Delivery, settlement: Settlement, finding: str, verdict: str) -> None:
+    delivery.state = _moved(delivery, DeliveryState.SETTLED)
+    delivery.decision = settlement.decision
+    delivery.decided_by = settlement.actor.name[:150]
+    delivery.decided_at = settlement.now
+    delivery.completed_at = delivery.completed_at or settlement.now
+    delivery.remind_at = delivery.due_at = None
+    step = {
+        "step": "operator",
+        "finding": finding,
+        "verdict": verdict,
+        "detail": settlement.reason,
+        "at": settlement.now.isoformat(),
+        "by": settlement.actor.name,
+    }
+    delivery.evidence = [*delivery.evidence, step]
+
+
+def _moved(delivery: Delivery, target: DeliveryState) -> DeliveryState:
+    try:
+        move(delivery.state, target)
+    except IllegalTransition as error:
+        raise WrongState(str(error), state=delivery.state) from error
+    return target
+
+
+def _begun(delivery: Delivery) -> DocumentStarted | None:
+    if not delivery.document_id:
+        return None
+    return (
+        DocumentStarted.objects.select_for_update()
+        .filter(trigger=delivery.trigger_id, sender=delivery.sender_id, document_id=delivery.document_id)
+        .first()
+    )
+
+
+def _in_work_elsewhere(begun: DocumentStarted | None, delivery: Delivery) -> bool:
+    if begun is None or begun.delivery_id == delivery.pk:
+        return False
+    return Delivery.objects.filter(pk=begun.delivery_id, state__in=OPEN_STATES).exists()
+
+
+def _locked(delivery_id: uuid.UUID, expected_version: int | None) -> tuple[Delivery, Trigger]:
+    """Trigger first, like the engine, which takes deliveries under their trigger's lock."""
+    trigger_id = Delivery.objects.filter(pk=delivery_id).values_list("trigger", flat=True).first()
+    if trigger_id is None:
+        raise NotFound(f"There is no delivery {public_id('del', delivery_id)}.")
+    trigger = Trigger.objects.select_for_update(of=("self",), no_key=True).get(pk=trigger_id)
+    delivery = Delivery.objects.select_for_update(of=("self",), no_key=True).filter(pk=delivery_id).first()
+    if delivery is None:
+        raise NotFound(f"There is no delivery {public_id('del', delivery_id)}.")
+    if expected_version is not None and delivery.version != expected_version:
+        raise Stale(
+            f"This delivery changed since you looked at it; it is {delivery.get_state_display().lower()} now. "
+            "Look again before you decide.",
+            version=delivery.version,
+        )
+    return delivery, trigger
+
+
+def _code(delivery: Delivery) -> str:
+    return "already_settled" if delivery.state == DeliveryState.SETTLED else ""
+
+
+def _why_not(delivery: Delivery, trigger: Trigger, decision: str) -> str:
+    if delivery.state == DeliveryState.SETTLED:
+        how = {"duplicate": "marked as processed already", "resubmit": "resubmitted"}.get(delivery.decision, "settled")
+        return f"This delivery was {how} by {delivery.decided_by}: it is settled once only."
+    if delivery.state == DeliveryState.DUPLICATE:
+        return "This is a duplicate: the trigger has processed the document before. Duplicates cannot be resubmitted."
+    if delivery.state not in (DeliveryState.IN_DOUBT, DeliveryState.FAILED):
+        return f"This delivery is {delivery.get_state_display().lower()}: there is nothing to settle."
+    if trigger.state == TriggerState.DISABLED:
+        return f"{trigger.name} is disabled and processes nothing: enable it first."
+    if decision == Decision.ASK and trigger.resolver == Consult.NONE:
+        return f"{trigger.name} has no resolver to ask: look into the application and decide."
+    return "The application's service has answered: a resolver has nothing to say about it. Mark it, or resubmit it."
+
+
+def _resolve_if_last(trigger: Trigger, settlement: Settlement) -> list[Event]:
+    """The incidents of what no longer is: the last document in doubt, or the last failed one, is settled."""
+    gone = [
+        cause
+        for cause, state in (("documents_in_doubt", DeliveryState.IN_DOUBT), ("documents_failed", DeliveryState.FAILED))
+        if not Delivery.objects.filter(trigger=trigger, state=state).exists()
+    ]
+    if not gone:
+        return []
+    return incidents.incidents_resolve_for_trigger(
+        trigger=trigger,
+        now=settlement.now,
+        by=settlement.actor.name,
+        resolution=f"The last document was settled: {settlement.reason}",
+        causes=gone,
+    )
+
+
+# --- outbound messages ---
+
+
+def _delivered(message: Message, pair: Pair, settlement: Settlement) -> dict[str, object]:
+    _end(message, Happened.ACKNOWLEDGED, settlement)
+    pair.done += 1
+    pair.save(update_fields=["done"])
+    return {}
+
+
+def _send_anew(message: Message, pair: Pair, settlement: Settlement) -> dict[str, object]:
+    _end(message, Happened.SKIPPED, settlement)
+    submission = message_submit(
+        agreement=message.agreement_version.agreement.tpa_id,
+        service=message.service,
+        action=message.action,
+        payloads=[
+            NewPayload(_content(row), row.content_type, row.filename, row.label)
+            for row in Payload.objects.filter(message=message).order_by("number")
+        ],
+        conversation_id=message.conversation_id,
+        ref_to_message_id=message.ref_to_message_id,
+        semantics=message.semantics,
+        submitted_by=settlement.actor.name,
+    )
+    return {"resubmitted_as": submission.message.public_id}
+
+
+def _remind(message: Message, pair: Pair, settlement: Settlement) -> dict[str, object]:
+    message.remind_at = settlement.remind_at
+    message.save(update_fields=["remind_at"])
+    assert settlement.remind_at is not None
+    return {"remind_at": settlement.remind_at.isoformat()}
+
+
+_MESSAGE: Mapping[MessageDecision, Callable[[Message, Pair, Settlement], dict[str, object]]] = {
+    MessageDecision.DELIVERED: _delivered,
+    MessageDecision.RESUBMIT: _send_anew,
+    MessageDecision.LATER: _remind,
+}
+_SETTLED_MESSAGES = (MessageState.DELIVERED, MessageState.SKIPPED)
+
+
+def _end(message: Message, happened: Happened, settlement: Settlement) -> None:
+    message.state = move_repeatable(message.state, happened)
+    message.completed_at = settlement.now
+    message.due_at = message.remind_at = None
+    message.save(update_fields=["state", "completed_at", "due_at", "remind_at"])
+
+
+def _content(row: Payload) -> bytes:
+    try:
+        return storage.load(row.content, row.stored_as)
+    except storage.PayloadMissing as error:
+        raise WrongState(
+            "The document's file is not in the store folder: restore it from the backup, or have the application "
+            "submit the document anew.",
+            state=MessageState.IN_DOUBT,
+            code="payload_missing",
+        ) from error
+
+
+def _resolve_for_pair(pair: Pair, settlement: Settlement) -> list[Event]:
+    """The incident ends with the last message in doubt; that of a suspended pair when somebody resumes the pair."""
+    if pair.flow == Flow.SUSPENDED:
+        return []
+    resolution = f"The last message was settled: {settlement.reason}"
+    return repeating.settle(pair, now=settlement.now, by=settlement.actor.name, resolution=resolution)
+
+
+def _settlement(
+    known: type[Decision] | type[MessageDecision], decision: str, actor: Actor, reason: str, remind_in: int | None
+) -> Settlement:
+    """Checks what needs no row. Raises InvalidSubmission."""
+    errors: dict[str, list[str]] = {}
+    if decision not in set(known):
+        errors["decision"] = [f"One of {', '.join(known)}."]
+    if decision == "later" and (remind_in is None or not MIN_REMIND <= remind_in <= MAX_REMIND):
+        errors["remind_in"] = [f"Seconds until it is shown again, from {MIN_REMIND} to {MAX_REMIND} (90 days)."]
+    elif decision != "later" and remind_in is not None:
+        errors["remind_in"] = ["Only the decision “later” takes a time: leave it out."]
+    if errors:
+        raise InvalidSubmission(errors)
+    now = clock.now()
+    remind_at = now + timedelta(seconds=remind_in) if remind_in is not None else None
+    return Settlement(decision, actor, reason.strip(), now, remind_at)

@@ -1,0 +1,81 @@
+"""The same MessageId by two profiles: a partner may send by ebXML what it could not send as a request, and vice versa.
+
+One delivery, and each road its own kind of acknowledgement (conformance X01). Both write `MessageIdentity` while the
+partner has agreements of both kinds in force, so of two copies at once one waits for the other, and finds it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import date
+
+from django.db import connection
+
+from messaging.choices import Direction
+from messaging.models import MessageIdentity, Payload
+from messaging.services import remembering
+from messaging.services.remembering import Key
+from partners import registry
+from partners.choices import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A message that came by the other road. `contents`: the SHA-256 of its payloads, in their order."""
+
+    message_pk: uuid.UUID
+    contents: tuple[str, ...]
+
+
+def has_agreement(party_id: uuid.UUID, profile: Profile) -> bool:
+    """Whether the partner may send by this profile at all."""
+    return any(terms.profile == profile for terms in registry.current().by_partner(party_id))
+
+
+def stored_by_ebxml(keys: Collection[Key]) -> dict[Key, Elsewhere]:
+    """Those of the ids, none of which is remembered as a request, that messages came under."""
+    if not keys:
+        return {}
+    rows = MessageIdentity.objects.filter(
+        scope_id__in={key.sender_id for key in keys},
+        direction=Direction.IN,
+        message_id__in={key.request_id for key in keys},
+    ).values_list("scope_id", "message_id", "stored_id")
+    return _with_contents({Key(scope, message_id): stored for scope, message_id, stored in rows})
+
+
+def stored_as_requests(keys: Collection[Key]) -> dict[Key, Elsewhere]:
+    """Those of the MessageIds that requests came under.
+
+    Their identities are held until the end of the transaction: a request that is released meanwhile (it was never
+    received, then) waits, and is not released once its message is acknowledged here.
+    """
+    if not keys:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(HELD, [[key.sender_id for key in keys], [key.request_id for key in keys]])
+        found = {Key(scope, message_id): stored for scope, message_id, stored in cursor.fetchall()}
+    for key, one in remembering.recall(set(keys) - set(found), date.min).items():
+        if one.message_pk is not None:
+            found[key] = one.message_pk
+    return _with_contents(found)
+
+
+HELD = """
+SELECT i.scope_id, i.message_id, i.stored_id
+FROM unnest(%s::uuid[], %s::text[]) AS w(scope_id, message_id)
+JOIN messaging_messageidentity i ON i.scope_id = w.scope_id AND i.direction = 'in' AND i.message_id = w.message_id
+WHERE i.digest = ''
+FOR KEY SHARE OF i
+"""
+
+
+def _with_contents(found: dict[Key, uuid.UUID]) -> dict[Key, Elsewhere]:
+    contents: dict[uuid.UUID, list[str]] = {}
+    if found:
+        payloads = Payload.objects.filter(message_id__in=found.values()).order_by("message_id", "number")
+        for message_pk, sha256 in payloads.values_list("message_id", "sha256"):
+            contents.setdefault(message_pk, []).append(sha256)
+    return {key: Elsewhere(pk, tuple(contents.get(pk, ()))) for key, pk in found.items()}
