@@ -55,6 +55,38 @@ _ROWS = (
     Code(
         "wrong_state", 409, "Not possible in this state", "`current_state` and `allowed_actions` say what is possible."
     ),
+    Code(
+        "already_settled",
+        409,
+        "Settled already",
+        "Somebody settled it before, and it is settled once only. Read it again to see how.",
+    ),
+    Code(
+        "copy_in_work",
+        409,
+        "A copy is being processed",
+        "Another copy of the document is in work at the trigger. Wait for its end, then decide again.",
+        retryable=True,
+    ),
+    Code(
+        "lease_over",
+        409,
+        "Lease over",
+        "The claim names a hand-over that is not yours any more: its lease ran out, or it has ended otherwise. "
+        "Undo or ignore what you did, and take what the queue hands out.",
+    ),
+    Code(
+        "pair_not_drained",
+        409,
+        "Messages are still open",
+        "What the version changes can be changed only when no message of the agreement is on its way.",
+    ),
+    Code(
+        "not_a_pull_queue",
+        409,
+        "No pull queue",
+        "The hub itself brings the documents of this trigger to the application: nobody takes them.",
+    ),
     Code("agreement_missing", 409, "No agreement in force", "No active agreement uses this pair. Activate one first."),
     Code(
         "duplicate_message_id",

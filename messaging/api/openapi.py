@@ -22,6 +22,10 @@ from messaging.services.events import TYPES
 _TAGS = (
     ("messages", "Submit documents, and follow every message through its attempts, octets and acknowledgements."),
     ("pairs", "Sender-Receiver pairs: the unit of ordering, and what is repaired when something stops."),
+    ("triggers", "Which documents go to which service of which application."),
+    ("deliveries", "Documents on their way to applications, and the queues from which applications take them."),
+    ("in-doubt", "What no rule can decide: a person does, one by one or many at once."),
+    ("memory", "How far back the ids of repeatable requests are remembered."),
     ("events", "What happened, in order: a feed to pull."),
     ("webhooks", "What happened, pushed to you and signed."),
     ("incidents", "What a person must look at, and what was refused."),

@@ -5,13 +5,29 @@ from __future__ import annotations
 from django.urls import path, re_path
 from django.views.decorators.csrf import csrf_exempt
 
-from messaging.api.views import access, agreements, events, hub, messages, pairs, parties, records, submissions
+from messaging.api.views import (
+    access,
+    agreements,
+    deliveries,
+    doubts,
+    events,
+    hub,
+    jobs,
+    memory,
+    messages,
+    pairs,
+    parties,
+    records,
+    submissions,
+    triggers,
+)
 
 app_name = "api"
 urlpatterns = [
     path("messages", submissions.Messages.as_view(), name="messages"),
     path("messages/<str:message_id>", messages.OneMessage.as_view(), name="message"),
     path("messages/<str:message_id>/cancel", messages.Cancel.as_view(), name="message-cancel"),
+    path("messages/<str:message_id>/settle", messages.Settle.as_view(), name="message-settle"),
     path("messages/<str:message_id>/payloads/<str:number>", messages.Payload.as_view(), name="payload"),
     path("messages/<str:message_id>/wire", messages.Wire.as_view(), name="message-wire"),
     path("messages/<str:message_id>/transmissions", messages.Transmissions.as_view(), name="transmissions"),
@@ -26,6 +42,29 @@ urlpatterns = [
     path("pairs", pairs.Pairs.as_view(), name="pairs"),
     path("pairs/<str:pair>", pairs.OnePair.as_view(), name="pair"),
     *(path(f"pairs/<str:pair>/{verb}", view.as_view(), name=f"pair-{verb}") for verb, view in pairs.VERBS.items()),
+    path("triggers", triggers.Triggers.as_view(), name="triggers"),
+    path("triggers/<str:trigger>", triggers.OneTrigger.as_view(), name="trigger"),
+    path("triggers/<str:trigger>/rotate-secret", triggers.RotateSecret.as_view(), name="trigger-rotate-secret"),
+    *(
+        path(f"triggers/<str:trigger>/{verb}", view.as_view(), name=f"trigger-{verb}")
+        for verb, view in triggers.VERBS.items()
+    ),
+    path("triggers/<str:trigger>/lease", deliveries.Lease.as_view(), name="trigger-lease"),
+    path("triggers/<str:trigger>/leases", deliveries.Leases.as_view(), name="trigger-leases"),
+    path("deliveries", deliveries.Deliveries.as_view(), name="deliveries"),
+    path("deliveries/<str:delivery>", deliveries.OneDelivery.as_view(), name="delivery"),
+    path("deliveries/<str:delivery>/answer", deliveries.DeliveryAnswer.as_view(), name="delivery-answer"),
+    path("deliveries/<str:delivery>/settle", deliveries.Settle.as_view(), name="delivery-settle"),
+    *(
+        path(f"deliveries/<str:delivery>/{verb}", view.as_view(), name=f"delivery-{verb}")
+        for verb, view in deliveries.CLAIMED.items()
+    ),
+    path("in-doubt", doubts.InDoubt.as_view(), name="in-doubt"),
+    path("bulk-jobs", jobs.Jobs.as_view(), name="jobs"),
+    path("bulk-jobs/<str:job>", jobs.OneJob.as_view(), name="job"),
+    path("bulk-jobs/<str:job>/items", jobs.JobItems.as_view(), name="job-items"),
+    path("bulk-jobs/<str:job>/cancel", jobs.CancelJob.as_view(), name="job-cancel"),
+    path("memory", memory.Memory.as_view(), name="memory"),
     path("parties", parties.Parties.as_view(), name="parties"),
     path("parties/<str:party_id>", parties.OneParty.as_view(), name="party"),
     path("endpoints", parties.Endpoints.as_view(), name="endpoints"),

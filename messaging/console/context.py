@@ -35,7 +35,16 @@ NAVIGATION: tuple[tuple[str, tuple[NavItem, ...]], ...] = (
             NavItem("Dashboard", "layout-dashboard", "console:dashboard", "", "pairs:read"),
             NavItem("Pairs", "arrows-exchange", "console:pairs", "pairs", "pairs:read", "suspended"),
             NavItem("Messages", "mail", "console:messages", "messages", "messages:read"),
+            NavItem("In doubt", "help-circle", "console:doubts", "in-doubt", "deliveries:read", "in_doubt"),
             NavItem("Incidents", "alert-triangle", "console:incidents", "incidents", "incidents:read", "incidents"),
+        ),
+    ),
+    (
+        "Applications",
+        (
+            NavItem("Triggers", "bolt", "console:triggers", "triggers", "triggers:read", "triggers"),
+            NavItem("Deliveries", "package", "console:deliveries", "deliveries", "deliveries:read"),
+            NavItem("Jobs", "list-check", "console:jobs", "jobs", "deliveries:read"),
         ),
     ),
     (

@@ -10,7 +10,7 @@ from messaging.console.access import actor, requires
 from messaging.console.rendering import keyset_page, page, problems, see_other
 from messaging.exceptions import WrongState
 from messaging.models import Incident
-from messaging.selectors import events, records, screens
+from messaging.selectors import events, records, screens, triggers
 from messaging.services import incidents as services
 from rmhub import clock
 
@@ -85,9 +85,10 @@ def incident_resolve(request: HttpRequest, number: str) -> HttpResponse:
 
 
 def _context(incident: Incident) -> dict[str, object]:
-    pair = incident.pair
+    pair, trigger = incident.pair, incident.trigger
     return {
         "incident": incident,
+        "trigger_row": triggers.trigger_rows([trigger], clock.now())[0] if trigger is not None else None,
         "row": screens.pair_rows([pair], clock.now())[0] if pair is not None else None,
         "audit": screens.audit_of(incident),
         "events": list(events.of_pair(pair.pk)[:15]) if pair is not None else [],

@@ -13,15 +13,17 @@ from django.utils.http import urlencode
 
 from messaging.choices import Direction, MessageState
 from messaging.console.access import actor, person, requires
+from messaging.console.doubts import message_buttons
 from messaging.console.rendering import PAGE, as_context, page, problems, read_place, see_other
 from messaging.exceptions import InvalidSubmission, NotFound, WrongState
 from messaging.models import Message, Pair
 from messaging.protocol.errors import IllegalTransition
-from messaging.protocol.messages import Happened, move
+from messaging.protocol.messages import Happened, move, move_repeatable
 from messaging.selectors import keyset, messages, pairs, timeline
 from messaging.selectors.messages import AmbiguousId, MessageFilters, TooBroad
 from messaging.services import operating
 from partners import selectors as partners
+from partners.choices import Profile
 from partners.models import Party
 from rmhub.ids import BadPublicId, read_public_id
 
@@ -69,6 +71,7 @@ def message_page(request: HttpRequest, reference: str) -> HttpResponse:
         "screen": screen,
         "message": message,
         "can_cancel": _cancel_state(message, person(request).lacks("messages:cancel")),
+        "buttons": message_buttons(message, person(request)),
     }
     return page(request, "console/message.html", context, fragments={"live-message": "console/message_live.html"})
 
@@ -106,8 +109,13 @@ def _cancel_state(message: Message, missing_role: str) -> str:
         return f"Needs the role {missing_role}."
     in_flight = message.pair.in_flight_id == message.pk
     try:
-        move(message.state, Happened.CANCELLED, reliable=in_flight or message.due_at is None)
+        if message.agreement_version.profile == Profile.REPEATABLE:
+            move_repeatable(message.state, Happened.CANCELLED)
+        else:
+            move(message.state, Happened.CANCELLED, reliable=in_flight or message.due_at is None)
     except IllegalTransition:
+        if message.state == MessageState.IN_DOUBT:
+            return "It is in doubt: find out whether the partner has it, then settle it."
         return "It is on the wire; wait for its outcome." if message.state == MessageState.SENDING else "It is done."
     return ""
 

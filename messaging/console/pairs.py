@@ -14,7 +14,7 @@ from messaging.console.verbs import VERBS, PairVerb, buttons, service
 from messaging.exceptions import InvalidSubmission, Stale, WrongState
 from messaging.models import Pair
 from messaging.selectors import pairs, screens
-from messaging.selectors.diagnosis import span
+from messaging.selectors.wording import span
 from messaging.selectors.screens import PairScreen
 from rmhub import clock
 
@@ -75,7 +75,7 @@ def pair_verb(request: HttpRequest, code: str, verb: str) -> HttpResponse:
         return _dialog(request, screen, chosen, errors=problems(error), faster=_faster(screen, error), status=409)
     except InvalidSubmission as error:
         return _dialog(request, screen, chosen, errors=problems(error), status=422)
-    notices.success(request, f"{screen.pair.code} is {chosen.done}.")
+    notices.success(request, f"{screen.pair.code} is {chosen.said(screen)}.")
     return see_other("console:pair", code)
 
 

@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from django.urls import path
 
-from messaging.console import account, admin, incidents, messages, octets, overview, pairs, partners, records
+from messaging.console import (
+    account,
+    admin,
+    deliveries,
+    doubts,
+    incidents,
+    jobs,
+    messages,
+    octets,
+    overview,
+    pairs,
+    partners,
+    records,
+    trigger_form,
+    triggers,
+)
 
 app_name = "console"
 urlpatterns = [
@@ -20,6 +35,7 @@ urlpatterns = [
     path("messages/", messages.message_list, name="messages"),
     path("messages/<str:reference>/", messages.message_page, name="message"),
     path("messages/<str:reference>/cancel/", messages.message_cancel, name="message-cancel"),
+    path("messages/<str:reference>/settle/<slug:decision>/", doubts.message_settle, name="message-settle"),
     path("messages/<str:reference>/payloads/<int:number>/", octets.payload, name="payload"),
     path("messages/<str:reference>/payloads/<int:number>/download/", octets.payload_download, name="payload-download"),
     path("messages/<str:reference>/wire/", octets.wire, name="wire"),
@@ -31,6 +47,28 @@ urlpatterns = [
     path("incidents/<str:number>/", incidents.incident_page, name="incident"),
     path("incidents/<str:number>/acknowledge/", incidents.incident_acknowledge, name="incident-acknowledge"),
     path("incidents/<str:number>/resolve/", incidents.incident_resolve, name="incident-resolve"),
+    path("in-doubt/", doubts.doubt_list, name="doubts"),
+    path("in-doubt/outbound/<str:code>/<str:cause>/", doubts.outbound_group, name="doubt-outbound"),
+    path(
+        "in-doubt/outbound/<str:code>/<str:cause>/settle/<slug:decision>/",
+        doubts.outbound_settle,
+        name="doubt-outbound-settle",
+    ),
+    path("in-doubt/<str:reference>/<str:doubt>/", doubts.doubt_group, name="doubt"),
+    path("in-doubt/<str:reference>/<str:doubt>/settle/<slug:decision>/", doubts.doubt_settle, name="doubt-settle"),
+    path("jobs/", jobs.job_list, name="jobs"),
+    path("jobs/<str:reference>/", jobs.job_page, name="job"),
+    path("jobs/<str:reference>/cancel/", jobs.job_cancel, name="job-cancel"),
+    path("triggers/", triggers.trigger_list, name="triggers"),
+    path("triggers/new/", trigger_form.trigger_new, name="trigger-new"),
+    path("triggers/<str:reference>/", triggers.trigger_page, name="trigger"),
+    path("triggers/<str:reference>/edit/", trigger_form.trigger_edit, name="trigger-edit"),
+    path("triggers/<str:reference>/secret/", triggers.trigger_secret, name="trigger-secret"),
+    path("triggers/<str:reference>/failed/", doubts.trigger_failed, name="trigger-failed"),
+    path("triggers/<str:reference>/actions/<slug:verb>/", triggers.trigger_verb, name="trigger-verb"),
+    path("deliveries/", deliveries.delivery_list, name="deliveries"),
+    path("deliveries/<str:reference>/", deliveries.delivery_page, name="delivery"),
+    path("deliveries/<str:reference>/settle/<slug:decision>/", deliveries.delivery_settle, name="delivery-settle"),
     path("partners/", partners.partner_list, name="partners"),
     path("partners/<str:reference>/", partners.partner_page, name="partner"),
     path("agreements/", partners.agreement_list, name="agreements"),

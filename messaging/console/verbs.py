@@ -32,6 +32,11 @@ class PairVerb:
     presets: tuple[str, ...]
     done: str
     heavy: bool = False
+    done_requests: str = ""
+
+    def said(self, screen: PairScreen) -> str:
+        """What became of the pair, for the notice after it."""
+        return (screen.requests and self.done_requests) or self.done
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,26 @@ def _budget(screen: PairScreen) -> list[str]:
     return [f"The retry counter starts at zero: {terms.retries + 1} attempts within {most}, then it suspends again."]
 
 
+def _resume_requests(screen: PairScreen) -> list[str]:
+    pair, cause = screen.pair, screen.diagnosis.cause
+    said = []
+    if pair.out_now:
+        said.append(
+            f"Sends the {pair.out_now:,} on the way again at once: the same ids, the same first-instance times, the same "
+            "octets. A partner that has one already answers from its memory and does not process it."
+        )
+        said.append("One whose window is over is not sent any more: it is in doubt, or has failed if it never got there.")
+    if pair.queued:
+        said.append(f"Then the {pair.queued:,} that wait, in the order in which they were submitted.")
+    said.append("Open incidents of this pair are resolved with your reason, but for those about messages in doubt.")
+    if cause is not None and not cause.retryable:
+        said.append(f"Waiting does not mend “{cause.label}”. {cause.action}")
+    return said
+
+
 def _resume(screen: PairScreen) -> list[str]:
+    if screen.requests:
+        return _resume_requests(screen)
     head, cause = screen.pair.in_flight, screen.diagnosis.cause
     said = []
     if head is None:
@@ -100,6 +124,12 @@ def _resume(screen: PairScreen) -> list[str]:
 
 def _retry_now(screen: PairScreen) -> list[str]:
     pair, terms = screen.pair, screen.terms
+    if screen.requests:
+        return [
+            f"Of the {pair.out_now:,} on the way, those that wait for their next repeat go out at once, with the same ids, "
+            "first-instance times and octets.",
+            "The windows in which they may be repeated stay as they are.",
+        ]
     said = [
         f"Sends message {_named(pair.in_flight)} again at once, with the same octets, instead of waiting for its time."
     ]
@@ -112,6 +142,13 @@ def _retry_now(screen: PairScreen) -> list[str]:
 
 def _skip(screen: PairScreen) -> list[str]:
     head = screen.pair.in_flight
+    if screen.requests:
+        return [
+            "The first message that waits for its next repeat is given up: it is never sent again. The partner may have "
+            "executed it already; nobody can know. Its sender is told so by an event.",
+            "To take back another one, cancel it on its own page.",
+            *([f"One of the {screen.pair.queued:,} that wait takes its place."] if screen.pair.queued else []),
+        ]
     said = [
         f"Message {_named(head)} is given up: it is never sent again on this pair. Its sender is told so by an event.",
         "The sequence restarts: the next message goes out as number 1, because nobody can know whether the partner "
@@ -147,9 +184,11 @@ def _pause(screen: PairScreen) -> list[str]:
 def _release(screen: PairScreen) -> list[str]:
     if screen.pair.flow == "suspended":
         return ["The pair is suspended as well: nothing is sent until it is resumed, too."]
-    count = screen.pair.queued + (1 if screen.pair.in_flight is not None else 0)
+    count = screen.pair.queued + screen.pair.out_now + (1 if screen.pair.in_flight is not None else 0)
     if not count:
         return ["Nothing waits; the next submission goes out at once."]
+    if screen.requests:
+        return [f"What is due goes out at once: {count:,} documents, as many at a time as the agreement allows."]
     return [f"What is due goes out at once: {count:,} documents, one at a time, in order."]
 
 
@@ -204,6 +243,7 @@ VERBS: dict[str, PairVerb] = {
             ("Partner cannot process this document", "Sent by other means"),
             "rid of its message; the sequence restarts at 1",
             heavy=True,
+            done_requests="rid of one message",
         ),
         PairVerb(
             "restart-sequence",

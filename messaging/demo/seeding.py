@@ -1,4 +1,4 @@
-"""Sets up one side of the demo: two parties, agreements, credentials, and people who may log in."""
+"""Sets up one side of the demo: two parties, agreements, credentials, a trigger, and people who may log in."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from datetime import timedelta
 from django.contrib.auth.models import Group, User
 from django.db import transaction
 
-from messaging.choices import Interface
-from messaging.models import ApiToken
-from messaging.services import pairs, tokens
+from messaging.choices import Consult, Interface, RetryUntil, ServiceKind
+from messaging.models import ApiToken, Trigger
+from messaging.services import pairs, tokens, triggering
 from messaging.services.audit import Actor
+from messaging.services.trigger_rules import TriggerValues
 from partners import registry, services
-from partners.choices import CredentialKind
+from partners.choices import CredentialKind, Profile
 from partners.models import Agreement, Credential, Endpoint, Party
 from rmhub import clock
 from rmhub.roles import Role, scopes_of
@@ -51,6 +52,8 @@ class Plan:
     secret_in: str
     secret_out: str
     agreements: int = 4
+    profile: str = Profile.EBXML
+    ordered: bool = False
     timeout: int = 2
     retries: int = 50
     retry_interval: int = 2
@@ -71,16 +74,21 @@ def seed(plan: Plan) -> None:
     for number in range(1, plan.agreements + 1):
         known = Agreement.objects.filter(tpa_id=tpa_id(number)).first()
         if known is not None:
-            _move(known.versions.latest("number").partner_endpoint, plan.address, number)
+            version = known.versions.latest("number")
+            _move(version.partner_endpoint, plan.address, version.profile, number)
             continue
         agreement = services.agreement_create(
             tpa_id=tpa_id(number),
             name=f"Orders and invoices {number}",
             own_party=own,
             partner=partner,
-            own_endpoint=_endpoint(own, plan.own, number, ""),
-            partner_endpoint=_endpoint(partner, plan.partner, number, plan.address),
+            own_endpoint=_endpoint(own, plan.own, plan.profile, number, ""),
+            partner_endpoint=_endpoint(partner, plan.partner, plan.profile, number, plan.address),
             services=SERVICES,
+            profile=plan.profile,
+            ordered=plan.ordered,
+            repeat_interval=plan.retry_interval,
+            repeat_interval_max=4 * plan.retry_interval,
             timeout=plan.timeout,
             retries=plan.retries,
             retry_interval=plan.retry_interval,
@@ -97,24 +105,64 @@ def _party(side: Side, *, ours: bool) -> Party:
     return known or services.party_create(name=side.name, is_own=ours, identifiers=[side.identifier])
 
 
-def _endpoint(party: Party, side: Side, number: int, address: str) -> Endpoint:
+def _paths(profile: str, number: int) -> tuple[str, str]:
+    """Paths of the messaging service and of its error URI. The repeatable profile answers errors at once."""
+    if profile == Profile.REPEATABLE:
+        path = f"/exchange/{tpa_id(number)}/"
+        return path, path
+    return f"/ebxml/msh/{number}", f"/ebxml/errors/{number}"
+
+
+def _endpoint(party: Party, side: Side, profile: str, number: int, address: str) -> Endpoint:
+    path, error_path = _paths(profile, number)
     return services.endpoint_create(
         party=party,
-        name=f"msh {number}",
-        uri=f"{side.uri}/ebxml/msh/{number}",
-        error_uri=f"{side.uri}/ebxml/errors/{number}",
-        address=f"{address}/ebxml/msh/{number}" if address else "",
-        error_address=f"{address}/ebxml/errors/{number}" if address else "",
+        name=f"{profile} {number}",
+        uri=side.uri + path,
+        error_uri=side.uri + error_path,
+        address=address + path if address else "",
+        error_address=address + error_path if address else "",
         connect_timeout=3,
         read_timeout=5,
     )
 
 
-def _move(endpoint: Endpoint, address: str, number: int) -> None:
+def _move(endpoint: Endpoint, address: str, profile: str, number: int) -> None:
     """The partner listens elsewhere at every start of the demo."""
-    wished = f"{address}/ebxml/msh/{number}"
-    if endpoint.address != wished:
-        services.endpoint_update(endpoint=endpoint, address=wished, error_address=f"{address}/ebxml/errors/{number}")
+    path, error_path = _paths(profile, number)
+    if endpoint.address != address + path:
+        services.endpoint_update(endpoint=endpoint, address=address + path, error_address=address + error_path)
+
+
+TRIGGER = "Demo application"
+
+
+def trigger(url: str, *, resolver: bool) -> str:
+    """Delivers every document to the application at `url` (root, without a slash); returns the secret that signs.
+
+    The application listens elsewhere at every start, and gets a new secret each time. It is tried again until it is up;
+    while its resolver cannot be asked the trigger is suspended, and its monitor finds out when that is over.
+    """
+    actor = Actor("demo", Interface.COMMAND)
+    reason = "the demo's receiving application"
+    known = Trigger.objects.filter(name=TRIGGER).first()
+    settings = TriggerValues(
+        name=TRIGGER,
+        kind=ServiceKind.HTTP,
+        url=f"{url}/documents",
+        timeout=10,
+        retry_until=RetryUntil.SUCCESS,
+        retry_interval=1,
+        resolver=Consult.HTTP if resolver else Consult.NONE,
+        resolver_url=f"{url}/resolve" if resolver else "",
+        monitor=Consult.HTTP,
+        monitor_url=f"{url}/health",
+        monitor_interval=2,
+    )
+    if known is None:
+        return triggering.trigger_create(actor=actor, reason=reason, **settings)[1]
+    triggering.trigger_update(trigger_id=known.pk, actor=actor, reason=reason, **settings)
+    return triggering.trigger_rotate_secret(trigger_id=known.pk, actor=actor, reason=reason)[1]
 
 
 def _credentials(partner: Party, plan: Plan) -> None:

@@ -1,30 +1,35 @@
-"""Two real hubs on this machine, joined by a bad link: databases, processes, agreements, API tokens.
+"""Two real hubs on this machine, joined by a bad link: databases, processes, agreements, tokens, and an application.
 
 Used by `manage.py up --demo`, `manage.py demo` and the acceptance tests.
 """
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import os
 import secrets
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import urllib3
 
+from messaging.demo.application import SECRETS
 from messaging.demo.client import Client
 from rmhub import embedded
-from rmhub.hubs import Hub, free_ports, link_process
+from rmhub.hubs import BASE, Hub, free_ports, link_process, listens
 from rmhub.supervisor import Process, Supervisor
 
 Log = Callable[[str], None]
+APPLICATION = "app"  # the name of the application's process
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +44,11 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """TPA parameters of the demo's agreements, in seconds."""
+    """TPA parameters of the demo's agreements, in seconds. `ordered` matters to the repeatable profile only."""
 
     agreements: int = 4
+    profile: str = "ebxml"
+    ordered: bool = False
     timeout: int = 1
     retries: int = 100
     retry_interval: int = 1
@@ -49,14 +56,31 @@ class Parameters:
     transport_retry_interval: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Receiving:
+    """The application to which both hubs deliver all documents, and whether its resolver is asked.
+
+    `takes_ms`: how long it is busy with a document. `port`: 0 for any.
+    """
+
+    resolver: bool = True
+    takes_ms: float = 0.0
+    port: int = 0
+
+
 @dataclass(slots=True)
 class Stage:
-    """Two hubs that are set up. `logins` of the buyer's console: name -> password."""
+    """Two hubs that are set up. `logins` of the buyer's console: name -> password.
+
+    `effects` is the SQLite file of the receiving application, if there is one.
+    """
 
     buyer: Hub
     seller: Hub
     link: Process
     secrets: dict[str, str]
+    effects: Path
+    application: Process | None = None
     tokens: dict[str, str] = field(default_factory=dict)
     logins: dict[str, str] = field(default_factory=dict)
 
@@ -66,7 +90,8 @@ class Stage:
 
     def processes(self) -> list[Process]:
         """Everything that has to run, in order."""
-        return [self.link, *self.buyer.processes(prefix="a-"), *self.seller.processes(prefix="b-")]
+        hubs = [*self.buyer.processes(prefix="a-"), *self.seller.processes(prefix="b-")]
+        return [self.link, *([self.application] if self.application else []), *hubs]
 
 
 def redis_database(url: str, number: int) -> str:
@@ -86,6 +111,7 @@ def set_up(
     redis_numbers: tuple[int, int],
     titles: tuple[str, str] = ("RM Hub", "Partner hub"),
     settings: dict[str, str] | None = None,
+    receiving: Receiving | None = None,
     log: Log = lambda line: None,
 ) -> Stage:
     """Makes databases, tables, parties, agreements, users and tokens of both hubs; may be run again on the same.
@@ -105,12 +131,14 @@ def set_up(
         )
         hub.var.mkdir(parents=True, exist_ok=True)
         hubs.append(hub)
-    to_buyer, to_seller = free_ports(2)
+    to_buyer, to_seller, any_port = free_ports(3)
+    application_port = receiving.port or any_port if receiving else 0
     known = _shared_secrets(var)
     stage = Stage(
         buyer=hubs[0],
         seller=hubs[1],
         secrets=known,
+        effects=var / "application.sqlite3",
         link=link_process(
             {to_buyer: ports[0], to_seller: ports[1]},
             drop=link.drop,
@@ -133,19 +161,49 @@ def set_up(
             *("--retries", str(parameters.retries), "--retry-interval", str(parameters.retry_interval)),
             *("--transport-retries", str(parameters.transport_retries)),
             *("--transport-retry-interval", str(parameters.transport_retry_interval)),
+            *("--profile", parameters.profile, *(["--ordered"] if parameters.ordered else [])),
+            *_application_options(receiving, application_port),
         )
 
+    trigger_secrets = []
     for hub, output in zip(hubs, _each(hubs, seeding), strict=True):
         seeded = json.loads(output)
         stage.tokens[hub.name] = seeded["token"]
+        trigger_secrets.append(seeded["trigger_secret"])
         if hub is hubs[0]:
             stage.logins = _remembered_logins(hub.var, seeded["users"])
+    if receiving is not None:
+        stage.application = _application(receiving, application_port, stage.effects, trigger_secrets)
     return stage
+
+
+def _application_options(receiving: Receiving | None, port: int) -> list[str]:
+    if receiving is None:
+        return []
+    return ["--application", f"http://127.0.0.1:{port}", *(["--resolver"] if receiving.resolver else [])]
+
+
+def _application(receiving: Receiving, port: int, path: Path, secrets_: list[str]) -> Process:
+    return Process(
+        name=APPLICATION,
+        argv=[
+            *(sys.executable, "-m", "messaging.demo.application", "--port", str(port)),
+            *("--database", str(path), "--work-ms", str(receiving.takes_ms)),
+        ],
+        env={**os.environ, "PYTHONPATH": str(BASE), "PYTHONUNBUFFERED": "1", SECRETS: " ".join(secrets_)},
+        ready=listens(port),
+        cwd=BASE,
+    )
 
 
 @contextmanager
 def running(
-    *, link: Link, parameters: Parameters, log: Log = lambda line: None, settings: dict[str, str] | None = None
+    *,
+    link: Link,
+    parameters: Parameters,
+    log: Log = lambda line: None,
+    settings: dict[str, str] | None = None,
+    receiving: Receiving | None = None,
 ) -> Iterator[tuple[Stage, Supervisor]]:
     """Both hubs, set up in databases of their own and running; everything is removed at the end.
 
@@ -172,8 +230,9 @@ def running(
             parameters=parameters,
             ports=tuple(free_ports(2)),  # type: ignore[arg-type]
             databases=databases,
-            redis_numbers=(8, 9),
+            redis_numbers=stack.enter_context(_broker_databases(redis_url)),
             settings=settings,
+            receiving=receiving,
             log=log,
         )
         supervisor = Supervisor(
@@ -183,6 +242,31 @@ def running(
         supervisor.start()
         stack.callback(supervisor.stop)
         yield stage, supervisor
+
+
+@contextmanager
+def _broker_databases(redis_url: str) -> Iterator[tuple[int, int]]:
+    """Two numbered databases of the broker for us alone: a hub that shares one takes the other's wake-ups away.
+
+    Raises RuntimeError when there are as many demos as there is room for.
+    """
+    server = hashlib.sha256(redis_database(redis_url, 0).encode()).hexdigest()[:12]
+    for number in range(2, 16, 2):
+        path = Path(tempfile.gettempdir()) / f"rmhub-broker-{server}-{number}.lock"
+        with suppress(PermissionError):  # somebody else's
+            handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(handle)
+                continue
+            break
+    else:
+        raise RuntimeError("all databases of this broker are in use by other demos")
+    try:
+        yield number, number + 1
+    finally:
+        os.close(handle)
 
 
 def _each(hubs: list[Hub], command: Callable[[Hub], list[str]]) -> list[str]:

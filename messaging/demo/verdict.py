@@ -10,7 +10,10 @@ import psycopg
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of the submitted messages. `completed`: the sender has the acknowledgement. Times in milliseconds."""
+    """What became of the submitted messages. `completed`: the sender has the acknowledgement. Times in milliseconds.
+
+    `messages_in_doubt` (repeatable profile): the partner's memory was over before it answered.
+    """
 
     delivered: int
     completed: int
@@ -18,6 +21,7 @@ class Verdict:
     lost: int
     out_of_order: int
     suspended: int
+    messages_in_doubt: int
     p50_ms: float
     p99_ms: float
 
@@ -26,8 +30,11 @@ class Verdict:
         return not (self.delivered_twice or self.lost or self.out_of_order)
 
 
-def judge(directions: list[tuple[str, str, set[str]]]) -> Verdict:
-    """Judges (sender's database, receiver's database, MessageIds that were answered "accepted") for each direction."""
+def judge(directions: list[tuple[str, str, set[str]]], *, ordered: bool = True) -> Verdict:
+    """Judges (sender's database, receiver's database, MessageIds that were answered "accepted") for each direction.
+
+    Pairs that are not `ordered` may deliver in any order.
+    """
     totals: Counter[str] = Counter()
     latencies: list[float] = []
     for sender_url, receiver_url, submitted in directions:
@@ -39,8 +46,9 @@ def judge(directions: list[tuple[str, str, set[str]]]) -> Verdict:
         completed=totals["completed"],
         delivered_twice=totals["twice"],
         lost=totals["lost"],
-        out_of_order=totals["order"],
+        out_of_order=totals["order"] if ordered else 0,
         suspended=totals["suspended"],
+        messages_in_doubt=totals["doubt"],
         p50_ms=_quantile(latencies, 0.5),
         p99_ms=_quantile(latencies, 0.99),
     )
@@ -74,6 +82,7 @@ def _judge_one(
             totals["completed"] += 1
             totals["lost"] += message_id not in copies
             latencies.append(float(str(milliseconds)))
+        totals["doubt"] += state == "in_doubt"
     place = {row[0]: row[2] for row in sent}
     last: dict[object, int] = {}
     for message_id, pair, _ in received:

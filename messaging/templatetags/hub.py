@@ -12,8 +12,21 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from messaging import causes
-from messaging.choices import MESSAGE_LOOKS, PAIR_LOOKS, IncidentState, Look, Outcome, SignalState, WebhookState
-from messaging.selectors.diagnosis import span as span_of
+from messaging.choices import (
+    DELIVERY_LOOKS,
+    MESSAGE_LOOKS,
+    PAIR_LOOKS,
+    TRIGGER_LOOKS,
+    IncidentState,
+    ItemState,
+    JobState,
+    Look,
+    Outcome,
+    SignalState,
+    WebhookState,
+)
+from messaging.selectors import doubts
+from messaging.selectors.wording import span as span_of
 from partners.choices import VersionState
 from rmhub import clock
 
@@ -43,6 +56,30 @@ _MESSAGE_ICONS = {
     "skipped": "player-skip-forward",
     "cancelled": "ban",
     "received": "circle-check-filled",
+    "in_doubt": "help-circle",
+}
+_TRIGGER_ICONS = {
+    "active": "circle-filled",
+    "suspended": "square-filled",
+    "disabled": "minus",
+}
+_DELIVERY_ICONS = {
+    "waiting": "stack-2",
+    "running": "player-play",
+    "joined": "git-merge",
+    "completed": "circle-check-filled",
+    "failed": "x",
+    "duplicate": "copy",
+    "in_doubt": "help-circle",
+    "discarded": "ban",
+    "settled": "scale",
+}
+# kind -> looks and icons of states that have both in tables.
+_LOOKS: dict[str, tuple[dict[str, Look], dict[str, str]]] = {
+    "pair": (PAIR_LOOKS, _PAIR_ICONS),
+    "message": (MESSAGE_LOOKS, _MESSAGE_ICONS),
+    "trigger": (TRIGGER_LOOKS, _TRIGGER_ICONS),
+    "delivery": (DELIVERY_LOOKS, _DELIVERY_ICONS),
 }
 _OTHERS: dict[str, dict[str, tuple[Look, str]]] = {
     "incident": {
@@ -75,6 +112,18 @@ _OTHERS: dict[str, dict[str, tuple[Look, str]]] = {
         WebhookState.DELIVERED: (Look("Delivered", "", "green"), "check"),
         WebhookState.FAILED: (Look("Given up", "", "red"), "x"),
     },
+    "job": {
+        JobState.QUEUED: (Look("Queued", "", "secondary"), "hourglass"),
+        JobState.RUNNING: (Look("Running", "", "azure"), "player-play"),
+        JobState.FINISHED: (Look("Finished", "", "green"), "check"),
+        JobState.CANCELLED: (Look("Cancelled", "", "yellow"), "ban"),
+    },
+    "item": {
+        ItemState.PENDING: (Look("Waiting", "", "secondary"), "hourglass"),
+        ItemState.DONE: (Look("Done", "", "green"), "check"),
+        ItemState.REFUSED: (Look("Refused", "", "red"), "x"),
+        ItemState.CANCELLED: (Look("Cancelled", "", "yellow"), "ban"),
+    },
 }
 
 
@@ -92,10 +141,9 @@ def icon(name: str, extra: str = "") -> SafeString:
 @register.simple_tag
 def state(kind: str, value: str, extra: str = "") -> SafeString:
     """A state as word, icon and colour, e.g. `{% state "pair" "suspended" %}`."""
-    if kind == "pair":
-        look, sign = PAIR_LOOKS[value], _PAIR_ICONS[value]
-    elif kind == "message":
-        look, sign = MESSAGE_LOOKS[value], _MESSAGE_ICONS[value]
+    if kind in _LOOKS:
+        looks, icons = _LOOKS[kind]
+        look, sign = looks[value], icons[value]
     else:
         look, sign = _OTHERS[kind][value]
     return format_html(
@@ -118,6 +166,24 @@ def pair_word(value: str) -> str:
 def message_word(value: str) -> str:
     """The word for a message's state."""
     return MESSAGE_LOOKS[value].label
+
+
+@register.simple_tag
+def trigger_word(value: str) -> str:
+    """The word for a trigger's state."""
+    return TRIGGER_LOOKS[value].label
+
+
+@register.simple_tag
+def delivery_word(value: str) -> str:
+    """The word for a delivery's state."""
+    return DELIVERY_LOOKS[value].label
+
+
+@register.simple_tag
+def delivery_colour(value: str) -> str:
+    """The colour that goes with a delivery's state."""
+    return DELIVERY_LOOKS[value].colour
 
 
 @register.simple_tag
@@ -209,6 +275,12 @@ def cause(code: str) -> causes.Cause | None:
 def refusal(reason: str) -> str:
     """The words for a refusal's reason."""
     return causes.refusal_label(reason)
+
+
+@register.filter
+def doubt(code: str) -> str:
+    """The words for why a document is in doubt."""
+    return doubts.reason(code).label
 
 
 @register.filter

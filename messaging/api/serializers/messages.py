@@ -9,11 +9,13 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from messaging.api.serializers.fields import Base64, IdOut, StrictBody, Text
+from messaging.api.serializers.fields import Base64, IdOut, ReasonBody, StrictBody, Text, Whole
 from messaging.choices import Direction, MessageState, Outcome, SignalKind, SignalState
 from messaging.models import Message
 from messaging.protocol.envelope import Semantics
-from messaging.protocol.messages import RELIABLE, UNRELIABLE, Happened, State
+from messaging.protocol.messages import RELIABLE, REPEATABLE, UNRELIABLE, Happened, State
+from messaging.services.settling import MAX_REMIND, MIN_REMIND, MessageDecision, message_decisions
+from partners.choices import Profile
 from partners.terms import Terms
 from rmhub.ids import public_id
 
@@ -133,22 +135,43 @@ class MessageSerializer(serializers.Serializer):
     copies = serializers.IntegerField(help_text="Inbound: repeats that were discarded.")
     cause = serializers.CharField(help_text="Why it is not delivered, as a stable code.")
     cause_detail = serializers.CharField()
+    remind_at = serializers.DateTimeField(allow_null=True, help_text="In doubt: asked to be shown again then.")
     sha256 = serializers.CharField(source="digest", help_text="Of its octets on the wire; empty before they are made.")
     created_at = serializers.DateTimeField()
     first_sent_at = serializers.DateTimeField(allow_null=True)
     completed_at = serializers.DateTimeField(allow_null=True)
+    expires_at = serializers.DateTimeField(
+        allow_null=True, help_text="Repeatable profile, outbound: when the partner may have forgotten its id."
+    )
     submitted_by = serializers.CharField()
     allowed_actions = serializers.SerializerMethodField()
 
-    @extend_schema_field(serializers.ListField(child=serializers.ChoiceField(choices=["cancel"])))
+    @extend_schema_field(serializers.ListField(child=serializers.ChoiceField(choices=["cancel", "settle"])))
     def get_allowed_actions(self, message: Message) -> list[str]:
-        return ["cancel"] if cancellable(message) else []
+        found = ["cancel"] if cancellable(message) else []
+        return [*found, "settle"] if message_decisions(message) else found
 
 
 class MessageDetailSerializer(MessageSerializer):
     """A message with its payloads."""
 
     payloads = PayloadSerializer(many=True, source="listed_payloads")
+    deliveries = serializers.SerializerMethodField(
+        help_text="Inbound: where its deliveries to applications are listed."
+    )
+
+    @extend_schema_field(serializers.CharField(allow_null=True))
+    def get_deliveries(self, message: Message) -> str | None:
+        return f"/api/v1/deliveries?message={message.public_id}" if message.direction == Direction.IN else None
+
+
+class MessageSettleBody(ReasonBody):
+    """What a person found out about a message whose outcome at the partner is unknown."""
+
+    decision = serializers.ChoiceField(choices=[value.value for value in MessageDecision])
+    remind_in = Whole(
+        min_value=MIN_REMIND, max_value=MAX_REMIND, required=False, help_text="Decision `later`: seconds from now."
+    )
 
 
 class WarningSerializer(serializers.Serializer):
@@ -214,7 +237,10 @@ def cancellable(message: Message) -> bool:
     """Whether the message's state takes `cancel`; the pair's may still refuse it, while an attempt is on the wire."""
     if message.direction != Direction.OUT:
         return False
-    table = RELIABLE if message.semantics == Semantics.ONCE_AND_ONLY_ONCE else UNRELIABLE
+    if message.agreement_version.profile == Profile.REPEATABLE:
+        table = REPEATABLE
+    else:
+        table = RELIABLE if message.semantics == Semantics.ONCE_AND_ONLY_ONCE else UNRELIABLE
     return Happened.CANCELLED in table[State(message.state)]
 
 
@@ -258,6 +284,8 @@ def changeable(message: Message, *, partner: str = "", tpa_id: str = "") -> list
         message.digest,
         message.first_sent_at,
         message.completed_at,
+        message.remind_at,
+        message.expires_at,
         partner or message.pair.partner.name,
         tpa_id or message.agreement_version.agreement.tpa_id,
     ]

@@ -80,6 +80,7 @@ class PairSerializer(serializers.Serializer):
     diagnosis = DiagnosisSerializer()
     head = HeadSerializer(allow_null=True, source="in_flight")
     queued = serializers.IntegerField(help_text="Messages that wait behind the one in flight.")
+    out_now = serializers.IntegerField(help_text="Repeatable requests: messages on the way at this moment.")
     last_sequence = serializers.IntegerField(help_text="The sequence number that was given, or accepted, last.")
     done = serializers.IntegerField(help_text="Delivered, or accepted.")
     duplicates = serializers.IntegerField()

@@ -13,6 +13,8 @@ from partners import selectors
 from partners.choices import (
     CredentialDirection,
     CredentialKind,
+    ExchangeIdentity,
+    ExchangeMode,
     Profile,
     Semantics,
     ServiceDirection,
@@ -139,6 +141,39 @@ class TermsFields(OptionalReasonBody):
     max_message_bytes = Whole(min_value=1024, max_value=_SECONDS, required=False)
     write_namespace = Flag(required=False)
     write_padded_numbers = Flag(required=False)
+    partner_window = Whole(
+        min_value=1,
+        max_value=_SECONDS,
+        required=False,
+        help_text="Repeatable requests: how long the partner remembers ids. Nothing is repeated past it.",
+    )
+    clock_skew = Whole(
+        min_value=0,
+        max_value=_SECONDS,
+        required=False,
+        help_text="Repeatable requests: how far in the future a first-instance time may lie.",
+    )
+    exchange_mode = serializers.ChoiceField(
+        choices=ExchangeMode.choices,
+        required=False,
+        help_text="Repeatable requests: what the partner's are answered with.",
+    )
+    exchange_identity = serializers.ChoiceField(
+        choices=ExchangeIdentity.choices, required=False, help_text="Repeatable requests: which headers identify one."
+    )
+    repeat_interval = Whole(
+        min_value=1, max_value=_SECONDS, required=False, help_text="Repeatable requests: wait before the first repeat."
+    )
+    repeat_interval_max = Whole(
+        min_value=1, max_value=_SECONDS, required=False, help_text="Repeatable requests: longest wait between repeats."
+    )
+    ordered = Flag(required=False, help_text="Repeatable requests: one at a time, each after the one before.")
+    max_in_flight = Whole(
+        min_value=1,
+        max_value=256,
+        required=False,
+        help_text="Repeatable requests that are not ordered: how many at once.",
+    )
     note = Text(max_length=255, required=False, allow_blank=True, help_text="What this version changes, and why.")
 
 
@@ -212,6 +247,14 @@ class VersionSerializer(serializers.Serializer):
     max_message_bytes = serializers.IntegerField()
     write_namespace = serializers.BooleanField()
     write_padded_numbers = serializers.BooleanField()
+    partner_window = serializers.IntegerField()
+    clock_skew = serializers.IntegerField()
+    exchange_mode = serializers.ChoiceField(choices=ExchangeMode.choices)
+    exchange_identity = serializers.ChoiceField(choices=ExchangeIdentity.choices)
+    repeat_interval = serializers.IntegerField()
+    repeat_interval_max = serializers.IntegerField()
+    ordered = serializers.BooleanField()
+    max_in_flight = serializers.IntegerField()
     note = serializers.CharField()
     gives_up = serializers.SerializerMethodField(help_text="What happens to a message that nobody acknowledges.")
     created_at = serializers.DateTimeField()
@@ -310,7 +353,7 @@ def version_detail(version: AgreementVersion) -> dict[str, Any]:
     """A version that `partners.selectors.version` read, as VersionDetailSerializer shows it."""
     version.problems = [  # type: ignore[attr-defined]
         {"pointer": f"#/{found.field}", "code": found.code, "detail": found.sentence, "level": found.level}
-        for found in problems(version)
+        for found in problems(version, rivals=selectors.rivals(version))
     ]
     data: dict[str, Any] = dict(VersionDetailSerializer(version).data)
     return data

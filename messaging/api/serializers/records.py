@@ -6,6 +6,7 @@ from rest_framework import serializers
 
 from messaging.api.serializers.fields import Flag, IdOut, Instant, OptionalReasonBody, Text
 from messaging.api.serializers.messages import PairRef
+from messaging.api.serializers.triggers import TriggerRef
 from messaging.choices import IncidentState, Interface, WebhookState
 from messaging.services.events import TYPES
 from rmhub.roles import ADMIN_SCOPES
@@ -54,6 +55,7 @@ class IncidentSerializer(serializers.Serializer):
     cause = serializers.CharField()
     detail = serializers.CharField()
     pair = PairRef(allow_null=True)
+    trigger = TriggerRef(allow_null=True)
     message = MessageRef(allow_null=True)
     occurrences = serializers.IntegerField()
     opened_at = serializers.DateTimeField()

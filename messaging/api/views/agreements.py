@@ -269,7 +269,7 @@ class ActivateVersion(Endpoint):
         path=_VERSION,
         request=ReasonBody,
         responses={200: shapes.VersionDetailSerializer},
-        problems=(*_CHANGE, "agreement_invalid"),
+        problems=(*_CHANGE, "agreement_invalid", "pair_not_drained"),
         headers=(IF_MATCH,),
     )
     def post(self, request: Request, agreement_id: str, number: str) -> Response:

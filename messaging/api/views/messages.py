@@ -23,6 +23,7 @@ from messaging.models import Payload as PayloadRow
 from messaging.selectors import events, keyset, messages
 from messaging.services.disclosing import Octets, payload_open, wire_open
 from messaging.services.operating import message_cancel
+from messaging.services.settling import message_settle
 
 _PATH = {"message_id": "Id of the message (`msg_...`), or its MessageId."}
 _PROBLEMS = ("ambiguous_message_id",)
@@ -71,6 +72,43 @@ class Cancel(Endpoint):
         payloads = list(messages.payloads(message.pk))
         check_unchanged(request, shapes.changeable(message))
         message_cancel(message_id=message.pk, actor=actor_of(request), reason=values["reason"])
+        return _answer(request, messages.message(message.pk), payloads)
+
+
+class Settle(Endpoint):
+    """/messages/{message_id}/settle"""
+
+    @operation(
+        id="messages_settle",
+        tag="in-doubt",
+        scope="indoubt:resolve",
+        summary="Decide about an outbound message whose outcome is unknown",
+        description=(
+            "`delivered`: the partner has it. `resubmit`: the partner has not; the same documents go out as a new "
+            "message with a new id, and this one counts as skipped. `later`: shown again in `remind_in` seconds. "
+            "If-Match is not required; it is honoured when given."
+        ),
+        path=_PATH,
+        request=shapes.MessageSettleBody,
+        responses={200: shapes.MessageDetailSerializer},
+        problems=(
+            *_PROBLEMS,
+            "wrong_state",
+            "already_settled",
+            "stale",
+            "unknown_agreement",
+            "outside_agreement",
+            "message_too_large",
+            "payload_missing",
+        ),
+    )
+    def post(self, request: Request, message_id: str) -> Response:
+        read_parameters(request, ())
+        values = validated(shapes.MessageSettleBody, request.data)
+        message = messages.message_by_reference(message_id)
+        payloads = list(messages.payloads(message.pk))
+        check_unchanged(request, shapes.changeable(message))
+        message_settle(message_id=message.pk, actor=actor_of(request), **values)
         return _answer(request, messages.message(message.pk), payloads)
 
 

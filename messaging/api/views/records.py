@@ -14,7 +14,7 @@ from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.reading import Param, read_parameters
 from messaging.api.serializers import records as shapes
 from messaging.api.serializers.fields import OptionalReasonBody, ReasonBody, page_of, validated
-from messaging.api.views.references import id_of, pair_id_of
+from messaging.api.views.references import id_of, pair_id_of, trigger_id_of
 from messaging.choices import IncidentState
 from messaging.models import Incident
 from messaging.selectors import keyset, records
@@ -31,6 +31,7 @@ INCIDENT_FILTERS = (
     Param("state", "States, comma separated.", "choices", choices=tuple(IncidentState.values)),
     Param("pair", "Id or code of a pair."),
     Param("partner", "Id of a party.", "id", prefix="par"),
+    Param("trigger", "Id or name of a trigger."),
     Param("cause", "Exact code."),
 )
 REJECTION_FILTERS = (Param("reason", "Exact code."), Param("party", "Exact name of the partner."), *_TIMES)
@@ -61,6 +62,7 @@ class Incidents(Endpoint):
             states=values["state"] or (),
             pair_id=pair_id_of(values["pair"]),
             partner_id=values["partner"],
+            trigger_id=trigger_id_of(values["trigger"]),
             cause=values["cause"] or "",
         )
         page = keyset.page(found, order=("-number",), limit=limit, place=place)

@@ -8,7 +8,7 @@ from django.core.exceptions import ObjectDoesNotExist
 
 from messaging.api.problems import Problem
 from messaging.exceptions import NotFound
-from messaging.selectors import pairs
+from messaging.selectors import pairs, triggers
 from partners import selectors
 from rmhub.ids import BadPublicId, read_public_id
 
@@ -29,6 +29,16 @@ def pair_id_of(reference: str | None) -> uuid.UUID | None:
         return pairs.pair(reference).pk
     except NotFound as error:
         raise _bad_filter("pair", error.detail) from error
+
+
+def trigger_id_of(reference: str | None) -> uuid.UUID | None:
+    """The trigger that a filter names by id or name. Raises Problem (400)."""
+    if not reference:
+        return None
+    try:
+        return triggers.trigger(reference).pk
+    except NotFound as error:
+        raise _bad_filter("trigger", error.detail) from error
 
 
 def agreement_id_of(reference: str | None) -> uuid.UUID | None:

@@ -1,4 +1,7 @@
-"""`manage.py demo`: two hubs with real processes on loopback, a bad link between them, and a judge."""
+"""`manage.py demo`: two hubs with real processes on loopback, a bad link between them, and a judge.
+
+With --trigger both hubs deliver every document to an application, and a second judge counts its effects.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import sys
 import threading
 import time
 from argparse import ArgumentParser, ArgumentTypeError
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -16,8 +20,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from messaging.demo import exchange, verdict
-from messaging.demo.stage import Link, Parameters, Stage, running
+from messaging.demo import effects, exchange, verdict
+from messaging.demo.stage import APPLICATION, Link, Parameters, Receiving, Stage, running
+from partners.choices import Profile
 from rmhub.supervisor import Supervisor
 
 VICTIMS = ("a-web", "a-worker", "b-web", "b-worker")
@@ -39,7 +44,16 @@ class Command(BaseCommand):
         parser.add_argument("--drop", type=_share, default=0.0, help="share of requests or answers that are lost")
         parser.add_argument("--duplicate", type=_share, default=0.0, help="share of requests that arrive twice")
         parser.add_argument("--delay-ms", type=float, default=0.0, help="delay of each way")
-        parser.add_argument("--kill", action="store_true", help="kill -9 web servers and workers at random meanwhile")
+        parser.add_argument(
+            "--kill", action="store_true", help="kill -9 web servers, workers and the application at random meanwhile"
+        )
+        parser.add_argument("--profile", choices=Profile.values, default=Profile.EBXML, help="what the hubs speak")
+        parser.add_argument("--ordered", action="store_true", help="with --profile repeatable: one after the other")
+        parser.add_argument("--trigger", choices=("http",), help="deliver every document to a receiving application")
+        parser.add_argument("--resolver", action="store_true", help="with --trigger: it is asked what is in doubt")
+        parser.add_argument(
+            "--work-ms", type=float, help="with --trigger: how long the application is busy with a document (100)"
+        )
         parser.add_argument(
             "--pairs", type=int, default=4, help="agreements between the hubs (a pair each way for each)"
         )
@@ -51,6 +65,10 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if options["messages"] < 1 or options["pairs"] < 1:
             raise CommandError("--messages and --pairs must be at least 1", returncode=2)
+        if options["ordered"] and options["profile"] != Profile.REPEATABLE:
+            raise CommandError("--ordered belongs to --profile repeatable; ebXML is always in order.", returncode=2)
+        if not options["trigger"] and (options["resolver"] or options["work_ms"] is not None):
+            raise CommandError("--resolver and --work-ms belong to --trigger http.", returncode=2)
         quiet = options["json"]
 
         def log(line: str) -> None:
@@ -58,14 +76,21 @@ class Command(BaseCommand):
                 self.stderr.write(line)
 
         link = Link(options["drop"], options["duplicate"], options["delay_ms"], options["seed"])
-        parameters = Parameters(agreements=options["pairs"])
+        parameters = Parameters(agreements=options["pairs"], profile=options["profile"], ordered=options["ordered"])
+        receiving = Receiving(options["resolver"], _work(options)) if options["trigger"] else None
         with ExitStack() as stack:
             stage, supervisor = stack.enter_context(
-                running(link=link, parameters=parameters, log=log if options["logs"] else _milestones(log))
+                running(
+                    link=link,
+                    parameters=parameters,
+                    receiving=receiving,
+                    log=log if options["logs"] else _milestones(log),
+                )
             )
+            killed: Counter[str] = Counter()
             if options["kill"]:
-                stack.enter_context(_killer(supervisor, options["seed"], log))
-            result = self._run(stage, options, log)
+                stack.enter_context(_killer(supervisor, options["seed"], log, killed, bool(receiving)))
+            result = {**self._run(stage, options, log), "killed": dict(killed)}
         self._report(result, quiet)
         if not result["promises_kept"]:
             sys.exit(1)
@@ -85,22 +110,40 @@ class Command(BaseCommand):
             (stage.buyer.database_url, stage.seller.database_url, accepted["a"]),
             (stage.seller.database_url, stage.buyer.database_url, accepted["b"]),
         ]
+        ordered = options["ordered"] or options["profile"] == Profile.EBXML
         until = time.monotonic() + options["patience"]
         while True:
-            found = verdict.judge(directions)
-            if found.completed >= total or time.monotonic() > until:
+            found = verdict.judge(directions, ordered=ordered)
+            if found.completed + found.messages_in_doubt >= total or time.monotonic() > until:
                 break
             log(f"{found.completed} of {total} acknowledged")
             time.sleep(0.5)
         seconds = time.monotonic() - begun
-        complete = found.completed == total and found.delivered == total
+        kept = found.promises_kept and found.completed == total and found.delivered == total
+        judged: dict[str, Any] = {}
+        if options["trigger"]:
+            applied = self._applied(stage, options, until, log)
+            judged = asdict(applied)
+            kept = kept and applied.promises_kept and not applied.unsettled
+            kept = kept and not (options["resolver"] and applied.in_doubt)
         return {
             "submitted": sum(len(ids) for ids in accepted.values()),
             **asdict(found),
+            **judged,
             "seconds": round(seconds, 1),
             "messages_per_second": round(found.completed / seconds, 1),
-            "promises_kept": found.promises_kept and complete,
+            "promises_kept": kept,
         }
+
+    def _applied(self, stage: Stage, options: dict[str, Any], until: float, log: Any) -> effects.Effects:
+        """What the application did, when no delivery is under way any more (or patience is over)."""
+        receivers = [stage.buyer.database_url, stage.seller.database_url]
+        while (found := effects.judge(receivers, stage.effects)).unsettled and time.monotonic() < until:
+            log(f"{found.unsettled} of {found.documents} documents on their way to the application")
+            time.sleep(0.5)
+        # It may still be busy with a call that nobody waits for any more: what that does counts too.
+        time.sleep(0.5 + _work(options) / 1000)
+        return effects.judge(receivers, stage.effects)
 
     def _report(self, result: dict[str, Any], quiet: bool) -> None:
         if quiet:
@@ -120,21 +163,29 @@ def _milestones(log: Any) -> Any:
     return filtered
 
 
-@contextmanager
-def _killer(supervisor: Supervisor, seed: int, log: Any) -> Iterator[None]:
-    """Kills a web server or a worker -9 every few seconds until the block ends; the supervisor starts them again.
+def _work(options: dict[str, Any]) -> float:
+    return 100.0 if options["work_ms"] is None else float(options["work_ms"])
 
-    The first two are a worker and a web server, so that a short run sees both. A process that is just starting is
-    spared: a hub that never gets up shows nothing.
+
+@contextmanager
+def _killer(supervisor: Supervisor, seed: int, log: Any, killed: Counter[str], application: bool) -> Iterator[None]:
+    """Kills a web server, a worker or the application -9 every few seconds until the block ends.
+
+    The supervisor starts them again. The first ones are one of each, so that a short run sees all. A process that is
+    just starting is spared: a hub that never gets up shows nothing.
     """
     chance = random.Random(seed)  # noqa: S311
     stop = threading.Event()
+    victims = (*VICTIMS, APPLICATION) if application else VICTIMS
 
     def kill() -> None:
         first = [chance.choice(("a-web", "b-web")), chance.choice(("a-worker", "b-worker"))]
+        if application:
+            first.insert(1, APPLICATION)
         while not stop.wait(chance.uniform(4.0, 8.0)):
-            victim = first.pop() if first else chance.choice(VICTIMS)
+            victim = first.pop() if first else chance.choice(victims)
             if supervisor.kill(victim):
+                killed[victim] += 1
                 log(f"killed {victim}")
 
     thread = threading.Thread(target=kill, daemon=True)

@@ -9,10 +9,11 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from messaging.demo import seeding
+from partners.choices import Profile
 
 
 class Command(BaseCommand):
-    help = "Sets up the demo's parties, agreements, credentials and users. What exists is left alone."
+    help = "Sets up the demo's parties, agreements, credentials, users and trigger. What exists is left alone."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--side", choices=("buyer", "seller"), default="buyer", help="which organisation we are")
@@ -22,6 +23,12 @@ class Command(BaseCommand):
         parser.add_argument("--secret-in", default="demo-partner-secret", help="the password that the partner shows us")
         parser.add_argument("--secret-out", default="demo-partner-secret", help="the password that we show the partner")
         parser.add_argument("--agreements", type=int, default=4)
+        parser.add_argument("--profile", choices=Profile.values, default=Profile.EBXML, help="of the agreements")
+        parser.add_argument("--ordered", action="store_true", help="repeatable profile: one message after the other")
+        parser.add_argument("--application", default="", help="URL of an application that gets every document")
+        parser.add_argument(
+            "--resolver", action="store_true", help="the application's resolver decides what is in doubt"
+        )
         parser.add_argument("--timeout", type=int, default=2)
         parser.add_argument("--retries", type=int, default=50)
         parser.add_argument("--retry-interval", type=int, default=2)
@@ -38,6 +45,8 @@ class Command(BaseCommand):
             secret_in=options["secret_in"],
             secret_out=options["secret_out"],
             agreements=options["agreements"],
+            profile=options["profile"],
+            ordered=options["ordered"],
             timeout=options["timeout"],
             retries=options["retries"],
             retry_interval=options["retry_interval"],
@@ -46,10 +55,16 @@ class Command(BaseCommand):
         )
         seeding.seed(plan)
         made = seeding.people()
+        secret = ""
+        if options["application"]:
+            secret = seeding.trigger(options["application"].rstrip("/"), resolver=options["resolver"])
         if options["json"]:
             scopes = ["messages:write", "messages:read", "pairs:read"]
-            self.stdout.write(json.dumps({"users": made, "token": seeding.token("demo", scopes)}))
+            token = seeding.token("demo", scopes)
+            self.stdout.write(json.dumps({"users": made, "token": token, "trigger_secret": secret}))
             return
         self.stdout.write(f"{plan.own.name} and {plan.partner.name}: {plan.agreements} agreements.")
         for name, password in made.items():
             self.stdout.write(f"log-in {name} / {password}")
+        if secret:
+            self.stdout.write(f"{seeding.TRIGGER}: its secret is {secret}")

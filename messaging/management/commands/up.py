@@ -17,8 +17,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from messaging.demo import exchange, verdict
-from messaging.demo.stage import Link, Parameters, Stage, set_up
+from messaging.demo import effects, exchange, verdict
+from messaging.demo.stage import Link, Parameters, Receiving, Stage, set_up
 from rmhub import embedded
 from rmhub.hubs import Hub, free_ports
 from rmhub.supervisor import Process, Supervisor
@@ -95,6 +95,7 @@ class Command(BaseCommand):
                 var=var,
                 link=Link(options["drop"], options["duplicate"]),
                 parameters=Parameters(timeout=2, retry_interval=2),
+                receiving=Receiving(resolver=True, takes_ms=20),
                 ports=(port, partner_port),
                 databases=("rmhub", "rmhub_partner"),
                 redis_numbers=(0, 1),
@@ -111,6 +112,7 @@ class Command(BaseCommand):
         _wait_for(stage.seller)
         self._login(stage, begun)
         self._say(f"exchanging {total} documents both ways through a link that loses and repeats some of them")
+        self._say(f"both hubs deliver what they receive to a demo application: {stage.buyer.url}/triggers/")
         accepted: dict[str, set[str]] = {"a": set(), "b": set()}
         for lane in exchange.lanes(list(exchange.plan(stage, total, 4))):
             name, ids = exchange.submit(stage, lane)
@@ -123,13 +125,18 @@ class Command(BaseCommand):
                 ]
             )
             waiting = _waiting(stage)
-            if not waiting or found.suspended:
+            applied = effects.judge([stage.buyer.database_url, stage.seller.database_url], stage.effects)
+            if not waiting + applied.unsettled or found.suspended:
                 break
-            self._say(f"{waiting} documents under way")
+            self._say(f"{waiting} documents under way, {applied.unsettled} more on their way to the application")
             time.sleep(2)
         self._say(
             f"done: {found.delivered} delivered, {found.delivered_twice} twice, {found.lost} lost, "
             f"{found.out_of_order} out of order, {found.suspended} pairs suspended"
+        )
+        self._say(
+            f"in the application: {applied.effects_once} once, {applied.effects_twice} twice, "
+            f"{applied.effects_missing} missing, {applied.in_doubt} in doubt"
         )
         self._login(stage, begun)
 

@@ -1,0 +1,75 @@
+"""What is in doubt, by evidence group: representation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from messaging.api.serializers.messages import PairRef
+from messaging.api.serializers.triggers import TriggerRef
+from messaging.choices import DeliveryState, Direction, MessageState
+from messaging.models import Delivery, Message
+from messaging.selectors.doubts import DoubtGroup, OutboundGroup
+from messaging.services.settling import Decision, MessageDecision, delivery_decisions, message_decisions
+
+
+class ReasonSerializer(serializers.Serializer):
+    """Why something is in doubt, for a person."""
+
+    label = serializers.CharField()  # type: ignore[assignment]
+    sentence = serializers.CharField(help_text="What happened.")
+    advice = serializers.CharField(help_text="How to find out.")
+
+
+class GroupFields(serializers.Serializer):
+    """What groups of both directions have."""
+
+    count = serializers.IntegerField()
+    later = serializers.IntegerField(help_text="Those among them that a person has put off.")
+    oldest_at = serializers.DateTimeField(help_text="Since when the first of them is in doubt.")
+    reason = ReasonSerializer()
+
+
+class DoubtGroupSerializer(GroupFields):
+    """Documents that are in doubt at one trigger for one reason."""
+
+    trigger = TriggerRef()
+    doubt = serializers.CharField(help_text="The reason, as a stable code.")
+    allowed_decisions = serializers.SerializerMethodField()
+    filter = serializers.SerializerMethodField(help_text="Names the group in a bulk job (`settle_deliveries`).")
+
+    @extend_schema_field(serializers.ListField(child=serializers.ChoiceField(choices=[one.value for one in Decision])))
+    def get_allowed_decisions(self, group: DoubtGroup) -> list[str]:
+        return list(delivery_decisions(Delivery(state=DeliveryState.IN_DOUBT), group.trigger))
+
+    @extend_schema_field(serializers.DictField(child=serializers.CharField()))
+    def get_filter(self, group: DoubtGroup) -> dict[str, Any]:
+        return {"trigger": group.trigger.public_id, "doubt": group.doubt}
+
+
+class OutboundGroupSerializer(GroupFields):
+    """Outbound messages whose outcome at the partner is unknown, on one pair for one reason."""
+
+    pair = PairRef()
+    cause = serializers.CharField(help_text="The reason, as a stable code.")
+    allowed_decisions = serializers.SerializerMethodField()
+    filter = serializers.SerializerMethodField(help_text="Names the group in a bulk job (`settle_messages`).")
+
+    @extend_schema_field(
+        serializers.ListField(child=serializers.ChoiceField(choices=[one.value for one in MessageDecision]))
+    )
+    def get_allowed_decisions(self, group: OutboundGroup) -> list[str]:
+        return list(message_decisions(Message(direction=Direction.OUT, state=MessageState.IN_DOUBT)))
+
+    @extend_schema_field(serializers.DictField(child=serializers.CharField()))
+    def get_filter(self, group: OutboundGroup) -> dict[str, Any]:
+        return {"pair": group.pair.public_id, "cause": group.cause}
+
+
+class InDoubtSerializer(serializers.Serializer):
+    """Everything that no rule can decide, the oldest groups first."""
+
+    deliveries = DoubtGroupSerializer(many=True)
+    messages = OutboundGroupSerializer(many=True)

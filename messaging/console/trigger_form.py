@@ -1,0 +1,511 @@
+"""The form of a trigger: its fields in groups, as a table, with what is wrong beside each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from django.contrib import messages as notices
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.views.decorators.debug import sensitive_variables
+
+from messaging import applications
+from messaging.choices import Consult, JoinType, ResolverFailure, RetryUntil, ServiceKind, WhenExhausted
+from messaging.console.access import actor, requires
+from messaging.console.rendering import page, see_other
+from messaging.console.triggers import once, signs, used_already
+from messaging.exceptions import InvalidSubmission, Stale
+from messaging.models import Trigger
+from messaging.selectors import triggers
+from messaging.services import triggering
+from messaging.services.trigger_rules import TriggerValues
+from partners import selectors as partners
+from partners.validation import duration
+from rmhub.ids import BadPublicId, read_public_id
+
+_ONCE = "trigger_form"
+_UNITS = {"d": 86_400, "h": 3600, "m": 60, "s": 1, "": 1}
+_PART = re.compile(r"([0-9]{1,9})\s*(d|h|m|s|)(?:ays?|ours?|in(?:utes?)?|ec(?:onds?)?)?", re.ASCII)
+_MOST_CHOICES = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field. `kind`: text, number, time, switch, choice, select, lines or codes.
+
+    `only`: shown for these values of that field; the style sheet has a rule for each such field.
+    """
+
+    name: str
+    label: str
+    kind: str
+    hint: str = ""
+    choices: tuple[tuple[str, str], ...] = ()
+    only: tuple[str, tuple[str, ...]] | None = None
+    placeholder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Fields under one heading. `folded`: closed as long as nothing in it is set or wrong."""
+
+    title: str
+    lead: str
+    fields: tuple[Field, ...]
+    folded: bool = False
+
+
+_HTTP, _CALLABLE, _PULL = ServiceKind.HTTP.value, ServiceKind.CALLABLE.value, ServiceKind.PULL.value
+_ASK_HTTP, _ASK_CALLABLE = Consult.HTTP.value, Consult.CALLABLE.value
+
+GROUPS: tuple[Group, ...] = (
+    Group(
+        "Name",
+        "",
+        (Field("name", "Name", "text", "What the application is called, e.g. “ERP orders”. It stands on every page."),),
+    ),
+    Group(
+        "Which documents",
+        "All of these have to fit; what is left open fits everything.",
+        (
+            Field("party_id", "Partner", "select", choices=(("", "Every partner"),)),
+            Field("agreement_id", "Agreement", "select", choices=(("", "Every agreement"),)),
+            Field(
+                "documents",
+                "Services and actions",
+                "lines",
+                "One a line: the service, a bar, the action. * stands for any action. Empty: every document.",
+                placeholder="urn:orders | NewOrder",
+            ),
+        ),
+    ),
+    Group(
+        "Service",
+        "What processes the documents.",
+        (
+            Field("kind", "Kind", "choice", choices=tuple((one.value, one.label) for one in ServiceKind)),
+            Field(
+                "url",
+                "URL",
+                "text",
+                "Documents are posted here, signed as Standard Webhooks describes. Private addresses are allowed.",
+                only=("kind", (_HTTP,)),
+                placeholder="http://orders.internal:8080/documents",
+            ),
+            Field(
+                "callable_name",
+                "Callable",
+                "select",
+                "What the installed applications register. It runs in the transaction of the document history.",
+                choices=(("", "Choose one"),),
+                only=("kind", (_CALLABLE,)),
+            ),
+            Field(
+                "timeout",
+                "Time-out",
+                "time",
+                "The longest that the service may take. After it, nobody knows whether it has finished.",
+                only=("kind", (_HTTP, _CALLABLE)),
+            ),
+            Field(
+                "retry_statuses",
+                "“Not now” statuses",
+                "codes",
+                "HTTP statuses that promise: not processed, try again later.",
+                only=("kind", (_HTTP,)),
+            ),
+            Field(
+                "lease_seconds",
+                "Lease",
+                "time",
+                "How long a consumer may keep a document that it took.",
+                only=("kind", (_PULL,)),
+            ),
+            Field(
+                "answers",
+                "Its response answers synchronous exchanges",
+                "switch",
+                "For agreements of the repeatable profile: the partner gets what the service responds.",
+                only=("kind", (_HTTP, _CALLABLE)),
+            ),
+        ),
+    ),
+    Group(
+        "Duplicates",
+        "The three steps of the decision: redelivery count, document history, resolver.",
+        (
+            Field("detect_duplicates", "Detect duplicates", "switch", "Off: every copy is processed again."),
+            Field(
+                "use_history",
+                "Use the document history",
+                "switch",
+                "Remembers what was begun and what was completed. Off: only the redelivery count speaks.",
+            ),
+            Field("history_ttl", "History time to live", "time", "A copy that comes later than this is new again."),
+            Field("resolver", "Resolver", "choice", "", tuple((one.value, one.label) for one in Consult)),
+            Field(
+                "resolver_url",
+                "Resolver URL",
+                "text",
+                "Asked whether the application has processed a document; answers NEW, DUPLICATE or IN_DOUBT.",
+                only=("resolver", (_ASK_HTTP,)),
+            ),
+            Field(
+                "resolver_callable",
+                "Resolver callable",
+                "select",
+                choices=(("", "Choose one"),),
+                only=("resolver", (_ASK_CALLABLE,)),
+            ),
+            Field(
+                "resolver_failure",
+                "When resolver or history cannot answer now",
+                "choice",
+                choices=tuple((one.value, one.label) for one in ResolverFailure),
+            ),
+        ),
+    ),
+    Group(
+        "When the service is not available",
+        "Only what certainly was not processed is retried. A service that ends with an error is not.",
+        (
+            Field("retry_until", "Retry until", "choice", choices=tuple((o.value, o.label) for o in RetryUntil)),
+            Field(
+                "max_retries", "Max retries", "number", "0: none. The document is tried once and so many times more."
+            ),
+            Field("retry_interval", "Retry interval", "time"),
+            Field(
+                "when_exhausted",
+                "When retries are used up",
+                "choice",
+                choices=tuple((one.value, one.label) for one in WhenExhausted),
+            ),
+        ),
+    ),
+    Group(
+        "Order",
+        "",
+        (
+            Field(
+                "ordered",
+                "In order, pair by pair",
+                "switch",
+                "A document waits until the one before it on the same pair is done. Off: as they come.",
+            ),
+            Field("concurrency", "At the same time", "number", "1 to 64 documents; in order: of so many pairs."),
+            Field(
+                "suspend_on_error",
+                "Suspend when the service ends with an error",
+                "switch",
+                "Nothing goes on behind a document that the service failed on, until somebody has looked.",
+                only=("ordered", ("on",)),
+            ),
+        ),
+    ),
+    Group(
+        "Resource monitor",
+        "Asked while the trigger is suspended for trouble; its yes resumes the trigger.",
+        (
+            Field("monitor", "Monitor", "choice", choices=tuple((one.value, one.label) for one in Consult)),
+            Field(
+                "monitor_url",
+                "Monitor URL",
+                "text",
+                "Answers 200 with true, or {“isAvailable”: true}.",
+                only=("monitor", (_ASK_HTTP,)),
+            ),
+            Field(
+                "monitor_callable",
+                "Monitor callable",
+                "select",
+                choices=(("", "Choose one"),),
+                only=("monitor", (_ASK_CALLABLE,)),
+            ),
+            Field("monitor_interval", "Interval", "time", only=("monitor", (_ASK_HTTP, _ASK_CALLABLE))),
+        ),
+        folded=True,
+    ),
+    Group(
+        "Joins and silence",
+        "",
+        (
+            Field(
+                "join_type",
+                "Join documents of one conversation",
+                "choice",
+                "All: processed together when each type has come. Only one: the first; the others are discarded.",
+                tuple((one.value, one.label) for one in JoinType),
+            ),
+            Field(
+                "join_timeout", "Join time-out", "time", "What has come to a join that stays incomplete is discarded."
+            ),
+            Field(
+                "silent_after", "Silent after", "time", "Without a document for so long it is an incident. 0: never."
+            ),
+        ),
+        folded=True,
+    ),
+)
+FIELDS: Mapping[str, Field] = {field.name: field for group in GROUPS for field in group.fields}
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A field with what stands in it."""
+
+    field: Field
+    value: str
+    choices: tuple[tuple[str, str], ...]
+    errors: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownGroup:
+    """A group of the form as it is shown."""
+
+    title: str
+    lead: str
+    fields: list[Shown]
+    folded: bool
+    open: bool
+
+
+@sensitive_variables("secret")
+@requires("triggers:write", methods=("GET", "POST"))
+def trigger_new(request: HttpRequest) -> HttpResponse:
+    """The form; POST makes the trigger and shows its secret this once, on a page that no cache keeps."""
+    blank = Trigger()
+    if request.method != "POST":
+        return _form(request, None, _texts(blank))
+    if used_already(request, _ONCE):
+        notices.error(request, "This form was used already: see whether the trigger is in the list.")
+        return see_other("console:triggers")
+    values, errors = read(request.POST)
+    if not errors:
+        try:
+            made, secret = triggering.trigger_create(
+                actor=actor(request), reason=_reason(request), **cast(TriggerValues, values)
+            )
+        except InvalidSubmission as error:
+            errors = error.errors
+        else:
+            del request.session[_ONCE]
+            if signs(made):
+                context = {"trigger": made, "secret": secret, "made": True}
+                return page(request, "console/trigger_secret_made.html", context)
+            notices.success(request, f"{made.name} takes documents from now on.")
+            return see_other("console:trigger", made.public_id)
+    return _form(request, None, _posted(request.POST), errors=errors)
+
+
+@requires("triggers:write", methods=("GET", "POST"))
+def trigger_edit(request: HttpRequest, reference: str) -> HttpResponse:
+    """The same form for a trigger that there is."""
+    trigger = triggers.trigger(reference)
+    if request.method != "POST":
+        return _form(request, trigger, _texts(trigger))
+    values, errors = read(request.POST)
+    version = request.POST.get("version", "")
+    if not (version.isascii() and version.isdigit()):
+        errors["__all__"] = ["This form is not complete: open it again from the trigger's page."]
+    if not errors:
+        try:
+            triggering.trigger_update(
+                trigger_id=trigger.pk,
+                actor=actor(request),
+                reason=_reason(request),
+                expected_version=int(version),
+                **cast(TriggerValues, values),
+            )
+        except InvalidSubmission as error:
+            errors = error.errors
+        except Stale as error:
+            now = triggers.trigger(trigger.pk)
+            return _form(request, now, _posted(request.POST), errors={"__all__": [error.detail]}, status=409)
+        else:
+            notices.success(request, f"{trigger.name} is changed.")
+            return see_other("console:trigger", trigger.public_id)
+    return _form(request, trigger, _posted(request.POST), errors=errors)
+
+
+def read(posted: QueryDict) -> tuple[dict[str, Any], dict[str, list[str]]]:
+    """The values of a posted form as `trigger_create` takes them, and what cannot be read, by field.
+
+    What belongs to a kind that is not chosen is not shown, and is left out here too.
+    """
+    values: dict[str, Any] = {}
+    errors: dict[str, list[str]] = {}
+    for field in FIELDS.values():
+        text = posted.get(field.name, "").strip()
+        if field.only is not None and posted.get(field.only[0], "") not in field.only[1]:
+            if field.kind in _EMPTY:
+                values[field.name] = _EMPTY[field.kind]
+            continue
+        try:
+            values[field.name] = _READERS[field.kind](text)
+        except ValueError as error:
+            errors[field.name] = [str(error)]
+    for name, prefix in (("party_id", "par"), ("agreement_id", "agr")):
+        text = values.pop(name, "")
+        try:
+            values[name] = read_public_id(prefix, text) if text else None
+        except BadPublicId:
+            errors[name] = ["Choose one of the list."]
+    return values, errors
+
+
+def read_duration(text: str) -> int:
+    """Seconds of `30`, `30 s`, `5 m`, `2 h 30 m`, `400 d`. Raises ValueError with a sentence."""
+    rest, total = text.strip().lower(), 0
+    if not rest:
+        raise ValueError("Enter a time, such as 30 s, 5 m, 2 h or 7 d.")
+    while rest:
+        match = _PART.match(rest)
+        if match is None:
+            raise ValueError(f"“{text[:40]}” is no time: write it like 30 s, 5 m, 2 h 30 m or 7 d.")
+        total += int(match[1]) * _UNITS[match[2]]
+        rest = rest[match.end() :].lstrip(" ,")
+    return total
+
+
+def read_lines(text: str) -> list[dict[str, str]]:
+    """`service | action` a line. Raises ValueError with a sentence that names the line."""
+    found = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        service, bar, action = line.rpartition("|")
+        if not bar:
+            raise ValueError(f"Line {number}: write the service, a bar and the action, such as urn:orders | *.")
+        found.append({"service": service.strip(), "action": action.strip()})
+    return found
+
+
+def _codes(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.replace(",", " ").split()]
+    except ValueError:
+        raise ValueError("HTTP statuses, such as 425, 429, 503.") from None
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise ValueError("A whole number is needed here.")
+    return int(text)
+
+
+_READERS: Mapping[str, Any] = {
+    "text": str,
+    "select": str,
+    "choice": str,
+    "number": _number,
+    "time": read_duration,
+    "switch": lambda text: text == "on",
+    "lines": read_lines,
+    "codes": _codes,
+}
+
+
+# What a field that is not shown is set to; numbers and times stay as they are.
+_EMPTY: Mapping[str, Any] = {"text": "", "select": "", "switch": False}
+
+
+def _texts(trigger: Trigger) -> dict[str, str]:
+    """What stands in the fields for a trigger."""
+    found: dict[str, str] = {}
+    for field in FIELDS.values():
+        if field.name in ("party_id", "agreement_id"):
+            chosen = trigger.party if field.name == "party_id" else trigger.agreement
+            found[field.name] = chosen.public_id if chosen is not None else ""
+            continue
+        value: Any = getattr(trigger, field.name)
+        found[field.name] = _written(field.kind, value)
+    return found
+
+
+def _written(kind: str, value: Any) -> str:
+    if kind == "time":
+        return duration(int(value))
+    if kind == "switch":
+        return "on" if value else ""
+    if kind == "lines":
+        return "\n".join(f"{one['service']} | {one['action']}" for one in value)
+    return ", ".join(str(one) for one in value) if kind == "codes" else str(value)
+
+
+def _posted(posted: QueryDict) -> dict[str, str]:
+    return {name: posted.get(name, "").replace("\x00", "") for name in FIELDS}
+
+
+def _reason(request: HttpRequest) -> str:
+    return request.POST.get("reason", "").strip().replace("\x00", "")
+
+
+def _form(
+    request: HttpRequest,
+    trigger: Trigger | None,
+    texts: Mapping[str, str],
+    *,
+    errors: Mapping[str, list[str]] | None = None,
+    status: int = 0,
+) -> HttpResponse:
+    wrong = {_FIELD_OF.get(name, name): tuple(sentences) for name, sentences in (errors or {}).items()}
+    lists = _lists()
+    unset = _texts(Trigger())
+    shown = []
+    for group in GROUPS:
+        fields = [
+            _shown(field, texts.get(field.name, ""), lists.get(field.name, ()), wrong.get(field.name, ()))
+            for field in group.fields
+        ]
+        touched = any(one.errors or one.value != unset[one.field.name] for one in fields)
+        shown.append(ShownGroup(group.title, group.lead, fields, group.folded, touched))
+    listed = [
+        (name if name in FIELDS or name == "reason" else "", f"{_label(name)}{sentence}")
+        for name, sentences in wrong.items()
+        for sentence in sentences
+    ]
+    context = {
+        "trigger": trigger,
+        "groups": shown,
+        "errors": listed,
+        "given": request.POST,
+        "once": once(request, _ONCE) if trigger is None else "",
+        "known": triggers.known_documents(),
+    }
+    return page(request, "console/trigger_form.html", context, status=status or (422 if errors else 200))
+
+
+def _shown(field: Field, value: str, listed: tuple[tuple[str, str], ...], wrong: tuple[str, ...]) -> Shown:
+    choices = (*field.choices, *listed)
+    if field.kind == "select" and value not in {one for one, _ in choices}:
+        # Whoever changes something else must not take it away unawares.
+        choices = (*choices, (value, f"{value} (not in the list any more)"))
+    return Shown(field, value, choices, wrong)
+
+
+# The service names fields as the model does.
+_FIELD_OF = {"party": "party_id", "agreement": "agreement_id"}
+
+
+def _label(name: str) -> str:
+    return f"{FIELDS[name].label}: " if name in FIELDS else ""
+
+
+def _lists() -> dict[str, tuple[tuple[str, str], ...]]:
+    """What selects offer."""
+    parties = partners.parties(is_own=False)[:_MOST_CHOICES]
+    agreements = partners.agreements()[:_MOST_CHOICES]
+    return {
+        "party_id": tuple((one.public_id, one.name) for one in parties),
+        "agreement_id": tuple((one.public_id, f"{one.tpa_id} ({one.partner})") for one in agreements),
+        "callable_name": _names(applications.SERVICES),
+        "resolver_callable": _names(applications.RESOLVERS),
+        "monitor_callable": _names(applications.MONITORS),
+    }
+
+
+def _names(known: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, name) for name in sorted(known))

@@ -1,0 +1,165 @@
+"""Every error that the entrance of repeatable requests (spec 2) answers: one row a code.
+
+docs/exchange.md and GET /problems/ are this table; the API has one of its own (`messaging.api.catalogue`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of problem. `code` is stable; `meaning` says what happened and what to do.
+
+    `retryable`: the same request, with the same id, may fare better later.
+    """
+
+    code: str
+    status: int
+    title: str
+    meaning: str
+    retryable: bool = False
+
+    @property
+    def type(self) -> str:
+        """The `type` member: a reference, relative to the hub, to this row."""
+        return f"/problems/{self.code}"
+
+    @property
+    def reason(self) -> str:
+        """The reason of the `Rejection`."""
+        return self.code.replace("-", "_")
+
+
+_ROWS = (
+    Kind("unauthenticated", 401, "No credential", "Show a credential of a partner of this hub."),
+    Kind(
+        "too-many-attempts",
+        429,
+        "Too many wrong credentials",
+        "Too many wrong credentials came from your address. Wait for as long as Retry-After says.",
+        retryable=True,
+    ),
+    Kind("wrong-partner", 403, "Another partner's agreement", "The agreement in the path is with another partner."),
+    Kind(
+        "agreement-not-in-force",
+        403,
+        "Agreement not in force",
+        "The agreement was disabled, or never activated. Ask the hub's operators.",
+    ),
+    Kind("unknown-agreement", 404, "No such agreement", "The path names no agreement for requests of this kind."),
+    Kind("unknown-path", 404, "No such path", "Requests go to /exchange/<agreement>/."),
+    Kind("unknown-problem", 404, "No such problem", "GET /problems/ lists all that there are."),
+    Kind("method-not-allowed", 405, "Method not allowed", "The Allow header names the methods of this path."),
+    Kind("body-too-large", 413, "Body too large", "The body is larger than this hub takes."),
+    Kind("message-too-large", 413, "Larger than agreed", "The body is larger than the agreement allows."),
+    Kind(
+        "header-missing",
+        400,
+        "Request not identified",
+        "Give the headers that identify the request, the same ones with every copy of it.",
+    ),
+    Kind("malformed-id", 400, "Id not valid", "An id is 1 to 96 printable ASCII characters."),
+    Kind("malformed-date", 400, "First-instance time not valid", "It is written as `Tue, 26 Mar 2019 16:06:51 GMT`."),
+    Kind("repeated-header", 400, "Identified twice", "Each header that identifies the request may come once."),
+    Kind(
+        "malformed-idempotency-key",
+        400,
+        "Idempotency-Key not valid",
+        "It is one string in double quotes (RFC 8941), of 1 to 96 printable ASCII characters.",
+    ),
+    Kind("malformed-header", 400, "Header not valid", "One of the RM- headers is too long or cannot be read."),
+    Kind(
+        "service-not-named",
+        400,
+        "Service not named",
+        "The agreement covers several services or actions: name one with RM-Service and RM-Action.",
+    ),
+    Kind("outside-agreement", 400, "Outside the agreement", "The agreement does not cover this service and action."),
+    Kind(
+        "first-sent-differs",
+        400,
+        "Other first-instance time",
+        "The id was used before with another first-instance time. A repeat carries the same one as the first copy.",
+    ),
+    Kind(
+        "content-differs",
+        400,
+        "Other content under the same id",
+        "The id was used before for another request. Give every new request a new id.",
+    ),
+    Kind("batch-not-repeatable", 400, "Batches are not repeatable", "Send each request by itself, with its own id."),
+    Kind(
+        "in-work",
+        409,
+        "Still in work",
+        "The first copy is still being worked on. Repeat the request after Retry-After.",
+        retryable=True,
+    ),
+    Kind(
+        "outside-memory-window",
+        412,
+        "Outside the memory window",
+        "The first-instance time is before the time from which ids are remembered, so nobody can say whether the"
+        " request was executed. Find that out by another way before you send it under a new id.",
+    ),
+    Kind(
+        "first-sent-in-future",
+        412,
+        "First-instance time in the future",
+        "The first-instance time is further ahead of this hub's clock than the agreement allows. Compare the clocks.",
+    ),
+    Kind(
+        "in-doubt",
+        412,
+        "In doubt",
+        "Whether the first copy was executed is not known, and it is not executed again before a person has found out.",
+    ),
+    Kind(
+        "forgotten-by-request",
+        412,
+        "Answer deleted",
+        "You had the answer to this request deleted. It was executed, and is not executed again.",
+    ),
+    Kind("application-failed", 500, "Application failed", "The application failed and undid what it had done."),
+    Kind(
+        "not-repeatable",
+        501,
+        "Not repeatable",
+        "This operation cannot be repeated safely here, and was not executed. Leave the headers off, or change it.",
+    ),
+    Kind(
+        "no-application",
+        503,
+        "No application",
+        "No application is there to answer this request. Nothing was stored.",
+        retryable=True,
+    ),
+    Kind(
+        "application-not-ready",
+        503,
+        "Application not ready",
+        "The application cannot take the request now, and has not executed it. Repeat it after Retry-After.",
+        retryable=True,
+    ),
+    Kind(
+        "unavailable",
+        503,
+        "Not available now",
+        "The hub cannot store anything now. Repeat the request, with the same id, after Retry-After.",
+        retryable=True,
+    ),
+)
+PROBLEMS: Mapping[str, Kind] = {row.code: row for row in _ROWS}
+
+
+def markdown() -> str:
+    """The table of docs/exchange.md."""
+    lines = ["| code | status | again | meaning, and what to do |", "| --- | --- | --- | --- |"]
+    lines += [
+        f"| `{row.code}` | {row.status} | {'yes' if row.retryable else 'no'} | **{row.title}.** {row.meaning} |"
+        for row in _ROWS
+    ]
+    return "\n".join(lines) + "\n"
