@@ -78,6 +78,8 @@ class Engine(Generic[JobT, OutcomeT]):
     def run(self) -> int:
         """Claims and hands over until nothing is due. Returns how many jobs it started (0 for a bystander)."""
         with self._lock:
+            if self._gather.is_set():
+                return 0
             if self._running:
                 self._again = True
                 return 0
@@ -133,9 +135,11 @@ class Engine(Generic[JobT, OutcomeT]):
                 self._free.acquire()
                 self._pool.submit(self._send, job)
             return len(jobs)
-        free = 0
-        while free < self._batch and self._free.acquire(blocking=False):
-            free += 1
+        free = self._take_free()
+        if 0 < free < self._threads // 2:
+            # Others are about to end: one claim for several costs little more than one for one.
+            self._gather.wait(GATHER_SECONDS)
+            free += self._take_free()
         jobs = []
         try:
             if free:
@@ -146,6 +150,13 @@ class Engine(Generic[JobT, OutcomeT]):
         for job in jobs:
             self._pool.submit(self._send, job)
         return len(jobs)
+
+    def _take_free(self) -> int:
+        """How many threads were idle; they are the caller's now."""
+        free = 0
+        while self._free.acquire(blocking=False):
+            free += 1
+        return free
 
     def _send(self, job: JobT) -> None:
         following: JobT | None = job

@@ -72,6 +72,8 @@ INSTALLED_APPS = [
     "rmhub",
     "partners",
     "messaging",
+    # Applications that run in the hub's own processes and register callables (messaging.applications).
+    *env_list("RMHUB_APPS"),
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",

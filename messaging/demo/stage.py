@@ -173,7 +173,7 @@ def set_up(
         if hub is hubs[0]:
             stage.logins = _remembered_logins(hub.var, seeded["users"])
     if receiving is not None:
-        stage.application = _application(receiving, application_port, stage.effects, trigger_secrets)
+        stage.application = application_process(receiving, application_port, stage.effects, trigger_secrets)
     return stage
 
 
@@ -183,15 +183,17 @@ def _application_options(receiving: Receiving | None, port: int) -> list[str]:
     return ["--application", f"http://127.0.0.1:{port}", *(["--resolver"] if receiving.resolver else [])]
 
 
-def _application(receiving: Receiving, port: int, path: Path, secrets_: list[str]) -> Process:
+def application_process(receiving: Receiving, port: int, path: Path, trigger_secrets: list[str]) -> Process:
+    """The receiving application on this port, with its effects in the file at `path`."""
     return Process(
         name=APPLICATION,
         argv=[
             *(sys.executable, "-m", "messaging.demo.application", "--port", str(port)),
             *("--database", str(path), "--work-ms", str(receiving.takes_ms)),
         ],
-        env={**os.environ, "PYTHONPATH": str(BASE), "PYTHONUNBUFFERED": "1", SECRETS: " ".join(secrets_)},
+        env={**os.environ, "PYTHONPATH": str(BASE), "PYTHONUNBUFFERED": "1", SECRETS: " ".join(trigger_secrets)},
         ready=listens(port),
+        restart=True,
         cwd=BASE,
     )
 

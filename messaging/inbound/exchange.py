@@ -91,11 +91,12 @@ def _headers(request: HttpRequest) -> dict[str, list[str]]:
 
 
 def _response(request: HttpRequest, answer: Answer) -> HttpResponse:
-    response = HttpResponse(b"" if request.method == "HEAD" else answer.body, status=answer.status)
+    bodyless = request.method == "HEAD" or answer.status in (204, 304)
+    response = HttpResponse(b"" if bodyless else answer.body, status=answer.status)
     del response["Content-Type"]  # an answer without a body has none; every other says its own
     for name, value in answer.headers:
         # A name that comes twice is one header with two values (RFC 9110, 5.3); Set-Cookie, which is not, never comes.
         response[name] = f"{response[name]}, {value}" if name in response else value
-    if answer.status not in (204, 304) and request.method != "HEAD":
+    if not bodyless:
         response["Content-Length"] = str(len(answer.body))
     return response

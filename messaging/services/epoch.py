@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import Max
 
@@ -90,9 +90,9 @@ def check(now: datetime) -> MemoryEpoch:
     The heartbeat of both becomes `now`, or stays where it is when the clock was set back. Call outside of transactions.
     """
     with _alone():
+        note = _read()
         with transaction.atomic():
-            row = _locked()
-            note = _read()
+            row = MemoryEpoch.objects.select_for_update().first()
             if row is None and note is None:
                 row = _first(now)
             else:
@@ -103,7 +103,7 @@ def check(now: datetime) -> MemoryEpoch:
             if now > row.heartbeat:
                 row.heartbeat = now
                 row.save(update_fields=["heartbeat"])
-        _note_down()
+        _note_down(row)
     return row
 
 
@@ -111,30 +111,22 @@ def lost(now: datetime, *, reason: str, actor: Actor) -> MemoryEpoch:
     """Somebody knows that ids were lost (a restored backup): memory starts again now, with an audit entry."""
     with _alone():
         with transaction.atomic():
-            row = _start_again(_locked(), _read(), reason, now, actor)
-        _note_down()
+            row = _start_again(MemoryEpoch.objects.select_for_update().first(), _read(), reason, now, actor)
+        _note_down(row)
     return row
 
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """Row and file belong together: nobody may look between the commit of the one and the writing of the other.
-
-    A lock of the session, because that of a transaction ends with the commit.
-    """
+    """Nobody else looks at row and file while one of them is written and the other is not yet."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_lock(%s)", [_LOCK])
     try:
         yield
     finally:
-        with connection.cursor() as cursor:
+        # A connection that is gone has given its lock back.
+        with contextlib.suppress(DatabaseError), connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_unlock(%s)", [_LOCK])
-
-
-def _locked() -> MemoryEpoch | None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
-    return MemoryEpoch.objects.select_for_update().first()
 
 
 def _lost(row: MemoryEpoch | None, note: _Note | None) -> str:
@@ -219,34 +211,28 @@ def _read() -> _Note | None:
         return None
 
 
-def _note_down() -> None:
-    """Writes what is committed into the file; under the lock, so that an older state never comes last."""
+def _note_down(row: MemoryEpoch) -> None:
+    """Writes what is committed into the file."""
     global _seen
-    with transaction.atomic():
-        row = _locked()
-        if row is None:
-            return
-        folder = Path(settings.RMHUB_STORE_DIR)
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".epoch-")
-        try:
-            with os.fdopen(handle, "w") as file:
-                json.dump(
-                    {
-                        "epoch": str(row.epoch),
-                        "heartbeat": row.heartbeat.isoformat(),
-                        "memory_start": row.memory_start.isoformat(),
-                    },
-                    file,
-                )
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, folder / FILE)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
-            raise
-        _seen = (row.epoch, row.heartbeat)
+    folder = Path(settings.RMHUB_STORE_DIR)
+    folder.mkdir(parents=True, exist_ok=True)
+    noted = {
+        "epoch": str(row.epoch),
+        "heartbeat": row.heartbeat.isoformat(),
+        "memory_start": row.memory_start.isoformat(),
+    }
+    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".epoch-")
+    try:
+        with os.fdopen(handle, "w") as file:
+            json.dump(noted, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, folder / FILE)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    _seen = (row.epoch, row.heartbeat)
 
 
 def reset() -> None:

@@ -100,8 +100,9 @@ def acknowledgement(message_id: str, received_at: datetime | None, *, remembered
 
 def replay(answered: Answered, *, remembered: bool = True) -> Answer:
     """The application's answer, to the first copy and to every repeat."""
+    theirs = tuple(pair for pair in answered.headers if pair[0].lower() != "x-content-type-options")
     own = (("X-Content-Type-Options", "nosniff"), *(((RESULT, ACCEPTED),) if remembered else ()))
-    return Answer(answered.status, (*answered.headers, *own), answered.body)
+    return Answer(answered.status, (*theirs, *own), answered.body)
 
 
 def told(body: Json, headers: Mapping[str, str] | None = None) -> Answer:

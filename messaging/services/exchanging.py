@@ -82,7 +82,7 @@ class Request:
 
 @dataclass(slots=True)
 class _Refused(Exception):
-    """A problem to answer with, a code of the catalogue; without `detail` its sentence. `note` is for our people only."""
+    """A problem to answer with, a code of the catalogue; without `detail` its sentence. `note` is for our people."""
 
     code: str
     detail: str = ""
@@ -306,23 +306,31 @@ def _answer(item: Item, request: Request) -> Answer:
 
 def _admitted(item: Item) -> Outcome:
     for left in reversed(range(_TRIES)):
-        now = clock.now()
-        row = epoch.ready(now)
-        if item.by_key or (
-            item.first_sent is not None and refusal(epoch.memory(row, item.terms), item.first_sent, now) is None
-        ):
-            try:
-                forgetting.ensure_days(forgetting.REQUESTS, [forgetting.day_of(item.first_sent or now)])
-            except forgetting.Forgotten:
-                log.debug("a day was dropped this moment; the decision will say so")
+        _make_day(item)
         try:
             return _group.submit(item)
-        except (IntegrityError, epoch.MemoryChanged):
+        except (IntegrityError, epoch.MemoryChanged) as error:
             # Another process stored the same id by ebXML between our look and our insert, or midnight came between, or
-            # the database was restored. The next look finds it.
+            # this process has not looked at the memory yet. The next look finds it.
             if not left:
                 raise
+            if isinstance(error, epoch.MemoryChanged):
+                epoch.check(clock.now())
     raise AssertionError("unreachable")
+
+
+def _make_day(item: Item) -> None:
+    """Makes the day that the request is remembered in, where it is missing and the request is not refused for it."""
+    now = clock.now()
+    day = forgetting.day_of(item.first_sent or now)
+    if forgetting.knows(forgetting.REQUESTS, day):
+        return
+    memory = epoch.memory(epoch.ready(now), item.terms)
+    if item.first_sent is None or refusal(memory, item.first_sent, now) is None:
+        try:
+            forgetting.ensure_days(forgetting.REQUESTS, [day])
+        except forgetting.Forgotten:
+            log.debug("the day was dropped this moment; the decision will say so")
 
 
 def _refusal(item: Item, outcome: Outcome) -> Answer:

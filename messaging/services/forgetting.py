@@ -56,6 +56,11 @@ def day_of(instant: datetime) -> date:
     return instant.astimezone(UTC).date()
 
 
+def knows(table: Table, day: date) -> bool:
+    """Whether this process knows that the day is there."""
+    return (table, day) in _known
+
+
 def ensure_days(table: Table, days: Iterable[date]) -> None:
     """Makes the partitions of these days where they are missing; call before locking rows.
 
@@ -175,7 +180,7 @@ def _forget(table: Table, name: str, ended: datetime) -> bool:
             cursor.execute(f"LOCK TABLE ONLY {table} IN ACCESS EXCLUSIVE MODE")
             cursor.execute(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE")
             if table is REQUESTS:
-                cursor.execute(f"SELECT count(*) FROM {name} WHERE state IN ('running', 'in_doubt')")  # noqa: S608
+                cursor.execute(UNDECIDED.format(name))
                 undecided = cursor.fetchone()[0]
                 if undecided:
                     log.warning(
@@ -193,6 +198,9 @@ def _forget(table: Table, name: str, ended: datetime) -> bool:
         log.info("a day is in use and dropped later", extra={"action": "day_busy", "table": name, "error": str(error)})
         return False
     return True
+
+
+UNDECIDED = "SELECT count(*) FROM {} WHERE state IN ('running', 'in_doubt')"
 
 
 def reset() -> None:

@@ -28,6 +28,7 @@ from partners.terms import Terms
 
 _UNDECIDED = (RequestState.RUNNING.value, RequestState.IN_DOUBT.value)
 _NO_REPLY = Reply(status=204)
+_BAD_REPLY = Reply(502, b"The application has answered with a status that HTTP does not have.\n", "text/plain")
 _LOCKS = 0x524D5251  # first half of the advisory locks: "this id of this sender"
 
 
@@ -124,6 +125,8 @@ def answered(delivery: Delivery, reply: Reply | None, now: datetime) -> None:
         return
     message = delivery.message
     reply = reply if reply is not None else _NO_REPLY
+    if not 200 <= reply.status <= 599:
+        reply = _BAD_REPLY
     headers = list(reply.headers)
     if reply.body or reply.content_type != _NO_REPLY.content_type:
         headers = [

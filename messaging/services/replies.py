@@ -24,6 +24,7 @@ from messaging.services.snapshots import REPEATABLE_FIELDS, repeat_policy
 from messaging.transports import Receipt
 from messaging.transports.base import printable
 from partners import registry
+from partners.choices import ExchangeMode
 from partners.terms import Terms
 
 # Replies that leave the message where it may still get through.
@@ -50,7 +51,7 @@ def record(
             continue
         pair = pairs[message.pair_id]
         terms = registry.current().version(job.version_id)
-        reply = reply_of(receipt)
+        reply = reply_of(receipt, terms)
         if reply is Reply.DONE and message.state in (*_OPEN, MessageState.IN_DOUBT):
             written += _delivered(pair, message, terms, now)
             moved[job.transmission_id] = ""
@@ -69,11 +70,13 @@ def record(
     return moved
 
 
-def reply_of(receipt: Receipt) -> Reply:
-    """What the answer means. One whose body broke off is asked for again: the partner has it stored."""
+def reply_of(receipt: Receipt, terms: Terms) -> Reply:
+    """What the answer means. An application's response whose body broke off is asked for again: the partner has it
+    stored. Of an acknowledgement the status says it all.
+    """
     if receipt.status is None and receipt.cause in repeating.NEVER_LEFT:
         return Reply.NOT_SENT
-    if receipt.ok and not receipt.complete:
+    if receipt.ok and not receipt.complete and terms.exchange_mode == ExchangeMode.SYNCHRONOUS:
         return Reply.LOST
     values = [value for name, value in receipt.headers if name.lower() == repeatable.RESULT.lower()]
     return classify(receipt.status, repeatable.read_result(values), receipt.cause)

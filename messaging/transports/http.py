@@ -78,6 +78,8 @@ def _post(parcel: Parcel) -> Receipt:
         # One that is longer than anybody wants costs us its connection, not our memory.
         if len(body) > parcel.answer_bytes:
             answer.close()
+        else:
+            complete = not answer.length_remaining
     except (HTTPError, OSError) as error:
         # The status line came, so the request was taken or refused already.
         body, complete = f"[answer broken off: {type(error).__name__}]".encode(), False

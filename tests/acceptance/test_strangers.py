@@ -13,7 +13,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,8 +22,8 @@ import psycopg
 import pytest
 import urllib3
 
-from messaging.demo.seeding import ORDERS, TRIGGER, tpa_id
-from messaging.demo.stage import Link, Parameters, Receiving, Stage, running
+from messaging.demo.seeding import ORDERS
+from messaging.demo.stage import Receiving, Stage, application_process
 from messaging.protocol.codecs.repeatable import imf_fixdate
 from rmhub.hubs import free_ports, link_process
 from rmhub.supervisor import Process, Supervisor
@@ -34,20 +34,34 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed"),
 ]
 
-ONE_WAY, SYNCHRONOUS = tpa_id(1), tpa_id(2)
-# The second agreement answers with what the application says.
-SYNCHRONOUS_SETUP = f"""
-from messaging.models import Trigger
-from messaging.services import triggering
+ONE_WAY, SYNCHRONOUS = "tpa:stranger:one-way", "tpa:stranger:synchronous"
+# Two agreements of the repeatable profile at the seller's hub, and a trigger for each; prints the triggers' secrets.
+SET_UP = """
+from messaging.demo import seeding
+from messaging.services import pairs, triggering
 from messaging.services.audit import Actor
 from partners import services
-from partners.models import Agreement
+from partners.models import Party
 
-draft = services.version_new(agreement=Agreement.objects.get(tpa_id={SYNCHRONOUS!r}))
-services.version_edit(version=draft, exchange_mode="synchronous")
-services.version_activate(version=draft)
-trigger = Trigger.objects.get(name={TRIGGER!r})
-triggering.trigger_update(trigger_id=trigger.pk, actor=Actor("test"), reason="a test", answers=True)
+own, partner = (Party.objects.get(name=side.name) for side in (seeding.SELLER, seeding.BUYER))
+for mode in ("one_way", "synchronous"):
+    name = "stranger:" + mode.replace("_", "-")
+    ends = [
+        services.endpoint_create(party=party, name=name, uri=uri, error_uri=uri)
+        for party in (own, partner)
+        for uri in [f"http://msh.{party.name.split()[0].lower()}.example/exchange/{name}/"]
+    ]
+    agreement = services.agreement_create(
+        tpa_id=f"tpa:{name}", own_party=own, partner=partner, own_endpoint=ends[0], partner_endpoint=ends[1],
+        services=seeding.SERVICES, profile="repeatable", exchange_mode=mode,
+    )
+    services.version_activate(version=agreement.versions.get())
+    trigger, secret = triggering.trigger_create(
+        actor=Actor("test"), reason="a test", name=name, agreement_id=agreement.pk, url="URL/documents",
+        resolver="http", resolver_url="URL/resolve", answers=mode == "synchronous", retry_until="success",
+    )
+    print(secret)
+pairs.ensure_pairs()
 """
 
 
@@ -127,6 +141,14 @@ class Stranger:
             found = file.execute("SELECT document_id FROM effect").fetchall()
         return Counter(row[0] for row in found if row[0] in wanted)
 
+    def is_taken(self, agreement: str) -> bool:
+        """Whether a request under the agreement is stored and goes to a trigger; web servers notice both with delay."""
+        probe = new_id()
+        self.post(b"{}", probe, now(), agreement=agreement)
+        with psycopg.connect(self.stage.seller.database_url) as seller:
+            query = "SELECT count(*) FROM messaging_delivery WHERE document_id = %s"
+            return seller.execute(query, [probe]).fetchone() == (1,)
+
     def copies(self, wanted: set[str]) -> dict[str, int]:
         """How many repeats of each stored request the seller's hub has turned away."""
         with psycopg.connect(self.stage.seller.database_url) as seller:
@@ -153,33 +175,42 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
+@contextmanager
+def alongside(*processes: Process) -> Iterator[None]:
+    """Runs more processes beside the hubs."""
+    supervisor = Supervisor(list(processes), output=lambda name, line: None)
+    supervisor.start()
+    try:
+        yield
+    finally:
+        supervisor.stop()
+
+
 @pytest.fixture(scope="module")
-def stranger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stranger]:
-    with running(
-        link=Link(), parameters=Parameters(agreements=2, profile="repeatable"), receiving=Receiving(resolver=True)
-    ) as (stage, _):
-        subprocess.run(
-            stage.seller.manage("shell", "-v", "0", "-c", SYNCHRONOUS_SETUP),
-            env=stage.seller.environment(),
-            check=True,
-            timeout=60,
-        )
-        yield Stranger(stage, tmp_path_factory.mktemp("curl"))
+def stranger(hubs: tuple[Stage, Supervisor], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stranger]:
+    stage, _ = hubs
+    (port,) = free_ports(1)
+    set_up = SET_UP.replace("URL", f"http://127.0.0.1:{port}")
+    run = subprocess.run(
+        stage.seller.manage("shell", "-v", "0", "-c", set_up),
+        env=stage.seller.environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    made = Stranger(stage, tmp_path_factory.mktemp("curl"))
+    with alongside(application_process(Receiving(), port, stage.effects, run.stdout.split())):
+        for agreement in (ONE_WAY, SYNCHRONOUS):
+            wait_until(lambda: made.is_taken(agreement))  # noqa: B023
+        yield made
 
 
 @pytest.fixture
 def beside(stranger: Stranger) -> Iterator[Callable[[Process], None]]:
     """Starts one more process and ends it after the test."""
-    supervisors: list[Supervisor] = []
-
-    def start(process: Process) -> None:
-        supervisor = Supervisor([process], output=lambda name, line: None)
-        supervisor.start()
-        supervisors.append(supervisor)
-
-    yield start
-    for supervisor in supervisors:
-        supervisor.stop()
+    with ExitStack() as stack:
+        yield lambda process: stack.enter_context(alongside(process))
 
 
 def test_curl_gets_the_same_acknowledgement_for_a_repeat(stranger: Stranger) -> None:

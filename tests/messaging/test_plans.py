@@ -20,13 +20,14 @@ from messaging.models import (
     Transmission,
     WebhookDelivery,
 )
+from messaging.selectors import pairs
 from messaging.selectors.events import OLDEST, feed, of_message, of_pair
-from messaging.services import events, leases, webhooks
+from messaging.services import events, leases, operating, webhooks
 from messaging.services.audit import Actor
 from messaging.services.recording import record
-from messaging.services.sending import claim_due
+from messaging.services.sending import Job, claim_due
 from rmhub.clock import frozen
-from tests.messaging.factories import TAKEN, link, partner_side, submit, work
+from tests.messaging.factories import LOST, REFUSED, TAKEN, answered, link, partner_side, submit, work
 
 pytestmark = pytest.mark.django_db
 
@@ -90,6 +91,28 @@ def scans(run: Callable[[], object]) -> list[str]:
             if re.search(rf"Seq Scan on {model._meta.db_table}\b", plan):
                 found.append(f"{statement[:300]}\n{plan}")
     return found
+
+
+def test_hot_paths_of_repeatable_requests_scan_no_table(full_store: None) -> None:
+    side = partner_side(profile="repeatable", partner_window=3600)
+    jobs: list[Job] = []
+    actor = Actor("ann")
+    paths: dict[str, Callable[[], object]] = {}
+    with frozen(AT) as time:
+        messages = [submit(side) for _ in range(4)]
+        paths["messages are put in flight"] = lambda: jobs.extend(claim_due(limit=64))
+        paths["answers are recorded"] = lambda: record([(jobs[0], answered()), (jobs[1], LOST), (jobs[2], REFUSED)])
+        paths["they are repeated"] = lambda: time.move(60) and jobs.extend(claim_due(limit=64))
+        paths["one is refused"] = lambda: record([(jobs[-1], answered(400, "rejected"))])
+        paths["the next repeat is looked for"] = lambda: pairs.next_repeat(side.outbound.pk)
+        paths["what is on the way is shown"] = lambda: list(pairs.in_flight(side.outbound.pk)[:10])
+        paths["a person wants them now"] = lambda: operating.pair_retry_now(
+            pair_id=side.outbound.pk, actor=actor, reason="Now."
+        )
+        paths["a window is over"] = lambda: time.move(7200) and claim_due(limit=64)
+        found = {name: scanned for name, run in paths.items() if (scanned := scans(run))}
+    assert found == {}
+    assert "in_doubt" in {message.state for message in Message.objects.filter(pk__in=[m.pk for m in messages])}
 
 
 def test_hot_paths_scan_no_table(full_store: None) -> None:

@@ -374,3 +374,43 @@ def test_tls_trouble_after_the_handshake_may_have_had_an_effect(
         receipt = http.post(parcel(server.url.replace("http:", "https:"), b"x" * 20_000_000))
     assert outcome(receipt) == (False, None, "connection_reset", False)
     assert "TLS" in receipt.detail
+
+
+def test_further_headers_go_out_with_the_parcel_and_those_of_the_answer_come_back() -> None:
+    seen: list[bytes] = []
+
+    def handle(connection: socket.socket) -> None:
+        seen.append(read_request(connection)[0])
+        connection.sendall(
+            b"HTTP/1.1 200 OK\r\nRepeatability-Result: accepted\r\nX-A: 1\r\nX-A: 2\r\nContent-Length: 0\r\n\r\n"
+        )
+
+    with serving(handler=handle) as server:
+        headers = (("Repeatability-Request-ID", "m-1"), ("RM-Service", "urn:a b"))
+        receipt = http.post(parcel(server.url, headers=headers))
+    lines = seen[0].decode().split("\r\n")
+    assert "Repeatability-Request-ID: m-1" in lines and "RM-Service: urn:a b" in lines
+    assert ("Repeatability-Result", "accepted") in receipt.headers
+    assert [value for name, value in receipt.headers if name == "X-A"] in (["1", "2"], ["1, 2"])
+
+
+def test_a_parcel_may_want_more_of_the_answer() -> None:
+    body = b"y" * 65_536
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 65536\r\n\r\n" + body
+    receipt = post_to(answering(answer), answer_bytes=72 * 1024)
+    assert receipt.response.endswith(b"\r\n\r\n" + body)
+    assert len(post_to(answering(answer)).response) == MAX_ANSWER
+
+
+def test_an_answer_that_breaks_off_is_known_for_it() -> None:
+    assert not post_to(answering(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")).complete
+    assert post_to(answering(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfull")).complete
+
+
+def test_nothing_is_sent_when_the_time_for_it_is_over() -> None:
+    with serving(answering(b"HTTP/1.1 204 No Content\r\n\r\n")) as server:
+        late = parcel(server.url, not_after=datetime.now(UTC) - timedelta(seconds=1))
+        assert outcome(send("http", late)) == (False, None, "window_over", False)
+        assert server.connections == []
+        in_time = parcel(server.url, not_after=datetime.now(UTC) + timedelta(minutes=1))
+        assert send("http", in_time).ok

@@ -86,8 +86,48 @@ SETTINGS = [
         {"semantics": "BestEffort", "strict_sequence": True},
         {"strict_sequence": True},
     ),
+    ("exchange_settings_unused", "exchange_mode", {"exchange_mode": "synchronous"}, {}),
+    ("exchange_settings_unused", "exchange_mode", {"exchange_identity": "key"}, {}),
+    *(
+        (code, field, {"profile": "repeatable", **broken}, {"profile": "repeatable", **fine})
+        for code, field, broken, fine in (
+            ("semantics_not_reliable", "semantics", {"semantics": "AtMostOnce"}, {}),
+            (
+                "repeat_interval_above_longest",
+                "repeat_interval",
+                {"repeat_interval": 61, "repeat_interval_max": 60},
+                {"repeat_interval": 60, "repeat_interval_max": 60},
+            ),
+            ("partner_window_short", "partner_window", {"partner_window": 59}, {"partner_window": 60}),
+            (
+                "partner_window_long",
+                "partner_window",
+                {"partner_window": 400 * DAY + 1},
+                {"partner_window": 400 * DAY},
+            ),
+            ("memory_window_below_repeats", "memory_window", {"memory_window": 600}, {"memory_window": 601}),
+            (
+                "clock_skew_long",
+                "clock_skew",
+                {"memory_window": 3600, "clock_skew": 3600},
+                {"memory_window": 3600, "clock_skew": 3599},
+            ),
+            ("identity_without_first_sent", "exchange_identity", {"exchange_identity": "key"}, {}),
+            ("ebxml_switches_unused", "strict_sequence", {"strict_sequence": True}, {}),
+            ("ebxml_switches_unused", "strict_sequence", {"detect_repeats": True}, {}),
+            # What says nothing under this profile is not looked at.
+            ("ebxml_switches_unused", "strict_sequence", {"detect_repeats": True, "timeout": 0}, {"timeout": 0}),
+        )
+    ),
 ]
-WARNINGS = {"transport_recovery_long", "network_timeouts_long", "strict_sequence_unused"}
+WARNINGS = {
+    "transport_recovery_long",
+    "network_timeouts_long",
+    "strict_sequence_unused",
+    "exchange_settings_unused",
+    "identity_without_first_sent",
+    "ebxml_switches_unused",
+}
 
 
 @pytest.mark.django_db
@@ -257,7 +297,9 @@ def test_what_is_no_sha_256_fingerprint(written):
 
 def terms(**fields):
     return SimpleNamespace(
-        **{"semantics": "OnceAndOnlyOnce", "timeout": 60, "retries": 5, "retry_interval": 300} | fields
+        **{"profile": "ebxml", "semantics": "OnceAndOnlyOnce", "timeout": 60, "retries": 5, "retry_interval": 300}
+        | {"partner_window": DAY, "repeat_interval": 20, "repeat_interval_max": 600}
+        | fields
     )
 
 
@@ -278,6 +320,14 @@ def terms(**fields):
             terms(semantics="BestEffort", retries=0),
             "Sends once and waits for no acknowledgement, so it neither repeats a message nor suspends the pair.",
         ),
+        (
+            terms(profile="repeatable"),
+            "Repeats for up to 1 d, every 20 s to 10 m, then the message is in doubt.",
+        ),
+        (
+            terms(profile="repeatable", partner_window=7200, repeat_interval_max=20),
+            "Repeats for up to 2 h, every 20 s, then the message is in doubt.",
+        ),
     ],
 )
 def test_when_a_message_is_given_up_in_words(given, sentence):
@@ -289,6 +339,25 @@ def test_a_version_and_its_terms_say_the_same():
     version = make_agreement(timeout=60, retries=2, retry_interval=120)
     assert give_up_seconds(version) == 300
     assert gives_up_sentence(version) == gives_up_sentence(registry.current().version(version.id))
+
+
+@pytest.mark.django_db
+def test_two_profiles_never_share_a_pair_of_uris():
+    """A pair speaks one profile. The one that is in force, even if it is disabled for a while, keeps the other out."""
+    first = make_agreement()
+    ends = {"own_endpoint": first.own_endpoint, "partner_endpoint": first.partner_endpoint}
+    both = {"own_party": first.agreement.own_party, "partner": first.agreement.partner}
+    assert codes(make_agreement(**both, **ends, activate=False)) == set()
+    other = make_agreement(**both, **ends, profile="repeatable", activate=False)
+    assert codes(other) == {"pair_of_other_profile"}
+    with pytest.raises(InvalidInput) as caught:
+        services.version_activate(version=other)
+    assert first.agreement.tpa_id in caught.value.errors["profile"][0]
+    assert "an endpoint of its own" in caught.value.errors["profile"][0]
+    services.agreement_disable(agreement=first.agreement)
+    assert codes(other) == {"pair_of_other_profile"}
+    services.version_edit(version=other, own_endpoint=make_endpoint(first.agreement.own_party))
+    assert services.version_activate(version=other).state == "active"
 
 
 def test_durations_are_exact():

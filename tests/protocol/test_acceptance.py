@@ -240,6 +240,21 @@ def test_a_stray_copy_of_an_old_number_1_restarts_nothing() -> None:
     assert (decision.verdict, decision.state) == (Verdict.DUPLICATE, InboundState(23, "y"))
 
 
+@pytest.mark.parametrize(("last", "number"), [(None, 1), (23, 24), (23, 1)])
+def test_x01_what_came_by_another_profile_takes_its_place_in_the_sequence(last: int | None, number: int) -> None:
+    """Stored already, so it is a repeat; but the next message is the one after it."""
+    state = InboundState(last, "y") if last else NOTHING
+    decision = decide(state, reliable(number, "x", known=True, by_other_road=True), LENIENT)
+    assert (decision.verdict, decision.acknowledge) == (Verdict.DUPLICATE, True)
+    assert decision.state == InboundState(number, "x")
+
+
+@pytest.mark.parametrize("number", [23, 25, 22])
+def test_x01_a_number_that_it_cannot_have_moves_nothing(number: int) -> None:
+    decision = decide(InboundState(23, "y"), reliable(number, "x", known=True, by_other_road=True), LENIENT)
+    assert (decision.verdict, decision.state) == (Verdict.DUPLICATE, InboundState(23, "y"))
+
+
 # --- the table ---
 
 # For each rule, in the order of the table, something that it decides.
@@ -250,6 +265,7 @@ DECIDED_BY: dict[str, tuple[InboundState, Received, AcceptancePolicy]] = {
     "out-of-range": (NOTHING, reliable(0, "a"), LENIENT),
     "strict-old-number": (InboundState(23, "y"), reliable(22, "x", known=True), STRICT),
     "restarted": (InboundState(23, "y"), reliable(1, "y", known=True, known_number=23), LENIENT),
+    "by-other-road": (InboundState(23, "y"), reliable(24, "x", known=True, by_other_road=True), LENIENT),
     "known-id": (InboundState(23, "y"), reliable(22, "x", known=True), LENIENT),
     "next": (InboundState(23, "y"), reliable(24, "z"), LENIENT),
     "repeat": (InboundState(23, "y"), reliable(23, "y"), LENIENT),
@@ -278,6 +294,7 @@ def test_every_rule_decides_something() -> None:
         ("out-of-range", "known-id", InboundState(23, "y"), reliable(0, "x", known=True), LENIENT),
         ("out-of-range", "next", InboundState(MAX_SEQUENCE_NUMBER, "q"), reliable(10**9, "r"), LENIENT),
         ("strict-old-number", "known-id", InboundState(23, "y"), reliable(22, "x", known=True), STRICT),
+        ("by-other-road", "known-id", NOTHING, reliable(1, "x", known=True, by_other_road=True), LENIENT),
         ("known-id", "next", InboundState(23, "y"), reliable(24, "x", known=True), LENIENT),
         ("known-id", "both-one", InboundState(1, "b"), reliable(1, "a", known=True), LENIENT),
         ("known-id", "number-taken-by-other-id", InboundState(23, "y"), reliable(23, "x", known=True), LENIENT),

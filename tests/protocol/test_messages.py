@@ -1,9 +1,10 @@
-"""The life of a message: two tables, both complete."""
+"""The life of a message: three tables, all complete."""
 
 from __future__ import annotations
 
 import itertools
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 
@@ -11,38 +12,47 @@ from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.messages import (
     RELIABLE,
     RELIABLE_FINAL,
+    REPEATABLE,
+    REPEATABLE_FINAL,
     UNRELIABLE,
     UNRELIABLE_FINAL,
     Happened,
     State,
     move,
+    move_repeatable,
 )
+from messaging.protocol.repeating import STEPS
+from messaging.protocol.repeating import Act as RequestAct
 from messaging.protocol.sender import Act, Event, Flow, Kind, PairState, SenderPolicy, step
 from tests.protocol.tables import reachable
 
 TABLES = pytest.mark.parametrize(
-    ("table", "final", "reliable"),
-    [(RELIABLE, RELIABLE_FINAL, True), (UNRELIABLE, UNRELIABLE_FINAL, False)],
-    ids=["reliable", "unreliable"],
+    ("table", "final", "moved"),
+    [
+        (RELIABLE, RELIABLE_FINAL, partial(move, reliable=True)),
+        (UNRELIABLE, UNRELIABLE_FINAL, partial(move, reliable=False)),
+        (REPEATABLE, REPEATABLE_FINAL, move_repeatable),
+    ],
+    ids=["reliable", "unreliable", "repeatable"],
 )
 
 
 @TABLES
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize("happened", Happened)
-def test_each_cell_moves_or_is_refused(table, final, reliable: bool, state: State, happened: Happened) -> None:
+def test_each_cell_moves_or_is_refused(table, final, moved, state: State, happened: Happened) -> None:
     """Of states that the table does not have, too: a finished best-effort message is asked about like any other."""
     target = table.get(state, {}).get(happened)
     if target is None:
         with pytest.raises(IllegalTransition) as caught:
-            move(state, happened, reliable=reliable)
+            moved(state, happened)
         assert (caught.value.state, caught.value.event) == (state, happened)
     else:
-        assert move(state, happened, reliable=reliable) is target
+        assert moved(state, happened) is target
 
 
 @TABLES
-def test_each_state_is_reached_and_each_open_one_can_end(table, final, reliable: bool) -> None:
+def test_each_state_is_reached_and_each_open_one_can_end(table, final, moved) -> None:
     ways = {state: set(row.values()) for state, row in table.items()}
     assert reachable(State.QUEUED, ways) == set(table)
     assert {state for state, row in table.items() if not row} == final
@@ -50,8 +60,8 @@ def test_each_state_is_reached_and_each_open_one_can_end(table, final, reliable:
 
 
 def test_the_tables_together_have_every_state_and_every_happening() -> None:
-    assert set(RELIABLE) | set(UNRELIABLE) == set(State)
-    rows = [*RELIABLE.values(), *UNRELIABLE.values()]
+    assert set(RELIABLE) | set(UNRELIABLE) | set(REPEATABLE) == set(State)
+    rows = [*RELIABLE.values(), *UNRELIABLE.values(), *REPEATABLE.values()]
     assert {happened for row in rows for happened in row} == set(Happened)
 
 
@@ -114,6 +124,21 @@ def test_an_unreliable_message_goes_out_once() -> None:
     sent = [state for state, row in UNRELIABLE.items() if Happened.TRANSMITTED in row]
     assert sent == [State.QUEUED]
     assert State.QUEUED not in {target for row in UNRELIABLE.values() for target in row.values()}
+
+
+def test_a_request_can_follow_whatever_its_machine_decides_while_it_is_on_the_wire() -> None:
+    follows = {
+        RequestAct.COMPLETE: Happened.ACKNOWLEDGED,
+        RequestAct.RETRY: Happened.WILL_RETRY,
+        RequestAct.HOLD: Happened.WILL_RETRY,
+        RequestAct.IN_DOUBT: Happened.DOUBTED,
+        RequestAct.FAIL: Happened.GAVE_UP,
+    }
+    for act in {row.act for row in STEPS.values()} | {RequestAct.IN_DOUBT, RequestAct.FAIL}:
+        assert follows[act] in REPEATABLE[State.SENDING]
+    # Its window may end while it is between two repeats; and what is in doubt is never sent again by itself.
+    assert {Happened.DOUBTED, Happened.GAVE_UP} <= set(REPEATABLE[State.RETRYING])
+    assert Happened.TRANSMITTED not in REPEATABLE[State.IN_DOUBT]
 
 
 def test_a_state_that_is_none_is_a_mistake_of_the_caller() -> None:

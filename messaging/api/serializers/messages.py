@@ -241,7 +241,7 @@ def cancellable(message: Message) -> bool:
         table = REPEATABLE
     else:
         table = RELIABLE if message.semantics == Semantics.ONCE_AND_ONLY_ONCE else UNRELIABLE
-    return Happened.CANCELLED in table[State(message.state)]
+    return Happened.CANCELLED in table.get(State(message.state), {})
 
 
 def receipt(message: Message, terms: Terms, warnings: Iterable[tuple[str, str]]) -> dict[str, Any]:

@@ -31,6 +31,6 @@ class Command(BaseCommand):
         actor = Actor(f"command:{getpass.getuser()}", Interface.COMMAND)
         row = epoch.lost(clock.now(), reason="manage.py after_restore: the database was restored.", actor=actor)
         self.stdout.write(
-            f"memory of request ids starts again at {row.memory_start:%Y-%m-%d %H:%M:%S} UTC; what was first sent before"
-            " is refused"
+            f"memory of request ids starts again at {row.memory_start:%Y-%m-%d %H:%M:%S} UTC;"
+            " what was first sent before is refused"
         )

@@ -172,7 +172,8 @@ def _killer(supervisor: Supervisor, seed: int, log: Any, killed: Counter[str], a
     """Kills a web server, a worker or the application -9 every few seconds until the block ends.
 
     The supervisor starts them again. The first ones are one of each, so that a short run sees all. A process that is
-    just starting is spared: a hub that never gets up shows nothing.
+    just starting is spared: a hub that never gets up shows nothing. For the same reason the pauses grow, so that a slow
+    machine gets done too.
     """
     chance = random.Random(seed)  # noqa: S311
     stop = threading.Event()
@@ -182,7 +183,7 @@ def _killer(supervisor: Supervisor, seed: int, log: Any, killed: Counter[str], a
         first = [chance.choice(("a-web", "b-web")), chance.choice(("a-worker", "b-worker"))]
         if application:
             first.insert(1, APPLICATION)
-        while not stop.wait(chance.uniform(4.0, 8.0)):
+        while not stop.wait(chance.uniform(4.0, 8.0) * 1.1 ** killed.total()):
             victim = first.pop() if first else chance.choice(victims)
             if supervisor.kill(victim):
                 killed[victim] += 1

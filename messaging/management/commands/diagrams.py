@@ -13,14 +13,23 @@ from django.core.management.base import BaseCommand, CommandError
 
 from messaging.protocol.acceptance import RULES, InboundState, Received, Rule, Verdict
 from messaging.protocol.envelope import Semantics
-from messaging.protocol.messages import RELIABLE, RELIABLE_FINAL, UNRELIABLE, UNRELIABLE_FINAL, State
+from messaging.protocol.messages import (
+    RELIABLE,
+    RELIABLE_FINAL,
+    REPEATABLE,
+    REPEATABLE_FINAL,
+    UNRELIABLE,
+    UNRELIABLE_FINAL,
+    State,
+)
+from messaging.protocol.repeating import STEPS
 from messaging.protocol.sender import GATES, REFUSALS, TABLE, Flow, Gate, Kind
 
 PATH = Path("docs") / "state-machines.md"
 HEAD = """# State machines
 
 Made by `manage.py diagrams` from the tables in `messaging/protocol`, and checked by a test. Do not edit it; change the
-tables and run the command. Numbers are sections of spec 1, ebXML Reliable Messaging v0-080.
+tables and run the command. Numbers are sections of spec 1, ebXML Reliable Messaging v0-080, unless they say otherwise.
 """
 SENDER = """## The sender of a pair
 
@@ -43,6 +52,14 @@ UNRELIABLE_HEAD = """## A message that is sent once
 
 BestEffort and AtMostOnce (`messages.UNRELIABLE`).
 """
+REPEATABLE_HEAD = """## A repeatable request
+
+Spec 2: HTTP with a message id and a first-instance time (`messages.REPEATABLE`). `in_doubt` is the end for the
+machine: the partner may have executed it, its memory of the id is over, and a person finds out.
+"""
+REPLIES = (
+    "What each reply to an attempt leads to (`repeating.STEPS`); a repeat that would come after the window is none."
+)
 ACCEPTANCE = """## Acceptance of what is received
 
 `acceptance.RULES`, in their order: the first that applies decides. A pair's last number moves only when a reliable
@@ -89,6 +106,10 @@ def document() -> str:
         picture(State.QUEUED, {state: list(row.items()) for state, row in RELIABLE.items()}, RELIABLE_FINAL),
         UNRELIABLE_HEAD,
         picture(State.QUEUED, {state: list(row.items()) for state, row in UNRELIABLE.items()}, UNRELIABLE_FINAL),
+        REPEATABLE_HEAD,
+        picture(State.QUEUED, {state: list(row.items()) for state, row in REPEATABLE.items()}, REPEATABLE_FINAL),
+        REPLIES,
+        table(["reply", "leads to", "may have been executed", "source"], _replies()),
         ACCEPTANCE,
         table(["no.", "rule", "verdict", "answer", "source"], _rules()),
     ]
@@ -131,6 +152,11 @@ def _cell(flow: Flow, kind: Kind) -> str:
     targets = [target for target in Flow if target in move.targets]
     text = "stays" if targets == [flow] else " or ".join(targets)
     return f"{text} ({move.source})" if move.source else text
+
+
+def _replies() -> Iterator[list[str]]:
+    for reply, row in STEPS.items():
+        yield [reply, row.act, "yes" if row.unknown else "as before", row.source]
 
 
 def _rules() -> Iterator[list[str]]:

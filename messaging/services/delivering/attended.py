@@ -13,7 +13,7 @@ from django.db import transaction
 
 from messaging import dispatch
 from messaging.applications import Reply
-from messaging.choices import TriggerState
+from messaging.choices import DeliveryState, TriggerState
 from messaging.models import Delivery, Trigger
 from messaging.services.delivering import claiming
 from messaging.services.delivering.changes import Changes
@@ -48,7 +48,9 @@ class _NeedsTrigger(Exception):
 
 
 def run(delivery_id: uuid.UUID) -> Finished:
-    """Hands over the waiting delivery of a request and returns when it is over. Call outside of any transaction.
+    """Hands over the delivery of a request and returns when it is over. Call outside of any transaction.
+
+    One that is in work elsewhere is left alone; one whose process has died is taken over, as a redelivery.
 
     Raises nothing of the service's: whatever it does, the outcome is recorded before this returns.
     """
@@ -79,15 +81,18 @@ def _claim_under(delivery_id: uuid.UUID, lock: str) -> tuple[Job | None, Outcome
     changes = Changes(clock.now())
     with transaction.atomic(durable=True):
         trigger = next(iter(Trigger.objects.raw(f"{TRIGGER} {lock} OF t", [delivery_id])), None)
-        delivery = next(iter(Delivery.objects.raw(WAITING, [delivery_id])), None)
+        delivery = next(iter(Delivery.objects.raw(ATTENDED, [delivery_id, changes.now])), None)
         if trigger is None or delivery is None:
             return None, Outcome()
+        if delivery.state == DeliveryState.RUNNING:
+            changes.lose(delivery, changes.now, *claiming.LEASE_OVER)
         jobs: list[Job] = []
         if trigger.state == TriggerState.ACTIVE:
             jobs = claiming.take(trigger, [delivery], changes, by_caller=True)
         else:
             detail = f"The trigger {trigger.name} is {trigger.get_state_display().lower()}."
-            changes.discard_unexecuted(trigger, delivery, trigger.cause or "trigger_not_active", detail)
+            if not changes.forget_unexecuted(delivery, trigger.cause, detail):
+                changes.wait(delivery, changes.now)  # it was taken in by another road, and is the workers' now
         if changes.troubles and lock == SHARED:
             raise _NeedsTrigger
         changes.write()
@@ -95,4 +100,8 @@ def _claim_under(delivery_id: uuid.UUID, lock: str) -> tuple[Job | None, Outcome
 
 
 TRIGGER = "SELECT t.* FROM messaging_trigger t JOIN messaging_delivery d ON d.trigger_id = t.id WHERE d.id = %s"
-WAITING = "SELECT * FROM messaging_delivery WHERE id = %s AND state = 'waiting' AND attended FOR UPDATE"
+# Waiting, or in the hands of a process that has died. A callable that still runs has its row locked.
+ATTENDED = """
+SELECT * FROM messaging_delivery WHERE id = %s AND attended
+AND (state = 'waiting' OR state = 'running' AND due_at <= %s) FOR UPDATE SKIP LOCKED
+"""

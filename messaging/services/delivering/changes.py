@@ -101,14 +101,17 @@ class Changes:
         remembering.doubtful(delivery, self.now)
         self._trouble(trigger, delivery, IN_DOUBT, decision.evidence[-1].detail)
 
-    def discard_unexecuted(self, trigger: Trigger, delivery: Delivery, cause: str, detail: str) -> None:
-        """Its caller waits no longer, and it is certain that nothing happened: as if it had never come (spec 2)."""
+    def forget_unexecuted(self, delivery: Delivery, cause: str, detail: str) -> bool:
+        """A request that certainly was not executed is as if it had never come (spec 2).
+
+        False when it has to be executed all the same: the caller decides how the delivery goes on.
+        """
         _say(delivery, cause, detail)
         self._released.append(delivery)
-        if remembering.released(delivery, self.now):
-            self.leave(delivery)
-            return
-        self._end(trigger, delivery, DeliveryState.DISCARDED, outcome=None)
+        if not remembering.released(delivery, self.now):
+            return False
+        self.leave(delivery)
+        return True
 
     # --- how it goes on ---
 
@@ -142,7 +145,8 @@ class Changes:
 
     def wait(self, delivery: Delivery, due_at: datetime) -> None:
         """It waits for its turn."""
-        _move(delivery, DeliveryState.WAITING)
+        if delivery.state != DeliveryState.WAITING:
+            _move(delivery, DeliveryState.WAITING)
         delivery.due_at, delivery.claim = due_at, None
         delivery.worker, delivery.taken_by = 0, ""
         self._changed[delivery.pk] = delivery
@@ -196,8 +200,6 @@ class Changes:
         self._changed[delivery.pk] = delivery
         if outcome is not None:
             self._ended.append(history.Ended(delivery, trigger, outcome))
-        if state == DeliveryState.DISCARDED:
-            return
         data: dict[str, object] = {"delivery": delivery.public_id, "trigger": trigger.public_id, "name": trigger.name}
         for name in ("cause", "doubt"):
             if state != DeliveryState.COMPLETED and getattr(delivery, name):

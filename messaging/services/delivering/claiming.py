@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 ROUNDS = 20
 # A callable that has taken its worker with it so often is not tried again by itself.
 POISON = 5
+LEASE_OVER = ("worker_lost", "No outcome was recorded before its lease ran out.")
 _JOINS = (JoinType.ALL.value, JoinType.ONLY_ONE.value)
 _ARRIVAL_SECONDS = 1
 
@@ -76,9 +77,10 @@ CROSS JOIN LATERAL (
 ) r
 WHERE t.state = 'active' AND (
     r.ends <= %s
-    OR t.kind <> 'pull' AND r.running < t.concurrency AND EXISTS (
-        SELECT 1 FROM messaging_delivery d WHERE d.trigger_id = t.id AND d.state = 'waiting' AND d.due_at <= %s
-    )
+    OR t.kind <> 'pull' AND r.running < t.concurrency AND (
+        SELECT d.due_at FROM messaging_delivery d WHERE d.trigger_id = t.id AND d.state = 'waiting'
+        ORDER BY d.due_at LIMIT 1
+    ) <= %s
 )
 ORDER BY r.running, t.id
 """
@@ -130,7 +132,7 @@ def take_due(
     taken_by: str = "",
     rounds: int = ROUNDS,
 ) -> list[Job]:
-    """Takes up to `free` of the due deliveries of a trigger, whose row is locked, in the order that it keeps: `take`."""
+    """Takes up to `free` due deliveries of a trigger, whose row is locked, in the order that it keeps; see `take`."""
     jobs: list[Job] = []
     for _ in range(rounds):
         if free <= len(jobs) or trigger.state != TriggerState.ACTIVE:
@@ -275,7 +277,7 @@ def expire(trigger: Trigger, changes: Changes) -> int:
         return 0
     _load_messages(lost)
     for delivery in lost:
-        changes.lose(delivery, delivery.created_at, "worker_lost", "No outcome was recorded before its lease ran out.")
+        changes.lose(delivery, delivery.created_at, *LEASE_OVER)
         if trigger.kind == ServiceKind.CALLABLE and delivery.redelivery_count >= POISON:
             detail = f"The worker was lost {delivery.redelivery_count} times with this document: {delivery.public_id}."
             if trigger.when_exhausted == WhenExhausted.SUSPEND:
@@ -375,12 +377,12 @@ def _look(trigger: Trigger, deliveries: Sequence[Delivery]) -> dict[uuid.UUID, E
 
 def _cannot_decide(trigger: Trigger, delivery: Delivery, decision: Decision, changes: Changes, by_caller: bool) -> None:
     detail = decision.evidence[-1].detail
-    if by_caller:
-        changes.discard_unexecuted(trigger, delivery, "history_unavailable", detail)
+    if by_caller and changes.forget_unexecuted(delivery, "history_unavailable", detail):
         return
     changes.decided(delivery, decision)
-    delivery.due_at = delivery.created_at
-    changes.suspend(trigger, "history_unavailable", detail)
+    changes.wait(delivery, delivery.created_at)
+    if not by_caller:
+        changes.suspend(trigger, "history_unavailable", detail)
 
 
 def _settle(trigger: Trigger, delivery: Delivery, decision: Decision, changes: Changes) -> None:

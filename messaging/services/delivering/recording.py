@@ -148,9 +148,7 @@ def _follow(
         changes.lose(delivery, changes.now + wait, cause, detail)
     elif following is Next.SUSPEND:
         _suspend(delivery, trigger, cause, detail, changes)
-    elif delivery.attended and outcome.ran is Ran.TRANSIENT:
-        changes.discard_unexecuted(job.trigger, delivery, cause, detail)
-    else:
+    elif outcome.ran is not Ran.TRANSIENT or not changes.forget_unexecuted(delivery, cause, detail):
         changes.fail(job.trigger, delivery, cause, detail, outcome.reply)
         if following is Next.FAIL_AND_SUSPEND:
             changes.suspend(trigger, cause, detail)
@@ -170,7 +168,8 @@ def _for_caller(job: Job, outcome: Outcome, delivery: Delivery, changes: Changes
         changes.complete(job.trigger, delivery, outcome.reply)
     elif outcome.ran is Ran.TRANSIENT or job.kind is JobKind.CALLABLE:
         # What a callable that failed has done is rolled back.
-        changes.discard_unexecuted(job.trigger, delivery, cause, detail)
+        if not changes.forget_unexecuted(delivery, cause, detail):
+            changes.put_back(delivery, changes.now, cause, detail)  # it was taken in by another road: the workers' now
     elif outcome.ran is Ran.ERROR:
         changes.fail(job.trigger, delivery, cause, detail, outcome.reply)
     else:

@@ -18,7 +18,7 @@ from rmhub import clock
 from rmhub.clock import FrozenClock
 from rmhub.roles import Role
 from tests.messaging.api.client import REASON, Api, make_token, make_user
-from tests.messaging.delivering.documents import documents_from, make_trigger
+from tests.messaging.delivering.documents import documents_from, make_queue
 from tests.messaging.factories import ORDER, PartnerSide
 
 pytestmark = pytest.mark.django_db
@@ -52,7 +52,7 @@ def body_for(verb: str, claim: str) -> dict[str, Any]:
 
 
 def test_a_document_is_taken_with_what_its_message_says(taker: Api, viewer: Api, partner: PartnerSide) -> None:
-    trigger = make_trigger(name="Queue", lease_seconds=120)
+    trigger = make_queue(name="Queue", lease_seconds=120)
     (message,) = documents_from(partner, "NewOrder")
     (taken,) = lease(taker, trigger)
     delivery = Delivery.objects.get()
@@ -105,7 +105,7 @@ def test_a_document_is_taken_with_what_its_message_says(taker: Api, viewer: Api,
 
 
 def test_octets_come_with_it_when_they_are_small_and_asked_for(taker: Api, partner: PartnerSide) -> None:
-    trigger = make_trigger()
+    trigger = make_queue()
     small, large = b"<Small/>", b"x" * 65_537
     parts = tuple(
         PayloadPart(f"p{number}@partner.example", "application/xml", content)
@@ -125,7 +125,7 @@ def test_octets_come_with_it_when_they_are_small_and_asked_for(taker: Api, partn
 
 
 def test_octets_need_their_own_scope_and_nothing_is_taken_without_it(partner: PartnerSide) -> None:
-    trigger = make_trigger()
+    trigger = make_queue()
     documents_from(partner, "NewOrder")
     api = Api(make_token(make_user(Role.OPERATOR), {"deliveries:take"}))
     for answer in (
@@ -138,7 +138,7 @@ def test_octets_need_their_own_scope_and_nothing_is_taken_without_it(partner: Pa
 
 
 def test_a_file_that_is_missing_does_not_lose_the_lease(taker: Api, partner: PartnerSide) -> None:
-    trigger = make_trigger()
+    trigger = make_queue()
     documents_from(partner, "NewOrder")
     Payload.objects.update(content=None, stored_as="00/nowhere")
     (taken,) = lease(taker, trigger, "?include=payloads")
@@ -148,7 +148,7 @@ def test_a_file_that_is_missing_does_not_lose_the_lease(taker: Api, partner: Par
 
 
 def test_completed_once_however_often_it_is_said(taker: Api, partner: PartnerSide) -> None:
-    trigger = make_trigger()
+    trigger = make_queue()
     documents_from(partner, "NewOrder")
     (taken,) = lease(taker, trigger)
     path = f"/deliveries/{taken['delivery']}/complete"
@@ -162,7 +162,7 @@ def test_completed_once_however_often_it_is_said(taker: Api, partner: PartnerSid
 
 
 def test_failed_counts_as_processed(taker: Api, viewer: Api, partner: PartnerSide) -> None:
-    trigger = make_trigger()
+    trigger = make_queue()
     documents_from(partner, "NewOrder")
     (taken,) = lease(taker, trigger)
     path = f"/deliveries/{taken['delivery']}/fail"
@@ -178,7 +178,7 @@ def test_failed_counts_as_processed(taker: Api, viewer: Api, partner: PartnerSid
 
 
 def test_given_back_it_is_new_again_after_the_delay(taker: Api, partner: PartnerSide, time: FrozenClock) -> None:
-    trigger = make_trigger()
+    trigger = make_queue()
     documents_from(partner, "NewOrder")
     (taken,) = lease(taker, trigger)
     path = f"/deliveries/{taken['delivery']}/release"
@@ -194,7 +194,7 @@ def test_given_back_it_is_new_again_after_the_delay(taker: Api, partner: Partner
 
 
 def test_a_lease_is_extended_in_time(taker: Api, partner: PartnerSide, time: FrozenClock) -> None:
-    trigger = make_trigger(lease_seconds=60)
+    trigger = make_queue(lease_seconds=60)
     documents_from(partner, "NewOrder")
     (taken,) = lease(taker, trigger, seconds=90)
     assert taken["lease_until"] == "2026-03-01T12:01:30Z"
@@ -209,7 +209,7 @@ def test_a_lease_is_extended_in_time(taker: Api, partner: PartnerSide, time: Fro
 
 
 def test_a_claim_ends_with_its_lease(taker: Api, partner: PartnerSide, time: FrozenClock) -> None:
-    trigger = make_trigger(use_history=False, lease_seconds=60)
+    trigger = make_queue(use_history=False, lease_seconds=60)
     trigger = Trigger.objects.get(pk=trigger.pk)
     documents_from(partner, "NewOrder")
     (taken,) = lease(taker, trigger)
@@ -222,9 +222,9 @@ def test_a_claim_ends_with_its_lease(taker: Api, partner: PartnerSide, time: Fro
 
 
 def test_what_was_taken_by_an_answer_that_was_lost_is_found_again(taker: Api, partner: PartnerSide) -> None:
-    trigger = make_trigger()
+    trigger = make_queue()
     documents_from(partner, "NewOrder", "NewOrder", "NewOrder", conversation="c-1")
-    other = make_trigger(ordered=False)
+    other = make_queue(ordered=False)
     documents_from(partner, "NewOrder", "NewOrder")
     assert len(lease(taker, other, limit=2, consumer="import-1")) == 2
     lost = lease(taker, trigger, limit=1, consumer="import-1")
@@ -239,8 +239,18 @@ def test_what_was_taken_by_an_answer_that_was_lost_is_found_again(taker: Api, pa
     assert taker.get(path, {"consumer": "import-1"}).json["data"] == []
 
 
+def test_looking_at_leases_costs_the_same_for_any_number(
+    taker: Api, partner: PartnerSide, django_assert_num_queries: Any
+) -> None:
+    trigger = make_queue(ordered=False, concurrency=8)
+    documents_from(partner, *["NewOrder"] * 5)
+    assert len(lease(taker, trigger, limit=5)) == 5
+    with django_assert_num_queries(4):  # the trigger, the leases, their documents, the payloads
+        assert len(taker.get(f"/triggers/{trigger.public_id}/leases").json["data"]) == 5
+
+
 def test_order_and_concurrency_are_the_triggers(taker: Api, partner: PartnerSide) -> None:
-    ordered, free = make_trigger(), make_trigger(ordered=False, concurrency=2)
+    ordered, free = make_queue(), make_queue(ordered=False, concurrency=2)
     messages = documents_from(partner, "A", "B", "C")
     assert [one["document"]["message"] for one in lease(taker, ordered, limit=64)] == [messages[0].public_id]
     assert len(lease(taker, free, limit=64)) == 2
@@ -249,7 +259,7 @@ def test_order_and_concurrency_are_the_triggers(taker: Api, partner: PartnerSide
 
 def test_a_join_comes_with_all_its_documents(taker: Api, viewer: Api, partner: PartnerSide) -> None:
     documents = [{"service": "urn:orders", "action": action} for action in ("A", "B")]
-    trigger = make_trigger(join_type="all", documents=documents)
+    trigger = make_queue(join_type="all", documents=documents)
     first, second = documents_from(partner, "A", "B", conversation="c-1")
     (taken,) = lease(taker, trigger, "?include=payloads", limit=10) or lease(taker, trigger, "?include=payloads")
     assert taken["document"]["message"] == second.public_id
@@ -277,13 +287,13 @@ def test_a_join_comes_with_all_its_documents(taker: Api, viewer: Api, partner: P
     ],
 )
 def test_leases_that_cannot_be(taker: Api, body: dict[str, Any], pointer: str) -> None:
-    answer = taker.post(f"/triggers/{make_trigger().public_id}/lease", body)
+    answer = taker.post(f"/triggers/{make_queue().public_id}/lease", body)
     assert (answer.status, answer.json["errors"][0]["pointer"]) == (422, pointer)
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_claims_that_cannot_be(taker: Api, partner: PartnerSide, verb: str) -> None:
-    trigger = make_trigger()
+    trigger = make_queue()
     documents_from(partner, "NewOrder")
     (taken,) = lease(taker, trigger)
     path = f"/deliveries/{taken['delivery']}/{verb}"
@@ -299,7 +309,7 @@ def test_claims_that_cannot_be(taker: Api, partner: PartnerSide, verb: str) -> N
 
 
 def test_only_pull_queues_are_taken_from(taker: Api, partner: PartnerSide) -> None:
-    trigger = make_trigger(kind="http", url="http://erp.internal:8080/")
+    trigger = make_queue(kind="http", url="http://erp.internal:8080/")
     documents_from(partner, "NewOrder")
     delivery = Delivery.objects.get()
     answers = [taker.post(f"/triggers/{trigger.public_id}/lease", {})]
@@ -311,7 +321,7 @@ def test_only_pull_queues_are_taken_from(taker: Api, partner: PartnerSide) -> No
 
 
 def test_a_queue_that_is_held_hands_out_nothing(taker: Api, partner: PartnerSide) -> None:
-    trigger = make_trigger()
+    trigger = make_queue()
     documents_from(partner, "NewOrder")
     triggering.trigger_suspend(trigger_id=trigger.pk, actor=Actor("olga"), reason="by hand")
     answer = taker.post(f"/triggers/{trigger.public_id}/lease", {})
@@ -324,7 +334,7 @@ def test_a_queue_that_is_held_hands_out_nothing(taker: Api, partner: PartnerSide
 def test_the_list_is_filtered_and_costs_the_same_for_any_number(
     viewer: Api, taker: Api, partner: PartnerSide, django_assert_num_queries: Any
 ) -> None:
-    trigger, other = make_trigger(), make_trigger(ordered=False)
+    trigger, other = make_queue(), make_queue(ordered=False)
     messages = documents_from(partner, "A", "B", "C")
     (taken,) = lease(taker, trigger)
     ids = lambda **query: [row["id"] for row in viewer.get("/deliveries", query).json["data"]]  # noqa: E731
@@ -345,7 +355,7 @@ def test_the_list_is_filtered_and_costs_the_same_for_any_number(
 
 
 def test_a_message_leads_to_its_deliveries(viewer: Api, partner: PartnerSide) -> None:
-    make_trigger()
+    make_queue()
     (message,) = documents_from(partner, "A")
     href = viewer.get(f"/messages/{message.public_id}").json["deliveries"]
     (found,) = viewer.get(href.removeprefix("/api/v1")).json["data"]
@@ -353,7 +363,7 @@ def test_a_message_leads_to_its_deliveries(viewer: Api, partner: PartnerSide) ->
 
 
 def test_what_the_service_answered(operator: Api, viewer: Api, partner: PartnerSide) -> None:
-    make_trigger(kind="http", url="http://erp.internal:8080/")
+    make_queue(kind="http", url="http://erp.internal:8080/")
     documents_from(partner, "A")
     Delivery.objects.update(answer=b"HTTP 500\r\n\r\n\x00\xff", http_status=500)
     path = f"/deliveries/{Delivery.objects.get().public_id}"
@@ -366,7 +376,7 @@ def test_what_the_service_answered(operator: Api, viewer: Api, partner: PartnerS
 
 
 def test_an_unchanged_delivery_is_not_sent_again(viewer: Api, partner: PartnerSide) -> None:
-    make_trigger()
+    make_queue()
     documents_from(partner, "A")
     path = f"/deliveries/{Delivery.objects.get().public_id}"
     read = viewer.get(path)

@@ -14,7 +14,7 @@ from messaging.services.audit import Actor
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.api.client import REASON, Api
-from tests.messaging.delivering.documents import documents_from, make_trigger
+from tests.messaging.delivering.documents import documents_from, make_queue
 from tests.messaging.factories import PartnerSide, partner_side, submit
 
 pytestmark = pytest.mark.django_db
@@ -30,7 +30,7 @@ def time() -> Iterator[FrozenClock]:
 
 def in_doubt(partner: PartnerSide, time: FrozenClock, *, count: int = 1, **values: Any) -> list[Delivery]:
     """Documents of a new pull queue that a consumer took and never spoke of again, the oldest first."""
-    trigger = make_trigger(ordered=False, concurrency=64, **values)
+    trigger = make_queue(ordered=False, concurrency=64, **values)
     documents_from(partner, *["NewOrder"] * count)
     pulling.lease(trigger.pk, limit=64, consumer="lost")
     time.move(trigger.lease_seconds + 1)
@@ -41,7 +41,7 @@ def in_doubt(partner: PartnerSide, time: FrozenClock, *, count: int = 1, **value
 
 
 def failed(partner: PartnerSide) -> Delivery:
-    trigger = make_trigger()
+    trigger = make_queue()
     documents_from(partner, "NewOrder")
     (leased,) = pulling.lease(trigger.pk, limit=1, consumer="x")
     return pulling.fail(leased.delivery.pk, leased.claim, "No such article.")
@@ -153,7 +153,7 @@ def test_decisions_that_cannot_be(
 
 
 def test_what_is_not_in_doubt_is_not_settled(operator: Api, partner: PartnerSide) -> None:
-    make_trigger()
+    make_queue()
     documents_from(partner, "A")
     delivery = Delivery.objects.get()
     for decision in settling.Decision:

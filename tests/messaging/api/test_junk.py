@@ -12,7 +12,7 @@ from messaging.services.audit import Actor
 from messaging.services.jobs import job_create
 from tests.messaging.api.client import Api, make_incident, suspended
 from tests.messaging.api.test_access import SCOPES
-from tests.messaging.delivering.documents import documents_from, make_trigger
+from tests.messaging.delivering.documents import documents_from, make_queue
 from tests.messaging.factories import PartnerSide
 from tests.partners.factories import make_agreement
 
@@ -107,7 +107,7 @@ def world(partner: PartnerSide) -> dict[str, str]:
     """Things that exist, by the path that they belong to."""
     pair = suspended(partner)
     incident = make_incident()
-    trigger = make_trigger()
+    trigger = make_queue()
     documents_from(partner, "NewOrder")
     delivery = Delivery.objects.get()
     Delivery.objects.update(state="in_doubt", doubt="started_not_completed", due_at=None)

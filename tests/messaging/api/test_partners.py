@@ -10,6 +10,7 @@ from messaging.models import AuditEntry
 from partners import registry
 from partners.models import Agreement, AgreementVersion, Credential, Party
 from tests.messaging.api.client import REASON, Answer, Api
+from tests.messaging.factories import partner_side, submit
 from tests.partners.factories import make_agreement, make_credential, make_endpoint, make_party
 
 pytestmark = pytest.mark.django_db
@@ -194,6 +195,57 @@ def test_an_agreement_from_draft_to_disabled(admin: Api) -> None:
         ("agreement.enable", REASON["reason"]),
         ("agreement.discard", ""),
     ]
+
+
+def test_an_agreement_about_repeatable_requests(admin: Api) -> None:
+    terms = {
+        "profile": "repeatable",
+        "partner_window": 7200,
+        "clock_skew": 60,
+        "exchange_mode": "synchronous",
+        "exchange_identity": "first_sent",
+        "repeat_interval": 30,
+        "repeat_interval_max": 300,
+        "ordered": False,
+        "max_in_flight": 4,
+    }
+    made = draft(admin, **terms)
+    assert {name: made.json["current"][name] for name in terms} == terms
+    assert made.json["current"]["gives_up"] == "Repeats for up to 2 h, every 30 s to 5 m, then the message is in doubt."
+    path = made.headers["location"].removeprefix("/api/v1") + "/versions/1"
+    edited = admin.patch(path, {"repeat_interval": 301}, If_Match=admin.get(path).etag)
+    assert [problem["code"] for problem in edited.json["problems"]] == ["repeat_interval_above_longest"]
+    refused = admin.post(f"{path}/activate", REASON, If_Match=edited.etag)
+    assert refused.code == "agreement_invalid"
+    entry = AuditEntry.objects.get(verb="agreement.edit")
+    assert (entry.before["repeat_interval"], entry.after["repeat_interval"]) == (30, 301)
+    assert error_at(draft(admin, tpa_id="tpa:2", max_in_flight=257), "#/max_in_flight")
+    assert error_at(draft(admin, tpa_id="tpa:2", exchange_mode="maybe"), "#/exchange_mode")
+
+
+def test_x06_a_pair_with_open_messages_keeps_its_profile(admin: Api) -> None:
+    side = partner_side()
+    submit(side)
+    path = f"/agreements/{Agreement.objects.get(tpa_id=side.terms.tpa_id).public_id}/versions"
+    admin.post(path, {})
+    edited = admin.patch(f"{path}/2", {"profile": "repeatable"}, If_Match="*")
+    refused = admin.post(f"{path}/2/activate", REASON, If_Match=edited.etag)
+    assert (refused.status, refused.code, refused.json["current_state"]) == (409, "pair_not_drained", "draft")
+    assert "let them come to their end, or cancel them" in refused.json["detail"]
+
+
+def test_two_profiles_on_one_pair_are_a_problem_of_the_draft(admin: Api) -> None:
+    first = make_agreement()
+    other = make_agreement(
+        own_party=first.agreement.own_party,
+        partner=first.agreement.partner,
+        own_endpoint=first.own_endpoint,
+        partner_endpoint=first.partner_endpoint,
+        profile="repeatable",
+        activate=False,
+    )
+    read = admin.get(f"/agreements/{other.agreement.public_id}/versions/1")
+    assert [problem["code"] for problem in read.json["problems"]] == ["pair_of_other_profile"]
 
 
 def test_a_version_that_contradicts_itself_is_not_activated(admin: Api) -> None:

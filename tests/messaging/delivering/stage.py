@@ -144,7 +144,7 @@ def _has_pair(partner: PartnerSide) -> bool:
 
 
 def copy_of(delivery: Delivery, **changes: Any) -> Delivery:
-    """A second copy of the same document, on its way to the same trigger: it came by a road that does not know repeats."""
+    """A second copy of the same document, on its way to the same trigger: it came by another road."""
     message = Message.objects.get(pk=delivery.message_id)
     payloads = list(Payload.objects.filter(message=message))
     message.pk = uuid7()

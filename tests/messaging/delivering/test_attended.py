@@ -10,7 +10,7 @@ from django.db import connections
 
 from messaging import applications
 from messaging.applications import Reply, Transient
-from messaging.models import Delivery, DocumentStarted, Incident, Message, RememberedRequest, Trigger
+from messaging.models import Delivery, DocumentStarted, Incident, Message, RememberedRequest, Signal, Trigger
 from messaging.services import forgetting, triggering
 from messaging.services.delivering import attended
 from messaging.services.delivering.attended import GONE
@@ -40,6 +40,7 @@ BEGIN = timedelta(seconds=60)
 def request(partner: PartnerSide, name: str = "request-1") -> Delivery:
     """What the admission of a synchronous request leaves: message, delivery and memory, in work."""
     [delivery] = arrive(partner, name)
+    Signal.objects.filter(about=delivery.message_id).delete()  # this profile has none
     now = clock.now()
     Message.objects.filter(pk=delivery.message_id).update(first_sent_at=now)
     Delivery.objects.filter(pk=delivery.pk).update(attended=True, due_at=now + BEGIN)
@@ -128,10 +129,11 @@ def test_what_certainly_was_not_executed_is_as_if_it_had_never_come(
         triggering.trigger_suspend(trigger_id=trigger.pk, actor=PERSON, reason="maintenance")
     else:
         triggering.trigger_disable(trigger_id=trigger.pk, actor=PERSON, reason="gone")
+    trigger.refresh_from_db()
     before = triggering.described(trigger)
     finished = attended.run(document.pk)
     assert (finished.state, finished.reply) == (GONE, None)
-    assert finished.cause
+    assert finished.detail
     assert finished.retry_after == (17 if trouble == "503" else None)
     assert not Delivery.objects.exists()
     assert not Message.objects.filter(pk=document.message_id).exists()
@@ -140,6 +142,40 @@ def test_what_certainly_was_not_executed_is_as_if_it_had_never_come(
     trigger.refresh_from_db()
     assert triggering.described(trigger) == before
     assert trigger.state == {"suspended": "suspended", "disabled": "disabled"}.get(trouble, "active")
+
+
+@pytest.mark.parametrize("suspended", [False, True])
+def test_what_was_taken_in_by_another_road_too_is_not_forgotten(
+    partner: PartnerSide, app: Application, time: FrozenClock, suspended: bool
+) -> None:
+    """X01: its acknowledgement by ebXML says that it is stored, so the workers go on with it."""
+    app.plan("/documents", *[http(503)] * (not suspended), http(200, "done"))
+    trigger = make_trigger(app, answers=True)
+    document = request(partner)
+    Signal.objects.create(
+        direction="out", kind="ack", state="sent", about_id=document.message_id, body=b"", created_at=clock.now()
+    )
+    if suspended:
+        triggering.trigger_suspend(trigger_id=trigger.pk, actor=PERSON, reason="maintenance")
+    assert attended.run(document.pk).state == "waiting"
+    if suspended:
+        triggering.trigger_resume(trigger_id=trigger.pk, actor=PERSON, reason="over")
+    work()
+    assert (states(document), remembered()) == (["completed"], ("answered", 200, b"done"))
+
+
+def test_a_repeat_takes_over_what_its_dead_process_had_in_work(
+    partner: PartnerSide, app: Application, time: FrozenClock
+) -> None:
+    app.plan("/resolver", verdict("NEW"))
+    make_trigger(app, answers=True, resolver="http")
+    document = request(partner)
+    job, _ = attended._claim(document.pk)
+    assert job is not None
+    assert attended.run(document.pk).state == "running"
+    time.move(job.lease.total_seconds())
+    assert attended.run(document.pk).state == "completed"
+    assert (len(app.at("/resolver")), app.documents, now_of(document).redelivery_count) == (1, ["request-1"], 1)
 
 
 def test_a_lost_answer_is_in_doubt_at_once(partner: PartnerSide, app: Application) -> None:
@@ -205,7 +241,7 @@ def test_when_its_process_dies_the_workers_take_it_over(
 
 def test_a_document_that_was_processed_before_is_a_duplicate(partner: PartnerSide, app: Application) -> None:
     make_trigger(app, answers=True)
-    [first] = arrive(partner, "one")
+    arrive(partner, "one")
     work()
     document = request(partner)
     Delivery.objects.filter(pk=document.pk).update(document_id="one")
@@ -229,9 +265,7 @@ def test_g20_a_callable_that_raises_has_done_nothing_and_the_repeat_is_executed(
     assert not RememberedRequest.objects.exists()
 
 
-def test_a_callables_reply_is_committed_with_what_it_did(
-    partner: PartnerSide, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_callables_reply_is_committed_with_what_it_did(partner: PartnerSide, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(applications.SERVICES, "orders", lambda document: Reply(200, b"{}", "application/json"))
     make_trigger(kind="callable", callable_name="orders", answers=True)
     finished = attended.run(request(partner).pk)
@@ -259,7 +293,7 @@ def test_two_runs_at_once_are_one_execution(partner: PartnerSide, app: Applicati
     for thread in threads:
         thread.join(20)
     assert app.documents == ["request-1"]
-    assert "completed" in found and set(found) <= {"completed", "running"}
+    assert "completed" in found and set(found) <= {"completed", "running", "waiting"}
 
 
 @pytest.mark.django_db(transaction=True)

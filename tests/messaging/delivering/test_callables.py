@@ -189,7 +189,9 @@ def test_a_worker_that_dies_inside_leaves_nothing_and_the_document_is_processed_
     assert (effected(), completed()) == (["order-1"], [("order-1", "success")])
 
 
-@pytest.mark.parametrize(("when_exhausted", "state", "trigger_state"), [("suspend", "waiting", "suspended"), ("fail", "failed", "active")])
+@pytest.mark.parametrize(
+    ("when_exhausted", "state", "trigger_state"), [("suspend", "waiting", "suspended"), ("fail", "failed", "active")]
+)
 def test_a_document_that_takes_its_worker_with_it_again_and_again_is_not_tried_for_ever(
     partner: PartnerSide, runs: Callable[..., Trigger], when_exhausted: str, state: str, trigger_state: str
 ) -> None:
@@ -264,8 +266,6 @@ def test_after_the_resolver_said_new_a_death_inside_leaves_the_question_open(
 
 
 # --- with real commits ---
-
-
 
 
 @pytest.mark.django_db(transaction=True)
@@ -351,7 +351,7 @@ def terminate(pid: int) -> None:
 def test_of_two_copies_that_come_by_different_triggers_kinds_only_one_effect_stays(
     partner: PartnerSide, runs: Callable[..., Trigger]
 ) -> None:
-    """The second copy is claimed before the first has entered anything: it meets it in the history and is decided anew."""
+    """The second copy is claimed before the first has entered anything: it meets it there and is decided anew."""
     ran: list[str] = []
     runs(lambda document: ran.append(document.document_id), ordered=False)
     [delivery] = arrive(partner, "order-1")

@@ -1,4 +1,4 @@
-"""Documents on their way to HTTP services: what is asked, what each kind of end leads to, order, concurrency, leases."""
+"""Documents on their way to HTTP services: the request, what each kind of end leads to, order, concurrency, leases."""
 
 from __future__ import annotations
 
@@ -184,7 +184,9 @@ def test_a_service_that_is_not_there_has_not_seen_the_document(
 def test_a_service_that_names_a_time_is_not_asked_before(
     partner: PartnerSide, app: Application, time: FrozenClock
 ) -> None:
-    app.plan("/documents", http(429, Retry_After="90"), http(503, Retry_After="Sun, 01 Mar 2026 12:05:00 GMT"), http(200))
+    app.plan(
+        "/documents", http(429, Retry_After="90"), http(503, Retry_After="Sun, 01 Mar 2026 12:05:00 GMT"), http(200)
+    )
     make_trigger(app, retry_interval=10)
     [document] = arrive(partner, "order-1")
     work()
@@ -263,7 +265,11 @@ def test_a_long_message_id_cannot_be_looked_up(partner: PartnerSide, app: Applic
     make_trigger(app)
     fits, too_long = arrive(partner, "m" * 96, "m" * 97)
     work()
-    assert (now_of(fits).state, now_of(too_long).state, now_of(too_long).doubt) == ("completed", "in_doubt", "unusable_id")
+    assert (now_of(fits).state, now_of(too_long).state, now_of(too_long).doubt) == (
+        "completed",
+        "in_doubt",
+        "unusable_id",
+    )
     assert DocumentCompleted.objects.count() == 1
 
 
@@ -364,9 +370,7 @@ def test_a_resubmission_of_a_failed_document_that_is_lost_is_in_doubt_and_no_dup
     assert (again.state, len(app.documents)) == ("in_doubt", 1)
 
 
-def test_x07_what_a_person_marked_as_processed_makes_copies_duplicates(
-    partner: PartnerSide, app: Application
-) -> None:
+def test_x07_what_a_person_marked_as_processed_makes_copies_duplicates(partner: PartnerSide, app: Application) -> None:
     make_trigger(app)
     [document] = arrive(partner, "order-1")
     lose(*claim())
@@ -485,9 +489,7 @@ def test_what_a_dead_worker_had_is_taken_back_at_once(partner: PartnerSide, app:
     assert (states(document), now_of(document).redelivery_count) == (["in_doubt"], 1)
 
 
-def test_the_count_of_what_nobody_counted_begins_with_our_own_hand_over(
-    partner: PartnerSide, app: Application
-) -> None:
+def test_the_count_of_what_nobody_counted_begins_with_our_own_hand_over(partner: PartnerSide, app: Application) -> None:
     """A count of -1 must not make a document NEW that was handed over by us and lost."""
     make_trigger(app, use_history=False)
     [document] = arrive(partner, "order-1")
@@ -540,3 +542,22 @@ def test_a_group_costs_as_many_statements_as_one(partner: PartnerSide, app: Appl
         costs.append((len(claimed), len(recorded)))
     assert costs[0] == costs[1]
     assert Delivery.objects.filter(state="completed").count() == 21
+
+
+def test_an_outcome_of_a_hand_over_that_was_lost_does_not_end_the_next_one(
+    partner: PartnerSide, app: Application
+) -> None:
+    """The first worker was slow, not dead: the second has the document in work under another claim."""
+    app.plan("/resolver", verdict("NEW"))
+    make_trigger(app, resolver="http")
+    [document] = arrive(partner, "order-1")
+    [slow] = claim()
+    late = talking.talk(slow)
+    lose(slow)
+    [question] = claim()
+    [second] = recording.record([(question, talking.talk(question))])
+    assert second is not None
+    assert recording.record([(slow, late)]) == [None]
+    assert (states(document), DocumentCompleted.objects.count()) == (["running"], 0)
+    finish([second])
+    assert states(document) == ["completed"]

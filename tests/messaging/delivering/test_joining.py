@@ -212,6 +212,29 @@ def test_the_firing_of_a_join_whose_outcome_nobody_knows_is_in_doubt_and_can_be_
     assert Join.objects.count() == 1
 
 
+def test_a_document_that_the_resolver_says_is_new_goes_into_its_join(
+    time: FrozenClock, partner: PartnerSide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(applications.RESOLVERS, "erp", lambda document: "NEW")
+    trigger = made("all", kind="pull", callable_name="", resolver="callable", resolver_callable="erp")
+    (a,) = documents_from(partner, "A", conversation="c1")
+    begun_once = Delivery.objects.get()
+    DocumentStarted.objects.create(  # by another copy, which was lost
+        trigger=trigger,
+        sender_id=begun_once.sender_id,
+        document_id=a.message_id,
+        delivery_id=begun_once.pk,
+        started_at=clock.now(),
+    )
+    assert pulling.lease(trigger.pk, limit=1, consumer="erp") == []
+    assert states(a) == [DeliveryState.JOINED]
+    assert DocumentCompleted.objects.get().document_id == a.message_id
+    assert not DocumentStarted.objects.exists()
+    documents_from(partner, "B", conversation="c1")
+    (leased,) = pulling.lease(trigger.pk, limit=1, consumer="erp")
+    assert [part.message.action for part in joining.parts(leased.delivery.join_id)] == ["A", "B"]
+
+
 def test_the_firing_is_guarded_even_if_its_last_document_is_volatile(time: FrozenClock, partner: PartnerSide) -> None:
     trigger = made("all", kind="pull", callable_name="", lease_seconds=60)
     documents_from(partner, "A", conversation="c1")
@@ -230,7 +253,8 @@ def test_the_firing_keeps_the_order_of_its_pair(partner: PartnerSide, applicatio
     documents_from(partner, "A", "B", conversation="c2")
     application.trouble = [Transient("not now")]
     work()
-    assert application.runs == [], "the second join waits for the first, which waits for its retry"
+    assert application.runs == [], "the first join waits for its retry"
+    assert Join.objects.count() == 1, "and everything behind it for the first join"
     with clock.frozen(NOON + timedelta(seconds=trigger.retry_interval)):
         work()
     assert [document.conversation_id for document in application.documents] == ["c1", "c2"]

@@ -11,9 +11,11 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
+from celery.signals import worker_ready
+from django.conf import settings
 from django.db import transaction
 
-from messaging import applications
+from messaging import applications, tasks
 from messaging.applications import Transient
 from messaging.choices import IncidentState, TriggerState
 from messaging.models import Event, Incident, Trigger
@@ -300,3 +302,23 @@ def test_w32_a_restart_resumes_what_trouble_suspended(time: FrozenClock, registe
     assert says.asked == 0
     assert monitoring.resume_after_restart() == 0
     assert not Incident.objects.filter(trigger=trouble).exclude(state=IncidentState.RESOLVED).exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_that_starts_resumes_and_beat_has_monitors_asked(
+    time: FrozenClock, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks.memory, "settle", lambda: None)  # for server processes, which this is not
+    register("erp", True)
+    trouble = make_queue()
+    monitored = make_queue(monitor="callable", monitor_callable="erp", monitor_interval=60)
+    suspend(trouble)
+    suspend(monitored)
+    for receiver, answer in worker_ready.send_robust(sender=None):
+        assert not isinstance(answer, Exception), receiver
+    assert (state(trouble), state(monitored)) == (TriggerState.ACTIVE, TriggerState.SUSPENDED)
+    time.move(60)
+    beaten = [entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()]
+    assert "messaging.monitors_due" in beaten
+    assert tasks.monitors_due() == "resumed 1"
+    assert state(monitored) == TriggerState.ACTIVE

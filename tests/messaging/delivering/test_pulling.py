@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection, transaction
 
 from messaging import applications
 from messaging.applications import Document, Transient
@@ -252,8 +252,15 @@ def test_the_resolver_is_asked_about_a_lost_lease_and_says_new(
     assert second.delivery.pk == first.delivery.pk
     assert second.until == clock.now() + timedelta(seconds=60)
     assert again(second).taken_by == "erp"
-    with pytest.raises(WrongState):
-        pulling.complete(first.delivery.pk, first.claim)
+    for earlier in (
+        lambda: pulling.complete(first.delivery.pk, first.claim),
+        lambda: pulling.fail(first.delivery.pk, first.claim, "late"),
+        lambda: pulling.release(first.delivery.pk, first.claim),
+        lambda: pulling.extend(first.delivery.pk, first.claim, 600),
+    ):
+        with pytest.raises(WrongState) as refused:
+            earlier()
+        assert (refused.value.code, refused.value.state) == ("lease_over", DeliveryState.RUNNING)
     assert pulling.complete(second.delivery.pk, second.claim).state == DeliveryState.COMPLETED
     assert not DocumentStarted.objects.exists()
 
@@ -412,6 +419,36 @@ def test_two_consumers_at_the_same_time_never_get_the_same_document(ordered: boo
             pulling.complete(leased.delivery.pk, leased.claim)
     assert len(taken) == len({key for key, _ in taken}) == 30
     assert set(Delivery.objects.values_list("state", "executions")) == {(DeliveryState.COMPLETED, 1)}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_leases_of_one_queue_wait_for_each_other() -> None:
+    """Else two of them would count the same free places, and give out two documents of one pair."""
+    trigger = make_queue()
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        try:
+            with transaction.atomic():
+                Trigger.objects.select_for_update(no_key=True).get(pk=trigger.pk)
+                held.set()
+                done.wait(10)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        assert held.wait(10)
+        with connection.cursor() as cursor:
+            cursor.execute("SET lock_timeout = '50ms'")
+        with pytest.raises(OperationalError, match="lock timeout"):
+            take(trigger)
+    finally:
+        done.set()
+        thread.join(10)
+        connection.close()
+    assert take(trigger) == []
 
 
 @pytest.mark.django_db(transaction=True)

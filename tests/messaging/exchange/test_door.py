@@ -10,8 +10,8 @@ from django.db import OperationalError
 from django.test import Client
 
 from messaging.models import Message, Pair, Rejection, RememberedRequest
-from messaging.services import housekeeping
-from partners import services
+from messaging.services import forgetting, housekeeping
+from partners import registry, services
 from partners.models import AgreementVersion
 from tests.messaging.exchange.callers import (
     HOUR,
@@ -62,9 +62,7 @@ def test_another_partners_agreement_is_refused(partner: Caller) -> None:
 
 def test_an_agreement_that_is_disabled_meanwhile_is_refused_by_name(partner: Caller) -> None:
     assert brief(partner.post("order-1")) == ACCEPTED
-    services.version_disable(version=AgreementVersion.objects.get(pk=partner.terms.version_id))
-    from partners import registry
-
+    services.agreement_disable(agreement=AgreementVersion.objects.get(pk=partner.terms.version_id).agreement)
     registry.reset()
     answer = partner.post("order-1")
     assert brief(answer) == (403, "rejected", "agreement-not-in-force")
@@ -92,8 +90,6 @@ def test_the_slash_at_the_end_of_the_path_may_be_missing(partner: Caller) -> Non
 
 def test_a_body_that_is_too_large_is_refused(partner: Caller, settings) -> None:
     AgreementVersion.objects.filter(pk=partner.terms.version_id).update(max_message_bytes=2000)
-    from partners import registry
-
     registry.reset()
     settings.RMHUB_MAX_MESSAGE_BYTES = 10_000
     assert brief(partner.post("a", body=b"x" * 2000)) == ACCEPTED
@@ -146,8 +142,6 @@ def test_g28_a_request_that_is_cleaned_up_is_never_executed_again(partner: Calle
 
 
 def test_a_cleaned_up_id_goes_when_every_id_of_its_day_goes(partner: Caller, now) -> None:
-    from messaging.services import forgetting
-
     partner.post("order-1")
     partner.delete("$RepeatableRequestWithRequestID/order-1")
     now.move(15 * 3600)

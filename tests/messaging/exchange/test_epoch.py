@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 
 import pytest
 from django.core.management import call_command
+from django.db import connections
 
 from messaging.models import AuditEntry, Event, Incident, MemoryEpoch, Message
 from messaging.services import epoch, housekeeping
@@ -181,3 +183,30 @@ def test_after_restore_starts_memory_again_even_when_the_folder_was_restored_wit
 def test_all_this_happens_by_the_clock_that_tests_can_stop() -> None:
     with clock.frozen(T):
         assert epoch.check(clock.now()).heartbeat == T
+
+
+@pytest.mark.django_db(transaction=True)
+def test_processes_that_boot_at_once_agree(file: Path) -> None:
+    """None of them sees the row without the file."""
+    MemoryEpoch.objects.all().delete()
+    barrier = threading.Barrier(4)
+    errors: list[BaseException] = []
+
+    def boot() -> None:
+        try:
+            barrier.wait(20)
+            for _ in range(5):
+                epoch.check(clock.now())
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=boot) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert errors == []
+    assert not AuditEntry.objects.exists()
+    assert MemoryEpoch.objects.count() == 1

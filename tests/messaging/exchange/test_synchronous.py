@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import contextmanager
-from datetime import timedelta
 
 import pytest
 from django.db import connections
 
-from messaging import dispatch
 from messaging.applications import Document, Reply, Transient
 from messaging.choices import DeliveryState, ServiceKind, TriggerState
 from messaging.models import (
@@ -284,6 +282,30 @@ def test_g35_what_belongs_to_one_moment_or_connection_is_not_replayed(partner: C
     assert {n: v for n, v in answers[0].items() if n != "X-Request-Id"} == {
         n: v for n, v in answers[1].items() if n != "X-Request-Id"
     }
+
+
+def test_a_status_that_http_does_not_have_is_the_applications_mistake(partner: Caller) -> None:
+    with application(lambda document: Reply(7, b"x")):
+        answers = [partner.post("order-1"), partner.post("order-1")]
+    assert [(answer.status_code, result(answer)) for answer in answers] == [(502, "accepted")] * 2
+
+
+def test_headers_that_come_twice_or_that_cannot_be_written(partner: Caller) -> None:
+    said = (
+        ("Warning", "one"),
+        ("Warning", "two"),
+        ("X-Split", "a\r\nSet-Cookie: a=b"),
+        ("X Blank", "a"),
+        ("X-Content-Type-Options", "none"),
+        ("Content-Length", "7"),
+    )
+    with application(lambda document: Reply(200, b"hello", "text/plain\r\nX: y", said)):
+        answers = [partner.post("order-1"), partner.post("order-1")]
+    for answer in answers:
+        assert answer["Warning"] == "one, two"
+        assert answer["X-Content-Type-Options"] == "nosniff"
+        assert (answer["Content-Length"], answer.content) == ("5", b"hello")
+        assert not {"X-Split", "X Blank", "Content-Type", "Set-Cookie"} & set(answer.headers)
 
 
 def lose(connection) -> None:
