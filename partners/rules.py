@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from partners.addresses import normalise_uri
-from partners.choices import ExchangeIdentity, ExchangeMode, Profile, Semantics
+from partners.choices import ExchangeIdentity, ExchangeMode, Profile, Semantics, ServiceDirection
 from partners.models import DAY, AgreementVersion
 from partners.terms import Reliability
 
 MAX_GIVE_UP = 400 * DAY
+MANY_DAYS = 62 * DAY
 
 
 class Level(StrEnum):
@@ -68,6 +69,13 @@ def durations(version: AgreementVersion) -> dict[str, str]:
 
 def _reliable(version: AgreementVersion) -> bool:
     return version.semantics == Semantics.ONCE_AND_ONLY_ONCE
+
+
+def _only_receives_best_effort(version: AgreementVersion) -> bool:
+    """Requests without ids, each taken as it comes: what we send always has one."""
+    services = version.services.all()
+    received = all(service.direction == ServiceDirection.RECEIVE for service in services)
+    return version.semantics == Semantics.BEST_EFFORT and received
 
 
 def _remembers(version: AgreementVersion) -> bool:
@@ -231,9 +239,9 @@ REPEATABLE: tuple[Rule, ...] = (
         "semantics",
         "semantics_not_reliable",
         Level.ERROR,
-        lambda v: not _reliable(v),
-        "Requests with a message id are remembered and answered once, so {v.semantics} cannot be kept: "
-        "set the semantics to OnceAndOnlyOnce.",
+        lambda v: not _reliable(v) and not _only_receives_best_effort(v),
+        "Requests with a message id are remembered and answered once, so {v.semantics} cannot be kept: set the "
+        "semantics to OnceAndOnlyOnce. BestEffort can be agreed for what we only receive.",
     ),
     Rule(
         "repeat_interval",
@@ -267,6 +275,13 @@ REPEATABLE: tuple[Rule, ...] = (
         lambda v: v.memory_window <= v.repeat_interval_max,
         "Our memory window of {window} is over before a repeat that comes after the longest interval of {longest}, "
         "so that it would be refused: raise the window, or lower the longest repeat interval.",
+    ),
+    Rule(
+        "memory_window",
+        "memory_window_costly",
+        Level.WARNING,
+        lambda v: v.memory_window > MANY_DAYS,
+        "Our memory window is {window}, and each request is looked for in every day of it: 7 days are usual.",
     ),
     Rule(
         "clock_skew",

@@ -42,7 +42,6 @@ class Migration(migrations.Migration):
                 ('state', models.CharField(choices=[('running', 'In work'), ('accepted', 'Accepted'), ('answered', 'Answered'), ('in_doubt', 'In doubt'), ('forgotten', "Forgotten at the sender's request")], max_length=10)),
                 ('delivery_id', models.UUIDField(null=True)),
                 ('client_id', models.CharField(blank=True, default='', max_length=96)),
-                ('lease_until', models.DateTimeField(null=True)),
                 ('status', models.PositiveSmallIntegerField(null=True)),
                 ('headers', models.JSONField(null=True)),
                 ('body', models.BinaryField(null=True)),

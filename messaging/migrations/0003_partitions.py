@@ -26,7 +26,6 @@ CREATE TABLE messaging_rememberedrequest (
     message_id uuid,
     delivery_id uuid,
     client_id varchar(96) NOT NULL DEFAULT '',
-    lease_until timestamptz,
     status smallint,
     headers jsonb,
     body bytea,

@@ -81,7 +81,6 @@ class RememberedRequest(models.Model):
     message = models.ForeignKey(Message, null=True, on_delete=models.DO_NOTHING, related_name="+", db_constraint=False)
     delivery_id = models.UUIDField(null=True)
     client_id = models.CharField(max_length=96, blank=True, default="")
-    lease_until = models.DateTimeField(null=True)
     status = models.PositiveSmallIntegerField(null=True)
     headers = models.JSONField(null=True)
     body = models.BinaryField(null=True)

@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from typing import TypedDict, Unpack
 
 from partners import selectors
-from partners.choices import Semantics, VersionState
+from partners.choices import Profile, Semantics, VersionState
 from partners.exceptions import InvalidInput, PartnersError, WrongState
-from partners.models import Agreement, AgreementService, AgreementVersion, Endpoint, Party
+from partners.models import DAY, Agreement, AgreementService, AgreementVersion, Endpoint, Party
 from partners.services.writing import save_checked, writing
 from partners.validation import Problem, errors_by_field, problems
 from rmhub import clock
+
+REQUESTS_REMEMBERED = 7 * DAY
 
 
 class VersionTerms(TypedDict, total=False):
@@ -63,6 +65,9 @@ def agreement_create(
     if terms.get("semantics", Semantics.ONCE_AND_ONLY_ONCE) != Semantics.ONCE_AND_ONLY_ONCE:
         # The model's default is for reliable messages; without acknowledgements there is nothing to retry on.
         terms.setdefault("retries", 0)
+    if terms.get("profile") == Profile.REPEATABLE:
+        # The model's default is for ids that come with a sequence; here each costs a look into every day.
+        terms.setdefault("memory_window", REQUESTS_REMEMBERED)
     with writing():
         if not Party.objects.filter(pk=own_party.pk, is_own=True).exists():
             raise InvalidInput({"own_party": [f"{own_party} is not marked as ours: choose a party that is."]})

@@ -105,6 +105,12 @@ SETTINGS = [
                 {"partner_window": 400 * DAY + 1},
                 {"partner_window": 400 * DAY},
             ),
+            (
+                "memory_window_costly",
+                "memory_window",
+                {"memory_window": 62 * DAY + 1},
+                {"memory_window": 62 * DAY},
+            ),
             ("memory_window_below_repeats", "memory_window", {"memory_window": 600}, {"memory_window": 601}),
             (
                 "clock_skew_long",
@@ -127,6 +133,7 @@ WARNINGS = {
     "exchange_settings_unused",
     "identity_without_first_sent",
     "ebxml_switches_unused",
+    "memory_window_costly",
 }
 
 
@@ -155,6 +162,19 @@ def test_network_timeouts_far_above_the_timeout_are_a_warning():
     assert codes(version) == {"network_timeouts_long"}
     services.endpoint_update(endpoint=slow, connect_timeout=300)
     assert codes(version) == set()
+
+
+@pytest.mark.django_db
+def test_requests_without_ids_can_be_agreed_for_what_we_only_receive():
+    terms = {"profile": "repeatable", "semantics": "BestEffort", "retries": 0, "activate": False}
+    assert codes(make_agreement(allowed=[("urn:orders", "*", "receive")], **terms)) == set()
+    assert codes(make_agreement(allowed=[("urn:orders", "*", "both")], **terms)) == {"semantics_not_reliable"}
+
+
+@pytest.mark.django_db
+def test_ids_of_requests_are_remembered_for_a_week_unless_agreed_otherwise():
+    assert make_agreement(profile="repeatable", activate=False).memory_window == 7 * DAY
+    assert make_agreement(profile="repeatable", memory_window=DAY, activate=False).memory_window == DAY
 
 
 @pytest.mark.django_db

@@ -7,9 +7,7 @@ import json
 import pytest
 
 from messaging.models import Message, RememberedRequest
-from partners import registry
 from partners.choices import ExchangeIdentity, Semantics
-from partners.models import AgreementVersion
 from tests.messaging.exchange.callers import (
     HOUR,
     Caller,
@@ -34,11 +32,10 @@ def keyed(db, now) -> Caller:
 
 
 @pytest.fixture
-def forgetful(partner: Caller) -> Caller:
+def forgetful(db, now) -> Caller:
     """The partner of an agreement whose requests are not remembered."""
-    AgreementVersion.objects.filter(pk=partner.terms.version_id).update(semantics=Semantics.BEST_EFFORT)
-    registry.reset()
-    return partner
+    remembering_since(T.replace(month=1))
+    return caller(semantics=Semantics.BEST_EFFORT, allowed=[("urn:orders", "NewOrder", "receive")])
 
 
 @pytest.mark.parametrize(("request_id", "first_sent"), [("order-1", None), (None, T)])

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import contextmanager
+from unittest import mock
 
 import pytest
-from django.db import connections
+from django.db import OperationalError, connections
 
 from messaging.applications import Document, Reply, Transient
 from messaging.choices import DeliveryState, ServiceKind, TriggerState
@@ -23,12 +24,13 @@ from messaging.models import (
     RememberedRequest,
     Trigger,
 )
-from messaging.services import subscriptions, triggering
+from messaging.services import settling, subscriptions, triggering
 from messaging.services.audit import Actor
-from messaging.services.delivering import attended
+from messaging.services.delivering import attended, claiming, recording, talking
 from partners import registry
 from partners.choices import ExchangeMode, Semantics
 from partners.models import AgreementVersion
+from rmhub import clock
 from tests.messaging.exchange.callers import (
     BODY,
     MINUTE,
@@ -328,8 +330,6 @@ def test_g22_an_answer_that_is_lost_leaves_the_request_in_doubt(partner: Caller)
 
 
 def test_a_request_that_a_person_settles_as_processed_is_answered(partner: Caller) -> None:
-    from messaging.services import settling
-
     listener = Trigger.objects.create(name="archive", kind="pull")
     with http_application(lose):
         partner.post("order-1")
@@ -345,9 +345,6 @@ def test_a_request_that_a_person_settles_as_processed_is_answered(partner: Calle
 
 
 def test_a_request_that_a_person_resubmits_is_executed_once_more_and_answered(partner: Caller) -> None:
-    from messaging.services import settling
-    from messaging.services.delivering import claiming, recording, talking
-
     answers = iter([None, http("200 OK", b"second time")])
 
     def handle(connection) -> None:
@@ -386,6 +383,18 @@ def test_a_request_by_a_process_that_died_is_taken_over_and_its_repeat_gets_the_
         now.move(31)
         answer = partner.post("order-1")
     assert (brief(answer), app.executions) == (OK, 1)
+
+
+@pytest.mark.parametrize("where", ["attended.run", "remembering.answer_of"])
+def test_when_the_database_fails_after_the_request_was_stored_it_is_not_called_rejected(partner: Caller, where) -> None:
+    gone = OperationalError("server closed the connection unexpectedly")
+    with application() as app:
+        with mock.patch(f"messaging.services.exchanging.{where}", side_effect=gone):
+            assert brief(partner.post("order-1")) == (409, "accepted", "in-work")
+        assert app.executions == (0 if where == "attended.run" else 1)
+        with clock.frozen(T + MINUTE):
+            assert brief(partner.post("order-1")) == OK
+    assert app.executions == 1
 
 
 def test_where_nothing_is_remembered_a_plain_request_is_answered_each_time(partner: Caller) -> None:

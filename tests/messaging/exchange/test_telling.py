@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -90,14 +91,12 @@ def test_every_problem_is_explained_where_its_type_leads(client: Client) -> None
 
 
 def test_every_problem_in_the_code_is_in_the_list() -> None:
-    import re
-
     root = Path(exchanging.__file__).parents[1]
     sources = [root / "inbound/exchange.py", *(root / "services").glob("exchang*.py"), root / "services/admitting.py"]
     written: set[str] = set()
     for path in (*sources, root / "protocol/memory.py", root / "protocol/codecs/repeatable.py"):
         text = path.read_text()
-        written |= set(re.findall(r'(?:_Refused|problem|HeaderProblem)\(\s*"([a-z-]+)"', text))
+        written |= set(re.findall(r'(?:Refused|problem|HeaderProblem)\(\s*"([a-z-]+)"', text))
         written |= set(re.findall(r'Verdict.REFUSE, (?:code=)?"([a-z-]+)"', text))
         written |= set(re.findall(r'code(?:: str)? = "([a-z-]+-[a-z-]+)"', text))
     assert {"header-missing", "malformed-date", "in-doubt", "content-differs", "unavailable"} <= written
