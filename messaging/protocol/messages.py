@@ -122,7 +122,7 @@ def move(state: str, happened: Happened, *, reliable: bool) -> State:
 
 
 def move_repeatable(state: str, happened: Happened) -> State:
-    """The state of a repeatable request after `happened`. Raises IllegalTransition for a move that is not in its table."""
+    """The state of a repeatable request after `happened`. Raises IllegalTransition for a move not in its table."""
     return _moved(REPEATABLE, state, happened)
 
 

@@ -72,7 +72,7 @@ def classify(status: int | None, result: str, cause: str) -> Reply:
         return Reply.OUTSIDE_WINDOW
     if status in _NOT_NOW:
         return Reply.BUSY
-    if 400 <= status < 500 and result == "accepted":
+    if status >= 400 and result == "accepted":
         return Reply.ENDED_IN_ERROR
     if status in _CLOSED or 300 <= status < 400:
         return Reply.DOOR_CLOSED

@@ -10,21 +10,17 @@ import hashlib
 import logging
 import re
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NoReturn
-from urllib.parse import unquote
 
-from django.db import IntegrityError
+from django.db import DatabaseError, IntegrityError, InterfaceError
 
 from messaging.choices import RequestState
 from messaging.exchange_problems import PROBLEMS
 from messaging.models import Rejection
-from messaging.protocol.codecs import repeatable
-from messaging.protocol.codecs.repeatable import HeaderProblem, Identity
+from messaging.protocol.codecs.repeatable import Identity
 from messaging.protocol.memory import Refusal, Verdict, refusal
-from messaging.services import admitting, door, epoch, forgetting, pairs, remembering, telling, two_roads
+from messaging.services import admitting, door, epoch, forgetting, remembering, telling
 from messaging.services.admitting import Item, Outcome
 from messaging.services.delivering import attended
 from messaging.services.exchange_answers import (
@@ -38,19 +34,16 @@ from messaging.services.exchange_answers import (
     window_headers,
     window_problem,
 )
+from messaging.services.exchange_reading import ALLOW, ASKING, Refused, Request, read_identity, read_item
 from messaging.services.group import GroupCommit
+from messaging.services.remembering import Remembered
 from partners import registry
-from partners.choices import ExchangeIdentity, Profile, Semantics
+from partners.choices import Profile
 from partners.models import Agreement
-from partners.terms import Presented, Principal, Terms
+from partners.terms import Principal, Terms
 from rmhub import clock
-from rmhub.ids import uuid7
 
 log = logging.getLogger(__name__)
-
-ASKING = ("GET", "HEAD", "OPTIONS")
-REQUESTS = ("POST", "PUT")
-ALLOW = ", ".join((*ASKING, *REQUESTS))
 
 _BATCH = re.compile(r"(?P<agreement>.+)/\$batch/?", re.DOTALL)
 # The second name in the singular is the standard's, in the plural that of OData's vocabulary.
@@ -60,35 +53,6 @@ _CLEAN_UP = re.compile(
 _TRIES = 3
 _SAMPLE = 4096
 _FAILED = "service_error"  # the cause of a callable that raised, and whose transaction was rolled back
-_LONGEST = {"RM-Service": 255, "RM-Action": 255, "RM-Conversation-ID": 512, "RM-Ref-To-Message-ID": 512}
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One HTTP request. `path`: what follows /exchange/, decoded. `target`: the whole path and query, as it came.
-
-    `headers`: lower-case name -> its values.
-    """
-
-    method: str
-    path: str
-    target: str
-    headers: Mapping[str, Sequence[str]]
-    content_type: str
-    body: bytes
-    presented: Presented
-    remote_address: str = ""
-
-
-@dataclass(slots=True)
-class _Refused(Exception):
-    """A problem to answer with, a code of the catalogue; without `detail` its sentence. `note` is for our people."""
-
-    code: str
-    detail: str = ""
-    note: str = ""
-    retry_after: int | None = None
-    headers: dict[str, str] = field(default_factory=dict)
 
 
 _group: GroupCommit[Item, Outcome] = GroupCommit(admitting.admit)
@@ -107,7 +71,7 @@ def exchange(request: Request) -> Answer:
         if request.presented.authorization:
             door.failed(request.remote_address)
         headers = {"WWW-Authenticate": 'Basic realm="Repeatable requests", charset="UTF-8"'}
-        return _refuse(request, _Refused("unauthenticated", headers=headers), now)
+        return _refuse(request, Refused("unauthenticated", headers=headers), now)
     terms: Terms | None = None
     identity: Identity | None = None
     try:
@@ -118,17 +82,17 @@ def exchange(request: Request) -> Answer:
         if request.method in ASKING and not batch:
             allowed = {"Allow": ALLOW} if request.method == "OPTIONS" else {}
             return told(telling.of_agreement(terms, epoch.ready(now), now), allowed)
-        identity = _identity(request)
+        identity = read_identity(request)
         if batch:
             _refuse_batch(identity)
-        return _answer(_item(request, principal, terms, identity), request)
-    except _Refused as refused:
+        return _answer(read_item(request, principal, terms, identity))
+    except Refused as refused:
         return _refuse(request, refused, now, principal=principal, terms=terms, identity=identity)
 
 
 def refuse_body(request: Request, limit: int) -> Answer:
     """413 for a body that is larger than this hub takes, and was not read."""
-    return _refuse(request, _Refused("body-too-large", f"More than {limit} bytes."), clock.now())
+    return _refuse(request, Refused("body-too-large", f"More than {limit} bytes."), clock.now())
 
 
 def _terms(tpa_id: str, principal: Principal) -> Terms:
@@ -136,141 +100,23 @@ def _terms(tpa_id: str, principal: Principal) -> Terms:
     if terms is None:
         shown = tpa_id[:200]
         if "\x00" not in tpa_id and Agreement.objects.filter(tpa_id=tpa_id, partner=principal.party_id).exists():
-            raise _Refused("agreement-not-in-force", f"Agreement {shown} is not in force. Ask the hub's operators.")
-        raise _Refused("unknown-agreement", f"No agreement with TPAId {shown!r} is in force.")
+            raise Refused("agreement-not-in-force", f"Agreement {shown} is not in force. Ask the hub's operators.")
+        raise Refused("unknown-agreement", f"No agreement with TPAId {shown!r} is in force.")
     if terms.partner_id != principal.party_id:
-        raise _Refused("wrong-partner", f"{principal.party_name} is not the partner of agreement {terms.tpa_id}.")
+        raise Refused("wrong-partner", f"{principal.party_name} is not the partner of agreement {terms.tpa_id}.")
     if terms.profile != Profile.REPEATABLE:
-        raise _Refused("unknown-agreement", f"Agreement {terms.tpa_id} is not for requests: send to {terms.own_uri}.")
+        raise Refused("unknown-agreement", f"Agreement {terms.tpa_id} is not for requests: send to {terms.own_uri}.")
     return terms
-
-
-def _identity(request: Request) -> Identity | None:
-    try:
-        return repeatable.read(request.headers)
-    except HeaderProblem as error:
-        raise _Refused(error.code, error.detail) from error
 
 
 def _refuse_batch(identity: Identity | None) -> NoReturn:
     """Headers on a batch would promise something for all that is in it (Repeatable Requests, batch requests; G37)."""
     if identity is not None:
-        raise _Refused("batch-not-repeatable")
-    raise _Refused("not-repeatable", "This hub takes no batches: send each request by itself, with its own id.")
+        raise Refused("batch-not-repeatable")
+    raise Refused("not-repeatable", "This hub takes no batches: send each request by itself, with its own id.")
 
 
-def _item(request: Request, principal: Principal, terms: Terms, identity: Identity | None) -> Item:
-    """What is to be admitted. Raises _Refused for what shows without looking at what is remembered."""
-    remembers = terms.semantics != Semantics.BEST_EFFORT
-    if request.method not in REQUESTS:
-        if identity is not None:
-            raise _Refused("not-repeatable", f"{request.method} is not repeatable here; POST and PUT are.")
-        raise _Refused("method-not-allowed", headers={"Allow": ALLOW})
-    if identity is not None and not remembers:
-        raise _Refused(
-            "not-repeatable",
-            f"Agreement {terms.tpa_id} is for requests that are not remembered: leave the headers off.",
-        )
-    if remembers:
-        identity = _as_agreed(identity, terms)
-    if len(request.body) > terms.max_message_bytes:
-        raise _Refused(
-            "message-too-large",
-            f"{len(request.body)} bytes; agreement {terms.tpa_id} allows {terms.max_message_bytes}.",
-        )
-    given = {name: _given(request, name) for name in _LONGEST}
-    service, action = _service(terms, given["RM-Service"], given["RM-Action"])
-    digest = hashlib.sha256(request.body).hexdigest()
-    return Item(
-        terms=terms,
-        principal=principal,
-        pair_id=pairs.inbound_pair_id(terms),
-        request_id=identity.request_id if identity else str(uuid7()),
-        first_sent=identity.first_sent if identity else None,
-        content=repeatable.fingerprint(
-            request.method, "\n".join((request.target, *given.values())), request.content_type, digest
-        ),
-        client_id=identity.client_id if identity else "",
-        body=request.body,
-        content_type=request.content_type,
-        digest=digest,
-        service=service,
-        action=action,
-        conversation_id=given["RM-Conversation-ID"],
-        ref_to_message_id=given["RM-Ref-To-Message-ID"],
-        remembered=remembers,
-        two_roads=two_roads.has_agreement(principal.party_id, Profile.EBXML),
-        remote_address=request.remote_address,
-    )
-
-
-def _as_agreed(identity: Identity | None, terms: Terms) -> Identity:
-    """The identity, when it is of the kind that the agreement names."""
-    by_key = terms.exchange_identity == ExchangeIdentity.KEY
-    if identity is None or (identity.by_key and not by_key):
-        wanted = (
-            f"{repeatable.IDEMPOTENCY_KEY}, a string in double quotes"
-            if by_key
-            else f"{repeatable.REQUEST_ID} and {repeatable.FIRST_SENT}"
-        )
-        raise _Refused(
-            "header-missing",
-            f"Agreement {terms.tpa_id} delivers once and only once, so each request needs {wanted}; the same with every"
-            " copy of it.",
-        )
-    if by_key and not identity.by_key:
-        raise _Refused(
-            "not-repeatable",
-            f"Agreement {terms.tpa_id} identifies requests by {repeatable.IDEMPOTENCY_KEY}, not by these headers.",
-        )
-    return identity
-
-
-def _given(request: Request, name: str) -> str:
-    """The value of one of our own headers, percent-decoded; "" when it is not there."""
-    values = request.headers.get(name.lower(), ())
-    if not values:
-        return ""
-    try:
-        value = unquote(values[0].strip(), errors="strict")
-    except UnicodeDecodeError:
-        value = "\x00"
-    if len(values) > 1 or len(value) > _LONGEST[name] or not value.isprintable():
-        raise _Refused(
-            "malformed-header",
-            f"{name} has to be one value of at most {_LONGEST[name]} characters; what is not ASCII is percent-encoded.",
-        )
-    return value
-
-
-def _service(terms: Terms, service: str, action: str) -> tuple[str, str]:
-    """Which of the agreement's services and actions is meant; what is not said has to be the only possible one."""
-    receivable = sorted((known, of) for known, of, way in terms.services if way != "send")
-    listed = "; ".join(f"{known} / {of}" for known, of in receivable) or "none"
-    if service and action:
-        if not terms.allows(service, action, "receive"):
-            raise _Refused(
-                "outside-agreement",
-                f"{service} / {action} is not in agreement {terms.tpa_id}. We receive: {listed}.",
-            )
-        return service, action
-    meant = [(known, of) for known, of in receivable if service in ("", known) and (action in ("", of) or of == "*")]
-    if not meant:
-        raise _Refused(
-            "outside-agreement",
-            f"{service or 'any service'} / {action or 'any action'} is not in agreement {terms.tpa_id}."
-            f" We receive: {listed}.",
-        )
-    known, of = meant[0]
-    chosen = action or of
-    if len(meant) > 1 or chosen == "*":
-        raise _Refused(
-            "service-not-named", f"Name service and action with RM-Service and RM-Action. We receive: {listed}."
-        )
-    return known, chosen
-
-
-def _answer(item: Item, request: Request) -> Answer:
+def _answer(item: Item) -> Answer:
     outcome = _admitted(item)
     known = outcome.known
     match outcome.verdict:
@@ -284,6 +130,18 @@ def _answer(item: Item, request: Request) -> Answer:
         case Verdict.REPLAY if known is not None and known.state == RequestState.ACCEPTED:
             return acknowledgement(item.request_id, outcome.received_at)
     assert known is not None
+    try:
+        return _outcome(item, outcome, known)
+    except (DatabaseError, InterfaceError):
+        # It is stored and may be executed: "rejected" would not be true. The next copy gets what came of it.
+        if not item.remembered:
+            raise
+        log.exception("the outcome of a request cannot be read now", extra={"action": "exchange_failed"})
+        return _in_work(item)
+
+
+def _outcome(item: Item, outcome: Outcome, known: Remembered) -> Answer:
+    """What has come of a synchronous request, which is executed now if nobody has begun with it."""
     detail, retry_after, failed = "", None, False
     # One in doubt is a person's now; one whose process died is taken over, and decided like any document that comes
     # again (spec 4): the resolver may know.
@@ -296,12 +154,12 @@ def _answer(item: Item, request: Request) -> Answer:
     if state == RequestState.RUNNING:
         return _in_work(item)
     if state == RequestState.FORGOTTEN:
-        raise _Refused("forgotten-by-request", headers=window_headers(outcome.memory, outcome.at))
+        raise Refused("forgotten-by-request", headers=window_headers(outcome.memory, outcome.at))
     if state == RequestState.IN_DOUBT:
-        raise _Refused("in-doubt", headers=window_headers(outcome.memory, outcome.at))
+        raise Refused("in-doubt", headers=window_headers(outcome.memory, outcome.at))
     if failed:
-        raise _Refused("application-failed", note=detail)
-    raise _Refused("application-not-ready", note=detail, retry_after=retry_after or item.terms.repeat_interval)
+        raise Refused("application-failed", note=detail)
+    raise Refused("application-not-ready", note=detail, retry_after=retry_after or item.terms.repeat_interval)
 
 
 def _admitted(item: Item) -> Outcome:
@@ -350,7 +208,7 @@ def _in_work(item: Item) -> Answer:
 def _clean_up(request: Request, principal: Principal, what: str, value: str) -> Answer:
     """204 whether there was something or not (Repeatable Requests, deletion of what is remembered)."""
     if request.method != "DELETE":
-        raise _Refused("method-not-allowed", headers={"Allow": "DELETE"})
+        raise Refused("method-not-allowed", headers={"Allow": "DELETE"})
     if value.isascii() and value.isprintable():
         if what == "RepeatableRequestWithRequestID":
             forgotten = remembering.forget(principal.party_id, request_ids={value, _folded(value)})
@@ -370,7 +228,7 @@ def _folded(value: str) -> str:
 
 def _refuse(
     request: Request,
-    refused: _Refused,
+    refused: Refused,
     now: datetime,
     *,
     principal: Principal | None = None,

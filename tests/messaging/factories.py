@@ -145,7 +145,7 @@ class PartnerSide:
 def partner_side(version: AgreementVersion | None = None, **terms: Any) -> PartnerSide:
     """The partner of `version`, or of a new agreement with these terms (seconds), with a Basic credential.
 
-    `profile="repeatable"` makes one of spec 2; its answers to us are `answered(...)`, and the builders are ebXML's only.
+    `profile="repeatable"` makes one of spec 2; its answers to us are `answered(...)`, the builders are ebXML's only.
     """
     version = version or make_agreement(**terms)
     credential, password = make_credential(version.agreement.partner)

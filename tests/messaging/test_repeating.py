@@ -602,6 +602,11 @@ def test_a_pause_holds_new_messages_and_repeats_and_a_release_lets_them_go(wire:
     operating.pair_release(pair_id=side.outbound.pk, actor=ANN, reason="Over.")
     work()
     assert states(first, second) == ["delivered", "delivered"]
+    # Its window begins when it is sent first, however long it had to wait for that.
+    sent = {dict(parcel.headers)["Repeatability-Request-ID"]: dict(parcel.headers) for parcel in wire.parcels}
+    assert sent[second.message_id]["Repeatability-First-Sent"] == "Fri, 01 May 2026 13:00:00 GMT"
+    assert sent[first.message_id]["Repeatability-First-Sent"] == "Fri, 01 May 2026 12:00:00 GMT"
+    assert fresh(second).expires_at == FIRST_SENT + timedelta(hours=25)
 
 
 def test_a_held_message_costs_no_look_until_its_pair_goes_on(wire: Link, time: FrozenClock) -> None:

@@ -82,11 +82,15 @@ def settle(delivery: Delivery, decision: str, **values: object) -> Delivery:
 
 def doubtful(app: Application, partner: PartnerSide, *names: str, **values: object) -> list[Delivery]:
     """Documents that were handed over once, whose answers were lost: begun, never finished."""
-    make_trigger(app, **values)
+    trigger = make_trigger(app, **values)
     plans = app.plans.get("/documents", [])
     app.plan("/documents", BROKEN)
     made = arrive(partner, *names)
     work()
+    if trigger.resolver != "none":
+        # It is asked after the retry interval, and not at once.
+        Delivery.objects.filter(trigger=trigger, state="waiting").update(due_at=clock.now())
+        work()
     app.plans["/documents"] = plans
     found = [now_of(one) for one in made]
     assert [one.state for one in found] == ["in_doubt"] * len(names)
@@ -308,6 +312,7 @@ def test_the_resolver_is_asked_again(app: Application, partner: PartnerSide, say
     app.plan("/resolver", verdict(says))
     asked = settle(delivery, "ask")
     assert (asked.state, asked.redelivery_count, asked.doubt) == ("waiting", delivery.redelivery_count + 1, "")
+    assert asked.retries == 0
     work()
     assert states(delivery) == [state]
     assert len(app.documents) == runs

@@ -44,7 +44,7 @@ BEGUN = State(attempts=1, first_sent=T)
         ((200, 201, 202, 204), "accepted", Reply.DONE),
         ((200, 204), "rejected", Reply.LOST),
         *[((408, 409, 425, 429, 503), result, Reply.BUSY) for result in ("", "accepted", "rejected")],
-        *[((500, 502, 504, 599), result, Reply.LOST) for result in ("", "accepted", "rejected")],
+        *[((500, 502, 504, 599), result, Reply.LOST) for result in ("", "rejected")],
         *[((412,), result, Reply.OUTSIDE_WINDOW) for result in ("", "accepted", "rejected")],
         ((400, 422), "", Reply.REFUSED),
         ((400, 402, 406, 410, 418, 422, 431), "rejected", Reply.REFUSED),
@@ -53,7 +53,7 @@ BEGUN = State(attempts=1, first_sent=T)
         ((300, 301, 302, 304, 307, 308), "", Reply.DOOR_CLOSED),
         ((402, 406, 407, 410, 418, 421, 431, 451), "", Reply.DOOR_CLOSED),
         # The outcome of the one execution is an error: nothing that could be sent again.
-        ((400, 404, 410, 422), "accepted", Reply.ENDED_IN_ERROR),
+        ((400, 404, 410, 422, 500, 502, 599), "accepted", Reply.ENDED_IN_ERROR),
         ((100, 199, 600, 999), "", Reply.LOST),
     ],
 )

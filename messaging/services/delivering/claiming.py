@@ -58,7 +58,11 @@ def claim_due(*, limit: int, worker: int = 0, share: int | None = None) -> list[
         quota = -(-(limit - len(jobs)) // left)  # what is free is shared out evenly, rounded up
         if quota <= 0:
             break
-        jobs += _claim_trigger(trigger_id, quota, worker, share, now)
+        try:
+            jobs += _claim_trigger(trigger_id, quota, worker, share, now)
+        except Exception:
+            # What is claimed already must be handed over, and the other triggers can do nothing for this one.
+            log.exception("claim failed", extra={"action": "claim_failed", "trigger": str(trigger_id)})
     return jobs
 
 

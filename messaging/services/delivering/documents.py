@@ -75,7 +75,8 @@ def _document(trigger: Trigger, delivery: Delivery, message: Message, parts: tup
 def request(document: Document) -> tuple[list[tuple[str, str]], bytes]:
     """Headers and body of the request that hands a document to an HTTP service.
 
-    One payload is the body as it is; several, or a join, are a multipart/mixed in which each part names its message.
+    One payload is the body as it is (none: no body); several, or a join, are a multipart/mixed in which each part names
+    its message.
     """
     headers = [
         ("RM-Document-ID", document.document_id),
@@ -90,9 +91,8 @@ def request(document: Document) -> tuple[list[tuple[str, str]], bytes]:
         ("RM-Trigger", document.trigger),
         ("RM-Received-At", document.received_at.astimezone(UTC).isoformat()),
     ]
-    if len(document.parts) == 1 and not document.others:
-        [part] = document.parts
-        content_type, body = part.content_type, part.content
+    if len(document.parts) <= 1 and not document.others:
+        content_type, body = next(((part.content_type, part.content) for part in document.parts), ("", b""))
     else:
         content_type, body = _multipart([*document.others, document])
     return [(name, escaped(value)) for name, value in [("Content-Type", content_type), *headers] if value], body

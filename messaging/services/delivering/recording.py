@@ -28,6 +28,7 @@ from messaging.protocol.processing import (
     decide,
 )
 from messaging.services import forgetting, history
+from messaging.services.delivering.calling import MAX_WAIT
 from messaging.services.delivering.changes import Changes, is_new
 from messaging.services.delivering.claiming import absorbed
 from messaging.services.delivering.job import (
@@ -139,7 +140,7 @@ def _follow(
     cause, detail = outcome.cause, outcome.detail
     if following is Next.RETRY:
         delivery.retries += 1
-        wait = timedelta(seconds=max(trigger.retry_interval, outcome.retry_after or 0))
+        wait = timedelta(seconds=max(trigger.retry_interval, min(outcome.retry_after or 0, MAX_WAIT)))
         changes.put_back(delivery, changes.now + wait, cause, detail)
     elif following is Next.REDELIVER:
         # A resolver may say NEW each time: what follows from it counts and waits like a retry.

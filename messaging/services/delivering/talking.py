@@ -54,6 +54,8 @@ def talk(job: Job) -> Outcome:
         detail = printable(f"{type(error).__name__}: {error}")[:500]
         if job.kind is JobKind.RESOLVE:
             return Outcome(answer=Answer.FAILED, detail=detail)
+        if job.kind is JobKind.CALLABLE:  # rolled back
+            return Outcome(Ran.TRANSIENT, cause="internal_error", detail=detail)
         return Outcome(Ran.UNKNOWN, cause="service_outcome_unknown", detail=detail)
     log.log(
         logging.INFO if outcome.cause else logging.DEBUG,
@@ -180,6 +182,8 @@ def _inside(job: Job, service: Service, document: Document) -> Reply | None:
             raise _Overtaken
     try:
         reply = service(document)
+        if trigger.answers and not isinstance(reply, Reply | None):
+            raise TypeError(f"a service answers with a Reply or None, not with {_shown(reply)}")
     except Exception as error:
         raise _Failed from error
     changes = Changes(clock.now())

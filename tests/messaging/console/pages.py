@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 from django.urls import reverse
 
+from messaging.console import triggers
+from messaging.console.decisions import DELIVERY, MESSAGE
 from messaging.console.verbs import VERBS
 from rmhub.roles import Role
 from tests.messaging.console.scenes import World
@@ -50,6 +52,56 @@ _VERBS = [
     if slug != "expect-sequence"
 ]
 
+_TRIGGER_VERBS = [
+    Page(
+        "trigger-verb",
+        {"resume": O, "suspend": O, "enable": A, "disable": A}[slug],
+        lambda world, slug=slug: (world.stopped.public_id, slug),  # type: ignore[misc]
+        post={"reason": "", "version": "1"},
+    )
+    for slug in triggers.VERBS
+]
+_STARTED = "started_not_completed"
+_SETTLE = {"reason": "", "version": "1", "expected": "2"}
+_DECISIONS = [
+    *(
+        Page(
+            "delivery-settle",
+            O,
+            lambda world, slug=slug: (world.doubtful.public_id, slug),  # type: ignore[misc]
+            post=_SETTLE,
+        )
+        for slug in DELIVERY
+    ),
+    *(
+        Page(
+            "doubt-settle",
+            O,
+            lambda world, slug=slug: (world.queue.public_id, _STARTED, slug),  # type: ignore[misc]
+            post=_SETTLE,
+        )
+        for slug in DELIVERY
+    ),
+    *(
+        Page(
+            "message-settle",
+            O,
+            lambda world, slug=slug: (world.lost.public_id, slug),  # type: ignore[misc]
+            post=_SETTLE,
+        )
+        for slug in MESSAGE
+    ),
+    *(
+        Page(
+            "doubt-outbound-settle",
+            O,
+            lambda world, slug=slug: (world.lost.pair.code, "outcome_unknown", slug),  # type: ignore[misc]
+            post=_SETTLE,
+        )
+        for slug in MESSAGE
+    ),
+]
+
 PAGES: list[Page] = [
     Page("dashboard", V),
     Page("go", V),
@@ -75,6 +127,23 @@ PAGES: list[Page] = [
     Page("incident", V, lambda w: (w.incident,)),
     Page("incident-acknowledge", O, lambda w: (w.incident,), get=False, post={}),
     Page("incident-resolve", O, lambda w: (w.incident,), post={"reason": ""}),
+    Page("doubts", V),
+    Page("doubt", V, lambda w: (w.queue.public_id, _STARTED)),
+    Page("doubt-outbound", V, lambda w: (w.lost.pair.code, "outcome_unknown")),
+    *_DECISIONS,
+    Page("jobs", V),
+    Page("job", V, lambda w: (w.job.public_id,)),
+    Page("job-cancel", O, lambda w: (w.job.public_id,), post={"reason": ""}),
+    Page("triggers", V),
+    Page("trigger", V, lambda w: (w.stopped.public_id,)),
+    Page("trigger-new", A, post={"once": "x"}),
+    Page("trigger-edit", A, lambda w: (w.stopped.public_id,), post={"version": "1"}),
+    Page("trigger-secret", A, lambda w: (w.stopped.public_id,), post={"once": "x"}),
+    Page("trigger-failed", O, lambda w: (w.queue.public_id,), post=_SETTLE),
+    *_TRIGGER_VERBS,
+    Page("deliveries", V),
+    Page("delivery", V, lambda w: (w.doubtful.public_id,)),
+    Page("delivery", V, lambda w: (w.failed.public_id,)),
     Page("partners", V),
     Page("partner", V, lambda w: (w.partner.public_id,)),
     Page("agreements", V),

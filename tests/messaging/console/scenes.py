@@ -7,21 +7,25 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from django.contrib.auth.models import Group, User
+from django.db import transaction
 from django.test import Client
 
 from messaging.models import (
     ApiToken,
+    BulkJob,
+    Delivery,
     Incident,
     Message,
     Pair,
     Rejection,
     Signal,
     Transmission,
+    Trigger,
     WebhookDelivery,
     WebhookEndpoint,
 )
 from messaging.protocol.errors import ErrorCode
-from messaging.services import tokens, webhooks
+from messaging.services import events, jobs, pulling, subscriptions, tokens, triggering, webhooks
 from messaging.services.audit import Actor
 from messaging.services.receiving import Arrival
 from messaging.transports import Receipt
@@ -30,7 +34,7 @@ from partners.terms import Presented
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from rmhub.roles import ADMIN_SCOPES, Role
-from tests.messaging.factories import PartnerSide, link, partner_side, submit, work
+from tests.messaging.factories import LOST, PartnerSide, link, partner_side, submit, work
 
 ANA = Actor("ana", "console")
 PASSWORD = "correct horse battery"
@@ -88,6 +92,62 @@ def refused(partner: PartnerSide, code: str = ErrorCode.INVALID_SEQUENCE_NUMBER)
     return partner
 
 
+def trigger_for(partner: PartnerSide, name: str, **values: object) -> Trigger:
+    """An active trigger for the documents of one partner, a pull queue unless `values` say otherwise."""
+    made, _ = triggering.trigger_create(  # type: ignore[call-arg]
+        actor=ANA, reason="go-live", **{"name": name, "party_id": partner.terms.partner_id, "kind": "pull", **values}
+    )
+    subscriptions.reset()
+    return made
+
+
+def documents(partner: PartnerSide, *message_ids: str) -> list[Delivery]:
+    """Documents come in from the partner. Returns their deliveries."""
+    for message_id in message_ids:
+        assert partner.send(partner.message(partner.inbound.last_sequence + 1, message_id)) == 204
+    return list(Delivery.objects.filter(message__message_id__in=message_ids).order_by("id"))
+
+
+def stop(trigger: Trigger, cause: str = "service_unreachable", detail: str = "Connection refused.") -> Trigger:
+    """The engine suspends it."""
+    with transaction.atomic():
+        locked = Trigger.objects.select_for_update().get(pk=trigger.pk)
+        events.write(triggering.suspend_now(locked, cause, detail, clock.now()))
+    return Trigger.objects.get(pk=trigger.pk)
+
+
+def doubtful(trigger: Trigger, partner: PartnerSide, *message_ids: str) -> list[Delivery]:
+    """Documents that a consumer took from the queue and neither completed nor gave back: nobody knows."""
+    made = [one for one in documents(partner, *message_ids) if one.trigger_id == trigger.pk]
+    pulling.lease(trigger.pk, limit=len(made), consumer="warehouse-1")
+    Delivery.objects.filter(pk__in=[one.pk for one in made]).update(due_at=clock.now() - timedelta(seconds=1))
+    assert pulling.lease(trigger.pk, limit=1, consumer="warehouse-2") == []
+    found = list(Delivery.objects.filter(pk__in=[one.pk for one in made], state="in_doubt").order_by("id"))
+    assert len(found) == len(made)
+    return found
+
+
+def failed(trigger: Trigger, partner: PartnerSide, message_id: str) -> Delivery:
+    """A document on which the application failed."""
+    documents(partner, message_id)
+    (leased,) = pulling.lease(trigger.pk, limit=1, consumer="warehouse-1")
+    return pulling.fail(leased.delivery.pk, leased.claim, "No such article <b>4711</b>")
+
+
+def lost(time: FrozenClock, count: int = 1) -> list[Message]:
+    """Messages of which nobody knows whether the partner has executed them (spec 2)."""
+    far = partner_side(profile="repeatable", partner_window=3600)
+    made = [submit(far) for _ in range(count)]
+    with link(LOST):
+        work()
+        time.move(3601)
+        work()
+        work()
+    found = list(Message.objects.filter(pk__in=[message.pk for message in made], state="in_doubt").order_by("id"))
+    assert len(found) == count
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """One of everything that has a page."""
@@ -104,6 +164,12 @@ class World:
     partner: Party
     token: ApiToken
     webhook: WebhookEndpoint
+    stopped: Trigger
+    queue: Trigger
+    doubtful: Delivery
+    failed: Delivery
+    lost: Message
+    job: BulkJob
 
     @property
     def pair(self) -> Pair:
@@ -111,7 +177,10 @@ class World:
 
 
 def world(time: FrozenClock) -> World:
-    """A suspended pair, one that flows both ways, refusals, a token, and a webhook endpoint that fails."""
+    """A suspended pair, one that flows both ways, refusals, a token, and a webhook endpoint that fails; a suspended
+    trigger, a queue with documents in doubt and a failed one, a message in doubt, and a job.
+    """
+    (far,) = lost(time)
     webhook, _ = webhooks.endpoint_create(url="http://127.0.0.1:9/hook", types=[], name="ERP", actor=ANA)
     stuck = suspended(time)
     flowing = partner_side()
@@ -127,18 +196,48 @@ def world(time: FrozenClock) -> World:
     token, _ = tokens.token_create(
         owner=owner, name="ERP", scopes=["messages:read"], actor=ANA, granted_by=ADMIN_SCOPES
     )
+    inbound = Message.objects.get(direction="in")
+    rejection = Rejection.objects.order_by("-id")[0]
+    apps = partner_side()
+    stopped = trigger_for(
+        apps,
+        "ERP orders",
+        kind="http",
+        url="http://erp.internal:8080/documents",
+        monitor="http",
+        monitor_url="http://erp.internal:8080/up",
+    )
+    queue = trigger_for(apps, "Warehouse", ordered=False, concurrency=8)
+    in_doubt = doubtful(queue, apps, "W-1@apps.example", "W-2@apps.example", "W-3@apps.example")
+    broken = failed(queue, apps, "W-4@apps.example")
+    stopped = stop(stopped)
+    job = jobs.job_create(
+        action="settle_deliveries",
+        parameters={"decision": "later", "remind_in": 3600},
+        ids=[in_doubt[-1].pk],
+        what="Warehouse: the last one",
+        actor=ANA,
+        reason="asked the warehouse",
+    )
+    jobs.run_due()
     WebhookDelivery.objects.filter(endpoint=webhook).update(due_at=clock.now() + timedelta(seconds=5), attempts=1)
     return World(
         suspended=stuck,
         flowing=flowing,
         outbound=outbound,
         queued=Message.objects.filter(state="queued").order_by("position")[0],
-        inbound=Message.objects.get(direction="in"),
+        inbound=inbound,
         transmission=Transmission.objects.filter(message=outbound).get(),
         signal=Signal.objects.filter(about=outbound).get(),
         incident=Incident.objects.get(pair=stuck.outbound),
-        rejection=Rejection.objects.order_by("-id")[0],
+        rejection=rejection,
         partner=flowing.outbound.partner,
         token=token,
         webhook=webhook,
+        stopped=stopped,
+        queue=queue,
+        doubtful=in_doubt[0],
+        failed=broken,
+        lost=far,
+        job=job,
     )

@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 from lxml import html
 
+from messaging.models import Incident
 from tests.messaging.console.pages import DOWNLOADS, PAGES
 from tests.messaging.console.scenes import World, browser
 
@@ -80,6 +81,13 @@ def test_the_fragment_that_htmx_asks_for_is_the_one_in_the_page(scene: World) ->
         "live-messages": "/messages/",
         "live-message": f"/messages/{scene.outbound.public_id}/",
         "live-incidents": "/incidents/",
+        "live-doubts": "/in-doubt/?tab=outbound",
+        "live-doubt": f"/in-doubt/{scene.queue.public_id}/started_not_completed/",
+        "live-triggers": "/triggers/",
+        "live-trigger": f"/triggers/{scene.stopped.public_id}/",
+        "live-deliveries": "/deliveries/",
+        "live-delivery": f"/deliveries/{scene.doubtful.public_id}/",
+        "live-jobs": "/jobs/",
     }
     for target, url in urls.items():
         whole = html.fromstring(client.get(url).content)
@@ -99,4 +107,6 @@ def test_the_counters_of_the_navigation_come_with_every_fragment(scene: World) -
     part = html.fragment_fromstring(answer.content.decode(), create_parent="div")
     counters = {element.get("id"): element.text for element in part.xpath(".//*[@hx-swap-oob='true']")}
     assert counters["nav-count-side-suspended"] == "1"
-    assert counters["nav-count-sheet-incidents"] == "2"
+    assert counters["nav-count-sheet-incidents"] == str(Incident.objects.exclude(state="resolved").count())
+    assert counters["nav-count-side-triggers"] == "1"
+    assert counters["nav-count-sheet-in_doubt"] == "3", "three documents, one of them put off, and a message"

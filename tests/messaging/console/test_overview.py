@@ -92,7 +92,7 @@ def test_the_numbers_are_those_of_the_pairs(scene: World) -> None:
         "waiting": "3",
         "blocked": "3",
         "delivered": "1",
-        "received": "1",
+        "received": "5",
         "duplicates": "1",
         "rejected": "1",
     }

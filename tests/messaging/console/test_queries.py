@@ -8,11 +8,21 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from messaging.models import Pair
-from messaging.services import incidents
+from messaging.services import incidents, jobs
 from partners import registry
 from rmhub import clock
 from rmhub.clock import FrozenClock
-from tests.messaging.console.scenes import World, browser, delivered, suspended
+from tests.messaging.console.scenes import (
+    ANA,
+    World,
+    browser,
+    delivered,
+    doubtful,
+    lost,
+    stop,
+    suspended,
+    trigger_for,
+)
 from tests.messaging.factories import link, partner_side, submit, work
 
 pytestmark = pytest.mark.django_db
@@ -20,7 +30,12 @@ LISTS = (
     "/",
     "/pairs/",
     "/messages/",
+    "/in-doubt/",
+    "/in-doubt/?tab=outbound",
     "/incidents/",
+    "/triggers/",
+    "/deliveries/",
+    "/jobs/",
     "/partners/",
     "/agreements/",
     "/rejections/",
@@ -48,7 +63,23 @@ def _grow(time: FrozenClock) -> None:
         with link():
             work()
         incidents.incident_open(pair=partner.inbound, cause="out_of_sequence", now=clock.now())
+        _grow_applications(time)
     registry.reset()
+
+
+def _grow_applications(time: FrozenClock) -> None:
+    (message,) = lost(time)
+    apps = partner_side()
+    queue = trigger_for(apps, f"queue {apps.terms.tpa_id}", ordered=False)
+    stop(trigger_for(apps, f"stopped {apps.terms.tpa_id}"))
+    found = doubtful(queue, apps, f"{message.message_id}.1", f"{message.message_id}.2")
+    jobs.job_create(
+        action="settle_deliveries",
+        parameters={"decision": "duplicate"},
+        ids=[one.pk for one in found],
+        actor=ANA,
+        reason="look at the list",
+    )
 
 
 @pytest.mark.parametrize("url", LISTS)
@@ -56,7 +87,7 @@ def test_a_list_costs_the_same_however_long_it_is(scene: World, time: FrozenCloc
     client = browser()
     before = len(_queries(client, url))
     _grow(time)
-    assert len(_queries(client, url)) == before <= 25
+    assert len(_queries(client, url)) == before <= (30 if url == "/" else 25)
 
 
 def test_detail_pages_cost_the_same_however_much_happened(scene: World, time: FrozenClock) -> None:
@@ -75,7 +106,10 @@ def test_no_page_counts_the_store_or_pages_by_offset(scene: World) -> None:
     for url in (*LISTS, f"/pairs/{scene.pair.code}/", f"/messages/{scene.outbound.public_id}/", "/go?q=x"):
         for sql in _queries(client, url):
             assert "OFFSET" not in sql, url
-            assert not ("COUNT(" in sql and "messaging_message" in sql and "messaging_pair" not in sql), (url, sql)
+            # What is in doubt has an index of its own and is little.
+            if "COUNT(" in sql and "'in_doubt'" not in sql:
+                assert "messaging_message" not in sql or "messaging_pair" in sql, (url, sql)
+                assert "messaging_delivery" not in sql, (url, sql)
 
 
 def test_a_live_fragment_costs_no_more_than_its_page(scene: World) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from django.contrib.staticfiles import finders
 
+from messaging.console import decisions, triggers
 from messaging.console.context import NAVIGATION
 from messaging.console.verbs import VERBS
 from tests.messaging.console import tabler_auto
@@ -63,6 +64,7 @@ def test_every_icon_that_is_used_is_in_the_sprite() -> None:
     states = (code / "templatetags" / "hub.py").read_text()
     used |= set(re.findall(r'": "([a-z0-9-]+)"', states)) | set(re.findall(r'\), "([a-z0-9-]+)"\)', states))
     used |= {item.icon for _, items in NAVIGATION for item in items} | {verb.icon for verb in VERBS.values()}
+    used |= {one.icon for table in (triggers.VERBS, decisions.DELIVERY, decisions.MESSAGE) for one in table.values()}
     assert used <= sprite, used - sprite
     # "inbox" is what an empty list shows when its page names no icon.
     assert sprite <= used | {"inbox"}, f"not used any more: {sorted(sprite - used)}"

@@ -11,8 +11,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from messaging import applications
 from messaging.applications import Document, Reply, Transient
-from messaging.models import Delivery, DocumentCompleted, DocumentStarted, Incident, Trigger
-from messaging.services import triggering
+from messaging.models import Delivery, DocumentCompleted, DocumentStarted, Incident, Message, Trigger
+from messaging.services import settling, triggering
 from messaging.services.delivering import claiming, recording, talking
 from rmhub import clock
 from rmhub.clock import FrozenClock
@@ -161,6 +161,22 @@ def test_its_own_constraint_that_fails_is_an_error_of_the_service(
     assert IntegrityError.__name__ in now_of(delivery).cause_detail
 
 
+@pytest.mark.parametrize(("reply", "state"), [({"not": "a reply"}, "failed"), (Reply(body=5), "waiting")])  # type: ignore[arg-type]
+def test_an_answer_that_is_none_is_undone(
+    partner: PartnerSide, runs: Callable[..., Trigger], effects: None, reply: Reply, state: str
+) -> None:
+    def service(document: Document) -> Reply:
+        effect(document)
+        return reply
+
+    runs(service, answers=True)
+    [delivery] = arrive(partner, "order-1")
+    Delivery.objects.update(attended=True)
+    Message.objects.update(first_sent_at=clock.now())
+    work()
+    assert (states(delivery), effected()) == ([state], [])
+
+
 def test_a_worker_that_dies_inside_leaves_nothing_and_the_document_is_processed_once(
     partner: PartnerSide, runs: Callable[..., Trigger], effects: None
 ) -> None:
@@ -187,6 +203,39 @@ def test_a_worker_that_dies_inside_leaves_nothing_and_the_document_is_processed_
     found = now_of(delivery)
     assert (found.state, found.verdict, found.redelivery_count) == ("completed", "new", 1)
     assert (effected(), completed()) == (["order-1"], [("order-1", "success")])
+
+
+def test_a_worker_that_comes_too_late_does_not_begin(partner: PartnerSide, runs: Callable[..., Trigger]) -> None:
+    """It had the document in hand for so long that another worker has it now."""
+    ran: list[str] = []
+    runs(lambda document: ran.append(document.document_id))
+    [delivery] = arrive(partner, "order-1")
+    late = claim()
+    lose(*late)
+    jobs = claim()
+    finish(late)
+    assert (ran, states(delivery)) == ([], ["running"])
+    finish(jobs)
+    assert (ran, states(delivery)) == (["order-1"], ["completed"])
+
+
+def test_a_resubmitted_document_is_entered_while_it_runs(partner: PartnerSide, runs: Callable[..., Trigger]) -> None:
+    """A copy that comes meanwhile has to find it there."""
+    inside: list[list[str]] = []
+
+    def service(document: Document) -> None:
+        inside.append(list(DocumentStarted.objects.values_list("document_id", flat=True)))
+        if len(inside) == 1:
+            raise ValueError("no such article")
+
+    runs(service)
+    [delivery] = arrive(partner, "order-1")
+    work()
+    settling.delivery_settle(delivery_id=delivery.pk, decision="resubmit", actor=PERSON, reason="article added")
+    work()
+    assert inside == [["order-1"], ["order-1"]]
+    assert completed() == [("order-1", "success")]
+    assert not DocumentStarted.objects.exists()
 
 
 @pytest.mark.parametrize(

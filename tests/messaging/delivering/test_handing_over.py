@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import socket
 import threading
+import uuid
 from datetime import timedelta
 from email import message_from_bytes
 from typing import Any
@@ -115,6 +116,14 @@ def test_several_payloads_are_one_multipart(partner: PartnerSide, app: Applicati
     assert [part.get_payload(decode=True) for part in parts] == contents
     assert parts[0]["RM-Message-ID"] == "order-1"
     assert parts[0].get_content_type() == "application/xml"
+
+
+def test_a_document_without_payload_is_a_request_without_body(partner: PartnerSide, app: Application) -> None:
+    make_trigger(app)
+    arrive(partner, "order-1", manifest=(), payloads=())
+    work()
+    [asked] = app.asked
+    assert (asked.body, asked.headers.get("content-type")) == (b"", None)
 
 
 def test_a_service_on_a_private_address_is_reached_and_not_followed_to_another(
@@ -305,6 +314,19 @@ def test_an_outcome_that_comes_after_its_lease_moves_nothing(partner: PartnerSid
     finish(late)
     assert (states(document), now_of(document).http_status) == (["in_doubt"], None)
     assert not DocumentCompleted.objects.exists()
+
+
+def test_one_trigger_that_cannot_be_claimed_for_keeps_no_other_from_its_documents(
+    partner: PartnerSide, app: Application, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = make_trigger(app, documents=[{"service": "urn:orders", "action": "Broken"}])
+    make_trigger(app, documents=[{"service": "urn:orders", "action": "NewOrder"}])
+    [document] = arrive(partner, "a1", action="Broken")
+    Delivery.objects.filter(pk=document.pk).update(message_id=uuid.uuid4())  # a message that is gone
+    others = arrive(partner, "a2", "a3")
+    work()
+    assert states(*others) == ["completed", "completed"]
+    assert {record.trigger for record in caplog.records if record.message == "claim failed"} == {str(broken.pk)}
 
 
 # --- what people decide ---
@@ -561,3 +583,32 @@ def test_an_outcome_of_a_hand_over_that_was_lost_does_not_end_the_next_one(
     assert (states(document), DocumentCompleted.objects.count()) == (["running"], 0)
     finish([second])
     assert states(document) == ["completed"]
+
+
+def test_a_copy_that_the_resolver_calls_new_is_who_has_begun_from_then_on(
+    partner: PartnerSide, app: Application
+) -> None:
+    app.plan("/resolver", verdict("NEW"))
+    make_trigger(app, resolver="http", ordered=False)
+    [document] = arrive(partner, "order-1")
+    claim()
+    second = copy_of(document)
+    [question] = claim()
+    recording.record([(question, talking.talk(question))])
+    assert (states(document, second), DocumentStarted.objects.get().delivery_id) == (["running"] * 2, second.pk)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_what_suspended_the_trigger_comes_before_what_waited_behind_it(
+    partner: PartnerSide, app: Application, time: FrozenClock, ordered: bool
+) -> None:
+    app.plan("/documents", http(503), http(200))
+    trigger = make_trigger(app, ordered=ordered, concurrency=1, max_retries=0)
+    arrive(partner, "a1")
+    time.move(1)
+    arrive(partner, "a2")
+    time.move(1)
+    work()
+    triggering.trigger_resume(trigger_id=trigger.pk, actor=PERSON, reason="up again")
+    work()
+    assert app.documents == ["a1", "a1", "a2"]
