@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -29,6 +30,7 @@ pytestmark = pytest.mark.django_db
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ANN = Actor("ann", "console", "192.0.2.9", "req-1")
 WHY = "go-live of the ERP"
+NOBODY = uuid.UUID(int=7)  # of nothing that is stored
 HTTP: dict[str, Any] = {"kind": "http", "url": "http://erp.internal:8080/documents"}
 _count = itertools.count(1)
 
@@ -134,8 +136,8 @@ def test_a_trigger_is_active_audited_and_shows_its_secret_once() -> None:
         ({"join_type": "only_one", "documents": [{"service": "a", "action": "*"}]}, "documents", "at least two"),
         ({"answers": True}, "answers", "pull queue"),
         ({**HTTP, "answers": True, "join_type": "any"}, "answers", "join"),
-        ({"party_id": uuid7()}, "party", "no such party"),
-        ({"agreement_id": uuid7()}, "agreement", "no such agreement"),
+        ({"party_id": NOBODY}, "party", "no such party"),
+        ({"agreement_id": NOBODY}, "agreement", "no such agreement"),
         ({"party_id": "nonsense"}, "party", "no such party"),
     ],
     ids=str,
