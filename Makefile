@@ -51,8 +51,10 @@ setup: ## create .venv and install the packages of requirements.txt (nothing to 
 run: setup ## start a hub and a partner to talk to, with everything they need; Ctrl-C stops it (ARGS="--port 9000")
 	@exec $(PY) manage.py up --demo $(ARGS)
 
+# Those that start real hubs or a browser have the machine to themselves.
 test: lint ## all checks and all tests
-	$(PY) -m pytest $(ARGS)
+	$(PY) -m pytest -n auto -m "not acceptance and not browser" $(ARGS)
+	$(PY) -m pytest -m "acceptance or browser" $(ARGS)
 
 lint: setup ## style, types, layers, migrations, deployment settings, API description
 	$(PY) -m ruff check .

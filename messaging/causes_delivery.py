@@ -131,17 +131,10 @@ REPEATABLE: tuple[Row, ...] = (
         False,
     ),
     (
-        "executed_with_error",
-        "Executed, ended in an error",
-        "The partner executed the request once, and it ended in an error there.",
-        "Read the answer and clear it up with the partner; the same request would get the same answer.",
-        False,
-    ),
-    (
         "never_sent",
         "Never reached the partner",
         "No attempt reached the partner before the time for repeats was over.",
-        "Nothing was executed: resubmit it when the partner can be reached.",
+        "Nothing was executed: submit the document again when the partner can be reached.",
         False,
     ),
     (
@@ -154,7 +147,7 @@ REPEATABLE: tuple[Row, ...] = (
     (
         "window_over",
         "Too late to repeat",
-        "The time in which it may be repeated was over before it could be put on the wire, so this attempt was not made.",
+        "The time for repeats was over before it could be put on the wire, so this attempt was not made.",
         "Nothing to do about the attempt. If it happens often, the hub has too few threads for its work.",
         False,
     ),

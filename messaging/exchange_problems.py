@@ -1,6 +1,6 @@
 """Every error that the entrance of repeatable requests (spec 2) answers: one row a code.
 
-docs/exchange.md and GET /problems/ are this table; the API has one of its own (`messaging.api.catalogue`).
+docs/repeatable-requests.md and GET /problems/ are this table; the API has one of its own (`messaging.api.catalogue`).
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ PROBLEMS: Mapping[str, Kind] = {row.code: row for row in _ROWS}
 
 
 def markdown() -> str:
-    """The table of docs/exchange.md."""
+    """The table of docs/repeatable-requests.md."""
     lines = ["| code | status | again | meaning, and what to do |", "| --- | --- | --- | --- |"]
     lines += [
         f"| `{row.code}` | {row.status} | {'yes' if row.retryable else 'no'} | **{row.title}.** {row.meaning} |"

@@ -69,6 +69,12 @@ _ROWS = (
         retryable=True,
     ),
     Code(
+        "copy_completed",
+        409,
+        "A copy has been processed",
+        "Another copy of the document has been processed meanwhile: settle this one as a duplicate.",
+    ),
+    Code(
         "lease_over",
         409,
         "Lease over",

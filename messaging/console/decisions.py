@@ -20,11 +20,16 @@ REMIND: tuple[tuple[int, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Many:
-    """What a dialog is about: one document (`count` 1) or a group. `where`: the trigger's name or the pair's code."""
+    """What a dialog is about: one document (`count` 1) or a group. `where`: the trigger's name or the pair's code.
+
+    `failed`: the application's service ended with an error; else they are in doubt. `remembered`: in the history.
+    """
 
     count: int
     where: str
     resolver: str = ""
+    failed: bool = False
+    remembered: bool = True
 
     @property
     def it(self) -> str:
@@ -55,15 +60,22 @@ class Choice:
     heavy: bool = False
 
 
-def many_of(trigger: Trigger, count: int) -> Many:
+def many_of(trigger: Trigger, count: int, *, failed: bool = False) -> Many:
     """The documents of a trigger that a dialog is about."""
-    return Many(count, trigger.name, trigger.resolver_url or trigger.resolver_callable)
+    remembered = trigger.detect_duplicates and trigger.use_history
+    return Many(count, trigger.name, trigger.resolver_url or trigger.resolver_callable, failed, remembered)
 
 
 def _processed(many: Many) -> list[str]:
+    if many.failed:
+        return [
+            f"{many.documents} {many.each} left as processed, and no longer listed as failed. Nothing is handed over."
+        ]
     return [
         f"{many.documents} {many.each} taken as processed: {many.where} is not given {many.it} again.",
-        "The document history says “completed, by a person”, and later copies are duplicates.",
+        "The document history says “completed, by a person”, and later copies are duplicates."
+        if many.remembered
+        else "The trigger keeps no history: a later copy is decided by itself.",
     ]
 
 
@@ -71,13 +83,18 @@ def _resubmit(many: Many) -> list[str]:
     name = "A new delivery is" if many.count == 1 else f"{many.count:,} new deliveries are"
     return [
         f"{name} made for {many.where}, at the old place in the order, and processed whatever the history says.",
-        "The one that is in doubt stays on record as settled."
-        if many.count == 1
-        else "Those that are in doubt stay on record as settled.",
-        "If the application has processed it already, it processes it a second time."
+        f"{_old(many)} on record as settled.",
+        "What the application did before it failed, it may do a second time."
+        if many.failed
+        else "If the application has processed it already, it processes it a second time."
         if many.count == 1
         else "Whatever the application has processed already, it processes a second time.",
     ]
+
+
+def _old(many: Many) -> str:
+    state = "failed" if many.failed else "is in doubt" if many.count == 1 else "are in doubt"
+    return f"The one that {state} stays" if many.count == 1 else f"Those that {state} stay"
 
 
 def _ask(many: Many) -> list[str]:

@@ -169,7 +169,7 @@ def _dialog(
         "delivery": delivery,
         "headline": deliveries.headline(delivery),
         "choice": choice,
-        "effects": choice.effects(many_of(delivery.trigger, 1)),
+        "effects": choice.effects(many_of(delivery.trigger, 1, failed=delivery.state == DeliveryState.FAILED)),
         "possible": not reason,
         "why_not": reason,
         "remind": REMIND if choice.slug == "later" else (),

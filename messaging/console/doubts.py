@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.contrib import messages as notices
@@ -91,7 +91,7 @@ def doubt_settle(request: HttpRequest, reference: str, doubt: str, decision: str
     trigger = triggers.trigger(reference)
     code = _code(doubt)
     found = doubts.group(trigger, code, clock.now())
-    return _settle(request, _Inbound(trigger, code, found.count if found else 0), decision)
+    return _settle(request, _Inbound(trigger, code, *_size(found)), decision)
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -100,7 +100,7 @@ def outbound_settle(request: HttpRequest, code: str, cause: str, decision: str) 
     pair = pairs.pair(code)
     cause = _code(cause)
     found = doubts.outbound_group(pair, cause, clock.now())
-    return _settle(request, _Outbound(pair, cause, found.count if found else 0), decision)
+    return _settle(request, _Outbound(pair, cause, *_size(found)), decision)
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -175,6 +175,7 @@ class _Inbound:
     trigger: Trigger
     doubt: str
     count: int
+    later: int = 0
 
     choices = DELIVERY
     action = "settle_deliveries"
@@ -215,13 +216,14 @@ class _Failed:
 
     trigger: Trigger
     count: int
+    later: int = 0
 
     choices = DELIVERY
     action = "redeliver_failed"
 
     @property
     def many(self) -> Many:
-        return many_of(self.trigger, self.count)
+        return many_of(self.trigger, self.count, failed=True)
 
     @property
     def what(self) -> str:
@@ -253,6 +255,7 @@ class _Outbound:
     pair: Pair
     cause: str
     count: int
+    later: int = 0
 
     choices = MESSAGE
     action = "settle_messages"
@@ -315,20 +318,11 @@ def _settle(request: HttpRequest, group: _Group, decision: str) -> HttpResponse:
             expected=int(seen),
         )
     except Stale as error:
-        return _plan(request, _again(group, error.version), choice, errors=problems(error), status=409)
+        return _plan(request, replace(group, count=error.version), choice, errors=problems(error), status=409)
     except (InvalidSubmission, NotFound) as error:
         return _plan(request, group, choice, errors=problems(error), status=422)
     notices.success(request, f"The job has begun: {job.total:,} to do.")
     return see_other("console:job", job.public_id)
-
-
-def _again(group: _Group, count: int) -> _Group:
-    """The same group with the number that it has now."""
-    if isinstance(group, _Outbound):
-        return _Outbound(group.pair, group.cause, count)
-    if isinstance(group, _Failed):
-        return _Failed(group.trigger, count)
-    return _Inbound(group.trigger, group.doubt, count)
 
 
 def _plan(
@@ -363,6 +357,11 @@ def _buttons(request: HttpRequest, group: _Inbound | _Outbound) -> list[ChoiceBu
         label = f"{choice.group_label} ({group.count:,})" if group.count > 1 else choice.label
         found.append(ChoiceButton(choice, group.href(choice.slug), reason, label))
     return found if group.count else []
+
+
+def _size(group: doubts.DoubtGroup | doubts.OutboundGroup | None) -> tuple[int, int]:
+    """How many there are, and how many of them were put off."""
+    return (group.count, group.later) if group is not None else (0, 0)
 
 
 def _suggested(group: _Inbound | _Outbound) -> list[Choice]:

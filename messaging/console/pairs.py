@@ -14,8 +14,8 @@ from messaging.console.verbs import VERBS, PairVerb, buttons, service
 from messaging.exceptions import InvalidSubmission, Stale, WrongState
 from messaging.models import Pair
 from messaging.selectors import pairs, screens
-from messaging.selectors.wording import span
 from messaging.selectors.screens import PairScreen
+from messaging.selectors.wording import span
 from rmhub import clock
 
 _ORDER = ("severity", "code")

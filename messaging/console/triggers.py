@@ -90,6 +90,7 @@ class VerbButton:
     """A verb on a trigger's page. `why_not` says what is in the way: the state, or the role."""
 
     verb: TriggerVerb
+    label: str
     why_not: str
 
     @property
@@ -232,8 +233,13 @@ def _buttons(trigger: Trigger, who: Person) -> list[VerbButton]:
     for slug in possible:
         verb = VERBS[slug]
         missing = who.lacks(verb.scope)
-        found.append(VerbButton(verb, f"Needs the role {missing}." if missing else ""))
+        found.append(VerbButton(verb, _label(trigger, verb), f"Needs the role {missing}." if missing else ""))
     return sorted(found, key=lambda button: list(VERBS).index(button.verb.slug))
+
+
+def _label(trigger: Trigger, verb: TriggerVerb) -> str:
+    """Suspended for trouble, it can still be held, so that its monitor does not resume it."""
+    return "Hold" if verb.slug == "suspend" and trigger.state == TriggerState.SUSPENDED else verb.label
 
 
 def _effects(row: TriggerRow, verb: TriggerVerb) -> list[str]:
@@ -248,6 +254,11 @@ def _effects(row: TriggerRow, verb: TriggerVerb) -> list[str]:
             said.append(f"Waiting does not mend “{cause.label}”. {cause.action}")
         return said
     if verb.slug == "suspend":
+        if trigger.state == TriggerState.SUSPENDED:
+            return [
+                "It is suspended already; from now on its monitor and a restart of the hub do not resume it.",
+                "It stays suspended until somebody resumes it. The incident is resolved with your reason.",
+            ]
         return [
             "From now on nothing is handed over. What the application has in work is finished.",
             "Documents that come are taken in and wait.",
@@ -275,6 +286,7 @@ def _dialog(
         "row": row,
         "trigger": trigger,
         "verb": verb,
+        "label": _label(trigger, verb),
         "effects": _effects(row, verb),
         "possible": possible,
         "why_not": "" if possible else f"The trigger is {row.look.label.lower()} now.",

@@ -90,10 +90,10 @@ def _resume_requests(screen: PairScreen) -> list[str]:
     said = []
     if pair.out_now:
         said.append(
-            f"Sends the {pair.out_now:,} on the way again at once: the same ids, the same first-instance times, the same "
-            "octets. A partner that has one already answers from its memory and does not process it."
+            f"Sends the {pair.out_now:,} on the way again at once: the same ids, the same first-instance times, the "
+            "same octets. A partner that has one already answers from its memory and does not process it."
         )
-        said.append("One whose window is over is not sent any more: it is in doubt, or has failed if it never got there.")
+        said.append("One whose window is over is not sent any more: it is in doubt, or failed if it never got there.")
     if pair.queued:
         said.append(f"Then the {pair.queued:,} that wait, in the order in which they were submitted.")
     said.append("Open incidents of this pair are resolved with your reason, but for those about messages in doubt.")
@@ -126,8 +126,8 @@ def _retry_now(screen: PairScreen) -> list[str]:
     pair, terms = screen.pair, screen.terms
     if screen.requests:
         return [
-            f"Of the {pair.out_now:,} on the way, those that wait for their next repeat go out at once, with the same ids, "
-            "first-instance times and octets.",
+            f"Of the {pair.out_now:,} on the way, those that wait for their next repeat go out at once, with the same "
+            "ids, first-instance times and octets.",
             "The windows in which they may be repeated stay as they are.",
         ]
     said = [
@@ -144,8 +144,8 @@ def _skip(screen: PairScreen) -> list[str]:
     head = screen.pair.in_flight
     if screen.requests:
         return [
-            "The first message that waits for its next repeat is given up: it is never sent again. The partner may have "
-            "executed it already; nobody can know. Its sender is told so by an event.",
+            "The first message that waits for its next repeat is given up: it is never sent again. The partner may "
+            "have executed it already; nobody can know. Its sender is told so by an event.",
             "To take back another one, cancel it on its own page.",
             *([f"One of the {screen.pair.queued:,} that wait takes its place."] if screen.pair.queued else []),
         ]

@@ -5,7 +5,8 @@
 POST /documents has one effect, a row in the SQLite file, and no protection at all against having it twice: no unique
 constraint, no look whether the document was here before. What comes twice is seen twice. POST /resolve says from the
 same file whether a document has had its effect (spec 4's document resolver service); GET /health is asked while the hub
-holds documents back. Requests carry a Standard Webhooks signature; others are refused.
+holds documents back. Requests carry a Standard Webhooks signature; others are refused. With --pull it fetches documents
+instead, from the pull queue of a hub, and has the same effect.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote
 
+from messaging.demo.consumer import Queue, Taken, consume
+
 SECRETS = "DEMO_APPLICATION_SECRETS"  # environment variable: no list of processes shows what is in it
+TOKENS = "DEMO_APPLICATION_TOKENS"  # the same: API tokens, one for each --pull
 MAX_BODY = 64 * 1024 * 1024
 TOLERANCE = 300  # seconds that a signature's time may be off
 PATIENCE = 5.0  # seconds for which the resolver waits for a call that is in work
@@ -123,17 +127,36 @@ class Application:
             redelivered = int(_header(headers, "rm-redelivery-count") or "0")
         except ValueError:
             return 400, {"error": "RM-Redelivery-Count is not a number"}
+        number = self._effect(
+            Taken(
+                delivery=headers.get("webhook-id", ""),
+                claim="",
+                document_id=document_id,
+                trigger=_header(headers, "rm-trigger"),
+                message_id=_header(headers, "rm-message-id"),
+                redelivery_count=redelivered,
+                content_type=headers.get("content-type", ""),
+                content=body,
+            )
+        )
+        return 200, {"effect": number, "document": document_id}
+
+    def pulled(self, taken: Taken) -> None:
+        """The effect of a document from a pull queue."""
+        self._effect(taken)
+
+    def _effect(self, taken: Taken) -> int | None:
         row = (
-            document_id,
-            _header(headers, "rm-trigger"),
-            headers.get("webhook-id", ""),
-            _header(headers, "rm-message-id"),
-            redelivered,
-            headers.get("content-type", ""),
-            hashlib.sha256(body).hexdigest(),
+            taken.document_id,
+            taken.trigger,
+            taken.delivery,
+            taken.message_id,
+            taken.redelivery_count,
+            taken.content_type,
+            hashlib.sha256(taken.content).hexdigest(),
             datetime.now(UTC).isoformat(),
         )
-        with self.in_work.doing(document_id):
+        with self.in_work.doing(taken.document_id):
             time.sleep(self.takes / 2)
             with closing(open_file(self.path)) as file:
                 number = file.execute(
@@ -142,7 +165,7 @@ class Application:
                     row,
                 ).lastrowid
             time.sleep(self.takes / 2)
-        return 200, {"effect": number, "document": document_id}
+        return number
 
     def resolve(self, body: bytes) -> tuple[int, dict[str, object]]:
         """spec 4's document resolver service: whether the document of this uuid has had its effect."""
@@ -246,7 +269,12 @@ def main() -> None:
         "--secret", action="append", default=[], help=f"whsec_..., once or more; also read from {SECRETS}"
     )
     parser.add_argument("--work-ms", type=float, default=0.0, help="how long a document takes, half of it each side")
+    parser.add_argument("--pull", action="append", default=[], help=f"URL of a hub, once or more; tokens in {TOKENS}")
+    parser.add_argument("--trigger", default="Demo application", help="with --pull: the name of the hubs' pull queue")
     options = parser.parse_args()
+    tokens = os.environ.get(TOKENS, "").split()
+    if len(tokens) != len(options.pull):
+        parser.error(f"{TOKENS} needs one token for each --pull")
     secrets = (*options.secret, *os.environ.get(SECRETS, "").split())
     try:
         for secret in secrets:
@@ -257,9 +285,19 @@ def main() -> None:
         parser.error(f"--secret or {SECRETS} is needed: unsigned documents are refused")
     with closing(open_file(options.database)) as file:
         file.execute(_TABLE)
-    server = Server(options.port, Application(options.database, secrets, options.work_ms / 1000))
+    application = Application(options.database, secrets, options.work_ms / 1000)
+    server = Server(options.port, application)
+    stop = threading.Event()
+
+    def end(*args: object) -> None:
+        stop.set()
+        threading.Thread(target=server.shutdown).start()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: threading.Thread(target=server.shutdown).start())
+        signal.signal(number, end)
+    for url, token in zip(options.pull, tokens, strict=True):
+        queue = Queue(url.rstrip("/"), options.trigger, token)
+        threading.Thread(target=consume, args=(queue, application.pulled, stop)).start()
     server.serve_forever(poll_interval=0.2)
     server.server_close()
 

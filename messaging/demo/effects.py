@@ -77,6 +77,12 @@ def judge(receivers: list[str], path: Path) -> Effects:
     return verdict([document for url in receivers for document in _stored(url)], effects)
 
 
+def count(path: Path) -> int:
+    """How many effects there are by now."""
+    with closing(sqlite3.connect(path, timeout=30)) as file:
+        return int(file.execute("SELECT count(*) FROM effect").fetchone()[0])
+
+
 def verdict(documents: list[Stored], effects: list[tuple[str, str]]) -> Effects:
     """The same, of what was read: documents in the order of their pairs, effects (id, digest) in theirs."""
     times = Counter(document_id for document_id, _ in effects)

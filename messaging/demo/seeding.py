@@ -137,20 +137,22 @@ def _move(endpoint: Endpoint, address: str, profile: str, number: int) -> None:
 TRIGGER = "Demo application"
 
 
-def trigger(url: str, *, resolver: bool) -> str:
+def trigger(url: str, *, kind: str, resolver: bool) -> str:
     """Delivers every document to the application at `url` (root, without a slash); returns the secret that signs.
 
     The application listens elsewhere at every start, and gets a new secret each time. It is tried again until it is up;
     while its resolver cannot be asked the trigger is suspended, and its monitor finds out when that is over.
+    With the kind "pull" it fetches the documents itself.
     """
     actor = Actor("demo", Interface.COMMAND)
     reason = "the demo's receiving application"
     known = Trigger.objects.filter(name=TRIGGER).first()
     settings = TriggerValues(
         name=TRIGGER,
-        kind=ServiceKind.HTTP,
-        url=f"{url}/documents",
+        kind=kind,
+        url=f"{url}/documents" if kind == ServiceKind.HTTP else "",
         timeout=10,
+        lease_seconds=10,
         retry_until=RetryUntil.SUCCESS,
         retry_interval=1,
         resolver=Consult.HTTP if resolver else Consult.NONE,

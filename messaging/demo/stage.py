@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import urllib3
 
-from messaging.demo.application import SECRETS
+from messaging.demo.application import SECRETS, TOKENS
 from messaging.demo.client import Client
 from rmhub import embedded
 from rmhub.hubs import BASE, Hub, free_ports, link_process, listens
@@ -58,13 +58,15 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True)
 class Receiving:
-    """The application to which both hubs deliver all documents, and whether its resolver is asked.
+    """The application that gets all documents of both hubs, and whether its resolver is asked.
 
-    `takes_ms`: how long it is busy with a document. `port`: 0 for any.
+    `takes_ms`: how long it is busy with a document. `kind`: "http" (it is called) or "pull" (it fetches them).
+    `port`: 0 for any.
     """
 
     resolver: bool = True
     takes_ms: float = 0.0
+    kind: str = "http"
     port: int = 0
 
 
@@ -112,10 +114,12 @@ def set_up(
     titles: tuple[str, str] = ("RM Hub", "Partner hub"),
     settings: dict[str, str] | None = None,
     receiving: Receiving | None = None,
+    console: bool = True,
     log: Log = lambda line: None,
 ) -> Stage:
     """Makes databases, tables, parties, agreements, users and tokens of both hubs; may be run again on the same.
 
+    Without `console` its files are not collected: nobody is going to look at it, and collecting takes seconds.
     Raises subprocess.CalledProcessError when a step fails (its output is on stderr).
     """
     hubs = []
@@ -149,14 +153,16 @@ def set_up(
     )
     log("creating tables and demo partners in both hubs")
     _each(hubs, lambda hub: hub.manage("migrate", "--verbosity", "0"))
-    _each(hubs, lambda hub: hub.manage("collectstatic", "--noinput", "--verbosity", "0"))
+    if console:
+        _each(hubs, lambda hub: hub.manage("collectstatic", "--noinput", "--verbosity", "0"))
     plans = {"a": ("buyer", to_seller, "b_to_a", "a_to_b"), "b": ("seller", to_buyer, "a_to_b", "b_to_a")}
 
     def seeding(hub: Hub) -> list[str]:
         side, port, inward, outward = plans[hub.name]
         return hub.manage(
             *("seed_demo", "--json", "--side", side, "--address", f"http://127.0.0.1:{port}"),
-            *("--secret-in", known[inward], "--secret-out", known[outward]),
+            # With "=", because a secret may begin with a hyphen.
+            *(f"--secret-in={known[inward]}", f"--secret-out={known[outward]}"),
             *("--agreements", str(parameters.agreements), "--timeout", str(parameters.timeout)),
             *("--retries", str(parameters.retries), "--retry-interval", str(parameters.retry_interval)),
             *("--transport-retries", str(parameters.transport_retries)),
@@ -165,33 +171,49 @@ def set_up(
             *_application_options(receiving, application_port),
         )
 
-    trigger_secrets = []
+    opens: list[tuple[str, str]] = []
     for hub, output in zip(hubs, _each(hubs, seeding), strict=True):
         seeded = json.loads(output)
         stage.tokens[hub.name] = seeded["token"]
-        trigger_secrets.append(seeded["trigger_secret"])
+        opens.append((seeded["trigger_secret"], seeded["application_token"]))
         if hub is hubs[0]:
             stage.logins = _remembered_logins(hub.var, seeded["users"])
     if receiving is not None:
-        stage.application = application_process(receiving, application_port, stage.effects, trigger_secrets)
+        trigger_secrets, tokens = zip(*opens, strict=True)
+        pull = {hub.url: token for hub, token in zip(hubs, tokens, strict=True)} if receiving.kind == "pull" else {}
+        stage.application = application_process(receiving, application_port, stage.effects, trigger_secrets, pull)
     return stage
 
 
 def _application_options(receiving: Receiving | None, port: int) -> list[str]:
     if receiving is None:
         return []
-    return ["--application", f"http://127.0.0.1:{port}", *(["--resolver"] if receiving.resolver else [])]
+    resolver = ["--resolver"] if receiving.resolver else []
+    return ["--application", f"http://127.0.0.1:{port}", "--kind", receiving.kind, *resolver]
 
 
-def application_process(receiving: Receiving, port: int, path: Path, trigger_secrets: list[str]) -> Process:
-    """The receiving application on this port, with its effects in the file at `path`."""
+def application_process(
+    receiving: Receiving, port: int, path: Path, trigger_secrets: Sequence[str], pull: Mapping[str, str] | None = None
+) -> Process:
+    """The receiving application on this port, with its effects in the file at `path`.
+
+    `pull`: the hubs from whose queues it fetches, URL -> API token.
+    """
+    hubs = pull or {}
     return Process(
         name=APPLICATION,
         argv=[
             *(sys.executable, "-m", "messaging.demo.application", "--port", str(port)),
             *("--database", str(path), "--work-ms", str(receiving.takes_ms)),
+            *(f"--pull={url}" for url in hubs),
         ],
-        env={**os.environ, "PYTHONPATH": str(BASE), "PYTHONUNBUFFERED": "1", SECRETS: " ".join(trigger_secrets)},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(BASE),
+            "PYTHONUNBUFFERED": "1",
+            SECRETS: " ".join(trigger_secrets),
+            TOKENS: " ".join(hubs.values()),
+        },
         ready=listens(port),
         restart=True,
         cwd=BASE,
@@ -235,6 +257,7 @@ def running(
             redis_numbers=stack.enter_context(_broker_databases(redis_url)),
             settings=settings,
             receiving=receiving,
+            console=False,
             log=log,
         )
         supervisor = Supervisor(

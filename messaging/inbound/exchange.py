@@ -15,8 +15,9 @@ from messaging.inbound import reading
 from messaging.services import telling
 from messaging.services.epoch import MemoryChanged, ready
 from messaging.services.exchange_answers import Answer, problem, told
-from messaging.services.exchanging import Request, refuse_body
+from messaging.services.exchange_reading import Request
 from messaging.services.exchanging import exchange as answer
+from messaging.services.exchanging import refuse_body
 from rmhub import clock
 
 log = logging.getLogger(__name__)
@@ -24,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @csrf_exempt
 def exchange(request: HttpRequest, path: str) -> HttpResponse:
-    """Any method. Statuses are those of OASIS Repeatable Requests; errors are problem details (docs/exchange.md)."""
+    """Any method. Statuses as in OASIS Repeatable Requests, errors as problem details: docs/repeatable-requests.md."""
     arrival = Request(
         method=(request.method or "")[:20],
         path=path,

@@ -12,7 +12,7 @@ from django.db.models import Q, QuerySet
 
 from messaging.choices import Consult, DeliveryState, ServiceKind
 from messaging.exceptions import NotFound
-from messaging.models import AuditEntry, Delivery, DocumentStarted, Payload, Trigger
+from messaging.models import AuditEntry, Delivery, DocumentStarted, Message, Payload, Trigger
 from messaging.selectors import keyset, messages, records
 from messaging.selectors.messages import bounded
 from rmhub.ids import BadPublicId, public_id, read_public_id
@@ -84,13 +84,15 @@ def resubmitted_as(delivery_id: uuid.UUID) -> uuid.UUID | None:
 
 
 def _exact(text: str) -> Q:
-    found = Q(message__message_id=text)
+    """By index each: an OR over two tables would have none. A MessageId is unique for its sender only."""
     for prefix, column in (("del", "pk"), ("msg", "message")):
-        try:
-            found |= Q(**{column: read_public_id(prefix, text)})
-        except BadPublicId:
-            continue
-    return found
+        if text.startswith(f"{prefix}_"):
+            try:
+                return Q(**{column: read_public_id(prefix, text)})
+            except BadPublicId:
+                break
+    known = Message.objects.filter(message_id=text).order_by("-id").values_list("pk", flat=True)
+    return Q(message__in=list(known[:_MOST]))
 
 
 # --- the evidence ladder ---
@@ -196,6 +198,9 @@ def ladder(delivery: Delivery) -> list[Rung]:
             continue
         finding, verdict = str(one.get("finding", "")), str(one.get("verdict", ""))
         sign, words = _FINDINGS.get((step, finding), ("unknown", finding.replace("_", " ").capitalize()))
+        detail = str(one.get("detail", ""))
+        if detail and step in ("redelivery", "history"):  # the hub's own words for what it found
+            words, detail = detail, ""
         decided = decided or verdict
         rungs.append(
             Rung(
@@ -205,7 +210,7 @@ def ladder(delivery: Delivery) -> list[Rung]:
                 words,
                 _VERDICTS.get(verdict, verdict),
                 sign,
-                str(one.get("detail", "")),
+                detail,
                 _instant(one.get("at")),
                 str(one.get("by", "")),
             )

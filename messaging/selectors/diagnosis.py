@@ -266,7 +266,9 @@ def _requests(
         return _idle(pair, overdue, now, known, requests=True)
     most = f", up to {in_flight_limit(terms)} at once" if terms is not None and not terms.ordered else ""
     headline = f"{documents(pair.out_now)} {'is' if pair.out_now == 1 else 'are'} on the way{most}."
-    outlook = f"The next repeat goes out {due_in(repeat_at, now)}. " if cause is not None and repeat_at is not None else ""
+    outlook = (
+        f"The next repeat goes out {due_in(repeat_at, now)}. " if cause is not None and repeat_at is not None else ""
+    )
     if terms is not None:
         outlook += f"{gives_up_sentence(terms)} "
     outlook += behind

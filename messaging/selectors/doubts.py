@@ -198,16 +198,24 @@ class Counts:
         return self.inbound + self.outbound
 
 
+# How many are in doubt and not put off, inbound and outbound: two columns, with the parameters of `count_parameters`.
+COUNTS = (
+    "(SELECT count(*) FROM (SELECT 1 FROM messaging_delivery WHERE state = 'in_doubt'"
+    " AND (remind_at IS NULL OR remind_at <= %s) LIMIT %s) AS counted),"
+    " (SELECT count(*) FROM (SELECT 1 FROM messaging_message WHERE state = 'in_doubt' AND direction = 'out'"
+    " AND state NOT IN ('delivered', 'received') AND (remind_at IS NULL OR remind_at <= %s) LIMIT %s) AS counted)"
+)
+
+
+def count_parameters(now: datetime) -> list[datetime | int]:
+    """What `COUNTS` takes."""
+    return [now, MOST, now, MOST]
+
+
 def counts(now: datetime) -> Counts:
     """One query over the partial indexes."""
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT (SELECT count(*) FROM (SELECT 1 FROM messaging_delivery WHERE state = 'in_doubt'"
-            " AND (remind_at IS NULL OR remind_at <= %s) LIMIT %s) AS counted),"
-            " (SELECT count(*) FROM (SELECT 1 FROM messaging_message WHERE state = 'in_doubt' AND direction = 'out'"
-            " AND state NOT IN ('delivered', 'received') AND (remind_at IS NULL OR remind_at <= %s) LIMIT %s) AS counted)",
-            [now, MOST, now, MOST],
-        )
+        cursor.execute(f"SELECT {COUNTS}", count_parameters(now))
         return Counts(*cursor.fetchone())
 
 

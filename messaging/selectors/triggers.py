@@ -284,11 +284,11 @@ def policy(trigger: Trigger) -> list[str]:
             said.append(
                 f"Asks its resolver {named} about what the history cannot decide; if that cannot answer, {then}."
             )
-    said.append(_retries(trigger))
     if trigger.kind == ServiceKind.PULL:
         said.append(f"A consumer has {span(trigger.lease_seconds)} to complete a document that it took.")
     else:
-        said.append(_order(trigger))
+        said.append(_retries(trigger))
+    said.append(_order(trigger))
     if trigger.suspend_on_error:
         said.append("A service that ends with an error suspends it.")
     if trigger.join_type != JoinType.NONE:

@@ -23,7 +23,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import Max
 
 from messaging.models import MemoryEpoch
-from messaging.protocol.memory import Memory
+from messaging.protocol.memory import Memory, start_after_loss
 from messaging.services import audit, events, incidents
 from messaging.services.audit import SYSTEM, Actor
 from partners.choices import Profile, VersionState
@@ -160,7 +160,7 @@ def _start_again(row: MemoryEpoch | None, note: _Note | None, reason: str, now: 
     """A new epoch. A sender whose clock is fast may have stamped later than now what was processed before (2.5)."""
     known = (now, note.heartbeat if note else None, row.heartbeat if row else None)
     latest = max(moment for moment in known if moment is not None)
-    start = latest + timedelta(seconds=_skew())
+    start = start_after_loss(now, latest, timedelta(seconds=_skew()))
     before: dict[str, object] = {}
     if row is None:
         row = MemoryEpoch(forgotten_through=_midnight(latest), heartbeat=latest)
@@ -181,8 +181,34 @@ def _start_again(row: MemoryEpoch | None, note: _Note | None, reason: str, now: 
         " refused, because they may be repeats of requests that are forgotten.",
     )
     events.write(opened)
+    _doubt_what_waits(now)
     log.error("memory of ids was lost", extra={"action": "memory_lost", "reason": reason, "start": start.isoformat()})
     return row
+
+
+def _doubt_what_waits(now: datetime) -> None:
+    """What the database has as waiting may have been processed since: it counts as handed over before, and as begun.
+
+    Not for callables: what they did was in this database, and went with it.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(REDELIVERED)
+        cursor.execute(BEGUN, [now])
+
+
+REDELIVERED = """
+UPDATE messaging_delivery d SET redelivery_count = greatest(d.redelivery_count, 0) + 1
+FROM messaging_trigger t WHERE t.id = d.trigger_id AND t.kind <> 'callable' AND d.state = 'waiting'
+"""
+BEGUN = """
+INSERT INTO messaging_documentstarted (trigger_id, sender_id, document_id, delivery_id, worker, started_at)
+SELECT d.trigger_id, d.sender_id, d.document_id, d.id, 0, %s
+FROM messaging_delivery d JOIN messaging_trigger t ON t.id = d.trigger_id
+JOIN messaging_message m ON m.id = d.message_id
+WHERE t.kind <> 'callable' AND t.detect_duplicates AND t.use_history
+AND d.state = 'waiting' AND d.document_id <> '' AND m.semantics <> 'BestEffort'
+ON CONFLICT (trigger_id, sender_id, document_id) DO NOTHING
+"""
 
 
 def _skew() -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db import connection, transaction
 from django.db.models import Max
@@ -13,10 +13,12 @@ from messaging.choices import IncidentState
 from messaging.exceptions import NotFound, WrongState
 from messaging.models import Event, Incident, Pair, Trigger
 from messaging.services import audit, events
-from messaging.services.audit import Actor
+from messaging.services.audit import SYSTEM, Actor
 from rmhub import clock
 from rmhub.ids import public_id
 
+# Trouble of a trigger that is back so soon after the hub saw it go is the same incident.
+REOPENED_WITHIN = timedelta(minutes=30)
 _NUMBERS = 0x524D4855  # key of the advisory lock that makes incident numbers gapless
 
 
@@ -43,6 +45,8 @@ def incident_open(
         known.message_id = message_pk or known.message_id
         known.save(update_fields=["occurrences", "last_seen_at", "detail", "message"])
         return known, []
+    if trigger is not None and (ended := _just_ended(trigger, cause, now)) is not None:
+        return ended, [_opened_event(ended, now, trigger)]
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_NUMBERS])
     number = (Incident.objects.aggregate(last=Max("number"))["last"] or 0) + 1
@@ -56,10 +60,39 @@ def incident_open(
         opened_at=now,
         last_seen_at=now,
     )
-    data = {"incident": incident.public_id, "number": number, "cause": cause, "detail": detail}
+    return incident, [_opened_event(incident, now, trigger)]
+
+
+def _just_ended(trigger: Trigger, cause: str, now: datetime) -> Incident | None:
+    """The incident that the hub itself closed a moment ago, open again: trouble that comes and goes is one trouble."""
+    recent = Incident.objects.filter(
+        trigger=trigger,
+        cause=cause,
+        state=IncidentState.RESOLVED,
+        resolved_by=SYSTEM.name,
+        resolved_at__gt=now - REOPENED_WITHIN,
+    )
+    incident = recent.order_by("-number").select_for_update(of=("self",)).first()
+    if incident is None:
+        return None
+    incident.state = IncidentState.ACKNOWLEDGED if incident.owner else IncidentState.OPEN
+    incident.occurrences += 1
+    incident.last_seen_at = now
+    incident.resolved_at, incident.resolved_by, incident.resolution = None, "", ""
+    incident.save(update_fields=["state", "occurrences", "last_seen_at", "resolved_at", "resolved_by", "resolution"])
+    return incident
+
+
+def _opened_event(incident: Incident, now: datetime, trigger: Trigger | None) -> Event:
+    data: dict[str, object] = {
+        "incident": incident.public_id,
+        "number": incident.number,
+        "cause": incident.cause,
+        "detail": incident.detail,
+    }
     if trigger is not None:
         data["trigger"] = trigger.public_id
-    return incident, [events.event("incident.opened", now, pair=pair, data=data)]
+    return events.event("incident.opened", now, pair=incident.pair_id, data=data)
 
 
 def incidents_resolve_for_pair(

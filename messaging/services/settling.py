@@ -13,11 +13,12 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from django.db import transaction
+from django.db.models import Q
 
 from messaging import dispatch, storage
 from messaging.choices import Consult, DeliveryState, Direction, MessageState, TriggerState
 from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
-from messaging.models import Delivery, DocumentStarted, Event, Message, Pair, Payload, Trigger
+from messaging.models import Delivery, DocumentCompleted, DocumentStarted, Event, Message, Pair, Payload, Trigger
 from messaging.models.delivery import OPEN_STATES
 from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.messages import Happened, move_repeatable
@@ -189,14 +190,10 @@ def _duplicate(delivery: Delivery, trigger: Trigger, settlement: Settlement) -> 
 
 
 def _resubmit(delivery: Delivery, trigger: Trigger, settlement: Settlement) -> dict[str, object]:
-    begun = _begun(delivery)
-    if _in_work_elsewhere(begun, delivery):
-        raise WrongState(
-            "Another copy of this document is being processed by the trigger: wait for its end.",
-            state=delivery.state,
-            code="copy_in_work",
-        )
-    history.release(delivery)
+    _refuse_second_run(delivery, _begun(delivery))
+    if delivery.state == DeliveryState.IN_DOUBT and history.keeps(trigger, delivery):
+        # Stays begun, for the original, until the new delivery takes it over: a copy that comes first is in doubt too.
+        history.take_over(trigger, delivery, 0, settlement.now)
     made = Delivery(
         id=uuid7(),
         trigger=trigger,
@@ -285,9 +282,30 @@ def _begun(delivery: Delivery) -> DocumentStarted | None:
 
 
 def _in_work_elsewhere(begun: DocumentStarted | None, delivery: Delivery) -> bool:
+    """Whether another copy of the document, or its resubmission, is on its way to the trigger."""
     if begun is None or begun.delivery_id == delivery.pk:
         return False
-    return Delivery.objects.filter(pk=begun.delivery_id, state__in=OPEN_STATES).exists()
+    copies = Q(pk=begun.delivery_id) | Q(resubmission_of=begun.delivery_id)
+    return Delivery.objects.filter(copies, state__in=OPEN_STATES).exists()
+
+
+def _refuse_second_run(delivery: Delivery, begun: DocumentStarted | None) -> None:
+    """Of several copies of one document that are in doubt, one is resubmitted."""
+    if _in_work_elsewhere(begun, delivery):
+        raise WrongState(
+            "Another copy of this document is being processed by the trigger: wait for its end.",
+            state=delivery.state,
+            code="copy_in_work",
+        )
+    ended = DocumentCompleted.objects.filter(
+        trigger=delivery.trigger_id, sender=delivery.sender_id, document_id=delivery.document_id
+    )
+    if delivery.document_id and ended.exclude(delivery_id=delivery.pk).exclude(outcome=history.ERROR).exists():
+        raise WrongState(
+            "Another copy of this document has been processed meanwhile: mark this one as processed already.",
+            state=delivery.state,
+            code="copy_completed",
+        )
 
 
 def _locked(delivery_id: uuid.UUID, expected_version: int | None) -> tuple[Delivery, Trigger]:

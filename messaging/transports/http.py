@@ -161,4 +161,6 @@ def sentence_of(error: BaseException) -> str:
     """What an exchange that failed says of itself: one printable line."""
     root = _root(error)
     text = str(root) or type(root).__name__
+    if isinstance(root, NewConnectionError):
+        text = text.partition("): ")[2] or text  # without the connection object in front
     return printable(text[:500])

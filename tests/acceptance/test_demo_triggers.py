@@ -37,22 +37,22 @@ def killed(result: Mapping[str, Any]) -> set[str]:
     return {name.removeprefix("a-").removeprefix("b-") for name in result["killed"]}
 
 
-@pytest.mark.parametrize("profile", [("repeatable",), ("repeatable", "--ordered")], ids=["unordered", "ordered"])
-def test_every_document_has_its_effect_once(profile: tuple[str, ...]) -> None:
-    """Nothing was killed, so that nothing is in doubt, even without a resolver."""
-    code, result = demo("--messages", "80", "--trigger", "http", "--work-ms", "20", "--profile", *profile, *BAD_LINK)
-    promised = {**KEPT, "submitted": 80, "delivered": 80, "effects_once": 80, "in_doubt": 0, "killed": {}}
+def test_every_document_has_its_effect_once() -> None:
+    """Nothing was killed, so that nothing is in doubt, even without a resolver; here from a pull queue."""
+    profile = ("--profile", "repeatable", "--ordered")
+    code, result = demo("--messages", "60", "--trigger", "pull", "--work-ms", "20", *profile, *BAD_LINK)
+    promised = {**KEPT, "submitted": 60, "delivered": 60, "effects_once": 60, "in_doubt": 0, "killed": {}}
     assert of(result, promised) == promised
     assert code == 0
 
 
 def test_whatever_is_killed_each_effect_is_there_once_or_the_document_is_in_doubt() -> None:
     """W43: without a resolver nobody can know of a call that was cut off, and nobody guesses."""
-    code, result = demo("--messages", "64", "--trigger", "http", "--kill", "--work-ms", "1500", *BAD_LINK)
-    promised = {**KEPT, "submitted": 64, "delivered": 64, "documents": 64}
+    code, result = demo("--messages", "48", "--trigger", "http", "--kill", "--work-ms", "1500", *BAD_LINK)
+    promised = {**KEPT, "submitted": 48, "delivered": 48, "documents": 48}
     assert of(result, promised) == promised
-    assert result["effects_once"] == 64 - result["in_doubt"] + result["in_doubt_with_effect"]
-    assert killed(result) == {"web", "worker", "app"}
+    assert result["effects_once"] == 48 - result["in_doubt"] + result["in_doubt_with_effect"]
+    assert killed(result) >= {"worker", "app"}
     assert result["in_doubt"] > 0, "the kills hit nothing: the run shows too little"
     assert code == 0
 
@@ -60,12 +60,12 @@ def test_whatever_is_killed_each_effect_is_there_once_or_the_document_is_in_doub
 def test_with_a_resolver_nothing_is_in_doubt_either() -> None:
     """Over the other profile, whose promise rests on memory and not on sequence numbers."""
     code, result = demo(
-        *("--messages", "64", "--trigger", "http", "--resolver", "--kill", "--work-ms", "1500"),
+        *("--messages", "48", "--trigger", "http", "--resolver", "--kill", "--work-ms", "1500"),
         *("--profile", "repeatable", *BAD_LINK),
     )
-    promised = {**KEPT, "submitted": 64, "delivered": 64, "effects_once": 64, "in_doubt": 0}
+    promised = {**KEPT, "submitted": 48, "delivered": 48, "effects_once": 48, "in_doubt": 0}
     assert of(result, promised) == promised
-    assert killed(result) == {"web", "worker", "app"}
+    assert killed(result) >= {"worker", "app"}
     assert code == 0
 
 

@@ -8,8 +8,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.db import IntegrityError, OperationalError
 
+from messaging import dispatch, tasks
 from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
 from messaging.models import AuditEntry, BulkJob, BulkJobItem, Delivery, Message, Trigger
 from messaging.selectors import jobs as reading
@@ -159,6 +161,25 @@ def test_a_plan_that_is_out_of_date_is_not_carried_out(partner: PartnerSide) -> 
 
 
 # --- doing it ---
+
+
+def test_a_worker_is_woken_after_the_commit_and_swept_each_second(
+    partner: PartnerSide,
+    woken: list[str],
+    django_capture_on_commit_callbacks: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tasks, "close_old_connections", lambda: None)  # it would close the test's own
+    trigger = doubtful(partner, 1)
+    with django_capture_on_commit_callbacks(execute=True):
+        job = create(trigger)
+        assert dispatch.JOBS not in woken
+    assert dispatch.JOBS in woken
+    beat = {entry["task"]: entry["schedule"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}
+    assert beat[dispatch.JOBS] == 1
+    assert tasks.jobs_due.name == dispatch.JOBS
+    assert tasks.jobs_due() == "done 1"
+    assert fresh(job).state == "finished"
 
 
 def test_each_is_done_through_the_service_that_does_one(partner: PartnerSide) -> None:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import connections
 
+from messaging import applications
 from messaging.choices import IncidentState
 from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
 from messaging.models import (
@@ -262,6 +263,55 @@ def test_a_copy_whose_original_is_in_work_is_not_resubmitted_and_leaves_the_hist
     lose(*jobs)
     work()
     assert states(first) == ["in_doubt"]
+
+
+def test_a_copy_that_comes_before_the_resubmission_is_not_run_beside_it(app: Application, partner: PartnerSide) -> None:
+    (delivery,) = doubtful(app, partner, "a@x", ordered=False)
+    settle(delivery, "resubmit")
+    made = Delivery.objects.get(resubmission_of=delivery)
+    Delivery.objects.filter(pk=made.pk).update(due_at=NOON + timedelta(seconds=60))
+    copy = copy_of(delivery)
+    work()
+    assert app.documents == []
+    assert states(copy) == ["in_doubt"]
+
+
+def test_of_two_copies_in_doubt_one_is_resubmitted(app: Application, partner: PartnerSide) -> None:
+    (delivery,) = doubtful(app, partner, "a@x", ordered=False)
+    copy = copy_of(delivery)
+    work()
+    assert states(copy) == ["in_doubt"]
+    settle(delivery, "resubmit")
+    with pytest.raises(WrongState) as caught:
+        settle(copy, "resubmit")
+    assert caught.value.code == "copy_in_work"
+    work()
+    assert app.documents == ["a@x"]
+    with pytest.raises(WrongState) as caught:
+        settle(copy, "resubmit")
+    assert caught.value.code == "copy_completed"
+    settle(copy, "duplicate")
+    work()
+    assert app.documents == ["a@x"]
+
+
+def test_a_resubmission_to_a_callable_survives_the_death_of_its_worker(partner: PartnerSide) -> None:
+    runs: list[str] = []
+    applications.SERVICES["orders.settled"] = lambda document: runs.append(document.document_id)
+    try:
+        make_trigger(kind="callable", callable_name="orders.settled")
+        (delivery,) = arrive(partner, "a@x")
+        Delivery.objects.filter(pk=delivery.pk).update(
+            state="in_doubt", doubt="history_unreachable", due_at=None, completed_at=NOON
+        )
+        settle(now_of(delivery), "resubmit")
+        lose(*claim())
+        work()
+    finally:
+        del applications.SERVICES["orders.settled"]
+    assert runs == ["a@x"]
+    assert Delivery.objects.get(resubmission_of=delivery).state == "completed"
+    assert history() == [("a@x", "success")]
 
 
 def test_a_disabled_trigger_gets_nothing_resubmitted(app: Application, partner: PartnerSide) -> None:

@@ -338,3 +338,23 @@ def test_whoever_acts_on_an_old_page_is_told_so() -> None:
         with pytest.raises(Stale) as caught:
             verb(trigger_id=trigger.pk, actor=ANN, reason=WHY, expected_version=1)
         assert caught.value.version == 2
+
+
+def test_trouble_that_comes_and_goes_is_one_incident(time: FrozenClock) -> None:
+    trigger = Trigger.objects.create(name="ERP", kind="pull")
+
+    def suspend_and_resume(by: str) -> None:
+        with transaction.atomic():
+            locked = Trigger.objects.select_for_update().get(pk=trigger.pk)
+            events.write(triggering.suspend_now(locked, "service_unreachable", "refused", clock.now()))
+            events.write(triggering.resume_locked(locked, clock.now(), by, "the monitor says it is up"))
+
+    for _ in range(3):
+        suspend_and_resume("system")
+        time.move(60)
+    incident = Incident.objects.get()
+    assert (incident.occurrences, incident.state) == (3, IncidentState.RESOLVED)
+    time.move(3600)
+    suspend_and_resume("ann")
+    suspend_and_resume("system")
+    assert Incident.objects.count() == 3, "an hour later, and what a person closed, is another one"

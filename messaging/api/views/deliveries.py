@@ -131,7 +131,15 @@ class Settle(Endpoint):
         path=_PATH,
         request=shapes.SettleBody,
         responses={200: shapes.DeliveryDetailSerializer},
-        problems=("wrong_state", "already_settled", "copy_in_work", "stale", "precondition_required", "invalid_header"),
+        problems=(
+            "wrong_state",
+            "already_settled",
+            "copy_in_work",
+            "copy_completed",
+            "stale",
+            "precondition_required",
+            "invalid_header",
+        ),
         headers=(IF_MATCH,),
         examples=(_SETTLE,),
     )

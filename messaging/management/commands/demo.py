@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -49,7 +50,9 @@ class Command(BaseCommand):
         )
         parser.add_argument("--profile", choices=Profile.values, default=Profile.EBXML, help="what the hubs speak")
         parser.add_argument("--ordered", action="store_true", help="with --profile repeatable: one after the other")
-        parser.add_argument("--trigger", choices=("http",), help="deliver every document to a receiving application")
+        parser.add_argument(
+            "--trigger", choices=("http", "pull"), help="an application gets every document: is called, or fetches it"
+        )
         parser.add_argument("--resolver", action="store_true", help="with --trigger: it is asked what is in doubt")
         parser.add_argument(
             "--work-ms", type=float, help="with --trigger: how long the application is busy with a document (100)"
@@ -68,7 +71,7 @@ class Command(BaseCommand):
         if options["ordered"] and options["profile"] != Profile.REPEATABLE:
             raise CommandError("--ordered belongs to --profile repeatable; ebXML is always in order.", returncode=2)
         if not options["trigger"] and (options["resolver"] or options["work_ms"] is not None):
-            raise CommandError("--resolver and --work-ms belong to --trigger http.", returncode=2)
+            raise CommandError("--resolver and --work-ms belong to --trigger.", returncode=2)
         quiet = options["json"]
 
         def log(line: str) -> None:
@@ -77,7 +80,7 @@ class Command(BaseCommand):
 
         link = Link(options["drop"], options["duplicate"], options["delay_ms"], options["seed"])
         parameters = Parameters(agreements=options["pairs"], profile=options["profile"], ordered=options["ordered"])
-        receiving = Receiving(options["resolver"], _work(options)) if options["trigger"] else None
+        receiving = Receiving(options["resolver"], _work(options), options["trigger"]) if options["trigger"] else None
         with ExitStack() as stack:
             stage, supervisor = stack.enter_context(
                 running(
@@ -89,7 +92,8 @@ class Command(BaseCommand):
             )
             killed: Counter[str] = Counter()
             if options["kill"]:
-                stack.enter_context(_killer(supervisor, options["seed"], log, killed, bool(receiving)))
+                path = stage.effects if receiving else None
+                stack.enter_context(_killer(supervisor, options["seed"], log, killed, path))
             result = {**self._run(stage, options, log), "killed": dict(killed)}
         self._report(result, quiet)
         if not result["promises_kept"]:
@@ -168,25 +172,31 @@ def _work(options: dict[str, Any]) -> float:
 
 
 @contextmanager
-def _killer(supervisor: Supervisor, seed: int, log: Any, killed: Counter[str], application: bool) -> Iterator[None]:
+def _killer(
+    supervisor: Supervisor, seed: int, log: Any, killed: Counter[str], effects_file: Path | None
+) -> Iterator[None]:
     """Kills a web server, a worker or the application -9 every few seconds until the block ends.
 
+    With an application (`effects_file`) it begins when that has its first effect, so that the kills hit calls of it.
     The supervisor starts them again. The first ones are one of each, so that a short run sees all. A process that is
     just starting is spared: a hub that never gets up shows nothing. For the same reason the pauses grow, so that a slow
     machine gets done too.
     """
     chance = random.Random(seed)  # noqa: S311
     stop = threading.Event()
-    victims = (*VICTIMS, APPLICATION) if application else VICTIMS
+    victims = (*VICTIMS, APPLICATION) if effects_file else VICTIMS
 
     def kill() -> None:
         first = [chance.choice(("a-web", "b-web")), chance.choice(("a-worker", "b-worker"))]
-        if application:
+        if effects_file:
             first.insert(1, APPLICATION)
-        while not stop.wait(chance.uniform(4.0, 8.0) * 1.1 ** killed.total()):
-            victim = first.pop() if first else chance.choice(victims)
+            while not effects.count(effects_file) and not stop.wait(0.1):
+                pass
+        while not stop.wait(chance.uniform(2.5, 5.0) * 1.15 ** killed.total()):
+            victim = first[-1] if first else chance.choice(victims)
             if supervisor.kill(victim):
                 killed[victim] += 1
+                del first[-1:]
                 log(f"killed {victim}")
 
     thread = threading.Thread(target=kill, daemon=True)

@@ -26,6 +26,7 @@ class Command(BaseCommand):
         parser.add_argument("--profile", choices=Profile.values, default=Profile.EBXML, help="of the agreements")
         parser.add_argument("--ordered", action="store_true", help="repeatable profile: one message after the other")
         parser.add_argument("--application", default="", help="URL of an application that gets every document")
+        parser.add_argument("--kind", choices=("http", "pull"), default="http", help="it is called, or pulls itself")
         parser.add_argument(
             "--resolver", action="store_true", help="the application's resolver decides what is in doubt"
         )
@@ -57,11 +58,14 @@ class Command(BaseCommand):
         made = seeding.people()
         secret = ""
         if options["application"]:
-            secret = seeding.trigger(options["application"].rstrip("/"), resolver=options["resolver"])
+            url = options["application"].rstrip("/")
+            secret = seeding.trigger(url, kind=options["kind"], resolver=options["resolver"])
         if options["json"]:
             scopes = ["messages:write", "messages:read", "pairs:read"]
             token = seeding.token("demo", scopes)
-            self.stdout.write(json.dumps({"users": made, "token": token, "trigger_secret": secret}))
+            taker = seeding.token("demo application", ["deliveries:take", "payloads:read"]) if secret else ""
+            printed = {"users": made, "token": token, "trigger_secret": secret, "application_token": taker}
+            self.stdout.write(json.dumps(printed))
             return
         self.stdout.write(f"{plan.own.name} and {plan.partner.name}: {plan.agreements} agreements.")
         for name, password in made.items():

@@ -12,11 +12,24 @@ import pytest
 from django.core.management import call_command
 from django.db import connections
 
-from messaging.models import AuditEntry, Event, Incident, MemoryEpoch, Message
-from messaging.services import epoch, housekeeping
+from messaging.models import AuditEntry, Delivery, Event, Incident, MemoryEpoch, Message
+from messaging.services import epoch, housekeeping, pulling
 from rmhub import clock
 from rmhub.ids import uuid7
-from tests.messaging.exchange.callers import HOUR, MINUTE, SKEW, Caller, T, brief, caller, new_id, remembering_since
+from tests.messaging.delivering.stage import arrive, make_trigger, work
+from tests.messaging.exchange.callers import (
+    HOUR,
+    MINUTE,
+    SKEW,
+    Caller,
+    T,
+    application,
+    brief,
+    caller,
+    new_id,
+    remembering_since,
+)
+from tests.messaging.factories import partner_side
 
 pytestmark = pytest.mark.django_db
 
@@ -28,6 +41,9 @@ DAY = timedelta(days=1)
 @pytest.fixture
 def file(settings) -> Path:
     return Path(settings.RMHUB_STORE_DIR) / epoch.FILE
+
+
+INSTANT = timedelta.resolution  # what was stamped the whole skew ahead was accepted before
 
 
 def restarted() -> None:
@@ -82,11 +98,12 @@ def test_g26_after_a_restore_memory_starts_again(partner: Caller, now, file: Pat
     restore(yesterday)
     at = today + MINUTE
     # A sender whose clock is fast may have stamped it with a time that is still to come here.
-    for first_sent in (today, at, at + SKEW - timedelta(seconds=1)):
+    for first_sent in (today, at, at + SKEW - timedelta(seconds=1), at + SKEW):
         assert brief(partner.post("order-1", first_sent)) == OUTSIDE
     assert not Message.objects.exists()
-    assert MemoryEpoch.objects.get().memory_start == at + SKEW
-    assert brief(partner.post("order-2", at + SKEW)) == ACCEPTED
+    assert MemoryEpoch.objects.get().memory_start == at + SKEW + INSTANT
+    now.move(1)
+    assert brief(partner.post("order-2", at + SKEW + timedelta(seconds=1))) == ACCEPTED
     entry = AuditEntry.objects.get()
     assert (entry.actor, entry.verb) == ("system", "memory.start_again")
     assert "restored from a backup" in entry.reason
@@ -95,7 +112,7 @@ def test_g26_after_a_restore_memory_starts_again(partner: Caller, now, file: Pat
     assert Event.objects.filter(type="incident.opened", data__cause="memory_lost").exists()
     assert json.loads(file.read_text())["epoch"] == str(MemoryEpoch.objects.get().epoch) != str(yesterday["epoch"])
     restarted()
-    assert brief(partner.post("order-3", at + SKEW)) == ACCEPTED
+    assert brief(partner.post("order-3", at + SKEW + timedelta(seconds=1))) == ACCEPTED
     assert AuditEntry.objects.count() == 1, "it is noticed once"
 
 
@@ -122,7 +139,7 @@ def test_whatever_does_not_fit_together_is_a_loss(partner: Caller, now, file: Pa
         file.write_text("{")
     restarted()
     assert brief(partner.post(new_id(), T)) == OUTSIDE
-    assert MemoryEpoch.objects.get().memory_start == T + MINUTE + SKEW
+    assert MemoryEpoch.objects.get().memory_start == T + MINUTE + SKEW + INSTANT
     assert AuditEntry.objects.count() == 1
 
 
@@ -133,12 +150,12 @@ def test_the_start_is_after_everything_that_was_ever_seen(partner: Caller, now) 
     housekeeping.remember_and_forget()
     now.move(-1800)
     restore(row)
-    assert epoch.ready(T + 30 * MINUTE).memory_start == T + HOUR + SKEW
+    assert epoch.ready(T + 30 * MINUTE).memory_start == T + HOUR + SKEW + INSTANT
 
 
 def test_the_largest_clock_skew_of_all_agreements_counts(partner: Caller, now) -> None:
     caller(clock_skew=1800)
-    assert epoch.lost(T, reason="a test", actor=epoch.SYSTEM).memory_start == T + 30 * MINUTE
+    assert epoch.lost(T, reason="a test", actor=epoch.SYSTEM).memory_start == T + 30 * MINUTE + INSTANT
 
 
 def test_a_file_that_is_older_than_the_row_is_no_loss(partner: Caller, now, file: Path) -> None:
@@ -175,7 +192,8 @@ def test_after_restore_starts_memory_again_even_when_the_folder_was_restored_wit
     call_command("after_restore", stdout=output)
     assert "memory of request ids starts again at 2026-03-10 12:05:00 UTC" in output.getvalue()
     assert brief(partner.post(new_id(), T + SKEW - timedelta(seconds=1))) == OUTSIDE
-    assert brief(partner.post(new_id(), T + SKEW)) == ACCEPTED
+    now.move(1)
+    assert brief(partner.post(new_id(), T + SKEW + timedelta(seconds=1))) == ACCEPTED
     entry = AuditEntry.objects.get()
     assert (entry.actor.partition(":")[0], entry.interface, entry.verb) == ("command", "command", "memory.start_again")
 
@@ -210,3 +228,28 @@ def test_processes_that_boot_at_once_agree(file: Path) -> None:
     assert errors == []
     assert not AuditEntry.objects.exists()
     assert MemoryEpoch.objects.count() == 1
+
+
+def test_what_waits_in_a_restored_database_may_have_been_processed_since(now) -> None:
+    partner = partner_side()
+    triggers = {
+        "history": make_trigger(name="history", kind="pull"),
+        "count": make_trigger(name="count", kind="pull", use_history=False),
+        "repeats": make_trigger(name="repeats", kind="pull", detect_duplicates=False),
+    }
+    arrive(partner, "order-1")
+    epoch.lost(T, reason="a test", actor=epoch.SYSTEM)
+    taken = {name: pulling.lease(trigger.pk, limit=1, consumer="erp") for name, trigger in triggers.items()}
+    assert {name: len(leased) for name, leased in taken.items()} == {"history": 0, "count": 0, "repeats": 1}
+    doubts = dict(Delivery.objects.filter(state="in_doubt").values_list("trigger__name", "doubt"))
+    assert doubts == {"history": "started_not_completed", "count": "redelivered_without_memory"}
+    arrive(partner, "order-2")
+    assert len(pulling.lease(triggers["history"].pk, limit=1, consumer="erp")) == 1, "what comes after is new"
+
+
+def test_what_a_callable_did_went_with_the_database(now) -> None:
+    with application(answers=False) as app:
+        arrive(partner_side(), "order-1")
+        epoch.lost(T, reason="a test", actor=epoch.SYSTEM)
+        work()
+    assert (Delivery.objects.get().state, app.executions) == ("completed", 1)

@@ -104,5 +104,5 @@ def test_every_problem_in_the_code_is_in_the_list() -> None:
 
 
 def test_the_documentation_lists_every_problem() -> None:
-    page = Path(__file__).parents[3] / "docs/exchange.md"
+    page = Path(__file__).parents[3] / "docs/repeatable-requests.md"
     assert exchange_problems.markdown() in page.read_text()

@@ -1,0 +1,37 @@
+"""What the demo sets up: a trigger that can be set up again, and brokers that no two demos share."""
+
+from __future__ import annotations
+
+import pytest
+
+from messaging.choices import ServiceKind
+from messaging.demo import seeding
+from messaging.demo.stage import _broker_databases
+from messaging.models import Trigger
+from partners.secrets import decrypt
+
+
+@pytest.mark.django_db
+def test_the_demos_trigger_follows_the_application_to_its_new_address() -> None:
+    first = seeding.trigger("http://127.0.0.1:9001", kind="http", resolver=True)
+    second = seeding.trigger("http://127.0.0.1:9002", kind="http", resolver=False)
+    trigger = Trigger.objects.get()
+    assert (trigger.url, trigger.monitor_url) == ("http://127.0.0.1:9002/documents", "http://127.0.0.1:9002/health")
+    assert (trigger.resolver, trigger.resolver_url) == ("none", "")
+    assert first != second == decrypt(bytes(trigger.secret_encrypted))
+    seeding.trigger("http://127.0.0.1:9003", kind="pull", resolver=True)
+    trigger.refresh_from_db()
+    assert (trigger.kind, trigger.url) == (ServiceKind.PULL, "")
+    assert trigger.resolver_url == "http://127.0.0.1:9003/resolve"
+
+
+def test_demos_that_run_at_the_same_time_use_different_databases_of_a_broker() -> None:
+    server = "redis://broker.example/0"
+    with _broker_databases(server) as first:
+        with _broker_databases(server) as second, _broker_databases("redis://other.example/0") as elsewhere:
+            assert first[1] == first[0] + 1
+            assert not set(first) & set(second)
+            assert elsewhere == first
+        with _broker_databases(server) as third:
+            assert third == second
+    assert 0 not in first, "the first is the one that an installation uses"
