@@ -103,6 +103,12 @@ class Agreement(models.Model):
     name = models.CharField(max_length=120, blank=True)
     own_party = models.ForeignKey(Party, on_delete=models.PROTECT, related_name="+")
     partner = models.ForeignKey(Party, on_delete=models.PROTECT, related_name="agreements")
+    log_columns = models.JSONField(
+        "columns of the partner's log",
+        default=dict,
+        blank=True,
+        help_text="Our column -> theirs, for reconciliation; empty = the columns that our own export has.",
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -28,6 +28,8 @@ VIEWER_SCOPES = frozenset(
         "audit:read",
         "triggers:read",
         "deliveries:read",
+        "reports:read",
+        "archive:read",
     }
 )
 OPERATOR_SCOPES = (
@@ -37,6 +39,8 @@ OPERATOR_SCOPES = (
         "triggers:operate",  # suspend, resume
         "deliveries:take",  # pull queues: lease, complete, release
         "indoubt:resolve",
+        "pipeline:run",  # run and cancel, partners' logs, findings to incidents
+        "archive:restore",
     }
 )
 ADMIN_SCOPES = OPERATOR_SCOPES | {
@@ -47,6 +51,7 @@ ADMIN_SCOPES = OPERATOR_SCOPES | {
     "webhooks:manage",
     "tokens:manage",
     "triggers:write",
+    "retention:write",  # when messages leave the store; legal holds
 }
 SCOPES = {Role.VIEWER: VIEWER_SCOPES, Role.OPERATOR: OPERATOR_SCOPES, Role.ADMIN: ADMIN_SCOPES}
 

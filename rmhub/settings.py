@@ -155,6 +155,13 @@ RMHUB_NAME = env_str("RMHUB_NAME", "RM Hub")
 RMHUB_ENVIRONMENT = env_str("RMHUB_ENVIRONMENT", "TEST")
 RMHUB_PUBLIC_URL = env_str("RMHUB_PUBLIC_URL", "http://127.0.0.1:8000").rstrip("/")
 RMHUB_STORE_DIR = Path(env_str("RMHUB_STORE_DIR") or VAR_DIR / "store")
+# The data pipeline: its Parquet files, the archive, and where Spark runs (docs/pipeline.md).
+RMHUB_LAKE_DIR = Path(env_str("RMHUB_LAKE_DIR") or VAR_DIR / "lake")
+RMHUB_ARCHIVE_DIR = Path(env_str("RMHUB_ARCHIVE_DIR") or VAR_DIR / "archive")
+SPARK_MASTER = env_str("SPARK_MASTER", "local[*]")
+SPARK_REMOTE = env_str("SPARK_REMOTE")
+RMHUB_SPARK_MEMORY = env_str("RMHUB_SPARK_MEMORY", "1g")
+RMHUB_STORAGE_PRICE_GB_MONTH = env_str("RMHUB_STORAGE_PRICE_GB_MONTH")  # a number in your currency; empty = no costs
 RMHUB_INLINE_PAYLOAD_BYTES = env_int("RMHUB_INLINE_PAYLOAD_BYTES", 1024 * 1024, minimum=0)
 RMHUB_MAX_MESSAGE_BYTES = env_int("RMHUB_MAX_MESSAGE_BYTES", 50 * 1024 * 1024, minimum=1024)
 RMHUB_SWEEP_SECONDS = env_int("RMHUB_SWEEP_SECONDS", 1, minimum=1, maximum=60)

@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from messaging.choices import DeliveryState, JoinState
+from messaging.models.changes import written_by
 from messaging.models.message import Message
 from messaging.models.pair import Pair
 from messaging.models.trigger import Trigger
@@ -93,6 +94,7 @@ class Delivery(models.Model):
     started_at = models.DateTimeField(null=True, blank=True)
     completed_at = models.DateTimeField(null=True, blank=True)
     version = models.PositiveBigIntegerField(default=1)
+    xid = written_by()
 
     class Meta:
         ordering = ("-id",)
@@ -115,6 +117,7 @@ class Delivery(models.Model):
             ),
         )
         indexes = (
+            models.Index(fields=("xid",), name="delivery_written"),
             # Heads of the queues of ordered triggers: one probe a pair (loose scan), however long they are.
             models.Index(
                 fields=("trigger", "pair", "position", "id"),

@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from messaging.choices import Direction, MessageState
+from messaging.models.changes import written_by
 from messaging.models.pair import Pair
 from messaging.protocol.envelope import Semantics
 from partners.models import AgreementVersion, Party
@@ -61,6 +62,7 @@ class Message(models.Model):
     submitted_by = models.CharField(max_length=150, blank=True, default="")
     idempotency_key = models.CharField(max_length=255, blank=True, default="")
     idempotency_fingerprint = models.CharField(max_length=64, blank=True, default="")
+    xid = written_by()
 
     class Meta:
         ordering = ("-id",)
@@ -72,6 +74,7 @@ class Message(models.Model):
             ),
         )
         indexes = (
+            models.Index(fields=("xid",), name="message_written"),
             models.Index(
                 F("pair"), F("position"), name="message_queue", condition=Q(state="queued", due_at__isnull=True)
             ),

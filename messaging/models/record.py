@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from django.db import models
-from django.db.models import F, Func, Q
+from django.db.models import F, Q
 
 from messaging.choices import IncidentState, Interface
+from messaging.models.changes import CurrentTransaction
 from messaging.models.message import Message
 from messaging.models.pair import Pair
 from messaging.models.trigger import Trigger
 from rmhub.ids import public_id, uuid7
-
-
-class CurrentTransaction(Func):
-    """pg_current_xact_id() as a bigint: lets a reader tell which events may still have earlier ones uncommitted."""
-
-    template = "(pg_current_xact_id()::text::bigint)"
-    arity = 0
-    output_field = models.BigIntegerField()
 
 
 class Event(models.Model):

@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from messaging.choices import Direction, Outcome, SignalKind, SignalState
+from messaging.models.changes import written_by
 from messaging.models.message import Message
 from messaging.models.pair import Pair
 from rmhub.ids import public_id, uuid7
@@ -52,6 +53,7 @@ class Signal(models.Model):
     sends = models.PositiveIntegerField(default=0, help_text="How often the partner has taken it.")
     created_at = models.DateTimeField()
     last_sent_at = models.DateTimeField(null=True, blank=True)
+    xid = written_by()
 
     class Meta:
         ordering = ("id",)
@@ -61,6 +63,7 @@ class Signal(models.Model):
             ),
         )
         indexes = (
+            models.Index(fields=("xid",), name="signal_written"),
             models.Index(fields=("due_at",), name="signal_due", condition=Q(due_at__isnull=False)),
             models.Index(fields=("about",), name="signal_by_message", condition=Q(about__isnull=False)),
         )
@@ -96,10 +99,12 @@ class Transmission(models.Model):
     worker = models.PositiveIntegerField(default=0, help_text="The process that claimed it (services.leases).")
     started_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True, blank=True)
+    xid = written_by()
 
     class Meta:
         ordering = ("id",)
         indexes = (
+            models.Index(fields=("xid",), name="transmission_written"),
             models.Index(fields=("message",), name="transmission_by_message", condition=Q(message__isnull=False)),
             models.Index(fields=("signal",), name="transmission_by_signal", condition=Q(signal__isnull=False)),
             models.Index(fields=("worker",), name="transmission_claimed", condition=Q(outcome="on_the_wire")),

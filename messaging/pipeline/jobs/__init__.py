@@ -1,0 +1,1 @@
+"""The jobs: pure functions from data frames to data frames. They import PySpark and nothing else of the hub."""

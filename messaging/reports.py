@@ -1,0 +1,169 @@
+"""The reports as people see them: which tables a job's results are in. Titles and descriptions are those of the models.
+
+Plain data for screens, API, downloads and publishing; a test compares it with what the jobs declare.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db import models
+
+from messaging.models import (
+    ArchiveDay,
+    AuditFinding,
+    AuditPair,
+    DoubtOutcome,
+    ReconciliationFinding,
+    ReconciliationSummary,
+    RepeatDelay,
+    RepeatHistogram,
+    ServiceError,
+    ServiceLevel,
+    TimingAdvice,
+    TimingFailure,
+    TimingLatency,
+    WindowAdvice,
+)
+from messaging.report_choices import PipelineJob
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table of a report: its name in URLs and files, its model, and the order in which rows are shown."""
+
+    name: str
+    title: str
+    model: type[models.Model]
+    order: tuple[str, ...]
+    filters: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[models.Field, ...]:
+        """What a row shows: every column but the keys."""
+        return tuple(field for field in self.model._meta.concrete_fields if field.name not in ("id", "run"))
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One report. `question` is what it answers."""
+
+    job: PipelineJob
+    title: str
+    question: str
+    tables: tuple[Table, ...]
+
+    def table(self, name: str) -> Table:
+        """Raises KeyError."""
+        return {table.name: table for table in self.tables}[name]
+
+
+REPORTS: dict[str, Report] = {
+    report.job.value: report
+    for report in (
+        Report(
+            PipelineJob.AUDIT,
+            "Exactly-once audit",
+            "Did every message arrive exactly once, and in order?",
+            (
+                Table("findings", "Findings", AuditFinding, ("-violation", "kind", "id"), ("kind", "pair", "partner")),
+                Table("pairs", "Pairs", AuditPair, ("pair",), ("pair", "partner", "direction")),
+            ),
+        ),
+        Report(
+            PipelineJob.RECONCILE,
+            "Reconciliation",
+            "What do the partner's books say?",
+            (
+                Table("summary", "Summary", ReconciliationSummary, ("direction", "verdict")),
+                Table(
+                    "findings",
+                    "Findings",
+                    ReconciliationFinding,
+                    ("verdict", "id"),
+                    ("verdict", "direction", "pair", "message_id"),
+                ),
+            ),
+        ),
+        Report(
+            PipelineJob.WINDOW,
+            "Memory window",
+            "How long must message ids be remembered?",
+            (
+                Table(
+                    "advice",
+                    "Windows for wished-for risks",
+                    WindowAdvice,
+                    ("partner", "profile", "one_in"),
+                    ("partner", "profile"),
+                ),
+                Table("delays", "Repeat delays", RepeatDelay, ("partner", "profile"), ("partner", "profile")),
+                Table(
+                    "histogram",
+                    "Repeats by delay",
+                    RepeatHistogram,
+                    ("partner", "profile", "upper"),
+                    ("partner", "profile"),
+                ),
+            ),
+        ),
+        Report(
+            PipelineJob.TIMING,
+            "Timing advice",
+            "Which Timeout, RetryInterval and Retries fit this partner?",
+            (
+                Table(
+                    "advice",
+                    "What would have happened",
+                    TimingAdvice,
+                    ("agreement", "option"),
+                    ("agreement", "partner"),
+                ),
+                Table(
+                    "latencies", "Acknowledgement latencies", TimingLatency, ("agreement",), ("agreement", "partner")
+                ),
+                Table(
+                    "failures",
+                    "Why attempts failed",
+                    TimingFailure,
+                    ("agreement", "-attempts"),
+                    ("agreement", "partner"),
+                ),
+            ),
+        ),
+        Report(
+            PipelineJob.LEVELS,
+            "Service levels",
+            "How much, how well, how fast?",
+            (
+                Table(
+                    "levels",
+                    "Levels",
+                    ServiceLevel,
+                    ("grain", "at", "partner", "direction"),
+                    ("grain", "partner", "direction"),
+                ),
+                Table(
+                    "errors",
+                    "Errors by cause",
+                    ServiceError,
+                    ("partner", "-count", "kind", "cause"),
+                    ("partner", "kind"),
+                ),
+                Table(
+                    "doubts",
+                    "What became of doubts",
+                    DoubtOutcome,
+                    ("partner", "what", "doubt", "outcome"),
+                    ("partner", "what"),
+                ),
+            ),
+        ),
+        Report(
+            PipelineJob.ARCHIVE,
+            "Archive and retention",
+            "What has left the store, and is it all there?",
+            (Table("days", "Days", ArchiveDay, ("day",)),),
+        ),
+    )
+}
