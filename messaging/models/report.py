@@ -205,7 +205,7 @@ class TimingAdvice(ReportRow):
 
 
 class ServiceLevel(ReportRow):
-    """Volume and quality by partner, direction and hour, day or whole range. The hour is that of the message's entry."""
+    """Volume and quality by partner, direction and hour, day or whole range; by the message's entry."""
 
     grain = models.CharField(max_length=5, choices=Grain)
     at = models.DateTimeField(null=True, help_text="Begin of the hour or day, UTC.")

@@ -1,7 +1,8 @@
 """What the lake holds: entities, their columns and versions. Plain data: imports neither Django nor Spark nor Arrow.
 
-Types: string, long, timestamp (UTC, microseconds). Ids are UUIDs as text with dashes. A column that came later has `since`: files of an older version read as null there. Columns are never
-removed and never change their type; what means something else gets a new name.
+Types: string, long, timestamp (UTC, microseconds). Ids are UUIDs as text with dashes. A column that came later has
+`since`: files of an older version read as null there. Columns are never removed and never change their type; what means
+something else gets a new name.
 """
 
 from __future__ import annotations
