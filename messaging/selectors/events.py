@@ -76,18 +76,19 @@ def of_pair(pair_id: uuid.UUID) -> QuerySet[Event]:
     return Event.objects.filter(pair=pair_id, message__isnull=True).order_by("-id")
 
 
-def _horizon() -> int:
-    """The first transaction that may still be under way: all before it are committed or gone.
+# A snapshot knows the transactions of the whole server. Those that are seen to run in another database cannot write
+# events here and are passed over; without that, a slow one next door (a second hub, a dump) would hold up the feed.
+HORIZON = (
+    "WITH now AS MATERIALIZED (SELECT pg_current_snapshot() AS snapshot)"
+    " SELECT coalesce((SELECT min(x::text::bigint) FROM pg_snapshot_xip(snapshot) AS x WHERE NOT EXISTS ("
+    "   SELECT FROM pg_stat_activity AS a WHERE a.backend_xid = x::xid AND a.datname <> current_database()"
+    " )), pg_snapshot_xmax(snapshot)::text::bigint) FROM now"
+)
 
-    A snapshot knows the transactions of the whole server. Those that are seen to run in another database cannot write
-    events here and are passed over; without that, a slow one next door (a second hub, a dump) would hold up the feed.
-    """
+
+def _horizon() -> int:
+    """The first transaction that may still be under way: all before it are committed or gone."""
     with connection.cursor() as cursor:
-        cursor.execute(
-            "WITH now AS MATERIALIZED (SELECT pg_current_snapshot() AS snapshot)"
-            " SELECT coalesce((SELECT min(x::text::bigint) FROM pg_snapshot_xip(snapshot) AS x WHERE NOT EXISTS ("
-            "   SELECT FROM pg_stat_activity AS a WHERE a.backend_xid = x::xid AND a.datname <> current_database()"
-            " )), pg_snapshot_xmax(snapshot)::text::bigint) FROM now"
-        )
+        cursor.execute(HORIZON)
         row = cursor.fetchone()
     return int(row[0])

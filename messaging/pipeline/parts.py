@@ -1,0 +1,169 @@
+"""Writes the lake's Parquet files: one stream of rows in, a file for each day out, in bounded memory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from messaging.pipeline import manifest
+from messaging.pipeline.manifest import NewFile
+from messaging.pipeline.schemas import VERSION, Entity
+
+ROW_GROUP = 131_072  # rows
+BUFFERED = 48 * 1024 * 1024  # bytes of all days that wait to be written
+OPEN_FILES = 32
+_TYPES = {"string": pa.string(), "long": pa.int64(), "timestamp": pa.timestamp("us", "UTC")}
+
+Step = Callable[[str], None]
+
+
+def arrow_schema(entity: Entity) -> pa.Schema:
+    """The entity's columns as Arrow types, with what the file is in the metadata."""
+    columns = [pa.field(column.name, _TYPES[column.type]) for column in entity.columns]
+    return pa.schema(columns, metadata={"rmhub.entity": entity.name, "rmhub.schema_version": str(VERSION)})
+
+
+def describe(path: Path, entity: Entity, day: date | None, from_xid: int, to_xid: int) -> NewFile:
+    """What the books say of a file that is complete, from its own footer."""
+    metadata = pq.read_metadata(path)
+    least: datetime | None = None
+    most: datetime | None = None
+    if entity.day and metadata.num_rows:
+        index = metadata.schema.names.index(entity.day)
+        for number in range(metadata.num_row_groups):
+            statistics = metadata.row_group(number).column(index).statistics
+            low, high = statistics.min.astimezone(UTC), statistics.max.astimezone(UTC)
+            least, most = min(least or low, low), max(most or high, high)
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return NewFile(
+        entity=entity.name,
+        day=day,
+        path=str(path.relative_to(manifest.root())),
+        rows=metadata.num_rows,
+        bytes=path.stat().st_size,
+        sha256=digest,
+        from_xid=from_xid,
+        to_xid=to_xid,
+        min_at=least,
+        max_at=most,
+    )
+
+
+@dataclass(slots=True)
+class _Open:
+    """A file that is being written, below a name that says so."""
+
+    day: date | None
+    path: Path
+    temporary: Path
+    writer: pq.ParquetWriter
+
+
+@dataclass(slots=True)
+class Parts:
+    """The files of one statement. `add` rows in any order, then `close`; what `close` returns is complete and on disk.
+
+    Rows wait until a day has a row group, or all days together reach the limit: then the largest days are written. Of
+    the open files the one that was used least lately is completed when there are too many, so a day may get several.
+    """
+
+    entity: Entity
+    generation: int
+    from_xid: int
+    to_xid: int
+    step: Step
+    done: list[NewFile] = field(default_factory=list)
+    _waiting: dict[date | None, list[pa.Table]] = field(default_factory=dict)
+    _bytes: dict[date | None, int] = field(default_factory=dict)
+    _rows: dict[date | None, int] = field(default_factory=dict)
+    _open: OrderedDict[date | None, _Open] = field(default_factory=OrderedDict)
+
+    def add(self, rows: pa.Table) -> None:
+        for day, part in _by_day(rows, self.entity.day):
+            self._waiting.setdefault(day, []).append(part)
+            self._bytes[day] = self._bytes.get(day, 0) + part.nbytes
+            self._rows[day] = self._rows.get(day, 0) + part.num_rows
+            if self._rows[day] >= ROW_GROUP:
+                self._write(day)
+        while sum(self._bytes.values()) > BUFFERED:
+            self._write(max(self._bytes, key=lambda day: self._bytes[day]))
+
+    def close(self) -> list[NewFile]:
+        for day in list(self._waiting):
+            self._write(day)
+        while self._open:
+            self._complete()
+        return self.done
+
+    def discard(self) -> None:
+        """Removes everything that was written: it will not be entered."""
+        for file in self._open.values():
+            file.writer.close()
+            file.temporary.unlink(missing_ok=True)
+        self._open.clear()
+        for entered in self.done:
+            (manifest.root() / entered.path).unlink(missing_ok=True)
+
+    def _write(self, day: date | None) -> None:
+        rows = pa.concat_tables(self._waiting.pop(day)).combine_chunks()
+        del self._bytes[day], self._rows[day]
+        if day not in self._open:
+            if len(self._open) >= OPEN_FILES:
+                self._complete()
+            self._open[day] = self._begin(day)
+            self.step("file_opened")
+        self._open.move_to_end(day)
+        self._open[day].writer.write_table(rows, row_group_size=ROW_GROUP)
+        self.step("rows_written")
+
+    def _begin(self, day: date | None) -> _Open:
+        place = manifest.root() / manifest.folder(self.generation, self.entity.name, day)
+        place.mkdir(parents=True, exist_ok=True)
+        end = "open" if self.to_xid == manifest.OPEN_END else self.to_xid
+        name = f"{self.from_xid}-{end}-{uuid.uuid4().hex[:12]}.parquet"
+        temporary = place / f".{name}.part"
+        writer = pq.ParquetWriter(temporary, arrow_schema(self.entity), compression="zstd", version="2.6")
+        return _Open(day, place / name, temporary, writer)
+
+    def _complete(self) -> None:
+        """Completes the file that was used least lately: on disk first, then under its name."""
+        _, file = self._open.popitem(last=False)
+        file.writer.close()
+        synchronise(file.temporary)
+        self.step("file_synchronised")
+        os.rename(file.temporary, file.path)
+        synchronise(file.path.parent)
+        self.step("file_renamed")
+        self.done.append(describe(file.path, self.entity, file.day, self.from_xid, self.to_xid))
+
+
+def synchronise(path: Path) -> None:
+    """Waits until the file, or the names in the folder, are on disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _by_day(rows: pa.Table, column: str) -> list[tuple[date | None, pa.Table]]:
+    if not rows.num_rows:
+        return []
+    if not column:
+        return [(None, rows)]
+    days = rows[column].cast(pa.date32())
+    found = pc.unique(days).to_pylist()
+    if len(found) == 1:
+        return [(found[0], rows)]
+    return [(day, rows.filter(pc.equal(days, pa.scalar(day, pa.date32())))) for day in found]
