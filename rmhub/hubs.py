@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rmhub.env import env_bool
 from rmhub.supervisor import Process
 
 BASE = Path(__file__).resolve().parent.parent
@@ -55,9 +56,30 @@ class Hub:
         """The command line of a management command of this hub."""
         return [sys.executable, str(BASE / "manage.py"), *arguments]
 
-    def processes(self, *, prefix: str = "", restart: bool = True) -> list[Process]:
-        """Web server, worker and beat, in their order of start."""
+    def processes(self, *, prefix: str = "", restart: bool = True, pipeline: bool = False) -> list[Process]:
+        """Web server, worker and beat, in their order of start; with `pipeline` also the data pipeline's process."""
         (self.var / "run").mkdir(parents=True, exist_ok=True)
+        last = [
+            Process(
+                name=f"{prefix}pipeline",
+                argv=self.manage("pipeline", "serve"),
+                env=self.environment("pipeline"),
+                restart=restart,
+                grace=15.0,  # it ends the run that it works on, and what that has started
+                cwd=BASE,
+            )
+        ]
+        if env_bool("RMHUB_PIPELINE_LIVE"):
+            last.append(
+                Process(
+                    name=f"{prefix}live",
+                    argv=self.manage("pipeline", "live"),
+                    env=self.environment("live"),
+                    restart=restart,
+                    grace=15.0,  # it counts what it has begun to count
+                    cwd=BASE,
+                )
+            )
         return [
             Process(
                 name=f"{prefix}web",
@@ -91,6 +113,7 @@ class Hub:
                 restart=restart,
                 cwd=BASE,
             ),
+            *(last if pipeline else []),
         ]
 
     def answers(self) -> bool:

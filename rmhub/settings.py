@@ -7,7 +7,7 @@ from pathlib import Path
 
 from csp.constants import NONE, SELF
 
-from rmhub.env import database_from_url, env_bool, env_int, env_list, env_str
+from rmhub.env import database_from_url, env_bool, env_hour, env_int, env_list, env_str
 from rmhub.local_secrets import local_secrets
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -161,6 +161,10 @@ RMHUB_ARCHIVE_DIR = Path(env_str("RMHUB_ARCHIVE_DIR") or VAR_DIR / "archive")
 SPARK_MASTER = env_str("SPARK_MASTER", "local[*]")
 SPARK_REMOTE = env_str("SPARK_REMOTE")
 RMHUB_SPARK_MEMORY = env_str("RMHUB_SPARK_MEMORY", "1g")
+RMHUB_PIPELINE_DAILY_AT = env_hour("RMHUB_PIPELINE_DAILY_AT", "03:15")  # UTC; empty = not
+RMHUB_EXTRACT_MINUTES = env_int("RMHUB_EXTRACT_MINUTES", 0, minimum=0, maximum=1440)  # extracts in between; 0 = none
+RMHUB_PARTNER_LOG_MAX_BYTES = env_int("RMHUB_PARTNER_LOG_MAX_BYTES", 2 * 1024**3, minimum=1024)
+RMHUB_PIPELINE_LIVE = env_bool("RMHUB_PIPELINE_LIVE", False)  # `up` also starts `manage.py pipeline live`
 RMHUB_STORAGE_PRICE_GB_MONTH = env_str("RMHUB_STORAGE_PRICE_GB_MONTH")  # a number in your currency; empty = no costs
 RMHUB_INLINE_PAYLOAD_BYTES = env_int("RMHUB_INLINE_PAYLOAD_BYTES", 1024 * 1024, minimum=0)
 RMHUB_MAX_MESSAGE_BYTES = env_int("RMHUB_MAX_MESSAGE_BYTES", 50 * 1024 * 1024, minimum=1024)
@@ -209,6 +213,7 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": RMHUB_SWEEP_SECONDS,
         "options": {"expires": RMHUB_SWEEP_SECONDS},
     },
+    "pipeline-due": {"task": "messaging.pipeline_due", "schedule": 30, "options": {"expires": 30}},
     "housekeeping": {"task": "messaging.housekeeping", "schedule": 30, "options": {"expires": 30}},
 }
 CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "run" / f"beat-{env_str('RMHUB_COOKIE_SUFFIX', 'hub')}")

@@ -21,6 +21,7 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import urllib3
+from django import conf
 
 from messaging.demo.application import SECRETS, TOKENS
 from messaging.demo.client import Client
@@ -30,6 +31,12 @@ from rmhub.supervisor import Process, Supervisor
 
 Log = Callable[[str], None]
 APPLICATION = "app"  # the name of the application's process
+# What the demo of an installation keeps: the buyer's hub is the one that the installation's own commands are about.
+DATABASES = ("rmhub", "rmhub_partner")
+BROKER = (0, 1)
+# Whatever the environment says of the folders of an installation is not about both hubs.
+OWN_FOLDERS = dict.fromkeys(("RMHUB_STORE_DIR", "RMHUB_LAKE_DIR", "RMHUB_ARCHIVE_DIR"), "")
+TITLES = ("Nordlys Retail", "Brick Lane Supplies")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +90,7 @@ class Stage:
     secrets: dict[str, str]
     effects: Path
     application: Process | None = None
+    pipeline: bool = False
     tokens: dict[str, str] = field(default_factory=dict)
     logins: dict[str, str] = field(default_factory=dict)
 
@@ -92,8 +100,13 @@ class Stage:
 
     def processes(self) -> list[Process]:
         """Everything that has to run, in order."""
-        hubs = [*self.buyer.processes(prefix="a-"), *self.seller.processes(prefix="b-")]
+        hubs = [*self.buyer.processes(prefix="a-", pipeline=self.pipeline), *self.seller.processes(prefix="b-")]
         return [self.link, *([self.application] if self.application else []), *hubs]
+
+
+def installation_folders() -> dict[str, str]:
+    """The folders of this installation, by the names of their settings."""
+    return {name: str(getattr(conf.settings, name)) for name in OWN_FOLDERS}
 
 
 def redis_database(url: str, number: int) -> str:
@@ -115,11 +128,15 @@ def set_up(
     settings: dict[str, str] | None = None,
     receiving: Receiving | None = None,
     console: bool = True,
+    folders: Mapping[str, str] | None = None,
+    pipeline: bool = False,
     log: Log = lambda line: None,
 ) -> Stage:
     """Makes databases, tables, parties, agreements, users and tokens of both hubs; may be run again on the same.
 
-    Without `console` its files are not collected: nobody is going to look at it, and collecting takes seconds.
+    `folders`: settings of the buyer's hub that name its folders, where those are not below its own; `pipeline`: whether
+    it has the data pipeline's process. Without `console` its files are not collected: nobody is going to look at it,
+    and collecting takes seconds.
     Raises subprocess.CalledProcessError when a step fails (its output is on stderr).
     """
     hubs = []
@@ -131,7 +148,12 @@ def set_up(
             redis_url=redis_database(redis_url, number),
             var=var / name,
             port=port,
-            settings={"RMHUB_WEBHOOK_ALLOW_PRIVATE": "1", **(settings or {})},
+            settings={
+                "RMHUB_WEBHOOK_ALLOW_PRIVATE": "1",
+                **OWN_FOLDERS,
+                **((folders or {}) if name == "a" else {}),
+                **(settings or {}),
+            },
         )
         hub.var.mkdir(parents=True, exist_ok=True)
         hubs.append(hub)
@@ -143,6 +165,7 @@ def set_up(
         seller=hubs[1],
         secrets=known,
         effects=var / "application.sqlite3",
+        pipeline=pipeline,
         link=link_process(
             {to_buyer: ports[0], to_seller: ports[1]},
             drop=link.drop,
@@ -228,24 +251,30 @@ def running(
     log: Log = lambda line: None,
     settings: dict[str, str] | None = None,
     receiving: Receiving | None = None,
+    keep: Path | None = None,
+    folders: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[Stage, Supervisor]]:
     """Both hubs, set up in databases of their own and running; everything is removed at the end.
 
-    Their servers are those of DATABASE_URL and REDIS_URL, or embedded ones in a folder of their own.
+    Their servers are those of DATABASE_URL and REDIS_URL, or embedded ones in a folder of their own. With `keep`, the
+    folder of an installation, they are that installation's, and databases and files stay: see `DATABASES`, `set_up`.
     """
-    var = Path(tempfile.mkdtemp(prefix="rmhub-demo-"))
-    var.chmod(0o711)  # the servers run as another user when we are root
+    var = keep or Path(tempfile.mkdtemp(prefix="rmhub-demo-"))
     with ExitStack() as stack:
-        stack.callback(shutil.rmtree, var, ignore_errors=True)
+        if keep is None:
+            var.chmod(0o711)  # the servers run as another user when we are root
+            stack.callback(shutil.rmtree, var, ignore_errors=True)
         database_url, redis_url = os.environ.get("DATABASE_URL"), os.environ.get("REDIS_URL")
         if not database_url or not redis_url:
             log("starting PostgreSQL and Valkey")
-            servers = stack.enter_context(embedded.servers(var, log=log))
+            servers = stack.enter_context(embedded.servers(var, own=keep is not None, log=log))
             database_url, redis_url = servers.database_url, servers.redis_url
-        mark = secrets.token_hex(4)
-        databases = (f"rmhub_demo_{mark}_a", f"rmhub_demo_{mark}_b")
-        for database in databases:
-            stack.callback(embedded.drop_database, database_url, database)
+        databases = DATABASES
+        if keep is None:
+            mark = secrets.token_hex(4)
+            databases = (f"rmhub_demo_{mark}_a", f"rmhub_demo_{mark}_b")
+            for database in databases:
+                stack.callback(embedded.drop_database, database_url, database)
         stage = set_up(
             database_url=database_url,
             redis_url=redis_url,
@@ -254,10 +283,12 @@ def running(
             parameters=parameters,
             ports=tuple(free_ports(2)),  # type: ignore[arg-type]
             databases=databases,
-            redis_numbers=stack.enter_context(_broker_databases(redis_url)),
+            redis_numbers=stack.enter_context(_broker_databases(redis_url)) if keep is None else BROKER,
+            titles=TITLES if keep else ("RM Hub", "Partner hub"),
             settings=settings,
             receiving=receiving,
             console=False,
+            folders=folders,
             log=log,
         )
         supervisor = Supervisor(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from messaging.choices import ServiceKind
-from messaging.demo import seeding
+from messaging.demo import seeding, stage
 from messaging.demo.stage import _broker_databases
 from messaging.models import Trigger
 from partners.secrets import decrypt
@@ -35,3 +37,29 @@ def test_demos_that_run_at_the_same_time_use_different_databases_of_a_broker() -
         with _broker_databases(server) as third:
             assert third == second
     assert 0 not in first, "the first is the one that an installation uses"
+
+
+def test_the_buyers_hub_of_an_installation_shares_its_folders_and_the_sellers_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RMHUB_STORE_DIR", "/srv/store")
+    monkeypatch.setattr(stage.embedded, "create_database", lambda url, name: f"{url}/{name}")
+    seeded = '{"token": "t", "users": {}, "trigger_secret": "", "application_token": ""}'
+    monkeypatch.setattr(stage, "_each", lambda hubs, command: [seeded] * len(hubs))
+    made = stage.set_up(
+        database_url="postgresql://127.0.0.1",
+        redis_url="redis://127.0.0.1/0",
+        var=tmp_path,
+        link=stage.Link(),
+        parameters=stage.Parameters(),
+        ports=(9001, 9002),
+        databases=stage.DATABASES,
+        redis_numbers=stage.BROKER,
+        folders=stage.installation_folders(),
+        pipeline=True,
+    )
+    buyer, seller = made.buyer.environment(), made.seller.environment()
+    assert {name: buyer[name] for name in stage.OWN_FOLDERS} == stage.installation_folders()
+    assert {seller[name] for name in stage.OWN_FOLDERS} == {""}, "its own, below its own folder"
+    names = [process.name for process in made.processes()]
+    assert "a-pipeline" in names and "b-pipeline" not in names

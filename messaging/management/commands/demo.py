@@ -19,10 +19,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from django import conf
 from django.core.management.base import BaseCommand, CommandError
 
 from messaging.demo import effects, exchange, verdict
-from messaging.demo.stage import APPLICATION, Link, Parameters, Receiving, Stage, running
+from messaging.demo.stage import APPLICATION, Link, Parameters, Receiving, Stage, installation_folders, running
 from partners.choices import Profile
 from rmhub.supervisor import Supervisor
 
@@ -63,6 +64,11 @@ class Command(BaseCommand):
         parser.add_argument("--seed", type=int, default=1, help="of the link's and the killer's chances")
         parser.add_argument("--patience", type=float, default=300, help="seconds after which it gives up waiting")
         parser.add_argument("--json", action="store_true", help="print the result as JSON only")
+        parser.add_argument(
+            "--keep",
+            action="store_true",
+            help="use this installation's databases and folder, and keep them, for `up --demo` and `pipeline`",
+        )
         parser.add_argument("--logs", action="store_true", help="print what the processes say")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -87,6 +93,9 @@ class Command(BaseCommand):
                     link=link,
                     parameters=parameters,
                     receiving=receiving,
+                    settings={"RMHUB_ENVIRONMENT": "DEMO"} if options["keep"] else None,
+                    keep=Path(conf.settings.VAR_DIR) if options["keep"] else None,
+                    folders=installation_folders() if options["keep"] else None,
                     log=log if options["logs"] else _milestones(log),
                 )
             )
@@ -101,6 +110,10 @@ class Command(BaseCommand):
 
     def _run(self, stage: Stage, options: dict[str, Any], log: Any) -> dict[str, Any]:
         total = options["messages"]
+        # Databases that are kept may know earlier ones.
+        earlier = verdict.judge(_both_ways(stage, {"a": set(), "b": set()})) if options["keep"] else None
+        known = earlier.completed + earlier.messages_in_doubt if earlier else 0
+        delivered = earlier.delivered if earlier else 0
         begun = time.monotonic()
         log(f"submitting {total} documents")
         jobs = list(exchange.plan(stage, total, options["pairs"]))
@@ -110,20 +123,18 @@ class Command(BaseCommand):
             lanes = exchange.lanes(jobs)
             for hub_name, ids in pool.map(lambda lane: exchange.submit(stage, lane), lanes):
                 accepted[hub_name] |= ids
-        directions = [
-            (stage.buyer.database_url, stage.seller.database_url, accepted["a"]),
-            (stage.seller.database_url, stage.buyer.database_url, accepted["b"]),
-        ]
+        directions = _both_ways(stage, accepted)
         ordered = options["ordered"] or options["profile"] == Profile.EBXML
         until = time.monotonic() + options["patience"]
         while True:
             found = verdict.judge(directions, ordered=ordered)
-            if found.completed + found.messages_in_doubt >= total or time.monotonic() > until:
+            if found.completed + found.messages_in_doubt >= known + total or time.monotonic() > until:
                 break
-            log(f"{found.completed} of {total} acknowledged")
+            log(f"{found.completed + found.messages_in_doubt - known} of {total} acknowledged")
             time.sleep(0.5)
         seconds = time.monotonic() - begun
-        kept = found.promises_kept and found.completed == total and found.delivered == total
+        completed = found.completed - (earlier.completed if earlier else 0)
+        kept = found.promises_kept and completed == total and found.delivered - delivered == total
         judged: dict[str, Any] = {}
         if options["trigger"]:
             applied = self._applied(stage, options, until, log)
@@ -135,7 +146,7 @@ class Command(BaseCommand):
             **asdict(found),
             **judged,
             "seconds": round(seconds, 1),
-            "messages_per_second": round(found.completed / seconds, 1),
+            "messages_per_second": round(completed / seconds, 1),
             "promises_kept": kept,
         }
 
@@ -155,6 +166,13 @@ class Command(BaseCommand):
             return
         for name, value in result.items():
             self.stdout.write(f"{name.replace('_', ' '):20} {value}")
+
+
+def _both_ways(stage: Stage, accepted: dict[str, set[str]]) -> list[tuple[str, str, set[str]]]:
+    return [
+        (stage.buyer.database_url, stage.seller.database_url, accepted["a"]),
+        (stage.seller.database_url, stage.buyer.database_url, accepted["b"]),
+    ]
 
 
 def _milestones(log: Any) -> Any:

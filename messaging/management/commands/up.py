@@ -18,14 +18,27 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from messaging.demo import effects, exchange, verdict
-from messaging.demo.stage import Link, Parameters, Receiving, Stage, set_up
+from messaging.demo.stage import (
+    BROKER,
+    DATABASES,
+    TITLES,
+    Link,
+    Parameters,
+    Receiving,
+    Stage,
+    installation_folders,
+    set_up,
+)
 from rmhub import embedded
 from rmhub.hubs import Hub, free_ports
 from rmhub.supervisor import Process, Supervisor
 
 
 class Command(BaseCommand):
-    help = "Starts database and broker (unless DATABASE_URL and REDIS_URL name some), web server, worker and beat."
+    help = (
+        "Starts database and broker (unless DATABASE_URL and REDIS_URL name some), web server, worker, beat and the"
+        " data pipeline."
+    )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -81,7 +94,7 @@ class Command(BaseCommand):
             _wait_for(hub)
             self._say(f"console: {hub.url}/ (ready after {time.monotonic() - begun:.0f} s; Ctrl-C stops everything)")
 
-        return [*once, *hub.processes()], after
+        return [*once, *hub.processes(pipeline=True)], after
 
     def _demo(
         self, options: dict[str, Any], var: Path, database_url: str, redis_url: str
@@ -97,10 +110,13 @@ class Command(BaseCommand):
                 parameters=Parameters(timeout=2, retry_interval=2),
                 receiving=Receiving(resolver=True, takes_ms=20),
                 ports=(port, partner_port),
-                databases=("rmhub", "rmhub_partner"),
-                redis_numbers=(0, 1),
-                titles=("Nordlys Retail", "Brick Lane Supplies"),
+                databases=DATABASES,
+                redis_numbers=BROKER,
+                titles=TITLES,
                 settings={"RMHUB_ENVIRONMENT": "DEMO"},
+                # As `manage.py pipeline` in this folder has them: the buyer's console shows what that publishes.
+                folders=installation_folders(),
+                pipeline=True,
                 log=self._say,
             )
         except subprocess.CalledProcessError as error:

@@ -1,0 +1,271 @@
+"""Works on one run: session, inputs, job, results, publication; and the handlers of what is not a report.
+
+`execute` is called with a run that this process has claimed. Whatever happens, the run ends with a state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+
+from messaging.exceptions import InvalidSubmission
+from messaging.models import PipelineRun
+from messaging.pipeline import errors, session
+from messaging.pipeline.pulse import Pulse
+from messaging.report_choices import PipelineJob, RunState
+from messaging.reports import REPORTS, Table
+from messaging.services import pipeline_runs, publishing
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+# Reports that are made of the lake alone: module with NAME, INPUTS, OUTPUTS, run.
+JOBS: dict[str, str] = {
+    PipelineJob.AUDIT: "messaging.pipeline.jobs.audit",
+    PipelineJob.LEVELS: "messaging.pipeline.jobs.levels",
+    PipelineJob.WINDOW: "messaging.pipeline.jobs.window",
+    PipelineJob.TIMING: "messaging.pipeline.jobs.timing",
+}
+# Everything else: run(context) -> None, which ends with context.publish or context.succeed.
+HANDLERS: dict[str, str] = {
+    PipelineJob.EXTRACT: "messaging.pipeline.extract:run",
+    PipelineJob.COMPACT: "messaging.pipeline.compaction:run",
+    PipelineJob.ARCHIVE: "messaging.pipeline.archiving:run",
+    PipelineJob.RESTORE: "messaging.pipeline.restoring:run",
+    PipelineJob.EXPORT: "messaging.pipeline.partner_logs:run_export",
+    PipelineJob.RECONCILE: "messaging.pipeline.reconciling:run",
+}
+_ROWS_AT_ONCE = 10_000
+STOPPED = "The pipeline's process was stopped in the middle of it."
+Say = Callable[[str, int, int], None]
+
+
+class Cancelled(Exception):
+    """The run was cancelled, or is not ours any more: end at once."""
+
+
+class Stopped(BaseException):
+    """This process was told to end (SIGTERM)."""
+
+
+class Context:
+    """What a handler is given."""
+
+    def __init__(self, run: PipelineRun, pulse: Pulse, say: Say = lambda step, done, total: None) -> None:
+        assert run.claim is not None
+        self.run = run
+        self.claim: uuid.UUID = run.claim
+        self.seconds: dict[str, float] = {}
+        self.artifacts: list[dict[str, Any]] = []
+        self.ended = False
+        self._pulse = pulse
+        self._say = say
+        self._step = ("", time.monotonic())
+
+    def progress(self, step: str, done: int = 0, total: int = 0) -> None:
+        """Says what is being done, in a few words, and how much of it (0 = not known). Raises Cancelled."""
+        if self._pulse.lost.is_set():
+            raise Cancelled
+        before, since = self._step
+        if step != before:
+            self._count(before, since)
+            self._step = (step, time.monotonic())
+        self._pulse.show(step, done, total)
+        self._say(step, done, total)
+
+    def session(self) -> SparkSession:
+        """The Spark session, started at the first call."""
+        if session.current() is None:
+            self.progress("Starting Spark")
+        return session.get(f"rmhub {self.run.job}")
+
+    def extract(self) -> None:
+        """Brings the lake up to date."""
+        extract = importlib.import_module("messaging.pipeline.extract")
+        extract.extract(self.progress)
+
+    def parameters(self, as_of: datetime | None) -> dict[str, Any]:
+        """What every job is given, with the run's own parameters."""
+        price = settings.RMHUB_STORAGE_PRICE_GB_MONTH
+        try:
+            known = float(price) if price else None
+        except ValueError as error:
+            raise InvalidSubmission({"RMHUB_STORAGE_PRICE_GB_MONTH": [f"{price!r} is not a number."]}) from error
+        common = {"from": self.run.range_from, "to": self.run.range_to, "as_of": as_of, "price_gb_month": known}
+        return {**self.run.parameters, **common}
+
+    def publish(
+        self,
+        tables: Mapping[str, DataFrame | pa.Table],
+        *,
+        data_as_of: datetime | None = None,
+        **facts: Any,
+    ) -> int:
+        """Computes the tables, writes them as Parquet files to download, publishes them, and ends the run.
+
+        `tables`: every table of the run's report. Returns the number of rows. Raises Cancelled.
+        """
+        report = REPORTS[self.run.job]
+        missing = {table.name for table in report.tables} - set(tables)
+        if missing:
+            raise InvalidSubmission({"tables": [f"The job gave no {', '.join(sorted(missing))}."]})
+        computed: dict[str, pa.Table] = {}
+        for table in report.tables:
+            self.progress(f"Computing {table.title.lower()}")
+            computed[table.name] = _arrow(table, tables[table.name])
+        self.progress("Writing files")
+        folder = publishing.folder_of(self.run)
+        for table in report.tables:
+            self.artifact(
+                f"{table.name}.parquet",
+                _write(computed[table.name], folder / f"{table.name}.parquet"),
+                computed[table.name].num_rows,
+            )
+        self.progress("Publishing")
+        rows = publishing.publish(
+            self.run,
+            {name: _rows(table) for name, table in computed.items()},
+            data_as_of=data_as_of,
+            facts=self._facts(facts),
+            artifacts=self.artifacts,
+        )
+        self.ended = True
+        return rows
+
+    def succeed(self, *, rows: int | None = None, data_as_of: datetime | None = None, **facts: Any) -> None:
+        """Ends the run well. Raises Cancelled when it was cancelled meanwhile."""
+        pipeline_runs.run_succeed(
+            self.run, rows=rows, data_as_of=data_as_of, facts=self._facts(facts), artifacts=self.artifacts
+        )
+        self.ended = True
+
+    def artifact(self, name: str, path: Path, rows: int | None = None) -> None:
+        """Enters a file of the lake's folder to be downloaded under this name."""
+        digest = hashlib.sha256()
+        with path.open("rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+        relative = path.resolve().relative_to(Path(settings.RMHUB_LAKE_DIR).resolve())
+        self.artifacts.append(
+            {
+                "name": name,
+                "path": str(relative),
+                "rows": rows,
+                "bytes": path.stat().st_size,
+                "sha256": digest.hexdigest(),
+            }
+        )
+
+    def facts_so_far(self) -> dict[str, Any]:
+        """Lineage of a run that failed: how far it came."""
+        return self._facts({})
+
+    def _facts(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        step, since = self._step
+        self._count(step, since)
+        self._step = (step, time.monotonic())
+        rounded = {name: round(seconds, 2) for name, seconds in self.seconds.items()}
+        where = settings.SPARK_REMOTE or settings.SPARK_MASTER
+        return {**facts, "code": code_version(), "spark": where, "seconds": rounded}
+
+    def _count(self, step: str, since: float) -> None:
+        if step:
+            self.seconds[step] = self.seconds.get(step, 0.0) + time.monotonic() - since
+
+
+def execute(
+    run: PipelineRun,
+    say: Say = lambda step, done, total: None,
+    perform: Callable[[Context], None] | None = None,
+) -> bool:
+    """Does what the run says; True when it succeeded. Raises only what ends the process (Ctrl-C, Stopped)."""
+    with Pulse(run) as pulse:
+        context = Context(run, pulse, say)
+        try:
+            (perform or _perform)(context)
+            if not context.ended:
+                raise RuntimeError(f"{run.job} ended without a result")
+        except KeyboardInterrupt:
+            if not context.ended:
+                pipeline_runs.run_cancelled(run)
+            raise
+        except Stopped:
+            if not context.ended:
+                pipeline_runs.run_fail(run, STOPPED, facts=context.facts_so_far())
+            raise
+        except Exception as error:
+            if context.ended:
+                return True  # it was published; what failed afterwards changes nothing
+            if pulse.lost.is_set() or isinstance(error, Cancelled | pipeline_runs.ClaimLost):
+                pipeline_runs.run_cancelled(run)
+            else:
+                pipeline_runs.run_fail(run, errors.sentence(error), errors.detail(error), context.facts_so_far())
+            return False
+    return PipelineRun.objects.filter(pk=run.pk, state=RunState.SUCCEEDED).exists()
+
+
+@cache
+def code_version() -> str:
+    """Which code computed a result: a digest of the jobs and of the lake's schemas."""
+    digest = hashlib.sha256()
+    here = Path(__file__).parent
+    for path in sorted([*here.glob("jobs/*.py"), here / "schemas.py"]):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _perform(context: Context) -> None:
+    handler = HANDLERS.get(context.run.job)
+    if handler is None:
+        _report(context)
+        return
+    module, _, name = handler.partition(":")
+    getattr(importlib.import_module(module), name)(context)
+
+
+def _report(context: Context) -> None:
+    lake = importlib.import_module("messaging.pipeline.lake")
+    if context.run.parameters.get("extract"):
+        context.progress("Bringing the lake up to date")
+        context.extract()
+    spark = context.session()
+    # After the session: constants of a job may be expressions, which need one.
+    job = importlib.import_module(JOBS[context.run.job])
+    context.progress("Reading the lake")
+    inputs, facts = lake.inputs(spark, job.INPUTS, context.run.range_from, context.run.range_to)
+    as_of = datetime.fromisoformat(facts["as_of"])
+    context.publish(job.run(inputs, context.parameters(as_of)), data_as_of=as_of, **facts)
+
+
+def _arrow(table: Table, result: Any) -> pa.Table:
+    """The result as Arrow, with the columns of the report's table. Raises InvalidSubmission for other ones."""
+    names = [field.name for field in table.columns]
+    is_arrow = hasattr(result, "column_names")
+    found = list(result.column_names if is_arrow else result.columns)
+    if found != names:
+        given, needed = ", ".join(found), ", ".join(names)
+        raise InvalidSubmission({table.name: [f"The job gave the columns {given}; needed: {needed}."]})
+    return result if is_arrow else result.toArrow()
+
+
+def _write(table: pa.Table, path: Path) -> Path:
+    import pyarrow.parquet as pq
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, path, compression="zstd")
+    return path
+
+
+def _rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
+    for batch in table.to_batches(max_chunksize=_ROWS_AT_ONCE):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)

@@ -1,0 +1,145 @@
+"""The pipeline's own process: claims due runs and works on each in a child, which alone has Spark.
+
+A child leads a session of its own and dies with this process. So the memory of a run is given back when it ends, and a
+run that hangs can be killed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from django.db import DatabaseError, close_old_connections, connection, transaction
+
+from messaging.models import PipelineRun
+from messaging.report_choices import RunState
+from messaging.services import log_folder, pipeline_runs
+from rmhub.supervisor import guard
+from rmhub.supervisor.processes import PRELUDE
+
+log = logging.getLogger(__name__)
+
+BASE = Path(__file__).resolve().parent.parent.parent
+LOOK_EVERY = 1.0
+FOLDER_EVERY = 5.0
+_FOLLOW_EVERY = 0.25
+# A run that was cancelled stops Spark by itself; one that hangs somewhere else gets a signal, and then the other one.
+TERM_AFTER, KILL_AFTER = 4.0, 10.0
+
+
+class Runner:
+    """`serve` returns when the process was told to stop."""
+
+    def __init__(self, say: Callable[[str], None], command: Callable[[PipelineRun], list[str]] | None = None) -> None:
+        self._say = say
+        self._command = command or _execute
+        self._stop = threading.Event()
+        self._folder_at = 0.0
+        self.worker = f"{socket.gethostname()}:{os.getpid()}"
+
+    def serve(self, *, once: bool = False, signals: bool = True) -> int:
+        """Looks for due runs every second; with `once` until there is none. Returns the exit code."""
+        if signals:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, self._asked)
+        while not self._stop.is_set():
+            try:
+                close_old_connections()
+                self._look_into_folder()
+                run = pipeline_runs.claim_next(worker=self.worker)
+                if run is not None:
+                    self._work(run)
+                elif once:
+                    break
+                else:
+                    self._stop.wait(LOOK_EVERY)
+            except DatabaseError as error:
+                log.warning("database away", extra={"action": "pipeline_serve", "error": str(error)[:200]})
+                connection.close()
+                self._stop.wait(LOOK_EVERY)
+        return 0
+
+    def stop(self) -> None:
+        """Ends `serve`, and the run that is being worked on."""
+        self._stop.set()
+
+    def _asked(self, number: int, frame: FrameType | None) -> None:
+        self._stop.set()
+
+    def _look_into_folder(self) -> None:
+        """Partners' logs that lie in the drop folder become runs."""
+        if time.monotonic() < self._folder_at:
+            return
+        self._folder_at = time.monotonic() + FOLDER_EVERY
+        try:
+            for taken in log_folder.take_from_folder():
+                self._say(f"{taken.name} {taken.error or f'taken as {taken.log}'}")
+        except OSError as error:
+            log.warning("drop folder not readable", extra={"action": "partner_log_folder", "error": str(error)[:200]})
+
+    def _work(self, run: PipelineRun) -> None:
+        self._say(f"{run.job} {run.public_id} started")
+        prelude = [sys.executable, "-I", "-S", str(PRELUDE), str(os.getpid()), str(int(signal.SIGTERM)), "-", "-"]
+        child = subprocess.Popen([*prelude, *self._command(run)], cwd=BASE, start_new_session=True)
+        try:
+            asked: float | None = None
+            while child.poll() is None:
+                asked = asked or self._to_stop(run)
+                if asked is not None:
+                    waited = time.monotonic() - asked
+                    if waited >= KILL_AFTER:
+                        guard.kill({child.pid})
+                    elif waited >= TERM_AFTER or self._stop.is_set():
+                        child.terminate()
+                time.sleep(_FOLLOW_EVERY)
+        finally:
+            guard.kill({child.pid})
+            child.wait()
+        self._ended(run, child.returncode)
+
+    def _to_stop(self, run: PipelineRun) -> float | None:
+        """The moment from which the child has to end, if it has to."""
+        if self._stop.is_set():
+            return time.monotonic()
+        try:
+            mine = PipelineRun.objects.filter(pk=run.pk, claim=run.claim, state=RunState.RUNNING)
+            if mine.filter(cancel_requested=False).exists():
+                return None
+        except DatabaseError:
+            connection.close()
+            return None
+        return time.monotonic()
+
+    def _ended(self, run: PipelineRun, code: int) -> None:
+        """A child that died without a word: the run fails with what can be said about it."""
+        close_old_connections()
+        if self._stop.is_set() and code != 0:
+            sentence = "The pipeline's process was stopped in the middle of it."
+        elif code in (-signal.SIGKILL, 128 + signal.SIGKILL):
+            sentence = (
+                "The process that worked on it was killed (signal 9): most likely the machine had no memory left."
+                " RMHUB_SPARK_MEMORY bounds Spark's heap."
+            )
+        elif code < 0:
+            sentence = f"The process that worked on it ended by signal {-code}."
+        else:
+            sentence = f"The process that worked on it ended with exit code {code}; its output says why."
+        with transaction.atomic():
+            died = pipeline_runs.run_fail(run, sentence, f"exit code {code}")
+            run.refresh_from_db()
+            if run.state == RunState.FAILED and (died or self._stop.is_set()):
+                pipeline_runs.requeue_scheduled(run)
+        self._say(f"{run.job} {run.public_id} {run.state}" + (f": {run.error}" if run.error else ""))
+
+
+def _execute(run: PipelineRun) -> list[str]:
+    return [sys.executable, str(BASE / "manage.py"), "pipeline", "execute", str(run.pk), "--claim", str(run.claim)]

@@ -1,0 +1,176 @@
+"""The Spark session: on this machine, on a cluster (SPARK_MASTER), or at a Spark Connect server (SPARK_REMOTE).
+
+The only place that says how Spark runs. Nothing else differs between the three.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+
+from messaging.pipeline import java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOG4J = Path(__file__).with_name("log4j2.properties")
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_current: list[SparkSession] = []
+
+
+class SparkMisconfigured(RuntimeError):
+    """A sentence that says which setting, and what to do."""
+
+
+def get(app_name: str = "rmhub") -> SparkSession:
+    """The session of this process; starts it at the first call (5 to 10 seconds on one machine).
+
+    Raises java.NoJava, SparkMisconfigured, or what Spark says when a cluster does not answer.
+    """
+    if not _current:
+        _current.append(_remote(app_name) if settings.SPARK_REMOTE else _classic(app_name))
+    return _current[0]
+
+
+def stop() -> None:
+    """Ends the session, and the JVM that it started. Does nothing when there is none."""
+    while _current:
+        session = _current.pop()
+        with contextlib.suppress(Exception):  # it may be the JVM that has died
+            session.stop()
+    with contextlib.suppress(Exception):
+        _end_gateway()
+    shutil.rmtree(_spill(), ignore_errors=True)
+
+
+def current() -> SparkSession | None:
+    """The session, if this process has begun one."""
+    return _current[0] if _current else None
+
+
+def configuration(master: str) -> dict[str, str]:
+    """What Spark is told, by master. What is not here may be said in spark-defaults.conf (SPARK_CONF_DIR)."""
+    var = Path(settings.VAR_DIR)
+    options = {
+        "spark.driver.memory": memory(),
+        # A result that does not fit is refused before it takes the whole heap.
+        "spark.driver.maxResultSize": f"{_megabytes(memory()) // 2}m",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.parquet.compression.codec": "zstd",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": str(var / "run" / "spark-warehouse"),
+        "spark.jars.ivy": str(var / "run" / "ivy"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
+    }
+    if is_local(master):
+        # Shuffles of one machine: more parts than cores, so that each fits into the heap; empty ones are merged.
+        options |= {"spark.sql.shuffle.partitions": "32", "spark.local.dir": str(_spill())}
+    else:
+        options["spark.executor.memory"] = memory()
+    if is_local(master) or urlsplit(master).hostname in _LOOPBACK:
+        options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return options
+
+
+def is_local(master: str) -> bool:
+    """Whether this master is this very process."""
+    return master == "local" or master.startswith("local[")
+
+
+def memory() -> str:
+    """RMHUB_SPARK_MEMORY. Raises SparkMisconfigured: Spark itself says it in forty lines."""
+    text = str(settings.RMHUB_SPARK_MEMORY).strip().lower()
+    if not re.fullmatch(r"\d+[mg]", text) or _megabytes(text) < 512:
+        raise SparkMisconfigured(f"RMHUB_SPARK_MEMORY={text!r}: a heap such as 1g or 2048m, and at least 512m.")
+    return text
+
+
+def _megabytes(text: str) -> int:
+    return int(text[:-1]) * (1024 if text.endswith("g") else 1)
+
+
+def prepare_environment(master: str) -> None:
+    """What PySpark reads from the environment: this interpreter and this Java. Raises java.NoJava."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["JAVA_HOME"] = str(java.find(Path(settings.VAR_DIR)).home)
+    if is_local(master) or urlsplit(master).hostname in _LOOPBACK:
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    if not os.environ.get("SPARK_REMOTE"):
+        os.environ.pop("SPARK_REMOTE", None)  # PySpark takes an empty one for an address
+
+
+def _spill() -> Path:
+    """Where this process's shuffles go when they do not fit into the heap."""
+    return Path(settings.VAR_DIR) / "run" / "spark" / str(os.getpid())
+
+
+def _sweep() -> None:
+    """Removes what processes that were killed have left there."""
+    if not _spill().parent.is_dir():
+        return
+    for folder in _spill().parent.iterdir():
+        if folder.name.isdigit() and not Path("/proc", folder.name).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _classic(app_name: str) -> SparkSession:
+    master = settings.SPARK_MASTER
+    prepare_environment(master)
+    from pyspark.sql import SparkSession
+
+    _sweep()
+    _spill().mkdir(parents=True, exist_ok=True)
+    builder = SparkSession.builder.master(master).appName(app_name)
+    for name, value in configuration(master).items():
+        builder = builder.config(name, value)
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every connection that it closes
+    interrupt = signal.getsignal(signal.SIGINT)
+    session = builder.getOrCreate()
+    if interrupt is not None:
+        # PySpark installs a handler of its own; ours ends the run and then the session.
+        with contextlib.suppress(ValueError):  # not in the main thread
+            signal.signal(signal.SIGINT, interrupt)
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _remote(app_name: str) -> SparkSession:
+    """The lake's path must be the same on the server; its settings are the server's own."""
+    try:
+        from pyspark.sql import SparkSession
+
+        session = SparkSession.builder.remote(settings.SPARK_REMOTE).appName(app_name).getOrCreate()
+    except ImportError as error:
+        raise SparkMisconfigured(f"SPARK_REMOTE needs packages that are missing: {error}") from error
+    for name, value in (("spark.sql.session.timeZone", "UTC"), ("spark.sql.parquet.compression.codec", "zstd")):
+        session.conf.set(name, value)
+    return session
+
+
+def _end_gateway() -> None:
+    """A session that is stopped leaves its JVM behind; the next one of the same process would get that one's heap."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    if gateway is not None:
+        process = gateway.proc
+        gateway.shutdown()
+        if process is not None:
+            process.stdin.close()
+            process.wait(timeout=20)
+        SparkContext._gateway = None
+        SparkContext._jvm = None
