@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from messaging.causes_delivery import DELIVERY, REPEATABLE
+from messaging.causes_reports import AUDIT, RECONCILIATION
 from messaging.exchange_problems import PROBLEMS
 
 
@@ -337,6 +338,22 @@ _HUB = _group(
         False,
     ),
     (
+        "archive_differs",
+        "Not archived: the copy would differ",
+        "Messages could not be archived, because what is stored of them is not what was recorded when they came.",
+        "They stay in the store. Compare the payload files with the backup; when they are mended, resolve this: the "
+        "next run of the archive tries again.",
+        False,
+    ),
+    (
+        "archive_damaged",
+        "Archive file damaged",
+        "A file of the archive is missing, or is not what was written and proved.",
+        "Nothing that lies in it is purged from the store. Bring the file back from the backup of the archive's "
+        "folder, then resolve this.",
+        False,
+    ),
+    (
         "suspended",
         "Suspended",
         "The pair was suspended without a more exact cause.",
@@ -393,6 +410,32 @@ _IN_DOUBT = _group(
     ),
 )
 
+_LIVE = _group(
+    "Live watch",
+    (
+        "live_ack_slow",
+        "Acknowledgements slower than usual",
+        "The partner acknowledges, but takes much longer than it usually does.",
+        "Ask the partner about their load before retries begin; if it stays so, look at the timing advice for a longer "
+        "Timeout.",
+        True,
+    ),
+    (
+        "live_failure_rate",
+        "More fails than usual",
+        "Far more attempts fail, or far more messages are refused, than is usual on this pair.",
+        "Look at the pair's latest attempts or rejections: one cause behind most of them says whom to ask.",
+        True,
+    ),
+    (
+        "live_partner_silent",
+        "Partner silent",
+        "Nothing has come from this partner for longer than its rhythm explains.",
+        "Ask the partner whether they have something to send, and whether their messaging service reaches ours.",
+        True,
+    ),
+)
+
 CAUSES: Mapping[str, Cause] = {
     **_NETWORK,
     **_HTTP,
@@ -400,8 +443,10 @@ CAUSES: Mapping[str, Cause] = {
     **_HUB,
     **_PERSON,
     **_IN_DOUBT,
+    **_LIVE,
     **_group("Delivery to applications", *DELIVERY),
     **_group("Repeatable requests", *REPEATABLE),
+    **_group("Reconciliation and audit", *RECONCILIATION, *AUDIT),
 }
 
 

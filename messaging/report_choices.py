@@ -95,6 +95,11 @@ class ArchiveState(models.TextChoices):
     RESTORED = "restored", "Restored to the store"
 
 
+LOG_LOOKS: dict[str, Look] = {
+    LogState.RECEIVED: Look("Received", "…", "secondary"),
+    LogState.RECONCILED: Look("Compared", "✓", "green"),
+    LogState.FAILED: Look("Could not be read", "✕", "red"),
+}
 RUN_LOOKS: dict[str, Look] = {
     RunState.QUEUED: Look("Waiting", "…", "secondary"),
     RunState.RUNNING: Look("Running", "→", "azure"),

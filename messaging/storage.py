@@ -2,20 +2,30 @@
 
 A file is written, synced and renamed before the row that names it is committed, so a committed row always
 finds its file. A file whose row never came is an orphan that `orphans` finds.
+
+Files are named by digest, so one that is about to be removed may be wanted again in this very moment by a row that is
+not committed yet. Whoever keeps bytes makes their file young; `remove` takes old files only, and looks under a lock.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
 import struct
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from django.conf import settings
+
+# No transaction takes so long from keeping its bytes to its commit: a file that was wanted later than that is left.
+YOUNG_SECONDS = 3600.0
+_LOCK = ".lock"
 
 
 class PayloadMissing(Exception):
@@ -39,7 +49,7 @@ def keep(data: bytes) -> Stored:
         return Stored(len(data), digest, data, "")
     name = f"{digest[:2]}/{digest}"
     path = Path(settings.RMHUB_STORE_DIR) / name
-    if not path.exists():
+    if not (path.exists() and _made_young(path)):
         new_folder = not path.parent.exists()
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".incoming-")
@@ -48,7 +58,8 @@ def keep(data: bytes) -> Stored:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, path)
+            with _locked(fcntl.LOCK_SH):
+                os.replace(temporary, path)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
@@ -81,6 +92,46 @@ def _sync(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def remove(name: str, is_named: Callable[[], bool]) -> bool:
+    """Removes the file that payloads were `stored_as`, unless it is young or `is_named` (asked under the lock).
+
+    False when it stays; True when it is gone.
+    """
+    path = Path(settings.RMHUB_STORE_DIR) / name
+    if not path.parent.exists():
+        return True
+    with _locked(fcntl.LOCK_EX):
+        try:
+            age = time.time() - path.stat().st_mtime
+        except FileNotFoundError:
+            return True
+        if age < YOUNG_SECONDS or is_named():
+            return False
+        path.unlink(missing_ok=True)
+    return True
+
+
+def _made_young(path: Path) -> bool:
+    """False when it was removed in this moment."""
+    with _locked(fcntl.LOCK_SH):
+        try:
+            os.utime(path)
+        except FileNotFoundError:
+            return False
+    return True
+
+
+@contextmanager
+def _locked(kind: int) -> Iterator[None]:
+    """Whoever removes is alone; those who keep do not wait for each other."""
+    handle = os.open(Path(settings.RMHUB_STORE_DIR) / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, kind)
+        yield
     finally:
         os.close(handle)
 

@@ -35,6 +35,8 @@ def fresh_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Non
 
     settings = request.getfixturevalue("settings")
     settings.RMHUB_STORE_DIR = tmp_path / "store"
+    settings.RMHUB_LAKE_DIR = tmp_path / "lake"
+    settings.RMHUB_ARCHIVE_DIR = tmp_path / "archive"
     registry.reset()
     events.reset()
     pairs.reset()

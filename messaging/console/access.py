@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http.response import HttpResponseBase
 from django.shortcuts import resolve_url
 from django.utils.cache import add_never_cache_headers
 
@@ -22,7 +23,7 @@ from rmhub.roles import SCOPES, Role, role_for, role_of
 
 PUBLIC = "public"
 
-View = Callable[..., HttpResponse]
+View = Callable[..., HttpResponseBase]
 ScopeRule = str | Callable[[dict[str, Any]], str]
 
 
@@ -68,7 +69,7 @@ def requires(scope: ScopeRule, *, methods: tuple[str, ...] = ("GET",)) -> Callab
 
     def decorate(view: View) -> View:
         @wraps(view)
-        def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
             if request.method not in methods and not (request.method == "HEAD" and "GET" in methods):
                 return HttpResponseNotAllowed(methods)
             wanted = scope if isinstance(scope, str) else scope(kwargs)

@@ -55,8 +55,20 @@ NAVIGATION: tuple[tuple[str, tuple[NavItem, ...]], ...] = (
         ),
     ),
     (
+        "Reports",
+        (
+            NavItem("Live", "activity", "console:live", "live", "reports:read"),
+            NavItem("Reports", "chart-bar", "console:reports", "reports", "reports:read"),
+            NavItem("Reconciliation", "scale", "console:partner-logs", "reconciliation", "reports:read"),
+            NavItem("Pipeline", "database", "console:pipeline-runs", "pipeline", "reports:read"),
+        ),
+    ),
+    (
         "Records",
         (
+            NavItem("Archive", "inbox", "console:archive", "archive", "archive:read"),
+            NavItem("Legal holds", "lock", "console:holds", "holds", "archive:read"),
+            NavItem("Retention", "clock", "console:retention", "retention", "archive:read"),
             NavItem("Refused", "shield-x", "console:rejections", "rejections", "messages:read"),
             NavItem("Audit log", "history", "console:audit", "audit", "audit:read"),
         ),

@@ -10,7 +10,7 @@ from messaging.console.access import actor, requires
 from messaging.console.rendering import keyset_page, page, problems, see_other
 from messaging.exceptions import WrongState
 from messaging.models import Incident
-from messaging.selectors import events, records, screens, triggers
+from messaging.selectors import archive, events, records, screens, triggers
 from messaging.services import incidents as services
 from rmhub import clock
 
@@ -88,6 +88,7 @@ def _context(incident: Incident) -> dict[str, object]:
     pair, trigger = incident.pair, incident.trigger
     return {
         "incident": incident,
+        "gone": archive.entry_of(incident.message_id) if incident.message is None else None,
         "trigger_row": triggers.trigger_rows([trigger], clock.now())[0] if trigger is not None else None,
         "row": screens.pair_rows([pair], clock.now())[0] if pair is not None else None,
         "audit": screens.audit_of(incident),

@@ -19,7 +19,7 @@ from messaging.exceptions import InvalidSubmission, NotFound, WrongState
 from messaging.models import Message, Pair
 from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.messages import Happened, move, move_repeatable
-from messaging.selectors import keyset, messages, pairs, timeline
+from messaging.selectors import archive, keyset, messages, pairs, timeline
 from messaging.selectors.messages import AmbiguousId, MessageFilters, TooBroad
 from messaging.services import operating
 from partners import selectors as partners
@@ -48,6 +48,7 @@ def message_list(request: HttpRequest) -> HttpResponse:
         "notes": notes,
         "pair": pair,
         "partner": partner,
+        "archived": archive.left(given["q"] or given["conversation"]),
         "filtered": any(given.values()),
         "kept": [(name, given[name]) for name in ("service", "conversation", "ref", "partner") if given[name]],
         "states": MessageState.choices,
@@ -61,7 +62,11 @@ def message_list(request: HttpRequest) -> HttpResponse:
 def message_page(request: HttpRequest, reference: str) -> HttpResponse:
     """One message: state, life, payloads, wire, relatives."""
     try:
-        message = messages.message_by_reference(reference)
+        try:
+            message = messages.message_by_reference(reference)
+        except NotFound:
+            # It may have left the store: links to it lead to where it lies now.
+            return see_other("console:archived", archive.archived_by_reference(reference).public_id)
     except AmbiguousId:
         return see_other(f"{reverse('console:messages')}?{urlencode({'q': reference})}")
     if reference != message.public_id:

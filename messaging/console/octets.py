@@ -69,7 +69,7 @@ def wire_download(request: HttpRequest, reference: str) -> HttpResponse:
 def transmission(request: HttpRequest, reference: str) -> HttpResponse:
     """One attempt: where it went, how it ended, and the HTTP answer to it."""
     attempt = messages.transmission(read_public_id("att", reference))
-    message = messages.message(attempt.message_id) if attempt.message_id else None
+    message = messages.in_store(attempt.message_id)
     signal = messages.signal(attempt.signal_id) if attempt.signal_id else None
     answer = view(bytes(attempt.response), "text/plain", "raw") if attempt.response else None
     context = {"attempt": attempt, "message": message, "signal": signal, "answer": answer}
@@ -80,7 +80,7 @@ def transmission(request: HttpRequest, reference: str) -> HttpResponse:
 def signal(request: HttpRequest, reference: str) -> HttpResponse:
     """One acknowledgement or error message with its exact octets; it holds no payload."""
     row = messages.signal(read_public_id("sig", reference))
-    about = messages.message(row.about_id) if row.about_id else None
+    about = messages.in_store(row.about_id)
     shown = view(bytes(row.body), row.content_type, request.GET.get("mode", "") or "raw")
     context = {"signal": row, "about": about, "view": shown, "modes": MODES[1:]}
     return page(request, "console/signal.html", context)

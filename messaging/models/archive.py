@@ -111,10 +111,16 @@ class ArchivedMessage(models.Model):
     purged_at = models.DateTimeField(null=True, blank=True)
     restored_at = models.DateTimeField(null=True, blank=True)
     restored_by = models.CharField(max_length=150, blank=True, default="")
+    contents = models.JSONField(default=list, help_text="SHA-256 of its payloads, in their order.")
+    written = models.BigIntegerField(default=0, help_text="The highest transaction of the rows that were copied.")
+    entries = models.PositiveIntegerField(
+        default=0, help_text="How many rows were copied; 0 = it changed since, and is copied anew."
+    )
 
     class Meta:
         ordering = ("-id",)
         indexes = (
+            models.Index(fields=("completed_at", "id"), name="archived_in_store", condition=~Q(state="archived")),
             models.Index(fields=("message_id",), name="archived_by_message_id"),
             models.Index(fields=("conversation_id",), name="archived_by_conversation"),
             models.Index(F("pair"), F("id").desc(), name="archived_by_pair"),

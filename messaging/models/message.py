@@ -116,6 +116,7 @@ class Payload(models.Model):
     class Meta:
         ordering = ("message_id", "number")
         constraints = (models.UniqueConstraint(fields=("message", "number"), name="payload_number_unique"),)
+        indexes = (models.Index(fields=("stored_as",), name="payload_by_file", condition=~Q(stored_as="")),)
 
     def __str__(self) -> str:
         return f"{self.message_id}/{self.number}"

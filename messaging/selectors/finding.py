@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from messaging.exceptions import NotFound
-from messaging.models import Delivery, Message, Signal, Trigger
-from messaging.selectors import deliveries, jobs, messages, pairs, records, triggers
+from messaging.models import ArchivedMessage, Delivery, Message, Signal, Trigger
+from messaging.selectors import archive, deliveries, jobs, messages, pairs, pipeline, records, triggers
 from partners import selectors as partners
 from partners.models import Agreement, Party
 from rmhub.ids import BadPublicId, public_id, read_public_id
@@ -95,11 +95,15 @@ def _trigger(text: str) -> Hit | None:
 
 
 def _messages(text: str) -> tuple[list[Hit], bool]:
-    """Messages with this MessageId, else those of the conversation with this ConversationId."""
+    """Messages with this MessageId, else those of the conversation with this ConversationId; in the store, and those
+    that have left it for the archive.
+    """
     rows = list(messages.with_names(Message.objects.filter(message_id=text)).order_by("-id")[:_MOST])
-    if not rows:
+    gone = archive.left(text)
+    if not rows and not any(row.message_id == text for row in gone):
         rows = list(messages.with_names(Message.objects.filter(conversation_id=text)).order_by("-id")[: _MOST + 1])
-    return [_message_hit(row) for row in rows[:_MOST]], len(rows) > _MOST
+    hits = [_message_hit(row) for row in rows[:_MOST]]
+    return [*hits, *(_archived_hit(row) for row in gone)], len(rows) > _MOST
 
 
 def _identifiers(text: str) -> list[Hit]:
@@ -127,6 +131,21 @@ def _trigger_hit(trigger: Trigger) -> Hit:
 def _message_hit(message: Message) -> Hit:
     detail = f"{message.pair.code}, {message.action}, {message.state}"
     return Hit("Message", message.message_id, "message", (message.public_id,), detail)
+
+
+def _archived_hit(row: ArchivedMessage) -> Hit:
+    detail = f"{row.pair.code}, {row.action}, in the archive"
+    return Hit("Archived message", row.message_id, "archived", (row.public_id,), detail)
+
+
+def _message_by_key(key: uuid.UUID) -> Hit:
+    found = messages.in_store(key)
+    return _message_hit(found) if found is not None else _archived_hit(archive.archived_message(key))
+
+
+def _hold_by_key(key: uuid.UUID) -> Hit:
+    found = archive.hold(key)
+    return Hit("Legal hold", found.name, "hold", (found.public_id,))
 
 
 def _party_hit(party: Party) -> Hit:
@@ -179,7 +198,8 @@ def _delivery_by_key(key: uuid.UUID) -> Hit:
 
 
 _BY_PREFIX: dict[str, Callable[[uuid.UUID], Hit]] = {
-    "msg": _one("Message", "message", "msg", messages.message),
+    "msg": _message_by_key,
+    "hold": _hold_by_key,
     "pair": _pair_by_key,
     "inc": _incident_hit,
     "att": _one("Transmission", "transmission", "att", messages.transmission),
@@ -190,4 +210,5 @@ _BY_PREFIX: dict[str, Callable[[uuid.UUID], Hit]] = {
     "trg": lambda key: _trigger_hit(triggers.trigger(key)),
     "del": _delivery_by_key,
     "job": _one("Job", "job", "job", jobs.job),
+    "run": _one("Run", "pipeline-run", "run", pipeline.run),
 }

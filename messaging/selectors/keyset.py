@@ -11,7 +11,7 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any, Generic, TypeVar
 
 from django.core.signing import BadSignature, Signer
@@ -123,8 +123,9 @@ def _behind(order: Sequence[str], values: Sequence[Any]) -> Q:
     found, equal = Q(), Q()
     for name, value in zip(order, values, strict=True):
         column = name.lstrip("-")
-        beyond = Q(**{f"{column}__{'lt' if name.startswith('-') else 'gt'}": value})
-        found |= equal & beyond
+        # Nothing is beyond None: lists with such columns are sorted by whether there is a value first.
+        if value is not None:
+            found |= equal & Q(**{f"{column}__{'lt' if name.startswith('-') else 'gt'}": value})
         equal &= Q(**{column: value})
     return found
 
@@ -134,10 +135,14 @@ def _packed(value: Any) -> Any:
         return {"u": value.hex}
     if isinstance(value, datetime):
         return {"t": value.astimezone(UTC).isoformat()}
+    if isinstance(value, date):
+        return {"d": value.isoformat()}
     return value
 
 
 def _unpacked(value: Any) -> Any:
-    if isinstance(value, dict):
-        return uuid.UUID(value["u"]) if "u" in value else datetime.fromisoformat(value["t"])
-    return value
+    if not isinstance(value, dict):
+        return value
+    if "d" in value:
+        return date.fromisoformat(value["d"])
+    return uuid.UUID(value["u"]) if "u" in value else datetime.fromisoformat(value["t"])

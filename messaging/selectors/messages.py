@@ -92,6 +92,11 @@ def message(message_id: uuid.UUID) -> Message:
     return found
 
 
+def in_store(message_id: uuid.UUID | None) -> Message | None:
+    """The same for what names a message that may have left the store; None when it has."""
+    return with_names(Message.objects.filter(pk=message_id)).first() if message_id else None
+
+
 def message_by_reference(reference: str) -> Message:
     """One message by its id (`msg_...`) or its MessageId. Raises NotFound, AmbiguousId."""
     try:

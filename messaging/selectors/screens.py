@@ -21,6 +21,8 @@ from messaging.models import (
     Incident,
     Message,
     Pair,
+    PartnerLog,
+    PipelineRun,
     Transmission,
     Trigger,
     WebhookEndpoint,
@@ -253,7 +255,9 @@ def _paused_by(audit: list[AuditEntry]) -> tuple[str, str] | None:
     return (entry.actor, entry.reason) if entry is not None else None
 
 
-def audit_of(target: Pair | Message | Incident | Trigger | Delivery | BulkJob, limit: int = 15) -> list[AuditEntry]:
+def audit_of(
+    target: Pair | Message | Incident | Trigger | Delivery | BulkJob | PipelineRun | PartnerLog, limit: int = 15
+) -> list[AuditEntry]:
     """What people did to one object, newest first."""
     kind = target._meta.model_name or ""
     return list(records.audit_entries(object_type=kind, object_id=target.public_id).order_by("-id")[:limit])

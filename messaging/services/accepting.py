@@ -65,13 +65,13 @@ class Item:
 class Known(NamedTuple):
     """A MessageId that is stored: the message, the digest of its octets, the number that it came under.
 
-    Without a digest it came as a repeatable request (spec 2); `contents` are the digests of its payloads then.
+    Without a digest it came as a repeatable request (spec 2); `other` says what is known of its payloads then.
     """
 
     message_pk: uuid.UUID
     digest: str
     number: int | None
-    contents: tuple[str, ...] = ()
+    other: two_roads.Elsewhere | None = None
 
     @property
     def by_other_road(self) -> bool:
@@ -142,7 +142,7 @@ def _look_up(normals: Sequence[Item], batch: Batch) -> None:
     }
     numbered = {key for key, known in batch.known.items() if not known.by_other_road}
     for key, one in two_roads.stored_as_requests({key for key in keys if key not in numbered}).items():
-        batch.known[key] = Known(one.message_pk, "", None, one.contents)
+        batch.known[key] = Known(one.message_pk, "", None, one)
 
 
 def _accept_normal(item: Item, pair: Pair, batch: Batch) -> None:
@@ -166,10 +166,8 @@ def _accept_normal(item: Item, pair: Pair, batch: Batch) -> None:
 
 
 def _is_same(stored: Known, item: Item) -> bool:
-    if stored.by_other_road:
-        return stored.contents == tuple(
-            hashlib.sha256(payload.content).hexdigest() for payload in item.envelope.payloads
-        )
+    if stored.other is not None:
+        return stored.other.has(*(hashlib.sha256(payload.content).hexdigest() for payload in item.envelope.payloads))
     return stored.digest == item.digest
 
 

@@ -18,6 +18,7 @@ from messaging import dispatch, storage
 from messaging.choices import Direction, MessageState, RequestState
 from messaging.exchange_problems import PROBLEMS
 from messaging.models import (
+    ArchivedMessage,
     Delivery,
     Event,
     MemoryEpoch,
@@ -154,6 +155,9 @@ def _look_up(items: Sequence[Item], batch: _Batch) -> None:
     named |= {one.message_pk for one in batch.elsewhere.values()}
     if named:
         batch.stored_at = dict(Message.objects.filter(pk__in=named).values_list("pk", "created_at"))
+        if gone := named - set(batch.stored_at):
+            # Every copy is answered like the first, also after the message has gone to the archive.
+            batch.stored_at |= dict(ArchivedMessage.objects.filter(pk__in=gone).values_list("pk", "created_at"))
 
 
 def _admit(item: Item, batch: _Batch) -> Outcome:
@@ -302,7 +306,7 @@ def _repeat(item: Item, outcome: Outcome, known: Remembered, batch: _Batch) -> O
 
 def _known_by_ebxml(item: Item, first: Elsewhere, outcome: Outcome, batch: _Batch) -> Outcome:
     """The same message came by ebXML before: it is delivered already, and only acknowledged here (conformance X01)."""
-    if first.contents != (item.digest,):
+    if not first.has(item.digest):
         refused = replace(outcome, verdict=Verdict.REFUSE, code="content-differs", status=422 if item.by_key else 400)
         return _refuse(item, refused, batch)
     known = _remember(item, RequestState.ACCEPTED, first.message_pk, None, batch)

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from django.db import connection, transaction
 from django.db.models import Max
 
+from messaging.causes_reports import FINDINGS
 from messaging.choices import IncidentState
 from messaging.exceptions import NotFound, WrongState
 from messaging.models import Event, Incident, Pair, Trigger
@@ -98,9 +99,12 @@ def _opened_event(incident: Incident, now: datetime, trigger: Trigger | None) ->
 def incidents_resolve_for_pair(
     *, pair: Pair, now: datetime, by: str, resolution: str, causes: Collection[str] | None = None
 ) -> list[Event]:
-    """Resolves what is unresolved for a pair (of these causes only); call with its lock held. Returns the events."""
+    """Resolves what is unresolved for a pair (of these causes only); call with its lock held. Returns the events.
+
+    What a report found stays: no later success disproves it, so that a person closes it.
+    """
     written = []
-    unresolved = Incident.objects.filter(pair=pair).exclude(state=IncidentState.RESOLVED)
+    unresolved = Incident.objects.filter(pair=pair).exclude(state=IncidentState.RESOLVED).exclude(cause__in=FINDINGS)
     if causes is not None:
         unresolved = unresolved.filter(cause__in=causes)
     for incident in unresolved.order_by("number").select_for_update(of=("self",)):

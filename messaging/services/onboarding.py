@@ -84,7 +84,7 @@ def describe(row: models.Model) -> dict[str, Any]:
         return {name: getattr(row, name) for name in _ENDPOINT}
     if isinstance(row, Agreement):
         versions = [[version.number, version.state] for version in row.versions.all()]
-        return {"tpa_id": row.tpa_id, "name": row.name, "versions": versions}
+        return {"tpa_id": row.tpa_id, "name": row.name, "log_columns": row.log_columns, "versions": versions}
     if isinstance(row, AgreementVersion):
         found: dict[str, Any] = {name: getattr(row, name) for name in TERMS}
         found["number"], found["state"] = row.number, row.state

@@ -104,7 +104,9 @@ def message_cancel(*, message_id: uuid.UUID, actor: Actor, reason: str) -> Messa
         if known is None:
             raise NotFound(f"There is no outbound message {public_id('msg', message_id)}.")
         pair = Pair.objects.select_for_update().get(pk=known.pair_id)
-        message = Message.objects.select_for_update().get(pk=message_id)
+        message = Message.objects.select_for_update().filter(pk=message_id).first()
+        if message is None:  # finished long ago, and purged in this very moment
+            raise NotFound(f"There is no outbound message {public_id('msg', message_id)}.")
         if pair.in_flight_id == message.pk:
             _skip_in_flight(pair, message, Happened.CANCELLED, "message.cancel", actor, reason)
             return message

@@ -144,7 +144,9 @@ def message_settle(
         if known is None:
             raise NotFound(f"There is no outbound message {public_id('msg', message_id)}.")
         pair = Pair.objects.select_for_update().get(pk=known.pair_id)
-        message = Message.objects.select_for_update().get(pk=message_id)
+        message = Message.objects.select_for_update().filter(pk=message_id).first()
+        if message is None:  # finished long ago, and purged in this very moment
+            raise NotFound(f"There is no outbound message {public_id('msg', message_id)}.")
         possible = message_decisions(message)
         if decision not in possible:
             code = "already_settled" if message.state in _SETTLED_MESSAGES else ""

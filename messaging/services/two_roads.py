@@ -14,7 +14,7 @@ from datetime import date
 from django.db import connection
 
 from messaging.choices import Direction
-from messaging.models import MessageIdentity, Payload
+from messaging.models import ArchivedMessage, Message, MessageIdentity, Payload
 from messaging.services import remembering
 from messaging.services.remembering import Key
 from partners import registry
@@ -23,10 +23,16 @@ from partners.choices import Profile
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """A message that came by the other road. `contents`: the SHA-256 of its payloads, in their order."""
+    """A message that came by the other road. `contents`: the SHA-256 of its payloads, in their order; None when nobody
+    knows them any more (it has left the store and the archive), so that its id alone decides.
+    """
 
     message_pk: uuid.UUID
-    contents: tuple[str, ...]
+    contents: tuple[str, ...] | None
+
+    def has(self, *digests: str) -> bool:
+        """Whether these may be its payloads."""
+        return self.contents is None or self.contents == digests
 
 
 def has_agreement(party_id: uuid.UUID, profile: Profile) -> bool:
@@ -78,4 +84,7 @@ def _with_contents(found: dict[Key, uuid.UUID]) -> dict[Key, Elsewhere]:
         payloads = Payload.objects.filter(message_id__in=found.values()).order_by("message_id", "number")
         for message_pk, sha256 in payloads.values_list("message_id", "sha256"):
             contents.setdefault(message_pk, []).append(sha256)
-    return {key: Elsewhere(pk, tuple(contents.get(pk, ()))) for key, pk in found.items()}
+    if gone := set(found.values()) - set(contents):
+        contents |= dict(ArchivedMessage.objects.filter(pk__in=gone).values_list("pk", "contents"))
+        contents |= {pk: [] for pk in Message.objects.filter(pk__in=gone).values_list("pk", flat=True)}
+    return {key: Elsewhere(pk, tuple(contents[pk]) if pk in contents else None) for key, pk in found.items()}

@@ -25,6 +25,7 @@ from messaging.choices import (
     SignalState,
     WebhookState,
 )
+from messaging.report_choices import LOG_LOOKS, RUN_LOOKS
 from messaging.selectors import doubts
 from messaging.selectors.wording import span as span_of
 from partners.choices import VersionState
@@ -74,12 +75,22 @@ _DELIVERY_ICONS = {
     "discarded": "ban",
     "settled": "scale",
 }
+_RUN_ICONS = {
+    "queued": "hourglass",
+    "running": "player-play",
+    "succeeded": "check",
+    "failed": "x",
+    "cancelled": "ban",
+}
+_LOG_ICONS = {"received": "file-text", "reconciled": "check", "failed": "x"}
 # kind -> looks and icons of states that have both in tables.
 _LOOKS: dict[str, tuple[dict[str, Look], dict[str, str]]] = {
     "pair": (PAIR_LOOKS, _PAIR_ICONS),
     "message": (MESSAGE_LOOKS, _MESSAGE_ICONS),
     "trigger": (TRIGGER_LOOKS, _TRIGGER_ICONS),
     "delivery": (DELIVERY_LOOKS, _DELIVERY_ICONS),
+    "run": (RUN_LOOKS, _RUN_ICONS),
+    "log": (LOG_LOOKS, _LOG_ICONS),
 }
 _OTHERS: dict[str, dict[str, tuple[Look, str]]] = {
     "incident": {

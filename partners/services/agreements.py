@@ -5,9 +5,10 @@ Only a draft can be edited. What was active once stays as it was, because messag
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypedDict, Unpack
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict, Unpack
 
+from partners import log_columns as columns_of_logs
 from partners import selectors
 from partners.choices import Profile, Semantics, VersionState
 from partners.exceptions import InvalidInput, PartnersError, WrongState
@@ -84,8 +85,19 @@ def agreement_create(
     return agreement
 
 
-def agreement_update(*, agreement: Agreement, name: str | None = None, tpa_id: str | None = None) -> Agreement:
-    """Changes what is given. Raises InvalidInput, and WrongState when a version has been active under the TPAId."""
+def agreement_update(
+    *,
+    agreement: Agreement,
+    name: str | None = None,
+    tpa_id: str | None = None,
+    log_columns: Mapping[str, Any] | None = None,
+) -> Agreement:
+    """Changes what is given; `log_columns` is the mapping of the partner's logs (`partners.log_columns`).
+
+    Raises InvalidInput, and WrongState when a version has been active under the TPAId.
+    """
+    if log_columns is not None and (faults := columns_of_logs.faults(log_columns)):
+        raise InvalidInput({"log_columns": faults})
     with writing():
         agreement = Agreement.objects.get(pk=agreement.pk)
         if tpa_id is not None and tpa_id.strip() != agreement.tpa_id:
@@ -96,6 +108,8 @@ def agreement_update(*, agreement: Agreement, name: str | None = None, tpa_id: s
                 )
             agreement.tpa_id = tpa_id
         agreement.name = agreement.name if name is None else name
+        if log_columns is not None:
+            agreement.log_columns = columns_of_logs.cleaned(log_columns)
         save_checked(agreement)
     return agreement
 

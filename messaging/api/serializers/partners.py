@@ -8,6 +8,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from messaging.api.serializers.fields import Flag, IdIn, IdOut, Instant, OptionalReasonBody, StrictBody, Text, Whole
+from messaging.api.serializers.log_columns import LogColumnsBody, LogColumnsSerializer
 from messaging.api.serializers.messages import PartyRef
 from partners import selectors
 from partners.choices import (
@@ -194,6 +195,7 @@ class AgreementChanges(OptionalReasonBody):
 
     tpa_id = Text(max_length=255, required=False)
     name = Text(max_length=120, required=False, allow_blank=True)
+    log_columns = LogColumnsBody(required=False, help_text="Replaces the mapping; {} = the columns of our own export.")
 
 
 class VersionBody(OptionalReasonBody):
@@ -289,6 +291,7 @@ class AgreementSerializer(serializers.Serializer):
     own_party = PartyRef()
     partner = PartyRef()
     state = serializers.SerializerMethodField(help_text="That of the version that counts.")
+    log_columns = LogColumnsSerializer(help_text="How the columns of the partner's log are called, for reconciliation.")
     current = serializers.SerializerMethodField(help_text="The active version, else the disabled one, else the newest.")
     created_at = serializers.DateTimeField()
 

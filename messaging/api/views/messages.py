@@ -18,9 +18,10 @@ from messaging.api.serializers.fields import ReasonBody, page_of, validated
 from messaging.api.serializers.records import EventSerializer
 from messaging.api.views.events import represent
 from messaging.api.views.references import id_of
+from messaging.exceptions import NotFound
 from messaging.models import Message
 from messaging.models import Payload as PayloadRow
-from messaging.selectors import events, keyset, messages
+from messaging.selectors import archive, events, keyset, messages
 from messaging.services.disclosing import Octets, payload_open, wire_open
 from messaging.services.operating import message_cancel
 from messaging.services.settling import message_settle
@@ -44,7 +45,14 @@ class OneMessage(Endpoint):
     )
     def get(self, request: Request, message_id: str) -> Response:
         read_parameters(request, ())
-        message = messages.message_by_reference(message_id)
+        try:
+            message = messages.message_by_reference(message_id)
+        except NotFound as error:
+            gone = archive.left(message_id, limit=1)
+            if not gone:
+                raise
+            path = f"/api/v1/archive/messages/{gone[0].public_id}"
+            raise NotFound(f"{error.detail} It has left the store and is in the archive: {path}.") from error
         return _answer(request, message, list(messages.payloads(message.pk)))
 
 

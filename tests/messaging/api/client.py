@@ -91,7 +91,7 @@ class Api:
         )
         got = {name.lower(): value for name, value in answer.items()}
         is_json = "json" in got.get("content-type", "")
-        content = answer.content
+        content = answer.getvalue() if answer.streaming else answer.content
         return Answer(answer.status_code, got, content, json.loads(content) if is_json and content else None)
 
     def get(self, path: str, query: dict[str, str] | None = None, **headers: str) -> Answer:

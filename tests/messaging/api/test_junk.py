@@ -26,7 +26,7 @@ MEMBERS = """
     use_history history_ttl resolver resolver_url resolver_callable resolver_failure retry_until max_retries
     retry_interval when_exhausted suspend_on_error concurrency ordered lease_seconds monitor monitor_url
     monitor_callable monitor_interval join_type join_timeout silent_after limit seconds consumer claim detail delay
-    decision remind_in filter ids
+    decision remind_in filter ids job range_from range_to extract columns skip_unreadable verdicts kinds run log_columns
 """.split()  # noqa: SIM905
 
 BODIES: dict[str, bytes] = {

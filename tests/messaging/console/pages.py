@@ -13,6 +13,7 @@ from django.urls import reverse
 from messaging.console import triggers
 from messaging.console.decisions import DELIVERY, MESSAGE
 from messaging.console.verbs import VERBS
+from messaging.reports import REPORTS
 from rmhub.roles import Role
 from tests.messaging.console.scenes import World
 
@@ -38,6 +39,10 @@ class Page:
 
 def _pair(world: World) -> str:
     return world.pair.code
+
+
+def _agreement(world: World) -> tuple[object, ...]:
+    return (world.outbound.agreement_version.agreement.public_id,)
 
 
 # A verb that the suspended pair's state takes, or is at least refused by it and not by the role.
@@ -132,6 +137,7 @@ PAGES: list[Page] = [
     Page("doubt-outbound", V, lambda w: (w.lost.pair.code, "outcome_unknown")),
     *_DECISIONS,
     Page("jobs", V),
+    Page("live", V),
     Page("job", V, lambda w: (w.job.public_id,)),
     Page("job-cancel", O, lambda w: (w.job.public_id,), post={"reason": ""}),
     Page("triggers", V),
@@ -149,6 +155,34 @@ PAGES: list[Page] = [
     Page("agreements", V),
     Page("agreement", V, lambda w: (w.outbound.agreement_version.agreement.public_id,)),
     Page("agreement-version", V, lambda w: (w.outbound.agreement_version.agreement.public_id, 1)),
+    Page("agreement-log-columns", A, _agreement, post={"column_message_id": "id"}),
+    Page("timing-draft", A, _agreement, post={"reason": ""}),
+    Page("audit-incidents", O, post={"reason": ""}),
+    Page("partner-logs", V),
+    Page("partner-log-new", O, post={"reason": ""}),
+    Page("log-export", O, post={"reason": ""}),
+    Page("partner-log", V, lambda w: (w.log.public_id,)),
+    Page("partner-log-reconcile", O, lambda w: (w.log.public_id,), get=False, post={"column_message_id": "nowhere"}),
+    Page("partner-log-incidents", O, lambda w: (w.log.public_id,), post={"reason": ""}),
+    Page("reports", V),
+    *(Page("report", V, lambda w, job=job: (job,)) for job in REPORTS),  # type: ignore[misc]
+    Page("report-download", V, lambda w: ("audit", "findings", "csv")),
+    Page("report-download", V, lambda w: ("audit", "findings", "parquet")),
+    Page("pipeline-runs", V),
+    Page("pipeline-start", O, post={"job": "audit", "from": "yesterday"}),
+    Page("pipeline-run", V, lambda w: (w.waiting.public_id,)),
+    Page("pipeline-run", V, lambda w: (w.made.public_id,)),
+    Page("pipeline-cancel", O, lambda w: (w.waiting.public_id,), post={"reason": ""}),
+    Page("pipeline-file", V, lambda w: (w.made.public_id, "findings.parquet")),
+    Page("archive", V),
+    Page("archived", V, lambda w: (w.archived.public_id,)),
+    Page("archive-restore", O, lambda w: (w.archived.public_id,), post={"reason": ""}),
+    Page("holds", V),
+    Page("hold-new", A, post={"reason": ""}),
+    Page("hold", V, lambda w: (w.hold.public_id,)),
+    Page("hold-release", A, lambda w: (w.hold.public_id,), post={"reason": ""}),
+    Page("retention", V),
+    Page("retention-change", A, post={"reason": ""}),
     Page("rejections", V),
     Page("rejection", V, lambda w: (w.rejection.public_id,)),
     Page("rejection-sample", O, lambda w: (w.rejection.public_id,), reads_bytes=True),
@@ -160,4 +194,4 @@ PAGES: list[Page] = [
     Page("token-revoke", A, lambda w: (w.token.public_id,), post={"reason": ""}),
 ]
 # Answers that are no pages of HTML.
-DOWNLOADS = ("payload-download", "wire-download", "signal-download")
+DOWNLOADS = ("payload-download", "wire-download", "signal-download", "report-download", "pipeline-file")

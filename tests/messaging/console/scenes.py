@@ -12,11 +12,15 @@ from django.test import Client
 
 from messaging.models import (
     ApiToken,
+    ArchivedMessage,
     BulkJob,
     Delivery,
     Incident,
+    LegalHold,
     Message,
     Pair,
+    PartnerLog,
+    PipelineRun,
     Rejection,
     Signal,
     Transmission,
@@ -25,7 +29,7 @@ from messaging.models import (
     WebhookEndpoint,
 )
 from messaging.protocol.errors import ErrorCode
-from messaging.services import events, jobs, pulling, subscriptions, tokens, triggering, webhooks
+from messaging.services import events, jobs, partner_logs, pulling, subscriptions, tokens, triggering, webhooks
 from messaging.services.audit import Actor
 from messaging.services.receiving import Arrival
 from messaging.transports import Receipt
@@ -34,6 +38,7 @@ from partners.terms import Presented
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from rmhub.roles import ADMIN_SCOPES, Role
+from tests.messaging.console import archive_scenes, report_scenes
 from tests.messaging.factories import LOST, PartnerSide, link, partner_side, submit, work
 
 ANA = Actor("ana", "console")
@@ -170,10 +175,22 @@ class World:
     failed: Delivery
     lost: Message
     job: BulkJob
+    log: PartnerLog
+    made: PipelineRun
+    waiting: PipelineRun
+    archived: ArchivedMessage
+    hold: LegalHold
 
     @property
     def pair(self) -> Pair:
         return self.suspended.outbound
+
+
+def partner_log(partner: PartnerSide, content: bytes = b"message_id,direction\nm-1,in\n") -> PartnerLog:
+    """A log that the partner sent."""
+    return partner_logs.log_receive(
+        party_id=partner.terms.partner_id, chunks=[content], filename="march.csv", actor=ANA
+    ).log
 
 
 def world(time: FrozenClock) -> World:
@@ -241,4 +258,9 @@ def world(time: FrozenClock) -> World:
         failed=broken,
         lost=far,
         job=job,
+        log=partner_log(flowing),
+        made=report_scenes.publish("audit", report_scenes.audit_rows(), files=True),
+        waiting=report_scenes.queued("extract"),
+        archived=archive_scenes.archived(flowing.outbound, "left@us"),
+        hold=archive_scenes.hold("Case 7", pair_id=flowing.outbound.pk),
     )

@@ -88,6 +88,8 @@ def test_the_fragment_that_htmx_asks_for_is_the_one_in_the_page(scene: World) ->
         "live-deliveries": "/deliveries/",
         "live-delivery": f"/deliveries/{scene.doubtful.public_id}/",
         "live-jobs": "/jobs/",
+        "live-runs": "/pipeline/",
+        "live-run": f"/pipeline/{scene.waiting.public_id}/",
     }
     for target, url in urls.items():
         whole = html.fromstring(client.get(url).content)
