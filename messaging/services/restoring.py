@@ -12,7 +12,18 @@ from django.db import connection, models, transaction
 from messaging import storage
 from messaging.choices import Direction, SignalKind
 from messaging.exceptions import InvalidSubmission, NotFound, WrongState
-from messaging.models import ArchivedMessage, Event, Join, Message, Payload, PipelineRun, Signal, Trigger
+from messaging.models import (
+    ArchivedMessage,
+    Event,
+    Join,
+    LakeFile,
+    LakeState,
+    Message,
+    Payload,
+    PipelineRun,
+    Signal,
+    Trigger,
+)
 from messaging.report_choices import ArchiveState, PipelineJob
 from messaging.services import audit, belongings, pipeline_runs
 from messaging.services.audit import Actor
@@ -99,7 +110,7 @@ def restore(found: Sequence[Belongings], *, by: str) -> Restored:
         result.in_store = sorted(set(by_id) - set(going))
         chosen = [by_id[key] for key in going]
         _check(chosen)
-        _write(chosen, result)
+        _write(chosen, result, anew={key for key in going if _is_not_in_the_lake(entries[key])})
         now = clock.now()
         ArchivedMessage.objects.filter(pk__in=going).update(
             state=ArchiveState.RESTORED, restored_at=now, restored_by=by[:150], purged_at=None
@@ -119,13 +130,28 @@ def _check(chosen: Sequence[Belongings]) -> None:
             )
 
 
-def _write(chosen: Sequence[Belongings], result: Restored) -> None:
+def _is_not_in_the_lake(entry: ArchivedMessage) -> bool:
+    """Whether the lake was begun again after the message had left the store."""
+    state = LakeState.objects.first()
+    if state is None or entry.purged_at is None:
+        return False
+    files = LakeFile.objects.filter(generation=state.generation).order_by("id")
+    begun = files.values_list("created_at", flat=True).first()
+    return begun is None or begun >= entry.purged_at
+
+
+def _write(chosen: Sequence[Belongings], result: Restored, *, anew: Collection[uuid.UUID]) -> None:
+    """`anew`: what the lake is to take up as if it were written now; not its events, which the feed has told."""
     current = _current_transaction()
     for one in chosen:
         for row in (one.message, *(row for part in belongings.PARTS for row in one.parts[part.name])):
             # Of another server's count, it would come up in the feed and in the lake as something new.
             if row.get("xid", 0) > current:
                 row["xid"] = 0
+        if one.message["id"] in anew:
+            parts = (part.name for part in belongings.PARTS if part.model is not Event)
+            for row in (one.message, *(row for name in parts for row in one.parts[name] if "xid" in row)):
+                row["xid"] = current
         _free_idempotency_key(one.message, result)
         for payload in one.parts["payloads"]:
             if payload["stored_as"]:

@@ -22,13 +22,15 @@ from messaging.models import (
     PipelineRun,
     Signal,
 )
+from messaging.pipeline import manifest
 from messaging.pipeline import restoring as reading
+from messaging.pipeline.schemas import ENTITIES
 from messaging.selectors import events
 from messaging.services import archived, belongings, preparing, restoring
 from rmhub import clock
 from tests.messaging.conftest import static_folder, woken  # noqa: F401
 from tests.messaging.factories import submit
-from tests.pipeline import archives
+from tests.pipeline import archives, lakes
 from tests.pipeline.archives import ANN, PURGE, WHY, Scene, T
 
 DAY = timedelta(days=1)
@@ -263,3 +265,23 @@ def test_the_memory_of_ids_is_the_same_before_and_after(scene: Scene) -> None:
     archives.restore(message=scene.received.pk)
     assert memory() == before
     assert MessageIdentity.objects.get(message_id="in-1@partner").stored_id == scene.received.pk
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_was_purged_before_the_lake_began_again_is_in_the_lake_once_it_is_restored(
+    settings: Any, tmp_path: Path
+) -> None:
+    settings.RMHUB_ARCHIVE_DIR = tmp_path / "archive"
+    settings.RMHUB_LAKE_DIR = tmp_path / "lake"
+    with clock.frozen(T) as frozen:
+        archives.switch_on()
+        scene = Scene(frozen)
+        lakes.run()
+        scene.move(PURGE)
+        archives.gone(*scene.all)
+        manifest.begin_again()
+        lakes.run()
+        assert str(scene.received.pk) not in lakes.lake(ENTITIES["messages"])
+        archives.restore(message=scene.received.pk)
+        lakes.run()
+        assert str(scene.received.pk) in lakes.lake(ENTITIES["messages"])
