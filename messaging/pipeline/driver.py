@@ -244,7 +244,10 @@ def _report(context: Context) -> None:
     context.progress("Reading the lake")
     inputs, facts = lake.inputs(spark, job.INPUTS, context.run.range_from, context.run.range_to)
     as_of = datetime.fromisoformat(facts["as_of"])
-    context.publish(job.run(inputs, context.parameters(as_of)), data_as_of=as_of, **facts)
+    try:
+        context.publish(job.run(inputs, context.parameters(as_of)), data_as_of=as_of, **facts)
+    finally:
+        spark.catalog.clearCache()  # what a job kept is of no use to the next one in this session
 
 
 def _arrow(table: Table, result: Any) -> pa.Table:

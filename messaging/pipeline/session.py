@@ -73,6 +73,9 @@ def configuration(master: str) -> dict[str, str]:
         "spark.sql.warehouse.dir": str(var / "run" / "spark-warehouse"),
         "spark.jars.ivy": str(var / "run" / "ivy"),
         "spark.ui.enabled": "false",
+        # Spark writes every plan down for a page that nobody looks at; the audit's are megabytes of text.
+        "spark.sql.maxPlanStringLength": "4096",
+        "spark.sql.ui.explainMode": "simple",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
     }
