@@ -51,11 +51,15 @@ LISTS = (
 )
 
 
+@pytest.fixture(autouse=True)
+def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The look at the agreements' revision, once a second, does not fall into one page of two by chance."""
+    monkeypatch.setattr(registry, "CHECK_SECONDS", 3600.0)
+
+
 def _queries(client: Client, url: str) -> list[str]:
     client.get(url)  # fills what processes remember
-    with CaptureQueriesContext(
-        connection,
-    ) as captured:
+    with CaptureQueriesContext(connection) as captured:
         assert client.get(url).status_code == 200
     return [query["sql"] for query in captured.captured_queries]
 
