@@ -137,7 +137,7 @@ def _is_not_in_the_lake(entry: ArchivedMessage) -> bool:
         return False
     files = LakeFile.objects.filter(generation=state.generation).order_by("id")
     begun = files.values_list("created_at", flat=True).first()
-    return begun is None or begun >= entry.purged_at
+    return begun is not None and begun > entry.purged_at  # an empty lake takes up everything anyway
 
 
 def _write(chosen: Sequence[Belongings], result: Restored, *, anew: Collection[uuid.UUID]) -> None:

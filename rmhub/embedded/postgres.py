@@ -244,7 +244,8 @@ def clear_leftovers(data: Path, identity: Identity | None) -> None:
     name = _cluster_name(data)
 
     def is_ours(command: list[str]) -> bool:
-        return _is_server(data, command) or command[0].startswith(f"postgres: {name}: ")
+        # One that has just ended has no command line any more.
+        return _is_server(data, command) or any(word.startswith(f"postgres: {name}: ") for word in command[:1])
 
     if server := server_pid(data):
         processes.end([server], signal.SIGINT, 10.0)

@@ -78,6 +78,7 @@ def test_a_conversation_comes_back_whole(scene: Scene) -> None:
     assert set(Message.objects.values_list("pk", flat=True)) == {ours.pk, theirs.pk}
 
 
+@pytest.mark.django_db(transaction=True)  # the feed shows what is committed
 def test_the_feed_and_the_lake_do_not_take_a_restored_message_for_a_new_one(scene: Scene) -> None:
     scene.move(PURGE)
     archives.gone(*scene.all)
@@ -279,6 +280,7 @@ def test_what_was_purged_before_the_lake_began_again_is_in_the_lake_once_it_is_r
         lakes.run()
         scene.move(PURGE)
         archives.gone(*scene.all)
+        scene.move(PURGE + DAY)
         manifest.begin_again()
         lakes.run()
         assert str(scene.received.pk) not in lakes.lake(ENTITIES["messages"])

@@ -287,6 +287,7 @@ def _dsn() -> str:
     }
     if database["PASSWORD"]:
         path = folder() / "passfile"
+        path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(descriptor, "w") as file:
             escaped = str(database["PASSWORD"]).replace("\\", "\\\\").replace(":", "\\:")

@@ -64,6 +64,7 @@ def test_a_message_that_has_left_says_where_it_is(viewer: Api, row: Any) -> None
     assert viewer.get(f"/messages/{row.public_id}/events").status == 404
 
 
+@pytest.mark.django_db(transaction=True)  # the feed shows what is committed
 def test_what_names_a_message_that_has_left_is_read_as_ever(admin: Api, row: Any) -> None:
     from messaging.models import Event, Incident
 
