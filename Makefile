@@ -60,11 +60,10 @@ packages:
 run: setup ## start a hub and a partner to talk to, with everything they need; Ctrl-C stops it (ARGS="--port 9000")
 	@exec $(PY) manage.py up --demo $(ARGS)
 
-# Twice as many processes as cores: they wait for the database and the browser half of the time.
-# Those that start real hubs have the machine to themselves.
+# Those that start real hubs or a browser have the machine to themselves; those with Spark share one session.
 test: lint ## all checks and all tests
-	$(PY) -m pytest -n $$(( 2 * $$(nproc) )) --dist loadgroup -m "not acceptance" $(ARGS)
-	$(PY) -m pytest -m acceptance $(ARGS)
+	$(PY) -m pytest -n auto -m "not acceptance and not browser and not spark" $(ARGS)
+	$(PY) -m pytest -m "acceptance or browser or spark" $(ARGS)
 
 lint: setup ## style, types, layers, migrations, deployment settings, API description
 	$(PY) -m ruff check .

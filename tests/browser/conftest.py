@@ -33,14 +33,12 @@ ARGUMENTS = [
 Open = Callable[..., Page]
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what is in this folder, and skips it where there is nothing to drive. One process has them all."""
+    """Marks what is in this folder, and skips it where there is nothing to drive."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.browser)
-            item.add_marker(pytest.mark.xdist_group("browser"))
             if not CHROMIUM:
                 item.add_marker(pytest.mark.skip(reason="NO CHROMIUM: browser tests skipped"))
 

@@ -1,4 +1,4 @@
-"""One Spark session for all tests marked `spark`, and one process of a parallel run that has them all."""
+"""One Spark session for all tests marked `spark`: `make test` runs them in one process, after the parallel ones."""
 
 from __future__ import annotations
 
@@ -30,13 +30,11 @@ def _no_java() -> str:
     return ""
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Each process that has a test with Spark would start a JVM: keep them in one (`--dist loadgroup`)."""
+    """Skips them where there is no Java."""
     marked = [item for item in items if item.get_closest_marker("spark")]
     reason = _no_java() if marked else ""
     for item in marked:
-        item.add_marker(pytest.mark.xdist_group("spark"))
         if reason:
             item.add_marker(pytest.mark.skip(reason=reason))
 
