@@ -124,7 +124,7 @@ def run(inputs: Mapping[str, DataFrame], parameters: Mapping[str, Any]) -> dict[
 
 
 def _keyed(rows: DataFrame) -> DataFrame:
-    """With a 64-bit hash in place of the pair's UUID: keys of one word are summed, sorted and joined much faster.
+    """With a 64-bit hash in place of the pair's UUID: keys of one word take less memory than texts.
 
     Two of a thousand pairs have the same one with a chance of 10^-14; `_named` gives the UUID back.
     """
