@@ -26,14 +26,17 @@ class MessageState(models.TextChoices):
     CANCELLED = "cancelled", "Cancelled"
     RECEIVED = "received", "Received"
     IN_DOUBT = "in_doubt", "In doubt"
+    CONFIRMING = "confirming", "Awaiting final receipt"
 
 
 class SignalKind(models.TextChoices):
     ACKNOWLEDGEMENT = "ack", "Acknowledgement"
     ERROR = "error", "Error message"
+    FINAL = "final", "Final receipt"
 
 
 class SignalState(models.TextChoices):
+    HELD = "held", "Waits for the next hop"
     PENDING = "pending", "Waiting to be sent"
     SENDING = "sending", "Sending"
     SENT = "sent", "Sent"
@@ -49,6 +52,20 @@ class Outcome(models.TextChoices):
     SENT = "sent", "Handed over"
     FAILED = "failed", "Transport failure"
     LOST = "lost", "Unknown: the worker died"
+
+
+class RouteMode(models.TextChoices):
+    """When a router acknowledges what it passes on (spec 1, 4.1)."""
+
+    STORE_FORWARD = "store_forward", "Store and forward: acknowledged when it is stored here"
+    CONFIRM_THROUGH = "confirm_through", "Confirm through: acknowledged when the next hop has acknowledged"
+
+
+class CircuitState(models.TextChoices):
+    """Whether an address is tried at all (docs/operations.md)."""
+
+    CLOSED = "closed", "Closed: it is used"
+    OPEN = "open", "Open: left alone for a while"
 
 
 class IncidentState(models.TextChoices):
@@ -192,6 +209,7 @@ MESSAGE_LOOKS: dict[str, Look] = {
     MessageState.CANCELLED: Look("Cancelled", "⊘", "secondary"),
     MessageState.RECEIVED: Look("Received", "↓", "green"),
     MessageState.IN_DOUBT: Look("In doubt", "?", "orange"),
+    MessageState.CONFIRMING: Look("Awaiting receipt", "◑", "azure"),
 }
 TRIGGER_LOOKS: dict[str, Look] = {
     TriggerState.ACTIVE: Look("Active", "●", "green"),

@@ -15,6 +15,11 @@ def is_repeatable(terms: Terms) -> bool:
     return terms.profile == Profile.REPEATABLE
 
 
+def is_stream(terms: Terms) -> bool:
+    """Whether messages under these terms go as transactional streams (spec 3)."""
+    return terms.profile == Profile.STREAM
+
+
 def in_flight_limit(terms: Terms) -> int:
     """How many requests of a pair may be on their way at once."""
     return 1 if terms.ordered else terms.max_in_flight

@@ -10,12 +10,15 @@ class Profile(models.TextChoices):
 
     EBXML = "ebxml", "ebXML 2000 (spec 1)"
     REPEATABLE = "repeatable", "HTTP with message id and first-instance time (spec 2)"
+    STREAM = "stream", "Transactional stream (spec 3)"
 
 
 class Transport(models.TextChoices):
     """How bytes reach an endpoint."""
 
     HTTP = "http", "HTTP"
+    SMTP = "smtp", "Mail (SMTP)"
+    SFTP = "sftp", "Files (SFTP)"
 
 
 class Semantics(models.TextChoices):
@@ -66,3 +69,11 @@ class CredentialKind(models.TextChoices):
     BASIC = "basic", "HTTP Basic"
     BEARER = "bearer", "Bearer token"
     CERTIFICATE = "certificate", "Client certificate (SHA-256 fingerprint)"
+    SSH_KEY = "ssh_key", "SSH private key"
+
+
+class PickupKind(models.TextChoices):
+    """Where the hub fetches messages that a partner could only leave somewhere."""
+
+    IMAP = "imap", "Mailbox (IMAP)"
+    SFTP = "sftp", "Folder (SFTP)"

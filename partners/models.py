@@ -14,6 +14,7 @@ from partners.choices import (
     CredentialKind,
     ExchangeIdentity,
     ExchangeMode,
+    PickupKind,
     Profile,
     Semantics,
     ServiceDirection,
@@ -78,6 +79,19 @@ class Endpoint(models.Model):
         "transport address", max_length=500, blank=True, help_text="Only if it differs from the URI, e.g. a proxy."
     )
     error_address = models.CharField("transport address for errors", max_length=500, blank=True)
+    server = models.CharField(
+        "mail or file server",
+        max_length=500,
+        blank=True,
+        help_text="Mail: the server that takes it for this address, e.g. smtp+starttls://relay.example:587; "
+        "empty = the hub's own relay. Files: empty = the server of the URI.",
+    )
+    host_key = models.CharField(
+        "host key",
+        max_length=200,
+        blank=True,
+        help_text="Files: fingerprint of the server's key, as ssh-keygen -l prints it (SHA256:...).",
+    )
     connect_timeout = models.PositiveIntegerField("connect timeout, s", default=10, validators=[MinValueValidator(1)])
     read_timeout = models.PositiveIntegerField("read timeout, s", default=30, validators=[MinValueValidator(1)])
     created_at = models.DateTimeField(auto_now_add=True)
@@ -93,6 +107,57 @@ class Endpoint(models.Model):
     @property
     def public_id(self) -> str:
         return public_id("end", self.id)
+
+
+class Pickup(models.Model):
+    """A mailbox or folder that the hub looks into for what partners left there.
+
+    Whatever lies in a folder comes from `partner`; who sent a mail is told by its sender's address (spec 1, 2.5.2).
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    endpoint = models.ForeignKey(
+        Endpoint, on_delete=models.CASCADE, related_name="pickups", help_text="Ours: the messages are for its URI."
+    )
+    partner = models.ForeignKey(
+        Party,
+        null=True,
+        blank=True,
+        on_delete=models.CASCADE,
+        related_name="+",
+        help_text="Folders: who puts files there.",
+    )
+    name = models.CharField(max_length=80)
+    kind = models.CharField(max_length=10, choices=PickupKind)
+    url = models.CharField(
+        max_length=500, help_text="imaps://mail.example.org/INBOX or sftp://files.example.org/outgoing/"
+    )
+    username = models.CharField(max_length=120, blank=True)
+    secret_encrypted = models.BinaryField(blank=True, default=b"")
+    secret_kind = models.CharField(max_length=12, choices=CredentialKind, default=CredentialKind.BASIC)
+    host_key = models.CharField("host key", max_length=200, blank=True, help_text="Folders: SHA256:... of the server.")
+    trusted_checker = models.CharField(
+        "trusted checker of senders",
+        max_length=255,
+        blank=True,
+        help_text="Mailboxes: the name in Authentication-Results by which the mail server says that it has checked a "
+        "sender (RFC 8601). Empty = no mail is trusted.",
+    )
+    interval = models.PositiveIntegerField("look every, s", default=30, validators=[MinValueValidator(1)])
+    enabled = models.BooleanField(default=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ("name",)
+        constraints = (models.UniqueConstraint(fields=("name",), name="pickup_name_unique"),)
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def public_id(self) -> str:
+        return public_id("pick", self.id)
 
 
 class Agreement(models.Model):
@@ -182,6 +247,31 @@ class AgreementVersion(models.Model):
     )
     max_in_flight = models.PositiveSmallIntegerField(
         "messages in flight", default=16, validators=[MinValueValidator(1), MaxValueValidator(256)]
+    )
+    # Transactional streams (spec 3). `retries`: resends of the window without progress before the pair is suspended.
+    stream_lanes = models.PositiveSmallIntegerField(
+        "requests on the wire at once",
+        default=16,
+        validators=[MinValueValidator(1), MaxValueValidator(64)],
+        help_text="Of one stream. 1 for a receiver that refuses what overtakes.",
+    )
+    resend_schedule = models.CharField(
+        "resend after, s",
+        max_length=255,
+        default="30,30,30,300,300,300,1800,1800,1800,21600",
+        help_text="Waits for an order acknowledgement; the last one repeats.",
+    )
+    order_ack_timeout = models.PositiveIntegerField("OrderAckTimeout, ms", default=500)
+    max_order_ack_delay = models.PositiveIntegerField("MaximumOrderAckDelay, ms", default=10_000)
+    time_to_live = models.PositiveIntegerField(
+        "time to live, s", default=4 * DAY, help_text="What is not acknowledged by then is a dead letter; 0 = for ever."
+    )
+    final_receipt = models.BooleanField(
+        "ask for final receipts", default=False, help_text="That the document was taken by the partner's application."
+    )
+    final_receipt_within = models.PositiveIntegerField("final receipt within, s", default=4 * DAY)
+    inbound_quota = models.PositiveIntegerField(
+        "documents that may wait here", default=0, help_text="What comes beyond is refused for good; 0 = no limit."
     )
     max_message_bytes = models.PositiveIntegerField(default=20 * 1024 * 1024, validators=[MinValueValidator(1024)])
     write_namespace = models.BooleanField(default=True)

@@ -43,6 +43,10 @@ _COLUMNS = {
     "partner_name": "agreement__partner__name",
     "own_uri": "own_endpoint__uri",
     "own_error_uri": "own_endpoint__error_uri",
+    "hop_party_id": "partner_endpoint__party_id",
+    "hop_party_name": "partner_endpoint__party__name",
+    "server": "partner_endpoint__server",
+    "host_key": "partner_endpoint__host_key",
     "partner_uri": "partner_endpoint__uri",
     "partner_error_uri": "partner_endpoint__error_uri",
     "partner_address": "partner_endpoint__address",
@@ -70,6 +74,14 @@ _COLUMNS = {
     "repeat_interval_max": "repeat_interval_max",
     "ordered": "ordered",
     "max_in_flight": "max_in_flight",
+    "stream_lanes": "stream_lanes",
+    "resend_schedule": "resend_schedule",
+    "order_ack_timeout": "order_ack_timeout",
+    "max_order_ack_delay": "max_order_ack_delay",
+    "time_to_live": "time_to_live",
+    "final_receipt": "final_receipt",
+    "final_receipt_within": "final_receipt_within",
+    "inbound_quota": "inbound_quota",
 }
 
 # The fields of Held, in their order.
@@ -281,6 +293,7 @@ def _with_addresses(row: dict[str, Any]) -> dict[str, Any]:
 
     Errors follow the messages through the same proxy when both have one URI.
     """
+    row["resend_schedule"] = tuple(int(wait) for wait in row["resend_schedule"].split(","))
     address = row["partner_address"] or row["partner_uri"]
     same = row["partner_error_uri"] == row["partner_uri"]
     row["partner_error_address"] = row["partner_error_address"] or (address if same else row["partner_error_uri"])

@@ -49,6 +49,10 @@ class Terms:
     own_error_uri: str
     partner_uri: str
     partner_error_uri: str
+    hop_party_id: uuid.UUID  # whose endpoint partner_uri is: the partner, or the router that leads to it
+    hop_party_name: str
+    server: str  # mail or file server; "" = the hub's relay, or the one that the URI names
+    host_key: str
     partner_address: str  # where bytes really go; equals partner_uri unless the endpoint says otherwise
     partner_error_address: str
     connect_timeout: int
@@ -75,6 +79,15 @@ class Terms:
     repeat_interval_max: int
     ordered: bool
     max_in_flight: int
+    # transactional streams (spec 3); order_ack_timeout and max_order_ack_delay in milliseconds
+    stream_lanes: int
+    resend_schedule: tuple[int, ...]
+    order_ack_timeout: int
+    max_order_ack_delay: int
+    time_to_live: int
+    final_receipt: bool
+    final_receipt_within: int
+    inbound_quota: int
     services: tuple[tuple[str, str, str], ...]  # (service, action or *, direction)
 
     def allows(self, service: str, action: str, direction: str) -> bool:

@@ -23,6 +23,8 @@ from messaging.models.report import (
     TimingLatency,
     WindowAdvice,
 )
+from messaging.models.route import Circuit, PickupState, Route
+from messaging.models.stream import IncomingStream, OutgoingStream
 from messaging.models.traffic import Rejection, Signal, Transmission
 from messaging.models.trigger import Trigger
 
@@ -36,12 +38,14 @@ __all__ = [
     "AuditPair",
     "BulkJob",
     "BulkJobItem",
+    "Circuit",
     "Delivery",
     "DocumentCompleted",
     "DocumentStarted",
     "DoubtOutcome",
     "Event",
     "Incident",
+    "IncomingStream",
     "Join",
     "LakeFile",
     "LakeState",
@@ -51,9 +55,11 @@ __all__ = [
     "MemoryEpoch",
     "Message",
     "MessageIdentity",
+    "OutgoingStream",
     "Pair",
     "PartnerLog",
     "Payload",
+    "PickupState",
     "PipelineRun",
     "PublishedReport",
     "ReconciliationFinding",
@@ -63,6 +69,7 @@ __all__ = [
     "RepeatDelay",
     "RepeatHistogram",
     "RetentionPolicy",
+    "Route",
     "ServiceError",
     "ServiceLevel",
     "Signal",

@@ -7,6 +7,7 @@ per-row work of Django's insert compiler and of bulk_update's CASE WHEN. Used wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
 from functools import cache
 from typing import Any
 
@@ -100,6 +101,8 @@ def _converter(column: models.Field[Any, Any]) -> Convert | None:
         return _text
     if isinstance(column, models.JSONField):
         return lambda value: column.get_db_prep_save(value, connection)
+    if isinstance(column, models.DecimalField):
+        return lambda value: None if value is None else Decimal(value)
     plain = (models.UUIDField, models.IntegerField, models.BooleanField, models.DateField, models.BinaryField)
     if isinstance(column, plain):
         return None

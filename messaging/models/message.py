@@ -33,7 +33,20 @@ class Message(models.Model):
     ref_to_message_id = models.CharField("RefToMessageId", max_length=512, blank=True, default="")
     service = models.CharField(max_length=255)
     action = models.CharField(max_length=255)
-    sequence_number = models.PositiveIntegerField(null=True, blank=True)
+    sequence_number = models.PositiveBigIntegerField(null=True, blank=True)
+    # Transactional streams (spec 3): TxSequenceID, an unsigned 64-bit number, and PreviousTxSequenceNumber.
+    tx_sequence_id = models.DecimalField(max_digits=20, decimal_places=0, null=True, blank=True)
+    previous_number = models.PositiveBigIntegerField(null=True, blank=True)
+    forwarded_from = models.ForeignKey(
+        "self",
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        db_index=False,
+        db_constraint=False,
+        help_text="Router: the received message that this one passes on.",
+    )
     position = models.BigIntegerField()
 
     content_type = models.CharField(max_length=1000, blank=True, default="")
@@ -55,7 +68,9 @@ class Message(models.Model):
     first_sent_at = models.DateTimeField(null=True, blank=True)
     completed_at = models.DateTimeField(null=True, blank=True)
     expires_at = models.DateTimeField(
-        null=True, blank=True, help_text="Repeatable profile, outbound: the end of the partner's memory of its id."
+        null=True,
+        blank=True,
+        help_text="Outbound. Repeatable: end of the partner's memory of its id. Streams: end of its life.",
     )
     remind_at = models.DateTimeField(null=True, blank=True, help_text="In doubt: asked to be shown again then.")
 
@@ -84,6 +99,17 @@ class Message(models.Model):
                 F("state"), F("id").desc(), name="message_open", condition=~Q(state__in=("delivered", "received"))
             ),
             models.Index(fields=("expires_at",), name="message_expiring", condition=Q(expires_at__isnull=False)),
+            models.Index(
+                fields=("forwarded_from",), name="message_by_origin", condition=Q(forwarded_from__isnull=False)
+            ),
+            models.Index(
+                F("pair"),
+                F("tx_sequence_id"),
+                F("sequence_number"),
+                name="message_in_stream",
+                condition=Q(direction="out", state__in=("sending", "awaiting_ack", "retrying", "failed"))
+                & Q(tx_sequence_id__isnull=False),
+            ),
             models.Index(fields=("message_id",), name="message_by_message_id"),
             models.Index(fields=("conversation_id",), name="message_by_conversation"),
             models.Index(fields=("ref_to_message_id",), name="message_by_ref", condition=~Q(ref_to_message_id="")),
@@ -137,7 +163,7 @@ class MessageIdentity(models.Model):
         Message, on_delete=models.DO_NOTHING, related_name="+", db_index=False, db_constraint=False
     )
     digest = models.CharField(max_length=64, blank=True, default="")
-    sequence_number = models.PositiveIntegerField(null=True, blank=True)
+    sequence_number = models.PositiveBigIntegerField(null=True, blank=True)
     created_at = models.DateTimeField()
 
     class Meta:

@@ -31,10 +31,9 @@ from messaging.protocol.codecs import repeatable
 from messaging.protocol.codecs.ebxml_lexical import CONTROL
 from messaging.protocol.codecs.mime import is_header_value
 from messaging.protocol.envelope import Semantics
-from messaging.protocol.sender import Event, Flow, Gate, Kind, step
-from messaging.services import events, pairs, repeating
+from messaging.protocol.sender import Flow, Gate
+from messaging.services import events, pairs, queueing
 from messaging.services.group import GroupCommit
-from messaging.services.snapshots import apply_outbound, outbound_state, sender_policy
 from partners import registry
 from partners.terms import Terms
 from rmhub import clock
@@ -161,9 +160,9 @@ def _store(entries: list[_Entry]) -> list[Pair]:
         bulk_insert([_identity(entry, now) for entry in entries])
         bulk_insert(messages)
         bulk_insert([payload for entry in entries for payload in entry.payloads])
-        bulk_set(list(locked.values()), ("next_position", "queued", "due_at"))
+        bulk_set(list(locked.values()), queueing.PAIR_FIELDS)
         events.write(written)
-        if any(message.due_at for message in messages) or any(_is_due(pair, now) for pair in locked.values()):
+        if any(message.due_at for message in messages) or any(queueing.is_due(pair, now) for pair in locked.values()):
             dispatch.wake_on_commit(dispatch.SEND)
     return [locked[entry.pair_id] for entry in entries]
 
@@ -173,17 +172,7 @@ _group: GroupCommit[_Entry, Pair] = GroupCommit(_store)
 
 def _enqueue(entry: _Entry, pair: Pair, now: datetime) -> EventRow:
     message = entry.message
-    message.pair = pair
-    message.created_at = now
-    message.position = pair.next_position
-    pair.next_position += 1
-    if is_repeatable(entry.terms):
-        repeating.enqueue(pair, entry.terms, now)
-    elif message.semantics == Semantics.ONCE_AND_ONLY_ONCE:
-        moved = step(outbound_state(pair), Event(Kind.QUEUED), now, sender_policy(entry.terms))
-        apply_outbound(pair, moved.state, now)
-    else:
-        message.due_at = now  # outside the pair's queue: no number, no lock while it is sent (spec 1, 2.2.1)
+    queueing.enqueue(message, pair, entry.terms, now)
     data = {
         "agreement": entry.terms.tpa_id,
         "service": message.service,
@@ -202,10 +191,6 @@ def _identity(entry: _Entry, now: datetime) -> MessageIdentity:
         stored_id=message.pk,
         created_at=now,
     )
-
-
-def _is_due(pair: Pair, now: datetime) -> bool:
-    return pair.due_at is not None and pair.due_at <= now and pair.gate == Gate.OPEN
 
 
 def _payload(message: Message, number: int, payload: NewPayload) -> Payload:

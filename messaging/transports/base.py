@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 MAX_ANSWER = 8 * 1024  # bytes of an answer, head and body, that are kept unless a parcel wants more
 
 
 @dataclass(frozen=True, slots=True)
+class Login:
+    """How we identify ourselves to a mail or file server. `is_key`: the secret is an SSH private key (PEM)."""
+
+    username: str
+    secret: str = field(repr=False)
+    is_key: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Parcel:
     """Bytes for an address. `authorization` is a whole header value, never logged (repr hides it).
 
+    `origin`, `target`: the messaging service URIs of sender and receiver (mail: whose addresses the envelope has).
+    `server`, `host_key`: the endpoint's mail or file server, and its key's fingerprint. `login`: see `Login`.
+    `name`: what a file is called; the same for every copy of a message.
     `headers`: further request headers, (name, value) each. `answer_bytes`: how much of the answer is kept.
     `not_after`: it is not sent later than that.
     """
@@ -25,6 +37,12 @@ class Parcel:
     headers: tuple[tuple[str, str], ...] = ()
     answer_bytes: int = MAX_ANSWER
     not_after: datetime | None = None
+    origin: str = ""
+    target: str = ""
+    server: str = ""
+    host_key: str = ""
+    login: Login | None = None
+    name: str = ""
 
     def __repr__(self) -> str:
         return f"Parcel({self.address!r}, {len(self.body)} bytes)"

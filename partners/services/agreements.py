@@ -18,6 +18,8 @@ from partners.validation import Problem, errors_by_field, problems
 from rmhub import clock
 
 REQUESTS_REMEMBERED = 7 * DAY
+STREAM_WINDOW = 64  # WindowSize of [MS-MQQB]
+STREAM_RESENDS = 10  # the whole of its table of waits, about a day
 
 
 class VersionTerms(TypedDict, total=False):
@@ -45,6 +47,14 @@ class VersionTerms(TypedDict, total=False):
     repeat_interval_max: int
     ordered: bool
     max_in_flight: int
+    stream_lanes: int
+    resend_schedule: str
+    order_ack_timeout: int
+    max_order_ack_delay: int
+    time_to_live: int
+    final_receipt: bool
+    final_receipt_within: int
+    inbound_quota: int
     note: str
 
 
@@ -69,6 +79,9 @@ def agreement_create(
     if terms.get("profile") == Profile.REPEATABLE:
         # The model's default is for ids that come with a sequence; here each costs a look into every day.
         terms.setdefault("memory_window", REQUESTS_REMEMBERED)
+    if terms.get("profile") == Profile.STREAM:
+        terms.setdefault("max_in_flight", STREAM_WINDOW)
+        terms.setdefault("retries", STREAM_RESENDS)
     with writing():
         if not Party.objects.filter(pk=own_party.pk, is_own=True).exists():
             raise InvalidInput({"own_party": [f"{own_party} is not marked as ours: choose a party that is."]})
