@@ -2,7 +2,8 @@
 
 Reliable messages follow their pair's sender machine; unreliable ones (spec 1, 3.1.2 and 3.1.3)
 go out once, and the outcome of that one transmission is all that is known. Repeatable requests (spec 2)
-follow a machine of their own each (`protocol.repeating`): their answer is their acknowledgement.
+follow a machine of their own each (`protocol.repeating`): their answer is their acknowledgement. Messages of a
+transactional stream (spec 3) follow that of their stream (`protocol.streams.outgoing`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class State(StrEnum):
     SKIPPED = "skipped"
     CANCELLED = "cancelled"
     IN_DOUBT = "in_doubt"
+    CONFIRMING = "confirming"
 
 
 class Happened(StrEnum):
@@ -37,6 +39,7 @@ class Happened(StrEnum):
     SKIPPED = "skipped"
     CANCELLED = "cancelled"
     DOUBTED = "doubted"
+    STORED = "stored"
 
 
 _S, _H = State, Happened
@@ -115,6 +118,44 @@ REPEATABLE: Mapping[State, Mapping[Happened, State]] = {
 }
 REPEATABLE_FINAL = frozenset({_S.FAILED, _S.DELIVERED, _S.SKIPPED, _S.CANCELLED})
 
+_UNACKNOWLEDGED: Mapping[Happened, State] = {
+    _H.WILL_RETRY: _S.RETRYING,
+    _H.ACKNOWLEDGED: _S.DELIVERED,
+    _H.STORED: _S.CONFIRMING,
+    _H.GAVE_UP: _S.FAILED,
+}
+_BETWEEN_SENDS: Mapping[Happened, State] = {
+    **_UNACKNOWLEDGED,
+    _H.TRANSMITTED: _S.SENDING,
+    _H.DOUBTED: _S.IN_DOUBT,
+    _H.REQUEUED: _S.QUEUED,
+    _H.SKIPPED: _S.SKIPPED,
+    _H.CANCELLED: _S.CANCELLED,
+}
+STREAM: Mapping[State, Mapping[Happened, State]] = {
+    # What expires before its first send never gets a number: a dead letter. In doubt only what a restart of the stream
+    # put back, for it was sent before.
+    _S.QUEUED: {
+        _H.TRANSMITTED: _S.SENDING,
+        _H.GAVE_UP: _S.FAILED,
+        _H.DOUBTED: _S.IN_DOUBT,
+        _H.CANCELLED: _S.CANCELLED,
+    },
+    _S.SENDING: {**_UNACKNOWLEDGED, _H.HANDED_OVER: _S.AWAITING_ACK},
+    _S.AWAITING_ACK: _BETWEEN_SENDS,
+    _S.RETRYING: _BETWEEN_SENDS,
+    # The partner's queue has it; whether its application takes it, the final receipt says.
+    _S.CONFIRMING: {_H.ACKNOWLEDGED: _S.DELIVERED, _H.GAVE_UP: _S.FAILED, _H.DOUBTED: _S.IN_DOUBT},
+    # Expired after a send, or never confirmed: it may have been received. A person settles it, or a late receipt does.
+    _S.IN_DOUBT: {_H.ACKNOWLEDGED: _S.DELIVERED, _H.GAVE_UP: _S.FAILED, _H.SKIPPED: _S.SKIPPED},
+    # A refusal may come after the order acknowledgement, also where no final receipt is agreed.
+    _S.DELIVERED: {_H.GAVE_UP: _S.FAILED},
+    _S.FAILED: {},
+    _S.SKIPPED: {},
+    _S.CANCELLED: {},
+}
+STREAM_FINAL = frozenset({_S.FAILED, _S.SKIPPED, _S.CANCELLED})
+
 
 def move(state: str, happened: Happened, *, reliable: bool) -> State:
     """The state after `happened`. Raises IllegalTransition for a move that is in neither table."""
@@ -124,6 +165,11 @@ def move(state: str, happened: Happened, *, reliable: bool) -> State:
 def move_repeatable(state: str, happened: Happened) -> State:
     """The state of a repeatable request after `happened`. Raises IllegalTransition for a move not in its table."""
     return _moved(REPEATABLE, state, happened)
+
+
+def move_stream(state: str, happened: Happened) -> State:
+    """The state of a stream's message after `happened`. Raises IllegalTransition for a move not in its table."""
+    return _moved(STREAM, state, happened)
 
 
 def _moved(table: Mapping[State, Mapping[Happened, State]], state: str, happened: Happened) -> State:

@@ -350,6 +350,8 @@ NOTHING_SENT = frozenset(
         "cert_expired",
         "cert_untrusted",
         "proxy_error",
+        "circuit_open",
+        "not_begun",
     }
 )
 # A gateway speaks: what became of the request behind it is not known.

@@ -231,6 +231,16 @@ def _lease_ran_out(state: PairState, event: Event, now: datetime, policy: Sender
     return _transport_failed(state, lost, now, policy)
 
 
+def _came_back(state: PairState, event: Event, now: datetime, policy: SenderPolicy) -> Step:
+    """A mail that was handed over bounced. The mail system's own recovery is over, so it is a send without an answer.
+
+    A Timeout that is longer than the RetryInterval is not waited for (2.5.4). The retry that follows is one of Retries.
+    """
+    retry_at = now + _seconds(policy.retry_interval)
+    due_at = min(state.due_at, retry_at) if state.due_at else retry_at
+    return Step(replace(state, due_at=due_at, cause=event.cause or state.cause))
+
+
 def _no_answer(state: PairState, event: Event, now: datetime, policy: SenderPolicy) -> Step:
     """2.1.4.2 and 2.1.4.3: retry while Retries last, then suspend and report."""
     if state.retries < policy.retries:
@@ -360,7 +370,7 @@ TABLE: Mapping[Flow, Mapping[Kind, Move]] = {
         _K.QUEUED: _to(_queue, _F.AWAITING_ACK),
         _K.DUE: _to(_no_answer, _F.SENDING, _F.SUSPENDED, source="2.1.4.2, 2.1.4.3"),
         _K.SENT: _keep(_F.AWAITING_ACK),
-        _K.TRANSPORT_FAILED: _keep(_F.AWAITING_ACK),
+        _K.TRANSPORT_FAILED: _to(_came_back, _F.AWAITING_ACK, source="2.5.4"),
         _K.ACKNOWLEDGED: _ACK,
         _K.ERROR: _ERROR,
         _K.TRANSIENT_ERROR: _HOLD,

@@ -1,4 +1,4 @@
-"""The life of a message: three tables, all complete."""
+"""The life of a message: four tables, all complete."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from messaging.protocol.messages import (
     RELIABLE_FINAL,
     REPEATABLE,
     REPEATABLE_FINAL,
+    STREAM,
+    STREAM_FINAL,
     UNRELIABLE,
     UNRELIABLE_FINAL,
     Happened,
     State,
     move,
     move_repeatable,
+    move_stream,
 )
 from messaging.protocol.repeating import STEPS
 from messaging.protocol.repeating import Act as RequestAct
@@ -32,8 +35,9 @@ TABLES = pytest.mark.parametrize(
         (RELIABLE, RELIABLE_FINAL, partial(move, reliable=True)),
         (UNRELIABLE, UNRELIABLE_FINAL, partial(move, reliable=False)),
         (REPEATABLE, REPEATABLE_FINAL, move_repeatable),
+        (STREAM, STREAM_FINAL, move_stream),
     ],
-    ids=["reliable", "unreliable", "repeatable"],
+    ids=["reliable", "unreliable", "repeatable", "stream"],
 )
 
 
@@ -60,8 +64,8 @@ def test_each_state_is_reached_and_each_open_one_can_end(table, final, moved) ->
 
 
 def test_the_tables_together_have_every_state_and_every_happening() -> None:
-    assert set(RELIABLE) | set(UNRELIABLE) | set(REPEATABLE) == set(State)
-    rows = [*RELIABLE.values(), *UNRELIABLE.values(), *REPEATABLE.values()]
+    assert set(RELIABLE) | set(UNRELIABLE) | set(REPEATABLE) | set(STREAM) == set(State)
+    rows = [row for table in (RELIABLE, UNRELIABLE, REPEATABLE, STREAM) for row in table.values()]
     assert {happened for row in rows for happened in row} == set(Happened)
 
 
@@ -139,6 +143,16 @@ def test_a_request_can_follow_whatever_its_machine_decides_while_it_is_on_the_wi
     # Its window may end while it is between two repeats; and what is in doubt is never sent again by itself.
     assert {Happened.DOUBTED, Happened.GAVE_UP} <= set(REPEATABLE[State.RETRYING])
     assert Happened.TRANSMITTED not in REPEATABLE[State.IN_DOUBT]
+
+
+def test_only_what_is_between_two_sends_of_a_stream_can_expire_or_be_dropped() -> None:
+    """On the wire its outcome is waited for; after the order acknowledgement only the final receipt is open."""
+    for happened in (Happened.SKIPPED, Happened.REQUEUED):
+        rows = {state for state, row in STREAM.items() if happened in row}
+        assert rows - {State.IN_DOUBT} == {State.AWAITING_ACK, State.RETRYING}
+    doubted = {state for state, row in STREAM.items() if Happened.DOUBTED in row}
+    assert doubted == {State.QUEUED, State.AWAITING_ACK, State.RETRYING, State.CONFIRMING}
+    assert not {Happened.TRANSMITTED, Happened.REQUEUED} & set(STREAM[State.IN_DOUBT])
 
 
 def test_a_state_that_is_none_is_a_mistake_of_the_caller() -> None:

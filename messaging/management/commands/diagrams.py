@@ -18,12 +18,16 @@ from messaging.protocol.messages import (
     RELIABLE_FINAL,
     REPEATABLE,
     REPEATABLE_FINAL,
+    STREAM,
+    STREAM_FINAL,
     UNRELIABLE,
     UNRELIABLE_FINAL,
     State,
 )
 from messaging.protocol.repeating import STEPS
 from messaging.protocol.sender import GATES, REFUSALS, TABLE, Flow, Gate, Kind
+from messaging.protocol.streams import acceptance as streams
+from messaging.protocol.streams import final, outgoing
 
 PATH = Path("docs") / "state-machines.md"
 HEAD = """# State machines
@@ -60,6 +64,23 @@ machine: the partner may have executed it, its memory of the id is over, and a p
 REPLIES = (
     "What each reply to an attempt leads to (`repeating.STEPS`); a repeat that would come after the window is none."
 )
+STREAM_HEAD = """## A message of a transactional stream
+
+Spec 3 (`messages.STREAM`). What is between its first send and an order acknowledgement follows its stream. `stored`: an
+order acknowledgement covers it, and a final receipt is agreed. `failed` is a dead letter: it never went out, or the
+partner refused it.
+"""
+OUTGOING_HEAD = """## The sender of a stream
+
+Spec 3 and [MS-MQQB] (`streams.outgoing.TABLE`): what each event does to a pair whose messages go as a stream. Stays:
+only the messages in flight, numbers or times change, if anything. A dash: refused.
+"""
+INCOMING_HEAD = """## Acceptance of a stream's messages
+
+Spec 3 (`streams.acceptance.RULES`), in their order: the first that applies decides. The incoming numbers move when a
+message is accepted, and not otherwise. A gap may still close, so such a message is held back for a moment.
+"""
+FINAL_HEAD = "What a receiver says about one message (`streams.final.OWING`):"
 ACCEPTANCE = """## Acceptance of what is received
 
 `acceptance.RULES`, in their order: the first that applies decides. A pair's last number moves only when a reliable
@@ -110,6 +131,20 @@ def document() -> str:
         picture(State.QUEUED, {state: list(row.items()) for state, row in REPEATABLE.items()}, REPEATABLE_FINAL),
         REPLIES,
         table(["reply", "leads to", "may have been executed", "source"], _replies()),
+        STREAM_HEAD,
+        picture(State.QUEUED, {state: list(row.items()) for state, row in STREAM.items()}, STREAM_FINAL),
+        OUTGOING_HEAD,
+        table(
+            ["event", *outgoing.Flow],
+            ([kind, *(_stream_cell(flow, kind) for flow in outgoing.Flow)] for kind in outgoing.Kind),
+        ),
+        INCOMING_HEAD,
+        table(
+            ["no.", "rule", "verdict", "source"],
+            ([str(n), rule.name, rule.verdict, rule.source] for n, rule in enumerate(streams.RULES, start=1)),
+        ),
+        FINAL_HEAD,
+        table(["reason", "class", "meaning", "the sequence moves", "told", "source"], _final_receipts()),
         ACCEPTANCE,
         table(["no.", "rule", "verdict", "answer", "source"], _rules()),
     ]
@@ -152,6 +187,22 @@ def _cell(flow: Flow, kind: Kind) -> str:
     targets = [target for target in Flow if target in move.targets]
     text = "stays" if targets == [flow] else " or ".join(targets)
     return f"{text} ({move.source})" if move.source else text
+
+
+def _stream_cell(flow: outgoing.Flow, kind: outgoing.Kind) -> str:
+    move = outgoing.TABLE[flow].get(kind)
+    if move is None:
+        return "–"
+    targets = [target for target in outgoing.Flow if target in move.targets]
+    text = "stays" if targets == [flow] else " or ".join(targets)
+    return f"{text} ({move.source})" if move.source else text
+
+
+def _final_receipts() -> Iterator[list[str]]:
+    for reason, row in final.OWING.items():
+        known = final.CLASSES[row.code]
+        told = "always" if row.always else "when asked for"
+        yield [reason, f"0x{row.code:04X}", known.meaning, "yes" if row.advances else "no", told, row.source]
 
 
 def _replies() -> Iterator[list[str]]:

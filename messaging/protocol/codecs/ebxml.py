@@ -1,7 +1,7 @@
 """The codec of the ebXML profile: bytes to Envelope and back (spec 1; wire-ebxml 1 and 2).
 
     decode   tolerant reader    encode   strict writer
-    acknowledgement, error_message, append_hop   what follows from a received message
+    acknowledgement, error_message, append_hop, forwarded   what follows from a received message
 
 It is the only place that knows how a message of this profile looks on the wire.
 """
@@ -14,6 +14,7 @@ from messaging.protocol.codecs.ebxml_answers import (
     error_message,
     may_answer_with_error,
 )
+from messaging.protocol.codecs.ebxml_forwarding import forwarded
 from messaging.protocol.codecs.ebxml_lexical import (
     HEADER_MEDIA_TYPE,
     NAMESPACE,
@@ -36,6 +37,7 @@ __all__ = [
     "encode",
     "error_message",
     "format_timestamp",
+    "forwarded",
     "may_answer_with_error",
     "normalize_uri",
     "parse_timestamp",

@@ -70,6 +70,11 @@ def decode(content_type: str, body: bytes, limits: Limits = DEFAULT_LIMITS) -> E
     if len(body) > limits.body:
         raise NotAMessage("body_too_large", f"body of {len(body)} bytes; {limits.body} allowed")
     document, parts = containers(content_type, body, limits)
+    return decode_document(document, parts, limits)
+
+
+def decode_document(document: bytes, parts: list[Part], limits: Limits = DEFAULT_LIMITS) -> Envelope:
+    """The message whose header document and payload parts these are. Raises NotAMessage as `decode` does."""
     root = parse_document(document, limits)
     if local_name(root) != "ebXMLHeader":
         raise NotAMessage("not_ebxml", f"the root element is {root.tag[:200]}")

@@ -62,8 +62,17 @@ def encode(envelope: Envelope, options: WriterOptions = DEFAULT_OPTIONS) -> Wire
     has a value that a header cannot carry.
     """
     _check(envelope)
+    return _enclosed(envelope, header_document(envelope, options))
+
+
+def enclose(envelope: Envelope, document: bytes) -> Wire:
+    """The octets of a message whose header document (UTF-8) is there already. Raises EncodeError as `encode` does."""
+    _check(envelope)
+    return _enclosed(envelope, document)
+
+
+def _enclosed(envelope: Envelope, document: bytes) -> Wire:
     contents = [payload.content for payload in envelope.payloads]
-    document = _document(envelope, options).encode()
     if len(document) > DEFAULT_LIMITS.header_document:
         raise EncodeError(f"header document of {len(document)} bytes; {DEFAULT_LIMITS.header_document} allowed")
     header_id = content_id_of(envelope.message_id)
@@ -137,8 +146,12 @@ def _check_parts(envelope: Envelope, header_id: str) -> str:
     return header_id
 
 
+def header_document(envelope: Envelope, options: WriterOptions = DEFAULT_OPTIONS) -> bytes:
+    """The ebXMLHeader document in UTF-8, CRLF at each line end. Raises EncodeError for a value that it cannot hold."""
+    return _document(envelope, options).encode()
+
+
 def _document(envelope: Envelope, options: WriterOptions) -> str:
-    """The ebXMLHeader document, CRLF at each line end."""
     semantics = Semantics.ONCE_AND_ONLY_ONCE
     if envelope.semantics is not semantics:
         semantics = Semantics.BEST_EFFORT
@@ -168,7 +181,7 @@ def _document(envelope: Envelope, options: WriterOptions) -> str:
         f"      <DeliverySemantics>{semantics}</DeliverySemantics>\r\n"
         "    </ReliableMessagingInfo>\r\n"
         "  </Header>\r\n"
-        f"{''.join([_hop(hop, options.padded_sequence_number) for hop in envelope.routing])}"
+        f"{''.join([hop_element(hop, options.padded_sequence_number) for hop in envelope.routing])}"
         f"{'' if envelope.error is None else _error(envelope.error)}"
         "</ebXMLHeader>\r\n"
     )
@@ -204,22 +217,23 @@ def _parties(parties: tuple[PartyId, ...]) -> str:
     return "".join(pieces)
 
 
-def _hop(hop: RoutingHeader, padded: bool) -> str:
+def hop_element(hop: RoutingHeader, padded: bool = True, prefix: str = "") -> str:
+    """One RoutingHeader with its line ends; `prefix` is of all its names (`eb:`). Raises EncodeError."""
     number = ""
     if hop.sequence_number is not None:
         try:
             digits = format_sequence_number(hop.sequence_number, padded)
         except ValueError as error:
             raise EncodeError(str(error)) from None
-        number = f"    <SequenceNumber>{digits}</SequenceNumber>\r\n"
+        number = f"    <{prefix}SequenceNumber>{digits}</{prefix}SequenceNumber>\r\n"
     return (
-        "  <RoutingHeader>\r\n"
-        f"    <SenderURI>{_identifier(hop.sender_uri)}</SenderURI>\r\n"
-        f"    <ReceiverURI>{_identifier(hop.receiver_uri)}</ReceiverURI>\r\n"
-        f"    <ErrorURI>{_identifier(hop.error_uri)}</ErrorURI>\r\n"
-        f"    <Timestamp>{_timestamp(hop.timestamp)}</Timestamp>\r\n"
+        f"  <{prefix}RoutingHeader>\r\n"
+        f"    <{prefix}SenderURI>{_identifier(hop.sender_uri)}</{prefix}SenderURI>\r\n"
+        f"    <{prefix}ReceiverURI>{_identifier(hop.receiver_uri)}</{prefix}ReceiverURI>\r\n"
+        f"    <{prefix}ErrorURI>{_identifier(hop.error_uri)}</{prefix}ErrorURI>\r\n"
+        f"    <{prefix}Timestamp>{_timestamp(hop.timestamp)}</{prefix}Timestamp>\r\n"
         f"{number}"
-        "  </RoutingHeader>\r\n"
+        f"  </{prefix}RoutingHeader>\r\n"
     )
 
 

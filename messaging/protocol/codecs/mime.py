@@ -340,10 +340,15 @@ def encode_base64_parts(body: bytes, boundary: str, limits: Limits = DEFAULT_LIM
             if name in part.headers:
                 pieces.append(f"{title}: {part.headers[name]}\r\n".encode())
         pieces.append(b"Content-Transfer-Encoding: base64\r\n\r\n")
-        encoded = binascii.b2a_base64(part.content, newline=False)
-        pieces += [encoded[at : at + 76] + b"\r\n" for at in range(0, len(encoded), 76)] or [b"\r\n"]
+        pieces.append(encode_base64(part.content) or b"\r\n")
     pieces.append(f"--{boundary}--\r\n".encode("ascii"))
     return b"".join(pieces)
+
+
+def encode_base64(content: bytes) -> bytes:
+    """Base64 in lines of 76 characters, each with its CRLF."""
+    encoded = binascii.b2a_base64(content, newline=False)
+    return b"".join(encoded[at : at + 76] + b"\r\n" for at in range(0, len(encoded), 76))
 
 
 _MAIL_HEADERS = {

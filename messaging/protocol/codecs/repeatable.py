@@ -130,6 +130,11 @@ def _key(name: str, value: str) -> str:
     return _id(name, _ESCAPED.sub(r"\1", matched[1]), code)
 
 
+def is_id(value: str) -> bool:
+    """Whether `value` can identify a request: 1 to MAX_ID printable ASCII characters, no blank first or last."""
+    return _ID.fullmatch(value) is not None
+
+
 def canonical_id(identifier: str) -> str:
     """The form in which ids are compared: UUIDs in lower case, everything else as it is."""
     return identifier.lower() if _UUID.fullmatch(identifier) else identifier
