@@ -1,0 +1,133 @@
+"""The partner at the other end of a stream, for tests of both sides: it speaks through the real codec.
+
+`stream_side` makes the partner of a new agreement, with a credential for our door. `StreamSide.message` builds what it
+sends, `.send` brings it to our door and returns the answer; `receipts` reads what we send it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from typing import Any
+
+from messaging.models import IncomingStream, Pair
+from messaging.protocol.codecs import stream
+from messaging.protocol.codecs.stream import StreamEnvelope, StreamKind, StreamPosition
+from messaging.protocol.envelope import PartyId, PayloadPart
+from messaging.protocol.limits import DEFAULT_LIMITS
+from messaging.protocol.streams.numbers import tx_sequence_id
+from messaging.services import pairs
+from messaging.services.receiving import Arrival
+from messaging.services.streams.receiving import Answer, receive
+from messaging.transports import Parcel
+from partners import registry
+from partners.models import AgreementVersion
+from partners.terms import Presented, Terms
+from rmhub import clock
+from tests.messaging.factories import ACTION, ORDER, SERVICE
+from tests.partners.factories import basic, make_agreement, make_credential
+
+GUID = "2744e4e1-2b48-43e8-b441-42745f280d53"
+A, B, C = (tx_sequence_id(1_141_651_000 + n, 1) for n in range(3))
+
+_count = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSide:
+    """The partner of one agreement. Its builders return Arrivals; `send` hands one to our door."""
+
+    terms: Terms
+    presented: Presented
+    source: str = GUID
+
+    def message(
+        self,
+        number: int | None,
+        message_id: str = "",
+        *,
+        sid: int = A,
+        previous: int | None = None,
+        content: bytes = ORDER,
+        requested: bool = False,
+        receipts_to: str = "",
+        **changes: Any,
+    ) -> Arrival:
+        """A message with this TxSequenceNumber (None: outside of any stream). `changes` are fields of the envelope."""
+        key = next(_count)
+        position = None
+        if number is not None:
+            position = StreamPosition(
+                source=self.source,
+                tx_sequence_id=sid,
+                current=number,
+                previous=number - 1 if previous is None else previous,
+                start=number == 1,
+                receipts_to=(receipts_to or self.terms.partner_error_uri) if number == 1 else "",
+                receipt_requested=requested,
+            )
+        envelope = StreamEnvelope(
+            kind=StreamKind.MESSAGE,
+            message_id=message_id or f"m{key}@partner.example",
+            to=self.terms.own_uri,
+            sent_at=clock.now(),
+            source=self.source,
+            position=position,
+            agreement_id=self.terms.tpa_id,
+            conversation_id=f"conv{key}@partner.example",
+            service=SERVICE,
+            action=ACTION,
+            from_parties=_party_ids(self.terms.partner_identifiers),
+            to_parties=_party_ids(self.terms.own_identifiers),
+            payloads=(PayloadPart(f"p1.{key}@partner.example", "application/xml", content),),
+        )
+        return self.arrival(replace(envelope, **changes))
+
+    def arrival(self, envelope: StreamEnvelope) -> Arrival:
+        """Any envelope as it comes in from this partner, with its credential."""
+        wire = stream.encode(envelope)
+        body = wire.join([payload.content for payload in envelope.payloads])
+        return Arrival(wire.content_type, body, self.presented, "192.0.2.7")
+
+    def send(self, arrival: Arrival) -> Answer:
+        """Brings it to our door."""
+        return receive(arrival, limits=DEFAULT_LIMITS)
+
+    @property
+    def inbound(self) -> Pair:
+        """The pair on which it sends to us, as it is now in the database."""
+        return Pair.objects.get(pk=pairs.inbound_pair_id(self.terms))
+
+    @property
+    def outbound(self) -> Pair:
+        """The pair on which we send to it, as it is now in the database."""
+        return Pair.objects.get(pk=pairs.outbound_pair_id(self.terms))
+
+    @property
+    def row(self) -> IncomingStream:
+        """What is kept of its stream."""
+        return IncomingStream.objects.get(pair=self.inbound, source=self.source)
+
+    @property
+    def state(self) -> tuple[int, int, int]:
+        """(IncomingTxSequenceID, IncomingTxSequenceNumber, TxMessageRejectCount)."""
+        row = self.row
+        return int(row.tx_sequence_id), row.number, row.reject_count
+
+
+def stream_side(version: AgreementVersion | None = None, *, source: str = GUID, **terms: Any) -> StreamSide:
+    """The partner of `version`, or of a new agreement with these terms, with a Basic credential."""
+    version = version or make_agreement(**{"profile": "stream", **terms})
+    credential, password = make_credential(version.agreement.partner)
+    return StreamSide(
+        registry.current().version(version.pk), Presented(authorization=basic(credential.username, password)), source
+    )
+
+
+def decoded(octets: Parcel | Arrival) -> StreamEnvelope:
+    """What is on the wire, read by our own reader."""
+    return stream.decode(octets.content_type, octets.body)
+
+
+def _party_ids(identifiers: tuple[tuple[str, str], ...]) -> tuple[PartyId, ...]:
+    return tuple(PartyId(value, context) for context, value in identifiers)
