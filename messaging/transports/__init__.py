@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from messaging.transports import http
+from messaging.transports import http, smtp
 from messaging.transports.base import Parcel, Receipt
 from rmhub import clock
 
 TOO_LATE = Receipt(ok=False, cause="window_over", detail="Its time was over before it could be put on the wire.")
 
-BY_NAME: dict[str, Callable[[Parcel], Receipt]] = {"http": http.post}
+
+def _put_file(parcel: Parcel) -> Receipt:
+    # Loaded by whoever needs it: SSH costs 24 MB and a third of a second, and most processes never put a file.
+    from messaging.transports import sftp
+
+    return sftp.put(parcel)
+
+
+BY_NAME: dict[str, Callable[[Parcel], Receipt]] = {"http": http.post, "smtp": smtp.send, "sftp": _put_file}
 
 
 def send(transport: str, parcel: Parcel) -> Receipt:

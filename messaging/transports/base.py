@@ -23,7 +23,8 @@ class Parcel:
 
     `origin`, `target`: the messaging service URIs of sender and receiver (mail: whose addresses the envelope has).
     `server`, `host_key`: the endpoint's mail or file server, and its key's fingerprint. `login`: see `Login`.
-    `name`: what a file is called; the same for every copy of a message.
+    `name`: what a file is called; the same for every copy of a message. `attempt`: which transmission it is (mail: what
+    a bounce is recognised by).
     `headers`: further request headers, (name, value) each. `answer_bytes`: how much of the answer is kept.
     `not_after`: it is not sent later than that.
     """
@@ -43,6 +44,7 @@ class Parcel:
     host_key: str = ""
     login: Login | None = None
     name: str = ""
+    attempt: str = ""
 
     def __repr__(self) -> str:
         return f"Parcel({self.address!r}, {len(self.body)} bytes)"

@@ -133,3 +133,21 @@ def bounded_pool(**options: Any) -> urllib3.PoolManager:
     pool = urllib3.PoolManager(retries=False, **options)
     pool.pool_classes_by_scheme = {"http": _Pool, "https": _TLSPool}
     return pool
+
+
+def bounded_reader(sock: socket.socket) -> io.BufferedReader:
+    """The incoming side of a socket, under `time_limit`."""
+    return io.BufferedReader(_Reader(sock))
+
+
+def bounded_send(sock: socket.socket, data: bytes) -> None:
+    """Sends all of it, under `time_limit`."""
+    _wait_no_longer(sock)
+    with _after_the_handshake():
+        sock.sendall(data)
+
+
+def bounded_handshake(sock: socket.socket, context: ssl.SSLContext, host: str) -> ssl.SSLSocket:
+    """TLS on a connection that stands, the certificate checked against `host`, under `time_limit`."""
+    _wait_no_longer(sock)
+    return context.wrap_socket(sock, server_hostname=host)

@@ -26,7 +26,7 @@ from messaging.transports.bounded import bounded_pool, time_limit
 
 _pool = bounded_pool(
     num_pools=500,
-    maxsize=16,
+    maxsize=64,
     ssl_context=ssl.create_default_context(),
     headers={"User-Agent": "rmhub"},
 )

@@ -1,0 +1,51 @@
+"""Who may hand in mail by SMTP: partners that log in, and relays of our own network that have checked the sender."""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from messaging.protocol.codecs.mail import Mail, author
+from messaging.protocol.codecs.mail_checks import is_vouched_for
+from messaging.services import door, senders
+from partners import registry
+from partners.terms import Presented, Principal
+from rmhub import clock
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class LogIn(NamedTuple):
+    """What came of a log-in. `later`: too many wrong ones came from there, so that nothing was looked at."""
+
+    principal: Principal | None
+    later: bool = False
+
+
+def log_in(username: bytes, password: bytes, remote_address: str) -> LogIn:
+    """Checks an inbound Basic credential of a partner, as the HTTP entrance does (RFC 4954)."""
+    patient = door.is_patient_with(remote_address)
+    token = base64.b64encode(username + b":" + password).decode()
+    presented = Presented(authorization=f"Basic {token}")
+    principal = registry.current().authenticate(presented, clock.now(), thorough=patient)
+    if principal is None and patient:
+        door.failed(remote_address)
+    return LogIn(principal, later=principal is None and not patient)
+
+
+def is_trusted(remote_address: str, relays: Sequence[Network]) -> bool:
+    """Whether a connection comes from one of our own relays."""
+    try:
+        address = ipaddress.ip_address(remote_address.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return any((mapped or address) in network for network in relays)
+
+
+def author_of(mail: Mail, checker: str) -> Principal | None:
+    """The partner in the From of a mail for whom the trusted checker vouches (RFC 8601), or None."""
+    address = author(mail)
+    return senders.partner_at(address) if address and is_vouched_for(mail, checker, address) else None
