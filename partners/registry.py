@@ -106,7 +106,7 @@ class Registry:
 
     __slots__ = (
         "_active",
-        "_by_partner",
+        "_by_hop",
         "_by_tpa_id",
         "_by_uris",
         "_doors",
@@ -121,10 +121,10 @@ class Registry:
         self._active = active
         self._by_tpa_id = {terms.tpa_id: terms for terms in active}
         self._versions = {terms.version_id: terms for terms in active}
-        self._by_partner: dict[uuid.UUID, tuple[Terms, ...]] = {}
+        self._by_hop: dict[uuid.UUID, tuple[Terms, ...]] = {}
         self._by_uris: dict[tuple[str, str], tuple[Terms, ...]] = {}
         for terms in active:
-            self._by_partner[terms.partner_id] = (*self._by_partner.get(terms.partner_id, ()), terms)
+            self._by_hop[terms.hop_party_id] = (*self._by_hop.get(terms.hop_party_id, ()), terms)
             uris = normalise_uri(terms.partner_uri), normalise_uri(terms.own_uri)
             self._by_uris[uris] = (*self._by_uris.get(uris, ()), terms)
         inbound: list[Held] = []
@@ -148,9 +148,9 @@ class Registry:
         """The active version of this agreement, or None."""
         return self._by_tpa_id.get(tpa_id)
 
-    def by_partner(self, partner_id: uuid.UUID) -> tuple[Terms, ...]:
-        """The active versions of all agreements with this partner, by TPAId."""
-        return self._by_partner.get(partner_id, ())
+    def by_hop(self, party_id: uuid.UUID) -> tuple[Terms, ...]:
+        """The active versions of all agreements whose messages this party brings and takes, by TPAId."""
+        return self._by_hop.get(party_id, ())
 
     def by_uri_pair(self, sender_uri: str, receiver_uri: str) -> tuple[Terms, ...]:
         """The active versions under which the partner at `sender_uri` sends to us at `receiver_uri`, by TPAId."""
@@ -176,12 +176,23 @@ class Registry:
         Raises SecretUnreadable when that one cannot be decrypted.
         """
         for credential in self._outbound.get(partner_id, ()):
-            if credential.valid(now):
+            if credential.kind != CredentialKind.SSH_KEY and credential.valid(now):
                 header = self._headers.get(credential.id)
                 if header is None:
                     header = self._headers[credential.id] = _header(credential)
                 return header
         return ""
+
+    def outbound_login(self, partner_id: uuid.UUID, now: datetime, *kinds: str) -> tuple[str, str, bool] | None:
+        """(user name, secret, whether that is an SSH key) from the newest valid credential of these kinds, or None.
+
+        Raises SecretUnreadable when that one cannot be decrypted.
+        """
+        for credential in self._outbound.get(partner_id, ()):
+            if credential.kind in kinds and credential.valid(now):
+                is_key = credential.kind == CredentialKind.SSH_KEY
+                return credential.username, secrets.decrypt(credential.secret_encrypted), is_key
+        return None
 
 
 _lock = threading.Lock()

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from partners.addresses import normalise_uri
-from partners.choices import ExchangeIdentity, ExchangeMode, Profile, Semantics, ServiceDirection
+from partners.choices import ExchangeIdentity, ExchangeMode, Profile, Semantics, ServiceDirection, Transport
 from partners.models import DAY, AgreementVersion
-from partners.terms import Reliability
+from partners.terms import Reliability, resend_waits
 
 MAX_GIVE_UP = 400 * DAY
 MANY_DAYS = 62 * DAY
+MIN_ORDER_ACK_TIMEOUT = 50  # ms
+SHORT_FOR_MAIL = 300
 
 
 class Level(StrEnum):
@@ -42,6 +44,12 @@ def give_up_seconds(terms: Reliability) -> int:
     return terms.timeout + terms.retries * terms.retry_interval
 
 
+def resend_seconds(terms: Reliability) -> int:
+    """From the first send of a stream's message to the pair's suspension, if nothing of it is ever acknowledged."""
+    waits = resend_waits(terms.resend_schedule)
+    return sum(waits[: terms.retries + 1]) + waits[-1] * max(0, terms.retries + 1 - len(waits))
+
+
 def duration(seconds: int) -> str:
     """`7500` as `2 h 5 m`: exact, units that are zero left out."""
     parts = []
@@ -64,6 +72,12 @@ def durations(version: AgreementVersion) -> dict[str, str]:
         "repeat": duration(version.repeat_interval),
         "longest": duration(version.repeat_interval_max),
         "skew": duration(version.clock_skew),
+        "resends": duration(_resends(version)),
+        "first_wait": duration(_first_wait(version)),
+        "life": duration(version.time_to_live),
+        "timeout": duration(version.timeout),
+        "repeated": duration(_repeated_for(version)),
+        "final": duration(version.final_receipt_within),
     }
 
 
@@ -90,6 +104,40 @@ def _exchange(version: AgreementVersion) -> int:
 def _one_repeat(version: AgreementVersion) -> int:
     """The least partner window in which an attempt that got no answer can be repeated."""
     return _exchange(version) + version.repeat_interval
+
+
+def _schedule_fault(version: AgreementVersion) -> str:
+    try:
+        resend_waits(version.resend_schedule)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _first_wait(version: AgreementVersion) -> int:
+    """0 for a schedule that cannot be read; a rule of its own says so."""
+    return 0 if _schedule_fault(version) else resend_waits(version.resend_schedule)[0]
+
+
+def _resends(version: AgreementVersion) -> int:
+    return 0 if _schedule_fault(version) else resend_seconds(version)
+
+
+def _repeated_for(version: AgreementVersion) -> int:
+    """How long after its first send a stream's message may come again: to the end of its life, or of its resends."""
+    return min(version.time_to_live, _resends(version)) if version.time_to_live else _resends(version)
+
+
+def _answers_come_otherwise(version: AgreementVersion) -> bool:
+    return version.own_endpoint.transport != version.partner_endpoint.transport
+
+
+def _by_mail(version: AgreementVersion) -> bool:
+    return version.partner_endpoint.transport == Transport.SMTP
+
+
+def _is_http(version: AgreementVersion) -> bool:
+    return version.own_endpoint.transport == version.partner_endpoint.transport == Transport.HTTP
 
 
 COMMON: tuple[Rule, ...] = (
@@ -130,10 +178,19 @@ COMMON: tuple[Rule, ...] = (
     ),
     Rule(
         "partner_endpoint",
-        "partner_endpoint_of_other_party",
+        "partner_endpoint_ours",
         Level.ERROR,
-        lambda v: v.partner_endpoint.party_id != v.agreement.partner_id,
-        "The partner's endpoint belongs to {v.partner_endpoint.party}: choose one of {v.agreement.partner}.",
+        lambda v: v.partner_endpoint.party_id != v.agreement.partner_id and v.partner_endpoint.party.is_own,
+        "The partner's endpoint belongs to {v.partner_endpoint.party}, which is ours: choose one of "
+        "{v.agreement.partner}, or of the router that leads to it.",
+    ),
+    Rule(
+        "partner_endpoint",
+        "partner_endpoint_of_other_party",
+        Level.WARNING,
+        lambda v: v.partner_endpoint.party_id != v.agreement.partner_id and not v.partner_endpoint.party.is_own,
+        "Messages go through {v.partner_endpoint.party}: its endpoint is the next hop to {v.agreement.partner}, its "
+        "credentials count, and its word is the acknowledgement.",
     ),
     Rule(
         "partner_endpoint",
@@ -153,6 +210,23 @@ COMMON: tuple[Rule, ...] = (
         lambda v: not v.services.all(),
         "The agreement allows no service and action, so that every message would be refused: add at least one.",
     ),
+    Rule(
+        "partner_endpoint",
+        "host_key_missing",
+        Level.ERROR,
+        lambda v: v.partner_endpoint.transport == Transport.SFTP and not v.partner_endpoint.host_key,
+        "The partner's file server is not known by its host key, so that anybody could be in its place: enter the "
+        "fingerprint (SHA256:...) in the endpoint.",
+    ),
+)
+# What the hub speaks over HTTP only.
+HTTP_ONLY = Rule(
+    "profile",
+    "transport_not_http",
+    Level.ERROR,
+    lambda v: not _is_http(v),
+    "This profile goes over HTTP only, and our endpoint is reached by {v.own_endpoint.transport}, the "
+    "partner's by {v.partner_endpoint.transport}: choose endpoints that speak HTTP on both sides.",
 )
 EBXML: tuple[Rule, ...] = (
     Rule(
@@ -233,8 +307,33 @@ EBXML: tuple[Rule, ...] = (
         "The ebXML profile knows neither synchronous answers nor an Idempotency-Key, so that these settings have no "
         "effect: set them back, or the profile to repeatable requests.",
     ),
+    Rule(
+        "own_endpoint",
+        "transports_mixed",
+        Level.WARNING,
+        _answers_come_otherwise,
+        "Messages go by {v.partner_endpoint.transport} and their acknowledgements come back by "
+        "{v.own_endpoint.transport}: make sure that the partner can answer so, or choose endpoints of one transport.",
+    ),
+    Rule(
+        "own_endpoint",
+        "mail_without_sender",
+        Level.ERROR,
+        lambda v: _by_mail(v) and v.own_endpoint.transport != Transport.SMTP,
+        "Messages go by mail, and our endpoint has no mail address that they could come from: choose one of our "
+        "endpoints with a mailto: URI.",
+    ),
+    Rule(
+        "timeout",
+        "mail_timeout_short",
+        Level.WARNING,
+        lambda v: _by_mail(v) and _reliable(v) and v.timeout < SHORT_FOR_MAIL,
+        "Mail may take minutes, and after {timeout} the message goes out again although nothing is wrong: set the "
+        "Timeout to at least 5 m.",
+    ),
 )
 REPEATABLE: tuple[Rule, ...] = (
+    HTTP_ONLY,
     Rule(
         "semantics",
         "semantics_not_reliable",
@@ -308,8 +407,126 @@ REPEATABLE: tuple[Rule, ...] = (
         "sequence and the look for repeats have no effect: switch them off.",
     ),
 )
+STREAM: tuple[Rule, ...] = (
+    HTTP_ONLY,
+    Rule(
+        "semantics",
+        "semantics_not_of_streams",
+        Level.ERROR,
+        lambda v: v.semantics == Semantics.AT_MOST_ONCE,
+        "A stream delivers once and only once, or it is none at all: set the semantics to OnceAndOnlyOnce. "
+        "BestEffort means that transactional messages are refused.",
+    ),
+    Rule(
+        "resend_schedule",
+        "resend_schedule_unreadable",
+        Level.ERROR,
+        lambda v: bool(_schedule_fault(v)),
+        "The waits before everything unacknowledged is sent again cannot be read: enter 1 to 20 whole seconds with "
+        "commas between them, such as 30,30,300.",
+    ),
+    Rule(
+        "retries",
+        "resends_none",
+        Level.ERROR,
+        lambda v: _reliable(v) and v.retries < 1,
+        "Without a resend one lost message would suspend the pair: set Retries to at least 1.",
+    ),
+    Rule(
+        "retries",
+        "resends_too_long",
+        Level.ERROR,
+        lambda v: _reliable(v) and _resends(v) > MAX_GIVE_UP,
+        "The pair would be suspended only after {resends} without an order acknowledgement, and 400 days are the most: "
+        "lower Retries, or the waits.",
+    ),
+    Rule(
+        "max_in_flight",
+        "window_below_lanes",
+        Level.ERROR,
+        lambda v: v.max_in_flight < v.stream_lanes,
+        "The window of {v.max_in_flight} messages is smaller than the {v.stream_lanes} requests that may be on the "
+        "wire at once: raise the window, or lower the requests.",
+    ),
+    Rule(
+        "order_ack_timeout",
+        "order_ack_timeout_short",
+        Level.ERROR,
+        lambda v: v.order_ack_timeout < MIN_ORDER_ACK_TIMEOUT,
+        "OrderAckTimeout is {v.order_ack_timeout} ms, so that nearly every message would be acknowledged on its own: "
+        "set it to at least 50 ms; 500 ms are usual.",
+    ),
+    Rule(
+        "max_order_ack_delay",
+        "order_ack_delay_short",
+        Level.ERROR,
+        lambda v: v.max_order_ack_delay < v.order_ack_timeout,
+        "MaximumOrderAckDelay ({v.max_order_ack_delay} ms) is shorter than OrderAckTimeout ({v.order_ack_timeout} ms): "
+        "raise the delay, or lower the timeout.",
+    ),
+    Rule(
+        "max_order_ack_delay",
+        "order_ack_later_than_resend",
+        Level.ERROR,
+        lambda v: _first_wait(v) > 0 and v.max_order_ack_delay + v.order_ack_timeout >= 1000 * _first_wait(v),
+        "An order acknowledgement may take {v.max_order_ack_delay} ms and {v.order_ack_timeout} ms more, as long as "
+        "the {first_wait} after which everything is sent again: lower MaximumOrderAckDelay, or raise the first wait.",
+    ),
+    Rule(
+        "memory_window",
+        "memory_window_below_resends",
+        Level.ERROR,
+        lambda v: _reliable(v) and v.memory_window < _repeated_for(v),
+        "The memory window of {window} is shorter than the {repeated} for which a message may come again, so that a "
+        "late one would not be recognised: set it to at least {repeated}.",
+    ),
+    Rule(
+        "time_to_live",
+        "life_too_long",
+        Level.ERROR,
+        lambda v: v.time_to_live > MAX_GIVE_UP,
+        "A message would expire only after {life}, and 400 days are the most: lower its time to live, or set it to 0 "
+        "for messages that never expire.",
+    ),
+    Rule(
+        "time_to_live",
+        "life_below_first_resend",
+        Level.WARNING,
+        lambda v: 0 < v.time_to_live <= _first_wait(v),
+        "A message lives {life} and is sent again after {first_wait}, so that one that is lost once expires in doubt: "
+        "raise its time to live, or lower the first wait.",
+    ),
+    Rule(
+        "final_receipt_within",
+        "final_receipt_never",
+        Level.ERROR,
+        lambda v: v.final_receipt and v.final_receipt_within == 0,
+        "Final receipts are asked for and none could be in time: set how long they may take, or do not ask for them.",
+    ),
+    Rule(
+        "final_receipt_within",
+        "final_receipt_late",
+        Level.ERROR,
+        lambda v: v.final_receipt and v.final_receipt_within > MAX_GIVE_UP,
+        "A message would be in doubt only after {final} without a final receipt, and 400 days are the most: "
+        "lower how long they may take.",
+    ),
+    Rule(
+        "exchange_mode",
+        "settings_of_others_unused",
+        Level.WARNING,
+        lambda v: (
+            v.exchange_mode != ExchangeMode.ONE_WAY
+            or v.exchange_identity != ExchangeIdentity.FIRST_SENT
+            or v.strict_sequence
+        ),
+        "Streams know neither synchronous answers, an Idempotency-Key nor a strict sequence, so that these settings "
+        "have no effect: set them back.",
+    ),
+)
 BY_PROFILE: Mapping[str, tuple[Rule, ...]] = {
     Profile.EBXML: (*COMMON, *EBXML),
     Profile.REPEATABLE: (*COMMON, *REPEATABLE),
+    Profile.STREAM: (*COMMON, *STREAM),
 }
-RULES: tuple[Rule, ...] = (*COMMON, *EBXML, *REPEATABLE)
+RULES: tuple[Rule, ...] = tuple(dict.fromkeys((*COMMON, *EBXML, *REPEATABLE, *STREAM)))

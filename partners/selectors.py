@@ -10,7 +10,7 @@ import uuid
 from django.db.models import Prefetch, Q, QuerySet
 
 from partners.choices import VersionState
-from partners.models import Agreement, AgreementVersion, Credential, Endpoint, Party
+from partners.models import Agreement, AgreementVersion, Credential, Endpoint, Party, Pickup
 
 
 def parties(*, search: str = "", is_own: bool | None = None, after: str = "") -> QuerySet[Party]:
@@ -117,6 +117,30 @@ def credentials(*, party_id: uuid.UUID | None = None, after: uuid.UUID | None = 
 def credential(credential_id: uuid.UUID) -> Credential:
     """One credential without hash and secret. Raises Credential.DoesNotExist."""
     return credentials().get(pk=credential_id)
+
+
+def pickups(
+    *, search: str = "", kind: str = "", enabled: bool | None = None, party_id: uuid.UUID | None = None
+) -> QuerySet[Pickup]:
+    """Mailboxes and folders with endpoint and partner, by name, without their secrets.
+
+    `search` looks in name and URL; `party_id`: whose endpoint it is, or who puts files there.
+    """
+    found = Pickup.objects.select_related("endpoint__party", "partner").defer("secret_encrypted").order_by("name")
+    if search:
+        found = found.filter(Q(name__icontains=search) | Q(url__icontains=search))
+    if kind:
+        found = found.filter(kind=kind)
+    if enabled is not None:
+        found = found.filter(enabled=enabled)
+    if party_id is not None:
+        found = found.filter(Q(partner=party_id) | Q(endpoint__party=party_id))
+    return found
+
+
+def pickup(pickup_id: uuid.UUID) -> Pickup:
+    """One mailbox or folder without its secret. Raises Pickup.DoesNotExist."""
+    return pickups().get(pk=pickup_id)
 
 
 def _versions() -> Prefetch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -26,6 +27,31 @@ class Reliability(Protocol):
     def repeat_interval(self) -> int: ...
     @property
     def repeat_interval_max(self) -> int: ...
+    @property
+    def resend_schedule(self) -> str | tuple[int, ...]: ...
+    @property
+    def time_to_live(self) -> int: ...
+
+
+MAX_WAITS = 20
+_WAITS = re.compile(r"[0-9]{1,8}(\s*,\s*[0-9]{1,8})*", re.ASCII)
+
+
+def resend_waits(schedule: str | tuple[int, ...]) -> tuple[int, ...]:
+    """The waits of a resend schedule in seconds, e.g. (30, 30, 300) of "30, 30, 300"; the last one repeats.
+
+    Raises ValueError, with a sentence for people, unless they are 1 to `MAX_WAITS` whole numbers of at least 1.
+    """
+    if not isinstance(schedule, str):
+        return schedule
+    if not _WAITS.fullmatch(schedule.strip()):
+        raise ValueError("Waits are whole seconds with commas between them, such as 30,30,300: correct this list.")
+    waits = tuple(int(wait) for wait in schedule.split(","))
+    if len(waits) > MAX_WAITS:
+        raise ValueError(f"These are {len(waits)} waits, and {MAX_WAITS} are the most: the last one repeats anyhow.")
+    if 0 in waits:
+        raise ValueError("A wait of 0 s would send everything again at once: make every wait at least 1 s.")
+    return waits
 
 
 @dataclass(frozen=True, slots=True)

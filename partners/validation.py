@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from partners.addresses import uri_fault
 from partners.choices import Profile, Semantics
 from partners.models import AgreementVersion, Endpoint
-from partners.rules import BY_PROFILE, RULES, Level, duration, durations, give_up_seconds
-from partners.terms import Reliability
+from partners.rules import BY_PROFILE, RULES, Level, duration, durations, give_up_seconds, resend_seconds
+from partners.terms import Reliability, resend_waits
 
 __all__ = [
     "RULES",
@@ -24,6 +25,7 @@ __all__ = [
     "give_up_seconds",
     "gives_up_sentence",
     "problems",
+    "resend_words",
 ]
 
 
@@ -41,7 +43,9 @@ def gives_up_sentence(terms: Reliability) -> str:
     """What happens to a message that nobody acknowledges, e.g.
 
     "Gives up after 2 h 5 m (1 send + 5 retries), then suspends the pair." or, of repeatable requests,
-    "Repeats for up to 1 d, every 20 s to 10 m, then the message is in doubt."
+    "Repeats for up to 1 d, every 20 s to 10 m, then the message is in doubt.", or, of streams,
+    "Sends all that is unacknowledged again after 30 s to 6 h; 10 resends without progress (13 h 46 m 30 s) suspend the
+    pair. A message expires after 4 d."
     """
     if terms.profile == Profile.REPEATABLE:
         least, most = duration(terms.repeat_interval), duration(terms.repeat_interval_max)
@@ -49,8 +53,31 @@ def gives_up_sentence(terms: Reliability) -> str:
         return f"Repeats for up to {duration(terms.partner_window)}, every {every}, then the message is in doubt."
     if terms.semantics != Semantics.ONCE_AND_ONLY_ONCE:
         return "Sends once and waits for no acknowledgement, so it neither repeats a message nor suspends the pair."
+    if terms.profile == Profile.STREAM:
+        return _stream_sentence(terms)
     retries = {0: ", no retries", 1: " + 1 retry"}.get(terms.retries, f" + {terms.retries} retries")
     return f"Gives up after {duration(give_up_seconds(terms))} (1 send{retries}), then suspends the pair."
+
+
+def resend_words(schedule: str | tuple[int, ...]) -> str:
+    """`3 × 30 s, 3 × 5 m, then every 6 h` of a resend schedule: its last wait repeats."""
+    waits = resend_waits(schedule)
+    runs = [(wait, sum(1 for _ in same)) for wait, same in groupby(waits)]
+    *before, (last, _) = runs
+    said = [duration(wait) if count == 1 else f"{count} × {duration(wait)}" for wait, count in before]
+    return ", ".join([*said, f"then every {duration(last)}" if said else f"every {duration(last)}"])
+
+
+def _stream_sentence(terms: Reliability) -> str:
+    waits = resend_waits(terms.resend_schedule)[: terms.retries + 1]
+    least, most = duration(min(waits)), duration(max(waits))
+    resends = "1 resend" if terms.retries == 1 else f"{terms.retries} resends"
+    said = (
+        f"Sends all that is unacknowledged again after {least if least == most else f'{least} to {most}'}; "
+        f"{resends} without progress ({duration(resend_seconds(terms))}) suspend{'s' * (terms.retries == 1)} the pair."
+    )
+    life = f" A message expires after {duration(terms.time_to_live)}." if terms.time_to_live else ""
+    return said + life
 
 
 def problems(version: AgreementVersion, *, rivals: Sequence[AgreementVersion] = ()) -> list[Problem]:

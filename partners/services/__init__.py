@@ -29,10 +29,12 @@ from partners.services.parties import (
     party_create,
     party_update,
 )
+from partners.services.pickups import PickupValues, pickup_create, pickup_delete, pickup_update
 from partners.validation import Level, Problem, gives_up_sentence
 
 __all__ = [
     "Level",
+    "PickupValues",
     "Problem",
     "VersionTerms",
     "agreement_create",
@@ -48,6 +50,9 @@ __all__ = [
     "gives_up_sentence",
     "party_create",
     "party_update",
+    "pickup_create",
+    "pickup_delete",
+    "pickup_update",
     "version_activate",
     "version_discard",
     "version_edit",

@@ -14,6 +14,7 @@ from partners.choices import Profile, Semantics, VersionState
 from partners.exceptions import InvalidInput, PartnersError, WrongState
 from partners.models import DAY, Agreement, AgreementService, AgreementVersion, Endpoint, Party
 from partners.services.writing import save_checked, writing
+from partners.terms import resend_waits
 from partners.validation import Problem, errors_by_field, problems
 from rmhub import clock
 
@@ -255,6 +256,12 @@ def _apply(version: AgreementVersion, terms: VersionTerms) -> None:
         raise TypeError(f"no such settings: {', '.join(sorted(unknown))}")
     for field, value in terms.items():
         setattr(version, field, value)
+    if "resend_schedule" in terms:
+        # Every process that reads agreements counts on it, drafts included.
+        try:
+            version.resend_schedule = ",".join(str(wait) for wait in resend_waits(terms["resend_schedule"]))
+        except ValueError as error:
+            raise InvalidInput({"resend_schedule": [str(error)]}) from error
 
 
 def _replace_services(version: AgreementVersion, services: Sequence[tuple[str, str, str]]) -> None:

@@ -16,8 +16,9 @@ from partners import secrets
 from partners.addresses import normalise_fingerprint
 from partners.choices import CredentialDirection, CredentialKind
 from partners.exceptions import InvalidInput, WrongState
-from partners.models import Credential, Party
+from partners.models import Credential, Party, Pickup
 from partners.services.writing import is_clean, save_checked, writing
+from partners.ssh_keys import read_private_key
 from rmhub import clock
 
 MIN_SECRET_LENGTH = 8  # characters; ours have 43
@@ -55,6 +56,10 @@ def credential_issue(
             valid_until=valid_until,
         )
         _check_period(credential)
+        if kind == CredentialKind.SSH_KEY:
+            raise InvalidInput(
+                {"kind": ["With an SSH key the hub logs in at a partner's: store it as one that we show."]}
+            )
         if kind == CredentialKind.CERTIFICATE:
             credential.fingerprint = _checked_fingerprint(fingerprint)
             save_checked(credential)
@@ -82,7 +87,8 @@ def credential_store_outbound(
 ) -> Credential:
     """Keeps what the partner gave us, encrypted: a password (Basic) or a whole token (Bearer).
 
-    The newest one that is valid is used. Raises InvalidInput.
+    Or the private key with which the hub logs in at the partner's file server: PEM without a passphrase; its
+    fingerprint is kept to tell it by. The newest one that is valid is used. Raises InvalidInput.
     """
     with writing():
         credential = Credential(
@@ -95,7 +101,17 @@ def credential_store_outbound(
         )
         _check_period(credential)
         if kind == CredentialKind.CERTIFICATE:
-            raise InvalidInput({"kind": ["We show partners a password or a token: choose Basic or Bearer."]})
+            raise InvalidInput({"kind": ["We show partners a password, a token or an SSH key: choose one of these."]})
+        if kind == CredentialKind.SSH_KEY:
+            credential.username = _checked_username(username)
+            try:
+                key = read_private_key(secret)
+            except ValueError as error:
+                raise InvalidInput({"secret": [str(error)]}) from error
+            credential.fingerprint = key.fingerprint
+            credential.secret_encrypted = secrets.encrypt(key.pem)
+            save_checked(credential)
+            return credential
         _check_secret(secret, minimum=1, token=kind == CredentialKind.BEARER)
         if kind == CredentialKind.BASIC:
             credential.username = _checked_username(username)
@@ -116,7 +132,9 @@ def credential_revoke(*, credential: Credential) -> Credential:
 
 
 def credentials_reencrypt() -> int:
-    """Encrypts every outbound secret under the first key, so that older keys can be dropped; how many there were.
+    """Encrypts every secret that we show others under the first key, so that older keys can be dropped; how many.
+
+    Those of partners and of pickups.
 
     Raises SecretUnreadable, and then changes none of them.
     """
@@ -125,7 +143,11 @@ def credentials_reencrypt() -> int:
         for credential in stored:
             credential.secret_encrypted = secrets.reencrypt(credential.secret_encrypted)
         Credential.objects.bulk_update(stored, ["secret_encrypted"], batch_size=500)
-        return len(stored)
+        pickups = list(Pickup.objects.exclude(secret_encrypted=b"").only("id", "secret_encrypted"))
+        for pickup in pickups:
+            pickup.secret_encrypted = secrets.reencrypt(pickup.secret_encrypted)
+        Pickup.objects.bulk_update(pickups, ["secret_encrypted"], batch_size=500)
+        return len(stored) + len(pickups)
 
 
 def _check_period(credential: Credential) -> None:
@@ -153,7 +175,7 @@ def _check_secret(secret: str, *, minimum: int, token: bool) -> None:
 def _checked_username(username: str) -> str:
     name = username.strip()
     if not name or ":" in name or not is_clean(name):
-        raise InvalidInput({"username": ["HTTP Basic needs a user name without a colon (RFC 7617)."]})
+        raise InvalidInput({"username": ["Enter a user name, without a colon in it (HTTP Basic, RFC 7617)."]})
     return name
 
 

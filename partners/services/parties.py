@@ -6,12 +6,20 @@ from collections.abc import Sequence
 
 from django.db.models import Q, QuerySet
 
-from partners.addresses import normalise_uri, uri_fault
+from partners.addresses import (
+    file_server_fault,
+    host_key_fault,
+    host_keys,
+    mail_server_fault,
+    normalise_uri,
+    uri_fault,
+)
 from partners.choices import Transport, VersionState
 from partners.exceptions import InvalidInput, PartnersError, WrongState
 from partners.models import Agreement, AgreementVersion, Endpoint, Party, PartyIdentifier
 from partners.services.writing import save_checked, writing
 
+_SERVER_FAULTS = {Transport.SMTP.value: mail_server_fault, Transport.SFTP.value: file_server_fault}
 # A disabled version comes back with the very terms it had, so it holds its endpoints as an active one does.
 _IN_FORCE = (VersionState.ACTIVE, VersionState.DISABLED)
 
@@ -69,6 +77,8 @@ def endpoint_create(
     transport: str = Transport.HTTP,
     address: str = "",
     error_address: str = "",
+    server: str = "",
+    host_key: str = "",
     connect_timeout: int = 10,
     read_timeout: int = 30,
 ) -> Endpoint:
@@ -82,6 +92,8 @@ def endpoint_create(
             error_uri=error_uri.strip() or uri,
             address=address,
             error_address=error_address,
+            server=server,
+            host_key=host_key,
             connect_timeout=connect_timeout,
             read_timeout=read_timeout,
         )
@@ -98,13 +110,15 @@ def endpoint_update(
     error_uri: str | None = None,
     address: str | None = None,
     error_address: str | None = None,
+    server: str | None = None,
+    host_key: str | None = None,
     connect_timeout: int | None = None,
     read_timeout: int | None = None,
 ) -> Endpoint:
     """Changes what is given; timeouts in seconds.
 
     Raises InvalidInput, and WrongState when the transport or a URI would change under an agreement in force:
-    they are the pair's identity. Addresses and timeouts can change at any time.
+    they are the pair's identity. Addresses, server, host key and timeouts can change at any time.
     """
     with writing():
         endpoint = Endpoint.objects.get(pk=endpoint.pk)
@@ -116,6 +130,8 @@ def endpoint_update(
             "error_uri": error_uri,
             "address": address,
             "error_address": error_address,
+            "server": server,
+            "host_key": host_key,
             "connect_timeout": connect_timeout,
             "read_timeout": read_timeout,
         }
@@ -158,6 +174,7 @@ def _save_endpoint(endpoint: Endpoint) -> None:
         fault = uri_fault(text, endpoint.transport) if text or needed else None
         if fault:
             errors[field] = [fault[1]]
+    errors |= _server_faults(endpoint)
     if not errors:
         # The database knows exact repeats only; on the wire, http://A and http://a are one URI.
         same = Endpoint.objects.filter(uri__iexact=endpoint.uri.strip()).exclude(pk=endpoint.pk).select_related("party")
@@ -167,6 +184,22 @@ def _save_endpoint(endpoint: Endpoint) -> None:
     if errors:
         raise InvalidInput(errors)
     save_checked(endpoint)
+
+
+def _server_faults(endpoint: Endpoint) -> dict[str, list[str]]:
+    """What is wrong with server and host key, which only mail and files have."""
+    errors: dict[str, list[str]] = {}
+    endpoint.server = endpoint.server.strip()
+    endpoint.host_key = " ".join(host_keys(endpoint.host_key))
+    if endpoint.transport == Transport.HTTP and endpoint.server:
+        errors["server"] = ["HTTP goes to the address itself: leave the server empty, or choose mail or files."]
+    elif endpoint.transport in _SERVER_FAULTS and (fault := _SERVER_FAULTS[endpoint.transport](endpoint.server)):
+        errors["server"] = [fault[1]]
+    if endpoint.transport != Transport.SFTP and endpoint.host_key:
+        errors["host_key"] = ["Only file servers (SFTP) have one: leave it empty."]
+    elif endpoint.host_key and (sentence := host_key_fault(endpoint.host_key)):
+        errors["host_key"] = [sentence]
+    return errors
 
 
 def _replace_identifiers(party: Party, identifiers: Sequence[tuple[str, str]]) -> None:

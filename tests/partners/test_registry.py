@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from partners import registry, services
 from partners.exceptions import InvalidInput
-from partners.models import AgreementVersion, Revision
+from partners.models import AgreementVersion, Endpoint, Revision
 from partners.terms import Presented
 from tests.partners.factories import (
     basic,
@@ -39,15 +39,18 @@ def monotonic(monkeypatch):
 def test_an_empty_hub_has_an_empty_registry():
     snapshot = registry.current()
     assert snapshot.active() == () and snapshot.by_tpa_id("x") is None
-    assert snapshot.by_partner(uuid.uuid4()) == () and snapshot.by_uri_pair("a", "b") == ()
+    assert snapshot.by_hop(uuid.uuid4()) == () and snapshot.by_uri_pair("a", "b") == ()
 
 
 def test_terms_hold_the_whole_agreement():
     own = make_party("Us", own=True, identifiers=[("DUNS", "2"), ("GLN", "1")])
     partner = make_party("Them", identifiers=[("URI", "urn:them")])
     own_endpoint = make_endpoint(own, "https://us.example/msh", error_uri="https://us.example/err")
-    partner_endpoint = make_endpoint(partner, "https://them.example/msh", connect_timeout=4, read_timeout=5)
+    router = make_party("Router")
+    partner_endpoint = make_endpoint(router, "https://them.example/msh", connect_timeout=4, read_timeout=5)
+    Endpoint.objects.filter(pk=partner_endpoint.pk).update(server="smtps://mail.example", host_key="x")
     version = make_agreement(
+        partner=partner,
         own_endpoint=own_endpoint,
         partner_endpoint=partner_endpoint,
         tpa_id="tpa:1",
@@ -72,6 +75,14 @@ def test_terms_hold_the_whole_agreement():
         repeat_interval_max=77,
         ordered=True,
         max_in_flight=3,
+        stream_lanes=5,
+        resend_schedule="7,77",
+        order_ack_timeout=501,
+        max_order_ack_delay=9_999,
+        time_to_live=3600,
+        final_receipt=True,
+        final_receipt_within=3601,
+        inbound_quota=99,
     )
     terms = registry.current().by_tpa_id("tpa:1")
     assert {name: getattr(terms, name) for name in terms.__slots__} == {
@@ -92,6 +103,10 @@ def test_terms_hold_the_whole_agreement():
         "own_error_uri": "https://us.example/err",
         "partner_uri": "https://them.example/msh",
         "partner_error_uri": "https://them.example/msh",
+        "hop_party_id": router.id,
+        "hop_party_name": "Router",
+        "server": "smtps://mail.example",
+        "host_key": "x",
         "partner_address": "https://them.example/msh",
         "partner_error_address": "https://them.example/msh",
         "connect_timeout": 4,
@@ -117,6 +132,14 @@ def test_terms_hold_the_whole_agreement():
         "repeat_interval_max": 77,
         "ordered": True,
         "max_in_flight": 3,
+        "stream_lanes": 5,
+        "resend_schedule": (7, 77),
+        "order_ack_timeout": 501,
+        "max_order_ack_delay": 9_999,
+        "time_to_live": 3600,
+        "final_receipt": True,
+        "final_receipt_within": 3601,
+        "inbound_quota": 99,
         "services": (("urn:a", "Order", "send"), ("urn:b", "*", "receive")),
     }
 
@@ -155,7 +178,7 @@ def test_only_the_active_version_counts_and_older_ones_can_still_be_looked_up():
     registry.reset()
     snapshot = registry.current()
     assert [terms.timeout for terms in snapshot.active()] == [90]
-    assert snapshot.by_tpa_id(tpa_id).timeout == snapshot.by_partner(partner_id)[0].timeout == 90
+    assert snapshot.by_tpa_id(tpa_id).timeout == snapshot.by_hop(partner_id)[0].timeout == 90
     old = snapshot.version(first.id)
     assert (old.timeout, old.state, old.number, old.services) == (60, "retired", 1, (("urn:orders", "*", "both"),))
     with pytest.raises(KeyError):
@@ -191,7 +214,7 @@ def test_lookup_by_the_uris_of_a_message_that_comes_in():
     assert [terms.version_id for terms in found] == [one.id, two.id]
     assert snapshot.by_uri_pair("https://us.example/MSH", "https://them.example/msh") == ()
     assert snapshot.by_uri_pair("https://them.example/msh", "https://us.example/msh") == ()
-    assert [terms.tpa_id for terms in snapshot.by_partner(one.agreement.partner_id)] == ["tpa:1", "tpa:2"]
+    assert [terms.tpa_id for terms in snapshot.by_hop(one.agreement.partner_id)] == ["tpa:1", "tpa:2"]
 
 
 def test_reads_touch_no_database(django_assert_num_queries):
@@ -204,7 +227,7 @@ def test_reads_touch_no_database(django_assert_num_queries):
     with django_assert_num_queries(0):
         (terms,) = snapshot.active()
         assert snapshot.by_tpa_id(terms.tpa_id) is snapshot.version(version.id) is terms
-        assert snapshot.by_partner(terms.partner_id) == (terms,)
+        assert snapshot.by_hop(terms.partner_id) == (terms,)
         assert snapshot.by_uri_pair(terms.partner_uri, terms.own_uri) == (terms,)
         assert snapshot.authenticate(Presented(basic("seller", password)), NOON)
         assert snapshot.authenticate(Presented(basic("seller", "wrong-password")), NOON) is None

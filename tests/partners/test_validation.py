@@ -8,7 +8,7 @@ from partners import registry, services
 from partners.addresses import normalise_fingerprint, normalise_uri, uri_fault
 from partners.exceptions import InvalidInput
 from partners.models import AgreementVersion, Endpoint, Party
-from partners.validation import RULES, Level, duration, give_up_seconds, gives_up_sentence
+from partners.validation import RULES, Level, duration, give_up_seconds, gives_up_sentence, resend_words
 from tests.partners.factories import make_agreement, make_endpoint, make_party
 
 DAY = 86_400
@@ -125,8 +125,79 @@ SETTINGS = [
             ("ebxml_switches_unused", "strict_sequence", {"detect_repeats": True, "timeout": 0}, {"timeout": 0}),
         )
     ),
+    *(
+        (code, field, {"profile": "stream", **broken}, {"profile": "stream", **fine})
+        for code, field, broken, fine in (
+            ("semantics_not_of_streams", "semantics", {"semantics": "AtMostOnce"}, {"semantics": "BestEffort"}),
+            ("resends_none", "retries", {"retries": 0}, {"retries": 1}),
+            (
+                "resends_too_long",
+                "retries",
+                {"retries": 2, "resend_schedule": f"60,{200 * DAY}"},
+                {"retries": 1, "resend_schedule": f"60,{200 * DAY}"},
+            ),
+            (
+                "window_below_lanes",
+                "max_in_flight",
+                {"max_in_flight": 15},
+                {"max_in_flight": 16},
+            ),
+            ("order_ack_timeout_short", "order_ack_timeout", {"order_ack_timeout": 49}, {"order_ack_timeout": 50}),
+            (
+                "order_ack_delay_short",
+                "max_order_ack_delay",
+                {"order_ack_timeout": 500, "max_order_ack_delay": 499},
+                {"order_ack_timeout": 500, "max_order_ack_delay": 500},
+            ),
+            (
+                "order_ack_later_than_resend",
+                "max_order_ack_delay",
+                {"max_order_ack_delay": 29_500},
+                {"max_order_ack_delay": 29_499},
+            ),
+            (
+                "memory_window_below_resends",
+                "memory_window",
+                {"time_to_live": 3600, "memory_window": 3599},
+                {"time_to_live": 3600, "memory_window": 3600},
+            ),
+            (
+                "memory_window_below_resends",
+                "memory_window",
+                {"time_to_live": 0, "retries": 2, "resend_schedule": "60,120", "memory_window": 299},
+                {"time_to_live": 0, "retries": 2, "resend_schedule": "60,120", "memory_window": 300},
+            ),
+            ("life_too_long", "time_to_live", {"time_to_live": 400 * DAY + 1}, {"time_to_live": 400 * DAY}),
+            ("life_below_first_resend", "time_to_live", {"time_to_live": 30}, {"time_to_live": 31}),
+            (
+                "final_receipt_never",
+                "final_receipt_within",
+                {"final_receipt": True, "final_receipt_within": 0},
+                {"final_receipt_within": 0},
+            ),
+            (
+                "final_receipt_late",
+                "final_receipt_within",
+                {"final_receipt": True, "final_receipt_within": 400 * DAY + 1},
+                {"final_receipt": True, "final_receipt_within": 400 * DAY},
+            ),
+            ("settings_of_others_unused", "exchange_mode", {"strict_sequence": True}, {}),
+            # What says nothing under this profile is not looked at.
+            (
+                "settings_of_others_unused",
+                "exchange_mode",
+                {"exchange_mode": "synchronous", "timeout": 0},
+                {"timeout": 0},
+            ),
+        )
+    ),
 ]
 WARNINGS = {
+    "partner_endpoint_of_other_party",
+    "transports_mixed",
+    "mail_timeout_short",
+    "life_below_first_resend",
+    "settings_of_others_unused",
     "transport_recovery_long",
     "network_timeouts_long",
     "strict_sequence_unused",
@@ -165,6 +236,62 @@ def test_network_timeouts_far_above_the_timeout_are_a_warning():
 
 
 @pytest.mark.django_db
+def test_streams_and_requests_go_over_http_only():
+    mailbox = make_endpoint(make_party(), "mailto:edi@partner.example", transport="smtp")
+    for profile in ("stream", "repeatable"):
+        version = make_agreement(partner_endpoint=mailbox, profile=profile, activate=False)
+        assert codes(version) == {"transport_not_http"}
+    version = make_agreement(partner_endpoint=mailbox, activate=False, timeout=300)
+    assert codes(version) == {"transports_mixed", "mail_without_sender"}
+    ours = "mailto:edi@own.example"
+    services.endpoint_update(endpoint=version.own_endpoint, transport="smtp", uri=ours, error_uri=ours)
+    assert codes(version) == set()
+
+
+@pytest.mark.django_db
+def test_a_file_server_is_known_by_its_host_key():
+    own = make_endpoint(make_party(own=True), "sftp://files.own.example/in/", transport="sftp")
+    folder = make_endpoint(make_party(), "sftp://files.partner.example/in/", transport="sftp")
+    version = make_agreement(own_endpoint=own, partner_endpoint=folder, activate=False)
+    assert codes(version) == {"host_key_missing"}
+    Endpoint.objects.filter(pk=folder.pk).update(host_key="SHA256:" + "A" * 43)
+    assert codes(version) == set()
+
+
+@pytest.mark.django_db
+def test_a_stream_begins_with_the_window_and_the_resends_of_its_specification():
+    version = make_agreement(profile="stream")
+    assert (version.max_in_flight, version.retries) == (64, 10)
+    assert registry.current().version(version.id).resend_schedule == (
+        30,
+        30,
+        30,
+        300,
+        300,
+        300,
+        1800,
+        1800,
+        1800,
+        21600,
+    )
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "schedule", ["", ",", "30,", "30;30", "0", "30,0", "-1", "1.5", "٣", ",".join("1" * 21), "9" * 9]
+)
+def test_waits_that_cannot_be_read_are_refused_at_once(schedule):
+    """Every process that reads agreements counts on them, so that a draft cannot hold them either."""
+    with pytest.raises(InvalidInput) as caught:
+        make_agreement(profile="stream", resend_schedule=schedule, activate=False)
+    assert list(caught.value.errors) == ["resend_schedule"]
+    version = make_agreement(profile="stream", resend_schedule=" 1 , 2,3 ", activate=False)
+    assert version.resend_schedule == "1,2,3"
+    AgreementVersion.objects.filter(pk=version.pk).update(resend_schedule=schedule)
+    assert codes(version) == {"resend_schedule_unreadable"}
+
+
+@pytest.mark.django_db
 def test_requests_without_ids_can_be_agreed_for_what_we_only_receive():
     terms = {"profile": "repeatable", "semantics": "BestEffort", "retries": 0, "activate": False}
     assert codes(make_agreement(allowed=[("urn:orders", "*", "receive")], **terms)) == set()
@@ -181,7 +308,7 @@ def test_ids_of_requests_are_remembered_for_a_week_unless_agreed_otherwise():
 def test_both_endpoints_the_same():
     own = make_endpoint(make_party(own=True))
     version = make_agreement(own_endpoint=own, partner=make_party(), partner_endpoint=own, activate=False)
-    assert codes(version) == {"endpoints_same", "partner_endpoint_of_other_party"}
+    assert codes(version) == {"endpoints_same", "partner_endpoint_ours"}
 
 
 @pytest.mark.django_db
@@ -191,8 +318,20 @@ def test_endpoints_of_the_wrong_party_name_the_right_one():
     (problem,) = services.version_validate(version=version)
     assert problem.code == "own_endpoint_of_other_party"
     assert problem.sentence == "Our endpoint belongs to Stranger: choose one of Us."
-    version = make_agreement(own_party=own, partner=partner, partner_endpoint=stranger, activate=False)
-    assert codes(version) == {"partner_endpoint_of_other_party"}
+    ours = make_endpoint(make_party("Our branch", own=True))
+    version = make_agreement(own_party=own, partner=partner, partner_endpoint=ours, activate=False)
+    (problem,) = services.version_validate(version=version)
+    assert (problem.code, problem.level) == ("partner_endpoint_ours", "error")
+    assert "belongs to Our branch, which is ours: choose one of Them" in problem.sentence
+
+
+@pytest.mark.django_db
+def test_an_endpoint_of_a_third_party_is_the_router_that_leads_to_the_partner():
+    own, partner, router = make_party("Us", own=True), make_party("Them"), make_endpoint(make_party("Router"))
+    version = make_agreement(own_party=own, partner=partner, partner_endpoint=router)
+    (problem,) = services.version_validate(version=version)
+    assert (problem.code, problem.level) == ("partner_endpoint_of_other_party", "warning")
+    assert problem.sentence.startswith("Messages go through Router: its endpoint is the next hop to Them")
 
 
 @pytest.mark.django_db
@@ -284,7 +423,7 @@ def test_what_is_wrong_with_a_uri(uri, code):
         ("http://A/", "http://a/"),
         ("http://A?Q", "http://a?Q"),
         ("http://User:PW@HOST/x", "http://User:PW@host/x"),
-        ("MAILTO:Edi@Partner.example", "mailto:Edi@Partner.example"),
+        ("MAILTO:Edi@Partner.example", "mailto:Edi@partner.example"),
         ("http://[::1", "http://[::1"),
         ("no scheme", "no scheme"),
         ("", ""),
@@ -345,6 +484,16 @@ def terms(**fields):
             "Repeats for up to 1 d, every 20 s to 10 m, then the message is in doubt.",
         ),
         (
+            terms(profile="stream", resend_schedule=(30, 30, 300, 1800), retries=5, time_to_live=0),
+            "Sends all that is unacknowledged again after 30 s to 30 m; "
+            "5 resends without progress (1 h 36 m) suspend the pair.",
+        ),
+        (
+            terms(profile="stream", resend_schedule="30", retries=1, time_to_live=4 * DAY),
+            "Sends all that is unacknowledged again after 30 s; 1 resend without progress (1 m) suspends the pair. "
+            "A message expires after 4 d.",
+        ),
+        (
             terms(profile="repeatable", partner_window=7200, repeat_interval_max=20),
             "Repeats for up to 2 h, every 20 s, then the message is in doubt.",
         ),
@@ -378,6 +527,12 @@ def test_two_profiles_never_share_a_pair_of_uris():
     assert codes(other) == {"pair_of_other_profile"}
     services.version_edit(version=other, own_endpoint=make_endpoint(first.agreement.own_party))
     assert services.version_activate(version=other).state == "active"
+
+
+def test_waits_in_words():
+    assert resend_words("30,30,30,300,300,21600") == "3 × 30 s, 2 × 5 m, then every 6 h"
+    assert resend_words((60, 30, 60)) == "1 m, 30 s, then every 1 m"
+    assert resend_words("5,5") == "every 5 s"
 
 
 def test_durations_are_exact():

@@ -1,0 +1,117 @@
+"""Causes of file servers and of the mailboxes and folders that the hub looks into: rows of `messaging.causes`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+FILES: tuple[tuple[str, str, str, str, bool], ...] = (
+    (
+        "host_key_mismatch",
+        "Another server key",
+        "The file server shows a key that is not the one that was entered: it was replaced, or somebody is in between.",
+        "Ask whoever runs the server for the new fingerprint, by telephone. Enter it only when they name the same one.",
+        False,
+    ),
+    (
+        "host_key_missing",
+        "No server key known",
+        "No fingerprint of the file server's key was entered, so nothing is sent there.",
+        "Ask whoever runs the server for its fingerprint (ssh-keygen -l) and enter it as the host key.",
+        False,
+    ),
+    (
+        "login_missing",
+        "No log-in stored",
+        "The server wants to know who we are, and no user name with password or key is stored for it.",
+        "Store an outbound credential of the partner: a user name with a password, or with an SSH private key.",
+        False,
+    ),
+    (
+        "login_refused",
+        "Log-in refused",
+        "The server does not accept our user name, password or key.",
+        "Compare the stored credential with what the server's owner has for us, replace it, then retry.",
+        False,
+    ),
+    (
+        "folder_missing",
+        "Folder not there",
+        "The folder does not exist on the file server, or is not visible to our log-in.",
+        "Check the path of the address, and ask the server's owner to make the folder.",
+        False,
+    ),
+    (
+        "folder_closed",
+        "No right in the folder",
+        "The file server does not let our log-in list, write, rename or remove files in the folder.",
+        "Ask the server's owner for the rights that docs/ftp-binding.md names.",
+        False,
+    ),
+    (
+        "file_failed",
+        "File server failed",
+        "The file server could not carry out an operation on a file; its disk may be full.",
+        "It is retried by itself. If it goes on, ask the server's owner.",
+        True,
+    ),
+    (
+        "pickup_failing",
+        "Mailbox or folder out of reach",
+        "The hub cannot look into a mailbox or folder, so that nothing that partners leave there is taken in.",
+        "The page of the pickup says what is in the way. What lies there is taken when the hub can look again.",
+        True,
+    ),
+)
+
+_AGAIN = "The hub looks again by itself, later after each failure; “look now” does not wait for that."
+# The causes of the network say what it means for a message that is sent; a look is no message.
+OF_A_LOOK: Mapping[str, tuple[str, str]] = {
+    "dns_error": (
+        "The server's host name could not be resolved.",
+        f"Check the address for a typing error, then the hub's name server. {_AGAIN}",
+    ),
+    "connect_refused": (
+        "The server refused the connection: nothing listens at that address and port.",
+        f"Ask whoever runs the server whether it is up. {_AGAIN}",
+    ),
+    "connect_timeout": (
+        "The server did not answer the connection attempt in time.",
+        f"Usually a firewall or a server that is down: ask whoever runs it. {_AGAIN}",
+    ),
+    "read_timeout": (
+        "The server took the connection and then gave no answer in time.",
+        f"If it goes on, ask whoever runs the server about its load, or raise the endpoint's read timeout. {_AGAIN}",
+    ),
+    "connection_reset": (
+        "The connection broke off.",
+        f"Nothing is lost: what was not stored lies there still. {_AGAIN}",
+    ),
+    "tls_handshake": (
+        "The encrypted connection could not be set up.",
+        f"Compare TLS versions with whoever runs the server. {_AGAIN}",
+    ),
+    "cert_expired": (
+        "The server shows a certificate that is past its date.",
+        f"Ask whoever runs the server to renew it. {_AGAIN}",
+    ),
+    "cert_untrusted": (
+        "The server shows a certificate that the hub does not trust.",
+        f"Check who issued it and whether the host name fits. {_AGAIN}",
+    ),
+    "login_refused": (
+        "The server does not accept our user name, password or key.",
+        "Compare them with what the server's owner has for us, and enter them again here.",
+    ),
+    "login_missing": (
+        "The server wants to know who we are, and no password or key is stored.",
+        "Enter the user name and the password or key here.",
+    ),
+    "encryption_key_missing": (
+        "The stored password or key cannot be decrypted.",
+        "Put the key under which it was stored back (RMHUB_SECRET_KEYS), or enter the secret anew.",
+    ),
+    "internal_error": (
+        "The hub itself could not finish the look; its log says more.",
+        f"Nothing is lost: what was not stored lies there still. {_AGAIN}",
+    ),
+}
