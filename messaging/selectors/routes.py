@@ -1,0 +1,143 @@
+"""Routes for screens and the API, and what is wrong with one."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from django.db.models import Q, QuerySet
+
+from messaging.choices import Direction, RouteMode
+from messaging.exceptions import NotFound
+from messaging.models import Message, Pair, Route
+from messaging.protocol.codecs.ebxml import normalize_uri
+from messaging.protocol.sender import Flow, Gate
+from partners import registry
+from partners.choices import Profile
+from partners.models import Party
+from partners.rules import duration, give_up_seconds
+from partners.terms import Terms
+from rmhub.ids import public_id
+
+# No message of the router waits here any more.
+_ENDED = ("delivered", "received", "skipped", "cancelled", "sent")
+
+
+@dataclass(frozen=True, slots=True)
+class Warning:
+    """Something about a route that a person should know; it is used all the same. `code` is stable."""
+
+    field: str
+    code: str
+    sentence: str
+
+
+def routes(*, search: str = "", enabled: bool | None = None, after: str = "") -> QuerySet[Route]:
+    """Routes with their agreements and those parties, by name; `after` is the last name seen."""
+    found = Route.objects.select_related("onward__own_party", "onward__partner").order_by("name")
+    if search:
+        words = Q(name__icontains=search) | Q(party_value__icontains=search) | Q(service__icontains=search)
+        found = found.filter(words | Q(onward__tpa_id__icontains=search))
+    if enabled is not None:
+        found = found.filter(enabled=enabled)
+    return found.filter(name__gt=after) if after else found
+
+
+def route(route_id: uuid.UUID) -> Route:
+    """One route with its agreement and parties. Raises NotFound."""
+    found = routes().filter(pk=route_id).first()
+    if found is None:
+        raise NotFound(f"There is no route {public_id('rt', route_id)}.")
+    return found
+
+
+def waiting(route: Route) -> int:
+    """How many messages that came from a hop before have not been delivered under the route's agreement yet."""
+    terms = _in_force(route)
+    if terms is None:
+        return 0
+    pair = _pair(terms)
+    if pair is None:
+        return 0
+    open_ones = Message.objects.filter(~Q(state__in=("delivered", "received")), pair=pair, forwarded_from__isnull=False)
+    return open_ones.exclude(state__in=_ENDED).count()
+
+
+def warnings(route: Route) -> list[Warning]:
+    """What keeps the route from working, or is probably not meant. A handful of queries."""
+    return [*_of_party(route), *_of_onward(route)]
+
+
+def _of_party(route: Route) -> Iterator[Warning]:
+    who = (route.party_context, route.party_value)
+    known = Party.objects.filter(identifiers__context=who[0], identifiers__value=who[1]).first()
+    if known is not None and known.is_own:
+        sentence = (
+            f"{known} is one of our parties: what comes under its own agreements stays here, and only the rest goes on."
+        )
+        yield Warning("party_value", "party_is_ours", sentence)
+
+
+def _of_onward(route: Route) -> Iterator[Warning]:
+    terms = _in_force(route)
+    if terms is None:
+        sentence = (
+            f"Agreement {route.onward.tpa_id} is not in force: the hops before are told to send again in "
+            f"{duration(route.min_retry_secs)}. Activate or enable a version of it."
+        )
+        yield Warning("onward", "onward_not_in_force", sentence)
+        return
+    pair = _pair(terms)
+    if pair is not None and (pair.gate != Gate.OPEN or pair.flow == Flow.SUSPENDED):
+        state = pair.gate if pair.gate != Gate.OPEN else pair.flow
+        yield Warning("onward", "onward_pair_blocked", f"{pair.code} is {state}: new messages are not taken for now.")
+    if terms.profile == Profile.REPEATABLE:
+        sentence = f"Agreement {terms.tpa_id} sends HTTP requests: a message without exactly one payload is refused."
+        yield Warning("onward", "one_payload_only", sentence)
+    if route.mode == RouteMode.CONFIRM_THROUGH:
+        yield from _of_waiting(terms)
+
+
+def _of_waiting(terms: Terms) -> Iterator[Warning]:
+    """Who waits for the next hop's acknowledgement must not give up before it has had all its attempts (C9)."""
+    needed = give_up(terms)
+    short = [
+        before.tpa_id
+        for before in registry.current().active()
+        if before.agreement_id != terms.agreement_id and before.profile == Profile.EBXML and before.timeout <= needed
+    ]
+    if short:
+        named = ", ".join(short[:5]) + (" ..." if len(short) > 5 else "")
+        sentence = (
+            f"Agreement {terms.tpa_id} gives up after {duration(needed)} only, and messages are acknowledged when the "
+            f"next hop has acknowledged: hops before with a Timeout of {duration(needed)} or less repeat meanwhile, or "
+            f"give up too early. That is so in {named}: agree on a longer Timeout there, or a shorter one here."
+        )
+        yield Warning("mode", "confirm_through_too_slow", sentence)
+    others = [t.tpa_id for t in registry.current().active() if t.profile != Profile.EBXML and t != terms]
+    if others:
+        sentence = (
+            "Streams and HTTP requests are acknowledged when they are stored here, whatever the route's mode is: "
+            "nothing of them can be kept back."
+        )
+        yield Warning("mode", "confirm_through_ebxml_only", sentence)
+
+
+def give_up(terms: Terms) -> int:
+    """Seconds from the first send under these terms until the pair gives up, or the message is in doubt."""
+    if terms.profile == Profile.REPEATABLE:
+        return terms.partner_window
+    if terms.profile == Profile.STREAM:
+        waits = terms.resend_schedule
+        return sum(waits[min(index, len(waits) - 1)] for index in range(terms.retries + 1))
+    return give_up_seconds(terms)
+
+
+def _in_force(route: Route) -> Terms | None:
+    return next((t for t in registry.current().active() if t.agreement_id == route.onward_id), None)
+
+
+def _pair(terms: Terms) -> Pair | None:
+    ours, theirs = normalize_uri(terms.own_uri), normalize_uri(terms.partner_uri)
+    return Pair.objects.filter(direction=Direction.OUT, sender_uri=ours, receiver_uri=theirs).first()

@@ -1,0 +1,274 @@
+"""Routes between wire profiles: A by ebXML to router B, by a stream to router C, by HTTP requests to receiver D."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from messaging.choices import Direction
+from messaging.models import Delivery, Message, MessageIdentity, Payload, Rejection, Signal, Trigger
+from messaging.protocol.codecs import ebxml, stream
+from messaging.protocol.errors import ErrorCode
+from messaging.services import exchanging, operating, replies, settling, subscriptions
+from messaging.services.exchange_reading import Request
+from messaging.services.submitting import NewPayload, message_submit
+from messaging.transports import Parcel
+from partners import registry
+from partners.terms import Presented
+from rmhub.clock import FrozenClock
+from tests.messaging.exchange.callers import T, remembering_since
+from tests.messaging.routing.hubs import SERVICE, WHO, WHY, Network, join, network, uri
+from tests.messaging.routing.test_store_and_forward import errors, states, submit
+from tests.partners.factories import basic, make_credential
+
+D_AGREEMENT = "tpa:D-C"
+
+
+@pytest.fixture
+def chain(time: FrozenClock, monkeypatch: pytest.MonkeyPatch, settings: object) -> Iterator[Network]:
+    monkeypatch.setattr(replies, "jitter", lambda: 1.0)
+    settings.RMHUB_STREAM_HOLD_MS = 0  # type: ignore[attr-defined]
+    at_b, at_c = uri("B", "streams"), uri("C", "streams")
+    c_out, d_in = uri("C", "exchange/out"), f"https://d.example/exchange/{D_AGREEMENT}/"
+    with network("ABCD") as made:
+        with made["A"] as a:
+            a.agrees("D", "tpa:A-D", hop="B", timeout=60, retries=20, retry_interval=60)
+        with made["B"] as b:
+            b.agrees("A", "tpa:B-A")
+            onward = b.agrees("C", "tpa:B-C", profile="stream", ours=at_b, theirs=at_c, resend_schedule="30")
+            b.routes_to("D", onward, min_retry_secs=40)
+        with made["C"] as c:
+            c.agrees("B", "tpa:C-B", profile="stream", ours=at_c, theirs=at_b)
+            onward = c.agrees("D", "tpa:C-D", profile="repeatable", ours=c_out, theirs=d_in)
+            c.routes_to("D", onward)
+            remembering_since(T.replace(month=1))
+        with made["D"] as d:
+            d.agrees("C", D_AGREEMENT, profile="repeatable", ours=d_in, theirs=c_out)
+            remembering_since(T.replace(month=1))
+            Trigger.objects.create(name="orders", kind="pull", documents=[])
+            subscriptions.reset()
+        for one, other in ("AB", "BC", "CD"):
+            join(made[one], made[other])
+        yield made
+
+
+def settle(net: Network, time: FrozenClock, rounds: int = 30) -> None:
+    for _ in range(rounds):
+        net.work()
+        if all(set(states(net[name])) == {"delivered"} for name in "ABC"):
+            return
+        time.move(61)
+
+
+@pytest.mark.parametrize("copies", [1, 2, 3], ids=["X20-once", "X20-twice", "X20-thrice"])
+def test_every_document_is_executed_once_under_duplication_at_each_hop(
+    chain: Network, time: FrozenClock, copies: int
+) -> None:
+    turns = iter(range(10_000))
+
+    def repeated(sender: str, receiver: str, parcel: Parcel) -> list[bool]:
+        # Each hop repeats everything, and now and then nobody hears the answer.
+        return [True] * (copies - 1) + [copies == 1 or next(turns) % 3 > 0]
+
+    chain.faults = repeated
+    with chain["A"]:
+        sent = [
+            submit(b"<Order n='%d'/>" % number, "tpa:A-D", conversation_id=f"c{number % 2}@a.example")
+            for number in range(3)
+        ]
+    settle(chain, time)
+    ids = [message.message_id for message in sent]
+    with chain["D"] as d:
+        got = d.received()
+        assert sorted(message.message_id for message in got) == sorted(ids)
+        assert Delivery.objects.count() == len(ids)  # exec=1, for each of them
+        assert {(message.service, message.action) for message in got} == {(SERVICE, "NewOrder")}
+        said = {message.message_id: message.conversation_id for message in got}
+        assert said == {message.message_id: message.conversation_id for message in sent}
+        contents = {payload.message.message_id: bytes(payload.content) for payload in Payload.objects.all()}
+        assert contents == {message_id: b"<Order n='%d'/>" % number for number, message_id in enumerate(ids)}
+        assert MessageIdentity.objects.filter(direction=Direction.OUT).count() == 0
+    for name in "ABC":
+        assert set(states(chain[name])) == {"delivered"}, name
+        with chain[name] as hub:
+            assert [message.message_id for message in hub.sent()] == ids
+    if copies > 1:
+        for name in "BC":
+            with chain[name] as hub:
+                assert sum(message.copies for message in hub.received()) >= len(ids)
+
+
+def test_the_stream_carries_whose_a_message_is_and_for_whom(chain: Network, time: FrozenClock) -> None:
+    with chain["A"]:
+        message = submit(b"<Order/>", "tpa:A-D")
+    settle(chain, time, 2)
+    [first] = [parcel for parcel in chain.between("A", "B") if ebxml.decode(parcel.content_type, parcel.body).service]
+    said = stream.decode(chain.between("B", "C")[0].content_type, chain.between("B", "C")[0].body)
+    came = ebxml.decode(first.content_type, first.body)
+    assert said.message_id == message.message_id
+    assert (said.from_parties, said.to_parties) == (came.from_parties, came.to_parties)
+    assert (said.agreement_id, said.conversation_id) == ("tpa:A-D", message.conversation_id)
+
+
+def test_while_the_way_onward_is_shut_the_stream_does_not_move(chain: Network, time: FrozenClock) -> None:
+    with chain["C"] as c:
+        operating.pair_pause(pair_id=c.outbound("tpa:C-D").pk, actor=WHO, reason=WHY)
+    with chain["A"]:
+        submit(b"<Order/>", "tpa:A-D")
+    chain.work()
+    with chain["C"] as c:
+        assert c.received() == c.sent() == []
+        assert c.inbound("tpa:C-B").last_sequence == 0
+        assert Rejection.objects.get().http_status == 503
+    assert states(chain["A"]) == ["delivered"]  # stored and forwarded: B has it
+    with chain["C"] as c:
+        operating.pair_release(pair_id=c.outbound("tpa:C-D").pk, actor=WHO, reason=WHY)
+    settle(chain, time, 4)
+    with chain["D"] as d:
+        assert len(d.received()) == 1
+
+
+@pytest.mark.parametrize("decision", ["delivered", "resubmit"])
+def test_what_is_in_doubt_at_the_next_hop_is_told_until_a_person_has_settled_it(
+    time: FrozenClock, monkeypatch: pytest.MonkeyPatch, decision: str
+) -> None:
+    monkeypatch.setattr(replies, "jitter", lambda: 1.0)
+    theirs, ours = f"https://d.example/exchange/{D_AGREEMENT}/", uri("B", "exchange/out")
+    with network("ABD") as net:
+        with net["A"] as a:
+            a.agrees("D", "tpa:A-D", hop="B", timeout=60, retries=50, retry_interval=60)
+        with net["B"] as b:
+            b.agrees("A", "tpa:B-A")
+            terms = {"profile": "repeatable", "partner_window": 120, "ours": ours, "theirs": theirs}
+            b.routes_to("D", b.agrees("D", "tpa:B-D", **terms), mode="confirm_through", min_retry_secs=50)
+        with net["D"] as d:
+            d.agrees("B", D_AGREEMENT, profile="repeatable", ours=theirs, theirs=ours)
+            remembering_since(T.replace(month=1))
+        join(net["A"], net["B"])
+        join(net["B"], net["D"])
+        net.faults = lambda sender, receiver, parcel: [False] if receiver == "D" else [True]
+        with net["A"]:
+            submit(b"<Order/>", "tpa:A-D")
+        while states(net["B"]) != ["in_doubt"]:
+            net.work()
+            time.move(30)
+        for _ in range(3):
+            net.work()
+            time.move(61)
+        told = [one.error.min_retry_secs for one in errors(net.between("B", "A")) if one.error]
+        assert told and set(told) == {50}
+        net.faults = lambda sender, receiver, parcel: [True]
+        with net["B"] as b:
+            settling.message_settle(message_id=b.sent()[0].pk, decision=decision, actor=WHO, reason=WHY)
+        net.work()
+        assert states(net["A"]) == ["delivered"]
+        assert states(net["B"]) == (["delivered"] if decision == "delivered" else ["skipped", "delivered"])
+
+
+@pytest.mark.parametrize("given_up", [False, True], ids=["delivered", "given up"])
+def test_the_final_receipt_of_a_stream_waits_for_the_next_hop(
+    time: FrozenClock, settings: object, given_up: bool
+) -> None:
+    settings.RMHUB_STREAM_HOLD_MS = 0  # type: ignore[attr-defined]
+    at_a, at_b = uri("A", "streams"), uri("B", "streams")
+    with network("ABC") as net:
+        with net["A"] as a:
+            a.agrees("C", "tpa:A-C", hop="B", profile="stream", ours=at_a, theirs=at_b, final_receipt=True)
+        with net["B"] as b:
+            b.agrees("A", "tpa:B-A", profile="stream", ours=at_b, theirs=at_a, final_receipt=True)
+            b.routes_to("C", b.agrees("C", "tpa:B-C"))
+        with net["C"] as c:
+            c.agrees("A", "tpa:A-C", hop="B")
+        join(net["A"], net["B"])
+        join(net["B"], net["C"])
+        net.down = {"C"}
+        with net["A"]:
+            message = submit(b"<Order/>")
+        for _ in range(3):
+            net.work()
+            time.move(1)
+        assert states(net["A"]) == ["confirming"]  # B has it, and says no more than that
+        with net["B"] as b:
+            assert Signal.objects.get(kind="final").state == "held"
+            if given_up:
+                operating.pair_skip_head(pair_id=b.outbound("tpa:B-C").pk, actor=WHO, reason=WHY)
+        net.down = set()
+        time.move(61)
+        net.work()
+        assert states(net["A"]) == ["failed" if given_up else "delivered"]
+        with net["C"] as c:
+            assert [received.message_id for received in c.received()] == [message.message_id][given_up:]
+
+
+def test_a_message_that_requests_cannot_carry_is_refused_at_the_door(time: FrozenClock) -> None:
+    with network("AB") as net:
+        with net["A"] as a:
+            a.agrees("D", "tpa:A-D", hop="B")
+        with net["B"] as b:
+            b.agrees("A", "tpa:B-A")
+            theirs, ours = "https://d.example/exchange/x/", uri("B", "exchange/out")
+            b.routes_to("D", b.agrees("D", "tpa:B-D", profile="repeatable", ours=ours, theirs=theirs))
+        join(net["A"], net["B"])
+        with net["A"]:
+            two = [NewPayload(b"<Order/>", "application/xml"), NewPayload(b"%PDF", "application/pdf")]
+            message_submit(agreement="tpa:A-D", service=SERVICE, action="NewOrder", payloads=two)
+        net.work()
+        [error] = errors(net.between("B", "A"))
+        assert error.error is not None and error.error.code == ErrorCode.NOT_SUPPORTED
+        assert error.error.description.startswith("2 payloads; the way to D is by HTTP requests, which carry one")
+
+
+def test_requests_are_passed_on_to_ebxml(time: FrozenClock) -> None:
+    """The other way: A by HTTP requests to B, which says by RM-To whom they are for; B by ebXML to C."""
+    at_b = "https://b.example/exchange/tpa:B-A/"
+    with network("ABC") as net:
+        with net["A"] as a:
+            a.agrees("C", "tpa:A-C", hop="B", profile="repeatable", ours=uri("A", "exchange/out"), theirs=at_b)
+        with net["B"] as b:
+            b.agrees("A", "tpa:B-A", profile="repeatable", ours=at_b, theirs=uri("A", "exchange/out"))
+            b.routes_to("C", b.agrees("C", "tpa:B-C"))
+            remembering_since(T.replace(month=1))
+        with net["C"] as c:
+            c.agrees("B", "tpa:B-C")
+        join(net["A"], net["B"])
+        join(net["B"], net["C"])
+        with net["A"]:
+            message = submit(b"<Order/>")
+        net.faults = lambda sender, receiver, parcel: [True, True]
+        net.work()
+        assert states(net["A"]) == states(net["B"]) == ["delivered"]
+        with net["C"] as c:
+            [received] = c.received()
+            assert received.message_id == message.message_id
+            assert received.conversation_id == message.conversation_id
+            assert received.copies == 1
+        with net["B"] as b:
+            assert b.received()[0].copies == 1
+
+
+@pytest.mark.parametrize(
+    ("to", "problem"),
+    [("DUNS:X-1", (404, "not-routed")), ("C-1", (400, "malformed-header")), (":C-1", (400, "malformed-header"))],
+)
+def test_a_request_for_a_party_to_which_nothing_leads_is_refused(
+    time: FrozenClock, to: str, problem: tuple[int, str]
+) -> None:
+    with network("AB") as net, net["B"] as b:
+        b.agrees("A", "tpa:B-A", profile="repeatable", ours="https://b.example/exchange/tpa:B-A/", theirs=uri("A"))
+        remembering_since(T.replace(month=1))
+        known, password = make_credential(b.knows("A"))
+        registry.reset()
+        headers = {
+            "rm-to": (to,),
+            "rm-service": ("urn:anything",),
+            "rm-action": ("Order",),
+            "repeatability-request-id": ("r1",),
+            "repeatability-first-sent": ("Tue, 10 Mar 2026 12:00:00 GMT",),
+        }
+        path = "tpa:B-A/"
+        shown = Presented(authorization=basic(known.username, password))
+        answer = exchanging.exchange(Request("POST", path, path, headers, "application/xml", b"<Order/>", shown))
+        assert answer.status == problem[0]
+        assert problem[1].encode() in answer.body
+        assert not Message.objects.exists() and not Signal.objects.exists()
