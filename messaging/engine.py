@@ -8,21 +8,24 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Generic, TypeVar
 
 from django.conf import settings
 from django.db import close_old_connections, connection
 
-from messaging import dispatch, transports
-from messaging.services import leases
+from messaging import dispatch, servers, transports
+from messaging.services import circuits, collecting, leases, pickups, waiting
+from messaging.services.collecting import Found
 from messaging.services.delivering import claiming, talking
 from messaging.services.delivering import job as deliveries
 from messaging.services.delivering import recording as delivering_recording
 from messaging.services.group import GroupCommit
+from messaging.services.lanes import Begun, Lanes, Pace
 from messaging.services.recording import record
 from messaging.services.sending import Job, claim_due
 from messaging.transports import Receipt
@@ -34,27 +37,57 @@ log = logging.getLogger(__name__)
 CROWD = 4
 GATHER_SECONDS = 0.015
 WATCH_SECONDS = 1.0
+FORGET_SECONDS = 30.0
+# A job that has waited for so long gets a new lease: what is left of a lease must outlast the transport's time limits.
+RENEW_SECONDS = 5.0
 
 JobT = TypeVar("JobT")
 OutcomeT = TypeVar("OutcomeT")
 
 
 @dataclass(frozen=True, slots=True)
+class Crowded(Generic[JobT]):
+    """What a claim passes over: lanes in which enough waits, and the jobs that wait there."""
+
+    lanes: frozenset[str] = frozenset()
+    jobs: list[JobT] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead(Generic[JobT, OutcomeT]):
+    """What is needed to claim more than there are threads for, so that one transaction claims many.
+
+    `lane`: whose threads a job takes (`services.lanes`). `refuse`: what comes of a job that is not put on the wire now;
+    None = it may be. `reached`: whether the other side answered, None = it was not asked. `renew`: new leases for jobs
+    that wait; returns those that are somebody else's by now. `give_back`: jobs that are not begun any more. `key`: what
+    `renew` calls a job. `refresh`: called now and then, outside of transactions.
+    """
+
+    lane: Callable[[JobT], str]
+    refuse: Callable[[JobT], OutcomeT | None]
+    reached: Callable[[OutcomeT], bool | None]
+    renew: Callable[[list[JobT]], set[uuid.UUID]]
+    give_back: Callable[[list[JobT]], None]
+    key: Callable[[JobT], uuid.UUID]
+    refresh: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
 class Work(Generic[JobT, OutcomeT]):
     """One kind of work in its three steps.
 
-    `claim`: (limit, worker) -> jobs, committed. `talk`: no transaction is open. `record`: outcomes of many jobs, one
-    transaction; returns for each the job that follows at once, or None. `release_dead`: frees what dead workers had.
-    `ahead`: more is claimed than there are threads for. Without it every claim is talked about at once, and when a job
-    has ended there may be another that waited for its end, so the engine looks again.
+    `claim`: (limit, worker, what to pass over) -> jobs, committed. `talk`: no transaction is open. `record`: outcomes
+    of many jobs, one transaction; returns for each the job that follows at once, or None. `release_dead`: frees what
+    dead workers had. `ahead`: more is claimed than there are threads for. Without it every claim is talked about at
+    once, and when a job has ended there may be another that waited for its end, so the engine looks again.
     """
 
     task: str
-    claim: Callable[[int, int], list[JobT]]
+    claim: Callable[[int, int, Crowded[JobT]], list[JobT]]
     talk: Callable[[JobT], OutcomeT]
     record: Callable[[list[tuple[JobT, OutcomeT]]], list[JobT | None]]
     release_dead: Callable[[datetime], int]
-    ahead: bool
+    ahead: Ahead[JobT, OutcomeT] | None = None
 
 
 class Engine(Generic[JobT, OutcomeT]):
@@ -62,26 +95,32 @@ class Engine(Generic[JobT, OutcomeT]):
 
     def __init__(self, work: Work[JobT, OutcomeT], *, threads: int, batch: int) -> None:
         self._work = work
-        self._threads = threads
         self._batch = batch
         self._lock = threading.Lock()
-        self._idle = threading.Condition(self._lock)
+        self._changed = threading.Condition(self._lock)  # there may be something to claim, or nothing runs any more
+        self._thread_free = threading.Condition(self._lock)
         self._running = False
         self._again = False
-        self._free = threading.Semaphore(threads)
+        self._lanes: Lanes[JobT] = Lanes(threads, shared=work.ahead is None)
+        self._passed_over: frozenset[str] = frozenset()
+        self._pace = Pace()
         self._worker = leases.WorkerLock()
         self._looked_at = 0.0
+        self._forgot_at = time.monotonic()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=work.task.rpartition(".")[2])
         self._gather = threading.Event()  # never set until the engine closes: a pause that ends early then
         self._record: GroupCommit[tuple[JobT, OutcomeT], JobT | None] = GroupCommit(work.record, limit=batch)
 
     def run(self) -> int:
-        """Claims and hands over until nothing is due. Returns how many jobs it started (0 for a bystander)."""
+        """Claims and hands over until nothing is due and nothing waits. Returns how many jobs it started (0 for a
+        bystander).
+        """
         with self._lock:
             if self._gather.is_set():
                 return 0
             if self._running:
                 self._again = True
+                self._changed.notify_all()
                 return 0
             self._running = True
         started = 0
@@ -94,7 +133,7 @@ class Engine(Generic[JobT, OutcomeT]):
                 if not crowded:
                     # What becomes due after this look sends a wake-up of its own.
                     dispatch.taken(self._work.task)
-                found = self._hand_out()
+                found, more = self._hand_out()
                 started += found
                 if found >= CROWD:
                     # While this loop runs it finds what becomes due by itself; wake-ups would only cost.
@@ -102,77 +141,163 @@ class Engine(Generic[JobT, OutcomeT]):
                     dispatch.busy(self._work.task)
                     self._gather.wait(GATHER_SECONDS)
                     continue
-                if crowded:
+                if more or (crowded and not self._lanes.waiting):
                     crowded = False  # one more look, with wake-ups counting again
                     continue
-                with self._lock:
-                    if not self._again or self._gather.is_set():
-                        self._rest()
-                        return started
+                if self._is_done():
+                    return started
         except BaseException:
             with self._lock:
                 self._rest()
             raise
 
+    def _is_done(self) -> bool:
+        """Whether this run is over. While jobs wait for a thread it is not; then this waits for news, a second long."""
+        with self._lock:
+            if not self._gather.is_set():
+                if not self._again and self._lanes.waiting:
+                    self._changed.wait(WATCH_SECONDS)
+                    return False
+                if self._again:
+                    return False
+            self._rest()
+            return True
+
     def _rest(self) -> None:
         self._running = False
-        self._idle.notify_all()
+        self._changed.notify_all()
 
     def _watch(self) -> None:
         """Once a second: shows that this worker lives, and takes over what dead ones had claimed."""
+        if self._work.ahead is not None:
+            self._work.ahead.refresh()
         if time.monotonic() - self._looked_at >= WATCH_SECONDS:
             self._worker.hold()
             self._work.release_dead(clock.now())
+            self._renew_waiting()
             self._looked_at = time.monotonic()
+        if time.monotonic() - self._forgot_at >= FORGET_SECONDS:
+            with self._lock:
+                self._lanes.forget()
+            self._forgot_at = time.monotonic()
 
-    def _hand_out(self) -> int:
-        """One claim, and a thread for each job of it. Returns how many jobs that were."""
-        if self._gather.is_set():
-            return 0
-        if self._work.ahead:
-            jobs = self._work.claim(self._batch, self._worker.number)
-            for job in jobs:
-                self._free.acquire()
-                self._pool.submit(self._send, job)
-            return len(jobs)
-        free = self._take_free()
-        if 0 < free < self._threads // 2:
-            # Others are about to end: one claim for several costs little more than one for one.
-            self._gather.wait(GATHER_SECONDS)
-            free += self._take_free()
-        jobs = []
-        try:
-            if free:
-                jobs = self._work.claim(free, self._worker.number)
-        finally:
-            if free > len(jobs):
-                self._free.release(free - len(jobs))
+    def _hand_out(self) -> tuple[int, bool]:
+        """One claim, and a thread for each job of it that may begin. Returns how many jobs that were, and whether there
+        may be more of them.
+        """
+        limit = self._room()
+        if not limit:
+            return 0, False
+        ahead = self._work.ahead
+        with self._lock:
+            self._passed_over = self._lanes.crowded()
+            crowded = Crowded(self._passed_over, self._lanes.waiting_in(self._passed_over))
+        leased_at = time.monotonic()
+        jobs = self._work.claim(limit, self._worker.number, crowded)
+        refused: list[tuple[JobT, OutcomeT]] = []
         for job in jobs:
-            self._pool.submit(self._send, job)
-        return len(jobs)
+            outcome = ahead.refuse(job) if ahead is not None else None
+            if outcome is not None:
+                refused.append((job, outcome))
+                continue
+            with self._lock:
+                self._lanes.put(ahead.lane(job) if ahead is not None else "", job, leased_at)
+        self._begin()
+        self._record_refused(refused)
+        return len(jobs), ahead is not None and len(jobs) >= limit
 
-    def _take_free(self) -> int:
-        """How many threads were idle; they are the caller's now."""
-        free = 0
-        while self._free.acquire(blocking=False):
-            free += 1
-        return free
+    def _room(self) -> int:
+        """How many jobs a claim may bring. With `ahead` it waits for an idle thread; 0 = nothing is claimed now."""
+        if self._work.ahead is None:
+            with self._lock:
+                free, threads = self._lanes.free, self._lanes.threads
+            if 0 < free < threads // 2:
+                # Others are about to end: one claim for several costs little more than one for one.
+                self._gather.wait(GATHER_SECONDS)
+            with self._lock:
+                return 0 if self._gather.is_set() else self._lanes.free
+        while True:
+            with self._lock:
+                if self._gather.is_set():
+                    return 0
+                if self._lanes.free:
+                    # What is claimed waits with its lease running: no more than what begins within about a second.
+                    return min(self._batch, self._lanes.free + self._pace.of(time.monotonic()))
+                self._thread_free.wait(WATCH_SECONDS)
+            self._watch()
 
-    def _send(self, job: JobT) -> None:
-        following: JobT | None = job
+    def _begin(self) -> None:
+        with self._lock:
+            if self._gather.is_set() and self._work.ahead is not None:
+                return  # `close` gives them back
+            begun = self._lanes.begin()
+            for one in begun:
+                self._pool.submit(self._send, one)
+
+    def _record_refused(self, refused: list[tuple[JobT, OutcomeT]]) -> None:
+        """What comes of jobs that need no thread."""
+        for start in range(0, len(refused), self._batch):
+            some = refused[start : start + self._batch]
+            try:
+                self._work.record(some)
+            except Exception:
+                self._not_recorded([job for job, _ in some])
+
+    def _send(self, begun: Begun[JobT]) -> None:
+        following: JobT | None = begun.job
+        ahead = self._work.ahead
+        reached: bool | None = None
         try:
+            if time.monotonic() - begun.leased_at > RENEW_SECONDS and ahead is not None and ahead.renew([begun.job]):
+                following = None
             while following is not None:
                 if connection.in_atomic_block:
                     raise RuntimeError("talking inside a transaction would hold its locks for as long as others like")
-                following = self._record.submit((following, self._work.talk(following)))
+                outcome = self._work.talk(following)
+                reached = ahead.reached(outcome) if ahead is not None else None
+                following = self._record.submit((following, outcome))
         except Exception:
-            # Not recorded: the lease runs out, and the rules decide what may be done again.
-            log.exception("outcome not recorded", extra={"action": "record_failed", "job": str(job)[:200]})
+            self._not_recorded([following])
             close_old_connections()
         finally:
-            self._free.release()
-        if not self._work.ahead:
+            self._end(begun.lane, reached)
+        if ahead is None:
             self._look_again()
+
+    def _end(self, lane: str, reached: bool | None) -> None:
+        """Gives the thread back, and to the next job that waits for one."""
+        with self._lock:
+            self._lanes.end(lane, reached)
+            self._pace.count(time.monotonic())
+            if self._passed_over - self._lanes.crowded():
+                self._passed_over = frozenset()
+                self._again = True
+                self._changed.notify_all()
+            elif not self._lanes.waiting:
+                self._changed.notify_all()
+        self._begin()
+        with self._lock:
+            if self._lanes.free:
+                self._thread_free.notify_all()
+
+    def _not_recorded(self, jobs: Sequence[JobT | None]) -> None:
+        # The lease runs out, and the rules decide what may be done again.
+        log.exception("outcome not recorded", extra={"action": "record_failed", "job": str(jobs)[:200]})
+
+    def _renew_waiting(self) -> None:
+        """Jobs that wait keep their leases: this worker lives."""
+        ahead, now = self._work.ahead, time.monotonic()
+        if ahead is None:
+            return
+        with self._lock:
+            entries = [entry for entry in self._lanes.entries() if now - entry.leased_at > RENEW_SECONDS]
+        if not entries:
+            return
+        lost = ahead.renew([entry.job for entry in entries])
+        with self._lock:
+            for entry in entries:
+                entry.leased_at = now
+            self._lanes.drop(lambda job: ahead.key(job) in lost)
 
     def _look_again(self) -> None:
         try:
@@ -185,12 +310,22 @@ class Engine(Generic[JobT, OutcomeT]):
     def stop(self) -> None:
         """Starts nothing new."""
         self._gather.set()
+        with self._lock:
+            self._changed.notify_all()
+            self._thread_free.notify_all()
 
     def close(self) -> None:
-        """Lets what is under way finish; starts nothing new, and leaves nothing claimed that is not begun."""
+        """Lets what is under way finish; starts nothing new, and gives back what is claimed and not begun."""
         self.stop()
-        with self._idle:
-            self._idle.wait_for(lambda: not self._running)
+        with self._lock:
+            self._changed.wait_for(lambda: not self._running)
+            waiting = self._lanes.drop(lambda job: True)
+        if waiting and self._work.ahead is not None:
+            try:
+                self._work.ahead.give_back(waiting)
+            except Exception:
+                # The next worker sees that this one is gone, and takes them over.
+                log.exception("not given back", extra={"action": "give_back_failed", "jobs": len(waiting)})
         self._pool.shutdown(wait=True)
         self._worker.release()
 
@@ -198,15 +333,17 @@ class Engine(Generic[JobT, OutcomeT]):
 # --- sends: messages and signals to partners ---
 
 
-def _claim_sends(limit: int, worker: int) -> list[Job]:
-    return claim_due(limit=limit, worker=worker)
+def _claim_sends(limit: int, worker: int, crowded: Crowded[Job]) -> list[Job]:
+    waiting_pairs = {job.pair_id for job in crowded.jobs if job.pair_id}
+    passed_over = waiting_pairs.union(servers.pairs_at(crowded.lanes))
+    return claim_due(limit=limit, worker=worker, passed_over=passed_over)
 
 
 def talk(job: Job) -> Receipt:
     """The second step: bytes on the wire, with no transaction open (invariant 6)."""
     if connection.in_atomic_block:
         raise RuntimeError("a transmission inside a transaction would hold its locks for as long as the partner likes")
-    receipt = transports.send(job.transport, job.parcel)
+    receipt = circuits.admit(job) or transports.send(job.transport, job.parcel)
     log.log(
         logging.DEBUG if receipt.ok else logging.WARNING,
         "transmitted" if receipt.ok else "transmission failed",
@@ -233,13 +370,21 @@ SENDS = Work(
     talk=talk,
     record=_record_sends,
     release_dead=lambda now: leases.release_dead(now),
-    ahead=True,
+    ahead=Ahead(
+        lane=circuits.server_of_job,
+        refuse=circuits.refuse,
+        reached=circuits.reached,
+        renew=waiting.renew,
+        give_back=waiting.give_back,
+        key=lambda job: job.transmission_id,
+        refresh=circuits.refresh,
+    ),
 )
 
 # --- deliveries: documents to applications ---
 
 
-def _claim_deliveries(limit: int, worker: int) -> list[deliveries.Job]:
+def _claim_deliveries(limit: int, worker: int, crowded: Crowded[deliveries.Job]) -> list[deliveries.Job]:
     # One thread is always left for the other triggers.
     return claiming.claim_due(limit=limit, worker=worker, share=max(1, settings.RMHUB_DELIVER_THREADS - 1))
 
@@ -250,11 +395,21 @@ DELIVERIES = Work(
     talk=talking.talk,
     record=delivering_recording.record,
     release_dead=claiming.release_dead,
-    ahead=False,
+)
+
+# --- looks into mailboxes and folders ---
+
+PICKUPS = Work(
+    task=dispatch.PICKUPS,
+    claim=lambda limit, worker, crowded: pickups.claim_due(limit, worker),
+    talk=pickups.look,
+    record=pickups.record,
+    release_dead=lambda now: 0,  # a look's lease is short, and nobody waits for it
 )
 
 _sender: Engine[Job, Receipt] | None = None
 _deliverer: Engine[deliveries.Job, deliveries.Outcome] | None = None
+_collector: Engine[pickups.Job, Found] | None = None
 _engine_lock = threading.Lock()
 
 
@@ -277,10 +432,22 @@ def deliverer() -> Engine[deliveries.Job, deliveries.Outcome]:
         return _deliverer
 
 
+def collector() -> Engine[pickups.Job, Found]:
+    """This process's engine for looks into mailboxes and folders, made at first use (after any fork)."""
+    global _collector
+    with _engine_lock:
+        if _collector is None:
+            threads = settings.RMHUB_PICKUP_THREADS
+            _collector = Engine(PICKUPS, threads=threads, batch=threads)
+        return _collector
+
+
 def close() -> None:
     """Closes this process's engines: nothing new is started, and what is under way is finished."""
-    engines = (sender(), deliverer())
+    engines = (sender(), deliverer(), collector())
+    collecting.ending.set()
     for made in engines:
         made.stop()
     for made in engines:
         made.close()
+    collecting.ending.clear()
