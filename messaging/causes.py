@@ -10,7 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from messaging.causes_delivery import DELIVERY, REPEATABLE
+from messaging.causes_files import FILES
+from messaging.causes_mail import MAIL
+from messaging.causes_mail import REFUSALS as MAIL_REFUSALS
 from messaging.causes_reports import AUDIT, RECONCILIATION
+from messaging.causes_streams import RECEIVED, SENT
+from messaging.causes_streams import REFUSALS as STREAM_REFUSALS
 from messaging.exchange_problems import PROBLEMS
 
 
@@ -93,6 +98,28 @@ _NETWORK = _group(
         "Proxy failed",
         "The proxy on our way out could not reach the partner.",
         "Check the proxy's address and its rules for this host.",
+        True,
+    ),
+    (
+        "circuit_open",
+        "Server left alone",
+        "The partner's server could not be reached several times in a row, so this attempt was not made.",
+        "It is tried again by itself, and counts like any failed attempt. On the overview you can have it tried now.",
+        True,
+    ),
+    (
+        "server_unreachable",
+        "Partner's server is down",
+        "The partner's server has not been reached for minutes, whatever was sent to it.",
+        "Ask the partner. If several servers are down at once, look at our own way out. This closes itself when the "
+        "server answers.",
+        True,
+    ),
+    (
+        "not_begun",
+        "Not begun",
+        "The hub's worker stopped before it came to this attempt, so nothing was sent.",
+        "Nothing to do: another worker takes it over at once.",
         True,
     ),
 )
@@ -446,6 +473,9 @@ CAUSES: Mapping[str, Cause] = {
     **_LIVE,
     **_group("Delivery to applications", *DELIVERY),
     **_group("Repeatable requests", *REPEATABLE),
+    **_group("Transactional streams", *SENT, *RECEIVED),
+    **_group("Mail", *MAIL),
+    **_group("Files and mailboxes", *FILES),
     **_group("Reconciliation and audit", *RECONCILIATION, *AUDIT),
 }
 
@@ -462,6 +492,8 @@ def lookup(code: str) -> Cause:
 # Why something that came in was refused (`Rejection.reason`): reasons of the entrance, of the reader, and error codes.
 REFUSALS: Mapping[str, str] = {
     **{kind.reason: kind.title for kind in PROBLEMS.values()},
+    **MAIL_REFUSALS,
+    **STREAM_REFUSALS,
     "unauthenticated": "No credential of a partner was shown",
     "wrong_partner": "A partner used another partner's agreement",
     "unknown_agreement": "No such agreement is in force",

@@ -138,6 +138,19 @@ _ROWS = (
         retryable=True,
     ),
     Kind(
+        "not-routed",
+        404,
+        "No way to the receiver",
+        "RM-To names a party to which nothing leads from here, or to which this request cannot be passed on.",
+    ),
+    Kind(
+        "way-onward-shut",
+        503,
+        "The way onward is shut",
+        "The next hop to the party of RM-To takes nothing now. Nothing was stored. Repeat it after Retry-After.",
+        retryable=True,
+    ),
+    Kind(
         "application-not-ready",
         503,
         "Application not ready",

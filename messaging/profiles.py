@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from messaging.choices import Direction
-from messaging.models import Pair
+from messaging.models import Message, Pair
 from messaging.protocol.sender import REFUSALS, Flow, Kind
 from partners import registry
-from partners.choices import Profile
+from partners.choices import Profile, Semantics
 from partners.terms import Terms
 
 
@@ -18,6 +18,11 @@ def is_repeatable(terms: Terms) -> bool:
 def is_stream(terms: Terms) -> bool:
     """Whether messages under these terms go as transactional streams (spec 3)."""
     return terms.profile == Profile.STREAM
+
+
+def in_stream(message: Message) -> bool:
+    """Whether a message whose agreement version is loaded has, or gets, a place in a transactional stream."""
+    return message.agreement_version.profile == Profile.STREAM and message.semantics == Semantics.ONCE_AND_ONLY_ONCE
 
 
 def in_flight_limit(terms: Terms) -> int:
@@ -38,9 +43,16 @@ def carries_requests(pair: Pair, terms: Terms | None) -> bool:
     """Whether the pair has repeatable requests (spec 2) rather than ebXML messages: what is in flight says so, and
     without that its `terms`, those in force.
     """
+    if carries_stream(pair, terms):
+        return False
     if pair.in_flight_id is not None or pair.out_now:
         return pair.out_now > 0
     return terms is not None and is_repeatable(terms)
+
+
+def carries_stream(pair: Pair, terms: Terms | None) -> bool:
+    """Whether the pair has a transactional stream (spec 3) under its `terms`, those in force."""
+    return pair.in_flight_id is None and terms is not None and is_stream(terms)
 
 
 def request_refusal(pair: Pair, kind: Kind) -> str | None:
@@ -50,5 +62,17 @@ def request_refusal(pair: Pair, kind: Kind) -> str | None:
     if kind is Kind.RESUME:
         return None if pair.flow == Flow.SUSPENDED else REFUSALS[(Flow.IDLE, kind)]
     if kind is Kind.RETRY_NOW and pair.flow == Flow.SUSPENDED:
+        return REFUSALS[(Flow.SUSPENDED, kind)]
+    return None if pair.out_now else REFUSALS[(Flow.IDLE, kind)]
+
+
+def stream_refusal(pair: Pair, kind: Kind) -> str | None:
+    """Why a verb of people cannot be used on a pair with a stream now, as far as its row says; None when it can."""
+    suspended = pair.flow == Flow.SUSPENDED
+    if kind is Kind.RESUME:
+        return None if suspended else REFUSALS[(Flow.IDLE, kind)]
+    if kind is Kind.RESTART:
+        return REFUSALS[(Flow.AWAITING_ACK, kind)] if pair.out_now and not suspended else None
+    if kind is Kind.RETRY_NOW and suspended:
         return REFUSALS[(Flow.SUSPENDED, kind)]
     return None if pair.out_now else REFUSALS[(Flow.IDLE, kind)]

@@ -39,6 +39,13 @@ def jobs_due() -> str:
     return f"done {jobs.run_due()}"
 
 
+@shared_task(name="messaging.pickups_due")
+def pickups_due() -> str:
+    """Looks into the mailboxes and folders whose time has come; threads of their own do it."""
+    close_old_connections()
+    return f"started {engine.collector().run()}"
+
+
 @shared_task(name="messaging.monitors_due")
 def monitors_due() -> str:
     """Asks the resource monitors of suspended triggers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from datetime import datetime
 from pathlib import Path
@@ -78,3 +79,34 @@ def database_from_url(url: str) -> dict[str, object]:
         "HOST": parts.hostname or "",
         "PORT": str(parts.port or 5432),
     }
+
+
+def env_networks(name: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+    """Comma-separated networks or addresses. Raises ImproperlyConfigured for anything else."""
+    networks = []
+    for text in env_list(name):
+        try:
+            networks.append(ipaddress.ip_network(text))
+        except ValueError as error:
+            raise ImproperlyConfigured(f"{name}: {text!r} is not a network such as 192.0.2.0/28 ({error})") from error
+    return networks
+
+
+def env_listen(name: str) -> tuple[str, int] | None:
+    """`host:port`, where an IPv6 host stands in brackets and no host means every interface; None without a value."""
+    text = os.environ.get(name, "").strip()
+    if not text:
+        return None
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or not 0 < int(port[:6]) < 65_536:
+        raise ImproperlyConfigured(f"{name}={text!r} is not host:port, such as 0.0.0.0:25 or [::]:25")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def smtp_name(host: str) -> str:
+    """`host` as a mail server calls itself: a name, or an address in brackets (RFC 5321, 4.1.3)."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    return f"[IPv6:{address}]" if address.version == 6 else f"[{address}]"

@@ -49,6 +49,7 @@ class Hub:
             "RMHUB_PUBLIC_URL": self.url,
             "RMHUB_COOKIE_SUFFIX": self.name,
             "RMHUB_PROCESS": f"rmhub {self.name} {process}".strip(),
+            "RMHUB_WEB_THREADS": str(self.threads),
             **self.settings,
         }
 
@@ -80,6 +81,8 @@ class Hub:
                     cwd=BASE,
                 )
             )
+        # What the environment says is meant for the hub that is operated, not for every hub of a demo or benchmark.
+        mail = self._mail(prefix, restart) if pipeline or "RMHUB_SMTP_LISTEN" in self.settings else []
         return [
             Process(
                 name=f"{prefix}web",
@@ -113,7 +116,29 @@ class Hub:
                 restart=restart,
                 cwd=BASE,
             ),
+            *mail,
             *(last if pipeline else []),
+        ]
+
+    def _mail(self, prefix: str, restart: bool) -> list[Process]:
+        """The partners' mail entrance, when this hub has one (docs/mail.md)."""
+        environment = self.environment("mail")
+        listen = environment.get("RMHUB_SMTP_LISTEN", "").strip()
+        if not listen:
+            return []
+        host, _, port = listen.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        reached_at = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+        return [
+            Process(
+                name=f"{prefix}mail",
+                argv=self.manage("mail"),
+                env=environment,
+                # A port that is no number is the command's to complain about.
+                ready=listens(int(port), reached_at) if port.isdigit() else None,
+                restart=restart,
+                cwd=BASE,
+            )
         ]
 
     def answers(self) -> bool:
@@ -156,11 +181,11 @@ def link_process(
     )
 
 
-def listens(port: int) -> Callable[[], bool]:
-    """A readiness check: somebody listens on this port of the loopback interface."""
+def listens(port: int, host: str = "127.0.0.1") -> Callable[[], bool]:
+    """A readiness check: somebody listens on this port, of the loopback interface unless another host is named."""
 
     def check() -> bool:
-        with socket.create_connection(("127.0.0.1", port), timeout=1):
+        with socket.create_connection((host, port), timeout=1):
             return True
 
     return check

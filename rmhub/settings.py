@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from csp.constants import NONE, SELF
 
-from rmhub.env import database_from_url, env_bool, env_hour, env_int, env_list, env_str
+from rmhub.env import (
+    database_from_url,
+    env_bool,
+    env_hour,
+    env_int,
+    env_list,
+    env_listen,
+    env_networks,
+    env_str,
+    smtp_name,
+)
 from rmhub.local_secrets import local_secrets
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -168,10 +179,23 @@ RMHUB_PIPELINE_LIVE = env_bool("RMHUB_PIPELINE_LIVE", False)  # `up` also starts
 RMHUB_STORAGE_PRICE_GB_MONTH = env_str("RMHUB_STORAGE_PRICE_GB_MONTH")  # a number in your currency; empty = no costs
 RMHUB_INLINE_PAYLOAD_BYTES = env_int("RMHUB_INLINE_PAYLOAD_BYTES", 1024 * 1024, minimum=0)
 RMHUB_MAX_MESSAGE_BYTES = env_int("RMHUB_MAX_MESSAGE_BYTES", 50 * 1024 * 1024, minimum=1024)
+RMHUB_WEB_THREADS = env_int("RMHUB_WEB_THREADS", 32, minimum=1, maximum=1024)  # requests that are served at once
+# So long a message of a stream that has overtaken its predecessor waits for it; 0 = the rules decide at once.
+RMHUB_STREAM_HOLD_MS = env_int("RMHUB_STREAM_HOLD_MS", 1000, minimum=0, maximum=10_000)
 RMHUB_SWEEP_SECONDS = env_int("RMHUB_SWEEP_SECONDS", 1, minimum=1, maximum=60)
 RMHUB_SEND_THREADS = env_int("RMHUB_SEND_THREADS", 16, minimum=1, maximum=256)
 RMHUB_SEND_BATCH = env_int("RMHUB_SEND_BATCH", 64, minimum=1, maximum=1000)
+RMHUB_PICKUP_THREADS = env_int("RMHUB_PICKUP_THREADS", 4, minimum=1, maximum=64)  # looks at the same time
 RMHUB_DELIVER_THREADS = env_int("RMHUB_DELIVER_THREADS", 8, minimum=1, maximum=256)
+# Mail (docs/mail.md). The relay takes mails of endpoints without a server of their own.
+RMHUB_SMTP_RELAY = env_str("RMHUB_SMTP_RELAY")
+RMHUB_SMTP_NAME = env_str("RMHUB_SMTP_NAME") or smtp_name(urlsplit(RMHUB_PUBLIC_URL).hostname or "localhost")
+RMHUB_SMTP_LISTEN = env_listen("RMHUB_SMTP_LISTEN")  # None = the hub takes no mail by SMTP
+RMHUB_SMTP_TLS_CERT = env_str("RMHUB_SMTP_TLS_CERT")  # paths of PEM files
+RMHUB_SMTP_TLS_KEY = env_str("RMHUB_SMTP_TLS_KEY")
+RMHUB_SMTP_TRUSTED_RELAYS = env_networks("RMHUB_SMTP_TRUSTED_RELAYS")
+RMHUB_SMTP_TRUSTED_CHECKER = env_str("RMHUB_SMTP_TRUSTED_CHECKER")
+RMHUB_SMTP_CONNECTIONS = env_int("RMHUB_SMTP_CONNECTIONS", 50, minimum=1, maximum=1000)
 # Webhooks may not reach private addresses unless the installation says so (demo, tests, an internal bus).
 RMHUB_WEBHOOK_ALLOW_PRIVATE = env_bool("RMHUB_WEBHOOK_ALLOW_PRIVATE", False)
 
@@ -208,6 +232,7 @@ CELERY_BEAT_SCHEDULE = {
     },
     "webhooks-due": {"task": "messaging.webhooks_due", "schedule": RMHUB_SWEEP_SECONDS, "options": {"expires": 5}},
     "jobs-due": {"task": "messaging.jobs_due", "schedule": 1, "options": {"expires": 1}},
+    "pickups-due": {"task": "messaging.pickups_due", "schedule": 1, "options": {"expires": 1}},
     "monitors-due": {
         "task": "messaging.monitors_due",
         "schedule": RMHUB_SWEEP_SECONDS,
@@ -260,6 +285,9 @@ LOGGING = {
         "celery": {"level": "WARNING"},
         "kombu": {"level": "WARNING"},
         "urllib3": {"level": "ERROR"},
+        # Its complaints are about strangers' connections; what we refuse is logged by the entrance itself.
+        "mail.log": {"level": "CRITICAL"},
+        "paramiko": {"level": "CRITICAL"},  # what it has to say comes as an exception
         "_granian": {"level": "WARNING"},
     },
 }

@@ -10,6 +10,7 @@ from messaging.api.views.hub import not_found
 urlpatterns = [
     path("ebxml/", include("messaging.inbound.urls")),
     path("", include("messaging.inbound.exchange_urls")),
+    path("", include("messaging.inbound.stream_urls")),
     path("api/v1/", include("messaging.api.urls")),
     re_path(r"^api/", csrf_exempt(not_found)),
     path("", include("messaging.console.urls")),

@@ -30,7 +30,8 @@ def fresh_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Non
     if not request.node.get_closest_marker("django_db") and not {"db", "transactional_db"} & set(request.fixturenames):
         yield
         return
-    from messaging.services import door, epoch, events, forgetting, pairs, subscriptions
+    from messaging import servers
+    from messaging.services import circuits, door, epoch, events, forgetting, pairs, subscriptions
     from partners import registry
 
     settings = request.getfixturevalue("settings")
@@ -41,6 +42,8 @@ def fresh_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Non
     events.reset()
     pairs.reset()
     door.reset()
+    circuits.forget()
+    servers.reset()
     subscriptions.reset()
     epoch.reset()
     forgetting.reset()

@@ -37,6 +37,7 @@ NAVIGATION: tuple[tuple[str, tuple[NavItem, ...]], ...] = (
             NavItem("Messages", "mail", "console:messages", "messages", "messages:read"),
             NavItem("In doubt", "help-circle", "console:doubts", "in-doubt", "deliveries:read", "in_doubt"),
             NavItem("Incidents", "alert-triangle", "console:incidents", "incidents", "incidents:read", "incidents"),
+            NavItem("Servers", "plug-connected", "console:circuits", "servers", "pairs:read"),
         ),
     ),
     (
@@ -52,6 +53,8 @@ NAVIGATION: tuple[tuple[str, tuple[NavItem, ...]], ...] = (
         (
             NavItem("Partners", "building-community", "console:partners", "partners", "partners:read"),
             NavItem("Agreements", "file-text", "console:agreements", "agreements", "agreements:read"),
+            NavItem("Pickups", "download", "console:pickups", "pickups", "partners:read"),
+            NavItem("Routes", "arrow-forward-up", "console:routes", "routes", "agreements:read"),
         ),
     ),
     (

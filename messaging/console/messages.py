@@ -17,8 +17,9 @@ from messaging.console.doubts import message_buttons
 from messaging.console.rendering import PAGE, as_context, page, problems, read_place, see_other
 from messaging.exceptions import InvalidSubmission, NotFound, WrongState
 from messaging.models import Message, Pair
+from messaging.profiles import in_stream
 from messaging.protocol.errors import IllegalTransition
-from messaging.protocol.messages import Happened, move, move_repeatable
+from messaging.protocol.messages import Happened, move, move_repeatable, move_stream
 from messaging.selectors import archive, keyset, messages, pairs, timeline
 from messaging.selectors.messages import AmbiguousId, MessageFilters, TooBroad
 from messaging.services import operating
@@ -116,11 +117,15 @@ def _cancel_state(message: Message, missing_role: str) -> str:
     try:
         if message.agreement_version.profile == Profile.REPEATABLE:
             move_repeatable(message.state, Happened.CANCELLED)
+        elif in_stream(message):
+            move_stream(message.state, Happened.CANCELLED)
         else:
             move(message.state, Happened.CANCELLED, reliable=in_flight or message.due_at is None)
     except IllegalTransition:
         if message.state == MessageState.IN_DOUBT:
             return "It is in doubt: find out whether the partner has it, then settle it."
+        if message.state == MessageState.CONFIRMING:
+            return "The partner's queue has it; its application is to say whether it took it."
         return "It is on the wire; wait for its outcome." if message.state == MessageState.SENDING else "It is done."
     return ""
 

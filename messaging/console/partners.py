@@ -12,6 +12,7 @@ from messaging.selectors import pairs, screens
 from partners import selectors, services
 from partners.choices import VersionState
 from partners.models import Agreement, AgreementVersion, Party
+from partners.validation import resend_words
 from rmhub import clock
 from rmhub.ids import read_public_id
 
@@ -71,6 +72,7 @@ def agreement_page(request: HttpRequest, reference: str, number: int | None = No
         "agreement": agreement,
         "version": version,
         "sentence": services.gives_up_sentence(version),
+        "waits": resend_words(version.resend_schedule),
         "problems": services.version_validate(version=version),
         "versions": sorted(agreement.versions.all(), key=lambda one: -one.number),
     }

@@ -10,7 +10,7 @@ from messaging.choices import Consult, JoinType, ResolverFailure, RetryUntil, Se
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field. `kind`: text, number, time, switch, choice, select, lines or codes.
+    """One field. `kind`: text, password, number, time, switch, choice, select, lines or codes.
 
     `only`: shown for these values of that field; the style sheet has a rule for each such field.
     """

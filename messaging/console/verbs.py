@@ -13,7 +13,7 @@ from messaging.models import Message, Pair
 from messaging.protocol.sender import next_sequence
 from messaging.selectors.screens import PairScreen
 from messaging.services import operating
-from partners.validation import duration
+from partners.validation import duration, gives_up_sentence
 
 Effects = Callable[[PairScreen], list[str]]
 
@@ -102,9 +102,34 @@ def _resume_requests(screen: PairScreen) -> list[str]:
     return said
 
 
+def _flight(screen: PairScreen) -> int:
+    """How many messages of its stream went out and are not acknowledged."""
+    return screen.streams.outgoing.in_flight if screen.streams.outgoing is not None else 0
+
+
+def _resume_stream(screen: PairScreen) -> list[str]:
+    count, cause, terms = _flight(screen), screen.diagnosis.cause, screen.terms
+    said = []
+    if count:
+        said.append(
+            f"Sends the {count:,} that are not acknowledged again at once, in their order: the same ids and numbers. "
+            "What the partner has already it passes over, and acknowledges."
+        )
+    if screen.pair.queued:
+        said.append(f"Then the {screen.pair.queued:,} that wait, in the order in which they were submitted.")
+    if terms is not None:
+        said.append(f"The count of resends starts at zero. {gives_up_sentence(terms)}")
+    said.append("Open incidents of this pair are resolved with your reason.")
+    if cause is not None and not cause.retryable:
+        said.append(f"Waiting does not mend “{cause.label}”. {cause.action}")
+    return said
+
+
 def _resume(screen: PairScreen) -> list[str]:
     if screen.requests:
         return _resume_requests(screen)
+    if screen.streams.applies:
+        return _resume_stream(screen)
     head, cause = screen.pair.in_flight, screen.diagnosis.cause
     said = []
     if head is None:
@@ -130,6 +155,11 @@ def _retry_now(screen: PairScreen) -> list[str]:
             "ids, first-instance times and octets.",
             "The windows in which they may be repeated stay as they are.",
         ]
+    if screen.streams.applies:
+        return [
+            f"Of the {_flight(screen):,} in flight, those that are not on the wire go out again at once, in order.",
+            "The count of resends without progress stays as it is.",
+        ]
     said = [
         f"Sends message {_named(pair.in_flight)} again at once, with the same octets, instead of waiting for its time."
     ]
@@ -149,6 +179,14 @@ def _skip(screen: PairScreen) -> list[str]:
             "To take back another one, cancel it on its own page.",
             *([f"One of the {screen.pair.queued:,} that wait takes its place."] if screen.pair.queued else []),
         ]
+    if screen.streams.applies:
+        first = screen.streams.outgoing.oldest if screen.streams.outgoing is not None else None
+        return [
+            f"Message {_named(first)} is given up: it is never sent again. The partner may have it already; nobody can "
+            "know before it is acknowledged. Its sender is told so by an event.",
+            "What follows it goes out again and leaves its number out, so that the partner does not wait for it.",
+            "Open incidents of this pair are resolved with your reason.",
+        ]
     said = [
         f"Message {_named(head)} is given up: it is never sent again on this pair. Its sender is told so by an event.",
         "The sequence restarts: the next message goes out as number 1, because nobody can know whether the partner "
@@ -159,6 +197,13 @@ def _skip(screen: PairScreen) -> list[str]:
 
 def _restart(screen: PairScreen) -> list[str]:
     head = screen.pair.in_flight
+    if screen.streams.applies:
+        return [
+            "A new stream begins, with a TxSequenceID above every one before, and its first message as number 1.",
+            f"The {_flight(screen):,} in flight go back to the head of the queue and out under new numbers, with their "
+            "ids. A partner that has one already may take it again, unless it remembers ids as this hub does.",
+            *([f"Then the {screen.pair.queued:,} that wait."] if screen.pair.queued else []),
+        ]
     if head is None:
         first = "The next message goes out as number 1."
     else:
@@ -185,8 +230,11 @@ def _release(screen: PairScreen) -> list[str]:
     if screen.pair.flow == "suspended":
         return ["The pair is suspended as well: nothing is sent until it is resumed, too."]
     count = screen.pair.queued + screen.pair.out_now + (1 if screen.pair.in_flight is not None else 0)
+    count = count or _flight(screen)
     if not count:
         return ["Nothing waits; the next submission goes out at once."]
+    if screen.streams.applies:
+        return [f"What is due goes out at once: {_flight(screen) + screen.pair.queued:,} documents, in order."]
     if screen.requests:
         return [f"What is due goes out at once: {count:,} documents, as many at a time as the agreement allows."]
     return [f"What is due goes out at once: {count:,} documents, one at a time, in order."]

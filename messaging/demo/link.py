@@ -86,7 +86,7 @@ class Route:
         return None if lose else answers[0]
 
     async def _forward(self, request: bytes) -> bytes | None:
-        for _ in range(2):  # a kept connection may have been closed meanwhile; a fresh one tells the truth
+        while True:  # kept connections may have been closed meanwhile; a fresh one tells the truth
             kept = bool(self._idle)
             try:
                 reader, writer = self._idle.pop() if kept else await asyncio.open_connection(self._host, self._port)
@@ -104,7 +104,6 @@ class Route:
             writer.close()
             if not kept:
                 return None
-        return None
 
 
 async def run(routes: dict[int, tuple[str, int]], faults: Faults, seed: int) -> None:

@@ -26,6 +26,11 @@ EDI = "urn:un:unece:uncefact:edifact"
 SERVICES = ((ORDERS, "*", "both"), (BILLING, "*", "both"), (EDI, "*", "both"))
 
 
+# Streams of the demo: nobody waits half a minute for what the bad link has lost. Seconds; milliseconds.
+RESEND_SCHEDULE = "1,1,2,2,4"
+ORDER_ACK_TIMEOUT, MAX_ORDER_ACK_DELAY = 100, 500
+
+
 @dataclass(frozen=True, slots=True)
 class Side:
     """One of the two demo organisations. `uri` is the root of its messaging service URIs: names, not addresses."""
@@ -94,6 +99,9 @@ def seed(plan: Plan) -> None:
             retry_interval=plan.retry_interval,
             transport_retries=plan.transport_retries,
             transport_retry_interval=plan.transport_retry_interval,
+            resend_schedule=RESEND_SCHEDULE,
+            order_ack_timeout=ORDER_ACK_TIMEOUT,
+            max_order_ack_delay=MAX_ORDER_ACK_DELAY,
         )
         services.version_activate(version=agreement.versions.get())
     registry.reset()
@@ -106,10 +114,15 @@ def _party(side: Side, *, ours: bool) -> Party:
 
 
 def _paths(profile: str, number: int) -> tuple[str, str]:
-    """Paths of the messaging service and of its error URI. The repeatable profile answers errors at once."""
+    """Paths of the messaging service and of its error URI, which takes a stream's receipts.
+
+    The repeatable profile answers errors at once.
+    """
     if profile == Profile.REPEATABLE:
         path = f"/exchange/{tpa_id(number)}/"
         return path, path
+    if profile == Profile.STREAM:
+        return f"/stream/{number}", f"/stream/receipts/{number}"
     return f"/ebxml/msh/{number}", f"/ebxml/errors/{number}"
 
 

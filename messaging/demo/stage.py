@@ -5,31 +5,26 @@ Used by `manage.py up --demo`, `manage.py demo` and the acceptance tests.
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import json
 import os
 import secrets
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
 import urllib3
 from django import conf
 
 from messaging.demo.application import SECRETS, TOKENS
 from messaging.demo.client import Client
+from messaging.demo.databases import Log, broker_databases, own_databases, redis_database, servers
 from rmhub import embedded
 from rmhub.hubs import BASE, Hub, free_ports, link_process, listens
 from rmhub.supervisor import Process, Supervisor
 
-Log = Callable[[str], None]
 APPLICATION = "app"  # the name of the application's process
 # What the demo of an installation keeps: the buyer's hub is the one that the installation's own commands are about.
 DATABASES = ("rmhub", "rmhub_partner")
@@ -109,9 +104,44 @@ def installation_folders() -> dict[str, str]:
     return {name: str(getattr(conf.settings, name)) for name in OWN_FOLDERS}
 
 
-def redis_database(url: str, number: int) -> str:
-    """The URL of another numbered database of the same server."""
-    return urlunsplit(urlsplit(url)._replace(path=f"/{number}"))
+def new_hub(
+    name: str,
+    *,
+    title: str,
+    database_url: str,
+    redis_url: str,
+    var: Path,
+    port: int,
+    settings: Mapping[str, str],
+    threads: int = 32,
+) -> Hub:
+    """A hub of the demo on this machine, with a folder of its own."""
+    hub = Hub(
+        name=name,
+        title=title,
+        database_url=database_url,
+        redis_url=redis_url,
+        var=var,
+        port=port,
+        threads=threads,
+        settings={"RMHUB_WEBHOOK_ALLOW_PRIVATE": "1", **OWN_FOLDERS, **settings},
+    )
+    hub.var.mkdir(parents=True, exist_ok=True)
+    return hub
+
+
+def make_databases(database_url: str, names: Sequence[str], hubs: Sequence[Hub], *, fresh: bool) -> None:
+    """Databases with tables. `fresh`: there are none yet, so that the tables of one are as good as those of all."""
+    if not fresh:
+        for name in names:
+            embedded.create_database(database_url, name)
+        each(hubs, lambda hub: hub.manage("migrate", "--verbosity", "0"))
+        return
+    first, *others = names
+    embedded.create_database(database_url, first)
+    each(hubs[:1], lambda hub: hub.manage("migrate", "--verbosity", "0"))
+    for name in others:
+        embedded.create_database(database_url, name, like=first)
 
 
 def set_up(
@@ -130,33 +160,28 @@ def set_up(
     console: bool = True,
     folders: Mapping[str, str] | None = None,
     pipeline: bool = False,
+    fresh: bool = False,
     log: Log = lambda line: None,
 ) -> Stage:
     """Makes databases, tables, parties, agreements, users and tokens of both hubs; may be run again on the same.
 
     `folders`: settings of the buyer's hub that name its folders, where those are not below its own; `pipeline`: whether
-    it has the data pipeline's process. Without `console` its files are not collected: nobody is going to look at it,
-    and collecting takes seconds.
+    it has the data pipeline's process; `fresh`: there are no such databases yet. Without `console` its files are not
+    collected: nobody is going to look at it, and collecting takes seconds.
     Raises subprocess.CalledProcessError when a step fails (its output is on stderr).
     """
-    hubs = []
-    for name, port, database, number, title in zip(("a", "b"), ports, databases, redis_numbers, titles, strict=True):
-        hub = Hub(
-            name=name,
+    hubs = [
+        new_hub(
+            name,
             title=title,
-            database_url=embedded.create_database(database_url, database),
+            database_url=embedded.database_url(database_url, database),
             redis_url=redis_database(redis_url, number),
             var=var / name,
             port=port,
-            settings={
-                "RMHUB_WEBHOOK_ALLOW_PRIVATE": "1",
-                **OWN_FOLDERS,
-                **((folders or {}) if name == "a" else {}),
-                **(settings or {}),
-            },
+            settings={**((folders or {}) if name == "a" else {}), **(settings or {})},
         )
-        hub.var.mkdir(parents=True, exist_ok=True)
-        hubs.append(hub)
+        for name, port, database, number, title in zip(("a", "b"), ports, databases, redis_numbers, titles, strict=True)
+    ]
     to_buyer, to_seller, any_port = free_ports(3)
     application_port = receiving.port or any_port if receiving else 0
     known = _shared_secrets(var)
@@ -175,9 +200,9 @@ def set_up(
         ),
     )
     log("creating tables and demo partners in both hubs")
-    _each(hubs, lambda hub: hub.manage("migrate", "--verbosity", "0"))
+    make_databases(database_url, databases, hubs, fresh=fresh)
     if console:
-        _each(hubs, lambda hub: hub.manage("collectstatic", "--noinput", "--verbosity", "0"))
+        each(hubs, lambda hub: hub.manage("collectstatic", "--noinput", "--verbosity", "0"))
     plans = {"a": ("buyer", to_seller, "b_to_a", "a_to_b"), "b": ("seller", to_buyer, "a_to_b", "b_to_a")}
 
     def seeding(hub: Hub) -> list[str]:
@@ -195,7 +220,7 @@ def set_up(
         )
 
     opens: list[tuple[str, str]] = []
-    for hub, output in zip(hubs, _each(hubs, seeding), strict=True):
+    for hub, output in zip(hubs, each(hubs, seeding), strict=True):
         seeded = json.loads(output)
         stage.tokens[hub.name] = seeded["token"]
         opens.append((seeded["trigger_secret"], seeded["application_token"]))
@@ -259,22 +284,9 @@ def running(
     Their servers are those of DATABASE_URL and REDIS_URL, or embedded ones in a folder of their own. With `keep`, the
     folder of an installation, they are that installation's, and databases and files stay: see `DATABASES`, `set_up`.
     """
-    var = keep or Path(tempfile.mkdtemp(prefix="rmhub-demo-"))
     with ExitStack() as stack:
-        if keep is None:
-            var.chmod(0o711)  # the servers run as another user when we are root
-            stack.callback(shutil.rmtree, var, ignore_errors=True)
-        database_url, redis_url = os.environ.get("DATABASE_URL"), os.environ.get("REDIS_URL")
-        if not database_url or not redis_url:
-            log("starting PostgreSQL and Valkey")
-            servers = stack.enter_context(embedded.servers(var, own=keep is not None, log=log))
-            database_url, redis_url = servers.database_url, servers.redis_url
-        databases = DATABASES
-        if keep is None:
-            mark = secrets.token_hex(4)
-            databases = (f"rmhub_demo_{mark}_a", f"rmhub_demo_{mark}_b")
-            for database in databases:
-                stack.callback(embedded.drop_database, database_url, database)
+        var, database_url, redis_url = stack.enter_context(servers(keep, log))
+        databases = DATABASES if keep else stack.enter_context(own_databases(database_url, ("a", "b")))
         stage = set_up(
             database_url=database_url,
             redis_url=redis_url,
@@ -282,13 +294,14 @@ def running(
             link=link,
             parameters=parameters,
             ports=tuple(free_ports(2)),  # type: ignore[arg-type]
-            databases=databases,
-            redis_numbers=stack.enter_context(_broker_databases(redis_url)) if keep is None else BROKER,
+            databases=databases,  # type: ignore[arg-type]
+            redis_numbers=stack.enter_context(broker_databases(redis_url)) if keep is None else BROKER,  # type: ignore[arg-type]
             titles=TITLES if keep else ("RM Hub", "Partner hub"),
             settings=settings,
             receiving=receiving,
             console=False,
             folders=folders,
+            fresh=keep is None,
             log=log,
         )
         supervisor = Supervisor(
@@ -300,32 +313,7 @@ def running(
         yield stage, supervisor
 
 
-@contextmanager
-def _broker_databases(redis_url: str) -> Iterator[tuple[int, int]]:
-    """Two numbered databases of the broker for us alone: a hub that shares one takes the other's wake-ups away.
-
-    Raises RuntimeError when there are as many demos as there is room for.
-    """
-    server = hashlib.sha256(redis_database(redis_url, 0).encode()).hexdigest()[:12]
-    for number in range(2, 16, 2):
-        path = Path(tempfile.gettempdir()) / f"rmhub-broker-{server}-{number}.lock"
-        with suppress(PermissionError):  # somebody else's
-            handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(handle)
-                continue
-            break
-    else:
-        raise RuntimeError("all databases of this broker are in use by other demos")
-    try:
-        yield number, number + 1
-    finally:
-        os.close(handle)
-
-
-def _each(hubs: list[Hub], command: Callable[[Hub], list[str]]) -> list[str]:
+def each(hubs: Sequence[Hub], command: Callable[[Hub], list[str]]) -> list[str]:
     """Runs a command in both hubs at the same time and returns what they print."""
     running = [subprocess.Popen(command(hub), env=hub.environment(), stdout=subprocess.PIPE, text=True) for hub in hubs]
     outputs = [process.communicate()[0] for process in running]

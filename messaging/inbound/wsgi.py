@@ -16,10 +16,12 @@ from django.db import close_old_connections
 from django.http import HttpRequest, HttpResponse
 
 from messaging.inbound.exchange import exchange, well_known
+from messaging.inbound.streams import stream
 from messaging.inbound.views import ebxml
 
 PATH = re.compile(r"/ebxml/(?:msh|errors)(?:/[A-Za-z0-9._~-]{1,64})?")
 EXCHANGE = "/exchange/"
+STREAM = "/stream/"
 WELL_KNOWN = "/.well-known/reliable-messaging"
 
 WSGI = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -47,6 +49,8 @@ def _view(path: str) -> View | None:
         return _bodyless
     if path.startswith(EXCHANGE) and path != EXCHANGE:
         return _exchange
+    if path.startswith(STREAM) and path != STREAM:
+        return _stream
     return well_known if path == WELL_KNOWN else None
 
 
@@ -58,6 +62,10 @@ def _bodyless(request: HttpRequest) -> HttpResponse:
 
 def _exchange(request: HttpRequest) -> HttpResponse:
     return exchange(request, request.path_info.removeprefix(EXCHANGE))
+
+
+def _stream(request: HttpRequest) -> HttpResponse:
+    return stream(request, request.path_info.removeprefix(STREAM))
 
 
 def _phrase(status: int) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
@@ -69,6 +71,10 @@ class Circuit(models.Model):
 
     def __str__(self) -> str:
         return self.address
+
+    @property
+    def public_id(self) -> str:
+        return public_id("cir", uuid.uuid5(uuid.NAMESPACE_URL, self.address))
 
 
 class PickupState(models.Model):

@@ -43,6 +43,8 @@ def kind_of(column: models.Field[Any, Any]) -> pa.DataType:
         return pa.bool_()
     if isinstance(column, models.IntegerField):
         return pa.int64()
+    if isinstance(column, models.DecimalField):
+        return pa.decimal128(column.max_digits or 38, column.decimal_places or 0)
     raise TypeError(f"{column} cannot be archived")
 
 

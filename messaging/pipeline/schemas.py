@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,8 @@ MESSAGES = Entity(
         ("action", "string"),
         ("sequence_number", "long"),
         ("position", "long"),
-        # Transactional streams name the number before; it stays empty on pairs that count without gaps.
-        ("previous_number", "long", "NULL::bigint"),
+        # Transactional streams name the number before (always empty in files of version 1); other pairs do not.
+        ("previous_number", "long"),
         ("digest", "string"),
         ("payload_digest", "string", "p.sha256"),
         ("size", "long"),

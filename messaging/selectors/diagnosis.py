@@ -5,58 +5,19 @@ Made from the pair's row, the message in flight and the terms; no queries of its
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 
 from messaging import causes
-from messaging.causes import Cause
 from messaging.choices import Direction
 from messaging.models import Message, Pair
-from messaging.profiles import carries_requests, in_flight_limit, request_refusal
+from messaging.profiles import carries_requests, carries_stream, in_flight_limit, request_refusal, stream_refusal
 from messaging.protocol.sender import REFUSALS, Flow, Gate, Kind, allowed, next_sequence
-from messaging.selectors.health import OVERDUE_SECONDS
+from messaging.selectors import diagnosis_streams
+from messaging.selectors.diagnosis_parts import Diagnosis, VerbState, overdue_seconds, shut, workers_behind
 from messaging.selectors.pairs import state_of
 from messaging.selectors.wording import documents, due_in, lasting, span, times, waits
 from partners.services import gives_up_sentence
 from partners.terms import Terms
-
-
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """`short` is one line for lists. `next_at`: when the hub does the next thing by itself. `blocked`: documents that
-    cannot go, the one in flight included; 0 when nothing is held up. `attempt` of `max_attempts`: reliable sends."""
-
-    state: str
-    headline: str
-    why: str = ""
-    outlook: str = ""
-    advice: str = ""
-    short: str = ""
-    cause: Cause | None = None
-    since: datetime | None = None
-    next_at: datetime | None = None
-    attempt: int = 0
-    max_attempts: int = 0
-    blocked: int = 0
-
-    @property
-    def retry(self) -> str:
-        """`first send` or `2 of 3`: retries of reliable messaging; transport recovery is not among them."""
-        return "first send" if self.attempt <= 1 else f"{self.attempt - 1} of {self.max_attempts - 1}"
-
-    @property
-    def sentence(self) -> str:
-        """All of it in a row, for the API and for screen readers."""
-        return " ".join(part for part in (self.headline, self.why, self.outlook) if part)
-
-
-@dataclass(frozen=True, slots=True)
-class VerbState:
-    """Whether a verb of `services.operating` can be used now; `why_not` says what stands in its way."""
-
-    slug: str
-    enabled: bool
-    why_not: str = ""
 
 
 def diagnose(
@@ -73,9 +34,12 @@ def diagnose(
     `paused`: who paused the pair, and why. `repeat_at`: when the next of its requests in flight goes out again.
     """
     requests = carries_requests(pair, terms)
+    streams = carries_stream(pair, terms)
     if pair.direction == Direction.IN:
-        return _inbound(pair, now, requests)
+        return _inbound(pair, now, requests, streams)
     state = state_of(pair)
+    if streams and terms is not None:
+        return diagnosis_streams.diagnose(pair, terms, now, state, paused)
     if requests:
         return _requests(pair, terms, now, state, paused, repeat_at)
     most = terms.retries + 1 if terms is not None else 0
@@ -84,8 +48,8 @@ def diagnose(
     if state == "suspended":
         return _suspended(pair, head, blocked, now, known)
     if state in ("paused", "disabled"):
-        return _shut(pair, blocked, paused, now, known)
-    overdue = _overdue(pair, now)
+        return shut(pair, blocked, paused, now, known)
+    overdue = overdue_seconds(pair, now)
     if pair.in_flight_id:
         return _under_way(pair, head, blocked, overdue, terms, now, known)
     return _idle(pair, overdue, now, known)
@@ -94,16 +58,21 @@ def diagnose(
 def verb_states(pair: Pair, terms: Terms | None) -> list[VerbState]:
     """Every verb of the pair's direction, each with the reason if it cannot be used now."""
     if pair.direction == Direction.IN:
-        return [] if carries_requests(pair, terms) else [VerbState("expect-sequence", True)]
+        has_number = not carries_requests(pair, terms) and not carries_stream(pair, terms)
+        return [VerbState("expect-sequence", True)] if has_number else []
     flow = Flow(pair.flow)
     found = []
-    requests = carries_requests(pair, terms)
+    requests, streams = carries_requests(pair, terms), carries_stream(pair, terms)
     for slug, kind in (
         ("resume", Kind.RESUME),
         ("retry-now", Kind.RETRY_NOW),
         ("skip-head", Kind.SKIP),
         ("restart-sequence", Kind.RESTART),
     ):
+        if streams:
+            refusal = stream_refusal(pair, kind)
+            found.append(VerbState(slug, refusal is None, refusal or ""))
+            continue
         if requests:
             if kind is not Kind.RESTART:  # there are no numbers
                 refusal = request_refusal(pair, kind)
@@ -153,28 +122,6 @@ def _suspended(pair: Pair, head: Message | None, blocked: int, now: datetime, kn
     )
 
 
-def _shut(pair: Pair, blocked: int, by: tuple[str, str] | None, now: datetime, known: dict[str, object]) -> Diagnosis:
-    paused = pair.gate == Gate.PAUSED
-    who, said = by or ("a person", "")
-    advice = (
-        "Release the pair when what it waits for is done."
-        if paused
-        else "Its agreement is not in force. Enable the agreement to let it go on."
-    )
-    held = waits(blocked, alone=True)
-    return Diagnosis(
-        headline=f"{f'Paused by {who}' if paused else 'Disabled'}{lasting(pair.changed_at, now)}.",
-        why=f"{f'“{said}” ' if said else ''}Nothing is sent; submissions and the partner's answers are still taken.",
-        outlook=held or "Nothing waits.",
-        advice=advice,
-        short="Somebody paused the pair" if paused else "Agreement not in force",
-        cause=causes.lookup("paused_by_user") if paused else causes.lookup("agreement_disabled"),
-        since=pair.changed_at,
-        blocked=blocked,
-        **known,  # type: ignore[arg-type]
-    )
-
-
 def _under_way(
     pair: Pair,
     head: Message | None,
@@ -211,7 +158,7 @@ def _under_way(
             then = "The pair is suspended" if last_try else "It goes out again"
             outlook = f"{then} {due_in(pair.due_at, now)}. {waits(pair.queued)}"
     if overdue:
-        outlook, advice = _behind(overdue)
+        outlook, advice = workers_behind(overdue)
     short = cause.label if cause is not None else _short_wait(pair)
     return Diagnosis(
         headline=headline,
@@ -239,7 +186,7 @@ def _requests(
     known: dict[str, object] = {"state": state, "attempt": 0, "max_attempts": 0}
     blocked = pair.queued + pair.out_now
     if state in ("paused", "disabled"):
-        return _shut(pair, blocked, paused, now, known)
+        return shut(pair, blocked, paused, now, known)
     cause = causes.lookup(pair.cause) if pair.cause else None
     behind = waits(pair.queued, alone=True)
     if state == "suspended":
@@ -261,7 +208,7 @@ def _requests(
             blocked=blocked,
             **known,  # type: ignore[arg-type]
         )
-    overdue = _overdue(pair, now)
+    overdue = overdue_seconds(pair, now)
     if not pair.out_now:
         return _idle(pair, overdue, now, known, requests=True)
     most = f", up to {in_flight_limit(terms)} at once" if terms is not None and not terms.ordered else ""
@@ -274,7 +221,7 @@ def _requests(
     outlook += behind
     advice = cause.action if cause is not None else ""
     if overdue:
-        outlook, advice = _behind(overdue)
+        outlook, advice = workers_behind(overdue)
     return Diagnosis(
         headline=headline,
         why=cause.sentence if cause is not None else "",
@@ -290,7 +237,7 @@ def _requests(
 
 def _idle(pair: Pair, overdue: float, now: datetime, known: dict[str, object], *, requests: bool = False) -> Diagnosis:
     if overdue:
-        outlook, advice = _behind(overdue)
+        outlook, advice = workers_behind(overdue)
         return Diagnosis(
             headline=f"{documents(pair.queued)} to send, and nothing happens.",
             outlook=outlook,
@@ -314,35 +261,23 @@ def _idle(pair: Pair, overdue: float, now: datetime, known: dict[str, object], *
     )
 
 
-def _inbound(pair: Pair, now: datetime, requests: bool) -> Diagnosis:
+def _inbound(pair: Pair, now: datetime, requests: bool, streams: bool) -> Diagnosis:
     if pair.last_success_at is None:
         headline, why = "Nothing was received yet.", ""
     else:
         headline = f"The last message was taken {span((now - pair.last_success_at).total_seconds())} ago."
-        why = f"Its sequence number was {pair.last_sequence}." if pair.last_sequence else ""
+        why = f"Its sequence number was {pair.last_sequence}." if pair.last_sequence and not streams else ""
+    outlook = f"Number {next_sequence(pair.last_sequence)} is expected next; a restart at 1 is taken too."
+    if requests:
+        outlook = "Requests are recognised by their ids; they have no numbers."
+    if streams:
+        outlook = "Each of the partner's senders has a stream of its own, with numbers of its own."
     return Diagnosis(
         state="active",
         headline=headline,
         why=why,
-        outlook="Requests are recognised by their ids; they have no numbers."
-        if requests
-        else f"Number {next_sequence(pair.last_sequence)} is expected next; a restart at 1 is taken too.",
+        outlook=outlook,
         short="" if pair.last_success_at else "Nothing received yet",
-    )
-
-
-def _overdue(pair: Pair, now: datetime) -> float:
-    """Seconds by which the hub itself is late with this pair; 0 when it is not."""
-    if pair.due_at is None or pair.gate != Gate.OPEN:
-        return 0
-    late = (now - pair.due_at).total_seconds()
-    return late if late > OVERDUE_SECONDS else 0
-
-
-def _behind(overdue: float) -> tuple[str, str]:
-    return (
-        f"This was due {span(overdue)} ago: the hub's workers are not doing their work.",
-        "Check that workers and beat run (manage.py up), then look at their log.",
     )
 
 

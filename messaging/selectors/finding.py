@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from messaging.exceptions import NotFound
-from messaging.models import ArchivedMessage, Delivery, Message, Signal, Trigger
-from messaging.selectors import archive, deliveries, jobs, messages, pairs, pipeline, records, triggers
+from messaging.models import ArchivedMessage, Delivery, Message, Route, Signal, Trigger
+from messaging.selectors import archive, deliveries, jobs, messages, pairs, pipeline, records, routes, triggers
 from partners import selectors as partners
 from partners.models import Agreement, Party
 from rmhub.ids import BadPublicId, public_id, read_public_id
@@ -121,7 +121,11 @@ def _near(text: str) -> list[Hit]:
         for agreement in partners.agreements(search=text)[:_MOST]
     ]
     found += [_trigger_hit(trigger) for trigger in triggers.triggers(search=text).order_by("name")[:_MOST]]
-    return found
+    return found + [_route_hit(route) for route in routes.routes(search=text)[:_MOST]]
+
+
+def _route_hit(route: Route) -> Hit:
+    return Hit("Route", route.name, "route", (route.public_id,), f"{route.party_context} {route.party_value}")
 
 
 def _trigger_hit(trigger: Trigger) -> Hit:
@@ -207,6 +211,7 @@ _BY_PREFIX: dict[str, Callable[[uuid.UUID], Hit]] = {
     "rej": _one("Refusal", "rejection", "rej", records.rejection),
     "par": _party_by_key,
     "agr": _agreement_by_key,
+    "rt": lambda key: _route_hit(routes.route(key)),
     "trg": lambda key: _trigger_hit(triggers.trigger(key)),
     "del": _delivery_by_key,
     "job": _one("Job", "job", "job", jobs.job),

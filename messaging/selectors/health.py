@@ -14,6 +14,8 @@ from django.db.models import Min
 from messaging.choices import DeliveryState, Direction, TriggerState
 from messaging.models import BulkJob, Delivery, Message, Pair, Signal, Trigger, WebhookDelivery
 from messaging.protocol.sender import Gate
+from messaging.selectors import circuits
+from messaging.servers import pairs_at
 from rmhub import clock
 
 # Due work is found by the sweep within seconds; what is older than this waits for workers that are not there.
@@ -22,12 +24,17 @@ OVERDUE_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """`oldest_due_at`: the oldest work whose time has come (None = none, or the database does not answer)."""
+    """`oldest_due_at`: the oldest work whose time has come (None = none, or the database does not answer).
+
+    `circuits_open`: partners' servers that are left alone because they cannot be reached. That is their trouble: the
+    hub is well all the same.
+    """
 
     database: bool
     broker: bool
     oldest_due_at: datetime | None
     overdue_seconds: int
+    circuits_open: int = 0
 
     @property
     def ok(self) -> bool:
@@ -40,21 +47,24 @@ def health() -> Health:
     broker = _broker_answers()
     try:
         oldest = _oldest_due(now)
+        unreachable = circuits.open_count()
     except (DatabaseError, InterfaceError):
         return Health(False, broker, None, 0)
     overdue = int((now - oldest).total_seconds()) if oldest else 0
-    return Health(True, broker, oldest, overdue)
+    return Health(True, broker, oldest, overdue, unreachable)
 
 
 def _oldest_due(now: datetime) -> datetime | None:
     """Looks at the ends of partial indexes.
 
     Documents that wait for a trigger may do so for long and rightly; a lease that ended is taken up by the next sweep.
+    What is due for a server that does not answer waits for that server's one thread, and not for workers.
     """
+    slow = pairs_at(frozenset(circuits.circuits().values_list("address", flat=True)))
     looks = (
-        Pair.objects.filter(due_at__lte=now, gate=Gate.OPEN, direction=Direction.OUT),
-        Message.objects.filter(due_at__lte=now),
-        Signal.objects.filter(due_at__lte=now),
+        Pair.objects.filter(due_at__lte=now, gate=Gate.OPEN, direction=Direction.OUT).exclude(pk__in=slow),
+        Message.objects.filter(due_at__lte=now).exclude(pair_id__in=slow),
+        Signal.objects.filter(due_at__lte=now).exclude(pair_id__in=slow),
         WebhookDelivery.objects.filter(due_at__lte=now, endpoint__enabled=True),
         Delivery.objects.filter(due_at__lte=now, state=DeliveryState.RUNNING, trigger__state=TriggerState.ACTIVE),
         BulkJob.objects.filter(due_at__lte=now),

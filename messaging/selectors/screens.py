@@ -23,19 +23,23 @@ from messaging.models import (
     Pair,
     PartnerLog,
     PipelineRun,
+    Route,
     Transmission,
     Trigger,
     WebhookEndpoint,
 )
 from messaging.profiles import carries_requests, terms_in_force
-from messaging.selectors import doubts, events, health, messages, pairs, records, triggers
-from messaging.selectors.diagnosis import Diagnosis, VerbState, diagnose, verb_states
+from messaging.selectors import circuits, doubts, events, health, messages, pairs, records, triggers
+from messaging.selectors.circuits import CircuitRow
+from messaging.selectors.diagnosis import diagnose, verb_states
+from messaging.selectors.diagnosis_parts import Diagnosis, VerbState
 from messaging.selectors.doubts import DoubtGroup, OutboundGroup
 from messaging.selectors.health import Health
+from messaging.selectors.streams import StreamState, flight, stream_state
 from messaging.selectors.triggers import TriggerRow
 from messaging.selectors.wording import span
 from partners import registry
-from partners.models import Credential
+from partners.models import Credential, Pickup
 from partners.terms import Terms
 from rmhub import clock
 
@@ -102,13 +106,16 @@ class Overview:
     in_doubt: int = 0
     doubts: list[DoubtGroup] = field(default_factory=list)
     outbound_doubts: list[OutboundGroup] = field(default_factory=list)
+    servers: list[CircuitRow] = field(default_factory=list)
+    servers_more: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class PairScreen:
     """All of a pair's page. Lists are cut; the full ones have pages of their own.
 
-    `requests`: its messages are repeatable requests, and `flying` those that are on the way, the first ones first.
+    `requests`: its messages are repeatable requests, and `flying` those that are on the way, the first ones first; or
+    those of its stream, if it has `streams`.
     """
 
     pair: Pair
@@ -125,6 +132,7 @@ class PairScreen:
     audit: list[AuditEntry]
     requests: bool = False
     flying: list[Message] = field(default_factory=list)
+    streams: StreamState = field(default_factory=StreamState)
 
 
 def nav_counts() -> NavCounts:
@@ -200,6 +208,7 @@ def overview(now: datetime) -> Overview:
     in_doubt = doubts.counts(now).all
     matters = _Matters(open_incidents, by_trigger[TriggerState.SUSPENDED], stopped_rows, in_doubt)
     level, sentence = _verdict(by_state, totals, oldest, state, matters, now)
+    servers = circuits.rows(circuits.circuits())
     troubled = pairs.pairs(states=TROUBLED).order_by("severity", "-queued", "code")[:10]
     return Overview(
         level=level,
@@ -219,6 +228,8 @@ def overview(now: datetime) -> Overview:
         in_doubt=in_doubt,
         doubts=doubts.groups(now)[:5],
         outbound_doubts=doubts.outbound_groups(now)[:5],
+        servers=servers[:5],
+        servers_more=max(0, len(servers) - 5),
     )
 
 
@@ -230,7 +241,11 @@ def pair_screen(pair: Pair, now: datetime) -> PairScreen:
     queue = [] if inbound else list(pairs.queue(pair.pk)[:10])
     head = pair.in_flight or (queue[0] if queue and pair.flow == "suspended" else None)
     requests = carries_requests(pair, terms)
-    flying = list(pairs.in_flight(pair.pk)[:10]) if pair.out_now else []
+    streams = stream_state(pair, terms)
+    if streams.outgoing is not None:
+        flying = list(flight(pair.pk)[:10])
+    else:
+        flying = list(pairs.in_flight(pair.pk)[:10]) if pair.out_now else []
     repeat_at = pairs.next_repeat(pair.pk) if pair.out_now else None
     return PairScreen(
         pair=pair,
@@ -247,6 +262,7 @@ def pair_screen(pair: Pair, now: datetime) -> PairScreen:
         audit=audit,
         requests=requests,
         flying=flying,
+        streams=streams,
     )
 
 
@@ -256,7 +272,8 @@ def _paused_by(audit: list[AuditEntry]) -> tuple[str, str] | None:
 
 
 def audit_of(
-    target: Pair | Message | Incident | Trigger | Delivery | BulkJob | PipelineRun | PartnerLog, limit: int = 15
+    target: Pair | Message | Incident | Trigger | Delivery | BulkJob | PipelineRun | PartnerLog | Route | Pickup,
+    limit: int = 15,
 ) -> list[AuditEntry]:
     """What people did to one object, newest first."""
     kind = target._meta.model_name or ""

@@ -9,7 +9,8 @@ from datetime import datetime
 from messaging import causes
 from messaging.choices import Direction, Outcome, SignalKind, SignalState
 from messaging.models import AuditEntry, Delivery, Event, Message, Payload, Signal, Transmission
-from messaging.selectors import deliveries, doubts, events, messages, screens
+from messaging.selectors import deliveries, doubts, events, forwards, messages, screens
+from messaging.selectors.forwards import Journey
 
 # Each message has its own bound, so that one that was retried for a year does not make its page slow.
 _MOST = 200
@@ -18,11 +19,14 @@ _EVENTS: dict[str, tuple[str, str]] = {
     "message.accepted": ("Accepted from the application", "good"),
     "message.retrying": ("Sent again", "watch"),
     "message.sent": ("Handed over", "good"),
+    "message.delayed": ("On its way: a mail server could not pass it on yet", "watch"),
+    "message.bounced": ("Came back: a mail server could not deliver it", "bad"),
     "message.delivered": ("Delivered: acknowledged by the partner", "good"),
     "message.failed": ("Given up", "bad"),
     "message.skipped": ("Skipped by a person", "watch"),
     "message.cancelled": ("Cancelled by a person", "watch"),
     "message.received": ("Received and stored", "good"),
+    "message.forwarded": ("Passed on to the next hop", "good"),
     "message.duplicate": ("Came again, and was discarded", "watch"),
     "message.in_doubt": ("In doubt: nobody knows whether the partner has it", "bad"),
     "message.settled": ("Settled by a person", "good"),
@@ -35,6 +39,8 @@ _DELIVERIES: dict[str, tuple[str, str]] = {
     "delivery.in_doubt": ("In doubt whether {name} has processed it", "bad"),
     "delivery.settled": ("Settled by a person for {name}", "good"),
 }
+_FINAL = "Final receipt"
+_ANSWERS: dict[str, str] = {SignalKind.ACKNOWLEDGEMENT: "Acknowledgement", SignalKind.FINAL: _FINAL}
 # Told by the transmission itself, which knows more.
 _TOLD_ELSEWHERE = frozenset({"message.retrying"})
 
@@ -70,6 +76,7 @@ class MessageScreen:
     refers_to: list[Message]
     deliveries: list[Delivery] = field(default_factory=list)
     audit: list[AuditEntry] = field(default_factory=list)
+    journey: Journey = field(default_factory=Journey)
 
 
 def message_screen(message: Message) -> MessageScreen:
@@ -97,6 +104,7 @@ def message_screen(message: Message) -> MessageScreen:
         refers_to=_refers_to(message),
         deliveries=deliveries.of_message(message.pk) if message.direction == Direction.IN else [],
         audit=screens.audit_of(message),
+        journey=forwards.journey(message),
     )
 
 
@@ -162,6 +170,8 @@ def _of_attempt(attempt: Transmission) -> Moment:
 def _of_signal(signal: Signal) -> Moment:
     if signal.kind == SignalKind.ACKNOWLEDGEMENT:
         title, tone = "Acknowledgement from the partner", "good"
+    elif signal.kind == SignalKind.FINAL:
+        title, tone = _FINAL + " from the partner", "plain"
     else:
         title, tone = f"Error message from the partner: {signal.error_code}", "bad"
     detail = signal.error_description
@@ -174,7 +184,7 @@ def _of_signal(signal: Signal) -> Moment:
 def _of_answer(attempt: Transmission) -> Moment:
     signal = attempt.signal
     assert signal is not None
-    what = "Acknowledgement" if signal.kind == SignalKind.ACKNOWLEDGEMENT else f"Error message {signal.error_code}"
+    what = _ANSWERS.get(signal.kind) or f"Error message {signal.error_code}"
     fate = {
         Outcome.ON_THE_WIRE: "is on the wire",
         Outcome.SENT: "sent to the partner",

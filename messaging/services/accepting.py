@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -22,10 +22,12 @@ from messaging.models import Delivery, Event, Message, MessageIdentity, Pair, Pa
 from messaging.models.bulk import bulk_insert, bulk_set
 from messaging.protocol.acceptance import Decision, Verdict, decide, received_from
 from messaging.protocol.codecs import ebxml
-from messaging.protocol.envelope import Envelope, ErrorInfo, Semantics
+from messaging.protocol.envelope import Envelope, Semantics
 from messaging.protocol.errors import Defect
-from messaging.services import answering, events, incidents, subscriptions, two_roads
+from messaging.services import answering, events, forwarding, incidents, subscriptions, two_roads, upstream
+from messaging.services.error_messages import error_signal, host
 from messaging.services.remembering import Key
+from messaging.services.routing import Road
 from messaging.services.snapshots import (
     INBOUND_FIELDS,
     OUTBOUND_FIELDS,
@@ -44,6 +46,7 @@ class Item:
     """One decoded arrival of an authenticated partner.
 
     A Normal message has the terms of its agreement in force and its pair; an answer may come after its agreement ended.
+    One for somebody else has those of the hop that brought it, and a road.
     """
 
     envelope: Envelope
@@ -53,6 +56,7 @@ class Item:
     digest: str
     terms: Terms | None = None
     pair_id: uuid.UUID | None = None
+    road: Road | None = None
     remote_address: str = ""
 
     @property
@@ -96,6 +100,8 @@ class Batch:
     known: dict[tuple[uuid.UUID, str], Known] = field(default_factory=dict)
     new_acks: dict[uuid.UUID, Signal] = field(default_factory=dict)
     answered: dict[uuid.UUID, Message] = field(default_factory=dict)
+    ended: list[tuple[uuid.UUID | None, str]] = field(default_factory=list)  # for `upstream`
+    onward: forwarding.Onward = field(default_factory=forwarding.Onward)
     wake: bool = False
 
 
@@ -110,14 +116,17 @@ def accept(items: Sequence[Item]) -> list[int]:
         normals = [item for item in items if item.pair_id is not None]
         targets = answering.targets(item.envelope.ref_to_message_id for item in items if item.pair_id is None)
         answered = {message.pair_id for found in targets.values() for message in found}
-        pairs = Pair.locked({item.pair_id for item in normals if item.pair_id} | answered)
+        arriving = [(item.road, item.envelope.message_id) for item in normals if item.road is not None]
+        onward = forwarding.pair_ids(arriving)
+        pairs = Pair.locked({item.pair_id for item in normals if item.pair_id} | answered | onward)
+        batch.onward = forwarding.look_up(arriving, batch.now)
         _look_up(normals, batch)
         for item in items:
             if item.pair_id is not None:
-                _accept_normal(item, pairs[item.pair_id], batch)
+                _accept_normal(item, pairs, batch)
             else:
                 answering.take(item, targets, pairs, batch)
-        _write(batch, list(pairs.values()))
+        _write(batch, pairs)
     if batch.wake:
         dispatch.wake(dispatch.SEND)
     if batch.deliveries:
@@ -138,14 +147,16 @@ def _look_up(normals: Sequence[Item], batch: Batch) -> None:
     keys = {
         Key(item.principal.party_id, item.envelope.message_id)
         for item in normals
-        if two_roads.has_agreement(item.principal.party_id, Profile.REPEATABLE)
+        if two_roads.has_others(item.principal.party_id, Profile.EBXML)
     }
     numbered = {key for key, known in batch.known.items() if not known.by_other_road}
     for key, one in two_roads.stored_as_requests({key for key in keys if key not in numbered}).items():
         batch.known[key] = Known(one.message_pk, "", None, one)
 
 
-def _accept_normal(item: Item, pair: Pair, batch: Batch) -> None:
+def _accept_normal(item: Item, pairs: Mapping[uuid.UUID, Pair], batch: Batch) -> None:
+    assert item.pair_id is not None
+    pair = pairs[item.pair_id]
     key = (item.principal.party_id, item.envelope.message_id)
     stored = batch.known.get(key)
     received = received_from(
@@ -157,12 +168,25 @@ def _accept_normal(item: Item, pair: Pair, batch: Batch) -> None:
         at_most_once=item.agreed.semantics == Semantics.AT_MOST_ONCE,
     )
     decision = decide(inbound_state(pair), received, acceptance_policy(item.agreed))
+    if decision.verdict is Verdict.ACCEPT and item.road is not None:
+        decision = _admitted(item, item.road, pairs, decision, batch)
     if decision.verdict is Verdict.ACCEPT:
-        _store(item, pair, decision, batch)
+        _store(item, pair, pairs, decision, batch)
     elif decision.verdict is Verdict.DUPLICATE:
         _repeat(item, pair, decision, stored, batch)
     else:
         _reject(item, pair, decision, batch)
+
+
+def _admitted(item: Item, road: Road, pairs: Mapping[uuid.UUID, Pair], decision: Decision, batch: Batch) -> Decision:
+    """The decision about a new message for somebody else, once its way onward has been looked at."""
+    assert item.pair_id is not None
+    error = forwarding.refusal(
+        road, item.envelope.message_id, pairs, batch.onward, batch.now, reliable=decision.acknowledge
+    )
+    if error is None:
+        return decision
+    return Decision(Verdict.REJECT, "way-onward", inbound_state(pairs[item.pair_id]), error=error)
 
 
 def _is_same(stored: Known, item: Item) -> bool:
@@ -171,7 +195,7 @@ def _is_same(stored: Known, item: Item) -> bool:
     return stored.digest == item.digest
 
 
-def _store(item: Item, pair: Pair, decision: Decision, batch: Batch) -> None:
+def _store(item: Item, pair: Pair, pairs: Mapping[uuid.UUID, Pair], decision: Decision, batch: Batch) -> None:
     envelope, now = item.envelope, batch.now
     slices = [(part.offset, len(part.content)) for part in envelope.payloads if part.offset is not None]
     message = Message(
@@ -201,9 +225,10 @@ def _store(item: Item, pair: Pair, decision: Decision, batch: Batch) -> None:
     pair.done += 1
     pair.last_success_at = now
     labels = {reference.document_id.removeprefix("cid:"): reference.label for reference in envelope.manifest}
+    rows: list[Payload] = []
     for number, part in enumerate(envelope.payloads, start=1):
         kept = storage.keep(part.content)
-        batch.payloads.append(
+        rows.append(
             Payload(
                 message=message,
                 number=number,
@@ -219,7 +244,9 @@ def _store(item: Item, pair: Pair, decision: Decision, batch: Batch) -> None:
             )
         )
     batch.messages.append(message)
-    batch.deliveries += subscriptions.deliveries_for(message, item.agreed, now)
+    batch.payloads += rows
+    if item.road is None:
+        batch.deliveries += subscriptions.deliveries_for(message, item.agreed, now)
     key = (item.principal.party_id, envelope.message_id)
     if decision.acknowledge or item.agreed.detect_repeats or item.agreed.semantics == Semantics.AT_MOST_ONCE:
         batch.identities.append(
@@ -236,11 +263,27 @@ def _store(item: Item, pair: Pair, decision: Decision, batch: Batch) -> None:
         batch.known[key] = Known(message.pk, item.digest, message.sequence_number)
     if decision.acknowledge:
         ack = _acknowledgement(item, message, batch)
+        if item.road is not None and item.road.confirms_through:
+            ack.state, ack.due_at = SignalState.HELD, None
         batch.signals.append(ack)
         batch.new_acks[message.pk] = ack
         batch.wake = True
     data = {"agreement": item.agreed.tpa_id, "service": message.service, "action": message.action, "size": message.size}
     batch.events.append(events.event("message.received", now, pair=pair, message=message, data=data))
+    if item.road is not None:
+        _pass_on(message, rows, item.road, pairs, batch)
+
+
+def _pass_on(message: Message, rows: list[Payload], road: Road, pairs: Mapping[uuid.UUID, Pair], batch: Batch) -> None:
+    assert road.pair_id is not None
+    made = forwarding.forward(message, rows, road, pairs[road.pair_id], batch.now)
+    batch.messages.append(made.message)
+    batch.payloads += made.payloads
+    if made.identity is not None:
+        batch.identities.append(made.identity)
+        batch.onward = batch.onward.with_taken(road.onward.own_party_id, message.message_id)
+    batch.events += made.events
+    batch.wake = True
 
 
 def _acknowledgement(item: Item, message: Message | None, batch: Batch) -> Signal:
@@ -248,7 +291,7 @@ def _acknowledgement(item: Item, message: Message | None, batch: Batch) -> Signa
     signal_id = uuid7()
     envelope = ebxml.acknowledgement(
         item.envelope,
-        message_id=f"ack-{signal_id.hex}@{answering.host(item.agreed)}",
+        message_id=f"ack-{signal_id.hex}@{host(item.agreed)}",
         timestamp=batch.now,
         error_uri=item.agreed.own_error_uri,
     )
@@ -352,40 +395,6 @@ def _reject(item: Item, pair: Pair, decision: Decision, batch: Batch) -> None:
         batch.events += opened
 
 
-def error_signal(
-    envelope: Envelope, error: ErrorInfo | Defect, terms: Terms, now: datetime, pair_id: uuid.UUID | None
-) -> Signal:
-    """An Error message about `envelope`, due now, to the error address that the agreement has for the partner."""
-    signal_id = uuid7()
-    answer = ebxml.error_message(
-        envelope,
-        error,
-        message_id=f"err-{signal_id.hex}@{answering.host(terms)}",
-        timestamp=now,
-        error_uri=terms.own_error_uri,
-        target_uri=terms.partner_error_uri,
-    )
-    wire = ebxml.encode(answer, writer_options(terms))
-    return Signal(
-        id=signal_id,
-        direction=Direction.OUT,
-        kind=SignalKind.ERROR,
-        state=SignalState.PENDING,
-        pair_id=pair_id,
-        agreement_version_id=terms.version_id,
-        message_id=answer.message_id,
-        ref_to_message_id=answer.ref_to_message_id,
-        content_type=wire.content_type,
-        body=wire.join(()),
-        error_code=str(error.code),
-        error_severity=str(error.severity),
-        error_description=error.description,
-        owed=1,
-        due_at=now,
-        created_at=now,
-    )
-
-
 def answer_with_error(envelope: Envelope, defect: Defect, terms: Terms, now: datetime) -> None:
     """Stores an Error message about something that has no pair (an agreement that is not in force)."""
     with transaction.atomic():
@@ -393,7 +402,7 @@ def answer_with_error(envelope: Envelope, defect: Defect, terms: Terms, now: dat
     dispatch.wake(dispatch.SEND)
 
 
-def _owe(batch: Batch) -> None:
+def _owe(batch: Batch, pairs: Mapping[uuid.UUID, Pair]) -> None:
     """Makes stored acknowledgements due once more for each repeat, with the same octets."""
     if not batch.owed:
         return
@@ -401,14 +410,17 @@ def _owe(batch: Batch) -> None:
         about_id__in=list(batch.owed), direction=Direction.OUT, kind=SignalKind.ACKNOWLEDGEMENT
     )
     signals = list(ours.order_by("pk").select_for_update())  # in the order in which outcomes are recorded
+    held = [signal for signal in signals if signal.state == SignalState.HELD]
     for signal in signals:
         signal.owed += batch.owed.pop(signal.about_id)  # type: ignore[arg-type]
-        if (
-            signal.state != SignalState.SENDING
-        ):  # one that is on the wire becomes due again when its outcome is recorded
+        # One that is on the wire becomes due again when its outcome is recorded.
+        if signal.state not in (SignalState.SENDING, SignalState.HELD):
             signal.state = SignalState.PENDING
             signal.due_at = batch.now
             signal.attempts = 0
+    if held:
+        last = {key: item.envelope for key, item in batch.asked.items()}
+        bulk_insert(upstream.answer_copies(held, last, pairs, batch.now))
     bulk_set(signals, ("owed", "state", "due_at", "attempts"))
     # What is left was never acknowledged: its first copy came as an unreliable message.
     missing = []
@@ -419,7 +431,8 @@ def _owe(batch: Batch) -> None:
     bulk_insert(missing)
 
 
-def _write(batch: Batch, pairs: list[Pair]) -> None:
+def _write(batch: Batch, locked: Mapping[uuid.UUID, Pair]) -> None:
+    pairs = list(locked.values())
     bulk_insert(batch.messages)
     bulk_insert(batch.identities)
     bulk_insert(batch.payloads)
@@ -428,9 +441,10 @@ def _write(batch: Batch, pairs: list[Pair]) -> None:
     bulk_insert(batch.rejections)
     for message_pk, copies in batch.repeats.items():
         Message.objects.filter(pk=message_pk).update(copies=F("copies") + copies)
-    _owe(batch)
+    _owe(batch, locked)
+    upstream.onward_ended(batch.ended, batch.now)
     answered = list(batch.answered.values())
     bulk_set(answered, ("state", "completed_at", "cause", "cause_detail"))
     bulk_set([pair for pair in pairs if pair.direction == Direction.IN], (*INBOUND_FIELDS, "next_position"))
-    bulk_set([pair for pair in pairs if pair.direction == Direction.OUT], OUTBOUND_FIELDS)
+    bulk_set([pair for pair in pairs if pair.direction == Direction.OUT], (*OUTBOUND_FIELDS, "next_position"))
     events.write(batch.events)

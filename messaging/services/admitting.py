@@ -30,11 +30,13 @@ from messaging.models import (
     RememberedRequest,
 )
 from messaging.models.bulk import bulk_insert, bulk_set
+from messaging.protocol.errors import Severity
 from messaging.protocol.memory import Memory, Received, Refusal, Stored, Verdict, decide
-from messaging.services import epoch, events, incidents, remembering, subscriptions, two_roads
+from messaging.services import epoch, events, forwarding, incidents, queueing, remembering, subscriptions, two_roads
 from messaging.services.exchange_answers import window_detail
 from messaging.services.forgetting import day_of
 from messaging.services.remembering import Key, Remembered
+from messaging.services.routing import Road
 from messaging.services.two_roads import Elsewhere
 from partners.choices import ExchangeMode
 from partners.terms import Principal, Terms
@@ -52,6 +54,7 @@ class Item:
 
     `first_sent` is None for one that comes with an Idempotency-Key, and both it and `content` mean nothing for one that
     is not `remembered`. `content`: its fingerprint (hex). `two_roads`: the partner may send the same id by ebXML.
+    `road`: of a request for somebody else.
     """
 
     terms: Terms
@@ -70,6 +73,7 @@ class Item:
     ref_to_message_id: str
     remembered: bool = True
     two_roads: bool = False
+    road: Road | None = None
     remote_address: str = ""
 
     @property
@@ -99,6 +103,8 @@ class Outcome:
     status: int | None = None
     known: Remembered | None = None
     received_at: datetime | None = None
+    retry_after: int | None = None  # seconds, where that is known
+    detail: str = ""
 
 
 @dataclass(slots=True)
@@ -120,6 +126,8 @@ class _Batch:
     rejections: list[Rejection] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     copies: dict[uuid.UUID, int] = field(default_factory=dict)
+    onward: forwarding.Onward = field(default_factory=forwarding.Onward)
+    went_on: bool = False
 
 
 def admit(items: Sequence[Item]) -> list[Outcome]:
@@ -130,12 +138,17 @@ def admit(items: Sequence[Item]) -> list[Outcome]:
     """
     with transaction.atomic(durable=True):
         now = clock.now()
-        batch = _Batch(now, epoch.current(), Pair.locked({item.pair_id for item in items}))
+        arriving = [(item.road, item.request_id) for item in items if item.road is not None]
+        pairs = Pair.locked({item.pair_id for item in items} | forwarding.pair_ids(arriving))
+        batch = _Batch(now, epoch.current(), pairs)
+        batch.onward = forwarding.look_up(arriving, now)
         _look_up(items, batch)
         outcomes = [_admit(item, batch) for item in items]
         _write(batch)
     if any(not delivery.attended for delivery in batch.deliveries):
         dispatch.wake(dispatch.DELIVER)
+    if batch.went_on:
+        dispatch.wake(dispatch.SEND)
     return outcomes
 
 
@@ -192,6 +205,8 @@ def _admit(item: Item, batch: _Batch) -> Outcome:
 
 
 def _execute(item: Item, outcome: Outcome, batch: _Batch) -> Outcome:
+    if item.road is not None and (shut := _way_onward(item, item.road, outcome, batch)) is not None:
+        return shut
     now, pair = batch.now, batch.pairs[item.pair_id]
     message = Message(
         id=uuid7(),
@@ -214,7 +229,9 @@ def _execute(item: Item, outcome: Outcome, batch: _Batch) -> Outcome:
         first_sent_at=item.first_sent or now,
         completed_at=now,
     )
-    deliveries = subscriptions.deliveries_for(message, item.terms, now, answering=_answering(item))
+    deliveries = []
+    if item.road is None:
+        deliveries = subscriptions.deliveries_for(message, item.terms, now, answering=_answering(item))
     attended = next((delivery for delivery in deliveries if delivery.attended), None)
     if item.synchronous:
         if attended is None:
@@ -229,21 +246,22 @@ def _execute(item: Item, outcome: Outcome, batch: _Batch) -> Outcome:
     pair.done += 1
     pair.last_success_at = now
     kept = storage.keep(item.body)
-    batch.payloads.append(
-        Payload(
-            message=message,
-            number=1,
-            content_id="body",
-            content_type=(item.content_type or "application/octet-stream")[:255],
-            size=kept.size,
-            sha256=kept.sha256,
-            content=kept.content,
-            stored_as=kept.stored_as,
-        )
+    payload = Payload(
+        message=message,
+        number=1,
+        content_id="body",
+        content_type=(item.content_type or "application/octet-stream")[:255],
+        size=kept.size,
+        sha256=kept.sha256,
+        content=kept.content,
+        stored_as=kept.stored_as,
     )
+    batch.payloads.append(payload)
     batch.messages.append(message)
     if not item.synchronous:
         batch.events.append(remembering.received_event(message, item.terms, now))
+    if item.road is not None:
+        _pass_on(message, payload, item.road, batch)
     known = None
     # One that its caller waits for is remembered in any case: its answer comes by way of the memory.
     if item.remembered or item.synchronous:
@@ -260,6 +278,28 @@ def _execute(item: Item, outcome: Outcome, batch: _Batch) -> Outcome:
             )
         )
     return replace(outcome, known=known, received_at=now)
+
+
+def _way_onward(item: Item, road: Road, outcome: Outcome, batch: _Batch) -> Outcome | None:
+    """What a new request for somebody else gets while it cannot go on: it is not remembered (spec 1, 4.1.3)."""
+    error = forwarding.refusal(road, item.request_id, batch.pairs, batch.onward, batch.now)
+    if error is None:
+        return None
+    code = "way-onward-shut" if error.severity is Severity.TRANSIENT else "not-routed"
+    refused = replace(outcome, verdict=Verdict.REFUSE, code=code, status=PROBLEMS[code].status)
+    return _refuse(item, replace(refused, retry_after=error.min_retry_secs, detail=error.description), batch)
+
+
+def _pass_on(message: Message, payload: Payload, road: Road, batch: _Batch) -> None:
+    assert road.pair_id is not None
+    made = forwarding.forward(message, [payload], road, batch.pairs[road.pair_id], batch.now)
+    batch.messages.append(made.message)
+    batch.payloads += made.payloads
+    if made.identity is not None:
+        batch.identities.append(made.identity)
+        batch.onward = batch.onward.with_taken(road.onward.own_party_id, message.message_id)
+    batch.events += made.events
+    batch.went_on = True
 
 
 def _answering(item: Item) -> uuid.UUID | None:
@@ -318,7 +358,7 @@ def _refuse(item: Item, outcome: Outcome, batch: _Batch) -> Outcome:
     """Nothing of it is stored but the refusal; a wrong time is a matter for people, too (conformance X13)."""
     pair = batch.pairs[item.pair_id]
     pair.rejected += 1
-    detail = PROBLEMS[outcome.code].meaning
+    detail = outcome.detail or PROBLEMS[outcome.code].meaning
     if outcome.code in tuple(Refusal):
         assert item.first_sent is not None
         detail = window_detail(outcome.code, outcome.memory, item.first_sent, batch.now)
@@ -356,5 +396,7 @@ def _write(batch: _Batch) -> None:
     bulk_insert(batch.rejections)
     for message_pk, copies in batch.copies.items():
         Message.objects.filter(pk=message_pk).update(copies=F("copies") + copies)
-    bulk_set(list(batch.pairs.values()), ("next_position", "done", "duplicates", "rejected", "last_success_at"))
+    ours = ("next_position", "done", "duplicates", "rejected", "last_success_at")
+    bulk_set([pair for pair in batch.pairs.values() if pair.direction == Direction.IN], ours)
+    bulk_set([pair for pair in batch.pairs.values() if pair.direction == Direction.OUT], queueing.PAIR_FIELDS)
     events.write(batch.events)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from messaging.choices import Direction, MessageState, SignalKind, SignalState
 from messaging.models import Message, Pair, Signal
@@ -18,10 +18,10 @@ from messaging.protocol.errors import Severity
 from messaging.protocol.messages import Happened, move
 from messaging.protocol.sender import Act, Flow, Kind, Step, step
 from messaging.protocol.sender import Event as PairEvent
-from messaging.services import events, incidents, suspending
+from messaging.services import events, incidents, suspending, upstream
+from messaging.services.error_messages import host as host
 from messaging.services.snapshots import apply_outbound, outbound_state, sender_policy
 from partners import registry
-from partners.terms import Terms
 from rmhub.ids import uuid7
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def targets(references: Iterable[str]) -> dict[str, list[Message]]:
     if not wanted:
         return {}
     found = Message.objects.raw(
-        "SELECT id, message_id, pair_id, agreement_version_id, sequence_number, state, attempts"
+        "SELECT id, message_id, pair_id, agreement_version_id, sequence_number, state, attempts, forwarded_from_id"
         " FROM messaging_message WHERE message_id = ANY(%s) AND direction = 'out'",
         [wanted],
     )
@@ -117,6 +117,7 @@ def _complete(message: Message, pair: Pair, had_trouble: bool, batch: Batch) -> 
     message.completed_at = now
     message.cause = message.cause_detail = ""
     batch.answered[message.pk] = message
+    batch.ended.append((message.forwarded_from_id, message.state))
     pair.transmission_id = None
     pair.done += 1
     pair.last_success_at = now
@@ -137,6 +138,9 @@ def _refused(message: Message, pair: Pair, result: Step, batch: Batch) -> None:
     else:
         message.state = move(message.state, Happened.WILL_RETRY, reliable=True)
         message.cause, message.cause_detail = pair.cause, pair.cause_detail
+        assert pair.due_at is not None
+        wait = math.ceil((pair.due_at - batch.now).total_seconds())
+        upstream.onward_stopped(pair, "The next hop has asked for a pause", batch.now, seconds=wait)
         if Act.ALERT in result.acts:
             _, opened = incidents.incident_open(
                 pair=pair, cause="transient_ceiling", now=batch.now, detail=pair.cause_detail, message_pk=message.pk
@@ -198,8 +202,3 @@ def _row(item: Item, message: Message | None, pair: Pair | None, ignored: str, n
         note=ignored,
         created_at=now,
     )
-
-
-def host(terms: Terms) -> str:
-    """The host part of ids that we make under these terms."""
-    return urlsplit(terms.own_uri).hostname or "rmhub"

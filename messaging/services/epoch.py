@@ -26,6 +26,7 @@ from messaging.models import MemoryEpoch
 from messaging.protocol.memory import Memory, start_after_loss
 from messaging.services import audit, events, incidents
 from messaging.services.audit import SYSTEM, Actor
+from messaging.services.streams.forgetting import begin_anew
 from partners.choices import Profile, VersionState
 from partners.models import AgreementVersion
 from partners.terms import Terms
@@ -182,6 +183,7 @@ def _start_again(row: MemoryEpoch | None, note: _Note | None, reason: str, now: 
     )
     events.write(opened)
     _doubt_what_waits(now)
+    begin_anew(now)
     log.error("memory of ids was lost", extra={"action": "memory_lost", "reason": reason, "start": start.isoformat()})
     return row
 

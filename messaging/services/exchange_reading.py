@@ -9,9 +9,10 @@ from urllib.parse import unquote
 
 from messaging.protocol.codecs import repeatable
 from messaging.protocol.codecs.repeatable import HeaderProblem, Identity
-from messaging.services import pairs, two_roads
+from messaging.services import pairs, routing, two_roads
 from messaging.services.admitting import Item
-from partners.choices import ExchangeIdentity, Profile, Semantics
+from messaging.services.routing import Road
+from partners.choices import ExchangeIdentity, ExchangeMode, Profile, Semantics
 from partners.terms import Presented, Principal, Terms
 from rmhub.ids import uuid7
 
@@ -19,6 +20,8 @@ ASKING = ("GET", "HEAD", "OPTIONS")
 REQUESTS = ("POST", "PUT")
 ALLOW = ", ".join((*ASKING, *REQUESTS))
 
+# Names the receiver of a request that is not for this hub: type:value of a party identifier.
+_TO = "RM-To"
 _LONGEST = {"RM-Service": 255, "RM-Action": 255, "RM-Conversation-ID": 512, "RM-Ref-To-Message-ID": 512}
 
 
@@ -77,7 +80,13 @@ def read_item(request: Request, principal: Principal, terms: Terms, identity: Id
             f"{len(request.body)} bytes; agreement {terms.tpa_id} allows {terms.max_message_bytes}.",
         )
     given = {name: _given(request, name) for name in _LONGEST}
-    service, action = _service(terms, given["RM-Service"], given["RM-Action"])
+    to = _given(request, _TO)
+    road = _road(to, given["RM-Service"], identity, len(request.body), terms) if to else None
+    if road is not None:
+        service, action = _named(given["RM-Service"], given["RM-Action"])
+    else:
+        service, action = _service(terms, given["RM-Service"], given["RM-Action"])
+    said = (request.target, *given.values(), *([to] if to else []))
     digest = hashlib.sha256(request.body).hexdigest()
     return Item(
         terms=terms,
@@ -85,9 +94,7 @@ def read_item(request: Request, principal: Principal, terms: Terms, identity: Id
         pair_id=pairs.inbound_pair_id(terms),
         request_id=identity.request_id if identity else str(uuid7()),
         first_sent=identity.first_sent if identity else None,
-        content=repeatable.fingerprint(
-            request.method, "\n".join((request.target, *given.values())), request.content_type, digest
-        ),
+        content=repeatable.fingerprint(request.method, "\n".join(said), request.content_type, digest),
         client_id=identity.client_id if identity else "",
         body=request.body,
         content_type=request.content_type,
@@ -97,9 +104,32 @@ def read_item(request: Request, principal: Principal, terms: Terms, identity: Id
         conversation_id=given["RM-Conversation-ID"],
         ref_to_message_id=given["RM-Ref-To-Message-ID"],
         remembered=remembers,
-        two_roads=two_roads.has_agreement(principal.party_id, Profile.EBXML),
+        road=road,
+        two_roads=two_roads.has_others(principal.party_id, Profile.REPEATABLE),
         remote_address=request.remote_address,
     )
+
+
+def _road(to: str, service: str, identity: Identity | None, size: int, terms: Terms) -> Road | None:
+    """The way of a request for somebody else. Whether it is taken is decided with its memory; here only what never can
+    be. Raises Refused.
+    """
+    context, colon, value = to.partition(":")
+    if not colon or not context or not value:
+        raise Refused("malformed-header", f"{_TO} is the type and value of a party identifier, such as DUNS:123456789.")
+    road = routing.road_of_other_profile(
+        [(context, value)], service, identity.request_id if identity else "", [size], terms
+    )
+    if road is not None and terms.exchange_mode == ExchangeMode.SYNCHRONOUS:
+        raise Refused("not-routed", f"Agreement {terms.tpa_id} is for requests that our own applications answer.")
+    return road
+
+
+def _named(service: str, action: str) -> tuple[str, str]:
+    """What is passed on is of no agreement of ours, so it has to say itself what it is."""
+    if not service or not action:
+        raise Refused("service-not-named", f"A request with {_TO} names its service and action: RM-Service, RM-Action.")
+    return service, action
 
 
 def _as_agreed(identity: Identity | None, terms: Terms) -> Identity:
@@ -127,16 +157,17 @@ def _as_agreed(identity: Identity | None, terms: Terms) -> Identity:
 def _given(request: Request, name: str) -> str:
     """The value of one of our own headers, percent-decoded; "" when it is not there."""
     values = request.headers.get(name.lower(), ())
+    longest = _LONGEST.get(name, 512)
     if not values:
         return ""
     try:
         value = unquote(values[0].strip(), errors="strict")
     except UnicodeDecodeError:
         value = "\x00"
-    if len(values) > 1 or len(value) > _LONGEST[name] or not value.isprintable():
+    if len(values) > 1 or len(value) > longest or not value.isprintable():
         raise Refused(
             "malformed-header",
-            f"{name} has to be one value of at most {_LONGEST[name]} characters; what is not ASCII is percent-encoded.",
+            f"{name} has to be one value of at most {longest} characters; what is not ASCII is percent-encoded.",
         )
     return value
 

@@ -102,7 +102,7 @@ def _terms(tpa_id: str, principal: Principal) -> Terms:
         if "\x00" not in tpa_id and Agreement.objects.filter(tpa_id=tpa_id, partner=principal.party_id).exists():
             raise Refused("agreement-not-in-force", f"Agreement {shown} is not in force. Ask the hub's operators.")
         raise Refused("unknown-agreement", f"No agreement with TPAId {shown!r} is in force.")
-    if terms.partner_id != principal.party_id:
+    if terms.hop_party_id != principal.party_id:
         raise Refused("wrong-partner", f"{principal.party_name} is not the partner of agreement {terms.tpa_id}.")
     if terms.profile != Profile.REPEATABLE:
         raise Refused("unknown-agreement", f"Agreement {terms.tpa_id} is not for requests: send to {terms.own_uri}.")
@@ -196,9 +196,9 @@ def _refusal(item: Item, outcome: Outcome) -> Answer:
     if code in tuple(Refusal):
         assert item.first_sent is not None
         return window_problem(code, outcome.memory, item.first_sent, outcome.at)
-    retry_after = item.terms.repeat_interval if PROBLEMS[code].retryable else None
+    retry_after = outcome.retry_after or (item.terms.repeat_interval if PROBLEMS[code].retryable else None)
     hints = window_headers(outcome.memory, outcome.at) if outcome.status == 412 else None
-    return problem(code, status=outcome.status, retry_after=retry_after, headers=hints)
+    return problem(code, outcome.detail, status=outcome.status, retry_after=retry_after, headers=hints)
 
 
 def _in_work(item: Item) -> Answer:

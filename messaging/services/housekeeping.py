@@ -5,7 +5,8 @@ be forgotten is forgotten.
 from __future__ import annotations
 
 from messaging.models import Rejection
-from messaging.services import epoch, forgetting, pairs, watching
+from messaging.services import epoch, forgetting, pairs, unreachable, watching
+from messaging.services.streams import expiring
 from rmhub import clock
 
 REJECTIONS_KEPT = 20_000
@@ -17,10 +18,13 @@ def run() -> str:
     closed = pairs.close_unagreed()
     dropped = drop_old_rejections()
     forgotten = remember_and_forget()
+    expired = expiring.expire_waiting()
     watched = watching.watch()
+    down = unreachable.watch()
     return (
         f"pairs made {made}, disabled or enabled {closed}, rejections dropped {dropped}, days forgotten {forgotten}, "
-        + watched
+        f"expired unsent {expired}, "
+        f"servers unreachable {down}, {watched}"
     )
 
 

@@ -127,6 +127,19 @@ def incidents_resolve_for_trigger(
     return written
 
 
+def incidents_resolve_of_hub(*, cause: str, now: datetime, by: str, resolution: str) -> list[Event]:
+    """Resolves what is unresolved for the hub as a whole, of this cause, in the caller's transaction.
+
+    Returns the events to write.
+    """
+    written = []
+    unresolved = Incident.objects.filter(pair=None, trigger=None, cause=cause).exclude(state=IncidentState.RESOLVED)
+    for incident in unresolved.order_by("number").select_for_update(of=("self",)):
+        _resolve(incident, now, by, resolution)
+        written.append(_resolved_event(incident, now))
+    return written
+
+
 def incident_acknowledge(*, incident_id: uuid.UUID, actor: Actor, reason: str = "") -> Incident:
     """A person takes it: they become its owner. Raises NotFound, and WrongState when it is resolved."""
     with transaction.atomic():

@@ -51,9 +51,20 @@ TERMS = (
     "repeat_interval_max",
     "ordered",
     "max_in_flight",
+    "stream_lanes",
+    "resend_schedule",
+    "order_ack_timeout",
+    "max_order_ack_delay",
+    "time_to_live",
+    "final_receipt",
+    "final_receipt_within",
+    "inbound_quota",
     "note",
 )
-_ENDPOINT = ("name", "transport", "uri", "error_uri", "address", "error_address", "connect_timeout", "read_timeout")
+_ENDPOINT = (
+    *("name", "transport", "uri", "error_uri", "address", "error_address", "server", "host_key"),
+    *("connect_timeout", "read_timeout"),
+)
 
 
 class InvalidAgreement(InvalidSubmission):

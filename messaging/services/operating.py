@@ -14,15 +14,24 @@ from messaging import dispatch
 from messaging.choices import Direction, IncidentState, MessageState
 from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
 from messaging.models import Event, Incident, Message, Pair
-from messaging.profiles import carries_requests, is_repeatable, request_refusal, terms_in_force
+from messaging.profiles import (
+    carries_requests,
+    carries_stream,
+    is_repeatable,
+    is_stream,
+    request_refusal,
+    stream_refusal,
+    terms_in_force,
+)
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.messages import Happened, move, move_repeatable
 from messaging.protocol.sender import REFUSALS, Act, Flow, Gate, GateVerb, Kind, SenderPolicy, allowed, move_gate, step
 from messaging.protocol.sender import Event as PairEvent
-from messaging.services import audit, events, incidents, repeating
+from messaging.services import audit, events, incidents, repeating, upstream
 from messaging.services.audit import Actor
 from messaging.services.snapshots import REPEATABLE_FIELDS, apply_outbound, outbound_state, sender_policy
+from messaging.services.streams import verbs as stream_verbs
 from partners import registry
 from partners.terms import Terms
 from rmhub import clock
@@ -45,8 +54,9 @@ def pair_retry_now(*, pair_id: uuid.UUID, actor: Actor, reason: str, expected_ve
 def pair_skip_head(*, pair_id: uuid.UUID, actor: Actor, reason: str, expected_version: int | None = None) -> Pair:
     """Gives up the message in flight for good and goes on with the next, numbered from 1 (2.2.2 c; invariant 9).
 
-    Of repeatable requests, the first one in flight that is not on the wire; they have no numbers. Raises WrongState
-    when none is in flight or an attempt is on the wire, Stale.
+    Of repeatable requests, the first one in flight that is not on the wire; they have no numbers. Of a stream, the
+    first one in flight, which what follows bridges. Raises WrongState when none is in flight or an attempt is on the
+    wire, Stale.
     """
     return _act(pair_id, Kind.SKIP, "pair.skip_head", actor, reason, expected_version)
 
@@ -54,7 +64,10 @@ def pair_skip_head(*, pair_id: uuid.UUID, actor: Actor, reason: str, expected_ve
 def pair_restart_sequence(
     *, pair_id: uuid.UUID, actor: Actor, reason: str, expected_version: int | None = None
 ) -> Pair:
-    """Forgets the sender's numbers: the next message, or the one that was refused, goes out as number 1 (2.2.2 c)."""
+    """Forgets the sender's numbers: the next message, or the one that was refused, goes out as number 1 (2.2.2 c).
+
+    A stream gets a new id, under which all that is not acknowledged is numbered anew.
+    """
     return _act(pair_id, Kind.RESTART, "pair.restart_sequence", actor, reason, expected_version)
 
 
@@ -79,8 +92,13 @@ def pair_expect_sequence(
         pair = _locked(pair_id, expected_version)
         if pair.direction != Direction.IN:
             raise WrongState("Only an inbound pair expects numbers; restart the sequence instead.", state=pair.flow)
-        if carries_requests(pair, terms_in_force(pair)):
+        terms = terms_in_force(pair)
+        if carries_requests(pair, terms):
             raise WrongState("Requests of this pair have no sequence numbers, so none is expected.", state=pair.flow)
+        if carries_stream(pair, terms):
+            raise WrongState(
+                "A stream has numbers for each of its senders: have the partner begin a new stream.", state=pair.flow
+            )
         now = clock.now()
         before: dict[str, object] = {"last_sequence": pair.last_sequence}
         pair.last_sequence = expected - 1
@@ -115,6 +133,9 @@ def message_cancel(*, message_id: uuid.UUID, actor: Actor, reason: str) -> Messa
         if is_repeatable(terms):
             _cancel_request(pair, message, terms, actor, reason)
             return message
+        if is_stream(terms):
+            _cancel_in_stream(pair, message, terms, actor, reason)
+            return message
         before: dict[str, object] = {"state": message.state}
         reliable = message.semantics == Semantics.ONCE_AND_ONLY_ONCE
         try:
@@ -123,6 +144,7 @@ def message_cancel(*, message_id: uuid.UUID, actor: Actor, reason: str) -> Messa
             raise WrongState(str(error), state=message.state) from error
         message.due_at, message.completed_at = None, now
         message.save(update_fields=["state", "due_at", "completed_at"])
+        upstream.onward_ended([(message.forwarded_from_id, message.state)], now)
         if reliable:
             Pair.objects.filter(pk=pair.pk).update(queued=F("queued") - 1)
         audit.record(actor, "message.cancel", message, reason=reason, before=before, after={"state": message.state})
@@ -137,6 +159,10 @@ def _act(pair_id: uuid.UUID, kind: Kind, verb: str, actor: Actor, reason: str, e
         _require_outbound(pair)
         if carries_requests(pair, terms_in_force(pair)):
             _act_on_requests(pair, kind, verb, actor, reason)
+            return pair
+        terms = terms_in_force(pair)
+        if terms is not None and carries_stream(pair, terms):
+            _act_on_stream(pair, kind, verb, terms, actor, reason)
             return pair
         message = Message.objects.select_for_update().get(pk=pair.in_flight_id) if pair.in_flight_id else None
         if kind is Kind.SKIP and message is not None:
@@ -190,6 +216,38 @@ def _act_on_requests(pair: Pair, kind: Kind, verb: str, actor: Actor, reason: st
     dispatch.wake_on_commit(dispatch.SEND)
 
 
+def _act_on_stream(pair: Pair, kind: Kind, verb: str, terms: Terms, actor: Actor, reason: str) -> None:
+    """The verbs where a stream goes out. Call with the pair locked."""
+    if (why := stream_refusal(pair, kind)) is not None:
+        raise WrongState(why, state=pair.flow, allowed=allowed_verbs(pair))
+    now = clock.now()
+    before = _described(pair)
+    try:
+        written, skipped = stream_verbs.act(pair, kind, terms, reason, now)
+    except IllegalTransition as error:
+        raise WrongState(str(error), state=pair.flow, allowed=allowed_verbs(pair)) from error
+    if skipped:
+        before["message_id"] = skipped
+    if before["flow"] == Flow.SUSPENDED and pair.flow != Flow.SUSPENDED:
+        written += _released(pair, now, actor, reason)
+    else:
+        pair.version += 1
+    _save(pair, verb, actor, reason, before, written)
+    dispatch.wake_on_commit(dispatch.SEND)
+
+
+def _cancel_in_stream(pair: Pair, message: Message, terms: Terms, actor: Actor, reason: str) -> None:
+    """Call with pair and message locked."""
+    before: dict[str, object] = {"state": message.state}
+    try:
+        written = stream_verbs.cancel(pair, message, terms, reason, clock.now())
+    except IllegalTransition as error:
+        raise WrongState(str(error), state=message.state) from error
+    dispatch.wake_on_commit(dispatch.SEND)
+    audit.record(actor, "message.cancel", message, reason=reason, before=before, after={"state": message.state})
+    events.write(written)
+
+
 def _drop_request(pair: Pair, message: Message, happened: Happened, reason: str, now: datetime) -> Event:
     """Ends a request that waits or is between two repeats. Call with both locked; the caller saves the pair."""
     waits = message.state == MessageState.QUEUED
@@ -199,6 +257,7 @@ def _drop_request(pair: Pair, message: Message, happened: Happened, reason: str,
         raise WrongState(str(error), state=message.state) from error
     message.due_at, message.completed_at = None, now
     message.save(update_fields=["state", "due_at", "completed_at"])
+    upstream.onward_ended([(message.forwarded_from_id, message.state)], now)
     if waits:
         pair.queued -= 1
     else:
@@ -228,6 +287,7 @@ def _skip_in_flight(pair: Pair, message: Message, happened: Happened, verb: str,
     message.state = move(message.state, happened, reliable=True)
     message.completed_at = now
     message.save(update_fields=["state", "completed_at"])
+    upstream.onward_ended([(message.forwarded_from_id, message.state)], now)
     kind = "message.skipped" if happened is Happened.SKIPPED else "message.cancelled"
     written = [events.event(kind, now, pair=pair, message=message, data={"reason": reason})]
     if was_suspended:
@@ -290,7 +350,7 @@ def _move_gate(
         apply_outbound(pair, replace(outbound_state(pair), gate=gate), now)
         if gate is Gate.OPEN:
             Message.objects.filter(pair=pair, state=MessageState.QUEUED, due_at__isnull=False).update(due_at=now)
-            if pair.out_now:
+            if pair.out_now and carries_requests(pair, terms_in_force(pair)):
                 repeating.let_go(pair, now)
             dispatch.wake_on_commit(dispatch.SEND)
         _save(
@@ -347,7 +407,7 @@ def _described(pair: Pair) -> dict[str, object]:
         "last_sequence": pair.last_sequence,
         "queued": pair.queued,
     }
-    if carries_requests(pair, terms_in_force(pair)):
+    if pair.in_flight_id is None and (pair.out_now or carries_requests(pair, terms_in_force(pair))):
         found["out_now"] = pair.out_now
     return found
 
@@ -372,9 +432,12 @@ _VERB_KINDS: dict[Kind, str] = {
 
 def allowed_verbs(pair: Pair) -> tuple[str, ...]:
     """Which of `VERBS` the pair's state takes right now (for screens and for `allowed_actions` of problems)."""
+    terms = terms_in_force(pair)
     if pair.direction != Direction.OUT:
-        return () if carries_requests(pair, terms_in_force(pair)) else ("expect-sequence",)
-    if carries_requests(pair, terms_in_force(pair)):
+        return () if carries_requests(pair, terms) or carries_stream(pair, terms) else ("expect-sequence",)
+    if carries_stream(pair, terms):
+        kinds = frozenset(kind for kind in Kind if kind in _VERB_KINDS and stream_refusal(pair, kind) is None)
+    elif carries_requests(pair, terms):
         kinds = frozenset(kind for kind in Kind if kind in _VERB_KINDS and request_refusal(pair, kind) is None)
     else:
         kinds = allowed(Flow(pair.flow))

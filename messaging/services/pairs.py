@@ -136,7 +136,7 @@ def _pair(terms: Terms, direction: Direction, sender_uri: str, receiver_uri: str
     found = Pair.objects.filter(direction=direction, sender_uri=sender_uri, receiver_uri=receiver_uri).first()
     if found is not None:
         return found
-    sender, receiver = terms.own_party_name, terms.partner_name
+    sender, receiver = terms.own_party_name, terms.hop_party_name
     if direction == Direction.IN:
         sender, receiver = receiver, sender
     with transaction.atomic():
@@ -149,7 +149,7 @@ def _pair(terms: Terms, direction: Direction, sender_uri: str, receiver_uri: str
             receiver_uri=receiver_uri,
             defaults={
                 "own_party_id": terms.own_party_id,
-                "partner_id": terms.partner_id,
+                "partner_id": terms.hop_party_id,
                 "code": _free_code(f"{_short(sender)}>{_short(receiver)}"),
             },
         )

@@ -7,23 +7,28 @@ import struct
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from urllib.parse import quote
 
 from messaging import storage
 from messaging.models import Message, Payload
-from messaging.protocol.codecs import ebxml, repeatable
+from messaging.protocol.codecs import ebxml, repeatable, stream
 from messaging.protocol.envelope import (
     DocumentReference,
     Envelope,
     MessageType,
+    PartyId,
     PayloadPart,
     RoutingHeader,
     Semantics,
     Wire,
 )
+from messaging.protocol.errors import EncodeError, NotAMessage
 from messaging.services.snapshots import party_ids, writer_options
-from partners.choices import ExchangeIdentity
+from partners import registry
+from partners.choices import ExchangeIdentity, Profile
 from partners.terms import Terms
 
 _BARE_FRAME = storage.pack_frame((b"", b""))  # a body that is one payload and nothing else
@@ -33,7 +38,10 @@ _HEADER_SAFE = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "
 def payloads_of(message_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, list[Payload]]:
     """Payload rows by message, in their order: one query."""
     found: dict[uuid.UUID, list[Payload]] = defaultdict(list)
-    for payload in Payload.objects.filter(message_id__in=list(message_ids)).order_by("message_id", "number"):
+    rows = Payload.objects.raw(
+        "SELECT * FROM messaging_payload WHERE message_id = ANY(%s) ORDER BY message_id, number", [list(message_ids)]
+    )
+    for payload in rows:
         found[payload.message_id].append(payload)
     return found
 
@@ -44,27 +52,40 @@ def prepare(message: Message, payloads: list[Payload], terms: Terms, now: dateti
     Raises EncodeError (no valid wire form) or storage.PayloadMissing; the row is unchanged then.
     """
     contents = [storage.load(payload.content, payload.stored_as) for payload in payloads]
-    envelope = Envelope(
+    hop = RoutingHeader(
+        sender_uri=terms.own_uri,
+        receiver_uri=terms.partner_uri,
+        error_uri=terms.own_error_uri,
+        timestamp=now,
+        sequence_number=message.sequence_number,
+    )
+    wire = _one_hop_further(message, hop, terms) if message.forwarded_from_id else None
+    if wire is None:
+        wire = ebxml.encode(_envelope(message, payloads, contents, hop, terms), writer_options(terms))
+    body = wire.join(contents)
+    message.wire_frame = storage.pack_frame(wire.literals)
+    message.content_type = wire.content_type
+    message.digest = hashlib.sha256(body).hexdigest()
+    return body
+
+
+def _envelope(
+    message: Message, payloads: list[Payload], contents: list[bytes], hop: RoutingHeader, terms: Terms
+) -> Envelope:
+    who = ends(message, terms)
+    return Envelope(
         message_type=MessageType.NORMAL,
         message_id=message.message_id,
         timestamp=message.created_at,
-        from_parties=party_ids(terms.own_identifiers),
-        to_parties=party_ids(terms.partner_identifiers),
-        agreement_id=terms.tpa_id,
+        from_parties=who.from_parties,
+        to_parties=who.to_parties,
+        agreement_id=who.agreement_id,
         conversation_id=message.conversation_id,
         service=message.service,
         action=message.action,
         semantics=Semantics(message.semantics),
         ref_to_message_id=message.ref_to_message_id,
-        routing=(
-            RoutingHeader(
-                sender_uri=terms.own_uri,
-                receiver_uri=terms.partner_uri,
-                error_uri=terms.own_error_uri,
-                timestamp=now,
-                sequence_number=message.sequence_number,
-            ),
-        ),
+        routing=(hop,),
         manifest=tuple(
             DocumentReference(
                 label=payload.label, document_id=f"cid:{payload.content_id}", description=payload.filename
@@ -76,12 +97,59 @@ def prepare(message: Message, payloads: list[Payload], terms: Terms, now: dateti
             for payload, content in zip(payloads, contents, strict=True)
         ),
     )
-    wire = ebxml.encode(envelope, writer_options(terms))
-    body = wire.join(contents)
-    message.wire_frame = storage.pack_frame(wire.literals)
-    message.content_type = wire.content_type
-    message.digest = hashlib.sha256(body).hexdigest()
-    return body
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Whose a message is, for whom, and under which agreement: end to end, whatever hops are between."""
+
+    from_parties: tuple[PartyId, ...]
+    to_parties: tuple[PartyId, ...]
+    agreement_id: str
+
+
+def ends(message: Message, terms: Terms) -> Ends:
+    """Of what we send ourselves those of the agreement; of what we pass on those that it came with.
+
+    Raises storage.PayloadMissing when what came cannot be read any more.
+    """
+    agreed = Ends(party_ids(terms.own_identifiers), party_ids(terms.partner_identifiers), terms.tpa_id)
+    if not message.forwarded_from_id:
+        return agreed
+    came, body = received(message.forwarded_from_id)
+    hop = registry.current().version(came.agreement_version_id)
+    try:
+        if hop.profile == Profile.EBXML:
+            read = ebxml.decode(came.content_type, body)
+            return Ends(read.from_parties, read.to_parties, read.agreement_id)
+        if hop.profile == Profile.STREAM:
+            said = stream.decode(came.content_type, body)
+            if said.from_parties and said.to_parties and said.agreement_id:
+                return Ends(said.from_parties, said.to_parties, said.agreement_id)
+    except NotAMessage as error:
+        raise storage.PayloadMissing(f"what came as {message.message_id} cannot be read any more: {error}") from error
+    # A request says no more than for whom it is: it goes on as ours, under our agreement with the next hop.
+    return agreed
+
+
+def received(message_pk: uuid.UUID) -> tuple[Message, bytes]:
+    """A received message with its exact octets. Raises storage.PayloadMissing when they are not there any more."""
+    message = Message.objects.filter(pk=message_pk).first()
+    if message is None:
+        raise storage.PayloadMissing("the message as it was received is no longer in the store")
+    return message, stored_body(message, list(Payload.objects.filter(message=message_pk).order_by("number")))
+
+
+def _one_hop_further(message: Message, hop: RoutingHeader, terms: Terms) -> Wire | None:
+    """The received octets with our RoutingHeader added (spec 1, 4.1.2); None for what came by another profile."""
+    assert message.forwarded_from_id is not None
+    came, body = received(message.forwarded_from_id)
+    if registry.current().version(came.agreement_version_id).profile != Profile.EBXML:
+        return None
+    try:
+        return ebxml.forwarded(came.content_type, body, hop, padded=terms.write_padded_numbers)
+    except NotAMessage as error:
+        raise EncodeError(f"what came as {message.message_id} cannot be read any more: {error}") from error
 
 
 def prepare_request(message: Message, payloads: list[Payload]) -> bytes:
@@ -107,11 +175,74 @@ def request_headers(message: Message, terms: Terms) -> tuple[tuple[str, str], ..
         "RM-Conversation-ID": message.conversation_id,
         "RM-Ref-To-Message-ID": message.ref_to_message_id,
     }
+    if terms.hop_party_id != terms.partner_id:  # the hop is a router, and passes it on
+        named["RM-To"] = ":".join(terms.partner_identifiers[0])
     # Header values are ASCII (RFC 9110, 5.5); what is not, and the sign that says so, is percent-encoded.
     return (
         *repeatable.write(identity),
         *((name, quote(value, safe=_HEADER_SAFE)) for name, value in named.items() if value),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A message's place in its stream. `previous`: the number before it that the receiver is to have had."""
+
+    source: str
+    tx_sequence_id: int
+    number: int
+    previous: int
+    request_receipt: bool
+
+
+def prepare_for_stream(message: Message, payloads: list[Payload], terms: Terms, position: Position) -> bytes:
+    """Encodes the message under its place in the stream, sets that, frame, digest and content type; returns the body.
+
+    The same message at the same place gives the same octets each time; another `previous`, or another wish for an order
+    acknowledgement, changes only those. Raises EncodeError or storage.PayloadMissing; the row is unchanged then.
+    """
+    contents = [storage.load(payload.content, payload.stored_as) for payload in payloads]
+    receipts_to = terms.own_error_uri or terms.own_uri
+    who = ends(message, terms)
+    envelope = stream.StreamEnvelope(
+        kind=stream.StreamKind.MESSAGE,
+        message_id=message.message_id,
+        to=terms.partner_uri,
+        sent_at=message.created_at,
+        expires_at=message.expires_at,
+        source=position.source,
+        label=message.action,
+        position=stream.StreamPosition(
+            source=position.source,
+            tx_sequence_id=position.tx_sequence_id,
+            current=position.number,
+            previous=position.previous,
+            start=position.number == 1,
+            receipts_to=receipts_to if position.number == 1 else "",
+            receipt_requested=position.request_receipt,
+        ),
+        wish=stream.ReceiptWish(send_to=receipts_to) if terms.final_receipt else None,
+        agreement_id=who.agreement_id,
+        conversation_id=message.conversation_id,
+        service=message.service,
+        action=message.action,
+        ref_to_message_id=message.ref_to_message_id,
+        from_parties=who.from_parties,
+        to_parties=who.to_parties,
+        payloads=tuple(
+            PayloadPart(payload.content_id, payload.content_type, content, filename=payload.filename)
+            for payload, content in zip(payloads, contents, strict=True)
+        ),
+    )
+    wire = stream.encode(envelope)
+    body = wire.join(contents)
+    message.tx_sequence_id = Decimal(position.tx_sequence_id)
+    message.sequence_number = position.number
+    message.previous_number = position.previous
+    message.wire_frame = storage.pack_frame(wire.literals)
+    message.content_type = wire.content_type
+    message.digest = hashlib.sha256(body).hexdigest()
+    return body
 
 
 def stored_body(message: Message, payloads: list[Payload]) -> bytes:

@@ -208,7 +208,8 @@ def purge_events(*, after: int, limit: int) -> tuple[int, int | None]:
 
 _LOST_SIGNALS = """
 SELECT s.id FROM messaging_signal s
-WHERE s.id = ANY(%(page)s) AND s.created_at < %(edge)s AND s.about_id IS NOT NULL AND s.due_at IS NULL
+WHERE s.id = ANY(%(page)s) AND s.created_at < %(edge)s AND (s.about_id IS NOT NULL OR s.kind = 'ack')
+AND s.due_at IS NULL
 AND s.state NOT IN ('pending', 'sending') AND s.xid < %(through)s
 AND NOT EXISTS (SELECT FROM messaging_message m WHERE m.id = s.about_id)
 AND NOT EXISTS (SELECT FROM messaging_transmission t WHERE t.signal_id = s.id
@@ -218,9 +219,10 @@ FOR UPDATE OF s SKIP LOCKED
 
 
 def purge_signals(*, after: uuid.UUID, limit: int) -> tuple[int, uuid.UUID | None]:
-    """Removes old acknowledgements and errors about messages that have left (answers to late repeats, late answers)
-    with their transmissions, once the lake has them; of the next `limit` signals behind `after`. Returns how many went,
-    and where to go on (None: the rest is too young).
+    """Removes old acknowledgements and errors about messages that have left (answers to late repeats, late answers),
+    and acknowledgements that are about no message of their own (streams), with their transmissions, once the lake has
+    them; of the next `limit` signals behind `after`. Returns how many went, and where to go on (None: the rest is too
+    young).
     """
     edge = _edge()
     rows = list(Signal.objects.filter(pk__gt=after).order_by("pk").values_list("pk", "created_at")[:limit])

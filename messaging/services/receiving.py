@@ -19,7 +19,7 @@ from messaging.protocol.codecs.ebxml import normalize_uri
 from messaging.protocol.envelope import Envelope, MessageType
 from messaging.protocol.errors import Defect, ErrorCode, NotAMessage
 from messaging.protocol.limits import Limits
-from messaging.services import accepting, door, pairs
+from messaging.services import accepting, door, pairs, routing
 from messaging.services.group import GroupCommit
 from partners import registry
 from partners.terms import Presented, Principal, Terms
@@ -43,8 +43,10 @@ class Arrival:
 _group: GroupCommit[accepting.Item, int] = GroupCommit(accepting.accept)
 
 
-def receive(arrival: Arrival, *, limits: Limits) -> int:
+def receive(arrival: Arrival, *, limits: Limits, principal: Principal | None = None) -> int:
     """Takes one message, acknowledgement or error message. Returns the HTTP status to answer with.
+
+    `principal`: who sent it, if that is known already (mail, files); else it is what `arrival.presented` proves.
 
     204: stored, recognised or refused with an error message to come, and committed. 400: not a message.
     401: nobody we know; 429: from where too many unknown came. 403: a partner, but not of this agreement.
@@ -53,10 +55,11 @@ def receive(arrival: Arrival, *, limits: Limits) -> int:
     """
     now = clock.now()
     known = registry.current()
-    patient = door.is_patient_with(arrival.remote_address)
-    principal = known.authenticate(arrival.presented, now, thorough=patient)
-    if principal is None and not patient:
-        return 429  # not written down either: whoever guesses all day must not fill the disk
+    if principal is None:
+        patient = door.is_patient_with(arrival.remote_address)
+        principal = known.authenticate(arrival.presented, now, thorough=patient)
+        if principal is None and not patient:
+            return 429  # not written down either: whoever guesses all day must not fill the disk
     if principal is None:
         if arrival.presented.authorization:
             door.failed(arrival.remote_address)
@@ -66,7 +69,11 @@ def receive(arrival: Arrival, *, limits: Limits) -> int:
     except NotAMessage as error:
         return refuse(arrival, 400, error.reason, error.detail, now, principal=principal)
     terms = known.by_tpa_id(envelope.agreement_id)
-    if terms is not None and terms.partner_id != principal.party_id:
+    road = None
+    if envelope.message_type is MessageType.NORMAL:
+        road = routing.road(envelope, principal, terms)
+        terms = road.hop if road is not None else terms
+    if terms is not None and terms.hop_party_id != principal.party_id:
         detail = f"{principal.party_name} is not the partner of agreement {envelope.agreement_id}."
         return refuse(arrival, 403, "wrong_partner", detail, now, principal=principal, envelope=envelope)
     item = accepting.Item(
@@ -86,8 +93,9 @@ def receive(arrival: Arrival, *, limits: Limits) -> int:
             return refuse(arrival, 413, "message_too_large", detail, now, principal=principal, envelope=envelope)
         item = replace(
             item,
-            envelope=replace(envelope, defects=(*envelope.defects, *_outside(envelope, terms))),
+            envelope=replace(envelope, defects=(*envelope.defects, *(() if road else _outside(envelope, terms)))),
             pair_id=pairs.inbound_pair_id(terms),
+            road=road,
         )
     try:
         return _group.submit(item)
@@ -127,7 +135,7 @@ def _outside(envelope: Envelope, terms: Terms) -> list[Defect]:
 def _unknown_agreement(arrival: Arrival, envelope: Envelope, principal: Principal, now: datetime) -> int:
     """A partner of ours names an agreement that is not in force: it is told so where another agreement says."""
     detail = f"No agreement with TPAId {envelope.agreement_id!r} is in force."
-    others = registry.current().by_partner(principal.party_id)
+    others = registry.current().by_hop(principal.party_id)
     if not others or not ebxml.may_answer_with_error(envelope):
         return refuse(arrival, 403, "unknown_agreement", detail, now, principal=principal, envelope=envelope)
     defect = Defect(ErrorCode.VALUE_NOT_RECOGNIZED, detail, "/ebXMLHeader/Header/TPAInfo/TPAId")

@@ -16,15 +16,15 @@ from messaging.protocol.envelope import Semantics
 from messaging.protocol.messages import Happened, move
 from messaging.protocol.sender import Event as PairEvent
 from messaging.protocol.sender import Flow, Gate, Kind, step
-from messaging.services import events, incidents, replies
+from messaging.services import circuits, events, incidents, replies
 from messaging.services.parcels import Job, JobKind
 from messaging.services.snapshots import OUTBOUND_FIELDS, apply_outbound, outbound_state, sender_policy
+from messaging.services.streams import recording as streams
 from messaging.transports import Receipt
 from partners import registry
 from rmhub import clock
 
 _TRANSMISSION_FIELDS = ("outcome", "http_status", "cause", "detail", "response", "finished_at")
-SIGNAL_ATTEMPTS = 3
 
 
 def record(outcomes: Sequence[tuple[Job, Receipt]]) -> list[bool]:
@@ -36,21 +36,24 @@ def record(outcomes: Sequence[tuple[Job, Receipt]]) -> list[bool]:
     now = clock.now()
     with transaction.atomic(durable=True):
         written: list[Event] = []
-        timed, signals, once, requests = (
+        timed, signals, once, requests, in_streams = (
             [outcome for outcome in outcomes if outcome[0].kind is kind]
-            for kind in (JobKind.PAIR, JobKind.SIGNAL, JobKind.UNRELIABLE, JobKind.REPEATABLE)
+            for kind in (JobKind.PAIR, JobKind.SIGNAL, JobKind.UNRELIABLE, JobKind.REPEATABLE, JobKind.STREAM)
         )
         # Pairs of all kinds at once, then all other rows, and incidents after those: claims hold rows of messages and
         # signals when they open an incident, so whoever has opened one must not wait for such a row any more.
-        pairs = Pair.locked(job.pair_id for job, _ in (*timed, *requests) if job.pair_id)
+        pairs = Pair.locked(job.pair_id for job, _ in (*timed, *requests, *in_streams) if job.pair_id)
         signal_moves = _record_signals(signals, now)
         plain_moves = _record_unreliable(once, now, written)
         request_moves = replies.record(requests, pairs, now, written)
+        stream_moves = streams.record(in_streams, pairs, now, written)
         pair_moves = _record_pairs(timed, pairs, now, written)
-        attempts = [_transmission(job, receipt, now, request_moves) for job, receipt in outcomes]
+        causes = request_moves | stream_moves
+        attempts = [_transmission(job, receipt, now, causes) for job, receipt in outcomes]
         bulk_set(attempts, _TRANSMISSION_FIELDS)
+        written += circuits.record(outcomes, now)
         events.write(written)
-    moved = pair_moves | signal_moves | plain_moves | request_moves.keys()
+    moved = pair_moves | signal_moves | plain_moves | causes.keys()
     return [job.transmission_id in moved for job, _ in outcomes]
 
 
@@ -130,8 +133,8 @@ def _record_signals(outcomes: Sequence[tuple[Job, Receipt]], now: datetime) -> s
             # Every receipt earned an acknowledgement of its own (2.1.3 (4)): the next copy goes out at once.
             signal.state = SignalState.PENDING if signal.owed else SignalState.SENT
             signal.due_at = now if signal.owed else None
-        elif signal.attempts < SIGNAL_ATTEMPTS:
-            terms = registry.current().version(job.version_id)
+        elif signal.attempts <= (terms := registry.current().version(job.version_id)).transport_retries:
+            # Transport recovery like that of a message (spec 1, 2.5.4); above it there is none.
             signal.state = SignalState.PENDING
             signal.note = receipt.detail[:255]
             signal.due_at = now + timedelta(seconds=terms.transport_retry_interval)

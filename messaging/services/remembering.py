@@ -162,11 +162,13 @@ def released(delivery: Delivery, now: datetime) -> bool:
     try:
         with transaction.atomic():
             gone, _ = _row(key, _day(message)).filter(state=RequestState.RUNNING).delete()
-            MessageIdentity.objects.filter(
+            known = MessageIdentity.objects.filter(
                 scope_id=key.sender_id, message_id=key.request_id, stored_id=message.pk
-            ).delete()
-            # After its identity, which whoever acknowledges it holds: the same may have come by ebXML meanwhile.
-            if not gone or Signal.objects.filter(about=message.pk).exists():
+            )
+            known.filter(sequence_number__isnull=True).delete()
+            # After its identity, which whoever acknowledges it holds: the same may have come by ebXML meanwhile, or in
+            # a stream, where it got a number.
+            if not gone or known.exists() or Signal.objects.filter(about=message.pk).exists():
                 raise _Stays
     except _Stays:
         return False

@@ -23,7 +23,7 @@ from messaging.protocol.messages import Happened, move_repeatable
 from messaging.protocol.processing import NOTHING_SENT
 from messaging.protocol.repeating import Act, State, Step, begin, deadline, expire
 from messaging.protocol.sender import Flow, Gate
-from messaging.services import events, incidents, preparing, suspending
+from messaging.services import events, incidents, preparing, suspending, upstream
 from messaging.services.parcels import Claim, Job, JobKind, parcel
 from messaging.services.snapshots import REPEATABLE_FIELDS, repeat_policy
 from partners import registry
@@ -35,7 +35,7 @@ FIRST_FIELDS = (*MESSAGE_FIELDS, "first_sent_at", "expires_at", "content_type", 
 # Of an answer; a body of 64 KiB is kept whole.
 ANSWER_BYTES = 72 * 1024
 # Incidents that say that messages of a pair are in doubt; they end when the last of those is settled.
-DOUBTS = ("outcome_unknown", "outside_memory_window")
+DOUBTS = ("outcome_unknown", "outside_memory_window", "expired_unconfirmed", "unconfirmed")
 # Where an attempt that did not reach the partner says so.
 NEVER_LEFT = NOTHING_SENT | {"window_over"}
 
@@ -155,6 +155,7 @@ def end(pair: Pair, message: Message, step: Step, terms: Terms, detail: str, now
     pair.out_now -= 1
     if not pair.out_now and pair.flow != Flow.SUSPENDED:
         pair.retries, pair.cause, pair.cause_detail = 0, "", ""
+    upstream.onward_ended([(message.forwarded_from_id, message.state)], now)
     data = {"cause": step.cause, "detail": detail, "attempts": message.attempts}
     written = [events.event(kind, now, pair=pair, message=message, data=data)]
     if terms.ordered and pair.flow != Flow.SUSPENDED:

@@ -18,7 +18,7 @@ from messaging.models.bulk import bulk_set
 from messaging.protocol.codecs import repeatable
 from messaging.protocol.messages import Happened, move_repeatable
 from messaging.protocol.repeating import Act, Reply, State, Step, classify, step
-from messaging.services import events, incidents, repeating, suspending
+from messaging.services import events, incidents, repeating, suspending, upstream
 from messaging.services.parcels import Job
 from messaging.services.snapshots import REPEATABLE_FIELDS, repeat_policy
 from messaging.transports import Receipt
@@ -45,6 +45,7 @@ def record(
     messages = {m.pk: m for m in Message.objects.filter(pk__in=ids).order_by("pk").select_for_update()}
     moved: dict[uuid.UUID, str] = {}
     touched: dict[uuid.UUID, Pair] = {}
+    delivered: list[Message] = []
     for job, receipt in outcomes:
         message = messages.get(job.message_id) if job.message_id else None
         if message is None:
@@ -54,6 +55,7 @@ def record(
         reply = reply_of(receipt, terms)
         if reply is Reply.DONE and message.state in (*_OPEN, MessageState.IN_DOUBT):
             written += _delivered(pair, message, terms, now)
+            delivered.append(message)
             moved[job.transmission_id] = ""
         elif message.state == MessageState.SENDING and message.attempts == job.number:
             following = _decided(job, message, reply, receipt, terms, now)
@@ -67,6 +69,7 @@ def record(
         dispatch.wake_on_commit(dispatch.SEND)
     bulk_set(list(messages.values()), repeating.MESSAGE_FIELDS)
     bulk_set(list(touched.values()), REPEATABLE_FIELDS)
+    upstream.onward_ended([(message.forwarded_from_id, message.state) for message in delivered], now)
     return moved
 
 

@@ -1,12 +1,14 @@
 """Claims what is due, in one transaction over many pairs. The second step, talking, is `messaging.engine`'s.
 
-Four kinds of work: pairs (reliable messages, one in flight each), unreliable messages, signals (our acknowledgements
-and error messages), and repeatable requests (`repeating`). The third step, `recording`, takes the outcomes.
+Five kinds of work: pairs (reliable messages, one in flight each), unreliable messages, signals (our acknowledgements
+and error messages), repeatable requests (`repeating`), and transactional streams (`streams`). The third step,
+`recording`, takes the outcomes.
 """
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -16,7 +18,8 @@ from messaging import storage
 from messaging.choices import MessageState, Outcome, SignalState
 from messaging.models import Event, Message, Pair, Payload, Signal, Transmission
 from messaging.models.bulk import bulk_insert, bulk_set
-from messaging.profiles import is_repeatable
+from messaging.profiles import is_repeatable, is_stream
+from messaging.protocol.codecs.entity_file import name_of
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.errors import EncodeError
 from messaging.protocol.messages import Happened, move
@@ -25,6 +28,8 @@ from messaging.protocol.sender import Event as PairEvent
 from messaging.services import events, preparing, repeating, suspending
 from messaging.services.parcels import Claim, Job, JobKind, parcel
 from messaging.services.snapshots import OUTBOUND_FIELDS, apply_outbound, lease_seconds, outbound_state, sender_policy
+from messaging.services.streams import expiring, order_acks
+from messaging.services.streams import sending as streams
 from partners import registry
 from partners.choices import VersionState
 from partners.terms import Terms
@@ -36,14 +41,16 @@ STATE_FIELDS = ("state", "attempts", "due_at", "cause", "cause_detail", "first_s
 PREPARED_FIELDS = (*STATE_FIELDS, "sequence_number", "content_type", "wire_frame", "digest")
 
 
-def claim_due(*, limit: int, worker: int = 0) -> list[Job]:
+def claim_due(*, limit: int, worker: int = 0, passed_over: Collection[uuid.UUID] = ()) -> list[Job]:
     """Claims up to `limit` due transmissions of each kind for this worker and commits; each has a lease from now on.
 
-    Safe to run in many workers at once: rows that another one holds are passed over (SKIP LOCKED).
+    Safe to run in many workers at once: rows that another one holds are passed over (SKIP LOCKED). Nothing is claimed
+    for the pairs in `passed_over`: enough that goes their way waits for a thread already.
     """
-    claim = Claim(clock.now(), limit)
+    claim = Claim(clock.now(), limit, list(passed_over))
     with transaction.atomic(durable=True):
         _claim_pairs(claim)
+        order_acks.claim(claim)
         _claim_signals(claim)
         _claim_messages(claim)
         for transmission in claim.transmissions:
@@ -57,14 +64,15 @@ def _claim_pairs(claim: Claim) -> None:
     # SKIP LOCKED: a pair that an acknowledgement or a person holds right now is looked at again at the next wake-up.
     pairs = list(
         Pair.objects.raw(
-            "SELECT * FROM messaging_pair WHERE due_at <= %s AND due_at IS NOT NULL AND gate = 'open'"
-            " AND direction = 'out' ORDER BY due_at LIMIT %s FOR UPDATE SKIP LOCKED",
-            [claim.now, claim.limit],
+            "SELECT * FROM messaging_pair WHERE due_at <= %s AND due_at IS NOT NULL AND gate = 'open'"  # noqa: S608
+            f" AND direction = 'out'{claim.but('id')} ORDER BY due_at LIMIT %s FOR UPDATE SKIP LOCKED",
+            claim.parameters,
         )
     )
     if not pairs:
         return
     messages = _heads([pair.pk for pair in pairs if pair.flow == Flow.IDLE])
+    pairs = streams.promote(pairs, messages, claim)
     pairs = _without_repeatable(pairs, messages, claim)
     if not pairs:
         return
@@ -181,10 +189,19 @@ def _transmit(pair: Pair, message: Message, body: bytes, terms: Terms, claim: Cl
         kind=JobKind.PAIR,
         transmission_id=attempt.pk,
         transport=terms.transport,
-        parcel=parcel(terms, terms.partner_address, message.content_type, body, now),
+        parcel=parcel(
+            terms,
+            terms.partner_address,
+            message.content_type,
+            body,
+            now,
+            name=name_of("message", message.message_id),
+            attempt=attempt.public_id,
+        ),
         version_id=terms.version_id,
         pair_id=pair.pk,
         message_id=message.pk,
+        last=pair.retries >= terms.retries and pair.transport_attempts >= terms.transport_retries,
     )
 
 
@@ -216,15 +233,15 @@ def _claim_signals(claim: Claim) -> None:
     now = claim.now
     signals = list(
         Signal.objects.raw(
-            "SELECT * FROM messaging_signal WHERE due_at <= %s AND due_at IS NOT NULL"
+            f"SELECT * FROM messaging_signal WHERE due_at <= %s AND due_at IS NOT NULL{claim.but('pair_id')}"  # noqa: S608
             " ORDER BY due_at LIMIT %s FOR UPDATE SKIP LOCKED",
-            [now, claim.limit],
+            claim.parameters,
         )
     )
     _mark_lost(now, signal_id__in=[signal.pk for signal in signals if signal.state == SignalState.SENDING])
     for signal in signals:
         terms = registry.current().version(signal.agreement_version_id)  # type: ignore[arg-type]
-        to_error_uri = signal.kind == "error"
+        to_error_uri = signal.kind == "error" or is_stream(terms)
         address = terms.partner_error_address if to_error_uri else terms.partner_address
         signal.state = SignalState.SENDING
         signal.attempts += 1
@@ -242,7 +259,17 @@ def _claim_signals(claim: Claim) -> None:
                 kind=JobKind.SIGNAL,
                 transmission_id=attempt.pk,
                 transport=terms.transport,
-                parcel=parcel(terms, address, signal.content_type, bytes(signal.body), now),
+                parcel=parcel(
+                    terms,
+                    address,
+                    signal.content_type,
+                    bytes(signal.body),
+                    now,
+                    target=terms.partner_error_uri if to_error_uri else terms.partner_uri,
+                    headers=streams.HEADERS if is_stream(terms) else (),
+                    name=name_of(signal.kind, signal.message_id),
+                    attempt=attempt.public_id,
+                ),
                 version_id=terms.version_id,
                 pair_id=signal.pair_id,
                 signal_id=signal.pk,
@@ -253,14 +280,24 @@ def _claim_signals(claim: Claim) -> None:
 
 
 def _claim_messages(claim: Claim) -> None:
-    """Messages that no pair times: those that are sent once, and repeats of requests."""
-    messages = list(
+    """Messages that no pair times: those that are sent once, repeats of requests, and what ends in a stream.
+
+    What goes out again in a stream is its pair's to time, until its life is over.
+    """
+    due = list(
         Message.objects.raw(
-            "SELECT * FROM messaging_message WHERE due_at <= %s AND due_at IS NOT NULL"
+            f"SELECT * FROM messaging_message WHERE due_at <= %s AND due_at IS NOT NULL{claim.but('pair_id')}"  # noqa: S608
+            " AND (state <> 'retrying' OR tx_sequence_id IS NULL OR expires_at <= %s)"
             " ORDER BY due_at LIMIT %s FOR UPDATE SKIP LOCKED",
-            [claim.now, claim.limit],
+            [*claim.parameters[:-1], claim.now, claim.limit],
         )
     )
+    messages = [message for message in due if message.tx_sequence_id is None]
+    if len(messages) < len(due):
+        in_streams = [message for message in due if message.tx_sequence_id is not None]
+        leased = [message.pk for message in in_streams if message.state == MessageState.SENDING]
+        _mark_lost(claim.now, message_id__in=leased)
+        expiring.end_due(in_streams, claim)
     if not messages:
         return
     found = Pair.objects.filter(pk__in={message.pair_id for message in messages})
@@ -312,7 +349,15 @@ def _send_once(message: Message, payloads: dict[uuid.UUID, list[Payload]], gate:
             kind=JobKind.UNRELIABLE,
             transmission_id=attempt.pk,
             transport=terms.transport,
-            parcel=parcel(terms, terms.partner_address, message.content_type, body, now),
+            parcel=parcel(
+                terms,
+                terms.partner_address,
+                message.content_type,
+                body,
+                now,
+                name=name_of("message", message.message_id),
+                attempt=attempt.public_id,
+            ),
             version_id=terms.version_id,
             pair_id=pair_id,
             message_id=message.pk,

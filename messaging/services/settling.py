@@ -24,8 +24,9 @@ from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.messages import Happened, move_repeatable
 from messaging.protocol.processing import move, redelivered
 from messaging.protocol.sender import Flow
-from messaging.services import audit, events, history, incidents, remembering, repeating
+from messaging.services import audit, events, history, incidents, remembering, repeating, upstream
 from messaging.services.audit import Actor
+from messaging.services.streams import finals
 from messaging.services.submitting import NewPayload, message_submit
 from rmhub import clock
 from rmhub.ids import public_id, uuid7
@@ -110,6 +111,7 @@ def delivery_settle(
                     "delivery.settled", settlement.now, pair=delivery.pair_id, message=delivery.message, data=data
                 )
             )
+            finals.owe([delivery.message_id], settlement.now)
         events.write(written + _resolve_if_last(trigger, settlement))
     return delivery
 
@@ -370,6 +372,7 @@ def _resolve_if_last(trigger: Trigger, settlement: Settlement) -> list[Event]:
 
 def _delivered(message: Message, pair: Pair, settlement: Settlement) -> dict[str, object]:
     _end(message, Happened.ACKNOWLEDGED, settlement)
+    upstream.onward_ended([(message.forwarded_from_id, message.state)], settlement.now)
     pair.done += 1
     pair.save(update_fields=["done"])
     return {}
@@ -390,6 +393,9 @@ def _send_anew(message: Message, pair: Pair, settlement: Settlement) -> dict[str
         semantics=message.semantics,
         submitted_by=settlement.actor.name,
     )
+    if message.forwarded_from_id is not None:
+        # Its end is what the hop before may be waiting for.
+        Message.objects.filter(pk=submission.message.pk).update(forwarded_from=message.forwarded_from_id)
     return {"resubmitted_as": submission.message.public_id}
 
 

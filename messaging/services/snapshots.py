@@ -10,6 +10,7 @@ from messaging.protocol.acceptance import AcceptancePolicy, InboundState
 from messaging.protocol.envelope import PartyId, WriterOptions
 from messaging.protocol.repeating import Policy
 from messaging.protocol.sender import Flow, Gate, PairState, SenderPolicy
+from messaging.protocol.streams.outgoing import Policy as StreamPolicy
 from partners.terms import Terms
 
 OUTBOUND_FIELDS = (
@@ -93,6 +94,20 @@ def repeat_policy(terms: Terms) -> Policy:
         window=timedelta(seconds=terms.partner_window),
         initial=terms.repeat_interval,
         maximum=terms.repeat_interval_max,
+        lease=lease_seconds(terms),
+    )
+
+
+def stream_policy(terms: Terms) -> StreamPolicy:
+    """The agreement's parameters for the sender of a transactional stream."""
+    return StreamPolicy(
+        window=terms.max_in_flight,
+        lanes=terms.stream_lanes,
+        resend_schedule=terms.resend_schedule,
+        retries=terms.retries,
+        transport_retries=terms.transport_retries,
+        transport_retry_interval=terms.transport_retry_interval,
+        transient_ceiling=terms.transient_ceiling,
         lease=lease_seconds(terms),
     )
 

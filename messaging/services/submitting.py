@@ -8,8 +8,7 @@ import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from urllib.parse import urlsplit
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import IntegrityError, connection, transaction
@@ -26,7 +25,7 @@ from messaging.exceptions import (
 from messaging.models import Event as EventRow
 from messaging.models import Message, MessageIdentity, Pair, Payload
 from messaging.models.bulk import bulk_insert, bulk_set
-from messaging.profiles import is_repeatable
+from messaging.profiles import is_repeatable, is_stream
 from messaging.protocol.codecs import repeatable
 from messaging.protocol.codecs.ebxml_lexical import CONTROL
 from messaging.protocol.codecs.mime import is_header_value
@@ -35,6 +34,7 @@ from messaging.protocol.sender import Flow, Gate
 from messaging.services import events, pairs, queueing
 from messaging.services.group import GroupCommit
 from partners import registry
+from partners.addresses import host_of
 from partners.terms import Terms
 from rmhub import clock
 from rmhub.ids import uuid7
@@ -42,6 +42,8 @@ from rmhub.ids import uuid7
 # What stands in Content-IDs too, so it has no blanks, brackets or signs outside ASCII (RFC 822, wire-ebxml 1.4).
 _MESSAGE_ID = re.compile(r"[!-;=?-~]*")
 _CONTENT_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(\s*;\s*[\w.-]+=(\"[^\"\r\n]*\"|[^\s;\"]+))*", re.ASCII)
+
+MAX_LIFE = 400 * 86_400  # seconds, where the agreement sets no limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +77,11 @@ def message_submit(
     semantics: str = "",
     submitted_by: str = "",
     idempotency_key: str = "",
+    time_to_live: int | None = None,
 ) -> Submission:
     """Stores a message for the partner of the agreement with this TPAId and makes it due.
 
+    `time_to_live`: of a stream's message, in seconds from now; at most what its agreement says, which is the default.
     A suspended or paused pair takes it too; a warning says so. Raises OutsideAgreement, InvalidSubmission, TooLarge,
     DuplicateMessageId (a MessageId goes out once), IdempotencyMismatch.
     """
@@ -85,9 +89,10 @@ def message_submit(
     if idempotency_key:
         # Before all checks: what was taken stays taken, whatever became of the agreement since.
         _check_key(idempotency_key)
-        fingerprint = _fingerprint(
-            agreement, service, action, payloads, message_id, conversation_id, ref_to_message_id, semantics
-        )
+        identifiers = [message_id, conversation_id, ref_to_message_id, semantics]
+        if time_to_live is not None:
+            identifiers.append(f"time_to_live {time_to_live}")
+        fingerprint = _fingerprint(agreement, service, action, payloads, *identifiers)
         known = _replay(submitted_by, idempotency_key, fingerprint)
         if known is not None:
             return known
@@ -95,7 +100,7 @@ def message_submit(
     if terms is None:
         raise OutsideAgreement(f"No agreement with TPAId {agreement!r} is active.", code="unknown_agreement")
     wished = Semantics(semantics) if semantics in set(Semantics) else Semantics(terms.semantics)
-    _check(terms, service, action, payloads, semantics, message_id, conversation_id, ref_to_message_id)
+    _check(terms, service, action, payloads, semantics, message_id, conversation_id, ref_to_message_id, time_to_live)
     key = uuid7()
     if is_repeatable(terms):
         # Receivers of this profile compare UUIDs without regard to case.
@@ -115,6 +120,7 @@ def message_submit(
         submitted_by=submitted_by[:150],
         idempotency_key=idempotency_key,
         idempotency_fingerprint=fingerprint,
+        expires_at=clock.now() + timedelta(seconds=time_to_live) if time_to_live is not None else None,
     )
     rows = [_payload(message, number, payload) for number, payload in enumerate(payloads, start=1)]
     entry = _Entry(message, rows, pairs.outbound_pair_id(terms), terms)
@@ -223,6 +229,7 @@ def _check(
     message_id: str,
     conversation_id: str,
     ref_to_message_id: str,
+    time_to_live: int | None,
 ) -> None:
     errors: dict[str, list[str]] = {}
     identifiers = {
@@ -260,6 +267,10 @@ def _check(
             )
     if is_repeatable(terms):
         _check_request(errors, payloads, semantics, message_id)
+    if is_stream(terms):
+        _check_for_stream(errors, terms, semantics, time_to_live)
+    elif time_to_live is not None:
+        errors["time_to_live"] = ["Only messages of transactional streams expire: leave it out under this agreement."]
     if errors:
         raise InvalidSubmission(errors)
     if not terms.allows(service, action, "send"):
@@ -285,6 +296,18 @@ def _check_request(
         errors.setdefault("semantics", []).append(
             f"Requests of this agreement's profile are remembered: leave it out, or say {Semantics.ONCE_AND_ONLY_ONCE}."
         )
+
+
+def _check_for_stream(errors: dict[str, list[str]], terms: Terms, semantics: str, time_to_live: int | None) -> None:
+    """What a transactional stream cannot carry (spec 3)."""
+    if (semantics or terms.semantics) != Semantics.ONCE_AND_ONLY_ONCE:
+        errors.setdefault("semantics", []).append(
+            f"Messages of a stream go under {Semantics.ONCE_AND_ONLY_ONCE} only: leave it out, or have the agreement "
+            "changed."
+        )
+    longest = terms.time_to_live or MAX_LIFE
+    if time_to_live is not None and not 1 <= time_to_live <= longest:
+        errors["time_to_live"] = [f"Seconds, from 1 to {longest}."]
 
 
 def _fingerprint(
@@ -326,4 +349,4 @@ def _warnings(pair: Pair) -> tuple[tuple[str, str], ...]:
 
 
 def _host(terms: Terms) -> str:
-    return urlsplit(terms.own_uri).hostname or "rmhub"
+    return host_of(terms.own_uri) or "rmhub"

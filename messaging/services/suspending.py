@@ -8,7 +8,7 @@ from messaging.models import Event, Message, Pair
 from messaging.protocol.messages import Happened, move
 from messaging.protocol.sender import Event as PairEvent
 from messaging.protocol.sender import Flow, Kind, step
-from messaging.services import events, incidents
+from messaging.services import events, incidents, upstream
 from messaging.services.snapshots import apply_outbound, outbound_state, sender_policy
 from partners.terms import Terms
 
@@ -17,6 +17,7 @@ def give_up(pair: Pair, message: Message | None, now: datetime) -> list[Event]:
     """Call with the pair's lock held, after the machine's GIVE_UP. Changes `message` in memory; returns the events."""
     written: list[Event] = []
     detail = pair.cause_detail
+    upstream.onward_stopped(pair, "The way onward is suspended", now)
     if message is not None and pair.in_flight_id == message.pk:
         message.state = move(message.state, Happened.GAVE_UP, reliable=True)
         message.cause, message.cause_detail = pair.cause, detail

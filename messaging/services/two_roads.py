@@ -1,7 +1,8 @@
 """The same MessageId by two profiles: a partner may send by ebXML what it could not send as a request, and vice versa.
 
-One delivery, and each road its own kind of acknowledgement (conformance X01). Both write `MessageIdentity` while the
-partner has agreements of both kinds in force, so of two copies at once one waits for the other, and finds it.
+One delivery, and each road its own kind of acknowledgement (conformance X01). Every profile writes `MessageIdentity`,
+requests while the partner has agreements of other kinds in force, so of two copies at once one waits for the other, and
+finds it. One without a digest came otherwise than by ebXML: its payloads are compared.
 """
 
 from __future__ import annotations
@@ -35,9 +36,15 @@ class Elsewhere:
         return self.contents is None or self.contents == digests
 
 
-def has_agreement(party_id: uuid.UUID, profile: Profile) -> bool:
-    """Whether the partner may send by this profile at all."""
-    return any(terms.profile == profile for terms in registry.current().by_partner(party_id))
+def has_others(party_id: uuid.UUID, profile: Profile) -> bool:
+    """Whether the partner may send by another profile than this one, too."""
+    return any(terms.profile != profile for terms in registry.current().by_hop(party_id))
+
+
+def stored_message(message_pk: uuid.UUID) -> Elsewhere:
+    """A message that is stored, with what its payloads are known by."""
+    key = Key(message_pk, "")
+    return _with_contents({key: message_pk})[key]
 
 
 def stored_by_ebxml(keys: Collection[Key]) -> dict[Key, Elsewhere]:

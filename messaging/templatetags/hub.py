@@ -17,6 +17,7 @@ from messaging.choices import (
     MESSAGE_LOOKS,
     PAIR_LOOKS,
     TRIGGER_LOOKS,
+    CircuitState,
     IncidentState,
     ItemState,
     JobState,
@@ -58,6 +59,7 @@ _MESSAGE_ICONS = {
     "cancelled": "ban",
     "received": "circle-check-filled",
     "in_doubt": "help-circle",
+    "confirming": "eye",
 }
 _TRIGGER_ICONS = {
     "active": "circle-filled",
@@ -105,12 +107,28 @@ _OTHERS: dict[str, dict[str, tuple[Look, str]]] = {
         Outcome.LOST: (Look("Unknown", "", "yellow"), "info-circle"),
     },
     "signal": {
+        SignalState.HELD: (Look("Held", "", "yellow"), "hand-stop"),
         SignalState.PENDING: (Look("To be sent", "", "secondary"), "stack-2"),
         SignalState.SENDING: (Look("Sending", "", "azure"), "send"),
         SignalState.SENT: (Look("Sent", "", "green"), "check"),
         SignalState.FAILED: (Look("Could not be sent", "", "red"), "x"),
         SignalState.MATCHED: (Look("Taken", "", "green"), "check"),
         SignalState.IGNORED: (Look("Ignored", "", "secondary"), "minus"),
+    },
+    "circuit": {
+        CircuitState.CLOSED: (Look("Failing", "", "yellow"), "refresh"),
+        CircuitState.OPEN: (Look("Left alone", "", "red"), "hand-stop"),
+    },
+    "route": {
+        "on": (Look("On", "", "green"), "circle-filled"),
+        "off": (Look("Off", "", "secondary"), "minus"),
+    },
+    "pickup": {
+        "ok": (Look("Works", "", "green"), "circle-check-filled"),
+        "failing": (Look("Out of reach", "", "red"), "alert-triangle-filled"),
+        "new": (Look("Not looked yet", "", "secondary"), "hourglass"),
+        "looking": (Look("Looking", "", "azure"), "refresh"),
+        "off": (Look("Off", "", "secondary"), "minus"),
     },
     "version": {
         VersionState.DRAFT: (Look("Draft", "", "secondary"), "file-text"),

@@ -11,9 +11,10 @@ def database_url(url: str, name: str) -> str:
     return urlunsplit(urlsplit(url)._replace(path="/" + quote(name, safe="")))
 
 
-def create_database(url: str, name: str) -> str:
+def create_database(url: str, name: str, *, like: str = "") -> str:
     """Make a database unless it exists; return its URL. The role of ``url`` owns it.
 
+    ``like``: the name of one whose content it gets; nobody else may be connected to that one.
     Raises psycopg.Error when the server cannot be reached or the role may not create databases.
     """
     import psycopg  # here, because `python -m rmhub.embedded` has to work without the project's packages
@@ -23,7 +24,8 @@ def create_database(url: str, name: str) -> str:
         if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name]).fetchone():
             # somebody else may be faster
             with contextlib.suppress(psycopg.errors.DuplicateDatabase, psycopg.errors.UniqueViolation):
-                connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+                made = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
+                connection.execute(made + sql.SQL(" TEMPLATE {}").format(sql.Identifier(like)) if like else made)
     return database_url(url, name)
 
 

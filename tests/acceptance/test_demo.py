@@ -37,6 +37,16 @@ def test_every_document_arrives_once_and_in_order(faults: tuple[str, ...]) -> No
     assert code == 0
 
 
+def test_a_stream_delivers_once_and_in_order_whatever_is_killed() -> None:
+    """A window in flight over a bad link, acknowledged together, with both sides killed meanwhile."""
+    code, result = demo("--profile", "stream", "--messages", "80", "--drop", "0.1", "--duplicate", "0.2", "--kill")
+    promised = {"submitted": 80, "delivered": 80, "completed": 80, "delivered_twice": 0, "lost": 0}
+    promised |= {"out_of_order": 0, "suspended": 0, "messages_in_doubt": 0}
+    assert {name: result[name] for name in promised} == promised
+    assert result["killed"], "nothing was killed: the run shows too little"
+    assert code == 0
+
+
 def test_bad_options_are_refused_in_a_line() -> None:
     run = subprocess.run(
         [sys.executable, "manage.py", "demo", "--drop", "1.5"], cwd=ROOT, capture_output=True, text=True, timeout=60

@@ -81,6 +81,10 @@ def _tables(raw: Figures, found: Figures) -> list[tuple[str, list[str], list[lis
         tables.append(("Limits of this machine", ["", "per second", "typical ms", "all per second"], limits))
     if raw.get("forgetting"):
         tables.append(_forgetting(raw["forgetting"]))
+    if found["streams"]:
+        tables.append(_streams(found["streams"]))
+    if found["circuit"]:
+        tables.append(_circuit(found["circuit"]))
     if profile := raw.get("profile"):
         tables.append(_where(profile))
         tables.append(_sessions(profile["database_profile"]))
@@ -89,7 +93,7 @@ def _tables(raw: Figures, found: Figures) -> list[tuple[str, list[str], list[lis
             [goal["goal"], goal["wanted"], f"{goal['measured']:g}", "met" if goal["met"] else "NOT MET"]
             for goal in found["goals"]
         ]
-        tables.append(("Goals at 100 pairs", ["", "wanted", "measured", ""], rows))
+        tables.append(("Goals", ["", "wanted", "measured", ""], rows))
     return tables
 
 
@@ -120,6 +124,40 @@ def _forgetting(days: Sequence[Figures]) -> tuple[str, list[str], list[list[str]
         for day in days
     ]
     return f"Remembered ids: a day among {days[0]['days_probed']}, looked up and forgotten", columns, rows
+
+
+def _streams(rows: Sequence[Figures]) -> tuple[str, list[str], list[list[str]]]:
+    columns = ["ms each way", "one by one, messages/s", "stream, messages/s", "times", "CPU ms", "CPU ms, stream"]
+    window = rows[0]["stream"]
+    table = [
+        [
+            f"{row['delay_ms']}",
+            _number(row["ebxml"]["messages_per_second"]),
+            _number(row["stream"]["messages_per_second"]),
+            _number(row["times"]),
+            _number(row["ebxml"]["cpu_ms_per_message"]),
+            _number(row["stream"]["cpu_ms_per_message"]),
+        ]
+        for row in rows
+    ]
+    title = f"One pair over a slow link: one message at a time, and a stream ({window['window']} in flight, "
+    return f"{title}{window['lanes']} on the wire)", columns, table
+
+
+def _circuit(dead: Figures) -> tuple[str, list[str], list[list[str]]]:
+    columns = ["the last one is", "the others, messages/s", "attempts at it", "lost %"]
+    lost = {mode: iter(each["runs"]) for mode, each in dead["lost_percent"].items()}
+    rows = [
+        [
+            run["mode"],
+            _number(run["messages_per_second"]),
+            str(run["attempts_at_the_dead_one"]) if run["mode"] in lost else "-",
+            f"{next(lost[run['mode']]):g}" if run["mode"] in lost else "-",
+        ]
+        for run in dead["runs"]
+    ]
+    title = f"{dead['partners']} partners that answer after {dead['delay_ms']} ms, one of which is dead at times"
+    return title, columns, rows
 
 
 def _where(run: Figures) -> tuple[str, list[str], list[list[str]]]:

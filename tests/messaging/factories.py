@@ -91,7 +91,7 @@ class PartnerSide:
         )
         return self.arrival(replace(envelope, **changes))
 
-    def acknowledgement(self, parcel: Parcel, **changes: Any) -> Arrival:
+    def acknowledgement(self, parcel: Parcel | Arrival, **changes: Any) -> Arrival:
         """Its Acknowledgement of a message that we sent. `changes` are fields of the Envelope."""
         answer = ebxml.acknowledgement(
             decoded(parcel),

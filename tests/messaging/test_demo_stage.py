@@ -8,7 +8,7 @@ import pytest
 
 from messaging.choices import ServiceKind
 from messaging.demo import seeding, stage
-from messaging.demo.stage import _broker_databases
+from messaging.demo.databases import broker_databases
 from messaging.models import Trigger
 from partners.secrets import decrypt
 
@@ -29,13 +29,15 @@ def test_the_demos_trigger_follows_the_application_to_its_new_address() -> None:
 
 def test_demos_that_run_at_the_same_time_use_different_databases_of_a_broker() -> None:
     server = "redis://broker.example/0"
-    with _broker_databases(server) as first:
-        with _broker_databases(server) as second, _broker_databases("redis://other.example/0") as elsewhere:
+    with broker_databases(server) as first:
+        with broker_databases(server) as second, broker_databases("redis://other.example/0") as elsewhere:
             assert first[1] == first[0] + 1
             assert not set(first) & set(second)
             assert elsewhere == first
-        with _broker_databases(server) as third:
+        with broker_databases(server) as third:
             assert third == second
+        with broker_databases(server, 4) as four:
+            assert len(set(four) - set(first)) == 4
     assert 0 not in first, "the first is the one that an installation uses"
 
 
@@ -44,8 +46,9 @@ def test_the_buyers_hub_of_an_installation_shares_its_folders_and_the_sellers_do
 ) -> None:
     monkeypatch.setenv("RMHUB_STORE_DIR", "/srv/store")
     monkeypatch.setattr(stage.embedded, "create_database", lambda url, name: f"{url}/{name}")
+    monkeypatch.setattr(stage.embedded, "database_url", lambda url, name: f"{url}/{name}")
     seeded = '{"token": "t", "users": {}, "trigger_secret": "", "application_token": ""}'
-    monkeypatch.setattr(stage, "_each", lambda hubs, command: [seeded] * len(hubs))
+    monkeypatch.setattr(stage, "each", lambda hubs, command: [seeded] * len(hubs))
     made = stage.set_up(
         database_url="postgresql://127.0.0.1",
         redis_url="redis://127.0.0.1/0",

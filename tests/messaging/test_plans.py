@@ -22,12 +22,16 @@ from messaging.models import (
 )
 from messaging.selectors import pairs
 from messaging.selectors.events import OLDEST, feed, of_message, of_pair
+from messaging.selectors.streams import flight
 from messaging.services import events, leases, operating, webhooks
 from messaging.services.audit import Actor
 from messaging.services.recording import record
 from messaging.services.sending import Job, claim_due
+from messaging.transports import Receipt
 from rmhub.clock import frozen
 from tests.messaging.factories import LOST, REFUSED, TAKEN, answered, link, partner_side, submit, work
+from tests.messaging.streams.partner import stream_side
+from tests.messaging.streams.test_sending import acknowledge
 
 pytestmark = pytest.mark.django_db
 
@@ -113,6 +117,33 @@ def test_hot_paths_of_repeatable_requests_scan_no_table(full_store: None) -> Non
         found = {name: scanned for name, run in paths.items() if (scanned := scans(run))}
     assert found == {}
     assert "in_doubt" in {message.state for message in Message.objects.filter(pk__in=[m.pk for m in messages])}
+
+
+def test_hot_paths_of_streams_scan_no_table(full_store: None) -> None:
+    side = stream_side(retries=2, stream_lanes=8)
+    jobs: list[Job] = []
+    actor = Actor("ann")
+    paths: dict[str, Callable[[], object]] = {}
+    taken = Receipt(ok=True, status=202)
+    with frozen(AT) as time:
+        messages = [submit(side) for _ in range(4)]  # type: ignore[arg-type]
+        short = submit(side, time_to_live=70)  # type: ignore[arg-type]
+        paths["messages are put in flight"] = lambda: jobs.extend(claim_due(limit=64))
+        paths["outcomes are recorded"] = lambda: record([(jobs[0], taken), (jobs[1], LOST), (jobs[2], REFUSED)])
+        paths["they are acknowledged"] = lambda: acknowledge(side, 2)
+        paths["all goes out again"] = lambda: time.move(60) and jobs.extend(claim_due(limit=64))
+        paths["a stale acknowledgement"] = lambda: acknowledge(side, 1)
+        paths["what is in flight is shown"] = lambda: list(flight(side.outbound.pk)[:10])
+        paths["a life is over"] = lambda: time.move(30) and [jobs.extend(claim_due(limit=64)) for _ in range(2)]
+        paths["a person restarts it"] = lambda: (
+            Pair.objects.filter(pk=side.outbound.pk).update(flow="suspended"),
+            record([(job, taken) for job in jobs]),
+            operating.pair_restart_sequence(pair_id=side.outbound.pk, actor=actor, reason="They lost theirs."),
+        )
+        found = {name: scanned for name, run in paths.items() if (scanned := scans(run))}
+    assert found == {}
+    assert Message.objects.get(pk=short.pk).state == "in_doubt"
+    assert Message.objects.get(pk=messages[0].pk).state == "delivered"
 
 
 def test_hot_paths_scan_no_table(full_store: None) -> None:

@@ -48,6 +48,8 @@ def other_endpoint(side: PartnerSide) -> dict[str, Any]:
 
 CHANGES = {
     "to requests": ({}, lambda side: {"profile": "repeatable"}),
+    "to a stream": ({}, lambda side: {"profile": "stream"}),
+    "from a stream": ({"profile": "stream"}, lambda side: {"profile": "ebxml"}),
     "to ebXML": ({"profile": "repeatable"}, lambda side: {"profile": "ebxml"}),
     "other endpoints": ({}, other_endpoint),
     "other endpoints of requests": ({"profile": "repeatable"}, other_endpoint),
@@ -81,6 +83,7 @@ def test_x06_refused_until_the_pair_is_drained(before: dict[str, Any], change: A
         ({"profile": "repeatable"}, {"partner_window": 7200, "repeat_interval": 30}),
         ({"profile": "repeatable"}, {"ordered": True}),
         ({"profile": "repeatable"}, {"max_in_flight": 2}),
+        ({"profile": "stream"}, {"max_in_flight": 32, "resend_schedule": "60,600"}),
     ],
 )
 def test_x06_other_terms_can_change_at_any_time(before: dict[str, Any], after: dict[str, Any], wire: Link) -> None:

@@ -686,19 +686,20 @@ def test_every_way_of_updating_gives_a_row_a_new_number(pattern: Message) -> Non
 
 def test_a_new_column_leaves_old_files_as_they_are(first: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     run()
-    newer = replace(MESSAGES, columns=(*MESSAGES.columns, Column("content_type", "string", since=2)))
+    now, following = schemas.VERSION, schemas.VERSION + 1
+    newer = replace(MESSAGES, columns=(*MESSAGES.columns, Column("content_type", "string", since=following)))
     monkeypatch.setitem(schemas.ENTITIES, "messages", newer)
     monkeypatch.setattr(extract, "CHANGING", tuple(e if e.name != "messages" else newer for e in extract.CHANGING))
-    monkeypatch.setattr(parts, "VERSION", 2)
-    monkeypatch.setattr(manifest, "VERSION", 2)
+    monkeypatch.setattr(parts, "VERSION", following)
+    monkeypatch.setattr(manifest, "VERSION", following)
     first.message()
     first.commit()
     result = run()
     assert (result.generation, result.rows["messages"]) == (1, 1), "nothing is read again"
     files = LakeFile.objects.filter(entity="messages", replaced_at__isnull=True).order_by("schema_version")
-    assert {file.schema_version for file in files} == {1, 2}
+    assert {file.schema_version for file in files} == {now, following}
     widths = {file.schema_version: len(pq.read_schema(manifest.root() / file.path).names) for file in files}
-    assert widths == {1: len(MESSAGES.columns), 2: len(MESSAGES.columns) + 1}
+    assert widths == {now: len(MESSAGES.columns), following: len(MESSAGES.columns) + 1}
 
 
 def test_on_another_server_the_lake_begins_again(first: Writer) -> None:

@@ -135,6 +135,10 @@ def test_the_role_is_not_a_superuser_but_can_have_databases(reachable: Path) -> 
     url = embedded.create_database(servers.database_url, 'the "second" hub/é')
     assert embedded.create_database(servers.database_url, 'the "second" hub/é') == url
     assert execute(url, "SELECT current_database()") == 'the "second" hub/é'
+    execute(url, "CREATE TABLE kept AS SELECT 1 AS one")
+    copy = embedded.create_database(servers.database_url, "copy", like='the "second" hub/é')
+    assert execute(copy, "SELECT one FROM kept") == 1
+    embedded.drop_database(servers.database_url, "copy")
     with psycopg.connect(url), pytest.raises(ValueError, match="from within"):
         embedded.drop_database(url, 'the "second" hub/é')
     with psycopg.connect(url):  # a session on it does not prevent it

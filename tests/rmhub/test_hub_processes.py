@@ -26,3 +26,23 @@ def test_the_live_watch_runs_where_it_is_switched_on(
     assert [process.name for process in processes] == names
     if names[-1] == "live":
         assert processes[-1].argv[-2:] == ["pipeline", "live"]
+
+
+def test_the_mail_entrance_runs_where_the_operated_hub_has_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RMHUB_SMTP_LISTEN", "0.0.0.0:2525")
+    monkeypatch.delenv("RMHUB_PIPELINE_LIVE", raising=False)
+    hub = Hub("one", "postgresql://127.0.0.1/one", "redis://127.0.0.1/0", tmp_path, 8000)
+    operated = hub.processes(pipeline=True)
+    assert [process.name for process in operated] == ["web", "worker", "beat", "mail", "pipeline"]
+    assert operated[3].argv[-1] == "mail"
+    # Two hubs of a demo could not listen on one port.
+    assert "mail" not in [process.name for process in hub.processes()]
+    named = Hub(
+        "two",
+        "postgresql://127.0.0.1/two",
+        "redis://127.0.0.1/0",
+        tmp_path,
+        8001,
+        settings={"RMHUB_SMTP_LISTEN": "127.0.0.1:2526"},
+    )
+    assert [process.name for process in named.processes(prefix="b-")][-1] == "b-mail"

@@ -12,9 +12,12 @@ from rest_framework import serializers
 from messaging.api.serializers.fields import Base64, IdOut, ReasonBody, StrictBody, Text, Whole
 from messaging.choices import Direction, MessageState, Outcome, SignalKind, SignalState
 from messaging.models import Message
+from messaging.profiles import in_stream
 from messaging.protocol.envelope import Semantics
-from messaging.protocol.messages import RELIABLE, REPEATABLE, UNRELIABLE, Happened, State
+from messaging.protocol.messages import RELIABLE, REPEATABLE, STREAM, UNRELIABLE, Happened, State
+from messaging.selectors import forwards
 from messaging.services.settling import MAX_REMIND, MIN_REMIND, MessageDecision, message_decisions
+from messaging.services.submitting import MAX_LIFE
 from partners.choices import Profile
 from partners.terms import Terms
 from rmhub.ids import public_id
@@ -60,6 +63,12 @@ class SubmissionFields(StrictBody):
     semantics = serializers.ChoiceField(
         choices=[value.value for value in Semantics], required=False, default="", help_text="The agreement's if absent."
     )
+    time_to_live = Whole(
+        min_value=1,
+        max_value=MAX_LIFE,
+        required=False,
+        help_text="Streams only: seconds until it expires if the partner has not got it; the agreement's if absent.",
+    )
 
 
 class SubmissionBody(SubmissionFields):
@@ -71,6 +80,9 @@ class SubmissionBody(SubmissionFields):
 class SubmissionForm(SubmissionFields):
     """The same as a form: one file part `payload` for each document, with its content type and file name."""
 
+    time_to_live = serializers.IntegerField(  # type: ignore[assignment]
+        min_value=1, max_value=MAX_LIFE, required=False, help_text="As in JSON."
+    )
     payload = serializers.ListField(child=serializers.FileField(allow_empty_file=True), min_length=1, max_length=100)
     label = serializers.ListField(  # type: ignore[assignment]
         child=serializers.CharField(max_length=120),
@@ -126,6 +138,18 @@ class MessageSerializer(serializers.Serializer):
     action = serializers.CharField()
     semantics = serializers.ChoiceField(choices=[value.value for value in Semantics])
     sequence_number = serializers.IntegerField(allow_null=True, help_text="Given when it is first sent.")
+    tx_sequence_id = serializers.CharField(
+        allow_null=True, help_text="Streams: TxSequenceID, an unsigned 64-bit number in decimal."
+    )
+    previous_number = serializers.IntegerField(
+        allow_null=True, help_text="Streams: PreviousTxSequenceNumber as it was sent, or came, last; 0 = none."
+    )
+    forwarded_from = IdOut(
+        "msg",
+        source="forwarded_from_id",
+        allow_null=True,
+        help_text="Router: the message that came, and that this one passes on.",
+    )
     position = serializers.IntegerField(help_text="Its place in the pair's queue.")
     pair = PairRef()
     partner = PartyRef(source="pair.partner")
@@ -141,7 +165,8 @@ class MessageSerializer(serializers.Serializer):
     first_sent_at = serializers.DateTimeField(allow_null=True)
     completed_at = serializers.DateTimeField(allow_null=True)
     expires_at = serializers.DateTimeField(
-        allow_null=True, help_text="Repeatable profile, outbound: when the partner may have forgotten its id."
+        allow_null=True,
+        help_text="Outbound. Repeatable profile: when the partner may have forgotten its id. Streams: end of its life.",
     )
     submitted_by = serializers.CharField()
     allowed_actions = serializers.SerializerMethodField()
@@ -159,6 +184,14 @@ class MessageDetailSerializer(MessageSerializer):
     deliveries = serializers.SerializerMethodField(
         help_text="Inbound: where its deliveries to applications are listed."
     )
+
+    forwarded_to = serializers.SerializerMethodField(
+        help_text="Inbound, router: ids of the messages that pass it on to the next hop, newest first."
+    )
+
+    @extend_schema_field(serializers.ListField(child=serializers.CharField()))
+    def get_forwarded_to(self, message: Message) -> list[str]:
+        return [one.public_id for one in forwards.journey(message).went] if message.direction == Direction.IN else []
 
     @extend_schema_field(serializers.CharField(allow_null=True))
     def get_deliveries(self, message: Message) -> str | None:
@@ -239,6 +272,8 @@ def cancellable(message: Message) -> bool:
         return False
     if message.agreement_version.profile == Profile.REPEATABLE:
         table = REPEATABLE
+    elif in_stream(message):
+        table = STREAM
     else:
         table = RELIABLE if message.semantics == Semantics.ONCE_AND_ONLY_ONCE else UNRELIABLE
     return Happened.CANCELLED in table.get(State(message.state), {})
@@ -281,6 +316,8 @@ def changeable(message: Message, *, partner: str = "", tpa_id: str = "") -> list
         message.cause,
         message.cause_detail,
         message.sequence_number,
+        message.tx_sequence_id,
+        message.previous_number,
         message.digest,
         message.first_sent_at,
         message.completed_at,

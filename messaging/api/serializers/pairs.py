@@ -16,6 +16,7 @@ from messaging.protocol.sender import Flow, Gate
 from messaging.selectors.diagnosis import diagnose, verb_states
 from messaging.selectors.pairs import STATE_NAMES
 from messaging.selectors.screens import terms_of
+from messaging.selectors.streams import StreamState, stream_state
 
 ACTIONS = ("resume", "retry-now", "skip-head", "restart-sequence", "pause", "release", "expect-sequence")
 
@@ -94,6 +95,52 @@ class PairSerializer(serializers.Serializer):
     allowed_actions = serializers.ListField(child=serializers.ChoiceField(choices=ACTIONS))
 
 
+class OutgoingStreamSerializer(serializers.Serializer):
+    """The stream that an outbound pair sends under."""
+
+    guid = serializers.CharField(source="stream.source", help_text="Ours, in streamId.")
+    tx_sequence_id = serializers.CharField(help_text="OutgoingTxSequenceID: an unsigned 64-bit number in decimal.")
+    next_number = serializers.IntegerField(source="stream.next_number", help_text="OutgoingTxSequenceNumber.")
+    acked_number = serializers.IntegerField(
+        source="stream.acked_number", help_text="Covered by order acknowledgements."
+    )
+    in_flight = serializers.IntegerField(help_text="Sent and not acknowledged.")
+    window = serializers.IntegerField(help_text="How many may be.")
+    lanes = serializers.IntegerField(help_text="How many requests of it may be on the wire at once.")
+    confirming = serializers.IntegerField(help_text="Acknowledged, and waiting for their final receipts.")
+    resend_index = serializers.IntegerField(
+        source="stream.resend_index", help_text="How often all unacknowledged went out again without progress."
+    )
+    next_resend_at = serializers.DateTimeField(allow_null=True, help_text="Null when nothing is unacknowledged.")
+    started_at = serializers.DateTimeField(source="stream.started_at")
+
+
+class IncomingStreamSerializer(serializers.Serializer):
+    """How far one sender of an inbound pair is."""
+
+    guid = serializers.CharField(source="source", help_text="The sender's, in streamId.")
+    tx_sequence_id = serializers.CharField(help_text="IncomingTxSequenceID, in decimal; 0 before the first.")
+    number = serializers.IntegerField(help_text="IncomingTxSequenceNumber: accepted last.")
+    reject_count = serializers.IntegerField(help_text="Refused since the last that was accepted.")
+    last_access_at = serializers.DateTimeField(allow_null=True)
+    last_order_ack_at = serializers.DateTimeField(allow_null=True)
+    order_ack_due_at = serializers.DateTimeField(allow_null=True, help_text="Null: the timer is off.")
+    receipts_to = serializers.CharField(help_text="Where it wants receipts; never used as an address.")
+
+
+class StreamStateSerializer(serializers.Serializer):
+    """Transactional streams of a pair (spec 3)."""
+
+    outgoing = OutgoingStreamSerializer(allow_null=True, help_text="Null before the first message.")
+    incoming = IncomingStreamSerializer(many=True, help_text="The sender that sent last first; 50 at most.")
+
+
+class PairDetailSerializer(PairSerializer):
+    """A pair with its streams."""
+
+    stream = StreamStateSerializer(allow_null=True, help_text="Null for pairs of other profiles.")
+
+
 def represent(pair: Pair, now: datetime) -> dict[str, Any]:
     """A pair that `selectors.pairs` read, as PairSerializer shows it. Makes no query."""
     terms = terms_of(pair)
@@ -101,3 +148,17 @@ def represent(pair: Pair, now: datetime) -> dict[str, Any]:
     pair.allowed_actions = [verb.slug for verb in verb_states(pair, terms) if verb.enabled]  # type: ignore[attr-defined]
     data: dict[str, Any] = dict(PairSerializer(pair).data)
     return data
+
+
+def represent_one(pair: Pair, now: datetime) -> dict[str, Any]:
+    """The same with its streams, as PairDetailSerializer shows it."""
+    state = stream_state(pair, terms_of(pair))
+    shown = StreamStateSerializer(_decimal(state)).data if state.applies else None
+    return {**represent(pair, now), "stream": shown}
+
+
+def _decimal(state: StreamState) -> StreamState:
+    """With ids that are written as integers, whatever the database makes of them."""
+    for row in state.incoming:
+        row.tx_sequence_id = int(row.tx_sequence_id)
+    return state

@@ -24,6 +24,7 @@ from partners.choices import (
 )
 from partners.models import Agreement, AgreementVersion
 from partners.services import Level, gives_up_sentence
+from partners.ssh_keys import MAX_KEY
 from partners.validation import problems
 
 _SECONDS = 2_147_483_647
@@ -83,6 +84,19 @@ class EndpointFields(OptionalReasonBody):
     transport = serializers.ChoiceField(choices=Transport.choices, required=False)
     address = Text(max_length=500, required=False, allow_blank=True, help_text="Only if it differs from the URI.")
     error_address = Text(max_length=500, required=False, allow_blank=True)
+    server = Text(
+        max_length=500,
+        required=False,
+        allow_blank=True,
+        help_text="Mail: the server that takes it, e.g. smtp+starttls://relay.example:587; empty = the hub's relay. "
+        "Files: sftp://host:port, if not that of the URI.",
+    )
+    host_key = Text(
+        max_length=200,
+        required=False,
+        allow_blank=True,
+        help_text="Files: fingerprint of the server's key, as `ssh-keygen -l` prints it; several are apart by spaces.",
+    )
     connect_timeout = Whole(min_value=1, max_value=3600, required=False, help_text="Seconds.")
     read_timeout = Whole(min_value=1, max_value=3600, required=False, help_text="Seconds.")
 
@@ -111,6 +125,8 @@ class EndpointSerializer(serializers.Serializer):
     error_uri = serializers.CharField()
     address = serializers.CharField()
     error_address = serializers.CharField()
+    server = serializers.CharField(help_text="Mail and files: where it goes, if not to that of the URI.")
+    host_key = serializers.CharField(help_text="Files: fingerprint of the server's key.")
     connect_timeout = serializers.IntegerField(help_text="Seconds.")
     read_timeout = serializers.IntegerField(help_text="Seconds.")
     created_at = serializers.DateTimeField()
@@ -173,7 +189,40 @@ class TermsFields(OptionalReasonBody):
         min_value=1,
         max_value=256,
         required=False,
-        help_text="Repeatable requests that are not ordered: how many at once.",
+        help_text="Repeatable requests that are not ordered, and streams (the window): how many at once.",
+    )
+    stream_lanes = Whole(
+        min_value=1,
+        max_value=64,
+        required=False,
+        help_text="Streams: requests on the wire at once; 1 for a receiver that refuses what overtakes.",
+    )
+    resend_schedule = Text(
+        max_length=255,
+        required=False,
+        help_text="Streams: waits for an order acknowledgement in seconds, with commas between them; the last repeats.",
+    )
+    order_ack_timeout = Whole(
+        min_value=0, max_value=_SECONDS, required=False, help_text="Streams: OrderAckTimeout in milliseconds."
+    )
+    max_order_ack_delay = Whole(
+        min_value=0, max_value=_SECONDS, required=False, help_text="Streams: MaximumOrderAckDelay in milliseconds."
+    )
+    time_to_live = Whole(
+        min_value=0,
+        max_value=_SECONDS,
+        required=False,
+        help_text="Streams: what is not acknowledged by then is a dead letter; 0 = never.",
+    )
+    final_receipt = Flag(required=False, help_text="Streams: ask whether the partner's application took the document.")
+    final_receipt_within = Whole(
+        min_value=0, max_value=_SECONDS, required=False, help_text="Streams: how long that may take."
+    )
+    inbound_quota = Whole(
+        min_value=0,
+        max_value=_SECONDS,
+        required=False,
+        help_text="Streams: documents that may wait here; what comes beyond is refused for good. 0 = no limit.",
     )
     note = Text(max_length=255, required=False, allow_blank=True, help_text="What this version changes, and why.")
 
@@ -257,6 +306,14 @@ class VersionSerializer(serializers.Serializer):
     repeat_interval_max = serializers.IntegerField()
     ordered = serializers.BooleanField()
     max_in_flight = serializers.IntegerField()
+    stream_lanes = serializers.IntegerField()
+    resend_schedule = serializers.CharField()
+    order_ack_timeout = serializers.IntegerField(help_text="Milliseconds.")
+    max_order_ack_delay = serializers.IntegerField(help_text="Milliseconds.")
+    time_to_live = serializers.IntegerField()
+    final_receipt = serializers.BooleanField()
+    final_receipt_within = serializers.IntegerField()
+    inbound_quota = serializers.IntegerField()
     note = serializers.CharField()
     gives_up = serializers.SerializerMethodField(help_text="What happens to a message that nobody acknowledges.")
     created_at = serializers.DateTimeField()
@@ -318,12 +375,13 @@ class CredentialBody(OptionalReasonBody):
     direction = serializers.ChoiceField(choices=CredentialDirection.choices)
     kind = serializers.ChoiceField(choices=CredentialKind.choices)
     label = Text(max_length=80, required=False, allow_blank=True)  # type: ignore[assignment]
-    username = Text(max_length=120, required=False, allow_blank=True, help_text="HTTP Basic.")
+    username = Text(max_length=120, required=False, allow_blank=True, help_text="HTTP Basic, and SSH.")
     secret = Text(
-        max_length=1024,
+        max_length=MAX_KEY,
         required=False,
         trim_whitespace=False,
-        help_text="Outbound: what the partner gave us. Inbound: made up if absent.",
+        help_text="Outbound: what the partner gave us, or our SSH private key (PEM without a passphrase). Inbound: "
+        "made up if absent.",
     )
     fingerprint = Text(max_length=200, required=False, allow_blank=True, help_text="Certificate: its SHA-256.")
     valid_from = Instant(required=False, allow_null=True)

@@ -189,6 +189,7 @@ class ChecksSerializer(serializers.Serializer):
     broker = serializers.BooleanField()
     oldest_due_at = serializers.DateTimeField(allow_null=True, help_text="The oldest work whose time has come.")
     overdue_seconds = serializers.IntegerField()
+    circuits_open = serializers.IntegerField(help_text="Partners' servers that are left alone: see /circuits.")
 
 
 class HealthSerializer(serializers.Serializer):

@@ -15,7 +15,13 @@ from messaging.api.endpoint import Endpoint, operation
 from messaging.api.pagination import PAGING, listing, read_list, sort_parameter
 from messaging.api.reading import Param, read_parameters
 from messaging.api.serializers.fields import ReasonBody, page_of, validated
-from messaging.api.serializers.pairs import ExpectSequenceBody, PairSerializer, represent
+from messaging.api.serializers.pairs import (
+    ExpectSequenceBody,
+    PairDetailSerializer,
+    PairSerializer,
+    represent,
+    represent_one,
+)
 from messaging.choices import Direction
 from messaging.models import Pair
 from messaging.selectors import keyset, pairs
@@ -74,7 +80,7 @@ class OnePair(Endpoint):
         description="The part of the ETag before the dot counts what people do to the pair: it is what the verbs' "
         "If-Match compares, so that traffic does not refuse an action.",
         path=_PATH,
-        responses={200: PairSerializer},
+        responses={200: PairDetailSerializer},
         headers=(_ETAG,),
     )
     def get(self, request: Request, pair: str) -> Response:
@@ -83,7 +89,7 @@ class OnePair(Endpoint):
 
 
 def _answer(request: Request, pair: Pair) -> Response:
-    data = represent(pair, clock.now())
+    data = represent_one(pair, clock.now())
     lasting = {name: value for name, value in data.items() if name != "diagnosis"}  # its sentences count the minutes
     return item(request, data, revision=pair.version, digest_of=lasting)
 
@@ -102,7 +108,7 @@ def _verb(name: str, scope: str, summary: str, service: Callable[..., Pair], bod
             description="Answers the pair as it is then, with its new ETag.",
             path=_PATH,
             request=body,
-            responses={200: PairSerializer},
+            responses={200: PairDetailSerializer},
             problems=("wrong_state", "agreement_missing", "stale", "precondition_required", "invalid_header"),
             headers=(IF_MATCH, _ETAG),
             examples=(_REASON,) if body is ReasonBody else (),

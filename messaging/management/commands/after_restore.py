@@ -21,7 +21,8 @@ CHANGING = ("messaging_message", "messaging_transmission", "messaging_signal", "
 class Command(BaseCommand):
     help = (
         "After a restore: brings transaction numbers in line with this database server, lets the data pipeline's lake"
-        " begin again, and lets the memory of request ids start again, because what came after the backup is forgotten."
+        " begin again, and the memory of request ids and the outbound streams as well, because what came after the"
+        " backup is forgotten."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:

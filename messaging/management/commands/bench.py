@@ -19,7 +19,9 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--quick", action="store_true", help="one short round: a look, not a measurement")
-        parser.add_argument("--only", choices=("ours", "limits", "peer", "forgetting"), help="only this part")
+        parser.add_argument(
+            "--only", choices=("ours", "limits", "peer", "forgetting", "streams", "circuit"), help="only this part"
+        )
         parser.add_argument("--seconds", type=_seconds, help="how long each run is measured, from 1 to 60 (default 10)")
         parser.add_argument("--pairs", type=_pairs, help="numbers of pairs, for example 1,10,100 (the default)")
         parser.add_argument(
@@ -42,6 +44,8 @@ class Command(BaseCommand):
         plan = dataclasses.replace(plan, profile=profile)
         if options["only"]:
             plan = dataclasses.replace(plan, parts=(options["only"],))
+        if options["only"] == "circuit" and not options["quick"]:
+            plan = dataclasses.replace(plan, deaths=3)
         if options["pairs"]:
             plan = dataclasses.replace(plan, pairs=options["pairs"])
         if options["seconds"]:

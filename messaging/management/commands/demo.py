@@ -1,6 +1,7 @@
 """`manage.py demo`: two hubs with real processes on loopback, a bad link between them, and a judge.
 
-With --trigger both hubs deliver every document to an application, and a second judge counts its effects.
+With --trigger both hubs deliver every document to an application, and a second judge counts its effects. With --hops
+there is a chain of hubs: sender, routers and receiver.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from typing import Any
 from django import conf
 from django.core.management.base import BaseCommand, CommandError
 
-from messaging.demo import effects, exchange, verdict
+from messaging.choices import RouteMode
+from messaging.demo import chain, chain_run, effects, exchange, verdict
+from messaging.demo.chain_seeding import MOST_HOPS
 from messaging.demo.stage import APPLICATION, Link, Parameters, Receiving, Stage, installation_folders, running
 from partners.choices import Profile
 from rmhub.supervisor import Supervisor
@@ -47,7 +50,9 @@ class Command(BaseCommand):
         parser.add_argument("--duplicate", type=_share, default=0.0, help="share of requests that arrive twice")
         parser.add_argument("--delay-ms", type=float, default=0.0, help="delay of each way")
         parser.add_argument(
-            "--kill", action="store_true", help="kill -9 web servers, workers and the application at random meanwhile"
+            "--kill",
+            action="store_true",
+            help="kill -9 meanwhile: web servers, workers and the application; with --hops all of a router",
         )
         parser.add_argument("--profile", choices=Profile.values, default=Profile.EBXML, help="what the hubs speak")
         parser.add_argument("--ordered", action="store_true", help="with --profile repeatable: one after the other")
@@ -58,8 +63,18 @@ class Command(BaseCommand):
         parser.add_argument(
             "--work-ms", type=float, help="with --trigger: how long the application is busy with a document (100)"
         )
+        parser.add_argument("--pairs", type=int, help="agreements between the hubs (a pair each way for each; 4)")
         parser.add_argument(
-            "--pairs", type=int, default=4, help="agreements between the hubs (a pair each way for each)"
+            "--hops",
+            type=int,
+            choices=range(2, MOST_HOPS + 1),
+            help="a chain instead: sender, routers and receiver, so many hops from end to end",
+        )
+        parser.add_argument(
+            "--mode",
+            choices=RouteMode.values,
+            default=RouteMode.STORE_FORWARD,
+            help="with --hops: when the routers acknowledge what they pass on",
         )
         parser.add_argument("--seed", type=int, default=1, help="of the link's and the killer's chances")
         parser.add_argument("--patience", type=float, default=300, help="seconds after which it gives up waiting")
@@ -72,10 +87,18 @@ class Command(BaseCommand):
         parser.add_argument("--logs", action="store_true", help="print what the processes say")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["hops"]:
+            self._chain(options)
+            return
+        if options["mode"] != RouteMode.STORE_FORWARD:
+            raise CommandError("--mode belongs to --hops: without routers nothing is passed on.", returncode=2)
+        options["pairs"] = 4 if options["pairs"] is None else options["pairs"]
         if options["messages"] < 1 or options["pairs"] < 1:
             raise CommandError("--messages and --pairs must be at least 1", returncode=2)
         if options["ordered"] and options["profile"] != Profile.REPEATABLE:
-            raise CommandError("--ordered belongs to --profile repeatable; ebXML is always in order.", returncode=2)
+            raise CommandError(
+                "--ordered belongs to --profile repeatable; the others are always in order.", returncode=2
+            )
         if not options["trigger"] and (options["resolver"] or options["work_ms"] is not None):
             raise CommandError("--resolver and --work-ms belong to --trigger.", returncode=2)
         quiet = options["json"]
@@ -108,6 +131,41 @@ class Command(BaseCommand):
         if not result["promises_kept"]:
             sys.exit(1)
 
+    def _chain(self, options: dict[str, Any]) -> None:
+        """Through routers, one way."""
+        given = [name for name in ("trigger", "resolver", "work_ms", "ordered", "keep", "pairs") if options[name]]
+        if options["profile"] != Profile.EBXML:
+            given.append("profile")
+        if given:
+            names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise CommandError(
+                f"--hops shows one ebXML pair through routers; {names} does not go with it.", returncode=2
+            )
+        if options["messages"] < 1:
+            raise CommandError("--messages must be at least 1", returncode=2)
+        quiet = options["json"]
+
+        def log(line: str) -> None:
+            if options["logs"] or not quiet:
+                self.stderr.write(line)
+
+        link = Link(options["drop"], options["duplicate"], options["delay_ms"], options["seed"])
+        told = log if options["logs"] else _milestones(log)
+        with chain.running(hops=options["hops"], link=link, mode=options["mode"], log=told) as (hubs, supervisor):
+            result = chain_run.run(
+                hubs,
+                supervisor,
+                messages=options["messages"],
+                mode=options["mode"],
+                kill=options["kill"],
+                seed=options["seed"],
+                patience=options["patience"],
+                log=log,
+            )
+        self._report(result, quiet)
+        if not result["promises_kept"]:
+            sys.exit(1)
+
     def _run(self, stage: Stage, options: dict[str, Any], log: Any) -> dict[str, Any]:
         total = options["messages"]
         # Databases that are kept may know earlier ones.
@@ -124,7 +182,7 @@ class Command(BaseCommand):
             for hub_name, ids in pool.map(lambda lane: exchange.submit(stage, lane), lanes):
                 accepted[hub_name] |= ids
         directions = _both_ways(stage, accepted)
-        ordered = options["ordered"] or options["profile"] == Profile.EBXML
+        ordered = options["ordered"] or options["profile"] != Profile.REPEATABLE
         until = time.monotonic() + options["patience"]
         while True:
             found = verdict.judge(directions, ordered=ordered)

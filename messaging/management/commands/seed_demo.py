@@ -6,9 +6,9 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 
-from messaging.demo import seeding
+from messaging.demo import chain, chain_seeding, seeding
 from partners.choices import Profile
 
 
@@ -35,9 +35,13 @@ class Command(BaseCommand):
         parser.add_argument("--retry-interval", type=int, default=2)
         parser.add_argument("--transport-retries", type=int, default=3)
         parser.add_argument("--transport-retry-interval", type=int, default=1)
+        parser.add_argument("--chain", default="", help="one hub of a chain instead: its plan as JSON (demo --hops)")
         parser.add_argument("--json", action="store_true", help="print new log-ins and an API token as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["chain"]:
+            self._chain(options["chain"])
+            return
         buyer = options["side"] == "buyer"
         plan = seeding.Plan(
             own=seeding.BUYER if buyer else seeding.SELLER,
@@ -72,3 +76,13 @@ class Command(BaseCommand):
             self.stdout.write(f"log-in {name} / {password}")
         if secret:
             self.stdout.write(f"{seeding.TRIGGER}: its secret is {secret}")
+
+    def _chain(self, text: str) -> None:
+        try:
+            plan = chain.read_plan(text)
+        except (ValueError, TypeError, KeyError) as error:
+            raise CommandError(f"--chain holds no plan of a hub: {error}", returncode=2) from error
+        chain_seeding.seed_hop(plan)
+        seeding.people()
+        token = seeding.token("demo", ["messages:write", "messages:read", "pairs:read"])
+        self.stdout.write(json.dumps({"token": token}))

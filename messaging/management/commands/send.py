@@ -27,6 +27,9 @@ class Command(BaseCommand):
         parser.add_argument("--content-type", default="", help="default: guessed from the file's name")
         parser.add_argument("--message-id", default="", help="default: a new one")
         parser.add_argument("--conversation-id", default="")
+        parser.add_argument(
+            "--time-to-live", type=int, help="streams: seconds until it expires (default: the agreement's)"
+        )
         parser.add_argument("--json", action="store_true")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -46,6 +49,7 @@ class Command(BaseCommand):
                 message_id=options["message_id"],
                 conversation_id=options["conversation_id"],
                 submitted_by=f"command:{getpass.getuser()}",
+                time_to_live=options["time_to_live"],
             )
         except ApplicationError as error:
             raise CommandError(f"{error.code}: {error.detail}", returncode=2) from error

@@ -81,7 +81,8 @@ class Command(BaseCommand):
     def _single(
         self, options: dict[str, Any], var: Path, database_url: str, redis_url: str
     ) -> tuple[list[Process], Callable[[float], None]]:
-        hub = Hub("hub", database_url, redis_url, var, options["port"], settings.RMHUB_NAME, options["host"])
+        title, threads = settings.RMHUB_NAME, settings.RMHUB_WEB_THREADS
+        hub = Hub("hub", database_url, redis_url, var, options["port"], title, options["host"], threads)
         once = [
             Process("migrate", hub.manage("migrate", "--verbosity", "0"), env=hub.environment(), once=True),
             Process(

@@ -30,7 +30,7 @@ INPUTS: Mapping[str, tuple[str, ...]] = {
 
 _SUCCEEDED = ("delivered", "sent", "received")
 _FAILED = ("failed", "skipped", "cancelled")
-_UNDER_WAY = ("queued", "sending", "awaiting_ack", "retrying")
+_UNDER_WAY = ("queued", "sending", "awaiting_ack", "retrying", "confirming")
 _SUMS = (
     "messages", "bytes", "succeeded", "failed", "in_doubt", "under_way", "attempts", "sent", "duplicates",
     "suspensions", "resumed", "resume_micros",

@@ -19,6 +19,7 @@ from messaging.models import Delivery, Event, Incident, Trigger
 from messaging.models.bulk import bulk_set
 from messaging.protocol.processing import Decision, Status, move, redelivered
 from messaging.services import events, history, incidents, remembering, triggering
+from messaging.services.streams import finals
 
 FIELDS = (
     "state",
@@ -66,6 +67,7 @@ class Changes:
     _ended: list[history.Ended] = field(default_factory=list)
     _released: list[Delivery] = field(default_factory=list)
     _troubles: dict[tuple[uuid.UUID, str], _Trouble] = field(default_factory=dict)
+    _of_streams: set[uuid.UUID] = field(default_factory=set)  # messages whose sender may want a final receipt
 
     # --- how a delivery ends ---
 
@@ -171,10 +173,11 @@ class Changes:
         bulk_set(list(self._changed.values()), FIELDS)
         history.release_all(self._released)
         history.complete_all(self._ended, self.now)
+        finals.owe(self._of_streams, self.now)
         for trouble in self._troubles.values():
             self._open_incident(trouble)
         events.write(self.events)
-        for gathered in (self._changed, self._released, self._ended, self._troubles, self.events):
+        for gathered in (self._changed, self._released, self._ended, self._troubles, self._of_streams, self.events):
             gathered.clear()
 
     def _open_incident(self, trouble: _Trouble) -> None:
@@ -198,6 +201,8 @@ class Changes:
             delivery.claim = None  # else it stays: a consumer that says it twice is known by it
         delivery.completed_at = self.now
         self._changed[delivery.pk] = delivery
+        if delivery.message.tx_sequence_id is not None:
+            self._of_streams.add(delivery.message_id)
         if outcome is not None:
             self._ended.append(history.Ended(delivery, trigger, outcome))
         data: dict[str, object] = {"delivery": delivery.public_id, "trigger": trigger.public_id, "name": trigger.name}

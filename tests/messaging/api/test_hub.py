@@ -39,7 +39,7 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 def test_health_of_a_hub_that_works(stranger: Api, broker: list[bool], partner: PartnerSide) -> None:
     answer = stranger.get("/health")
     assert answer.status == 200
-    checks = {"database": True, "broker": True, "oldest_due_at": None, "overdue_seconds": 0}
+    checks = {"database": True, "broker": True, "oldest_due_at": None, "overdue_seconds": 0, "circuits_open": 0}
     assert answer.json == {"status": "ok", "name": "RM Hub", "environment": "TEST", "checks": checks}
     submit(partner)
     assert stranger.get("/health").json["checks"]["oldest_due_at"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from messaging.console import decisions, triggers, urls, verbs
+from messaging.console import decisions, pickups, triggers, urls, verbs
 from rmhub.roles import role_for
 from tests.messaging.api.test_access import SCOPES
 
@@ -18,6 +18,7 @@ SAME: Mapping[str, tuple[str, ...]] = {
     "message-settle": ("POST messages/{}/settle",),
     "incident-acknowledge": ("POST incidents/{}/acknowledge",),
     "incident-resolve": ("POST incidents/{}/resolve",),
+    "circuit-try": ("POST circuits/{}/reset",),
     "doubt-settle": ("POST bulk-jobs",),
     "doubt-outbound-settle": ("POST bulk-jobs",),
     "trigger-failed": ("POST bulk-jobs",),
@@ -27,6 +28,9 @@ SAME: Mapping[str, tuple[str, ...]] = {
     "trigger-secret": ("POST triggers/{}/rotate-secret",),
     "trigger-verb": tuple(f"POST triggers/{{}}/{verb}" for verb in triggers.VERBS),
     "delivery-settle": ("POST deliveries/{}/settle",),
+    "pickup-new": ("POST pickups",),
+    "pickup-edit": ("PATCH pickups/{}",),
+    "pickup-verb": (*(f"POST pickups/{{}}/{verb}" for verb in pickups.VERBS if verb != "delete"),),
     "webhook": ("PATCH webhook-endpoints/{}",),
     "partner-log-new": ("POST partner-logs",),
     "partner-log-reconcile": ("POST partner-logs/{}/reconcile",),
@@ -37,6 +41,9 @@ SAME: Mapping[str, tuple[str, ...]] = {
     "log-export": ("POST pipeline-runs",),
     "timing-draft": ("POST agreements/{}/timing-draft",),
     "agreement-log-columns": ("PATCH agreements/{}",),
+    "route-new": ("POST routes",),
+    "route-edit": ("PATCH routes/{}",),
+    "route-verb": ("POST routes/{}/enable", "POST routes/{}/disable", "DELETE routes/{}"),
     "archive-restore": ("POST archive/restore",),
     "hold-new": ("POST legal-holds",),
     "hold-release": ("POST legal-holds/{}/release",),
@@ -81,6 +88,18 @@ def test_the_same_decisions() -> None:
     assert choices(SettleBody, "decision") == set(decisions.DELIVERY)
     assert choices(MessageSettleBody, "decision") == set(decisions.MESSAGE)
     assert choices(JobBody, "decision") == set(decisions.DELIVERY) | set(decisions.MESSAGE)
+
+
+def test_the_same_settings_and_verbs_of_routes() -> None:
+    from messaging.api.serializers.routes import RouteBody, RouteChanges
+    from messaging.api.views.routes import VERBS
+    from messaging.console import route_form, routes
+    from messaging.services.routes import RouteFields
+
+    settings = set(RouteFields.__annotations__)
+    assert set(route_form.FIELDS) == set(RouteChanges().fields) - {"reason"} == settings
+    assert set(RouteBody().fields) - {"reason"} == settings | {"enabled"}
+    assert set(routes.VERBS) == {*VERBS, "delete"}
 
 
 def test_the_same_settings_of_triggers() -> None:

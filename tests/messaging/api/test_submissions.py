@@ -18,7 +18,7 @@ from messaging.services import operating
 from messaging.services.audit import Actor
 from rmhub.roles import Role
 from tests.messaging.api.client import PROBLEM, Answer, Api, make_token, make_user, submission, suspended
-from tests.messaging.factories import ACTION, SERVICE, PartnerSide
+from tests.messaging.factories import ACTION, SERVICE, PartnerSide, partner_side
 
 pytestmark = pytest.mark.django_db
 
@@ -82,6 +82,19 @@ def test_a_form_with_files_is_the_same(admin: Api, partner: PartnerSide) -> None
         ("drawing.bin", "application/octet-stream", "Drawing", 256),
     ]
     assert bytes(Payload.objects.get(number=2).content) == bytes(range(256))
+
+
+def test_a_message_of_a_stream_may_say_how_long_it_lives(admin: Api) -> None:
+    side = partner_side(profile="stream", time_to_live=3600, memory_window=86_400)
+    assert admin.submit(submission(side, time_to_live=60)).status == 202
+    file = SimpleUploadedFile("order.xml", b"<Order/>", "application/xml")
+    assert form(admin, side, payload=file, time_to_live="60").status == 202
+    lives = {message.expires_at - message.created_at for message in Message.objects.all()}  # type: ignore[operator]
+    assert all(59 < life.total_seconds() < 61 for life in lives)
+    for wrong, code in ((0, "min_value"), ("60", "invalid"), (True, "invalid"), (3601, "invalid")):
+        answer = admin.submit(submission(side, time_to_live=wrong), key=f"wrong-{wrong}")
+        assert (answer.status, answer.json["errors"][0]["pointer"]) == (422, "#/time_to_live"), wrong
+        assert answer.json["errors"][0]["code"] == code
 
 
 def test_a_form_says_what_is_wrong(admin: Api, partner: PartnerSide) -> None:
@@ -167,6 +180,7 @@ def test_a_stopped_pair_takes_it_and_warns(admin: Api, partner: PartnerSide) -> 
         ({"message_id": "\ud800"}, "#/message_id", "surrogate_characters_not_allowed"),
         ({"semantics": "Sometimes"}, "#/semantics", "invalid_choice"),
         ({"expires_at": "2026-11-22T10:00:00Z"}, "#/expires_at", "unknown_field"),
+        ({"time_to_live": 60}, "#/time_to_live", "invalid"),  # no stream
         ({"\ud800": 1}, "#/?", "unknown_field"),
         ({"a/b~c": 1}, "#/a~1b~0c", "unknown_field"),
         ({"payloads": []}, "#/payloads", "empty"),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from django.urls import reverse
 
-from messaging.console import triggers
+from messaging.console import pickups, routes, triggers
 from messaging.console.decisions import DELIVERY, MESSAGE
 from messaging.console.verbs import VERBS
 from messaging.reports import REPORTS
@@ -132,6 +132,8 @@ PAGES: list[Page] = [
     Page("incident", V, lambda w: (w.incident,)),
     Page("incident-acknowledge", O, lambda w: (w.incident,), get=False, post={}),
     Page("incident-resolve", O, lambda w: (w.incident,), post={"reason": ""}),
+    Page("circuits", V),
+    Page("circuit-try", O, lambda w: (w.circuit.public_id,), post={"reason": ""}),
     Page("doubts", V),
     Page("doubt", V, lambda w: (w.queue.public_id, _STARTED)),
     Page("doubt-outbound", V, lambda w: (w.lost.pair.code, "outcome_unknown")),
@@ -150,11 +152,37 @@ PAGES: list[Page] = [
     Page("deliveries", V),
     Page("delivery", V, lambda w: (w.doubtful.public_id,)),
     Page("delivery", V, lambda w: (w.failed.public_id,)),
+    Page("pickups", V),
+    Page("pickup", V, lambda w: (w.pickup.public_id,)),
+    Page("pickup-new", A, post={"once": "x"}),
+    Page("pickup-edit", A, lambda w: (w.pickup.public_id,), post={"version": "1"}),
+    *(
+        Page(
+            "pickup-verb",
+            O if slug == "look" else A,
+            lambda w, slug=slug: (w.pickup.public_id, slug),  # type: ignore[misc]
+            post={"reason": "", "version": "1"},
+        )
+        for slug in pickups.VERBS
+    ),
     Page("partners", V),
     Page("partner", V, lambda w: (w.partner.public_id,)),
     Page("agreements", V),
     Page("agreement", V, lambda w: (w.outbound.agreement_version.agreement.public_id,)),
     Page("agreement-version", V, lambda w: (w.outbound.agreement_version.agreement.public_id, 1)),
+    Page("routes", V),
+    Page("route", V, lambda w: (w.route.public_id,)),
+    Page("route-new", A, post={"once": "x"}),
+    Page("route-edit", A, lambda w: (w.route.public_id,), post={"version": "1"}),
+    *(
+        Page("route-verb", A, lambda w, slug=slug: (w.route.public_id, slug), post={"reason": "", "version": "1"})  # type: ignore[misc]
+        for slug in routes.VERBS
+    ),
+    Page("pair", V, lambda w: (w.stream_out.code,)),
+    Page("pair", V, lambda w: (w.stream_in.code,)),
+    Page("message", V, lambda w: (w.in_stream.public_id,)),
+    Page("message", V, lambda w: (w.passed_on.public_id,)),
+    Page("agreement", V, lambda w: (w.in_stream.agreement_version.agreement.public_id,)),
     Page("agreement-log-columns", A, _agreement, post={"column_message_id": "id"}),
     Page("timing-draft", A, _agreement, post={"reason": ""}),
     Page("audit-incidents", O, post={"reason": ""}),

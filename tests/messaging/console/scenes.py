@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 from datetime import timedelta
+from decimal import Decimal
+from typing import Any
 
 from django.contrib.auth.models import Group, User
 from django.db import transaction
@@ -14,14 +16,18 @@ from messaging.models import (
     ApiToken,
     ArchivedMessage,
     BulkJob,
+    Circuit,
     Delivery,
     Incident,
+    IncomingStream,
     LegalHold,
     Message,
+    OutgoingStream,
     Pair,
     PartnerLog,
     PipelineRun,
     Rejection,
+    Route,
     Signal,
     Transmission,
     Trigger,
@@ -29,11 +35,26 @@ from messaging.models import (
     WebhookEndpoint,
 )
 from messaging.protocol.errors import ErrorCode
-from messaging.services import events, jobs, partner_logs, pulling, subscriptions, tokens, triggering, webhooks
+from messaging.selectors import pickups as selectors_of_pickups
+from messaging.services import (
+    events,
+    jobs,
+    partner_logs,
+    pickup_changes,
+    pickups,
+    pulling,
+    routes,
+    subscriptions,
+    tokens,
+    triggering,
+    webhooks,
+)
 from messaging.services.audit import Actor
+from messaging.services.collecting import Found
 from messaging.services.receiving import Arrival
 from messaging.transports import Receipt
-from partners.models import Party
+from messaging.transports.servers import server_of
+from partners.models import AgreementVersion, Party, Pickup
 from partners.terms import Presented
 from rmhub import clock
 from rmhub.clock import FrozenClock
@@ -180,6 +201,13 @@ class World:
     waiting: PipelineRun
     archived: ArchivedMessage
     hold: LegalHold
+    route: Route
+    pickup: Pickup
+    passed_on: Message
+    stream_out: Pair
+    stream_in: Pair
+    in_stream: Message
+    circuit: Circuit
 
     @property
     def pair(self) -> Pair:
@@ -191,6 +219,25 @@ def partner_log(partner: PartnerSide, content: bytes = b"message_id,direction\nm
     return partner_logs.log_receive(
         party_id=partner.terms.partner_id, chunks=[content], filename="march.csv", actor=ANA
     ).log
+
+
+def folder(partner: PartnerSide, name: str = "Outgoing folder") -> Pickup:
+    """A folder of the partner that the hub cannot look into just now."""
+    made = pickup_changes.pickup_create(
+        endpoint_id=AgreementVersion.objects.get(pk=partner.terms.version_id).own_endpoint_id,
+        partner_id=partner.terms.partner_id,
+        name=name,
+        kind="sftp",
+        url="sftp://files.partner.example/outgoing/",
+        username="hub",
+        secret="kept-secret",
+        host_key="SHA256:" + "a" * 43,
+        actor=ANA,
+        reason="go-live",
+    )
+    (job,) = pickups.claim_due(10)
+    pickups.record([(job, Found(cause="connect_refused", detail="[Errno 111] Connection refused"))])
+    return selectors_of_pickups.pickup(made.pk)
 
 
 def world(time: FrozenClock) -> World:
@@ -263,4 +310,74 @@ def world(time: FrozenClock) -> World:
         waiting=report_scenes.queued("extract"),
         archived=archive_scenes.archived(flowing.outbound, "left@us"),
         hold=archive_scenes.hold("Case 7", pair_id=flowing.outbound.pk),
+        circuit=left_alone(stuck),
+        pickup=folder(flowing),
+        **_beyond(inbound),
     )
+
+
+def left_alone(partner: PartnerSide) -> Circuit:
+    """The partner's server could not be reached several times in a row."""
+    now = clock.now()
+    values = {
+        "state": "open",
+        "failures": 7,
+        "opened_at": now - timedelta(minutes=3),
+        "retry_at": now + timedelta(seconds=40),
+        "opened_times": 4,
+        "cause": "connect_timeout",
+        "detail": "timed out <b>after 10 s</b>",
+        "updated_at": now,
+    }
+    return Circuit.objects.update_or_create(address=server_of(partner.terms.partner_address), defaults=values)[0]
+
+
+def _beyond(came: Message) -> dict[str, Any]:
+    """A route with a message that was passed on, and streams both ways."""
+    harbour, lane = partner_side(), partner_side(profile="stream")
+    route = routes.route_create(
+        name="By the harbour",
+        party_context="DUNS",
+        party_value="999999999",
+        onward=harbour.terms.agreement_id,
+        mode="confirm_through",
+        actor=ANA,
+        reason="go-live",
+    )
+    return {
+        "route": route,
+        "passed_on": passed_on(harbour, came),
+        "in_stream": in_stream(lane, 3)[0],
+        "stream_out": lane.outbound,
+        "stream_in": lane.inbound,
+    }
+
+
+def passed_on(onward: PartnerSide, came: Message) -> Message:
+    """A message that came, on its way to the next hop; its acknowledgement waits for that."""
+    with link():
+        went = submit(onward)
+        work()
+    Message.objects.filter(pk=went.pk).update(forwarded_from=came, message_id=came.message_id)
+    Signal.objects.filter(about=came, direction="out", kind="ack").update(state="held", due_at=None)
+    return Message.objects.get(pk=went.pk)
+
+
+def in_stream(lane: PartnerSide, count: int) -> list[Message]:
+    """Messages in flight in a stream, sent again once, and a sender of the other direction."""
+    now = clock.now()
+    sent = [submit(lane) for _ in range(count)]
+    with link(Receipt(ok=True, status=202)):
+        work()
+    OutgoingStream.objects.filter(pair=lane.outbound).update(resend_index=1)
+    IncomingStream.objects.create(
+        pair=lane.inbound,
+        source="2744e4e1-2b48-43e8-b441-42745f280d53",
+        tx_sequence_id=Decimal(4839986701558349830),
+        number=7,
+        reject_count=2,
+        last_access_at=now,
+        last_order_ack_at=now,
+        order_ack_due_at=now + timedelta(milliseconds=500),
+    )
+    return list(Message.objects.filter(pk__in=[message.pk for message in sent]).order_by("sequence_number"))

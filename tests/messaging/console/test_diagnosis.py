@@ -216,3 +216,90 @@ def test_causes_are_known_by_their_code_or_make_do() -> None:
     odd = causes.lookup("ebms_error_brand_new")
     assert (odd.label, odd.sentence) == ("Ebms error brand new", "Ebms error brand new.")
     assert causes.lookup("").label == "No cause recorded"
+
+
+# --- transactional streams
+
+
+@pytest.fixture
+def stream_terms(db: None) -> Terms:
+    return partner_side(profile="stream", retries=3, max_in_flight=64, resend_schedule="30,60").terms
+
+
+STREAM_CASES: list[tuple[str, Pair, str, str]] = [
+    ("nothing yet", _pair(Flow.IDLE), "active", "Nothing was sent yet."),
+    (
+        "at rest",
+        _pair(Flow.IDLE, last_success_at=_in(-75)),
+        "active",
+        "Nothing is in flight. The last order acknowledgement came 1 m 15 s ago.",
+    ),
+    (
+        "just submitted",
+        _pair(Flow.IDLE, queued=2, due_at=_in(0)),
+        "active",
+        "2 documents to send; the next go out at once.",
+    ),
+    (
+        "nobody works",
+        _pair(Flow.IDLE, queued=1, out_now=3, due_at=_in(-90)),
+        "active",
+        "3 documents in flight of at most 64; an order acknowledgement is awaited. "
+        "This was due 1 m 30 s ago: the hub's workers are not doing their work.",
+    ),
+    (
+        "window full",
+        _pair(Flow.IDLE, queued=5, out_now=64, due_at=_in(20)),
+        "active",
+        "64 documents in flight, and the window is full; an order acknowledgement is awaited. "
+        "If none comes, all go out again in 20 s.",
+    ),
+    (
+        "sent again",
+        _pair(Flow.IDLE, queued=5, out_now=2, retries=2, cause="connect_refused", due_at=_in(45)),
+        "retrying",
+        "2 documents in flight of at most 64: sent again 2 times of 3, without an order acknowledgement. "
+        "The partner's server refused the connection: nothing listens at that address and port. "
+        "If none comes, all go out again in 45 s.",
+    ),
+    (
+        "last resend",
+        _pair(Flow.IDLE, out_now=1, retries=3, due_at=_in(45)),
+        "retrying",
+        "1 document in flight of at most 64: sent again 3 times of 3, without an order acknowledgement. "
+        "If none comes, the pair is suspended in 45 s.",
+    ),
+    (
+        "suspended",
+        _pair(Flow.SUSPENDED, queued=1, out_now=2, cause="stream_unacknowledged", changed_at=_in(-60)),
+        "suspended",
+        "Suspended for 1 m. The messages were handed over, but no order acknowledgement came, although all were sent "
+        "again as often as agreed. 2 documents are not acknowledged; an acknowledgement that still comes counts. "
+        "1 document waits behind it. Nothing is sent until somebody resumes the pair.",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("pair", "state", "sentence"), [case[1:] for case in STREAM_CASES], ids=[c[0] for c in STREAM_CASES]
+)
+def test_the_sentence_of_a_pair_with_a_stream(pair: Pair, state: str, sentence: str, stream_terms: Terms) -> None:
+    found = diagnose(pair, None, stream_terms, NOON)
+    assert found.state == state
+    assert found.sentence.startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("pair", "possible"),
+    [
+        (_pair(Flow.IDLE), {"restart-sequence", "pause"}),
+        (_pair(Flow.IDLE, out_now=2), {"retry-now", "skip-head", "pause"}),
+        (_pair(Flow.SUSPENDED, out_now=2), {"resume", "skip-head", "restart-sequence", "pause"}),
+        (_pair(Flow.SUSPENDED), {"resume", "restart-sequence", "pause"}),
+        (_pair(Flow.IDLE, gate=Gate.PAUSED), {"restart-sequence", "release"}),
+    ],
+)
+def test_the_verbs_of_a_pair_with_a_stream(pair: Pair, possible: set[str], stream_terms: Terms) -> None:
+    states = verb_states(pair, stream_terms)
+    assert {state.slug for state in states if state.enabled} == possible
+    assert all(state.why_not for state in states if not state.enabled)

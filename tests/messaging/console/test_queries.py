@@ -33,6 +33,7 @@ LISTS = (
     "/in-doubt/",
     "/in-doubt/?tab=outbound",
     "/incidents/",
+    "/servers/",
     "/triggers/",
     "/deliveries/",
     "/jobs/",

@@ -258,15 +258,17 @@ def test_a_claim_inside_a_transaction_is_refused(partner: PartnerSide, app: Appl
     make_trigger(app)
     arrive(partner, "a1")
     jobs = claim()
+    engine._lanes.put("", jobs[0], 0.0)
+    [begun] = engine._lanes.begin()
     with transaction.atomic():
-        engine._free.acquire()
-        Engine._send(engine, jobs[0])
+        Engine._send(engine, begun)
     assert app.asked == []
 
 
 def test_one_deliverer_belongs_to_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_deliverer", None)
     monkeypatch.setattr(module, "_sender", None)
+    monkeypatch.setattr(module, "_collector", None)
     assert module.deliverer() is module.deliverer()
     module.close()
     assert module.deliverer().run() == 0

@@ -1,0 +1,34 @@
+"""Circuits: representation."""
+
+from __future__ import annotations
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from messaging.choices import CircuitState
+from messaging.models import Circuit
+from messaging.selectors.circuits import partners_at
+
+
+class CircuitSerializer(serializers.Serializer):
+    """A server that could not be reached lately. When it answers, its circuit is gone."""
+
+    id = serializers.CharField(source="public_id", help_text="cir_...: always the same for the same server.")
+    server = serializers.CharField(source="address", help_text="scheme://host:port; all its URIs share the circuit.")
+    state = serializers.ChoiceField(
+        choices=CircuitState.choices,
+        help_text="`closed`: failures are counted, and it is used like any other. `open`: it is left alone.",
+    )
+    failures = serializers.IntegerField(help_text="In a row.")
+    cause = serializers.CharField(help_text="Of the last failure.")
+    detail = serializers.CharField(help_text="What the last failure said.")
+    opened_at = serializers.DateTimeField(allow_null=True, help_text="Since when it is left alone.")
+    retry_at = serializers.DateTimeField(
+        allow_null=True, help_text="When one attempt is let through; while that one is under way, when it is given up."
+    )
+    partners = serializers.SerializerMethodField(help_text="Names of the partners that are reached by this server.")
+    updated_at = serializers.DateTimeField(help_text="When something last changed.")
+
+    @extend_schema_field(serializers.ListField(child=serializers.CharField()))
+    def get_partners(self, circuit: Circuit) -> list[str]:
+        return list(partners_at(circuit.address))

@@ -1,0 +1,57 @@
+"""Servers that could not be reached lately: for the overview, their page and the API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from django.db.models import QuerySet
+
+from messaging.choices import CircuitState
+from messaging.exceptions import NotFound
+from messaging.models import Circuit
+from messaging.servers import partners_by_server
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitRow:
+    """A server with the partners that are reached by it, from the agreements in force."""
+
+    circuit: Circuit
+    partners: tuple[str, ...]
+
+    @property
+    def is_open(self) -> bool:
+        return self.circuit.state == CircuitState.OPEN
+
+
+def circuits(*, states: Iterable[str] = ()) -> QuerySet[Circuit]:
+    """Servers that have failed since they last answered; there are few."""
+    found = Circuit.objects.all()
+    wanted = list(states)
+    return found.filter(state__in=wanted) if wanted else found
+
+
+def circuit(circuit_id: str) -> Circuit:
+    """By public id. Raises NotFound: whoever answers again has no circuit any more."""
+    for row in Circuit.objects.all():
+        if row.public_id == circuit_id:
+            return row
+    raise NotFound("This server answers again, or nothing was ever sent to it: there is no circuit of that name.")
+
+
+def rows(found: Iterable[Circuit]) -> list[CircuitRow]:
+    """What is open first, the longest first. No query."""
+    names = partners_by_server()
+    ordered = sorted(found, key=lambda row: (row.state != CircuitState.OPEN, row.opened_at or row.updated_at))
+    return [CircuitRow(row, names.get(row.address, ())) for row in ordered]
+
+
+def partners_at(server: str) -> tuple[str, ...]:
+    """Names of the partners that are reached by this server."""
+    return partners_by_server().get(server, ())
+
+
+def open_count() -> int:
+    """How many servers are left alone right now."""
+    return circuits(states=(CircuitState.OPEN,)).count()

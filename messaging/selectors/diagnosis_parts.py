@@ -1,0 +1,90 @@
+"""What the diagnoses of all kinds of pairs share: their shape, and what is the same whatever goes over the pair."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from messaging import causes
+from messaging.causes import Cause
+from messaging.models import Pair
+from messaging.protocol.sender import Gate
+from messaging.selectors.health import OVERDUE_SECONDS
+from messaging.selectors.wording import lasting, span, waits
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """`short` is one line for lists. `next_at`: when the hub does the next thing by itself. `blocked`: documents that
+    cannot go, the one in flight included; 0 when nothing is held up. `attempt` of `max_attempts`: reliable sends."""
+
+    state: str
+    headline: str
+    why: str = ""
+    outlook: str = ""
+    advice: str = ""
+    short: str = ""
+    cause: Cause | None = None
+    since: datetime | None = None
+    next_at: datetime | None = None
+    attempt: int = 0
+    max_attempts: int = 0
+    blocked: int = 0
+
+    @property
+    def retry(self) -> str:
+        """`first send` or `2 of 3`: retries of reliable messaging; transport recovery is not among them."""
+        return "first send" if self.attempt <= 1 else f"{self.attempt - 1} of {self.max_attempts - 1}"
+
+    @property
+    def sentence(self) -> str:
+        """All of it in a row, for the API and for screen readers."""
+        return " ".join(part for part in (self.headline, self.why, self.outlook) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class VerbState:
+    """Whether a verb of `services.operating` can be used now; `why_not` says what stands in its way."""
+
+    slug: str
+    enabled: bool
+    why_not: str = ""
+
+
+def shut(pair: Pair, blocked: int, by: tuple[str, str] | None, now: datetime, known: dict[str, object]) -> Diagnosis:
+    """A pair behind a closed gate. `by`: who closed it, and why."""
+    paused = pair.gate == Gate.PAUSED
+    who, said = by or ("a person", "")
+    advice = (
+        "Release the pair when what it waits for is done."
+        if paused
+        else "Its agreement is not in force. Enable the agreement to let it go on."
+    )
+    held = waits(blocked, alone=True)
+    return Diagnosis(
+        headline=f"{f'Paused by {who}' if paused else 'Disabled'}{lasting(pair.changed_at, now)}.",
+        why=f"{f'“{said}” ' if said else ''}Nothing is sent; submissions and the partner's answers are still taken.",
+        outlook=held or "Nothing waits.",
+        advice=advice,
+        short="Somebody paused the pair" if paused else "Agreement not in force",
+        cause=causes.lookup("paused_by_user") if paused else causes.lookup("agreement_disabled"),
+        since=pair.changed_at,
+        blocked=blocked,
+        **known,  # type: ignore[arg-type]
+    )
+
+
+def overdue_seconds(pair: Pair, now: datetime) -> float:
+    """Seconds by which the hub itself is late with this pair; 0 when it is not."""
+    if pair.due_at is None or pair.gate != Gate.OPEN:
+        return 0
+    late = (now - pair.due_at).total_seconds()
+    return late if late > OVERDUE_SECONDS else 0
+
+
+def workers_behind(overdue: float) -> tuple[str, str]:
+    """Outlook and advice where the hub itself is late."""
+    return (
+        f"This was due {span(overdue)} ago: the hub's workers are not doing their work.",
+        "Check that workers and beat run (manage.py up), then look at their log.",
+    )

@@ -1,0 +1,152 @@
+"""Pickups: the list, the page that says what is in the way, the form, and the verbs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from lxml import html
+
+from messaging.models import AuditEntry, PickupState
+from messaging.services import pickups
+from messaging.services.collecting import Found
+from partners import secrets
+from partners.models import Pickup
+from rmhub.clock import FrozenClock
+from rmhub.roles import Role
+from tests.messaging.console.scenes import browser, folder
+from tests.messaging.factories import PartnerSide, partner_side
+
+pytestmark = pytest.mark.django_db
+KEY = "SHA256:" + "b" * 43
+
+
+@pytest.fixture
+def partner(time: FrozenClock) -> PartnerSide:
+    return partner_side()
+
+
+def _page(client: Client, url: str) -> html.HtmlElement:
+    return html.fromstring(client.get(url).content)
+
+
+def _words(client: Client, url: str) -> str:
+    return " ".join(_page(client, url).get_element_by_id("main").text_content().split())
+
+
+def _filled(page: html.HtmlElement) -> dict[str, str]:
+    """What a browser would post from the form as it is shown."""
+    form = page.xpath("//form[contains(@class, 'trigger-form')]")[0]
+    return {name: value for name, value in form.form_values() if name != "csrfmiddlewaretoken"}
+
+
+def _new(client: Client, partner: PartnerSide, **changes: str) -> Any:
+    page = _page(client, "/pickups/new/")
+    ours = page.xpath("//select[@name='endpoint']/option[@value!='']/@value")[0]
+    theirs = page.xpath("//select[@name='partner']/option[@value!='']/@value")[0]
+    given = {
+        "name": "Globex",
+        "kind": "sftp",
+        "url": "sftp://files.globex.example/to-us/",
+        "endpoint": ours,
+        "partner": theirs,
+        "username": "hub",
+        "password": "their password",
+        "host_key": KEY,
+        "reason": "go-live",
+    }
+    return client.post("/pickups/new/", _filled(page) | given | changes)
+
+
+def test_a_new_folder(partner: PartnerSide) -> None:
+    client = browser(Role.ADMIN)
+    answer = _new(client, partner)
+    made = Pickup.objects.get()
+    assert (answer.status_code, answer["Location"]) == (303, f"/pickups/{made.public_id}/")
+    assert secrets.decrypt(made.secret_encrypted) == "their password"
+    assert (made.interval, made.enabled, made.partner) == (30, True, partner.outbound.partner)
+    words = _words(client, answer["Location"])
+    assert "Nobody has looked into it yet." in words and "their password" not in words
+
+
+def test_what_is_wrong_stands_beside_its_field_and_the_secret_does_not_come_back(partner: PartnerSide) -> None:
+    client = browser(Role.ADMIN)
+    answer = _new(client, partner, host_key="", url="sftp://files.globex.example/a/../b/")
+    assert answer.status_code == 422 and b"their password" not in answer.content
+    page = html.fromstring(answer.content)
+    for field in ("host_key", "url"):
+        assert page.get_element_by_id(f"error-{field}").text_content().strip()
+    assert page.get_element_by_id("field-name").value == "Globex"
+    assert not Pickup.objects.exists()
+    key = _new(client, partner, secret_kind="ssh_key", private_key="no key")
+    assert "no private key" in html.fromstring(key.content).get_element_by_id("error-private_key").text_content()
+
+
+def test_a_mailbox_leaves_out_what_only_folders_have(partner: PartnerSide) -> None:
+    client = browser(Role.ADMIN)
+    mail = {"kind": "imap", "url": "imaps://mail.us.example/INBOX", "trusted_checker": "mx.us.example"}
+    assert _new(client, partner, **mail).status_code == 303
+    made = Pickup.objects.get()
+    assert (made.partner, made.host_key, made.trusted_checker) == (None, "", "mx.us.example")
+
+
+def test_a_change_keeps_the_secret(partner: PartnerSide) -> None:
+    client, made = browser(Role.ADMIN), folder(partner)
+    url = f"/pickups/{made.public_id}/edit/"
+    page = _page(client, url)
+    assert b"kept-secret" not in client.get(url).content
+    given = _filled(page) | {"interval": "2 m", "reason": "less load"}
+    assert client.post(url, given).status_code == 303
+    changed = Pickup.objects.get()
+    assert (changed.interval, secrets.decrypt(changed.secret_encrypted)) == (120, "kept-secret")
+    stale = client.post(url, given | {"interval": "3 m"})
+    assert stale.status_code == 409 and Pickup.objects.get().interval == 120
+    elsewhere = client.post(url, _filled(_page(client, url)) | {"host_key": KEY, "reason": "new server"})
+    assert elsewhere.status_code == 422
+    assert "again" in html.fromstring(elsewhere.content).get_element_by_id("error-password").text_content()
+
+
+def test_the_page_says_what_is_in_the_way_and_what_to_do(partner: PartnerSide) -> None:
+    client, made = browser(Role.VIEWER), folder(partner)
+    words = _words(client, f"/pickups/{made.public_id}/")
+    assert "The server refused the connection" in words and "Ask whoever runs the server" in words
+    assert "[Errno 111] Connection refused" in words and "kept-secret" not in words
+    assert "Needs the role operator." in words and "Needs the role admin." in words
+    listed = _words(client, "/pickups/")
+    assert "Out of reach" in listed and made.name in listed and "Connection refused" in listed
+
+
+def test_the_page_when_all_is_well(partner: PartnerSide, time: FrozenClock) -> None:
+    client, made = browser(Role.VIEWER), folder(partner)
+    time.move(3600)
+    (job,) = pickups.claim_due(1)
+    pickups.record([(job, Found(taken=1234))])
+    words = _words(client, f"/pickups/{made.public_id}/")
+    assert "It can be read; what lay there was taken." in words and "1,234" in words
+
+
+def test_look_now(partner: PartnerSide, time: FrozenClock, woken: list[str]) -> None:
+    client, made = browser(Role.OPERATOR), folder(partner)
+    url = f"/pickups/{made.public_id}/actions/look/"
+    given = dict(_page(client, url).forms[-1].form_values())
+    assert client.post(url, given | {"reason": ""}).status_code == 422
+    assert client.post(url, given | {"reason": "the partner called"}).status_code == 303
+    assert len(pickups.claim_due(1)) == 1
+    assert AuditEntry.objects.order_by("-id")[0].verb == "pickup.look"
+
+
+def test_switch_off_and_delete(partner: PartnerSide) -> None:
+    client, made = browser(Role.ADMIN), folder(partner)
+    base = f"/pickups/{made.public_id}"
+    for verb in ("disable", "enable", "delete"):
+        url = f"{base}/actions/{verb}/"
+        given = dict(_page(client, url).forms[-1].form_values())
+        answer = client.post(url, given | {"reason": "because"})
+        assert answer.status_code == 303, verb
+        if verb != "delete":
+            assert Pickup.objects.get().enabled is (verb == "enable")
+            assert "not possible now" in _words(client, url)
+    assert answer["Location"] == "/pickups/"
+    assert not Pickup.objects.exists() and not PickupState.objects.exists()
+    assert client.get(f"{base}/").status_code == 404

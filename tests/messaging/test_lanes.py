@@ -1,0 +1,178 @@
+"""Who gets the next thread: no lane has more than its share, none starves, and no thread idles for nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from messaging.services.lanes import Lanes, Pace
+
+
+@dataclass
+class Hub:
+    """Lanes, and the jobs that have a thread."""
+
+    lanes: Lanes[str]
+    busy: list[tuple[str, str]] = field(default_factory=list)
+    begun: list[str] = field(default_factory=list)
+
+    def come(self, lane: str, *jobs: str) -> None:
+        for job in jobs:
+            self.lanes.put(lane, job, 0.0)
+        self.begin()
+
+    def begin(self) -> None:
+        for one in self.lanes.begin():
+            self.busy.append((one.lane, one.job))
+            self.begun.append(one.job)
+
+    def end(self, lane: str, reached: bool | None = True) -> None:
+        self.busy.remove(next(entry for entry in self.busy if entry[0] == lane))
+        self.lanes.end(lane, reached)
+        self.begin()
+
+
+def jobs(lane: str, count: int) -> list[str]:
+    return [f"{lane}{number}" for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("threads", "first", "most"), [(1, 1, 1), (2, 1, 1), (4, 1, 3), (8, 1, 6), (16, 1, 12), (64, 4, 48)]
+)
+def test_a_lane_begins_with_a_sixteenth_and_never_has_more_than_three_quarters(
+    threads: int, first: int, most: int
+) -> None:
+    lanes: Lanes[str] = Lanes(threads)
+    assert (lanes.first, lanes.most) == (first, most)
+
+
+def test_a_dead_server_holds_a_sixteenth_of_the_threads() -> None:
+    hub = Hub(Lanes(64))
+    hub.come("dead", *jobs("d", 50))
+    assert len(hub.busy) == 4
+    hub.come("other", *jobs("o", 3))
+    assert [job for job in hub.begun if job[0] == "o"] == ["o0", "o1", "o2"]
+    for _ in range(10):
+        hub.end("dead", reached=False)
+        assert hub.lanes.running("dead") == 4
+
+
+def test_a_server_that_answers_earns_threads_and_one_that_stops_loses_them() -> None:
+    hub = Hub(Lanes(16))
+    hub.come("a", *jobs("a", 200))
+    held = []
+    for _ in range(13):
+        hub.end("a")
+        held.append(hub.lanes.running("a"))
+    assert held == [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 12, 12]
+    assert hub.lanes.free == 4, "what the others may need is there"
+    hub.end("a", reached=False)
+    assert hub.lanes.share("a") == 1
+    for _ in range(11):
+        hub.end("a", reached=False)
+    assert hub.lanes.running("a") == 1
+
+
+def test_a_lane_that_has_rested_starts_anew() -> None:
+    hub = Hub(Lanes(16))
+    hub.come("a", *jobs("a", 20))
+    while hub.busy:
+        hub.end("a")
+    hub.lanes.forget()
+    assert hub.lanes.share("a") == 12, "it was in use"
+    hub.come("a", "a20")
+    hub.lanes.forget()
+    assert hub.lanes.share("a") == 12, "it still is"
+    hub.end("a")
+    hub.lanes.forget()
+    hub.lanes.forget()
+    assert hub.lanes.share("a") == 1
+
+
+def test_an_attempt_that_was_not_made_says_nothing() -> None:
+    hub = Hub(Lanes(16))
+    hub.come("a", *jobs("a", 20))
+    hub.end("a")
+    hub.end("a", reached=None)
+    assert hub.lanes.share("a") == 2
+
+
+def test_jobs_of_a_lane_begin_in_their_order_and_lanes_take_turns() -> None:
+    hub = Hub(Lanes(1))
+    hub.come("x", "x0")
+    hub.come("a", "a0", "a1", "a2")
+    hub.come("b", "b0", "b1")
+    while hub.busy:
+        hub.end(hub.busy[0][0])
+    assert hub.begun == ["x0", "a0", "b0", "a1", "b1", "a2"]
+
+
+def test_lanes_in_which_enough_waits_are_named() -> None:
+    hub = Hub(Lanes(64))
+    hub.come("a", *jobs("a", 7))
+    hub.come("b", *jobs("b", 8))
+    assert hub.lanes.crowded() == {"b"}
+    assert hub.lanes.waiting_in(["b"]) == ["b4", "b5", "b6", "b7"]
+
+
+def test_what_is_dropped_is_not_begun() -> None:
+    hub = Hub(Lanes(3))
+    hub.come("a", *jobs("a", 3))
+    hub.come("b", *jobs("b", 2))
+    assert sorted(hub.lanes.drop(lambda job: job in ("a1", "b1"))) == ["a1", "b1"]
+    assert hub.lanes.waiting == 1
+    hub.end("a")
+    hub.end("b")
+    assert hub.begun == ["a0", "b0", "a2"]
+
+
+def test_shared_threads_are_for_everybody() -> None:
+    hub = Hub(Lanes(4, shared=True))
+    hub.come("", *jobs("a", 9))
+    assert len(hub.busy) == 4
+
+
+MOVES = st.lists(
+    st.one_of(
+        st.tuples(st.just("come"), st.sampled_from("abcd"), st.integers(1, 9)),
+        st.tuples(st.just("end"), st.integers(0, 30), st.sampled_from((True, False, None))),
+    ),
+    max_size=80,
+)
+
+
+@given(st.integers(1, 20), MOVES)
+def test_whatever_comes(threads: int, moves: list[tuple[str, object, object]]) -> None:
+    hub = Hub(Lanes(threads))
+    lanes, come = hub.lanes, 0
+    for kind, which, what in moves:
+        if kind == "come":
+            hub.come(str(which), *(f"{which}{come + number}" for number in range(int(str(what)))))
+            come += int(str(what))
+        elif hub.busy:
+            hub.end(hub.busy[int(str(which)) % len(hub.busy)][0], what)  # type: ignore[arg-type]
+        assert lanes.free == threads - len(hub.busy) >= 0
+        for lane in "abcd":
+            assert lanes.running(lane) == sum(entry[0] == lane for entry in hub.busy) <= lanes.most
+            assert lanes.first <= lanes.share(lane) <= lanes.most
+            # Nobody waits for nothing: a free thread, and room in the lane, are taken.
+            if lanes.waiting_in([lane]) and lanes.free:
+                assert lanes.running(lane) >= lanes.share(lane)
+        for lane in "abcd":
+            order = [int(job[1:]) for job in hub.begun if job[0] == lane]
+            assert order == sorted(order)
+    while hub.busy:
+        hub.end(hub.busy[0][0])
+    assert lanes.waiting == 0, "and in the end everybody had a turn"
+    assert len(hub.begun) == come
+
+
+def test_the_pace_is_that_of_this_second_or_the_one_before() -> None:
+    pace = Pace()
+    assert pace.of(10.0) == 0
+    for at in (10.1, 10.5, 10.9, 11.2):
+        pace.count(at)
+    assert (pace.of(11.5), pace.of(12.1), pace.of(13.0), pace.of(20.0)) == (3, 1, 0, 0)
