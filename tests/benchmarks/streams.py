@@ -32,7 +32,7 @@ from tests.benchmarks.prepare import ACTION, SECRET, SERVICE
 
 DELAYS = (0, 20, 100)  # milliseconds each way
 PROFILES = ("ebxml", "stream")
-WINDOW, LANES = 128, 32
+WINDOW, LANES = 256, 64
 STREAM = {
     "semantics": "OnceAndOnlyOnce",
     "max_in_flight": WINDOW,

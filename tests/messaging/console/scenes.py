@@ -312,7 +312,7 @@ def world(time: FrozenClock) -> World:
         hold=archive_scenes.hold("Case 7", pair_id=flowing.outbound.pk),
         circuit=left_alone(stuck),
         pickup=folder(flowing),
-        **_beyond(inbound),
+        **_beyond(),
     )
 
 
@@ -332,9 +332,11 @@ def left_alone(partner: PartnerSide) -> Circuit:
     return Circuit.objects.update_or_create(address=server_of(partner.terms.partner_address), defaults=values)[0]
 
 
-def _beyond(came: Message) -> dict[str, Any]:
+def _beyond() -> dict[str, Any]:
     """A route with a message that was passed on, and streams both ways."""
-    harbour, lane = partner_side(), partner_side(profile="stream")
+    origin, harbour, lane = partner_side(), partner_side(), partner_side(profile="stream")
+    origin.send(origin.message(1))
+    came = Message.objects.get(pair=origin.inbound)
     route = routes.route_create(
         name="By the harbour",
         party_context="DUNS",

@@ -89,10 +89,10 @@ def test_a_broker_that_does_not_answer_is_said(time: FrozenClock, monkeypatch: p
 
 def test_the_numbers_are_those_of_the_pairs(scene: World) -> None:
     assert _numbers(browser()) == {
-        "waiting": "3",
+        "waiting": "7",
         "blocked": "3",
         "delivered": "1",
-        "received": "5",
+        "received": "6",
         "duplicates": "1",
         "rejected": "1",
     }

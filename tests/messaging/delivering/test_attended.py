@@ -10,7 +10,16 @@ from django.db import connections
 
 from messaging import applications
 from messaging.applications import Reply, Transient
-from messaging.models import Delivery, DocumentStarted, Incident, Message, RememberedRequest, Signal, Trigger
+from messaging.models import (
+    Delivery,
+    DocumentStarted,
+    Incident,
+    Message,
+    MessageIdentity,
+    RememberedRequest,
+    Signal,
+    Trigger,
+)
 from messaging.services import forgetting, triggering
 from messaging.services.delivering import attended
 from messaging.services.delivering.attended import GONE
@@ -41,6 +50,7 @@ def request(partner: PartnerSide, name: str = "request-1") -> Delivery:
     """What the admission of a synchronous request leaves: message, delivery and memory, in work."""
     [delivery] = arrive(partner, name)
     Signal.objects.filter(about=delivery.message_id).delete()  # this profile has none
+    MessageIdentity.objects.filter(stored_id=delivery.message_id).update(sequence_number=None)  # nor numbers
     now = clock.now()
     Message.objects.filter(pk=delivery.message_id).update(first_sent_at=now)
     Delivery.objects.filter(pk=delivery.pk).update(attended=True, due_at=now + BEGIN)
