@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 # A claim that found this many will soon find as many again: a short pause lets them gather into one transaction.
 CROWD = 4
 GATHER_SECONDS = 0.015
+# The same while claimed jobs still wait for their server's turn.
+WAITING_GATHER_SECONDS = 0.05
 WATCH_SECONDS = 1.0
 FORGET_SECONDS = 30.0
 # A job that has waited for so long gets a new lease: what is left of a lease must outlast the transport's time limits.
@@ -216,6 +218,9 @@ class Engine(Generic[JobT, OutcomeT]):
                 self._gather.wait(GATHER_SECONDS)
             with self._lock:
                 return 0 if self._gather.is_set() else self._lanes.free
+        if self._lanes.waiting:
+            # The threads have work, so a look can wait: fewer claims of more jobs.
+            self._gather.wait(WAITING_GATHER_SECONDS)
         while True:
             with self._lock:
                 if self._gather.is_set():

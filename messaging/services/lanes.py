@@ -1,7 +1,7 @@
 """Who gets the next thread: one lane for each server, so that a slow one never holds them all.
 
 Bookkeeping without threads or time of its own; the caller holds one lock around every call. A lane begins with a
-sixteenth of the threads (at least one). Each job whose server answered earns it one more, up to three quarters, and one
+sixteenth of the threads (at least one). Each job whose server answered earns it one more, up to seven eighths, and one
 whose server did not takes it back to the beginning: a server that is dead never gets many, and one that was well never
 had them all. Within a lane jobs are begun in the order in which they came; lanes take turns.
 """
@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 JobT = TypeVar("JobT")
+
+# So many times what a lane may have at once may wait in it: fewer and larger claims.
+AHEAD = 8
 
 
 @dataclass(slots=True)
@@ -61,7 +64,7 @@ class Lanes(Generic[JobT]):
     def __init__(self, threads: int, *, shared: bool = False) -> None:
         self.threads = threads
         self.first = threads if shared else max(1, threads // 16)
-        self.most = threads if shared else max(1, threads * 3 // 4)
+        self.most = threads if shared else max(1, threads * 7 // 8)
         self.free = threads
         self._running: dict[str, int] = {}
         self._shares: dict[str, int] = {}
@@ -126,8 +129,8 @@ class Lanes(Generic[JobT]):
         self._used.clear()
 
     def crowded(self) -> frozenset[str]:
-        """Lanes in which as much waits as they may have at once: nothing more need be claimed for them."""
-        return frozenset(lane for lane, queue in self._waiting.items() if len(queue) >= self.share(lane))
+        """Lanes in which enough waits to keep them busy for a while: nothing more need be claimed for them now."""
+        return frozenset(lane for lane, queue in self._waiting.items() if len(queue) >= AHEAD * self.share(lane))
 
     def waiting_in(self, lanes: Iterable[str]) -> list[JobT]:
         """The jobs that wait in these lanes."""
