@@ -91,7 +91,7 @@ def _of_onward(route: Route) -> Iterator[Warning]:
     pair = _pair(terms)
     if pair is not None and (pair.gate != Gate.OPEN or pair.flow == Flow.SUSPENDED):
         state = pair.gate if pair.gate != Gate.OPEN else pair.flow
-        yield Warning("onward", "onward_pair_blocked", f"{pair.code} is {state}: new messages are not taken for now.")
+        yield Warning("onward", "onward_pair_blocked", f"{pair.code} is {state}: it takes no new messages now.")
     if terms.profile == Profile.REPEATABLE:
         sentence = f"Agreement {terms.tpa_id} sends HTTP requests: a message without exactly one payload is refused."
         yield Warning("onward", "one_payload_only", sentence)

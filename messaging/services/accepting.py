@@ -24,7 +24,16 @@ from messaging.protocol.acceptance import Decision, Verdict, decide, received_fr
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.envelope import Envelope, Semantics
 from messaging.protocol.errors import Defect
-from messaging.services import answering, events, forwarding, incidents, subscriptions, two_roads, upstream
+from messaging.services import (
+    answering,
+    events,
+    forwarding,
+    incidents,
+    received_payloads,
+    subscriptions,
+    two_roads,
+    upstream,
+)
 from messaging.services.error_messages import error_signal, host
 from messaging.services.remembering import Key
 from messaging.services.routing import Road
@@ -224,25 +233,7 @@ def _store(item: Item, pair: Pair, pairs: Mapping[uuid.UUID, Pair], decision: De
     pair.last_message_id = decision.state.last_message_id
     pair.done += 1
     pair.last_success_at = now
-    labels = {reference.document_id.removeprefix("cid:"): reference.label for reference in envelope.manifest}
-    rows: list[Payload] = []
-    for number, part in enumerate(envelope.payloads, start=1):
-        kept = storage.keep(part.content)
-        rows.append(
-            Payload(
-                message=message,
-                number=number,
-                content_id=part.content_id,
-                content_type=part.content_type[:255],
-                filename=part.filename[:255],
-                label=labels.get(part.content_id, "")[:120],
-                size=kept.size,
-                sha256=kept.sha256,
-                content=kept.content,
-                stored_as=kept.stored_as,
-                in_frame=part.offset is None,
-            )
-        )
+    rows = received_payloads.rows_of(message, envelope.payloads, envelope.manifest)
     batch.messages.append(message)
     batch.payloads += rows
     if item.road is None:

@@ -79,7 +79,7 @@ def refusal(
     *,
     reliable: bool = True,
 ) -> ErrorInfo | None:
-    """Why a new message is not taken, for now (a Transient Error) or for good; None when it is.
+    """Why a new message is not taken: not yet (a Transient Error), or never; None when it is.
 
     What is refused leaves nothing behind: no number moves (4.1.3).
     """

@@ -53,7 +53,7 @@ def transient(text: str, seconds: int) -> ErrorInfo:
 
 
 def shut_servers(ways: Iterable[Terms], now: datetime) -> dict[str, datetime]:
-    """The servers on these ways that are left alone for now, and until when. One query."""
+    """The servers on these ways that are left alone at present, and until when. One query."""
     servers = {server(terms) for terms in ways}
     if not servers:
         return {}

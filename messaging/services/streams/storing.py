@@ -33,7 +33,7 @@ from messaging.protocol.codecs.stream import StreamReceipt
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.streams import final
 from messaging.protocol.streams.final import Reason
-from messaging.services import events, forwarding, queueing, subscriptions
+from messaging.services import events, forwarding, queueing, received_payloads, subscriptions
 from messaging.services.routing import Road
 from messaging.services.snapshots import INBOUND_FIELDS
 from messaging.services.streams import finals, order_acks
@@ -115,25 +115,7 @@ def store(item: Item, pair: Pair, batch: Batch, *, again: Known | None = None) -
     pair.next_position += 1
     pair.done += 1
     pair.last_success_at = now
-    labels = {reference.document_id.removeprefix("cid:"): reference.label for reference in envelope.manifest}
-    rows: list[Payload] = []
-    for number, part in enumerate(envelope.payloads, start=1):
-        kept = storage.keep(part.content)
-        rows.append(
-            Payload(
-                message=message,
-                number=number,
-                content_id=part.content_id,
-                content_type=part.content_type[:255],
-                filename=part.filename[:255],
-                label=labels.get(part.content_id, "")[:120],
-                size=kept.size,
-                sha256=kept.sha256,
-                content=kept.content,
-                stored_as=kept.stored_as,
-                in_frame=part.offset is None,
-            )
-        )
+    rows = received_payloads.rows_of(message, envelope.payloads, envelope.manifest)
     batch.messages.append(message)
     batch.payloads += rows
     deliveries = subscriptions.deliveries_for(message, item.terms, now) if item.road is None else []
