@@ -203,6 +203,7 @@ class World:
     hold: LegalHold
     route: Route
     pickup: Pickup
+    came: Message
     passed_on: Message
     stream_out: Pair
     stream_in: Pair
@@ -348,6 +349,7 @@ def _beyond() -> dict[str, Any]:
     )
     return {
         "route": route,
+        "came": came,
         "passed_on": passed_on(harbour, came),
         "in_stream": in_stream(lane, 3)[0],
         "stream_out": lane.outbound,

@@ -123,7 +123,7 @@ def test_its_page_says_what_is_in_the_way_and_what_waits(scene: World) -> None:
     assert "Needs the role admin." in words
     (row,) = html.fromstring(page.content).xpath("//tr[@data-testid='passed-on']")
     assert row.xpath(f".//a[@href='/messages/{scene.passed_on.public_id}/']")
-    assert row.xpath(f".//a[@href='/messages/{scene.inbound.public_id}/']"), "what it came from"
+    assert row.xpath(f".//a[@href='/messages/{scene.came.public_id}/']"), "what it came from"
     Agreement.objects.get(pk=scene.route.onward_id).versions.update(state="disabled")
     pairs.registry.reset()
     assert "is not in force" in text(browser(Role.VIEWER).get(f"/routes/{scene.route.public_id}/"))
@@ -131,7 +131,7 @@ def test_its_page_says_what_is_in_the_way_and_what_waits(scene: World) -> None:
 
 def test_a_message_page_shows_both_sides_of_the_hop(scene: World) -> None:
     client = browser(Role.VIEWER)
-    came, went = scene.inbound, scene.passed_on
+    came, went = scene.came, scene.passed_on
     for message, other in ((came, went), (went, came)):
         page = html.fromstring(client.get(f"/messages/{message.public_id}/").content)
         (journey,) = page.xpath("//*[@data-testid='journey']")

@@ -137,6 +137,6 @@ def test_the_api_names_a_messages_place_and_its_other_side(scene: World) -> None
     found = api.get(f"/messages/{scene.in_stream.public_id}").json
     assert (found["tx_sequence_id"], found["sequence_number"], found["previous_number"]) == (sid(), 1, 0)
     assert (found["forwarded_from"], found["forwarded_to"]) == (None, [])
-    came = api.get(f"/messages/{scene.inbound.public_id}").json
+    came = api.get(f"/messages/{scene.came.public_id}").json
     assert came["forwarded_to"] == [scene.passed_on.public_id]
-    assert api.get(f"/messages/{scene.passed_on.public_id}").json["forwarded_from"] == scene.inbound.public_id
+    assert api.get(f"/messages/{scene.passed_on.public_id}").json["forwarded_from"] == scene.came.public_id
