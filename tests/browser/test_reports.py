@@ -135,7 +135,11 @@ def test_the_keyboard_reaches_a_chart_s_table_and_scrolls_what_is_wide(
     wide = page.locator("[role=group][aria-label='Levels']")
     wide.focus()
     page.keyboard.press("ArrowRight")
-    page.wait_for_function("document.activeElement.scrollLeft > 0")
+    # Not `wait_for_function`: it evaluates text again and again, which the pages' policy forbids.
+    page.evaluate(
+        "new Promise((seen, gone) => { setTimeout(() => gone('not scrolled'), 20000); const look = () =>"
+        " document.activeElement.scrollLeft > 0 ? seen() : requestAnimationFrame(look); look(); })"
+    )
 
 
 def test_files_are_downloaded(open_console: Open, reports: dict[str, PipelineRun]) -> None:
