@@ -218,7 +218,9 @@ class Engine(Generic[JobT, OutcomeT]):
                 self._gather.wait(GATHER_SECONDS)
             with self._lock:
                 return 0 if self._gather.is_set() else self._lanes.free
-        if self._lanes.waiting:
+        with self._lock:
+            busy = self._lanes.is_busy()
+        if busy:
             # The threads have work, so a look can wait: fewer claims of more jobs.
             self._gather.wait(WAITING_GATHER_SECONDS)
         while True:

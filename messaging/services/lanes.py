@@ -132,6 +132,10 @@ class Lanes(Generic[JobT]):
         """Lanes in which enough waits to keep them busy for a while: nothing more need be claimed for them now."""
         return frozenset(lane for lane, queue in self._waiting.items() if len(queue) >= AHEAD * self.share(lane))
 
+    def is_busy(self) -> bool:
+        """Whether jobs wait for a server that has all the threads it may ever have: one that answers well."""
+        return any(self.share(lane) >= self.most > self.first for lane in self._waiting)
+
     def waiting_in(self, lanes: Iterable[str]) -> list[JobT]:
         """The jobs that wait in these lanes."""
         return [entry.job for lane in lanes for entry in self._waiting.get(lane, ())]

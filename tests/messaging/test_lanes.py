@@ -118,6 +118,16 @@ def test_lanes_in_which_enough_waits_are_named() -> None:
     assert hub.lanes.waiting_in(["b"]) == jobs("b", 36)[4:]
 
 
+def test_a_server_is_busy_when_jobs_wait_although_it_has_all_that_it_may_have() -> None:
+    hub = Hub(Lanes(16))
+    hub.come("dead", *jobs("d", 8))
+    assert not hub.lanes.is_busy(), "who waits for a server that does not answer must not slow the others down"
+    hub.come("a", *jobs("a", 60))
+    for _ in range(15):
+        hub.end("a")
+    assert hub.lanes.is_busy()
+
+
 def test_what_is_dropped_is_not_begun() -> None:
     hub = Hub(Lanes(3))
     hub.come("a", *jobs("a", 3))
