@@ -77,7 +77,9 @@ def stored_secrets(
         if Credential._meta.db_table not in connections[alias].introspection.table_names():
             continue  # before the first migration
         stored = Credential.objects.using(alias).filter(revoked_at__isnull=True).exclude(secret_encrypted=b"")
-        for credential in stored.select_related("party"):
+        # Only columns that the first migration made: `migrate` looks before it adds those of a newer version.
+        named = stored.only("id", "secret_encrypted", "party__name").select_related("party")
+        for credential in named:
             try:
                 secrets.decrypt(credential.secret_encrypted)
             except secrets.SecretUnreadable:
