@@ -28,7 +28,7 @@ class Preference(models.Model):
 
 
 class SavedView(models.Model):
-    """A list with its filters, under a name. `shared`: everybody sees it. `is_default`: its owner's list opens with it."""
+    """A list with its filters, under a name. `shared`: everybody sees it. `is_default`: what its owner opens."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     page = models.CharField(max_length=20, help_text="Which list: pairs, messages, incidents, deliveries, audit ...")
