@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from django.db import models
-from django.db.models import F
+from django.db.models import F, OuterRef, Q, Subquery, Value
+from django.db.models.functions import Coalesce
 
 from messaging.choices import MaskKind, PartnerAnswer
 from messaging.models.message import Message
+from messaging.models.traffic import Transmission
 from partners.models import Party
 from rmhub.ids import public_id, uuid7
 
@@ -42,6 +44,28 @@ class StatusInquiry(models.Model):
     @property
     def public_id(self) -> str:
         return public_id("inq", self.id)
+
+
+# What a partner says of a message that it has; the other answers say that it has not, or nothing.
+HAS_IT = (PartnerAnswer.PROCESSED, PartnerAnswer.RECEIVED, PartnerAnswer.FORWARDED)
+
+
+def partner_said() -> Coalesce:
+    """What the partner said last about a message, to annotate messages with: a `PartnerAnswer`, "" = not asked.
+
+    That it has a message stays true. That it does not know one counts only if it was asked after the last attempt had
+    ended, and what is no answer at all counts only while there is no better one.
+    """
+    asked = StatusInquiry.objects.filter(message=OuterRef("pk")).order_by("-id")
+    attempts = Transmission.objects.filter(message=OuterRef(OuterRef("pk"))).order_by("-id")
+    ended = Coalesce(Subquery(attempts.values(at=Coalesce("finished_at", "started_at"))[:1]), OuterRef("created_at"))
+    told = Q(answer__in=HAS_IT) | Q(answer=PartnerAnswer.NOT_RECOGNIZED, asked_at__gte=ended)
+    silent = Q(answer__in=(PartnerAnswer.NO_ANSWER, PartnerAnswer.UNAUTHORIZED), asked_at__gte=ended)
+    return Coalesce(
+        Subquery(asked.filter(told).values("answer")[:1]),
+        Subquery(asked.filter(silent).values("answer")[:1]),
+        Value(""),
+    )
 
 
 class PayloadMask(models.Model):
