@@ -232,6 +232,7 @@ PAIR_LOOKS: dict[str, Look] = {
     "holding": Look("Held by partner", "⏲", "yellow"),
     "suspended": Look("Suspended", "■", "red"),
     "paused": Look("Paused", "‖", "purple"),
+    "silent": Look("Silent", "○", "orange"),
     "disabled": Look("Disabled", "—", "secondary"),
 }
 MESSAGE_LOOKS: dict[str, Look] = {

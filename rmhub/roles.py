@@ -58,6 +58,24 @@ ADMIN_SCOPES = OPERATOR_SCOPES | {
     "notifications:manage",
     "masks:manage",
 }
+# What changes or shows the hub as a whole: whoever is limited to some partners has none of these, whatever their role.
+WHOLE_HUB_SCOPES = frozenset(
+    {
+        "partners:write",
+        "agreements:write",
+        "triggers:operate",
+        "triggers:write",
+        "deliveries:take",
+        "pipeline:run",
+        "archive:restore",
+        "retention:write",
+        "webhooks:manage",
+        "tokens:manage",
+        "users:manage",
+        "notifications:manage",
+        "masks:manage",
+    }
+)
 SCOPES = {Role.VIEWER: VIEWER_SCOPES, Role.OPERATOR: OPERATOR_SCOPES, Role.ADMIN: ADMIN_SCOPES}
 
 

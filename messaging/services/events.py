@@ -55,6 +55,7 @@ TYPES = (
     "agreement.disabled",
     "certificate.expiring",
     "webhook_endpoint.disabled",
+    "webhook_endpoint.test",
     "bulk_operation.finished",
 )
 
