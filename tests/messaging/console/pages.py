@@ -380,5 +380,7 @@ DOWNLOADS = (
     "pipeline-file",
     "pair-export",
     "incident-post-mortem",
+    "job-results",
+    "job-export",
     "toasts",
 )
