@@ -7,7 +7,7 @@ import re
 from datetime import timedelta
 from pathlib import Path
 
-from playwright.sync_api import Page, Request, expect
+from playwright.sync_api import Error, Page, Request, expect
 
 from messaging.models import AuditEntry, Pair
 from messaging.services import operating
@@ -314,7 +314,11 @@ def test_axe_finds_nothing_on_any_page_in_either_theme_wide_and_narrow(open_cons
             continue
         page.set_viewport_size({"width": 1366, "height": 768})
         page.emulate_media(color_scheme="light")
-        page.goto(entry.url(scene))
+        try:
+            page.goto(entry.url(scene))
+        except Error as error:
+            problems[entry.name] = [f"is no page: {error.message.splitlines()[0]}"]
+            continue
         if PICTURES:
             _picture(page, entry.name)
         page.add_script_tag(path=AXE)
@@ -326,6 +330,7 @@ def test_axe_finds_nothing_on_any_page_in_either_theme_wide_and_narrow(open_cons
         found += [f"narrow: {text}" for text in _violations(page, SIZES)]
         if found:
             problems[entry.name] = found
+            print(entry.name, *found, sep="\n    ")  # a failed assertion shows only the first of many
     assert not problems
 
 

@@ -382,5 +382,6 @@ DOWNLOADS = (
     "incident-post-mortem",
     "job-results",
     "job-export",
+    "bundle-download",
     "toasts",
 )
