@@ -18,7 +18,7 @@ DEPLOYED = RMHUB_HTTPS=true RMHUB_ALLOWED_HOSTS=hub.example.org RMHUB_PUBLIC_URL
 	RMHUB_SECRET_KEY="$$($(PY) -c 'import secrets; print(secrets.token_urlsafe(64))')" \
 	RMHUB_SECRET_KEYS="$$($(PY) -c 'from cryptography.fernet import Fernet; print(Fernet.generate_key().decode())')"
 
-.PHONY: help setup packages run test test-pipeline-remote lint openapi simulate bench bench-pipeline bench-pipeline-traffic clean
+.PHONY: help setup packages run test test-pipeline-remote lint openapi schemathesis simulate bench bench-pipeline bench-pipeline-traffic bench-console scorecard screenshots clean
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -82,6 +82,9 @@ openapi: setup ## write the API's description to docs/openapi.yaml
 test-pipeline-remote: setup ## the pipeline on a standalone cluster and at a Spark Connect server, from the package
 	RMHUB_TEST_CONNECT=1 $(PY) -m pytest tests/pipeline/test_cluster.py $(ARGS)
 
+schemathesis: setup ## the whole API against its description, with many more requests than the tests make
+	RMHUB_SCHEMATHESIS=200 $(PY) -m pytest tests/messaging/api/test_schemathesis.py $(ARGS)
+
 simulate: setup ## the simulated network with ten thousand seeds
 	SIMULATION_SEEDS=10000 $(PY) -m pytest tests/simulation $(ARGS)
 
@@ -93,6 +96,15 @@ bench-pipeline: setup ## measure audit and reconciliation beside DuckDB and Post
 
 bench-pipeline-traffic: setup ## measure what extract, archive and purge cost the traffic
 	@exec $(PY) -m tests.benchmarks.pipeline_traffic $(ARGS)
+
+bench-console: setup ## measure how fast the console answers, with 10 M messages and 5,000 pairs (ARGS="--messages 1000000 --pairs 500")
+	@exec $(PY) -m tests.benchmarks.console $(ARGS)
+
+scorecard: setup ## an operator's twelve tasks in Chromium, in a world of 10 M messages (ARGS="--messages 100000")
+	@exec $(PY) -m tests.scorecard $(ARGS)
+
+screenshots: setup ## a picture of every page of the console, in docs/screenshots
+	RMHUB_SCREENSHOTS=docs/screenshots $(PY) -m pytest tests/browser/test_console.py -k axe $(ARGS)
 
 clean: ## delete .venv, caches and var, with the data of the embedded database
 	@set -e; $(FIND_PYTHON); \

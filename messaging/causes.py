@@ -174,6 +174,13 @@ _HTTP = _group(
         "It is retried by itself. If it goes on, ask the partner.",
         True,
     ),
+    (
+        "answer_unreadable",
+        "Answer not understood",
+        "The partner's status service answered something that is not what was asked for.",
+        "Check the address of the partner's test services at its endpoint, and show the partner what came.",
+        False,
+    ),
 )
 _MESSAGING = _group(
     "Messaging",
@@ -385,6 +392,36 @@ _HUB = _group(
         "Suspended",
         "The pair was suspended without a more exact cause.",
         "Read the attempts below, then resume.",
+        False,
+    ),
+    (
+        "silent",
+        "Silent",
+        "No document came on this pair in the rhythm that was set for it.",
+        "Ask whoever should send, our application or the partner, whether there is nothing to send or something is "
+        "broken. The next document ends this by itself; a rhythm that is not true any more is changed in the settings.",
+        True,
+    ),
+    (
+        "webhook_disabled",
+        "Webhook endpoint switched off",
+        "A webhook endpoint answered 410 Gone, or failed for five days, so the hub switched it off.",
+        "Ask those who run it. Switch it on again when it takes deliveries, and replay what it missed; or delete it.",
+        False,
+    ),
+    (
+        "audit_chain_broken",
+        "Audit log was changed",
+        "Entries of the audit log are not what they were when they were sealed, or are missing.",
+        "See on the page of the audit log from where on it holds, and find out who can write to the database. Compare "
+        "with a backup.",
+        False,
+    ),
+    (
+        "certificate_expiring",
+        "Certificate or credential ends soon",
+        "A certificate that the partner's server may show, or a credential, ends within 30 days or is over.",
+        "Ask the partner for the new one and enter it before the end: both can be valid at once.",
         False,
     ),
 )

@@ -158,7 +158,44 @@ class RequestState(models.TextChoices):
     FORGOTTEN = "forgotten", "Forgotten at the sender's request"
 
 
+class NotificationChannel(models.TextChoices):
+    MAIL = "mail", "Mail"
+    WEBHOOK = "webhook", "Webhook"
+
+
+class NotificationState(models.TextChoices):
+    PENDING = "pending", "Waiting"
+    SENT = "sent", "Sent"
+    FAILED = "failed", "Given up"
+
+
+class PartnerAnswer(models.TextChoices):
+    """What the partner says about a message of ours (words of ebXML Message Service 2.0, 7.1)."""
+
+    UNAUTHORIZED = "unauthorized", "We may not ask"
+    NOT_RECOGNIZED = "not_recognized", "Not known there"
+    RECEIVED = "received", "Received"
+    PROCESSED = "processed", "Processed"
+    FORWARDED = "forwarded", "Passed on"
+    NO_ANSWER = "no_answer", "No answer"
+
+
+class MaskKind(models.TextChoices):
+    XML = "xml", "XML"
+    JSON = "json", "JSON"
+    EDI = "edi", "EDIFACT or X12"
+
+
+class NoteKind(models.TextChoices):
+    """What stands in an incident's timeline beside events and actions."""
+
+    COMMENT = "comment", "Comment"
+    SNOOZE = "snooze", "Snoozed"
+    OWNER = "owner", "Owner changed"
+
+
 class JobState(models.TextChoices):
+    PLANNED = "planned", "Planned"
     QUEUED = "queued", "Queued"
     RUNNING = "running", "Running"
     FINISHED = "finished", "Finished"
@@ -195,6 +232,7 @@ PAIR_LOOKS: dict[str, Look] = {
     "holding": Look("Held by partner", "⏲", "yellow"),
     "suspended": Look("Suspended", "■", "red"),
     "paused": Look("Paused", "‖", "purple"),
+    "silent": Look("Silent", "○", "orange"),
     "disabled": Look("Disabled", "—", "secondary"),
 }
 MESSAGE_LOOKS: dict[str, Look] = {

@@ -65,6 +65,21 @@ def wake_on_commit(task: str) -> None:
     transaction.on_commit(lambda: wake(task))
 
 
+def count(key: str, seconds: int) -> int | None:
+    """Adds one to a counter that lives for so many seconds, and says what it is now; None without Valkey."""
+    if _is_down():
+        return None
+    try:
+        with _redis().pipeline(transaction=False) as together:
+            together.incr(key)
+            together.expire(key, seconds)
+            found, _ = together.execute()
+        return int(found)
+    except redis.RedisError as error:
+        _failed("request not counted", key.rpartition(":")[0], error)
+        return None
+
+
 def busy(task: str) -> None:
     """A worker is at it and finds what becomes due by itself: keeps wake-ups away for a moment. Never raises."""
     if _is_down():

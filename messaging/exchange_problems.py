@@ -42,6 +42,13 @@ _ROWS = (
         "Too many wrong credentials came from your address. Wait for as long as Retry-After says.",
         retryable=True,
     ),
+    Kind(
+        "too-many-requests",
+        429,
+        "Too many requests",
+        "The hub takes only so many requests of one partner in a minute. Wait for as long as Retry-After says.",
+        retryable=True,
+    ),
     Kind("wrong-partner", 403, "Another partner's agreement", "The agreement in the path is with another partner."),
     Kind(
         "agreement-not-in-force",

@@ -7,7 +7,16 @@ from celery.signals import worker_ready, worker_shutting_down
 from django.db import close_old_connections
 
 from messaging import engine
-from messaging.services import housekeeping, jobs, monitoring, pipeline_runs, webhooks
+from messaging.services import (
+    audit_chain,
+    housekeeping,
+    jobs,
+    monitoring,
+    notifying,
+    pipeline_runs,
+    traffic_hours,
+    webhooks,
+)
 from rmhub import memory
 
 
@@ -58,6 +67,28 @@ def pipeline_due() -> str:
     """Queues the runs of the data pipeline that the schedule asks for; the pipeline's own process works on them."""
     close_old_connections()
     return f"queued {len(pipeline_runs.schedule_due())}"
+
+
+@shared_task(name="messaging.notifications_due")
+def notifications_due() -> str:
+    """Tells people of what has happened, as the notification rules say."""
+    close_old_connections()
+    made, tried = notifying.notify_due()
+    return f"made {made}, tried {tried}"
+
+
+@shared_task(name="messaging.audit_seal")
+def audit_seal() -> str:
+    """Seals new entries of the audit log."""
+    close_old_connections()
+    return f"sealed {audit_chain.seal_due()}"
+
+
+@shared_task(name="messaging.traffic_due")
+def traffic_due() -> str:
+    """Counts what happened since the last look, by pair and hour."""
+    close_old_connections()
+    return f"counted {traffic_hours.count_due()}"
 
 
 @shared_task(name="messaging.housekeeping")

@@ -26,6 +26,25 @@ from rmhub.ids import public_id, uuid7
 DAY = 86_400
 
 
+class PartnerGroup(models.Model):
+    """Partners that the same people look after: users and tokens can be limited to groups."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    name = models.CharField(max_length=80, unique=True)
+    description = models.CharField(max_length=255, blank=True, default="")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("name",)
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def public_id(self) -> str:
+        return public_id("grp", self.id)
+
+
 class Party(models.Model):
     """An organisation. Exactly one or more are ours (`is_own`)."""
 
@@ -33,6 +52,12 @@ class Party(models.Model):
     name = models.CharField(max_length=120, unique=True)
     is_own = models.BooleanField("is ours", default=False)
     contact = models.TextField(blank=True, help_text="Whom to call, when, and in which time zone.")
+    time_zone = models.CharField(max_length=64, blank=True, default="", help_text="IANA name, e.g. Europe/Berlin.")
+    hours = models.CharField("business hours", max_length=120, blank=True, default="")
+    groups = models.ManyToManyField(PartnerGroup, blank=True, related_name="partners")
+    archived_at = models.DateTimeField(
+        null=True, blank=True, help_text="Taken out of use: not offered any more, what it did stays."
+    )
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -91,6 +116,20 @@ class Endpoint(models.Model):
         max_length=200,
         blank=True,
         help_text="Files: fingerprint of the server's key, as ssh-keygen -l prints it (SHA256:...).",
+    )
+    trusted_certificates = models.TextField(
+        blank=True,
+        default="",
+        help_text="PEM: the only certificates (of authorities, or the server's own) that the server may show; "
+        "empty = those that this machine trusts.",
+    )
+    service_address = models.CharField(
+        "address of test services",
+        max_length=500,
+        blank=True,
+        default="",
+        help_text="Below it lie status and echo (docs/partner-services.md), e.g. https://hub.partner.example/partner/; "
+        "empty = the partner has none.",
     )
     connect_timeout = models.PositiveIntegerField("connect timeout, s", default=10, validators=[MinValueValidator(1)])
     read_timeout = models.PositiveIntegerField("read timeout, s", default=30, validators=[MinValueValidator(1)])
@@ -328,6 +367,7 @@ class Credential(models.Model):
     secret_hash = models.CharField(max_length=255, blank=True)
     secret_encrypted = models.BinaryField(blank=True, default=b"")
     fingerprint = models.CharField("SHA-256 fingerprint", max_length=64, blank=True)
+    certificate = models.TextField(blank=True, default="", help_text="PEM of what was uploaded, for its facts.")
     valid_from = models.DateTimeField(null=True, blank=True)
     valid_until = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)

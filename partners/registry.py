@@ -47,6 +47,7 @@ _COLUMNS = {
     "hop_party_name": "partner_endpoint__party__name",
     "server": "partner_endpoint__server",
     "host_key": "partner_endpoint__host_key",
+    "trusted_certificates": "partner_endpoint__trusted_certificates",
     "partner_uri": "partner_endpoint__uri",
     "partner_error_uri": "partner_endpoint__error_uri",
     "partner_address": "partner_endpoint__address",
@@ -109,6 +110,7 @@ class Registry:
         "_by_hop",
         "_by_tpa_id",
         "_by_uris",
+        "_certificates",
         "_doors",
         "_headers",
         "_outbound",
@@ -129,10 +131,13 @@ class Registry:
             self._by_uris[uris] = (*self._by_uris.get(uris, ()), terms)
         inbound: list[Held] = []
         self._outbound: dict[uuid.UUID, list[Held]] = {}
+        self._certificates: dict[uuid.UUID, list[Held]] = {}
         for credential in credentials:
             if credential.direction == CredentialDirection.INBOUND:
                 inbound.append(credential)
-            elif credential.kind != CredentialKind.CERTIFICATE:
+            elif credential.kind == CredentialKind.CERTIFICATE:
+                self._certificates.setdefault(credential.party_id, []).append(credential)
+            else:
                 self._outbound.setdefault(credential.party_id, []).append(credential)
         self._doors = Doors(inbound)
         self._headers: dict[uuid.UUID, str] = {}
@@ -181,6 +186,19 @@ class Registry:
                 if header is None:
                     header = self._headers[credential.id] = _header(credential)
                 return header
+        return ""
+
+    def outbound_certificate(self, partner_id: uuid.UUID, now: datetime) -> str:
+        """Our certificate with its private key (PEM) to show this partner's servers: the newest valid one, "" without.
+
+        Raises SecretUnreadable when that one cannot be decrypted.
+        """
+        for credential in self._certificates.get(partner_id, ()):
+            if credential.valid(now):
+                pem = self._headers.get(credential.id)
+                if pem is None:
+                    pem = self._headers[credential.id] = secrets.decrypt(credential.secret_encrypted)
+                return pem
         return ""
 
     def outbound_login(self, partner_id: uuid.UUID, now: datetime, *kinds: str) -> tuple[str, str, bool] | None:
@@ -265,7 +283,9 @@ def _credentials() -> list[Held]:
     now = clock.now()
     rows = (
         Credential.objects.filter(
-            Q(revoked_at__isnull=True) | Q(revoked_at__gt=now), Q(valid_until__isnull=True) | Q(valid_until__gt=now)
+            Q(revoked_at__isnull=True) | Q(revoked_at__gt=now),
+            Q(valid_until__isnull=True) | Q(valid_until__gt=now),
+            party__archived_at__isnull=True,
         )
         .order_by("-created_at", "-id")
         .values_list(*_HELD)

@@ -163,6 +163,13 @@ COMMON: tuple[Rule, ...] = (
         "{v.agreement.partner} has no party identifier to write into messages: give it one, such as its DUNS number.",
     ),
     Rule(
+        "partner",
+        "partner_archived",
+        Level.ERROR,
+        lambda v: v.agreement.partner.archived_at is not None,
+        "{v.agreement.partner} is archived: restore it first, or make the agreement with another partner.",
+    ),
+    Rule(
         "partner_endpoint",
         "endpoints_same",
         Level.ERROR,

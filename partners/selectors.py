@@ -11,11 +11,12 @@ from django.db.models import Prefetch, Q, QuerySet
 
 from partners.choices import VersionState
 from partners.models import Agreement, AgreementVersion, Credential, Endpoint, Party, Pickup
+from partners.visibility import limit
 
 
 def parties(*, search: str = "", is_own: bool | None = None, after: str = "") -> QuerySet[Party]:
     """Parties with identifiers, by name; `search` looks in names and identifiers, `after` is the last name seen."""
-    found = Party.objects.prefetch_related("identifiers").order_by("name")
+    found = limit(Party.objects.prefetch_related("identifiers", "groups"), "pk").order_by("name")
     if search:
         found = found.filter(
             Q(name__icontains=search)
@@ -28,14 +29,15 @@ def parties(*, search: str = "", is_own: bool | None = None, after: str = "") ->
 
 def party(party_id: uuid.UUID) -> Party:
     """One party with identifiers, endpoints and credentials. Raises Party.DoesNotExist."""
-    return Party.objects.prefetch_related(
-        "identifiers", "endpoints", Prefetch("credentials", queryset=credentials())
-    ).get(pk=party_id)
+    found = Party.objects.prefetch_related(
+        "identifiers", "groups", "endpoints", Prefetch("credentials", queryset=credentials())
+    )
+    return limit(found, "pk").get(pk=party_id)
 
 
 def endpoints(*, party_id: uuid.UUID | None = None, after: uuid.UUID | None = None) -> QuerySet[Endpoint]:
     """Endpoints with their parties, oldest first; `after` is the last id seen."""
-    found = Endpoint.objects.select_related("party").order_by("id")
+    found = limit(Endpoint.objects.select_related("party"), "party").order_by("id")
     if party_id is not None:
         found = found.filter(party=party_id)
     return found.filter(id__gt=after) if after else found
@@ -43,7 +45,7 @@ def endpoints(*, party_id: uuid.UUID | None = None, after: uuid.UUID | None = No
 
 def endpoint(endpoint_id: uuid.UUID) -> Endpoint:
     """One endpoint with its party. Raises Endpoint.DoesNotExist."""
-    return Endpoint.objects.select_related("party").get(pk=endpoint_id)
+    return limit(Endpoint.objects.select_related("party"), "party").get(pk=endpoint_id)
 
 
 def agreements(
@@ -53,7 +55,8 @@ def agreements(
 
     `search` looks in TPAId, name and the parties' names; `after` is the last TPAId seen.
     """
-    found = Agreement.objects.select_related("own_party", "partner").prefetch_related(_versions()).order_by("tpa_id")
+    found = limit(Agreement.objects.select_related("own_party", "partner"), "partner")
+    found = found.prefetch_related(_versions()).order_by("tpa_id")
     if search:
         found = found.filter(
             Q(tpa_id__icontains=search)
@@ -70,18 +73,16 @@ def agreements(
 
 def agreement(agreement_id: uuid.UUID) -> Agreement:
     """One agreement with parties and all versions, newest first. Raises Agreement.DoesNotExist."""
-    return Agreement.objects.select_related("own_party", "partner").prefetch_related(_versions()).get(pk=agreement_id)
+    found = limit(Agreement.objects.select_related("own_party", "partner"), "partner")
+    return found.prefetch_related(_versions()).get(pk=agreement_id)
 
 
 def version(version_id: uuid.UUID) -> AgreementVersion:
     """One version with all that belongs to its terms. Raises AgreementVersion.DoesNotExist."""
-    return (
-        AgreementVersion.objects.select_related(
-            "agreement__own_party", "agreement__partner", "own_endpoint__party", "partner_endpoint__party"
-        )
-        .prefetch_related("services", "agreement__own_party__identifiers", "agreement__partner__identifiers")
-        .get(pk=version_id)
-    )
+    found = AgreementVersion.objects.select_related(
+        "agreement__own_party", "agreement__partner", "own_endpoint__party", "partner_endpoint__party"
+    ).prefetch_related("services", "agreement__own_party__identifiers", "agreement__partner__identifiers")
+    return limit(found, "agreement__partner").get(pk=version_id)
 
 
 def rivals(version: AgreementVersion) -> list[AgreementVersion]:
@@ -93,7 +94,8 @@ def rivals(version: AgreementVersion) -> list[AgreementVersion]:
         partner_endpoint=version.partner_endpoint_id,
         state__in=(VersionState.ACTIVE, VersionState.DISABLED),
     )
-    return list(found.exclude(agreement=version.agreement_id).select_related("agreement").order_by("agreement__tpa_id"))
+    others = limit(found.exclude(agreement=version.agreement_id), "agreement__partner")
+    return list(others.select_related("agreement").order_by("agreement__tpa_id"))
 
 
 def current_version(agreement: Agreement) -> AgreementVersion | None:
@@ -108,7 +110,8 @@ def current_version(agreement: Agreement) -> AgreementVersion | None:
 
 def credentials(*, party_id: uuid.UUID | None = None, after: uuid.UUID | None = None) -> QuerySet[Credential]:
     """Credentials without hashes and secrets, newest first; `after` is the last id seen."""
-    found = Credential.objects.select_related("party").defer("secret_hash", "secret_encrypted").order_by("-id")
+    found = limit(Credential.objects.select_related("party"), "party")
+    found = found.defer("secret_hash", "secret_encrypted").order_by("-id")
     if party_id is not None:
         found = found.filter(party=party_id)
     return found.filter(id__lt=after) if after else found
@@ -126,7 +129,9 @@ def pickups(
 
     `search` looks in name and URL; `party_id`: whose endpoint it is, or who puts files there.
     """
-    found = Pickup.objects.select_related("endpoint__party", "partner").defer("secret_encrypted").order_by("name")
+    # A mailbox that everybody writes to belongs to no partner.
+    found = limit(Pickup.objects.select_related("endpoint__party", "partner"), "partner")
+    found = found.defer("secret_encrypted").order_by("name")
     if search:
         found = found.filter(Q(name__icontains=search) | Q(url__icontains=search))
     if kind:

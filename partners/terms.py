@@ -79,6 +79,7 @@ class Terms:
     hop_party_name: str
     server: str  # mail or file server; "" = the hub's relay, or the one that the URI names
     host_key: str
+    trusted_certificates: str  # PEM, the only ones the server may show; "" = what this machine trusts
     partner_address: str  # where bytes really go; equals partner_uri unless the endpoint says otherwise
     partner_error_address: str
     connect_timeout: int

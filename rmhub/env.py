@@ -81,6 +81,17 @@ def database_from_url(url: str) -> dict[str, object]:
     }
 
 
+def env_roles(name: str, default: str) -> dict[str, str]:
+    """Comma-separated `value=role`. Raises ImproperlyConfigured for anything else."""
+    found = {}
+    for text in env_list(name, default):
+        value, _, role = text.rpartition("=")
+        if not value or role not in ("viewer", "operator", "admin"):
+            raise ImproperlyConfigured(f"{name}: {text!r} is not of the form value=role (viewer, operator or admin)")
+        found[value.strip()] = role
+    return found
+
+
 def env_networks(name: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
     """Comma-separated networks or addresses. Raises ImproperlyConfigured for anything else."""
     networks = []

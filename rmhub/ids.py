@@ -6,6 +6,7 @@ import os
 import threading
 import time
 import uuid
+from datetime import datetime
 
 _lock = threading.Lock()
 _last = 0
@@ -22,6 +23,12 @@ def uuid7() -> uuid.UUID:
             value = _last + 1
         _last = value
     return uuid.UUID(int=value)
+
+
+def floor_id(at: datetime) -> uuid.UUID:
+    """The smallest UUIDv7 that is made at `at`: turns a time into a bound on ids, and thereby on their index."""
+    millis = max(0, int(at.timestamp() * 1000))
+    return uuid.UUID(int=min(millis, (1 << 48) - 1) << 80)
 
 
 class BadPublicId(ValueError):

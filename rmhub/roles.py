@@ -30,6 +30,7 @@ VIEWER_SCOPES = frozenset(
         "deliveries:read",
         "reports:read",
         "archive:read",
+        "views:write",  # one's own saved views and preferences
     }
 )
 OPERATOR_SCOPES = (
@@ -41,6 +42,7 @@ OPERATOR_SCOPES = (
         "indoubt:resolve",
         "pipeline:run",  # run and cancel, partners' logs, findings to incidents
         "archive:restore",
+        "views:share",  # saved views for the team
     }
 )
 ADMIN_SCOPES = OPERATOR_SCOPES | {
@@ -52,7 +54,28 @@ ADMIN_SCOPES = OPERATOR_SCOPES | {
     "tokens:manage",
     "triggers:write",
     "retention:write",  # when messages leave the store; legal holds
+    "users:manage",  # users, roles, partner groups, sessions
+    "notifications:manage",
+    "masks:manage",
 }
+# What changes or shows the hub as a whole: whoever is limited to some partners has none of these, whatever their role.
+WHOLE_HUB_SCOPES = frozenset(
+    {
+        "partners:write",
+        "agreements:write",
+        "triggers:operate",
+        "triggers:write",
+        "deliveries:take",
+        "pipeline:run",
+        "archive:restore",
+        "retention:write",
+        "webhooks:manage",
+        "tokens:manage",
+        "users:manage",
+        "notifications:manage",
+        "masks:manage",
+    }
+)
 SCOPES = {Role.VIEWER: VIEWER_SCOPES, Role.OPERATOR: OPERATOR_SCOPES, Role.ADMIN: ADMIN_SCOPES}
 
 

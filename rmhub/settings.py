@@ -16,6 +16,7 @@ from rmhub.env import (
     env_list,
     env_listen,
     env_networks,
+    env_roles,
     env_str,
     smtp_name,
 )
@@ -147,6 +148,17 @@ LOGIN_URL = "console:login"
 LOGIN_REDIRECT_URL = "console:dashboard"
 LOGOUT_REDIRECT_URL = "console:login"
 SESSION_COOKIE_AGE = 12 * 3600
+# Everybody who logs in by a password has a second factor: whoever has none sets one up before anything else.
+RMHUB_REQUIRE_SECOND_FACTOR = env_bool("RMHUB_REQUIRE_SECOND_FACTOR", False)
+# Log-in by the organisation's OpenID provider (docs/users.md). Without an issuer there is none.
+RMHUB_OIDC_ISSUER = env_str("RMHUB_OIDC_ISSUER")
+RMHUB_OIDC_CLIENT_ID = env_str("RMHUB_OIDC_CLIENT_ID")
+RMHUB_OIDC_CLIENT_SECRET = env_str("RMHUB_OIDC_CLIENT_SECRET")
+RMHUB_OIDC_SCOPES = env_str("RMHUB_OIDC_SCOPES", "openid profile email")
+RMHUB_OIDC_LABEL = env_str("RMHUB_OIDC_LABEL", "single sign-on")  # what the button says
+RMHUB_OIDC_NAME_CLAIM = env_str("RMHUB_OIDC_NAME_CLAIM", "preferred_username")  # becomes the user name
+RMHUB_OIDC_ROLE_CLAIM = env_str("RMHUB_OIDC_ROLE_CLAIM")  # e.g. groups; empty = roles are given here
+RMHUB_OIDC_ROLES = env_roles("RMHUB_OIDC_ROLES", "admin=admin,operator=operator,viewer=viewer")  # its values -> roles
 
 LANGUAGE_CODE = "en-gb"
 TIME_ZONE = "UTC"
@@ -196,6 +208,14 @@ RMHUB_SMTP_TLS_KEY = env_str("RMHUB_SMTP_TLS_KEY")
 RMHUB_SMTP_TRUSTED_RELAYS = env_networks("RMHUB_SMTP_TRUSTED_RELAYS")
 RMHUB_SMTP_TRUSTED_CHECKER = env_str("RMHUB_SMTP_TRUSTED_CHECKER")
 RMHUB_SMTP_CONNECTIONS = env_int("RMHUB_SMTP_CONNECTIONS", 50, minimum=1, maximum=1000)
+# Mails to people (docs/notifications.md): by this server, else by the relay.
+RMHUB_MAIL_SERVER = env_str("RMHUB_MAIL_SERVER")
+RMHUB_MAIL_FROM = env_str("RMHUB_MAIL_FROM") or f"rmhub@{RMHUB_SMTP_NAME}"
+# Requests a minute of one caller (docs/api.md, "Limits"); 0 = no limit.
+RMHUB_RATE_READ = env_int("RMHUB_RATE_READ", 6000, minimum=0)
+RMHUB_RATE_SUBMIT = env_int("RMHUB_RATE_SUBMIT", 60_000, minimum=0)
+RMHUB_RATE_OPERATE = env_int("RMHUB_RATE_OPERATE", 1200, minimum=0)
+RMHUB_RATE_PARTNER = env_int("RMHUB_RATE_PARTNER", 0, minimum=0)  # of one partner at the entrances
 # Webhooks may not reach private addresses unless the installation says so (demo, tests, an internal bus).
 RMHUB_WEBHOOK_ALLOW_PRIVATE = env_bool("RMHUB_WEBHOOK_ALLOW_PRIVATE", False)
 
@@ -238,7 +258,10 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": RMHUB_SWEEP_SECONDS,
         "options": {"expires": RMHUB_SWEEP_SECONDS},
     },
+    "traffic-due": {"task": "messaging.traffic_due", "schedule": 5, "options": {"expires": 5}},
     "pipeline-due": {"task": "messaging.pipeline_due", "schedule": 30, "options": {"expires": 30}},
+    "notifications-due": {"task": "messaging.notifications_due", "schedule": 5, "options": {"expires": 5}},
+    "audit-seal": {"task": "messaging.audit_seal", "schedule": 5, "options": {"expires": 5}},
     "housekeeping": {"task": "messaging.housekeeping", "schedule": 30, "options": {"expires": 30}},
 }
 CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "run" / f"beat-{env_str('RMHUB_COOKIE_SUFFIX', 'hub')}")

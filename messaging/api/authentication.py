@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 
 from django.contrib.auth.models import User
@@ -12,21 +13,29 @@ from rest_framework.request import Request
 from messaging.choices import Interface
 from messaging.services import tokens
 from messaging.services.audit import Actor
-from rmhub.roles import scopes_of
+from messaging.standing import standing_of
 
 MAX_HEADER = 200
+MUST_ENROL = "must_enrol"  # in the session of somebody who has to set up a second factor first
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
     """What an authenticated caller may do, and the name under which it is written down (`request.auth`).
 
-    `owner` is the user name: the submitter of messages, whichever of their tokens was used.
+    `owner` is the user name: the submitter of messages, whichever of their tokens was used. `partners`: whose data
+    they may see; None = everybody's.
     """
 
     name: str
     owner: str
     scopes: frozenset[str]
+    partners: frozenset[uuid.UUID] | None = None
+    caller: str = ""  # whose requests are counted together: a token's, or a person's
+
+    @property
+    def limited(self) -> bool:
+        return self.partners is not None
 
 
 class TokenAuthentication(BaseAuthentication):
@@ -40,11 +49,12 @@ class TokenAuthentication(BaseAuthentication):
         if len(header) > MAX_HEADER:
             raise AuthenticationFailed("This is not an API token: it is too long.", code="invalid_token")
         try:
-            bearer = tokens.authenticate(text.strip())
+            bearer = tokens.authenticate(text.strip(), request.META.get("REMOTE_ADDR", ""))
         except tokens.BadToken as error:
             raise AuthenticationFailed(error.detail, code=error.code) from error
         owner = bearer.owner.get_username()
-        return bearer.owner, Access(f"{owner} (token {bearer.token.name})"[:150], owner, bearer.scopes)
+        name = f"{owner} (token {bearer.token.name})"[:150]
+        return bearer.owner, Access(name, owner, bearer.scopes, bearer.partners, caller=f"token:{bearer.token.pk.hex}")
 
     def authenticate_header(self, request: Request) -> str:
         return 'Bearer realm="RM Hub"'
@@ -59,7 +69,11 @@ class ConsoleSessionAuthentication(SessionAuthentication):
             return None
         user = found[0]
         assert isinstance(user, User)
-        return user, Access(user.get_username(), user.get_username(), scopes_of(user))
+        if request.session.get(MUST_ENROL):
+            raise AuthenticationFailed("Set up your second factor in the console first.", code="not_authenticated")
+        standing = standing_of(user)
+        name = user.get_username()
+        return user, Access(name, name, standing.scopes, standing.partners, caller=f"user:{user.pk}")
 
 
 def access_of(request: Request) -> Access:
@@ -75,4 +89,13 @@ def actor_of(request: Request) -> Actor:
         interface=Interface.API,
         address=request.META.get("REMOTE_ADDR", "")[:64],
         request_id=getattr(request, "request_id", ""),
+        authentication=_method(request),
     )
+
+
+def _method(request: Request) -> str:
+    """How the caller showed who they are."""
+    if isinstance(request.successful_authenticator, TokenAuthentication):
+        return "token"
+    session = getattr(request, "session", None)
+    return str(session.get("method", "session")) if session is not None else "session"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, TypeVar
 
+from django.http import StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema
@@ -17,19 +18,28 @@ from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
+from messaging.api.authentication import Access
 from messaging.api.catalogue import CODES
-from messaging.api.permissions import PUBLIC
-from messaging.api.problems import MEDIA_TYPE
+from messaging.api.permissions import PUBLIC, scope_of
+from messaging.api.problems import MEDIA_TYPE, Problem
 from messaging.api.reading import Param, StrictJson, check_size
+from messaging.selectors import reach
+from messaging.services import rate_limits
+from messaging.services.rate_limits import Bucket
+from partners import visibility
 
 Handler = TypeVar("Handler", bound=Callable[..., HttpResponseBase])
 Status = int | tuple[int, str]  # with the media type, when it is not JSON
 MAX_BODY = 1024 * 1024
 # Downloads have the media type that the octets came with.
 OCTETS: dict[Status, Any] = {(200, "*/*"): OpenApiTypes.BINARY, (206, "*/*"): OpenApiTypes.BINARY}
+_OF_APPLICATIONS = ("messages:write", "deliveries:take")
 _JSON = {"*/*", "application/*", "application/json", MEDIA_TYPE}
 _ALWAYS = ("invalid_parameter", "unknown_parameter")
-_GUARDED = ("not_authenticated", "invalid_token", "token_expired", "token_revoked", "missing_scope")
+_GUARDED = (
+    *("not_authenticated", "invalid_token", "token_expired", "token_revoked", "address_not_allowed", "missing_scope"),
+    "too_many_requests",
+)
 _WITH_BODY = ("malformed_body", "body_too_large", "unsupported_media_type", "invalid_submission")
 
 
@@ -94,14 +104,45 @@ class Endpoint(APIView):
     renderer_classes = (JSONRenderer,)
     content_negotiation_class: type[BaseContentNegotiation] = AnyJson
     max_body = MAX_BODY
+    count: rate_limits.Count | None = None  # where the caller of this request stands; a view serves one request
+
+    def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        with visibility.only(None):  # threads are reused: what `initial` limits ends with the request
+            response = super().dispatch(request, *args, **kwargs)
+            if visibility.visible() is not None and isinstance(response, StreamingHttpResponse):
+                response.streaming_content = visibility.lasting(response.streaming_content)
+        return response
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         check_size(request, self.body_limit())  # first: the check of a session's CSRF token may read a form
         super().initial(request, *args, **kwargs)
+        caller = request.auth
+        if isinstance(caller, Access) and caller.limited:
+            visibility.set_visible(caller.partners, caller.owner)
+            reach.check([*kwargs.values(), dict(request.query_params.lists())])
+            if request.method in ("POST", "PATCH", "PUT"):
+                reach.check(request.data)
+
+    def check_throttles(self, request: Request) -> None:
+        """One more request of this caller. Raises Problem (429); what is left is said in the headers of each answer."""
+        caller = request.auth
+        if not isinstance(caller, Access):
+            return
+        self.count = rate_limits.take(
+            _bucket(request.method or "", scope_of(self, request.method or "")), caller.caller
+        )
+        if self.count is not None and self.count.exceeded:
+            wait = str(self.count.reset)
+            text = f"More than {self.count.limit} requests ({self.count.bucket}) in a minute: wait {wait} s."
+            raise Problem("too_many_requests", text, headers={"Retry-After": wait})
 
     def body_limit(self) -> int:
         """Bytes of a request's body that this view takes."""
         return self.max_body
+
+    def allowed_now(self, **kwargs: Any) -> list[str]:
+        """What the state of the path's object allows: for a 409 whose service did not say."""
+        return []
 
     def perform_content_negotiation(self, request: Request, force: bool = False) -> tuple[BaseRenderer, str]:
         if force:  # a problem is told as JSON, also to those who did not ask for JSON
@@ -111,7 +152,17 @@ class Endpoint(APIView):
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         answer = super().finalize_response(request, response, *args, **kwargs)
         answer.headers.setdefault("Cache-Control", "no-store")
+        if self.count is not None:
+            # draft-ietf-httpapi-ratelimit-headers-10: the policy, and what is left of it.
+            answer.headers["RateLimit-Policy"] = f'"{self.count.bucket}";q={self.count.limit};w={rate_limits.WINDOW}'
+            answer.headers["RateLimit"] = f'"{self.count.bucket}";r={self.count.remaining};t={self.count.reset}'
         return answer
+
+
+def _bucket(method: str, scope: str | None) -> Bucket:
+    if method in ("GET", "HEAD"):
+        return Bucket.READ
+    return Bucket.SUBMIT if scope in _OF_APPLICATIONS else Bucket.OPERATE
 
 
 def operation(
@@ -121,6 +172,7 @@ def operation(
     scope: str,
     summary: str,
     description: str = "",
+    whole_hub: bool = False,
     request: Any = None,
     responses: Mapping[Status, Any] | None = None,
     problems: Sequence[str] = (),
@@ -132,10 +184,13 @@ def operation(
     """Declares a handler: the scope that it needs (checked by HasScope), and what the OpenAPI document says of it.
 
     `problems` are codes of the catalogue beside those that every such operation has; `path` describes path parameters.
+    `whole_hub`: it shows or changes what cannot be told apart by partner: closed to callers who are limited to some.
     """
     codes = [*_ALWAYS, *problems]
     if scope != PUBLIC:
         codes += _GUARDED
+    if whole_hub:
+        codes.append("limited_access")
     if request is not None:
         codes += _WITH_BODY
     if path:
@@ -161,6 +216,7 @@ def operation(
     def declare(handler: Handler) -> Handler:
         declared: Handler = documented(handler)
         declared.scope = scope  # type: ignore[attr-defined]
+        declared.whole_hub = whole_hub  # type: ignore[attr-defined]
         return declared
 
     return declare

@@ -13,10 +13,10 @@ from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.plumbing import process_webhooks
 from drf_spectacular.settings import patched_settings
-from drf_spectacular.utils import OpenApiResponse, OpenApiWebhook, extend_schema
+from drf_spectacular.utils import OpenApiExample, OpenApiResponse, OpenApiWebhook, extend_schema
 
 from messaging.api.catalogue import CODES
-from messaging.api.serializers.records import WebhookBodySerializer
+from messaging.api.serializers.webhooks import WebhookBodySerializer
 from messaging.services.events import TYPES
 
 _TAGS = (
@@ -25,10 +25,12 @@ _TAGS = (
     ("triggers", "Which documents go to which service of which application."),
     ("deliveries", "Documents on their way to applications, and the queues from which applications take them."),
     ("in-doubt", "What no rule can decide: a person does, one by one or many at once."),
+    ("bulk-operations", "One action over many objects: planned, executed, followed, cancelled."),
     ("memory", "How far back the ids of repeatable requests are remembered."),
     ("events", "What happened, in order: a feed to pull."),
     ("webhooks", "What happened, pushed to you and signed."),
     ("incidents", "What a person must look at, and what was refused."),
+    ("notifications", "Who is told of what, by mail or webhook."),
     ("circuits", "Partners' servers that could not be reached lately."),
     ("parties", "Organisations and their messaging services."),
     ("agreements", "Trading partner agreements, in versions."),
@@ -40,6 +42,8 @@ _TAGS = (
     ("pipeline", "Runs of the data pipeline."),
     ("archive", "What has left the store, how it comes back, and what must not leave."),
     ("tokens", "Who may use this API."),
+    ("users", "People, where they are logged in, and the groups of partners that they can be limited to."),
+    ("preferences", "How people want the console, and the lists that they saved."),
     ("audit", "Who did what, and why."),
     ("hub", "The hub about itself."),
 )
@@ -80,6 +84,27 @@ _SIGNED = (
 )
 
 
+_MESSAGE: dict[str, object] = {
+    "message": "msg_0192f3f2f3e47a5fb0c1d2e3f4a5b6c7",
+    "pair": "pair_0192f3f2f3e47a5fb0c1d2e3f4a5b6c8",
+    "message_id": "order-4711@acme",
+}
+# What belongs to an event, by what it is about.
+_FACTS: dict[str, dict[str, object]] = {
+    "message": _MESSAGE,
+    "pair": {"pair": _MESSAGE["pair"]},
+    "delivery": {**_MESSAGE, "delivery": "del_0192f3f2f3e47a5fb0c1d2e3f4a5b6c9"},
+    "trigger": {"trigger": "trg_0192f3f2f3e47a5fb0c1d2e3f4a5b6ca"},
+    "incident": {
+        "pair": _MESSAGE["pair"],
+        "incident": "inc_0192f3f2f3e47a5fb0c1d2e3f4a5b6cb",
+        "number": 42,
+        "cause": "ack_timeout",
+    },
+    "webhook_endpoint": {"endpoint": "whe_0192f3f2f3e47a5fb0c1d2e3f4a5b6cc"},
+}
+
+
 def _webhook(kind: str) -> OpenApiWebhook:
     return OpenApiWebhook(
         kind,
@@ -91,8 +116,15 @@ def _webhook(kind: str) -> OpenApiWebhook:
             "endpoint off. Verify the signature before you read the body.",
             request=WebhookBodySerializer,
             responses={"2XX": OpenApiResponse(description="Taken.")},
+            examples=[_posted(kind)],
         ),
     )
+
+
+def _posted(kind: str) -> OpenApiExample:
+    facts = _FACTS.get(kind.partition(".")[0], {})
+    body = {"type": kind, "timestamp": "2026-11-22T10:00:00.123456+00:00", "data": facts}
+    return OpenApiExample(kind, value=body)
 
 
 class SchemaWarnings(Exception):

@@ -22,7 +22,13 @@ LIMIT = Param(
     "limit", f"Rows a page, at most {MAX_LIMIT}.", "number", minimum=1, maximum=MAX_LIMIT, default=DEFAULT_LIMIT
 )
 CURSOR = Param("cursor", "Where the page begins: next_cursor or prev_cursor of another page of the same list.")
-PAGING = (LIMIT, CURSOR)
+COUNT = Param(
+    "count",
+    "estimate: the answer says in `estimated_count` about how many rows there are, by the database's statistics.",
+    "choice",
+    choices=("estimate",),
+)
+PAGING = (LIMIT, CURSOR, COUNT)
 
 
 def sort_parameter(*choices: str) -> Param:
@@ -33,7 +39,7 @@ def sort_parameter(*choices: str) -> Param:
 def read_list(request: Request, known: Sequence[Param]) -> tuple[dict[str, Any], int, Place | None]:
     """(filters and sort, limit, place) of a list's query. Raises Problem, BadCursor, CursorMismatch."""
     values = read_parameters(request, (*known, *PAGING))
-    limit, cursor = values.pop("limit"), values.pop("cursor")
+    limit, cursor, _ = values.pop("limit"), values.pop("cursor"), values.pop("count")
     place = keyset.read_cursor(cursor, _fingerprint(request, values)) if cursor else None
     return values, limit, place
 
@@ -43,13 +49,19 @@ def listing(
     values: Mapping[str, Any],
     page: Page[Row],
     serializer: type[BaseSerializer] | Callable[[list[Row]], list[Any]],
+    *,
+    estimate: Callable[[], int] | None = None,
 ) -> Response:
-    """One page as an answer. `values` are those that `read_list` gave."""
+    """One page as an answer. `values` are those that `read_list` gave; `estimate` says how many rows the list has, if
+    that is not what the database thinks of the page's queryset.
+    """
     data = serializer(page.rows, many=True).data if isinstance(serializer, type) else serializer(page.rows)
     fingerprint = _fingerprint(request, values)
     following = keyset.write_cursor(page.following, fingerprint) if page.following else None
     previous = keyset.write_cursor(page.previous, fingerprint) if page.previous else None
     body = {"data": data, "next_cursor": following, "prev_cursor": previous, "has_more": following is not None}
+    if request.query_params.get("count") == "estimate":
+        body["estimated_count"] = estimate() if estimate is not None else _estimate(page)
     links = [
         f'<{quote(request.path)}?{_query(request, cursor)}>; rel="{relation}"'
         for cursor, relation in ((following, "next"), (previous, "prev"))
@@ -64,6 +76,12 @@ def simple_list(
     """A list without filters of its own."""
     values, limit, place = read_list(request, ())
     return listing(request, values, keyset.page(queryset, order=order, limit=limit, place=place), serializer)
+
+
+def _estimate(page: Page[Row]) -> int:
+    if page.whole is None or (page.following is None and page.previous is None):
+        return len(page.rows)  # nothing before, nothing behind: these are all
+    return keyset.estimate(page.whole)
 
 
 def _fingerprint(request: Request, values: Mapping[str, Any]) -> str:

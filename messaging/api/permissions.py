@@ -8,8 +8,10 @@ from rest_framework.exceptions import NotAuthenticated
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
-from messaging.api.authentication import Access
+from messaging.api.authentication import Access, actor_of
 from messaging.api.problems import Problem
+from messaging.services import audit
+from rmhub.roles import WHOLE_HUB_SCOPES
 
 if TYPE_CHECKING:  # rest_framework.views reads the settings that name this module
     from rest_framework.views import APIView
@@ -38,5 +40,21 @@ class HasScope(BasePermission):
         if scope is None:
             return False
         if scope not in request.auth.scopes:
-            raise Problem("missing_scope", f"This needs the scope {scope}.", required_scope=scope)
+            _note_refusal(request, method, scope)
+            why = ""
+            if request.auth.limited and scope in WHOLE_HUB_SCOPES:
+                why = " It concerns all partners, and nobody has it who is limited to the partners of some groups."
+            raise Problem("missing_scope", f"This needs the scope {scope}.{why}", required_scope=scope)
+        if request.auth.limited and getattr(getattr(view, method.lower(), None), "whole_hub", False):
+            _note_refusal(request, method, scope)
+            raise Problem("limited_access")
         return True
+
+
+def _note_refusal(request: Request, method: str, scope: str) -> None:
+    """What a caller tried to do, or whose documents to read, is in the audit log; where they looked is not."""
+    if method not in ("GET", "HEAD") or scope == "payloads:read":
+        match = request.resolver_match
+        name = (match.url_name if match is not None else "") or ""
+        parameters = match.kwargs if match is not None else {}
+        audit.refused(actor_of(request), name, parameters, method=method, required=scope)

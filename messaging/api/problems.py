@@ -49,6 +49,8 @@ def exception_handler(error: Exception, context: Json) -> Response:
             exc_info=error,
         )
         problem = Problem("internal_error")
+    if problem.members.get("allowed_actions") == []:
+        problem.members["allowed_actions"] = context["view"].allowed_now(**context["kwargs"])
     response = Response(
         body(problem, request),
         status=CODES[problem.code].status,
@@ -103,7 +105,8 @@ def _problem(error: Exception) -> Problem | None:
     if isinstance(error, InvalidInput):
         return Problem("invalid_submission", errors=field_errors(error.errors))
     if isinstance(error, PartnersWrongState):
-        return Problem("wrong_state", _sentence(f"Cannot {error.verb}: {error.why}"), current_state=error.state)
+        said = _sentence(f"Cannot {error.verb}: {error.why}")
+        return Problem("wrong_state", said, current_state=error.state, allowed_actions=[])
     if isinstance(error, drf.APIException):
         return _of_framework(error)
     if isinstance(error, Http404 | BadPublicId | drf.NotFound):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -10,18 +11,32 @@ from urllib.parse import urlencode
 
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import (
+    Http404,
+    HttpRequest,
+    HttpResponse,
+    HttpResponseNotAllowed,
+    HttpResponseRedirect,
+    StreamingHttpResponse,
+)
 from django.http.response import HttpResponseBase
 from django.shortcuts import resolve_url
 from django.utils.cache import add_never_cache_headers
 
 from messaging.choices import Interface
 from messaging.exceptions import NotFound
+from messaging.selectors import reach
+from messaging.services import audit, sessions
 from messaging.services.audit import Actor
+from messaging.standing import standing_of
+from partners import visibility
 from rmhub.ids import BadPublicId
-from rmhub.roles import SCOPES, Role, role_for, role_of
+from rmhub.roles import SCOPES, WHOLE_HUB_SCOPES, Role, role_for
 
 PUBLIC = "public"
+# In the session of somebody who must set up a second factor first; and the pages that are open until they have.
+ENROL = "must_enrol"
+_ENROLLING = ("second-factor", "second-factor-codes")
 
 View = Callable[..., HttpResponseBase]
 ScopeRule = str | Callable[[dict[str, Any]], str]
@@ -29,23 +44,35 @@ ScopeRule = str | Callable[[dict[str, Any]], str]
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Who looks at the page. `role` is None for a user whom nobody gave one."""
+    """Who looks at the page. `role` is None for a user whom nobody gave one.
+
+    `partners`: whose data they may see (`messaging.standing`); None = everybody's.
+    """
 
     name: str
     role: Role | None
     scopes: frozenset[str]
+    partners: frozenset[uuid.UUID] | None = None
+
+    @property
+    def limited(self) -> bool:
+        return self.partners is not None
 
     def lacks(self, scope: str) -> str:
-        """The role that is missing for a scope, "" when nothing is missing."""
-        return "" if scope in self.scopes else role_for(scope).value
+        """What is missing for a scope: a role's name, or access to all partners; "" when nothing is."""
+        if scope in self.scopes:
+            return ""
+        if self.role is not None and scope in SCOPES[self.role]:
+            return f"{self.role.value} with access to all partners"
+        return role_for(scope).value
 
 
 def person(request: HttpRequest) -> Person:
     """Of this request; looked up once."""
     known: Person | None = getattr(request, "_console_person", None)
     if known is None:
-        role = role_of(request.user)
-        known = Person(request.user.get_username(), role, SCOPES[role] if role else frozenset())
+        standing = standing_of(request.user)
+        known = Person(request.user.get_username(), standing.role, standing.scopes, standing.partners)
         request._console_person = known  # type: ignore[attr-defined]
     return known
 
@@ -57,14 +84,19 @@ def actor(request: HttpRequest) -> Actor:
         interface=Interface.CONSOLE,
         address=request.META.get("REMOTE_ADDR", ""),
         request_id=getattr(request, "request_id", ""),
+        authentication=str(request.session.get("method", "session")),
     )
 
 
-def requires(scope: ScopeRule, *, methods: tuple[str, ...] = ("GET",)) -> Callable[[View], View]:
+def requires(
+    scope: ScopeRule, *, methods: tuple[str, ...] = ("GET",), whole_hub: bool = False
+) -> Callable[[View], View]:
     """Opens a view to people whose role has the scope, or to everybody (`PUBLIC`), for these methods only.
 
-    `scope` may be a function of the URL's parameters. A person without a session goes to the log-in page; a fragment
-    is answered 401 with the way there. What a selector or service does not find becomes 404.
+    `scope` may be a function of the URL's parameters. `whole_hub`: shows or changes what cannot be told apart by
+    partner, so it is closed to people who are limited to some. A person without a session goes to the log-in page; a
+    fragment is answered 401 with the way there. What a selector or service does not find becomes 404, and so does
+    every id of a partner that the person may not see.
     """
 
     def decorate(view: View) -> View:
@@ -76,11 +108,16 @@ def requires(scope: ScopeRule, *, methods: tuple[str, ...] = ("GET",)) -> Callab
             if wanted != PUBLIC:
                 if not request.user.is_authenticated:
                     return _to_login(request)
-                missing = person(request).lacks(wanted)
-                if missing:
-                    raise PermissionDenied(f"This needs the role {missing}. Your role is {_role_name(request)}.")
+                if request.session.get(ENROL) and _page_of(request) not in _ENROLLING:
+                    return HttpResponseRedirect(resolve_url("console:second-factor"))
+                _note_use(request)
+                try:
+                    _check_scope(person(request), wanted, whole_hub)
+                except PermissionDenied:
+                    _note_refusal(request, wanted, kwargs)
+                    raise
             try:
-                response = view(request, *args, **kwargs)
+                response = _within_reach(request, view, wanted, args, kwargs)
             except (NotFound, BadPublicId) as error:
                 raise Http404(str(error)) from error
             # Pages show what only people who are logged in may see: they stay out of caches, the browser's too.
@@ -89,14 +126,64 @@ def requires(scope: ScopeRule, *, methods: tuple[str, ...] = ("GET",)) -> Callab
 
         guarded.scope = scope  # type: ignore[attr-defined]
         guarded.methods = methods  # type: ignore[attr-defined]
+        guarded.whole_hub = whole_hub  # type: ignore[attr-defined]
         return guarded
 
     return decorate
 
 
-def _role_name(request: HttpRequest) -> str:
-    role = person(request).role
-    return role.value if role else "none yet; an admin gives you one"
+def _note_refusal(request: HttpRequest, wanted: str, parameters: dict[str, Any]) -> None:
+    """What somebody tried to do, or whose documents to read, is in the audit log; where they looked is not."""
+    if request.method == "POST" or wanted == "payloads:read":
+        audit.refused(actor(request), _page_of(request), parameters, method=request.method or "", required=wanted)
+
+
+def _page_of(request: HttpRequest) -> str:
+    return (request.resolver_match.url_name or "") if request.resolver_match is not None else ""
+
+
+def _note_use(request: HttpRequest) -> None:
+    key = request.session.session_key
+    if key and request.user.pk is not None:
+        sessions.session_seen(
+            user_id=request.user.pk,
+            key=key,
+            address=request.META.get("REMOTE_ADDR", ""),
+            agent=request.headers.get("User-Agent", ""),
+            method=str(request.session.get("method", "session")),
+        )
+
+
+def _check_scope(who: Person, wanted: str, whole_hub: bool) -> None:
+    if who.limited and who.role is not None:
+        role_has = wanted in SCOPES[who.role]
+        if (role_has and wanted in WHOLE_HUB_SCOPES) or (whole_hub and wanted in who.scopes):
+            raise PermissionDenied(
+                "This concerns all partners, and your access is limited to the partners of some groups. "
+                "Ask an admin who sees them all."
+            )
+    missing = who.lacks(wanted)
+    if missing:
+        role = who.role.value if who.role else "none yet; an admin gives you one"
+        raise PermissionDenied(f"This needs the role {missing}. Your role is {role}.")
+
+
+def _within_reach(
+    request: HttpRequest, view: View, wanted: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> HttpResponseBase:
+    """Calls the view under the limits of whoever asks; they hold for a streamed answer to its end."""
+    if wanted == PUBLIC:
+        return view(request, *args, **kwargs)
+    who = person(request)
+    with visibility.only(who.partners, who.name):
+        if who.limited:
+            reach.check([*kwargs.values(), dict(request.GET.lists())])
+            if request.method == "POST":
+                reach.check(dict(request.POST.lists()))
+        response = view(request, *args, **kwargs)
+        if who.limited and isinstance(response, StreamingHttpResponse):
+            response.streaming_content = visibility.lasting(response.streaming_content)
+    return response
 
 
 def _to_login(request: HttpRequest) -> HttpResponse:

@@ -1,6 +1,9 @@
-"""Log-in, log-out, one's own password, and the theme."""
+"""Log-in and log-out, invitations, one's own password, and the theme."""
 
 from __future__ import annotations
+
+import time
+from typing import Any
 
 from django.conf import settings
 from django.contrib import messages as notices
@@ -9,50 +12,138 @@ from django.contrib.auth.forms import AuthenticationForm, SetPasswordForm
 from django.contrib.auth.models import User
 from django.contrib.auth.password_validation import password_validators_help_texts
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import resolve_url
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.debug import sensitive_post_parameters
 
-from messaging.console import throttle
-from messaging.console.access import PUBLIC, actor, requires
+from messaging.choices import Interface
+from messaging.console.access import ENROL, PUBLIC, actor, requires
 from messaging.console.context import THEME_COOKIE, THEMES
-from messaging.console.rendering import page, see_other
-from messaging.services import users
+from messaging.console.rendering import after, page, problems, see_other
+from messaging.exceptions import ApplicationError, InvalidSubmission
+from messaging.services import openid, second_factor, sessions, throttling, users
+from messaging.services.audit import Actor
 
 _YEAR = 365 * 86_400
+_BACKEND = "django.contrib.auth.backends.ModelBackend"
+_PENDING = "pending_login"
+_PENDING_SECONDS = 300
 
 
 @sensitive_post_parameters("password")
 @requires(PUBLIC, methods=("GET", "POST"))
 def log_in(request: HttpRequest) -> HttpResponse:
-    """Takes user name and password; then goes where the person wanted to."""
-    after = _after(request)
+    """Takes user name and password; then asks for a code, or goes where the person wanted to."""
+    wanted = after(request)
     if request.user.is_authenticated:
-        return see_other(after)
+        return see_other(wanted)
     form = AuthenticationForm(request, data=request.POST if request.method == "POST" else None)
     wait = 0
     if request.method == "POST":
         name, address = request.POST.get("username", "")[:150], request.META.get("REMOTE_ADDR", "")
-        wait = throttle.wait_for(name, address)
+        wait = throttling.wait_for(name, address)
         if not wait and form.is_valid():
-            throttle.succeeded(name, address)
-            login(request, form.get_user())
-            return see_other(after)
+            user = form.get_user()
+            assert isinstance(user, User)
+            if second_factor.confirmed(user.pk) is None:
+                throttling.succeeded(name, address)
+                enter(request, user, "password")
+                return see_other(wanted)
+            # The misses are forgotten after the code only: who has the password may not guess codes for ever.
+            request.session[_PENDING] = {"user": user.pk, "next": wanted, "at": time.time()}
+            return see_other("console:login-code")
         if not wait:
-            throttle.missed(name, address)
-            wait = throttle.wait_for(name, address)
-    status = 429 if wait else 200 if request.method == "GET" else 422
-    response = page(request, "console/login.html", {"form": form, "next": after, "wait": wait}, status=status)
-    if wait:
-        response["Retry-After"] = str(wait)
-    return response
+            throttling.missed(name, address)
+            wait = throttling.wait_for(name, address)
+    context = {"form": form, "next": wanted, "wait": wait}
+    if openid.enabled():
+        context["sign_on"] = settings.RMHUB_OIDC_LABEL
+    return _slowed(request, "console/login.html", context, wait)
+
+
+@sensitive_post_parameters("code")
+@requires(PUBLIC, methods=("GET", "POST"))
+def log_in_code(request: HttpRequest) -> HttpResponse:
+    """The second factor: a code of the device, or a recovery code."""
+    pending = request.session.get(_PENDING) or {}
+    user = User.objects.filter(pk=pending.get("user") or 0, is_active=True).first()
+    if user is None or not 0 <= time.time() - float(pending.get("at", 0)) < _PENDING_SECONDS:
+        request.session.pop(_PENDING, None)
+        return see_other("console:login")
+    wait, errors = 0, []
+    if request.method == "POST":
+        name, address = user.get_username(), request.META.get("REMOTE_ADDR", "")
+        wait = throttling.wait_for(name, address)
+        if not wait:
+            try:
+                how = second_factor.second_factor_check(user=user, code=request.POST.get("code", "")[:100])
+            except InvalidSubmission as error:
+                throttling.missed(name, address)
+                errors, wait = problems(error), throttling.wait_for(name, address)
+            else:
+                throttling.succeeded(name, address)
+                del request.session[_PENDING]
+                enter(request, user, "totp")
+                if how == "recovery":
+                    notices.warning(
+                        request, "You used a recovery code, and it is worth nothing now. Make new ones soon."
+                    )
+                return see_other(pending["next"])
+    context = {"errors": errors, "wait": wait, "name": user.get_username()}
+    return _slowed(request, "console/login_code.html", context, wait)
+
+
+def enter(request: HttpRequest, user: User, method: str) -> None:
+    """Begins the session, under a new key; notes where it is."""
+    login(request, user, backend=_BACKEND)
+    request.session["method"] = method
+    if method == "password" and settings.RMHUB_REQUIRE_SECOND_FACTOR:
+        request.session[ENROL] = True
+    request.session.save()
+    key = request.session.session_key
+    assert key is not None
+    agent = request.headers.get("User-Agent", "")
+    sessions.session_begun(user=user, key=key, actor=actor(request), agent=agent, method=method)
 
 
 @requires(PUBLIC, methods=("POST",))
 def log_out(request: HttpRequest) -> HttpResponse:
     """Ends the session."""
+    key = request.session.session_key
     logout(request)
+    if key:
+        sessions.session_ended(key=key)
     return see_other(settings.LOGOUT_REDIRECT_URL)
+
+
+@sensitive_post_parameters("new_password1", "new_password2")
+@requires(PUBLIC, methods=("GET", "POST"))
+def invitation(request: HttpRequest, uid: str, token: str) -> HttpResponse:
+    """Whoever has the link sets a password with it, once."""
+    user = users.invited(uid, token)
+    if user is None:
+        return page(request, "console/invitation.html", {"user_name": ""}, status=410)
+    form = SetPasswordForm(user, request.POST if request.method == "POST" else None)
+    errors: list[tuple[str, str]] = []
+    if request.method == "POST":
+        if form.is_valid():
+            who = Actor(
+                user.get_username(),
+                Interface.CONSOLE,
+                request.META.get("REMOTE_ADDR", ""),
+                getattr(request, "request_id", ""),
+                "invitation",
+            )
+            password = form.cleaned_data["new_password1"]
+            try:
+                users.invitation_accept(user=user, token=token, password=password, actor=who)
+            except ApplicationError as error:
+                errors = problems(error)
+            else:
+                notices.success(request, "Your password is set: log in with it.")
+                return see_other("console:login")
+        else:
+            errors = [("new_password1", str(text)) for texts in form.errors.values() for text in texts]
+    context = {"user_name": user.get_username(), "errors": errors, "rules": password_validators_help_texts()}
+    return page(request, "console/invitation.html", context, status=422 if errors else 200)
 
 
 @sensitive_post_parameters("old_password", "new_password1", "new_password2")
@@ -65,16 +156,20 @@ def password(request: HttpRequest) -> HttpResponse:
     problem = ""
     if request.method == "POST":
         name, address = user.get_username(), request.META.get("REMOTE_ADDR", "")
-        wait = throttle.wait_for(name, address)
+        wait = throttling.wait_for(name, address)
         if wait:
             problem = f"Too many wrong passwords: wait {wait} s, then try again."
         elif not user.check_password(request.POST.get("old_password", "")):
-            throttle.missed(name, address)
+            throttling.missed(name, address)
             problem = "The present password is not right."
         elif form.is_valid():
-            throttle.succeeded(name, address)
+            throttling.succeeded(name, address)
+            before = request.session.session_key or ""
             users.password_change(user=user, password=form.cleaned_data["new_password1"], actor=actor(request))
+            sessions.sessions_end(user=user, actor=actor(request), reason="By the user.", keep=before)
             update_session_auth_hash(request, user)
+            request.session.save()
+            sessions.session_moved(before=before, after=request.session.session_key or "")
             notices.success(request, "Your password is changed. Your other sessions have ended.")
             return see_other("console:dashboard")
     context = {"form": form, "problem": problem, "rules": password_validators_help_texts()}
@@ -85,7 +180,7 @@ def password(request: HttpRequest) -> HttpResponse:
 def theme(request: HttpRequest) -> HttpResponse:
     """Keeps light, dark or auto in a cookie, and goes back."""
     chosen = request.POST.get("theme", "")
-    response = see_other(_after(request))
+    response = see_other(after(request))
     if chosen in THEMES:
         response.set_cookie(
             THEME_COOKIE, chosen, max_age=_YEAR, samesite="Lax", httponly=True, secure=settings.SESSION_COOKIE_SECURE
@@ -93,10 +188,9 @@ def theme(request: HttpRequest) -> HttpResponse:
     return response
 
 
-def _after(request: HttpRequest) -> str:
-    """Where to go next: a page of this site, whatever the URL says."""
-    wished = request.POST.get("next") or request.GET.get("next") or ""
-    here = url_has_allowed_host_and_scheme(
-        wished, allowed_hosts={request.get_host()}, require_https=request.is_secure()
-    )
-    return wished if here else resolve_url(settings.LOGIN_REDIRECT_URL)
+def _slowed(request: HttpRequest, template: str, context: dict[str, Any], wait: int) -> HttpResponse:
+    status = 429 if wait else 200 if request.method == "GET" else 422
+    response = page(request, template, context, status=status)
+    if wait:
+        response["Retry-After"] = str(wait)
+    return response

@@ -9,7 +9,9 @@ from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
 from messaging.console.access import Person, person
+from messaging.console.wishes import wishes
 from messaging.selectors import screens
+from partners import visibility
 from rmhub import clock
 
 THEMES = ("auto", "light", "dark")
@@ -53,6 +55,7 @@ NAVIGATION: tuple[tuple[str, tuple[NavItem, ...]], ...] = (
         (
             NavItem("Partners", "building-community", "console:partners", "partners", "partners:read"),
             NavItem("Agreements", "file-text", "console:agreements", "agreements", "agreements:read"),
+            NavItem("Certificates", "shield-check", "console:certificates", "certificates", "partners:read"),
             NavItem("Pickups", "download", "console:pickups", "pickups", "partners:read"),
             NavItem("Routes", "arrow-forward-up", "console:routes", "routes", "agreements:read"),
         ),
@@ -79,13 +82,23 @@ NAVIGATION: tuple[tuple[str, tuple[NavItem, ...]], ...] = (
     (
         "Admin",
         (
+            NavItem("Users", "users", "console:users", "users", "users:manage"),
+            NavItem("Notifications", "bell", "console:notification-rules", "notifications", "notifications:manage"),
+            NavItem("Masks", "lock", "console:masks", "masks", "masks:manage"),
             NavItem("Webhooks", "webhook", "console:webhooks", "webhooks", "webhooks:manage"),
             NavItem("API tokens", "key", "console:tokens", "tokens", "tokens:manage"),
         ),
     ),
 )
 # Pages of these first path segments belong to the entry of that section.
-_SECTIONS = {"transmissions": "messages", "signals": "messages"}
+_SECTIONS = {
+    "partner-groups": "users",
+    "transmissions": "messages",
+    "signals": "messages",
+    "endpoints": "partners",
+    "credentials": "partners",
+    "tests": "agreements",
+}
 
 
 def hub(request: HttpRequest) -> dict[str, object]:
@@ -98,7 +111,9 @@ def hub(request: HttpRequest) -> dict[str, object]:
         "section": _section(request),
         "me": SimpleLazyObject(lambda: _me(request)),
         "navigation": NAVIGATION,
-        "nav_counts": SimpleLazyObject(screens.nav_counts),
+        "wishes": SimpleLazyObject(lambda: wishes(request)),
+        "zone_wish": SimpleLazyObject(lambda: wishes(request).zone),
+        "nav_counts": SimpleLazyObject(lambda: _counts(request)),
     }
 
 
@@ -111,6 +126,15 @@ def theme_of(request: HttpRequest) -> str:
 def _section(request: HttpRequest) -> str:
     first = request.path_info.strip("/").partition("/")[0]
     return _SECTIONS.get(first, first)
+
+
+def _counts(request: HttpRequest) -> screens.NavCounts:
+    """Under the limits of whoever looks, also on error pages: they are made after the view's own limits have ended."""
+    who = _me(request)
+    if who is None or who.role is None:
+        return screens.NavCounts(0, 0, 0, 0)
+    with visibility.only(who.partners, who.name):
+        return screens.nav_counts()
 
 
 def _me(request: HttpRequest) -> Person | None:

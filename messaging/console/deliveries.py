@@ -7,11 +7,14 @@ from typing import Any
 
 from django.contrib import messages as notices
 from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.urls import reverse
 
 from messaging.choices import DeliveryState
+from messaging.console import lists
 from messaging.console.access import Person, actor, person, requires
 from messaging.console.decisions import DELIVERY, REMIND, Choice, ChoiceButton, many_of, remind_in
+from messaging.console.lists import Column, ListPage
 from messaging.console.rendering import PAGE, as_context, page, problems, read_place, see_other
 from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
 from messaging.models import Delivery
@@ -21,11 +24,36 @@ from messaging.services import settling
 from rmhub import clock
 
 SCOPE = "indoubt:resolve"
+DELIVERIES = ListPage(
+    name="deliveries",
+    view="console:deliveries",
+    columns=(
+        Column("id", "Id", lambda row: row.public_id, only_csv=True),
+        Column("stored", "Stored", lambda row: row.created_at),
+        Column("state", "State", lambda row: row.state, fixed=True),
+        Column("trigger", "Trigger", lambda row: row.trigger.name),
+        Column("message_id", "Document", lambda row: row.message.message_id, fixed=True),
+        Column("action", "Action", lambda row: row.message.action, only_csv=True),
+        Column("pair", "Pair", lambda row: row.message.pair.code),
+        Column("doubt", "In doubt because", lambda row: row.doubt, only_csv=True),
+        Column("cause", "What is known", lambda row: row.cause),
+        Column("http_status", "HTTP", lambda row: row.http_status, only_csv=True),
+        Column("runs", "Runs", lambda row: row.executions),
+        Column("retries", "Retries", lambda row: row.retries, only_csv=True),
+        Column("redeliveries", "Redeliveries", lambda row: row.redelivery_count, only_csv=True),
+        Column("decision", "Decision", lambda row: row.decision, only_csv=True),
+        Column("decided_by", "Decided by", lambda row: row.decided_by, only_csv=True),
+    ),
+    api="/api/v1/deliveries",
+    api_query=lambda given: {"trigger": given["trigger"], "state": given["state"], "q": given["q"]},
+)
 
 
 @requires("deliveries:read")
-def delivery_list(request: HttpRequest) -> HttpResponse:
-    """Newest first, by trigger, state and exact id. The first page is live."""
+def delivery_list(request: HttpRequest) -> HttpResponseBase:
+    """Newest first, by trigger, state and exact id. The first page is live; its rows do not move."""
+    if (other := lists.opened(request, DELIVERIES)) is not None:
+        return other
     given = {name: request.GET.get(name, "").strip()[:512].replace("\x00", "") for name in ("trigger", "q")}
     state = request.GET.get("state", "")
     given["state"] = state if state in DeliveryState.values else ""
@@ -42,6 +70,10 @@ def delivery_list(request: HttpRequest) -> HttpResponse:
     found = deliveries.deliveries(
         states=(given["state"],) if given["state"] else (), trigger_id=trigger_id, q=given["q"]
     )
+    if lists.csv_wanted(request):
+        return lists.csv(
+            request, DELIVERIES, lambda place, limit: deliveries.delivery_page(found, limit=limit, place=place)
+        )
     context: dict[str, Any] = {"rows": [], "next_cursor": "", "previous_cursor": ""}
     try:
         context = as_context(deliveries.delivery_page(found, limit=PAGE, place=read_place(request, mark)), mark)
@@ -55,6 +87,7 @@ def delivery_list(request: HttpRequest) -> HttpResponse:
         "states": DeliveryState.choices,
         "filtered": any(given.values()),
         "first_page": not request.GET.get("cursor"),
+        **lists.tools(request, DELIVERIES, given),
     }
     fragments = {"live-deliveries": "console/deliveries_live.html"}
     return page(request, "console/deliveries.html", context, fragments=fragments)

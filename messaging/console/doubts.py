@@ -1,29 +1,30 @@
-"""What is in doubt: inbound by trigger and reason, outbound by pair and cause; and settling a whole group as a job."""
+"""What is in doubt: inbound by trigger and reason, outbound by the partners' answers and by pair and cause."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from django.contrib import messages as notices
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 
-from messaging.choices import DeliveryState
+from messaging.choices import Direction, MessageState, PartnerAnswer
 from messaging.console.access import Person, actor, person, requires
-from messaging.console.decisions import DELIVERY, MESSAGE, REMIND, Choice, ChoiceButton, Many, many_of, remind_in
+from messaging.console.decisions import MESSAGE, REMIND, Choice, ChoiceButton, Many, remind_in
 from messaging.console.deliveries import SCOPE, checked
+from messaging.console.doubt_groups import Answered, Failed, Inbound, Outbound, code_of, settle
 from messaging.console.rendering import keyset_page, page, problems, see_other
-from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, Stale
-from messaging.models import Delivery, Message, Pair, Trigger
+from messaging.exceptions import ApplicationError, InvalidSubmission
+from messaging.models import Message
 from messaging.protocol.processing import Doubt
-from messaging.selectors import deliveries, doubts, messages, pairs, triggers
-from messaging.services import jobs, settling
+from messaging.selectors import doubts, evidence, messages, pairs, triggers
+from messaging.selectors import jobs as jobs_of
+from messaging.services import inquiries, settling
 from rmhub import clock
 from rmhub.ids import read_public_id
 
 _TABS = ("inbound", "outbound")
-_SAMPLE = 5
 # What a resolver may well know by now.
 _ASK_FIRST = (Doubt.RESOLVER_FAILED, Doubt.RESOLVER_NONSENSE, Doubt.HISTORY_UNREACHABLE)
 
@@ -40,6 +41,10 @@ def doubt_list(request: HttpRequest) -> HttpResponse:
         "tab": tab,
         "groups": [(group, doubts.age(group.oldest_at, now)) for group in inbound],
         "outbound": [(group, doubts.age(group.oldest_at, now)) for group in outbound],
+        "answers": [_answer_row(request, group, now) for group in doubts.by_answer(outbound)],
+        "asking": jobs_of.asking(now) if tab == "outbound" else None,
+        "may_ask": _may_ask(request),
+        "askable": sum(group.count for group in inbound if group.can_ask and group.trigger.state != "disabled"),
         "inbound_count": sum(group.count for group in inbound),
         "outbound_count": sum(group.count for group in outbound),
     }
@@ -50,7 +55,7 @@ def doubt_list(request: HttpRequest) -> HttpResponse:
 def doubt_group(request: HttpRequest, reference: str, doubt: str) -> HttpResponse:
     """One group: why they are in doubt, what can be decided, and the documents, the oldest first."""
     trigger = triggers.trigger(reference)
-    code = _code(doubt)
+    code = code_of(doubt)
     found = doubts.group(trigger, code, clock.now())
     rows = doubts.documents(trigger.pk, code)
     mark = f"console.doubts.{trigger.pk}.{code}"
@@ -59,7 +64,7 @@ def doubt_group(request: HttpRequest, reference: str, doubt: str) -> HttpRespons
         "trigger": trigger,
         "group": found,
         "reason": doubts.reason(code),
-        "buttons": _buttons(request, _Inbound(trigger, code, found.count if found else 0)),
+        "buttons": _buttons(request, Inbound(trigger, code, found.count if found else 0)),
         "level": doubts.age(found.oldest_at, clock.now()) if found else "good",
     }
     return page(request, "console/doubt.html", context, fragments={"live-doubt": "console/doubt_live.html"})
@@ -69,7 +74,7 @@ def doubt_group(request: HttpRequest, reference: str, doubt: str) -> HttpRespons
 def outbound_group(request: HttpRequest, code: str, cause: str) -> HttpResponse:
     """The messages of one pair whose outcome is unknown for one cause."""
     pair = pairs.pair(code)
-    cause = _code(cause)
+    cause = code_of(cause)
     found = doubts.outbound_group(pair, cause, clock.now())
     rows = doubts.outbound_messages(pair.pk, cause)
     context = keyset_page(request, f"console.doubts.{pair.pk}.{cause}", rows, order=("id",), filters={})
@@ -77,7 +82,8 @@ def outbound_group(request: HttpRequest, code: str, cause: str) -> HttpResponse:
         "pair": pair,
         "group": found,
         "cause": cause,
-        "buttons": _buttons(request, _Outbound(pair, cause, found.count if found else 0)),
+        "buttons": _buttons(request, Outbound(pair, cause, *_size(found), found.mixed if found else False)),
+        "may_ask": _may_ask(request),
         "level": doubts.age(found.oldest_at, clock.now()) if found else "good",
     }
     return page(
@@ -85,22 +91,50 @@ def outbound_group(request: HttpRequest, code: str, cause: str) -> HttpResponse:
     )
 
 
+@requires("messages:read")
+def answer_group(request: HttpRequest, answer: str) -> HttpResponse:
+    """The messages of all pairs about which their partners say the same."""
+    found = _answer(answer)
+    now = clock.now()
+    group = next((one for one in doubts.by_answer(doubts.outbound_groups(now)) if one.answer == found), None)
+    context = keyset_page(request, f"console.doubts.answer.{found}", doubts.answered(found), order=("id",), filters={})
+    context |= {
+        "answer": found,
+        "label": PartnerAnswer(found).label if found else "Not asked yet",
+        "group": group,
+        "row": _answer_row(request, group, now) if group else None,
+        "may_ask": _may_ask(request),
+    }
+    return page(
+        request, "console/doubt_answer.html", context, fragments={"live-doubt": "console/doubt_answer_live.html"}
+    )
+
+
+@requires(SCOPE, methods=("GET", "POST"))
+def answer_settle(request: HttpRequest, answer: str, decision: str) -> HttpResponse:
+    """The plan of a job over all messages with one answer, and its beginning. Comes back to what is in doubt."""
+    found = _answer(answer)
+    groups = doubts.by_answer(doubts.outbound_groups(clock.now()))
+    group = next((one for one in groups if one.answer == found), None)
+    return settle(request, Answered(found, group.count if group else 0), decision)
+
+
 @requires(SCOPE, methods=("GET", "POST"))
 def doubt_settle(request: HttpRequest, reference: str, doubt: str, decision: str) -> HttpResponse:
     """The plan of a job over one inbound group, and its beginning."""
     trigger = triggers.trigger(reference)
-    code = _code(doubt)
+    code = code_of(doubt)
     found = doubts.group(trigger, code, clock.now())
-    return _settle(request, _Inbound(trigger, code, *_size(found)), decision)
+    return settle(request, Inbound(trigger, code, *_size(found)), decision)
 
 
 @requires(SCOPE, methods=("GET", "POST"))
 def outbound_settle(request: HttpRequest, code: str, cause: str, decision: str) -> HttpResponse:
     """The plan of a job over one outbound group, and its beginning."""
     pair = pairs.pair(code)
-    cause = _code(cause)
+    cause = code_of(cause)
     found = doubts.outbound_group(pair, cause, clock.now())
-    return _settle(request, _Outbound(pair, cause, *_size(found)), decision)
+    return settle(request, Outbound(pair, cause, *_size(found), found.mixed if found else False), decision)
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -108,7 +142,7 @@ def trigger_failed(request: HttpRequest, reference: str) -> HttpResponse:
     """The plan of a job that resubmits what a trigger's service failed on, and its beginning."""
     trigger = triggers.trigger(reference)
     count = triggers.backlogs([trigger.pk])[trigger.pk].failed
-    return _settle(request, _Failed(trigger, count), "resubmit")
+    return settle(request, Failed(trigger, count), "resubmit")
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -168,188 +202,26 @@ def message_buttons(message: Message, who: Person) -> list[ChoiceButton]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Inbound:
-    """Documents of one trigger that are in doubt for one reason."""
+def evidence_of(message: Message, who: Person, tab: str = "timeline") -> dict[str, Any]:
+    """Context of a message's page: what is known about an outbound message that is not known to be delivered.
 
-    trigger: Trigger
-    doubt: str
-    count: int
-    later: int = 0
-
-    choices = DELIVERY
-    action = "settle_deliveries"
-
-    @property
-    def many(self) -> Many:
-        return many_of(self.trigger, self.count)
-
-    @property
-    def what(self) -> str:
-        return f"{self.trigger.name}: {doubts.reason(self.doubt).label}"
-
-    @property
-    def filter(self) -> dict[str, Any]:
-        return {"trigger": self.trigger.public_id, "doubt": self.doubt}
-
-    @property
-    def back(self) -> str:
-        return reverse("console:doubt", args=[self.trigger.public_id, _segment(self.doubt)])
-
-    def href(self, decision: str) -> str:
-        return reverse("console:doubt-settle", args=[self.trigger.public_id, _segment(self.doubt), decision])
-
-    def possible(self, decision: str) -> str:
-        if self.trigger.state == "disabled" and decision in ("resubmit", "ask"):
-            return "The trigger is disabled."
-        if decision == "ask" and self.trigger.resolver == "none":
-            return "The trigger has no resolver."
-        return ""
-
-    def sample(self) -> list[tuple[str, str]]:
-        return _named(doubts.documents(self.trigger.pk, self.doubt).order_by("id")[:_SAMPLE])
-
-
-@dataclass(frozen=True, slots=True)
-class _Failed:
-    """Documents that a trigger's service failed on."""
-
-    trigger: Trigger
-    count: int
-    later: int = 0
-
-    choices = DELIVERY
-    action = "redeliver_failed"
-
-    @property
-    def many(self) -> Many:
-        return many_of(self.trigger, self.count, failed=True)
-
-    @property
-    def what(self) -> str:
-        return f"{self.trigger.name}: its service failed on them"
-
-    @property
-    def filter(self) -> dict[str, Any]:
-        return {"trigger": self.trigger.public_id}
-
-    @property
-    def back(self) -> str:
-        return reverse("console:trigger", args=[self.trigger.public_id])
-
-    def href(self, decision: str) -> str:
-        return reverse("console:trigger-failed", args=[self.trigger.public_id])
-
-    def possible(self, decision: str) -> str:
-        return "The trigger is disabled." if self.trigger.state == "disabled" else ""
-
-    def sample(self) -> list[tuple[str, str]]:
-        found = deliveries.deliveries(states=(DeliveryState.FAILED,), trigger_id=self.trigger.pk)
-        return _named(found.order_by("id")[:_SAMPLE])
-
-
-@dataclass(frozen=True, slots=True)
-class _Outbound:
-    """Messages of one pair that are in doubt for one cause."""
-
-    pair: Pair
-    cause: str
-    count: int
-    later: int = 0
-
-    choices = MESSAGE
-    action = "settle_messages"
-
-    @property
-    def many(self) -> Many:
-        return Many(self.count, self.pair.code)
-
-    @property
-    def what(self) -> str:
-        return f"{self.pair.code}: {self.cause.replace('_', ' ')}"
-
-    @property
-    def filter(self) -> dict[str, Any]:
-        return {"pair": self.pair.public_id, "cause": self.cause}
-
-    @property
-    def back(self) -> str:
-        return reverse("console:doubt-outbound", args=[self.pair.code, _segment(self.cause)])
-
-    def href(self, decision: str) -> str:
-        return reverse("console:doubt-outbound-settle", args=[self.pair.code, _segment(self.cause), decision])
-
-    def possible(self, decision: str) -> str:
-        return ""
-
-    def sample(self) -> list[tuple[str, str]]:
-        found = doubts.outbound_messages(self.pair.pk, self.cause).order_by("id")[:_SAMPLE]
-        return [(one.message_id, one.action) for one in found]
-
-
-_Group = _Inbound | _Failed | _Outbound
-
-
-def _settle(request: HttpRequest, group: _Group, decision: str) -> HttpResponse:
-    choice = group.choices.get(decision)
-    if choice is None:
-        raise Http404(f"There is no decision {decision}.")
-    if request.method == "GET":
-        return _plan(request, group, choice)
-    errors = checked(request, choice)
-    seen = request.POST.get("expected", "")
-    if not (seen.isascii() and seen.isdigit() and len(seen) < 9):
-        errors.append(("", "This form is not complete: open it again."))
-    elif choice.heavy and request.POST.get("confirm", "").strip().replace(",", "") != seen:
-        errors.append(("confirm", f"Type {seen} to show that you mean all of them."))
-    if errors:
-        return _plan(request, group, choice, errors=errors, status=422)
-    parameters: dict[str, Any] = {} if group.action == "redeliver_failed" else {"decision": choice.slug}
-    if choice.slug == "later":
-        parameters["remind_in"] = remind_in(request.POST.get("remind_in", ""))
-    try:
-        job = jobs.job_create(
-            action=group.action,
-            parameters=parameters,
-            filter=group.filter,
-            what=group.what,
-            actor=actor(request),
-            reason=request.POST.get("reason", "").strip(),
-            expected=int(seen),
-        )
-    except Stale as error:
-        return _plan(request, replace(group, count=error.version), choice, errors=problems(error), status=409)
-    except (InvalidSubmission, NotFound) as error:
-        return _plan(request, group, choice, errors=problems(error), status=422)
-    notices.success(request, f"The job has begun: {job.total:,} to do.")
-    return see_other("console:job", job.public_id)
-
-
-def _plan(
-    request: HttpRequest,
-    group: _Group,
-    choice: Choice,
-    *,
-    errors: list[tuple[str, str]] | None = None,
-    status: int = 200,
-) -> HttpResponse:
-    reason = group.possible(choice.slug) or ("" if group.count else "Nothing is left in this group.")
-    context = {
-        "group": group,
-        "choice": choice,
-        "effects": choice.effects(group.many),
-        "sample": group.sample(),
-        "action": group.href(choice.slug),
-        "possible": not reason,
-        "why_not": reason,
-        "remind": REMIND if choice.slug == "later" else (),
-        "errors": errors or [],
-        "given": request.POST,
+    What the evidence speaks for is offered first; nothing is chosen for the person. Empty for all other messages.
+    """
+    open_question = message.direction == Direction.OUT and message.attempts and message.state != MessageState.DELIVERED
+    if tab != "timeline" or not open_question:
+        return {}
+    found = evidence.of_message(message, clock.now())
+    missing = who.lacks(SCOPE)
+    buttons = message_buttons(message, who)
+    buttons.sort(key=lambda button: button.choice.slug != found.suggestion)
+    return {
+        "evidence": found,
+        "evidence_why_not": f"Needs the role {missing}." if missing else inquiries.can_ask(message),
+        "buttons": buttons,
     }
-    return page(request, "console/plan.html", context, fragments={"dialog": "console/plan_form.html"}, status=status)
 
 
-def _buttons(request: HttpRequest, group: _Inbound | _Outbound) -> list[ChoiceButton]:
+def _buttons(request: HttpRequest, group: Inbound | Outbound) -> list[ChoiceButton]:
     missing = person(request).lacks(SCOPE)
     found = []
     for choice in _suggested(group):
@@ -359,28 +231,41 @@ def _buttons(request: HttpRequest, group: _Inbound | _Outbound) -> list[ChoiceBu
     return found if group.count else []
 
 
+def _answer(segment: str) -> str:
+    answer = "" if segment == "none" else segment
+    if answer and answer not in PartnerAnswer.values:
+        raise Http404(f"No partner answers {segment}.")
+    return answer
+
+
+def _answer_row(request: HttpRequest, group: doubts.AnswerGroup, now: datetime) -> dict[str, Any]:
+    """A group of one answer, with the decision that it is evidence for."""
+    button = None
+    if group.suggestion:
+        missing = person(request).lacks(SCOPE)
+        choice = MESSAGE[group.suggestion]
+        button = ChoiceButton(
+            choice,
+            reverse("console:doubt-answer-settle", args=[group.answer, choice.slug]),
+            f"Needs the role {missing}." if missing else "",
+            f"{choice.group_label} ({group.count:,})",
+        )
+    return {"group": group, "level": doubts.age(group.oldest_at, now), "button": button}
+
+
+def _may_ask(request: HttpRequest) -> str:
+    """The role that is missing for asking partners, "" when none is."""
+    return person(request).lacks(SCOPE)
+
+
 def _size(group: doubts.DoubtGroup | doubts.OutboundGroup | None) -> tuple[int, int]:
     """How many there are, and how many of them were put off."""
     return (group.count, group.later) if group is not None else (0, 0)
 
 
-def _suggested(group: _Inbound | _Outbound) -> list[Choice]:
+def _suggested(group: Inbound | Outbound) -> list[Choice]:
     """The choices, the one that is likely to help first."""
     choices = list(group.choices.values())
-    if isinstance(group, _Inbound) and group.doubt in _ASK_FIRST and not group.possible("ask"):
+    if isinstance(group, Inbound) and group.doubt in _ASK_FIRST and not group.possible("ask"):
         choices.sort(key=lambda choice: choice.slug != "ask")
     return choices
-
-
-def _named(rows: Any) -> list[tuple[str, str]]:
-    found: list[Delivery] = list(rows)
-    return [(one.message.message_id, one.message.action) for one in found]
-
-
-def _segment(code: str) -> str:
-    """A code as part of an address, which cannot be empty."""
-    return code or "-"
-
-
-def _code(segment: str) -> str:
-    return "" if segment == "-" else segment.replace("\x00", "")

@@ -52,7 +52,9 @@ def _row(hour: PairHour) -> dict[str, Any]:
     }
 
 
-def bars(values: Sequence[float], label: str, *, tone: str = "main", least: float = 1.0) -> SafeString:
+def bars(
+    values: Sequence[float], label: str, *, tone: str = "main", least: float = 1.0, width: int = _WIDTH
+) -> SafeString:
     """A sparkline of bars, one a value; the highest reaches the top, if it is at least `least`."""
     top = max([*values, least])
     parts = []
@@ -60,10 +62,10 @@ def bars(values: Sequence[float], label: str, *, tone: str = "main", least: floa
         if value > 0:
             height = max(1.5, value / top * (_HEIGHT - 2))
             parts.append(f"M{number * 2} {_HEIGHT}v-{height:.1f}h1.5v{height:.1f}z")
-    return _drawing(format_html('<path class="spark-bars tone-{}" d="{}"></path>', tone, "".join(parts)), label)
+    return _drawing(format_html('<path class="spark-bars tone-{}" d="{}"></path>', tone, "".join(parts)), label, width)
 
 
-def line(values: Sequence[float | None], limit: float | None, label: str) -> SafeString:
+def line(values: Sequence[float | None], limit: float | None, label: str, *, width: int = _WIDTH) -> SafeString:
     """A sparkline with gaps where nothing is known, and a dashed line at the limit of what is usual."""
     known = [value for value in values if value is not None]
     top = max([*known, limit or 0.0, 1e-9]) * 1.05
@@ -79,14 +81,14 @@ def line(values: Sequence[float | None], limit: float | None, label: str) -> Saf
     drawn = format_html('<path class="spark-line tone-main" d="{}"></path>', "".join(parts))
     if limit is not None:
         y = _HEIGHT - limit / top * (_HEIGHT - 2)
-        drawn += format_html('<path class="spark-limit tone-watch" d="M0 {}H{}"></path>', f"{y:.1f}", _WIDTH)
-    return _drawing(drawn, label)
+        drawn += format_html('<path class="spark-limit tone-watch" d="M0 {}H{}"></path>', f"{y:.1f}", width)
+    return _drawing(drawn, label, width)
 
 
-def _drawing(content: SafeString, label: str) -> SafeString:
+def _drawing(content: SafeString, label: str, width: int) -> SafeString:
     return format_html(
         '<svg class="spark" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>',
-        _WIDTH,
+        width,
         _HEIGHT,
         label,
         content,

@@ -1,9 +1,8 @@
-"""Messages: the list, the page, and taking one back."""
+"""One message: its page with its tabs, and what can be done with it: taking it back, sending it anew, redelivering."""
 
 from __future__ import annotations
 
-import uuid
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.contrib import messages as notices
@@ -12,56 +11,36 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from messaging.choices import Direction, MessageState
-from messaging.console.access import actor, person, requires
-from messaging.console.doubts import message_buttons
-from messaging.console.rendering import PAGE, as_context, page, problems, read_place, see_other
-from messaging.exceptions import InvalidSubmission, NotFound, WrongState
-from messaging.models import Message, Pair
+from messaging.console import diagram, viewer
+from messaging.console.access import Person, actor, person, requires
+from messaging.console.doubts import evidence_of, message_buttons
+from messaging.console.rendering import page, problems, see_other
+from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, WrongState
+from messaging.models import Message
 from messaging.profiles import in_stream
 from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.messages import Happened, move, move_repeatable, move_stream
-from messaging.selectors import archive, keyset, messages, pairs, timeline
-from messaging.selectors.messages import AmbiguousId, MessageFilters, TooBroad
-from messaging.services import operating
-from partners import selectors as partners
+from messaging.selectors import archive, deliveries, events, messages, relatives, timeline, wire_parts
+from messaging.selectors import diagram as diagrams
+from messaging.selectors.messages import AmbiguousId
+from messaging.services import operating, preparing, resubmitting
+from partners import registry
 from partners.choices import Profile
-from partners.models import Party
-from rmhub.ids import BadPublicId, read_public_id
+from rmhub.ids import read_public_id, uuid7
 
-_TEXTS = ("q", "service", "action", "conversation", "ref")
-
-
-@requires("messages:read")
-def message_list(request: HttpRequest) -> HttpResponse:
-    """Newest first; the URL holds every filter. The first page is live."""
-    given, notes = _given(request)
-    filters, pair, partner, missing = _filters(given, notes)
-    mark = keyset.fingerprint("console.messages", given, "-id")
-    context: dict[str, Any] = {"rows": [], "next_cursor": "", "previous_cursor": ""}
-    if not missing:
-        try:
-            place = read_place(request, mark)
-            context = as_context(messages.message_page(filters, limit=PAGE, place=place), mark)
-        except TooBroad:
-            notes.append("This search took too long and was stopped. Narrow it by pair, partner or dates.")
-    context |= {
-        "given": given,
-        "notes": notes,
-        "pair": pair,
-        "partner": partner,
-        "archived": archive.left(given["q"] or given["conversation"]),
-        "filtered": any(given.values()),
-        "kept": [(name, given[name]) for name in ("service", "conversation", "ref", "partner") if given[name]],
-        "states": MessageState.choices,
-        "directions": Direction.choices,
-        "first_page": not request.GET.get("cursor"),
-    }
-    return page(request, "console/messages.html", context, fragments={"live-messages": "console/messages_live.html"})
+TABS = (
+    ("timeline", "Timeline"),
+    ("headers", "Headers"),
+    ("payloads", "Payloads"),
+    ("wire", "Wire"),
+    ("related", "Related"),
+    ("history", "History"),
+)
 
 
 @requires("messages:read")
 def message_page(request: HttpRequest, reference: str) -> HttpResponse:
-    """One message: state, life, payloads, wire, relatives."""
+    """One message. `?tab=`: its life, its header, documents, what went over the wire, relatives, who did what."""
     try:
         try:
             message = messages.message_by_reference(reference)
@@ -72,14 +51,61 @@ def message_page(request: HttpRequest, reference: str) -> HttpResponse:
         return see_other(f"{reverse('console:messages')}?{urlencode({'q': reference})}")
     if reference != message.public_id:
         return see_other("console:message", message.public_id)
+    tab = request.GET.get("tab", "")
+    tab = tab if tab in dict(TABS) else TABS[0][0]
+    who = person(request)
     screen = timeline.message_screen(message)
+    previous, following = relatives.neighbours(message)
     context = {
+        "tab": tab,
+        "tabs": TABS,
         "screen": screen,
         "message": message,
-        "can_cancel": _cancel_state(message, person(request).lacks("messages:cancel")),
-        "buttons": message_buttons(message, person(request)),
+        "previous": previous,
+        "following": following,
+        "can_cancel": _cancel_state(message, who.lacks("messages:cancel")),
+        "cannot_resubmit": _resubmit_state(message, who),
+        "cannot_redeliver": _redeliver_state(message, who),
+        "buttons": message_buttons(message, who),
+        **evidence_of(message, who, tab),
+        **_TAB_CONTEXT.get(tab, _nothing)(request, message, screen),
     }
     return page(request, "console/message.html", context, fragments={"live-message": "console/message_live.html"})
+
+
+def _nothing(request: HttpRequest, message: Message, screen: timeline.MessageScreen) -> dict[str, Any]:
+    return {}
+
+
+def _timeline(request: HttpRequest, message: Message, screen: timeline.MessageScreen) -> dict[str, Any]:
+    steps = diagrams.diagram_of_message(message, failed_only=diagram.wants_failed(request.GET))
+    return {"drawing": diagram.draw(steps, request.GET)}
+
+
+def _wire(request: HttpRequest, message: Message, screen: timeline.MessageScreen) -> dict[str, Any]:
+    shape = wire_parts.shape(message, screen.payloads)
+    document = viewer.view(shape.document, "application/xml", request.GET.get("mode", "")) if shape.document else None
+    found: dict[str, Any] = {"shape": shape, "document": document}
+    if message.agreement_version.profile == Profile.REPEATABLE and message.first_sent_at is not None:
+        found["headers"] = preparing.request_headers(message, registry.current().version(message.agreement_version_id))
+    return found
+
+
+def _related(request: HttpRequest, message: Message, screen: timeline.MessageScreen) -> dict[str, Any]:
+    return {"related": relatives.of_message(message)}
+
+
+def _history(request: HttpRequest, message: Message, screen: timeline.MessageScreen) -> dict[str, Any]:
+    return {"events": list(events.of_message(message.pk).order_by("-id")[:200])}
+
+
+_TAB_CONTEXT: Mapping[str, Callable[[HttpRequest, Message, timeline.MessageScreen], dict[str, Any]]] = {
+    "timeline": _timeline,
+    "headers": _wire,
+    "wire": _wire,
+    "related": _related,
+    "history": _history,
+}
 
 
 @requires("messages:cancel", methods=("GET", "POST"))
@@ -90,8 +116,7 @@ def message_cancel(request: HttpRequest, reference: str) -> HttpResponse:
     status = 200
     if request.method == "POST":
         try:
-            reason = request.POST.get("reason", "").strip().replace("\x00", "")
-            operating.message_cancel(message_id=message.pk, actor=actor(request), reason=reason)
+            operating.message_cancel(message_id=message.pk, actor=actor(request), reason=_reason(request))
         except WrongState as error:
             errors, status = problems(error), 409
             message = messages.message(message.pk)
@@ -105,6 +130,89 @@ def message_cancel(request: HttpRequest, reference: str) -> HttpResponse:
     return page(
         request, "console/cancel.html", context, fragments={"dialog": "console/cancel_form.html"}, status=status
     )
+
+
+@requires("messages:write", methods=("GET", "POST"))
+def message_resubmit(request: HttpRequest, reference: str) -> HttpResponse:
+    """The dialog, and sending the documents as a new message."""
+    message = messages.message(read_public_id("msg", reference))
+    errors: list[tuple[str, str]] = []
+    status = 200
+    if request.method == "POST":
+        try:
+            # Two presses of one form make one message.
+            made = resubmitting.message_resubmit(
+                message_id=message.pk,
+                actor=actor(request),
+                reason=_reason(request),
+                idempotency_key=f"resubmit-{message.pk.hex}-{request.POST.get('once', '')[:64]}",
+            ).message
+        except InvalidSubmission as error:
+            errors, status = problems(error), 422
+        except ApplicationError as error:
+            errors, status = problems(error), 409
+        else:
+            notices.success(request, f"Resubmitted: this is the new message, with the MessageId {made.message_id}.")
+            return see_other("console:message", made.public_id)
+    why_not = resubmitting.why_not_resubmit(message)
+    context = {
+        "message": message,
+        "errors": errors,
+        "given": request.POST,
+        "possible": not why_not,
+        "why_not": why_not,
+        "once": request.POST.get("once") or uuid7().hex,
+        "presets": ("The partner lost it", "The partner asked for it again", "Sent before a fix was in place"),
+    }
+    fragments = {"dialog": "console/resubmit_form.html"}
+    return page(request, "console/resubmit.html", context, fragments=fragments, status=status)
+
+
+@requires("indoubt:resolve", methods=("GET", "POST"))
+def message_redeliver(request: HttpRequest, reference: str) -> HttpResponse:
+    """The dialog, and handing a received message to the triggers that have not processed it."""
+    message = messages.message(read_public_id("msg", reference))
+    errors: list[tuple[str, str]] = []
+    status = 200
+    if request.method == "POST":
+        try:
+            done = resubmitting.message_redeliver(message_id=message.pk, actor=actor(request), reason=_reason(request))
+        except InvalidSubmission as error:
+            errors, status = problems(error), 422
+        except ApplicationError as error:
+            errors, status = problems(error), 409
+        else:
+            count = len(done.made)
+            notices.success(request, f"Handed to {count} trigger{'' if count == 1 else 's'} again.")
+            return see_other("console:message", message.public_id)
+    why_not = resubmitting.why_not_redeliver(message)
+    context = {
+        "message": message,
+        "errors": errors,
+        "given": request.POST,
+        "possible": not why_not,
+        "why_not": why_not,
+        "deliveries": deliveries.of_message(message.pk),
+        "presets": ("The trigger was made later", "The application was repaired"),
+    }
+    fragments = {"dialog": "console/redeliver_form.html"}
+    return page(request, "console/redeliver.html", context, fragments=fragments, status=status)
+
+
+def _reason(request: HttpRequest) -> str:
+    return request.POST.get("reason", "").strip().replace("\x00", "")
+
+
+def _resubmit_state(message: Message, who: Person) -> str:
+    if missing := who.lacks("messages:write"):
+        return f"Needs the role {missing}."
+    return resubmitting.why_not_resubmit(message)
+
+
+def _redeliver_state(message: Message, who: Person) -> str:
+    if missing := who.lacks("indoubt:resolve"):
+        return f"Needs the role {missing}."
+    return resubmitting.why_not_redeliver(message)
 
 
 def _cancel_state(message: Message, missing_role: str) -> str:
@@ -128,66 +236,3 @@ def _cancel_state(message: Message, missing_role: str) -> str:
             return "The partner's queue has it; its application is to say whether it took it."
         return "It is on the wire; wait for its outcome." if message.state == MessageState.SENDING else "It is done."
     return ""
-
-
-def _given(request: HttpRequest) -> tuple[dict[str, str], list[str]]:
-    """The filters as the URL has them, cleaned of what cannot be; and a sentence about each that was."""
-    notes: list[str] = []
-    given = {name: request.GET.get(name, "").strip()[:512].replace("\x00", "") for name in _TEXTS}
-    for name, allowed in (("state", MessageState.values), ("direction", Direction.values)):
-        text = request.GET.get(name, "")
-        given[name] = text if text in allowed else ""
-        if text and not given[name]:
-            notes.append(f"“{text[:40]}” is no {name}; it was left out.")
-    for name in ("pair", "partner"):
-        given[name] = request.GET.get(name, "").strip()[:130].replace("\x00", "")
-    for name in ("since", "before"):
-        given[name] = request.GET.get(name, "").strip()[:25]
-        if given[name] and _instant(given[name]) is None:
-            notes.append(f"“{given[name]}” is no date; it was left out.")
-            given[name] = ""
-    return given, notes
-
-
-def _filters(given: dict[str, str], notes: list[str]) -> tuple[MessageFilters, Pair | None, Party | None, bool]:
-    """The selector's filters; and whether one names something that is not there, so that nothing can match."""
-    pair, partner, missing = None, None, False
-    if given["pair"]:
-        try:
-            pair = pairs.pair(given["pair"])
-        except NotFound as error:
-            notes.append(error.detail)
-            missing = True
-    if given["partner"]:
-        try:
-            partner = partners.party(read_public_id("par", given["partner"]))
-        except (BadPublicId, Party.DoesNotExist):
-            notes.append(f"There is no partner {given['partner']}.")
-            missing = True
-    filters = MessageFilters(
-        states=(given["state"],) if given["state"] else (),
-        direction=given["direction"],
-        pair_id=pair.pk if pair else None,
-        partner_id=_key(partner),
-        created_gte=_instant(given["since"]),
-        created_lt=_instant(given["before"]),
-        q=given["q"],
-        service=given["service"],
-        action=given["action"],
-        conversation=given["conversation"],
-        ref=given["ref"],
-    )
-    return filters, pair, partner, missing
-
-
-def _key(party: Party | None) -> uuid.UUID | None:
-    return party.pk if party else None
-
-
-def _instant(text: str) -> datetime | None:
-    """`2026-11-20`, `2026-11-20T14:00`: UTC unless it says otherwise."""
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)

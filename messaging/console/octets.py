@@ -5,75 +5,124 @@ Opening a payload, or wire bytes that hold one, is written to the audit log by t
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.http import HttpRequest, HttpResponse
 
-from messaging.console.access import actor, requires
+from messaging.console import curl
+from messaging.console.access import actor, person, requires
 from messaging.console.rendering import page
-from messaging.console.viewer import MODES, view
-from messaging.exceptions import NotFound
-from messaging.selectors import messages, records
-from messaging.services import disclosing
-from messaging.services.disclosing import NotPrepared, Octets, PayloadLost
+from messaging.console.viewer import MODES, View, view
+from messaging.exceptions import ApplicationError, NotFound
+from messaging.models import Message
+from messaging.selectors import messages, records, wire_parts
+from messaging.services import disclosing, preparing
+from messaging.services.disclosing import Masked, NotPrepared, Octets, PayloadLost
+from partners import registry
+from partners.choices import Profile
 from rmhub.ids import read_public_id
 
 
 @requires("payloads:read")
 def payload(request: HttpRequest, reference: str, number: int) -> HttpResponse:
-    """One payload: pretty, raw or hex (`?mode=`)."""
+    """One payload: pretty, raw or hex (`?mode=`), large ones in parts (`?offset=`), with what is sought (`?find=`)."""
     message = messages.message(read_public_id("msg", reference))
-    row = next((row for row in messages.payloads(message.pk) if row.number == number), None)
+    rows = list(messages.payloads(message.pk))
+    row = next((row for row in rows if row.number == number), None)
     if row is None:
         raise NotFound(f"{message.public_id} has no payload {number}.")
-    context = {"message": message, "payload": row, "modes": MODES}
+    context: dict[str, Any] = {"message": message, "payload": row, "payloads": rows, "modes": MODES, "findable": True}
+    role = person(request).role
     try:
-        opened = disclosing.payload_open(message_id=message.pk, number=number, actor=actor(request))
+        look = disclosing.payload_look(message_id=message.pk, number=number, actor=actor(request), role=role)
     except PayloadLost as error:
         return page(request, "console/payload.html", {**context, "problem": error.detail}, status=404)
-    context["view"] = view(opened.content, opened.content_type, request.GET.get("mode", ""))
+    context["look"] = look
+    if look.hidden:
+        return page(request, "console/payload.html", context, status=403)
+    mode = request.GET.get("mode", "")
+    if look.rules:
+        # What is covered is not in these octets; but they are not the document's own, so that they are set out only.
+        context["modes"], mode = MODES[:1], "pretty"
+    context["view"] = _view(request, look.octets, mode)
     return page(request, "console/payload.html", context)
 
 
 @requires("payloads:read")
 def payload_download(request: HttpRequest, reference: str, number: int) -> HttpResponse:
     """The payload's exact bytes, as an attachment that no browser runs."""
-    key = read_public_id("msg", reference)
+    message = messages.message(read_public_id("msg", reference))
     try:
-        return _attachment(disclosing.payload_open(message_id=key, number=number, actor=actor(request)))
-    except PayloadLost as error:
-        return page(request, "console/gone.html", {"problem": error.detail}, status=404)
+        octets = disclosing.payload_open(
+            message_id=message.pk, number=number, actor=actor(request), role=person(request).role
+        )
+    except (PayloadLost, Masked) as error:
+        return _gone(request, error)
+    return _attachment(octets)
+
+
+@requires("payloads:read")
+def documents(request: HttpRequest, reference: str) -> HttpResponse:
+    """All payloads of a message as a ZIP file."""
+    message = messages.message(read_public_id("msg", reference))
+    try:
+        octets = disclosing.documents_open(message_id=message.pk, actor=actor(request), role=person(request).role)
+    except (PayloadLost, Masked) as error:
+        return _gone(request, error)
+    return _attachment(octets)
 
 
 @requires("payloads:read")
 def wire(request: HttpRequest, reference: str) -> HttpResponse:
     """The message's exact octets."""
     message = messages.message(read_public_id("msg", reference))
-    context = {"message": message, "modes": MODES[1:]}
+    context = {"message": message, "modes": MODES[1:], "findable": True}
     try:
-        opened = disclosing.wire_open(message_id=message.pk, actor=actor(request))
-    except (NotPrepared, PayloadLost) as error:
-        return page(request, "console/wire.html", {**context, "problem": error.detail}, status=404)
-    context["view"] = view(opened.content, opened.content_type, request.GET.get("mode", "") or "raw")
+        opened = disclosing.wire_open(message_id=message.pk, actor=actor(request), role=person(request).role)
+    except (NotPrepared, PayloadLost, Masked) as error:
+        status = 403 if isinstance(error, Masked) else 404
+        return page(request, "console/wire.html", {**context, "problem": error.detail}, status=status)
+    context["view"] = _view(request, opened, request.GET.get("mode", "") or "raw")
     return page(request, "console/wire.html", context)
 
 
 @requires("payloads:read")
 def wire_download(request: HttpRequest, reference: str) -> HttpResponse:
     """The same as a file."""
+    message = messages.message(read_public_id("msg", reference))
     try:
-        return _attachment(disclosing.wire_open(message_id=read_public_id("msg", reference), actor=actor(request)))
-    except (NotPrepared, PayloadLost) as error:
-        return page(request, "console/gone.html", {"problem": error.detail}, status=404)
+        octets = disclosing.wire_open(message_id=message.pk, actor=actor(request), role=person(request).role)
+    except (NotPrepared, PayloadLost, Masked) as error:
+        return _gone(request, error)
+    return _attachment(octets)
 
 
 @requires("messages:read")
 def transmission(request: HttpRequest, reference: str) -> HttpResponse:
-    """One attempt: where it went, how it ended, and the HTTP answer to it."""
+    """One attempt: where it went, what was sent, how it ended, and the answer to it; against the attempt before it."""
     attempt = messages.transmission(read_public_id("att", reference))
     message = messages.in_store(attempt.message_id)
     signal = messages.signal(attempt.signal_id) if attempt.signal_id else None
     answer = view(bytes(attempt.response), "text/plain", "raw") if attempt.response else None
-    context = {"attempt": attempt, "message": message, "signal": signal, "answer": answer}
+    payloads = list(messages.payloads(message.pk)) if message else []
+    context = {
+        "attempt": attempt,
+        "message": message,
+        "signal": signal,
+        "answer": answer,
+        "shape": wire_parts.shape(message, payloads) if message else None,
+        "compared": wire_parts.compare_answers(attempt, wire_parts.previous_attempt(attempt)),
+        "curl": curl.command(attempt, message or signal, _headers(message)),
+        "attempts": list(messages.transmissions(message.pk).order_by("-id")[:50])[::-1] if message else [],
+    }
     return page(request, "console/transmission.html", context)
+
+
+def _headers(message: Message | None) -> tuple[tuple[str, str], ...]:
+    """The headers of a repeatable request, which are part of it."""
+    if message is None or message.agreement_version.profile != Profile.REPEATABLE:
+        return ()
+    return preparing.request_headers(message, registry.current().version(message.agreement_version_id))
 
 
 @requires("messages:read")
@@ -100,6 +149,18 @@ def rejection_sample(request: HttpRequest, reference: str) -> HttpResponse:
     opened = disclosing.rejection_open(rejection_id=row.pk, actor=actor(request))
     shown = view(opened.content, opened.content_type, request.GET.get("mode", "") or "raw")
     return page(request, "console/rejection_sample.html", {"rejection": row, "view": shown, "modes": MODES[1:]})
+
+
+def _view(request: HttpRequest, octets: Octets, mode: str) -> View:
+    offset = request.GET.get("offset", "")
+    at = int(offset) if offset.isascii() and offset.isdigit() and len(offset) < 13 else 0
+    sought = request.GET.get("find", "").replace("\x00", "")[:200]
+    return view(octets.content, octets.content_type, mode, offset=at, sought=sought)
+
+
+def _gone(request: HttpRequest, error: ApplicationError) -> HttpResponse:
+    status = 403 if isinstance(error, Masked) else 404
+    return page(request, "console/gone.html", {"problem": error.detail}, status=status)
 
 
 def _attachment(octets: Octets) -> HttpResponse:

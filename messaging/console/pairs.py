@@ -1,29 +1,78 @@
-"""Pairs: the list, the page, and the dialogs of their verbs."""
+"""Pairs: the list, and a pair's page with its tabs. What can be done to one is in `pair_actions`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from django.contrib import messages as notices
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.urls import reverse
 
 from messaging.choices import Direction
-from messaging.console.access import actor, person, requires
-from messaging.console.rendering import keyset_page, page, problems, see_other
-from messaging.console.verbs import VERBS, PairVerb, buttons, service
-from messaging.exceptions import InvalidSubmission, Stale, WrongState
-from messaging.models import Pair
-from messaging.selectors import pairs, screens
-from messaging.selectors.screens import PairScreen
-from messaging.selectors.wording import span
+from messaging.console import bulk, diagram, lists
+from messaging.console.access import person, requires
+from messaging.console.lists import Column, ListPage
+from messaging.console.pair_settings import settings_fields
+from messaging.console.rendering import keyset_page, page
+from messaging.console.runbooks import rendered
+from messaging.console.verbs import buttons
+from messaging.selectors import changes, events, keyset, pairs, probes, records, screens, sequence
+from messaging.selectors.diagram import SCOPES, diagram_of_pair
+from messaging.selectors.keyset import Page, Place
+from messaging.selectors.screens import TROUBLED, PairRow, PairScreen
+from messaging.services import probing
 from rmhub import clock
+from rmhub.ids import public_id
 
 _ORDER = ("severity", "code")
+TABS = (
+    ("overview", "Overview"),
+    ("queue", "Queue"),
+    ("attempts", "Attempts"),
+    ("incidents", "Incidents"),
+    ("agreement", "Agreement"),
+    ("audit", "Audit"),
+    ("settings", "Settings"),
+)
+PAIRS = ListPage(
+    name="pairs",
+    view="console:pairs",
+    columns=(
+        Column("state", "State", lambda row: row.diagnosis.state, fixed=True),
+        Column("code", "Pair", lambda row: row.pair.code, fixed=True),
+        Column("partner", "Partner", lambda row: row.pair.partner.name, only_csv=True),
+        Column("direction", "Direction", lambda row: row.pair.direction, only_csv=True),
+        Column("sender", "Sender URI", lambda row: row.pair.sender_uri, only_csv=True),
+        Column("receiver", "Receiver URI", lambda row: row.pair.receiver_uri, only_csv=True),
+        Column("agreement", "Agreement", lambda row: row.terms.tpa_id if row.terms is not None else "", hidden=True),
+        Column("reason", "Reason", lambda row: row.diagnosis.cause.code if row.diagnosis.cause else ""),
+        Column("since", "Since", lambda row: row.diagnosis.since, only_csv=True),
+        Column("queue", "Queue", lambda row: row.pair.queued),
+        Column("head", "First in line", lambda row: row.head.message_id if row.head is not None else ""),
+        Column("retry", "Retry", lambda row: row.diagnosis.retry if row.head is not None else ""),
+        Column("next", "Next", lambda row: row.diagnosis.next_at),
+        Column("success", "Last success", lambda row: row.pair.last_success_at),
+        Column("owner", "Owner", lambda row: row.incident.owner if row.incident is not None else ""),
+        Column(
+            "incident", "Incident", lambda row: str(row.incident) if row.incident is not None else "", only_csv=True
+        ),
+    ),
+    api="/api/v1/pairs",
+    api_query=lambda given: {
+        "state": given["state"],
+        "direction": given["direction"],
+        "q": given["q"],
+        "sort": "severity",
+    },
+)
 
 
 @requires("pairs:read")
-def pair_list(request: HttpRequest) -> HttpResponse:
+def pair_list(request: HttpRequest) -> HttpResponseBase:
     """All pairs, the ones that need somebody first."""
+    if (other := lists.opened(request, PAIRS)) is not None:
+        return other
     filters = {
         "state": _known(request.GET.get("state", ""), pairs.STATE_NAMES),
         "direction": _known(request.GET.get("direction", ""), Direction.values),
@@ -32,116 +81,124 @@ def pair_list(request: HttpRequest) -> HttpResponse:
     found = pairs.pairs(
         states=(filters["state"],) if filters["state"] else (), direction=filters["direction"], search=filters["q"]
     )
+    if lists.csv_wanted(request):
+
+        def fetch(place: Place | None, limit: int) -> Page[PairRow]:
+            rows = keyset.page(found, order=_ORDER, limit=limit, place=place)
+            return Page(screens.pair_rows(rows.rows, clock.now()), rows.following, rows.previous)
+
+        return lists.csv(request, PAIRS, fetch)
     context = keyset_page(request, "console.pairs", found, order=_ORDER, filters=filters)
     context["rows"] = screens.pair_rows(context["rows"], clock.now())
     counts = screens.counts_by_state()
     context |= {"filters": filters, "counts": counts, "total": sum(counts.values()), "directions": Direction.choices}
+    context |= lists.tools(request, PAIRS, filters)
+    context["new_partner"] = reverse("console:onboarding-new") if "partners:write" in person(request).scopes else ""
+    context["bulk_actions"] = bulk.actions(request, "pairs_pause", "pairs_resume", "pairs_release")
     return page(request, "console/pairs.html", context, fragments={"live-pairs": "console/pairs_live.html"})
 
 
 @requires("pairs:read")
 def pair_page(request: HttpRequest, code: str) -> HttpResponse:
-    """One pair: what is the matter, what can be done, and what was done."""
+    """One pair: what is the matter, what can be done, and what was done. The URL's `tab` says which part is shown."""
     screen = screens.pair_screen(pairs.pair(code), clock.now())
-    context = {"screen": screen, "pair": screen.pair, "buttons": buttons(screen, person(request))}
+    tab = _known(request.GET.get("tab", ""), [name for name, _ in TABS]) or "overview"
+    context = {"screen": screen, "pair": screen.pair, "tab": tab, "tabs": _tabs(screen)}
+    context |= _head(request, screen)
+    context |= _CONTENTS[tab](request, screen)
     return page(request, "console/pair.html", context, fragments={"live-pair": "console/pair_live.html"})
 
 
-def _scope(parameters: dict[str, Any]) -> str:
-    verb = VERBS.get(parameters["verb"])
-    # An unknown verb is answered 404 to whoever may see pairs at all.
-    return verb.scope if verb else "pairs:read"
+def _tabs(screen: PairScreen) -> list[tuple[str, str, int]]:
+    """(name, label, count) of each; a count of what is there to look at."""
+    open_incidents = sum(incident.state != "resolved" for incident in screen.incidents)
+    counts = {"queue": screen.pair.queued, "incidents": open_incidents}
+    return [(name, label, counts.get(name, 0)) for name, label in TABS]
 
 
-@requires(_scope, methods=("GET", "POST"))
-def pair_verb(request: HttpRequest, code: str, verb: str) -> HttpResponse:
-    """GET: the dialog, as a page or in a frame of the pair's page. POST: does it, or says why not."""
-    chosen = VERBS.get(verb)
-    screen = screens.pair_screen(pairs.pair(code), clock.now())
-    possible = {state.slug for state in screen.verbs}
-    if possible & {"pause", "release"}:  # the other one may be in a form that was opened before
-        possible |= {"pause", "release"}
-    if chosen is None or verb not in possible:
-        raise Http404(f"There is no verb {verb} for this pair.")
-    if request.method == "GET":
-        return _dialog(request, screen, chosen)
-    errors = _checked(request, screen.pair, chosen)
-    if errors:
-        return _dialog(request, screen, chosen, errors=errors, status=422)
-    try:
-        _do(request, screen.pair, chosen)
-    except (Stale, WrongState) as error:
-        screen = screens.pair_screen(pairs.pair(code), clock.now())
-        return _dialog(request, screen, chosen, errors=problems(error), faster=_faster(screen, error), status=409)
-    except InvalidSubmission as error:
-        return _dialog(request, screen, chosen, errors=problems(error), status=422)
-    notices.success(request, f"{screen.pair.code} is {chosen.said(screen)}.")
-    return see_other("console:pair", code)
-
-
-def _do(request: HttpRequest, pair: Pair, verb: PairVerb) -> None:
-    more: dict[str, Any] = {}
-    if verb.slug == "expect-sequence":
-        more["expected"] = int(request.POST["expected"])
-    service(verb.slug)(
-        pair_id=pair.pk,
-        actor=actor(request),
-        reason=request.POST.get("reason", "").strip(),
-        expected_version=int(request.POST["version"]),
-        **more,
-    )
-
-
-def _checked(request: HttpRequest, pair: Pair, verb: PairVerb) -> list[tuple[str, str]]:
-    """What the form itself can tell; the rest is the service's to say."""
-    errors = []
-    if not request.POST.get("version", "").isascii() or not request.POST.get("version", "").isdigit():
-        errors.append(("", "This form is not complete: open it again from the pair's page."))
-    if "\x00" in request.POST.get("reason", ""):
-        errors.append(("reason", "There is a control character in this text: take it out."))
-    expected = request.POST.get("expected", "")
-    if verb.slug == "expect-sequence" and not (expected.isascii() and expected.isdigit() and len(expected) < 10):
-        errors.append(("expected", "A number from 1 to 999999999."))
-    if verb.heavy and request.POST.get("confirm", "").strip().upper() != pair.code.upper():
-        errors.append(("confirm", f"Type {pair.code} to show that you mean this pair."))
-    return errors
-
-
-def _dialog(
-    request: HttpRequest,
-    screen: PairScreen,
-    verb: PairVerb,
-    *,
-    errors: list[tuple[str, str]] | None = None,
-    faster: str = "",
-    status: int = 200,
-) -> HttpResponse:
-    state = next((state for state in screen.verbs if state.slug == verb.slug), None)
-    context = {
-        "screen": screen,
-        "pair": screen.pair,
-        "verb": verb,
-        "effects": verb.effects(screen),
-        "possible": state is not None and state.enabled,
-        "why_not": state.why_not if state is not None else f"The pair is {screen.look.label.lower()} now.",
-        "errors": errors or [],
-        "faster": faster,
-        "given": request.POST,
-        "upcoming": screen.queue[:5],
-        "incident": next((one for one in screen.incidents if one.state != "resolved"), None),
+def _head(request: HttpRequest, screen: PairScreen) -> dict[str, Any]:
+    """What stands above the tabs."""
+    pair, me = screen.pair, person(request)
+    troubled = screen.diagnosis.state in (*TROUBLED, "disabled")
+    report = probes.newest_of_pair(pair.pk) if pair.direction == Direction.OUT else None
+    pinged = request.GET.get("pinged", "")
+    cancellable = screen.head is not None and screen.head.state not in ("sending", "delivered")
+    return {
+        "buttons": buttons(screen, me),
+        "troubled": troubled,
+        "changed": changes.since_last_success(pair, screen.terms) if troubled else [],
+        "runbook": rendered(pair.runbook) if pair.runbook and troubled else "",
+        "report": report if report is not None and (troubled or report.public_id == pinged) else None,
+        "certificate_of": _endpoint(screen) if screen.diagnosis.cause is not None else "",
+        "lacks_ping": me.lacks("pairs:operate"),
+        "lacks_cancel": me.lacks("messages:cancel"),
+        "cancellable": screen.head if cancellable and pair.direction == Direction.OUT else None,
     }
-    return page(request, "console/verb.html", context, fragments={"dialog": "console/verb_form.html"}, status=status)
 
 
-def _faster(screen: PairScreen, error: Stale | WrongState) -> str:
-    """Who changed the pair while this form was open, if it was a person."""
-    if isinstance(error, Stale) and screen.audit:
-        entry = screen.audit[0]
-        ago = span((clock.now() - entry.at).total_seconds())
-        return (
-            f"{entry.actor} was faster: {entry.verb.removeprefix('pair.').replace('_', ' ')}, {ago} ago: {entry.reason}"
-        )
-    return ""
+# What a new certificate in the endpoint's trust may mend.
+_CERTIFICATES = ("cert_expired", "cert_untrusted", "tls_handshake")
+
+
+def _endpoint(screen: PairScreen) -> str:
+    """The endpoint whose certificates somebody should look at; "" when the trouble is another one."""
+    cause = screen.diagnosis.cause
+    if cause is None or cause.code not in _CERTIFICATES or screen.pair.direction != Direction.OUT:
+        return ""
+    return public_id("end", probing.endpoint_of(screen.pair)) if screen.terms is not None else ""
+
+
+def _overview(request: HttpRequest, screen: PairScreen) -> dict[str, Any]:
+    scope = _known(request.GET.get("scope", ""), SCOPES) or "document"
+    failed = diagram.wants_failed(request.GET)
+    steps = diagram_of_pair(screen.pair, now=clock.now(), scope=scope, failed_only=failed)
+    return {
+        "sequence": sequence.sequence(screen.pair, screen.terms, screen.streams),
+        "drawing": diagram.draw(steps, request.GET),
+    }
+
+
+def _queue(request: HttpRequest, screen: PairScreen) -> dict[str, Any]:
+    found = pairs.queue(screen.pair.pk)
+    return keyset_page(request, "console.pair.queue", found, order=("position",), filters={"pair": screen.pair.code})
+
+
+def _attempts(request: HttpRequest, screen: PairScreen) -> dict[str, Any]:
+    found = pairs.transmissions(screen.pair.pk)
+    return keyset_page(request, "console.pair.attempts", found, order=("-id",), filters={"pair": screen.pair.code})
+
+
+def _incidents(request: HttpRequest, screen: PairScreen) -> dict[str, Any]:
+    found = records.incidents(pair_id=screen.pair.pk)
+    return keyset_page(request, "console.pair.incidents", found, order=("-number",), filters={"pair": screen.pair.code})
+
+
+def _agreement(request: HttpRequest, screen: PairScreen) -> dict[str, Any]:
+    return {"events": list(events.of_pair(screen.pair.pk)[:15])}
+
+
+def _audit(request: HttpRequest, screen: PairScreen) -> dict[str, Any]:
+    found = records.audit_entries(object_type="pair", object_id=screen.pair.public_id)
+    return keyset_page(request, "console.pair.audit", found, order=("-id",), filters={"pair": screen.pair.code})
+
+
+def _settings(request: HttpRequest, screen: PairScreen) -> dict[str, Any]:
+    return {
+        "fields": settings_fields(screen.pair),
+        "lacks_settings": person(request).lacks("pairs:operate"),
+        "runbook_shown": rendered(screen.pair.runbook) if screen.pair.runbook else "",
+    }
+
+
+_CONTENTS: dict[str, Callable[[HttpRequest, PairScreen], dict[str, Any]]] = {
+    "overview": _overview,
+    "queue": _queue,
+    "attempts": _attempts,
+    "incidents": _incidents,
+    "agreement": _agreement,
+    "audit": _audit,
+    "settings": _settings,
+}
 
 
 def _known(text: str, allowed: Any) -> str:

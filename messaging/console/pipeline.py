@@ -33,7 +33,7 @@ _EXPLAINED = {
 }
 
 
-@requires("reports:read")
+@requires("reports:read", whole_hub=True)
 def run_list(request: HttpRequest) -> HttpResponse:
     """Newest first, with what the lake holds. The first page is live."""
     filters = {
@@ -58,7 +58,7 @@ def run_list(request: HttpRequest) -> HttpResponse:
     return page(request, "console/pipeline_runs.html", context, fragments=fragments)
 
 
-@requires("reports:read")
+@requires("reports:read", whole_hub=True)
 def run_page(request: HttpRequest, reference: str) -> HttpResponse:
     """How far it is; when it has ended, where its numbers come from."""
     run = pipeline.run(reference)
@@ -75,7 +75,7 @@ def run_page(request: HttpRequest, reference: str) -> HttpResponse:
     return page(request, "console/pipeline_run.html", context, fragments={"live-run": "console/pipeline_run_live.html"})
 
 
-@requires("reports:read")
+@requires("reports:read", whole_hub=True)
 def run_file(request: HttpRequest, reference: str, name: str) -> StreamingHttpResponse:
     """A file that the run wrote."""
     return report_pages.artifact(request, pipeline.run(reference), name)

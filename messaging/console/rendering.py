@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import tzinfo
 from typing import Any, TypeVar
 
+from django.conf import settings
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render, resolve_url
+from django.utils import timezone
 from django.utils.cache import patch_vary_headers
+from django.utils.http import url_has_allowed_host_and_scheme
 
+from messaging.console import zones
 from messaging.exceptions import ApplicationError, InvalidSubmission
 from messaging.selectors import keyset
 
 Row = TypeVar("Row", bound=Model)
 PAGE = 50
+DIGEST = "X-Fragment"
+# What any page says while it stays open: each gives (id, text, address) of what happened lately; an id is shown once.
+TOASTS: list[Callable[[HttpRequest], list[tuple[str, str, str]]]] = []
+# What differs between two renderings of the same: the browser runs the texts of times itself, and the rest is not seen.
+_PASSING = re.compile(
+    r'(<time\b[^>]*\bdata-live=[^>]*>)[^<]*|(<template data-now=")[^"]*|(name="csrfmiddlewaretoken" value=")[^"]*'
+)
 
 
 class SeeOther(HttpResponseRedirect):
@@ -28,6 +42,16 @@ def see_other(to: Any, *args: Any, **kwargs: Any) -> SeeOther:
     return SeeOther(resolve_url(to, *args, **kwargs))
 
 
+def after(request: HttpRequest) -> str:
+    """Where a form's `next` leads: a page of this site, whatever it says; else the dashboard."""
+    wished = request.POST.get("next") or request.GET.get("next") or ""
+    here = url_has_allowed_host_and_scheme(
+        wished, allowed_hosts={request.get_host()}, require_https=request.is_secure()
+    )
+    # A path, for a bare word would be taken for the name of a view.
+    return wished if here and wished.startswith("/") else resolve_url(settings.LOGIN_REDIRECT_URL)
+
+
 def page(
     request: HttpRequest,
     template: str,
@@ -35,17 +59,43 @@ def page(
     *,
     fragments: Mapping[str, str] | None = None,
     status: int = 200,
+    zone: tzinfo | None = None,
 ) -> HttpResponse:
-    """The page; or, for htmx, the fragment whose element asks (`fragments`: element id -> the page's own include)."""
-    chosen = template
+    """The page; or, for htmx, the fragment whose element asks (`fragments`: element id -> the page's own include).
+
+    A fragment that says what the browser shows already (it sends the digest of that) is answered 204. `zone`: of a page
+    whose times are not the viewer's to choose, such as days of reports.
+    """
+    chosen, zone = template, zone or zones.zone_of(request)
+    context = {**context, "zone": zone, "offered_zone": _offered(context)}
     if request.headers.get("HX-Request") == "true" and fragments:
         wanted = fragments.get(request.headers.get("HX-Target", ""))
         if wanted is not None:
             chosen = "console/live.html"
             context = {**context, "fragment": wanted}
-    response = render(request, chosen, context, status=status)
+    with timezone.override(zone):
+        response = render(request, chosen, context, status=status)
     patch_vary_headers(response, ("HX-Request", "HX-Target"))
+    if chosen == "console/live.html" and status == 200:
+        digest = _digest(response.content)
+        if request.headers.get(DIGEST) == digest:
+            response = HttpResponse(status=204)
+        response[DIGEST] = digest
     return response
+
+
+def _digest(content: bytes) -> str:
+    lasting = _PASSING.sub(lambda found: found[1] or found[2] or found[3], content.decode())
+    return hashlib.sha256(lasting.encode()).hexdigest()[:20]
+
+
+def _offered(context: Mapping[str, Any]) -> str:
+    """The zone of the partner whom the page is about, "" without one."""
+    for holder in (context.get("partner"), context.get("party"), getattr(context.get("pair"), "partner", None)):
+        name = getattr(holder, "time_zone", "")
+        if name:
+            return str(name)
+    return ""
 
 
 def keyset_page(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -34,7 +34,7 @@ _OF_PAGE = {PipelineJob.LEVELS: ("partner", "direction")}
 _FIRST = {PipelineJob.RECONCILE: "findings"}
 
 
-@requires(SCOPE)
+@requires(SCOPE, whole_hub=True)
 def report_list(request: HttpRequest) -> HttpResponse:
     """What can be asked, when it was answered last, and the answer in a few words."""
     cards = [(one, headline(one)) for one in reports.overview()]
@@ -42,7 +42,7 @@ def report_list(request: HttpRequest) -> HttpResponse:
     return page(request, "console/reports.html", context)
 
 
-@requires(SCOPE)
+@requires(SCOPE, whole_hub=True)
 def report_page(request: HttpRequest, job: str) -> HttpResponse:
     """One report as its published run left it; `?run=` shows an earlier one, `?table=` chooses the table below."""
     scope = request.GET.get("scope", "")[:80].replace("\x00", "")
@@ -63,10 +63,11 @@ def report_page(request: HttpRequest, job: str) -> HttpResponse:
     if shown.run is not None:
         context |= BODIES[job](request, shown)
         context |= _tables(request, shown, context.get("fixed", {}))
-    return page(request, f"console/report_{job}.html", context)
+    # Days of reports are days in UTC, so their times are too.
+    return page(request, f"console/report_{job}.html", context, zone=UTC)
 
 
-@requires(SCOPE)
+@requires(SCOPE, whole_hub=True)
 def report_download(request: HttpRequest, job: str, table: str, form: str) -> StreamingHttpResponse:
     """A table as CSV (the same filters and order as on the page), or the Parquet file that the run wrote."""
     shown = reports.shown(job, scope=request.GET.get("scope", "")[:80], run=request.GET.get("run", ""))

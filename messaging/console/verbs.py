@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
 from messaging.console.access import Person
 from messaging.models import Message, Pair
@@ -34,6 +35,11 @@ class PairVerb:
     heavy: bool = False
     done_requests: str = ""
 
+    @property
+    def long_reason(self) -> bool:
+        """Whether the service wants a reason that says something."""
+        return self.slug in ("skip-head", "restart-sequence")
+
     def said(self, screen: PairScreen) -> str:
         """What became of the pair, for the notice after it."""
         return (screen.requests and self.done_requests) or self.done
@@ -41,11 +47,12 @@ class PairVerb:
 
 @dataclass(frozen=True, slots=True)
 class Button:
-    """A verb on a pair's page. `why_not` says what is in the way: the state, or the role."""
+    """A verb on a pair's page. `why_not` says what is in the way: the state, or the role; `until`: for how long."""
 
     verb: PairVerb
     enabled: bool
     why_not: str
+    until: datetime | None = None
 
 
 def buttons(screen: PairScreen, person: Person) -> list[Button]:
@@ -55,7 +62,7 @@ def buttons(screen: PairScreen, person: Person) -> list[Button]:
         verb = VERBS[state.slug]
         missing = person.lacks(verb.scope)
         why = f"Needs the role {missing}." if missing else state.why_not
-        found.append(Button(verb, not why, why))
+        found.append(Button(verb, not why, why, None if missing else state.until))
     return found
 
 
@@ -119,6 +126,8 @@ def _resume_stream(screen: PairScreen) -> list[str]:
         said.append(f"Then the {screen.pair.queued:,} that wait, in the order in which they were submitted.")
     if terms is not None:
         said.append(f"The count of resends starts at zero. {gives_up_sentence(terms)}")
+        if terms.time_to_live:
+            said.append("One whose life is over by now is not sent any more: it is in doubt if it ever went out.")
     said.append("Open incidents of this pair are resolved with your reason.")
     if cause is not None and not cause.retryable:
         said.append(f"Waiting does not mend “{cause.label}”. {cause.action}")
@@ -262,9 +271,9 @@ VERBS: dict[str, PairVerb] = {
             _resume,
             _UNSENT,
             (
-                "Partner fixed their firewall",
-                "Partner's server is up again",
                 "Certificate replaced",
+                "Partner fixed firewall",
+                "Partner's server is up again",
                 "Tried with partner",
             ),
             "resumed",

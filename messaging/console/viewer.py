@@ -8,14 +8,17 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from email.message import Message as MimeHeaders
 
 from lxml import etree
+
+from messaging.protocol.decoding import text_of
+from messaging.protocol.masking import COVER
 
 MODES = (("pretty", "Pretty"), ("raw", "Raw"), ("hex", "Hex"))
 # What a person scrolls through, and what a browser lays out at once.
 TEXT_LIMIT = 256 * 1024
 HEX_LIMIT = 32 * 1024
+MOST_FOUND = 200
 
 Token = tuple[str, str]  # (kind for the colour, text); kind "" = plain
 Line = list[Token]
@@ -68,42 +71,142 @@ _X12_TAGS = {
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """`note` says what is not shown, and why. `kind`: what the bytes were taken for."""
+    """`note` says what is not shown, and why. `kind`: what the bytes were taken for.
+
+    Of large ones a part is shown, from byte `begin` to `end`; `before` and `after` are where the neighbours begin.
+    `found`: the offsets at which `sought` stands in the whole, at most `MOST_FOUND`; None when nothing is sought.
+    """
 
     mode: str
     kind: str
     lines: list[Line]
     size: int
     note: str = ""
+    begin: int = 0
+    end: int = 0
+    before: int | None = None
+    after: int | None = None
+    sought: str = ""
+    found: list[int] | None = None
+
+    @property
+    def part(self) -> str:
+        """`0.25 of 48.20 MiB`; "" when all of it is shown."""
+        if self.begin == 0 and self.end >= self.size:
+            return ""
+        unit, name = (2**20, "MiB") if self.size >= 2**20 else (2**10, "KiB")
+        place = f", from {self.begin / unit:.2f}" if self.begin else ""
+        return f"{(self.end - self.begin) / unit:.2f} of {self.size / unit:.2f} {name}{place}"
 
 
 class _NotThat(Exception):
     """The bytes are not of the kind that was tried; the text says why it is not set out."""
 
 
-def view(content: bytes, content_type: str, mode: str) -> View:
-    """Lines for `mode` (pretty, raw, hex); pretty falls back to raw, and raw to hex for what is no text."""
-    size = len(content)
-    note = ""
+def view(content: bytes, content_type: str, mode: str, *, offset: int = 0, sought: str = "") -> View:
+    """Lines for `mode` (pretty, raw, hex); pretty falls back to raw, and raw to hex for what is no text.
+
+    Above `TEXT_LIMIT` (hex: `HEX_LIMIT`) a part from `offset` on, cut between characters; such a part is never set
+    out, for it is not the document. `sought` is marked where it is shown, and looked for in all of it.
+    """
+    size, note = len(content), ""
+    found = _occurrences(content, content_type, sought) if sought else None
     if mode not in ("raw", "hex"):
         kind, layout = _kind(content, content_type)
         if layout is not None and size <= TEXT_LIMIT:
             try:
-                return View("pretty", kind, layout(content, content_type), size)
+                lines = _marked(layout(content, content_type), sought)
             except _NotThat as error:
                 note = str(error)
+            else:
+                return View("pretty", kind, lines, size, end=size, sought=sought, found=found)
         elif layout is not None:
             note = "It is too large to be set out."
         mode = "raw"
+    if mode == "raw" and text_of(content[:4096], content_type) is not None:
+        begin, end = _part(content, content_type, offset)
+        text = text_of(content[begin:end], content_type) or ""
+        lines = _marked(list(_raw_lines(text)), sought)
+        return View(
+            "raw",
+            _kind(content, content_type)[0],
+            lines,
+            size,
+            note,
+            begin,
+            end,
+            *_beside(begin, end, size, TEXT_LIMIT),
+            sought,
+            found,
+        )
     if mode == "raw":
-        text = _text(content[: TEXT_LIMIT + 4], content_type)
-        if text is not None:
-            shown = text if size <= TEXT_LIMIT else text[:TEXT_LIMIT]
-            cut = f" The first {TEXT_LIMIT // 1024} KiB of {size:,} bytes are shown." if size > TEXT_LIMIT else ""
-            return View("raw", _kind(content, content_type)[0], list(_raw_lines(shown)), size, (note + cut).strip())
         note = "These bytes are no text."
-    cut = f" The first {HEX_LIMIT // 1024} KiB of {size:,} bytes are shown." if size > HEX_LIMIT else ""
-    return View("hex", "Bytes", list(_hex_lines(content[:HEX_LIMIT])), size, (note + cut).strip())
+    begin = min(max(offset, 0), max(size - 1, 0)) // 16 * 16
+    end = min(begin + HEX_LIMIT, size)
+    lines = list(_hex_lines(content[begin:end], begin))
+    return View("hex", "Bytes", lines, size, note, begin, end, *_beside(begin, end, size, HEX_LIMIT), sought, found)
+
+
+def _part(content: bytes, content_type: str, offset: int) -> tuple[int, int]:
+    """(begin, end) of the part of a text from about `offset` on, between characters."""
+    size = len(content)
+    begin = min(max(offset, 0), max(size - 1, 0))
+    end = min(begin + TEXT_LIMIT, size)
+    if _is_wide(content, content_type):
+        return begin // 2 * 2, end if end == size else end // 2 * 2
+    # The bytes that go on with a character of UTF-8; in other charsets of one byte nothing is lost by a shift.
+    begin = _character(content, begin)
+    return begin, end if end == size else _character(content, end)
+
+
+def _character(content: bytes, at: int) -> int:
+    """The nearest place at or before `at` at which a character of UTF-8 begins."""
+    for back in range(4):
+        if at - back <= 0 or at - back >= len(content) or content[at - back] & 0xC0 != 0x80:
+            return max(at - back, 0)
+    return at
+
+
+def _is_wide(content: bytes, content_type: str) -> bool:
+    return content.startswith((b"\xff\xfe", b"\xfe\xff")) or "utf-16" in content_type.lower()
+
+
+def _beside(begin: int, end: int, size: int, limit: int) -> tuple[int | None, int | None]:
+    return (max(0, begin - limit) if begin > 0 else None), (end if end < size else None)
+
+
+def _occurrences(content: bytes, content_type: str, sought: str) -> list[int]:
+    """Where a text stands, without regard to case for ASCII letters, as offsets of bytes."""
+    coding = "utf-16-be" if content.startswith(b"\xfe\xff") else "utf-16-le"
+    needle = sought.encode(coding if _is_wide(content, content_type) else "utf-8", "replace")
+    found = []
+    for match in re.finditer(re.escape(needle), content, re.IGNORECASE):
+        found.append(match.start())
+        if len(found) == MOST_FOUND:
+            break
+    return found
+
+
+def _marked(lines: list[Line], sought: str) -> list[Line]:
+    """The same lines, with what was sought, and what is covered, as tokens of their own."""
+    if not sought and not any(COVER in text for line in lines for _, text in line):
+        return lines
+    patterns = [f"(?P<covered>{re.escape(COVER)})"]
+    if sought:
+        patterns.append(f"(?P<found>{re.escape(sought)})")
+    pattern = re.compile("|".join(patterns), re.IGNORECASE)
+    return [[token for kind, text in line for token in _pieces(kind, text, pattern)] for line in lines]
+
+
+def _pieces(kind: str, text: str, pattern: re.Pattern[str]) -> Iterator[Token]:
+    at = 0
+    for match in pattern.finditer(text):
+        if match.start() > at:
+            yield kind, text[at : match.start()]
+        yield match.lastgroup or "", match[0]
+        at = match.end()
+    if at < len(text) or not text:
+        yield kind, text[at:]
 
 
 Layout = Callable[[bytes, str], list[Line]]
@@ -123,33 +226,6 @@ def _kind(content: bytes, content_type: str) -> tuple[str, Layout | None]:
     return "Text", None
 
 
-def _text(content: bytes, content_type: str) -> str | None:
-    """Decoded by the named charset, else UTF-8, else Latin-1; None for what looks like no text."""
-    wide = content.startswith((b"\xff\xfe", b"\xfe\xff"))
-    start = content[:4096]
-    if not wide and sum(byte < 32 and byte not in b"\t\n\r" for byte in start) * 10 > len(start):
-        return None
-    charset = _charset(content_type) or ("utf-16" if wide else "utf-8")
-    for name in (charset, "utf-8"):
-        try:
-            return content.decode(name)
-        except (UnicodeDecodeError, LookupError):
-            pass
-        # Only the end may be in the middle of a character.
-        for drop in (1, 2, 3):
-            try:
-                return content[:-drop].decode(name)
-            except (UnicodeDecodeError, LookupError):
-                continue
-    return content.decode("latin-1")
-
-
-def _charset(content_type: str) -> str:
-    headers = MimeHeaders()
-    headers["Content-Type"] = content_type.replace("\r", " ").replace("\n", " ")
-    return headers.get_content_charset() or ""
-
-
 def _clean(text: str) -> str:
     """Control characters made visible, and the signs that turn the direction of reading."""
     return re.sub("[\u202a-\u202e\u2066-\u2069]", "\ufffd", text.translate(_CONTROL))
@@ -163,12 +239,12 @@ def _raw_lines(text: str) -> Iterator[Line]:
             yield [("", _clean(line.replace("\r", "‹CR›")))]
 
 
-def _hex_lines(content: bytes) -> Iterator[Line]:
+def _hex_lines(content: bytes, begin: int = 0) -> Iterator[Line]:
     for offset in range(0, len(content), 16):
         row = content[offset : offset + 16]
         halves = " ".join(f"{byte:02x}" for byte in row[:8]), " ".join(f"{byte:02x}" for byte in row[8:])
         shown = "".join(chr(byte) if 32 <= byte < 127 else "·" for byte in row)
-        yield [("mark", f"{offset:08x}  "), ("", f"{halves[0]:<23}  {halves[1]:<23}  "), ("value", shown)]
+        yield [("mark", f"{begin + offset:08x}  "), ("", f"{halves[0]:<23}  {halves[1]:<23}  "), ("value", shown)]
 
 
 def _json(content: bytes, content_type: str) -> list[Line]:
@@ -193,7 +269,7 @@ def _json_line(line: str) -> Line:
 
 
 def _edifact(content: bytes, content_type: str) -> list[Line]:
-    text = (_text(content, content_type) or "").lstrip("\ufeff \t\r\n")
+    text = (text_of(content, content_type) or "").lstrip("\ufeff \t\r\n")
     separators = ":+.? '"
     if text.startswith("UNA") and len(text) >= 9:
         separators = text[3:9]
@@ -211,7 +287,7 @@ def _edifact(content: bytes, content_type: str) -> list[Line]:
 
 
 def _x12(content: bytes, content_type: str) -> list[Line]:
-    text = (_text(content, content_type) or "").lstrip("\ufeff \t\r\n")
+    text = (text_of(content, content_type) or "").lstrip("\ufeff \t\r\n")
     if len(text) < 106:
         raise _NotThat("Its ISA segment is cut off, so it is shown as it is.")
     element, terminator = text[3], text[105]
@@ -250,7 +326,7 @@ def _xml(content: bytes, content_type: str) -> list[Line]:
     except (etree.XMLSyntaxError, ValueError) as error:
         raise _NotThat("It is not well-formed XML, so it is shown as it is.") from error
     lines: list[Line] = []
-    if declaration := re.match(r"\s*(<\?xml[^>]*\?>)", (_text(content, content_type) or "").lstrip("\ufeff")):
+    if declaration := re.match(r"\s*(<\?xml[^>]*\?>)", (text_of(content, content_type) or "").lstrip("\ufeff")):
         lines.append([("mark", _clean(declaration[1]))])
     siblings = [*reversed(list(root.itersiblings(preceding=True))), root, *root.itersiblings()]
     for node in siblings:

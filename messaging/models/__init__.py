@@ -2,11 +2,23 @@ from messaging.models.access import ApiToken, WebhookDelivery, WebhookEndpoint
 from messaging.models.archive import ArchivedMessage, ArchiveFile, LegalHold, LiveMinute, LiveState, RetentionPolicy
 from messaging.models.delivery import Delivery, Join
 from messaging.models.history import DocumentCompleted, DocumentStarted, MemoryEpoch, RememberedRequest
+from messaging.models.inquiry import PayloadMask, StatusInquiry
 from messaging.models.job import BulkJob, BulkJobItem
 from messaging.models.message import Message, MessageIdentity, Payload
+from messaging.models.notify import Notification, NotificationCursor, NotificationRule
+from messaging.models.onboarding import BenchReport, OnboardingDraft, ProbeReport
 from messaging.models.pair import Pair
+from messaging.models.people import (
+    Access,
+    LoginThrottle,
+    OpenIdAccount,
+    Preference,
+    SavedView,
+    SecondFactor,
+    UserSession,
+)
 from messaging.models.pipeline import LakeFile, LakeState, PartnerLog, PipelineRun, PublishedReport
-from messaging.models.record import AuditEntry, Event, Incident
+from messaging.models.record import AuditEntry, Event, Incident, IncidentNote
 from messaging.models.report import (
     ArchiveDay,
     AuditFinding,
@@ -26,9 +38,11 @@ from messaging.models.report import (
 from messaging.models.route import Circuit, PickupState, Route
 from messaging.models.stream import IncomingStream, OutgoingStream
 from messaging.models.traffic import Rejection, Signal, Transmission
+from messaging.models.traffic_hour import TrafficCursor, TrafficHour
 from messaging.models.trigger import Trigger
 
 __all__ = [
+    "Access",
     "ApiToken",
     "ArchiveDay",
     "ArchiveFile",
@@ -36,6 +50,7 @@ __all__ = [
     "AuditEntry",
     "AuditFinding",
     "AuditPair",
+    "BenchReport",
     "BulkJob",
     "BulkJobItem",
     "Circuit",
@@ -45,6 +60,7 @@ __all__ = [
     "DoubtOutcome",
     "Event",
     "Incident",
+    "IncidentNote",
     "IncomingStream",
     "Join",
     "LakeFile",
@@ -52,15 +68,24 @@ __all__ = [
     "LegalHold",
     "LiveMinute",
     "LiveState",
+    "LoginThrottle",
     "MemoryEpoch",
     "Message",
     "MessageIdentity",
+    "Notification",
+    "NotificationCursor",
+    "NotificationRule",
+    "OnboardingDraft",
+    "OpenIdAccount",
     "OutgoingStream",
     "Pair",
     "PartnerLog",
     "Payload",
+    "PayloadMask",
     "PickupState",
     "PipelineRun",
+    "Preference",
+    "ProbeReport",
     "PublishedReport",
     "ReconciliationFinding",
     "ReconciliationSummary",
@@ -70,14 +95,20 @@ __all__ = [
     "RepeatHistogram",
     "RetentionPolicy",
     "Route",
+    "SavedView",
+    "SecondFactor",
     "ServiceError",
     "ServiceLevel",
     "Signal",
+    "StatusInquiry",
     "TimingAdvice",
     "TimingFailure",
     "TimingLatency",
+    "TrafficCursor",
+    "TrafficHour",
     "Transmission",
     "Trigger",
+    "UserSession",
     "WebhookDelivery",
     "WebhookEndpoint",
     "WindowAdvice",

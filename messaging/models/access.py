@@ -9,6 +9,7 @@ from django.db.models import F, Q
 
 from messaging.choices import WebhookState
 from messaging.models.record import Event
+from partners.models import PartnerGroup
 from rmhub.ids import public_id, uuid7
 
 
@@ -24,6 +25,15 @@ class ApiToken(models.Model):
     expires_at = models.DateTimeField()
     last_used_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
+    networks = ArrayField(
+        models.CharField(max_length=50),
+        default=list,
+        blank=True,
+        help_text="Where it may be used from; empty = anywhere.",
+    )
+    groups = models.ManyToManyField(
+        PartnerGroup, blank=True, related_name="+", help_text="Only the partners of these groups; none = its owner's."
+    )
 
     class Meta:
         ordering = ("-id",)
@@ -44,6 +54,10 @@ class WebhookEndpoint(models.Model):
     url = models.CharField(max_length=500)
     types = ArrayField(models.CharField(max_length=40), default=list, blank=True)
     secret_encrypted = models.BinaryField()
+    previous_secret_encrypted = models.BinaryField(blank=True, default=b"")
+    previous_until = models.DateTimeField(
+        null=True, blank=True, help_text="Until then deliveries carry the signature of the previous secret too."
+    )
     enabled = models.BooleanField(default=True)
     disabled_reason = models.CharField(max_length=255, blank=True, default="")
     failing_since = models.DateTimeField(null=True, blank=True)

@@ -27,6 +27,10 @@ class BulkJob(models.Model):
     total = models.PositiveIntegerField(default=0)
     done = models.PositiveIntegerField(default=0)
     refused = models.PositiveIntegerField(default=0)
+    plan = models.JSONField(
+        default=dict, blank=True, help_text="Planned: filter or ids, groups with their counts, and a sample."
+    )
+    expires_at = models.DateTimeField(null=True, blank=True, help_text="Planned: not executed after that.")
     due_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True, blank=True)
@@ -49,6 +53,7 @@ class BulkJobItem(models.Model):
     id = models.BigAutoField(primary_key=True)
     job = models.ForeignKey(BulkJob, on_delete=models.CASCADE, related_name="items", db_index=False)
     object_id = models.UUIDField()
+    not_before = models.DateTimeField(null=True, blank=True, help_text="Staggered start: its turn is not before then.")
     state = models.CharField(max_length=10, choices=ItemState, default=ItemState.PENDING)
     detail = models.CharField(max_length=255, blank=True, default="")
 

@@ -47,6 +47,16 @@ class Message(models.Model):
         db_constraint=False,
         help_text="Router: the received message that this one passes on.",
     )
+    resubmitted_from = models.ForeignKey(
+        "self",
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        db_index=False,
+        db_constraint=False,
+        help_text="The message whose document a person sent again as this new one.",
+    )
     position = models.BigIntegerField()
 
     content_type = models.CharField(max_length=1000, blank=True, default="")
@@ -103,6 +113,9 @@ class Message(models.Model):
                 fields=("forwarded_from",), name="message_by_origin", condition=Q(forwarded_from__isnull=False)
             ),
             models.Index(
+                fields=("resubmitted_from",), name="message_resubmitted", condition=Q(resubmitted_from__isnull=False)
+            ),
+            models.Index(
                 F("pair"),
                 F("tx_sequence_id"),
                 F("sequence_number"),
@@ -110,7 +123,8 @@ class Message(models.Model):
                 condition=Q(direction="out", state__in=("sending", "awaiting_ack", "retrying", "failed"))
                 & Q(tx_sequence_id__isnull=False),
             ),
-            models.Index(fields=("message_id",), name="message_by_message_id"),
+            # Serves exact ids and beginnings of them, whatever the database's collation is.
+            models.Index(fields=("message_id",), name="message_by_id_text", opclasses=("varchar_pattern_ops",)),
             models.Index(fields=("conversation_id",), name="message_by_conversation"),
             models.Index(fields=("ref_to_message_id",), name="message_by_ref", condition=~Q(ref_to_message_id="")),
         )

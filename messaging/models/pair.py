@@ -58,6 +58,19 @@ class Pair(models.Model):
     changed_at = models.DateTimeField(null=True, blank=True, help_text="When flow or gate last became what it is.")
     last_success_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
+    probing = models.BooleanField(
+        default=False, help_text="Resumed with one message first: until it is delivered the first failure suspends."
+    )
+    # Silence is a fault too: a document is expected every so often, with some grace; 0 = no rhythm is known.
+    expected_every = models.PositiveIntegerField("a document is expected every, s", default=0)
+    silence_grace = models.PositiveIntegerField("grace, s", default=0)
+    rhythm_since = models.DateTimeField(
+        null=True, blank=True, help_text="When the rhythm was set: silence counts from then."
+    )
+    silent_since = models.DateTimeField(null=True, blank=True, help_text="Silent: when the awaited document was due.")
+    runbook = models.TextField(
+        "run-book", blank=True, default="", help_text="Markdown; shown when the pair is in trouble."
+    )
     version = models.PositiveBigIntegerField(
         default=1, help_text="Counts the actions of people and suspensions (ETag)."
     )
@@ -74,6 +87,7 @@ class Pair(models.Model):
         indexes = (
             models.Index(fields=("due_at",), name="pair_due", condition=Q(due_at__isnull=False, gate="open")),
             models.Index(fields=("partner",), name="pair_partner"),
+            models.Index(fields=("expected_every",), name="pair_with_rhythm", condition=Q(expected_every__gt=0)),
         )
 
     def __str__(self) -> str:

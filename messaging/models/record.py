@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import F, Q
 
-from messaging.choices import IncidentState, Interface
+from messaging.choices import IncidentState, Interface, NoteKind
 from messaging.models.changes import CurrentTransaction
 from messaging.models.message import Message
 from messaging.models.pair import Pair
@@ -65,6 +65,8 @@ class Incident(models.Model):
     resolved_at = models.DateTimeField(null=True, blank=True)
     resolved_by = models.CharField(max_length=150, blank=True, default="")
     resolution = models.TextField(blank=True, default="")
+    snoozed_until = models.DateTimeField(null=True, blank=True, help_text="Not among what needs somebody before then.")
+    version = models.PositiveIntegerField(default=1, help_text="Counts the actions of people (ETag).")
 
     class Meta:
         ordering = ("-number",)
@@ -86,8 +88,29 @@ class Incident(models.Model):
         return public_id("inc", self.id)
 
 
+class IncidentNote(models.Model):
+    """What a person wrote to an incident, or did with it."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    incident = models.ForeignKey(Incident, on_delete=models.CASCADE, related_name="notes")
+    kind = models.CharField(max_length=10, choices=NoteKind, default=NoteKind.COMMENT)
+    author = models.CharField(max_length=150)
+    text = models.TextField()
+    at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("id",)
+
+    def __str__(self) -> str:
+        return f"{self.author} on {self.incident_id}"
+
+
 class AuditEntry(models.Model):
-    """An action of a person (or a token): who, when, what, why, before and after. Never changed, never deleted."""
+    """An action of a person (or a token): who, when, what, why, before and after. Never changed, never deleted.
+
+    Entries are sealed moments after their commit (`services.audit_chain`): `number` is their place in the chain, and
+    `digest` is SHA-256 over the entry and the digest before it. An entry that is not sealed yet has neither.
+    """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     at = models.DateTimeField()
@@ -102,11 +125,20 @@ class AuditEntry(models.Model):
     reason = models.TextField(blank=True, default="")
     before = models.JSONField(default=dict)
     after = models.JSONField(default=dict)
+    authentication = models.CharField(max_length=20, blank=True, default="", help_text="session, token, openid ...")
+    result = models.CharField(max_length=10, default="done", help_text="done, or denied")
+    number = models.BigIntegerField(null=True, unique=True, editable=False)
+    digest = models.CharField("SHA-256", max_length=64, blank=True, default="", editable=False)
 
     class Meta:
         ordering = ("-id",)
         verbose_name_plural = "audit entries"
-        indexes = (models.Index(F("object_type"), F("object_id"), F("id").desc(), name="audit_by_object"),)
+        indexes = (
+            models.Index(F("object_type"), F("object_id"), F("id").desc(), name="audit_by_object"),
+            models.Index(F("actor"), F("id").desc(), name="audit_by_actor"),
+            models.Index(F("verb"), F("id").desc(), name="audit_by_verb"),
+            models.Index(fields=("id",), name="audit_unsealed", condition=Q(number__isnull=True)),
+        )
 
     def __str__(self) -> str:
         return f"{self.actor} {self.verb} {self.object_name}"

@@ -90,7 +90,10 @@ class PairState:
 
 @dataclass(frozen=True, slots=True)
 class SenderPolicy:
-    """TPA parameters, seconds (spec 1, table 2-1 and 2.5.4; `lease` and `transient_ceiling` are ours)."""
+    """TPA parameters, seconds (spec 1, table 2-1 and 2.5.4; `lease` and `transient_ceiling` are ours).
+
+    `probe`: the pair was resumed with one message first, and the first failure of that one suspends it again.
+    """
 
     timeout: float
     retries: int
@@ -99,6 +102,7 @@ class SenderPolicy:
     transport_retry_interval: float = 10
     transient_ceiling: float = 86_400
     lease: float = 120
+    probe: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +208,12 @@ def _handed_over(state: PairState, event: Event, now: datetime, policy: SenderPo
 
 
 def _transport_failed(state: PairState, event: Event, now: datetime, policy: SenderPolicy) -> Step:
-    """2.5.4: transport recovery first, with a counter of its own; then it counts as a send without an answer."""
+    """2.5.4: transport recovery first, with a counter of its own; then it counts as a send without an answer.
+
+    Of a probe nothing is recovered, unless it is our own worker that died.
+    """
+    if policy.probe and not event.at_once:
+        return _suspend(state, event, now, policy)
     if state.transport_attempts < policy.transport_retries:
         wait = 0 if event.at_once else policy.transport_retry_interval
         waiting = replace(
@@ -236,7 +245,7 @@ def _came_back(state: PairState, event: Event, now: datetime, policy: SenderPoli
 
     A Timeout that is longer than the RetryInterval is not waited for (2.5.4). The retry that follows is one of Retries.
     """
-    retry_at = now + _seconds(policy.retry_interval)
+    retry_at = now if policy.probe else now + _seconds(policy.retry_interval)
     due_at = min(state.due_at, retry_at) if state.due_at else retry_at
     return Step(replace(state, due_at=due_at, cause=event.cause or state.cause))
 
@@ -359,7 +368,7 @@ TABLE: Mapping[Flow, Mapping[Kind, Move]] = {
         _K.QUEUED: _to(_queue, _F.SENDING),
         _K.DUE: _to(_lease_ran_out, _F.RESEND_WAIT, _F.AWAITING_ACK, source="2.5.4"),
         _K.SENT: _to(_handed_over, _F.AWAITING_ACK, source="table 2-1"),
-        _K.TRANSPORT_FAILED: _to(_transport_failed, _F.RESEND_WAIT, _F.AWAITING_ACK, source="2.5.4"),
+        _K.TRANSPORT_FAILED: _to(_transport_failed, _F.RESEND_WAIT, _F.AWAITING_ACK, _F.SUSPENDED, source="2.5.4"),
         # An answer may overtake the record of our own attempt.
         _K.ACKNOWLEDGED: _ACK,
         _K.ERROR: _ERROR,

@@ -13,6 +13,7 @@ from messaging.models import ArchivedMessage, ArchiveFile, AuditEntry, LegalHold
 from messaging.report_choices import ArchiveState
 from messaging.selectors import keyset, records
 from messaging.selectors.messages import AmbiguousId, bounded
+from partners import visibility
 from rmhub.ids import BadPublicId, public_id, read_public_id
 
 _MOST = 10
@@ -41,7 +42,7 @@ def archived(
     created_lt: datetime | None = None,
 ) -> QuerySet[ArchivedMessage]:
     """Archived messages with pair and file. Not ordered. `q` is an exact id: `msg_...`, MessageId, ConversationId."""
-    found = ArchivedMessage.objects.select_related("pair__partner", "file")
+    found = visibility.limit(ArchivedMessage.objects.select_related("pair__partner", "file"), "pair__partner")
     if q:
         found = found.filter(_exact(q))
     if conversation:
@@ -152,7 +153,7 @@ def policy() -> RetentionPolicy:
 
 def holds(*, in_force: bool | None = None) -> QuerySet[LegalHold]:
     """Legal holds with what they name. Not ordered; pages by ("-id",)."""
-    found = LegalHold.objects.select_related("party", "pair")
+    found = visibility.either(LegalHold.objects.select_related("party", "pair"), "party", "pair__partner")
     return found if in_force is None else found.filter(released_at__isnull=in_force)
 
 
@@ -178,7 +179,7 @@ def criteria(one: LegalHold) -> list[tuple[str, str]]:
 
 
 def holds_in_force() -> int:
-    return LegalHold.objects.filter(released_at=None).count()
+    return holds(in_force=True).count()
 
 
 def _exact(text: str) -> Q:

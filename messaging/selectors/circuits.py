@@ -11,6 +11,7 @@ from messaging.choices import CircuitState
 from messaging.exceptions import NotFound
 from messaging.models import Circuit
 from messaging.servers import partners_by_server
+from partners import visibility
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +29,15 @@ class CircuitRow:
 def circuits(*, states: Iterable[str] = ()) -> QuerySet[Circuit]:
     """Servers that have failed since they last answered; there are few."""
     found = Circuit.objects.all()
+    if visibility.visible() is not None:
+        found = found.filter(address__in=list(_names_by_server()))
     wanted = list(states)
     return found.filter(state__in=wanted) if wanted else found
 
 
 def circuit(circuit_id: str) -> Circuit:
     """By public id. Raises NotFound: whoever answers again has no circuit any more."""
-    for row in Circuit.objects.all():
+    for row in circuits():
         if row.public_id == circuit_id:
             return row
     raise NotFound("This server answers again, or nothing was ever sent to it: there is no circuit of that name.")
@@ -42,16 +45,25 @@ def circuit(circuit_id: str) -> Circuit:
 
 def rows(found: Iterable[Circuit]) -> list[CircuitRow]:
     """What is open first, the longest first. No query."""
-    names = partners_by_server()
+    names = _names_by_server()
     ordered = sorted(found, key=lambda row: (row.state != CircuitState.OPEN, row.opened_at or row.updated_at))
     return [CircuitRow(row, names.get(row.address, ())) for row in ordered]
 
 
 def partners_at(server: str) -> tuple[str, ...]:
     """Names of the partners that are reached by this server."""
-    return partners_by_server().get(server, ())
+    return _names_by_server().get(server, ())
+
+
+def _names_by_server() -> dict[str, tuple[str, ...]]:
+    """Of the partners that may be shown; servers of the others are left out."""
+    allowed = visibility.names()
+    if allowed is None:
+        return partners_by_server()
+    known = ((server, tuple(sorted(allowed.intersection(names)))) for server, names in partners_by_server().items())
+    return {server: names for server, names in known if names}
 
 
 def open_count() -> int:
-    """How many servers are left alone right now."""
-    return circuits(states=(CircuitState.OPEN,)).count()
+    """How many servers are left alone right now, whoever asks: a figure of the hub's health."""
+    return Circuit.objects.filter(state=CircuitState.OPEN).count()

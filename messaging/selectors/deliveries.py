@@ -15,6 +15,7 @@ from messaging.exceptions import NotFound
 from messaging.models import AuditEntry, Delivery, DocumentStarted, Message, Payload, Trigger
 from messaging.selectors import keyset, messages, records
 from messaging.selectors.messages import bounded
+from partners.visibility import limit
 from rmhub.ids import BadPublicId, public_id, read_public_id
 
 _MOST = 50
@@ -32,7 +33,7 @@ def deliveries(
 
     `q` is an exact id: of the delivery, of its message, or the MessageId.
     """
-    found = with_names(Delivery.objects.all())
+    found = with_names(limit(Delivery.objects.all(), "pair__partner"))
     if states:
         found = found.filter(state__in=states)
     if trigger_id is not None:
@@ -53,7 +54,8 @@ def delivery_page(found: QuerySet[Delivery], *, limit: int, place: keyset.Place 
 def delivery(reference: str | uuid.UUID) -> Delivery:
     """One delivery with everything but the service's answer, by id (`del_...`). Raises NotFound."""
     key = read_public_id("del", reference) if isinstance(reference, str) else reference
-    found = with_names(Delivery.objects.filter(pk=key)).select_related("resubmission_of", "join", "part_of").first()
+    rows = limit(Delivery.objects.filter(pk=key), "pair__partner")
+    found = with_names(rows).select_related("resubmission_of", "join", "part_of").first()
     if found is None:
         raise NotFound(f"There is no delivery {public_id('del', key)}.")
     return found
@@ -133,7 +135,9 @@ def delivery_screen(delivery: Delivery) -> DeliveryScreen:
         trigger=delivery.trigger_id, sender=delivery.sender_id, document_id=delivery.document_id
     )
     siblings = with_names(Delivery.objects.filter(message=delivery.message_id).exclude(pk=delivery.pk))
-    joined = with_names(Delivery.objects.filter(part_of=delivery.join_id)) if delivery.join_id else None
+    # A join may bring together documents of several partners.
+    parts = limit(Delivery.objects.filter(part_of=delivery.join_id), "pair__partner")
+    joined = with_names(parts) if delivery.join_id else None
     audit = records.audit_entries(object_type="delivery", object_id=delivery.public_id)
     return DeliveryScreen(
         delivery=delivery,

@@ -13,7 +13,7 @@ from messaging.models import Message, Pair
 from messaging.profiles import carries_requests, carries_stream, in_flight_limit, request_refusal, stream_refusal
 from messaging.protocol.sender import REFUSALS, Flow, Gate, Kind, allowed, next_sequence
 from messaging.selectors import diagnosis_streams
-from messaging.selectors.diagnosis_parts import Diagnosis, VerbState, overdue_seconds, shut, workers_behind
+from messaging.selectors.diagnosis_parts import Diagnosis, VerbState, overdue_seconds, shut, silent, workers_behind
 from messaging.selectors.pairs import state_of
 from messaging.selectors.wording import documents, due_in, lasting, span, times, waits
 from partners.services import gives_up_sentence
@@ -28,20 +28,24 @@ def diagnose(
     *,
     paused: tuple[str, str] | None = None,
     repeat_at: datetime | None = None,
+    in_doubt: int = 0,
 ) -> Diagnosis:
     """`head`: the message that goes first, in flight or not. `terms`: what it goes under (number of attempts).
 
     `paused`: who paused the pair, and why. `repeat_at`: when the next of its requests in flight goes out again.
+    `in_doubt`: how many of its requests nobody knows the end of (`selectors.doubts.outbound_counts`).
     """
     requests = carries_requests(pair, terms)
     streams = carries_stream(pair, terms)
+    state = state_of(pair)
+    if state == "silent":
+        return silent(pair, now)
     if pair.direction == Direction.IN:
         return _inbound(pair, now, requests, streams)
-    state = state_of(pair)
     if streams and terms is not None:
         return diagnosis_streams.diagnose(pair, terms, now, state, paused)
     if requests:
-        return _requests(pair, terms, now, state, paused, repeat_at)
+        return _requests(pair, terms, now, state, paused, repeat_at, in_doubt)
     most = terms.retries + 1 if terms is not None else 0
     blocked = pair.queued + (1 if pair.in_flight_id else 0)
     known = {"state": state, "attempt": pair.retries + 1 if pair.in_flight_id else 0, "max_attempts": most}
@@ -61,6 +65,8 @@ def verb_states(pair: Pair, terms: Terms | None) -> list[VerbState]:
         has_number = not carries_requests(pair, terms) and not carries_stream(pair, terms)
         return [VerbState("expect-sequence", True)] if has_number else []
     flow = Flow(pair.flow)
+    # While an attempt is on the wire the pair is due when its lease is over.
+    until = pair.due_at if flow is Flow.SENDING else None
     found = []
     requests, streams = carries_requests(pair, terms), carries_stream(pair, terms)
     for slug, kind in (
@@ -83,7 +89,7 @@ def verb_states(pair: Pair, terms: Terms | None) -> list[VerbState]:
             why = "No message is in flight; one that waits in the queue is cancelled on its own page."
         if kind is Kind.RETRY_NOW and not why and _budget_is_used(pair, terms):
             why = "All retries are used; the pair suspends when this wait is over. Resume gives it a new budget."
-        found.append(VerbState(slug, not why, why))
+        found.append(VerbState(slug, not why, why, until if why else None))
     gate = Gate(pair.gate)
     if gate is Gate.PAUSED:
         found.append(VerbState("release", True))
@@ -133,8 +139,8 @@ def _under_way(
 ) -> Diagnosis:
     state = known["state"]
     cause = causes.lookup(pair.cause) if pair.cause else None
-    last_try = terms is not None and pair.retries >= terms.retries
-    which = _which(pair, terms)
+    last_try = pair.probing or (terms is not None and pair.retries >= terms.retries)
+    which = "the probe: the first failure suspends the pair again" if pair.probing else _which(pair, terms)
     name = _named(head)
     why = cause.sentence if cause is not None else ""
     advice = cause.action if cause is not None else ""
@@ -181,6 +187,7 @@ def _requests(
     state: str,
     paused: tuple[str, str] | None,
     repeat_at: datetime | None,
+    in_doubt: int,
 ) -> Diagnosis:
     """A pair of repeatable requests (spec 2): each message in flight has its own timer and its own end."""
     known: dict[str, object] = {"state": state, "attempt": 0, "max_attempts": 0}
@@ -210,9 +217,13 @@ def _requests(
         )
     overdue = overdue_seconds(pair, now)
     if not pair.out_now:
+        if in_doubt and not pair.queued:
+            return _doubtful(in_doubt, known)
         return _idle(pair, overdue, now, known, requests=True)
     most = f", up to {in_flight_limit(terms)} at once" if terms is not None and not terms.ordered else ""
     headline = f"{documents(pair.out_now)} {'is' if pair.out_now == 1 else 'are'} on the way{most}."
+    if pair.probing:
+        headline = "One document is on the way, to see whether it gets through; the others wait for it."
     outlook = (
         f"The next repeat goes out {due_in(repeat_at, now)}. " if cause is not None and repeat_at is not None else ""
     )
@@ -235,6 +246,20 @@ def _requests(
     )
 
 
+def _doubtful(count: int, known: dict[str, object]) -> Diagnosis:
+    """Nothing moves, and that is not because all went well."""
+    cause = causes.lookup("outcome_unknown")
+    return Diagnosis(
+        headline=f"Nothing is on the way; {documents(count)} {'is' if count == 1 else 'are'} in doubt.",
+        why=cause.sentence,
+        outlook="New documents are sent as ever.",
+        advice=cause.action,
+        short=f"{count:,} in doubt",
+        cause=cause,
+        **known,  # type: ignore[arg-type]
+    )
+
+
 def _idle(pair: Pair, overdue: float, now: datetime, known: dict[str, object], *, requests: bool = False) -> Diagnosis:
     if overdue:
         outlook, advice = workers_behind(overdue)
@@ -248,6 +273,10 @@ def _idle(pair: Pair, overdue: float, now: datetime, known: dict[str, object], *
         )
     if pair.queued:
         return Diagnosis(headline=f"{documents(pair.queued)} to send; the next goes out at once.", **known)  # type: ignore[arg-type]
+    if pair.last_success_at is None and requests:
+        # Some may have gone out and ended in doubt: no answer is all that this row tells.
+        headline = "Nothing is on the way, and nothing was answered yet."
+        return Diagnosis(headline=headline, short="Nothing answered yet", **known)  # type: ignore[arg-type]
     if pair.last_success_at is None:
         return Diagnosis(headline="Nothing was sent yet.", short="Nothing sent yet", **known)  # type: ignore[arg-type]
     ago = span((now - pair.last_success_at).total_seconds())

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from messaging import causes
 from messaging.causes import Cause
+from messaging.choices import Direction
 from messaging.models import Pair
 from messaging.protocol.sender import Gate
 from messaging.selectors.health import OVERDUE_SECONDS
@@ -44,11 +45,14 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class VerbState:
-    """Whether a verb of `services.operating` can be used now; `why_not` says what stands in its way."""
+    """Whether a verb of `services.operating` can be used now; `why_not` says what stands in its way, and `until` when
+    that is over at the latest.
+    """
 
     slug: str
     enabled: bool
     why_not: str = ""
+    until: datetime | None = None
 
 
 def shut(pair: Pair, blocked: int, by: tuple[str, str] | None, now: datetime, known: dict[str, object]) -> Diagnosis:
@@ -71,6 +75,26 @@ def shut(pair: Pair, blocked: int, by: tuple[str, str] | None, now: datetime, kn
         since=pair.changed_at,
         blocked=blocked,
         **known,  # type: ignore[arg-type]
+    )
+
+
+def silent(pair: Pair, now: datetime) -> Diagnosis:
+    """A pair on which a document is expected that did not come."""
+    ours = pair.direction == Direction.OUT
+    every, grace = span(pair.expected_every), span(pair.silence_grace)
+    known = causes.lookup("silent")
+    return Diagnosis(
+        state="silent",
+        headline=f"Silent{lasting(pair.silent_since, now)}.",
+        why=f"{'Nothing was submitted' if ours else 'Nothing came from the partner'} when it was due. A document is "
+        f"expected every {every}{f', with {grace} of grace' if pair.silence_grace else ''}.",
+        outlook="What comes is sent as ever." if ours else "What comes is taken as ever.",
+        advice="Ask our application whether it has nothing to send, or cannot."
+        if ours
+        else "Ask the partner whether they have nothing to send, or cannot reach us.",
+        short=known.label,
+        cause=known,
+        since=pair.silent_since,
     )
 
 

@@ -6,19 +6,22 @@ People settle a group at once, because what is true of one of them is likely to 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from django.db import connection
 from django.db.models import Count, F, Min, Q, QuerySet
 from django.db.models.functions import Coalesce
 
 from messaging import causes
-from messaging.choices import Consult, DeliveryState, Direction, MessageState
+from messaging.choices import Consult, DeliveryState, Direction, MessageState, PartnerAnswer
 from messaging.models import Delivery, Message, Pair, Trigger
+from messaging.models.inquiry import HAS_IT, partner_said
 from messaging.protocol.processing import Doubt
 from messaging.selectors import deliveries, messages
+from partners.visibility import limit, visible
 
 MOST = 10_000
 # How long something may be in doubt before its age is shown in yellow and in red, in seconds.
@@ -104,13 +107,30 @@ class DoubtGroup:
 
 @dataclass(frozen=True, slots=True)
 class OutboundGroup:
-    """Outbound messages in doubt on one pair for one cause."""
+    """Outbound messages in doubt on one pair for one cause. `answers`: what the partner says -> of how many."""
 
     pair: Pair
     cause: str
     count: int
     later: int
     oldest_at: datetime
+    answers: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def mixed(self) -> bool:
+        """The partner has some of them, and does not know others."""
+        return bool(set(self.answers) & set(HAS_IT)) and PartnerAnswer.NOT_RECOGNIZED in self.answers
+
+    @property
+    def suggestion(self) -> str:
+        """The decision that the partner's answer about each of them speaks for, "" when there is none."""
+        found = {suggested(answer) for answer in self.answers}
+        return found.pop() if len(found) == 1 else ""
+
+    @property
+    def asked(self) -> list[tuple[PartnerAnswer | None, int]]:
+        """Answers with their counts for people; None = not asked."""
+        return [(PartnerAnswer(answer) if answer else None, count) for answer, count in sorted(self.answers.items())]
 
     @property
     def reason(self) -> Reason:
@@ -120,7 +140,7 @@ class OutboundGroup:
 
 def groups(now: datetime, *, trigger_id: uuid.UUID | None = None) -> list[DoubtGroup]:
     """Inbound groups, the oldest first. Two queries."""
-    found = Delivery.objects.filter(state=DeliveryState.IN_DOUBT)
+    found = limit(Delivery.objects.filter(state=DeliveryState.IN_DOUBT), "pair__partner")
     if trigger_id is not None:
         found = found.filter(trigger=trigger_id)
     rows = list(
@@ -149,17 +169,18 @@ def group(trigger: Trigger, doubt: str, now: datetime) -> DoubtGroup | None:
 def documents(trigger_id: uuid.UUID, doubt: str) -> QuerySet[Delivery]:
     """The documents of one group. Not ordered; pages by ("id",), the oldest first."""
     found = Delivery.objects.filter(trigger=trigger_id, state=DeliveryState.IN_DOUBT, doubt=doubt)
-    return deliveries.with_names(found)
+    return deliveries.with_names(limit(found, "pair__partner"))
 
 
 def outbound_groups(now: datetime, *, pair_id: uuid.UUID | None = None) -> list[OutboundGroup]:
     """Outbound groups, the oldest first. Two queries."""
-    found = Message.objects.filter(state=MessageState.IN_DOUBT, direction=Direction.OUT)
+    found = limit(Message.objects.filter(state=MessageState.IN_DOUBT, direction=Direction.OUT), "pair__partner")
     if pair_id is not None:
         found = found.filter(pair=pair_id)
     rows = list(
-        found.order_by()
-        .values("cause", pair_key=F("pair"))
+        found.annotate(answer=partner_said())
+        .order_by()
+        .values("cause", "answer", pair_key=F("pair"))
         .annotate(
             number=Count("pk"),
             later=Count("pk", filter=Q(remind_at__gt=now)),
@@ -167,12 +188,81 @@ def outbound_groups(now: datetime, *, pair_id: uuid.UUID | None = None) -> list[
         )
     )
     known = Pair.objects.select_related("partner", "own_party").in_bulk({row["pair_key"] for row in rows})
+    parts: dict[tuple[uuid.UUID, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["pair_key"] in known:
+            parts.setdefault((row["pair_key"], row["cause"]), []).append(dict(row))
     made = [
-        OutboundGroup(known[row["pair_key"]], row["cause"], row["number"], row["later"], row["oldest"])
-        for row in rows
-        if row["pair_key"] in known
+        OutboundGroup(
+            known[pair_key],
+            cause,
+            sum(row["number"] for row in of_group),
+            sum(row["later"] for row in of_group),
+            min(row["oldest"] for row in of_group),
+            {row["answer"]: row["number"] for row in of_group},
+        )
+        for (pair_key, cause), of_group in parts.items()
     ]
     return sorted(made, key=lambda one: one.oldest_at)
+
+
+def outbound_counts(pair_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, int]:
+    """How many messages of each of these pairs are in doubt, those put off too. One query over the partial index."""
+    wanted = list(pair_ids)
+    if not wanted:
+        return {}
+    found = Message.objects.filter(state=MessageState.IN_DOUBT, direction=Direction.OUT, pair__in=wanted)
+    return dict(found.order_by().values_list("pair").annotate(number=Count("pk")))
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerGroup:
+    """Outbound messages in doubt about which their partners say the same; `answer` "" = not asked yet."""
+
+    answer: str
+    count: int
+    pairs: int
+    oldest_at: datetime
+
+    @property
+    def label(self) -> str:
+        return PartnerAnswer(self.answer).label if self.answer else "Not asked yet"
+
+    @property
+    def suggestion(self) -> str:
+        """The decision that the answer is evidence for, "" when it is none."""
+        return suggested(self.answer)
+
+
+def suggested(answer: str) -> str:
+    """`delivered`, `resubmit` or "": what the partner's answer speaks for (`services.settling.MessageDecision`)."""
+    if answer in HAS_IT:
+        return "delivered"
+    return "resubmit" if answer == PartnerAnswer.NOT_RECOGNIZED else ""
+
+
+def by_answer(groups: Iterable[OutboundGroup]) -> list[AnswerGroup]:
+    """The same messages by what the partners say, those with evidence first, the largest first. No query."""
+    found: dict[str, list[OutboundGroup]] = {}
+    for one in groups:
+        for answer in one.answers:
+            found.setdefault(answer, []).append(one)
+    made = [
+        AnswerGroup(
+            answer,
+            sum(one.answers[answer] for one in of_answer),
+            len({one.pair.pk for one in of_answer}),
+            min(one.oldest_at for one in of_answer),
+        )
+        for answer, of_answer in found.items()
+    ]
+    return sorted(made, key=lambda one: (not one.suggestion, one.answer == "", -one.count))
+
+
+def answered(answer: str) -> QuerySet[Message]:
+    """The messages in doubt about which their partners say this. Not ordered; pages by ("id",)."""
+    found = limit(Message.objects.filter(state=MessageState.IN_DOUBT, direction=Direction.OUT), "pair__partner")
+    return messages.with_names(found.annotate(answer=partner_said()).filter(answer=answer))
 
 
 def outbound_group(pair: Pair, cause: str, now: datetime) -> OutboundGroup | None:
@@ -183,7 +273,7 @@ def outbound_group(pair: Pair, cause: str, now: datetime) -> OutboundGroup | Non
 def outbound_messages(pair_id: uuid.UUID, cause: str) -> QuerySet[Message]:
     """The messages of one group. Not ordered; pages by ("id",)."""
     found = Message.objects.filter(pair=pair_id, state=MessageState.IN_DOUBT, direction=Direction.OUT, cause=cause)
-    return messages.with_names(found)
+    return messages.with_names(found.annotate(answer=partner_said()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +303,12 @@ def count_parameters(now: datetime) -> list[datetime | int]:
 
 
 def counts(now: datetime) -> Counts:
-    """One query over the partial indexes."""
+    """One query over the partial indexes; two for whoever is limited to some partners."""
+    if visible() is not None:
+        awake = Q(remind_at=None) | Q(remind_at__lte=now)
+        inbound = limit(Delivery.objects.filter(awake, state=DeliveryState.IN_DOUBT), "pair__partner")
+        outbound = Message.objects.filter(awake, state=MessageState.IN_DOUBT, direction=Direction.OUT)
+        return Counts(inbound[:MOST].count(), limit(outbound, "pair__partner")[:MOST].count())
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {COUNTS}", count_parameters(now))
         return Counts(*cursor.fetchone())

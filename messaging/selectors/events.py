@@ -1,56 +1,35 @@
-"""The event feed, and the history of one message or pair.
-
-Numbers of rows are given before the commit, so a reader that remembers the last number would miss whatever commits
-late. The feed is therefore ordered by (transaction, number) and ends before the oldest transaction that is still open.
-"""
+"""The event feed (`models.feed` says how it is ordered), and the history of one message or pair."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from django.db import connection
 from django.db.models import QuerySet
 
-from messaging.models import Event
+from messaging.models import Event, Pair
+from messaging.models.feed import HORIZON, OLDEST, FeedPage, Position, latest, rows_behind
+from partners.visibility import limit, visible
+
+__all__ = ["HORIZON", "OLDEST", "FeedPage", "Position", "feed", "latest", "of_message", "of_pair"]
 
 # Far more than one page: how many rows a look at rare types may pass over before it answers with a new position.
 _SCAN = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
-    """A place in the feed: everything up to and with (`xid`, `id`) was seen."""
-
-    xid: int = 0
-    id: int = 0
-
-
-OLDEST = Position()
-
-
-@dataclass(frozen=True, slots=True)
-class FeedPage:
-    """Events in the feed's order; where the next page begins (also when there are none); whether it has any yet."""
-
-    events: list[Event]
-    position: Position
-    more: bool
-
-
 def feed(*, after: Position, limit: int, types: Sequence[str] = ()) -> FeedPage:
-    """The committed events behind `after`. Nothing is ever passed over, and nothing comes twice."""
-    horizon = _horizon()
-    rows = list(
-        Event.objects.raw(
-            "SELECT * FROM messaging_event WHERE (xid, id) > (%s, %s) AND xid < %s ORDER BY xid, id LIMIT %s",
-            [after.xid, after.id, horizon, _SCAN + 1 if types else limit + 1],
-        )
-    )
-    scanned, more = (_SCAN, len(rows) > _SCAN) if types else (limit, len(rows) > limit)
+    """The committed events behind `after`. Nothing is ever passed over, and nothing comes twice.
+
+    Whoever is limited to some partners gets the events of their pairs and messages; the position moves on all the same.
+    """
+    chosen_pairs = _visible_pairs()
+    choosy = bool(types) or chosen_pairs is not None
+    rows = rows_behind(after, _SCAN + 1 if choosy else limit + 1)
+    scanned, more = (_SCAN, len(rows) > _SCAN) if choosy else (limit, len(rows) > limit)
     rows = rows[:scanned]
     chosen = [row for row in rows if row.type in types] if types else rows
+    if chosen_pairs is not None:
+        chosen = [row for row in chosen if row.pair_id in chosen_pairs]
     if len(chosen) > limit:
         chosen, more = chosen[:limit], True
         last = Position(chosen[-1].xid, chosen[-1].pk)
@@ -61,9 +40,11 @@ def feed(*, after: Position, limit: int, types: Sequence[str] = ()) -> FeedPage:
     return FeedPage(chosen, last, more)
 
 
-def latest() -> Position:
-    """The present end of the feed: what commits from now on comes behind it."""
-    return Position(_horizon() - 1, (1 << 63) - 1)
+def _visible_pairs() -> frozenset[uuid.UUID] | None:
+    """The pairs whose events may be shown; None = all."""
+    if visible() is None:
+        return None
+    return frozenset(limit(Pair.objects.all(), "partner").values_list("pk", flat=True))
 
 
 def of_message(message_id: uuid.UUID) -> QuerySet[Event]:
@@ -74,21 +55,3 @@ def of_message(message_id: uuid.UUID) -> QuerySet[Event]:
 def of_pair(pair_id: uuid.UUID) -> QuerySet[Event]:
     """What happened to the pair itself (not to its messages), newest first (by "-id")."""
     return Event.objects.filter(pair=pair_id, message__isnull=True).order_by("-id")
-
-
-# A snapshot knows the transactions of the whole server. Those that are seen to run in another database cannot write
-# events here and are passed over; without that, a slow one next door (a second hub, a dump) would hold up the feed.
-HORIZON = (
-    "WITH now AS MATERIALIZED (SELECT pg_current_snapshot() AS snapshot)"
-    " SELECT coalesce((SELECT min(x::text::bigint) FROM pg_snapshot_xip(snapshot) AS x WHERE NOT EXISTS ("
-    "   SELECT FROM pg_stat_activity AS a WHERE a.backend_xid = x::xid AND a.datname <> current_database()"
-    " )), pg_snapshot_xmax(snapshot)::text::bigint) FROM now"
-)
-
-
-def _horizon() -> int:
-    """The first transaction that may still be under way: all before it are committed or gone."""
-    with connection.cursor() as cursor:
-        cursor.execute(HORIZON)
-        row = cursor.fetchone()
-    return int(row[0])

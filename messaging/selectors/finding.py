@@ -12,9 +12,11 @@ from messaging.models import ArchivedMessage, Delivery, Message, Route, Signal, 
 from messaging.selectors import archive, deliveries, jobs, messages, pairs, pipeline, records, routes, triggers
 from partners import selectors as partners
 from partners.models import Agreement, Party
+from partners.visibility import limit
 from rmhub.ids import BadPublicId, public_id, read_public_id
 
 _MOST = 10
+_SHORTEST = 6  # signs of the beginning of a MessageId
 _INCIDENT = re.compile(r"INC-[0-9]{1,9}", re.IGNORECASE | re.ASCII)
 
 
@@ -85,7 +87,7 @@ def _pair(text: str) -> Hit | None:
 
 
 def _agreement(text: str) -> Hit | None:
-    found = Agreement.objects.filter(tpa_id=text).first()
+    found = limit(Agreement.objects.filter(tpa_id=text), "partner").first()
     return Hit("Agreement", found.tpa_id, "agreement", (found.public_id,)) if found else None
 
 
@@ -98,22 +100,25 @@ def _messages(text: str) -> tuple[list[Hit], bool]:
     """Messages with this MessageId, else those of the conversation with this ConversationId; in the store, and those
     that have left it for the archive.
     """
-    rows = list(messages.with_names(Message.objects.filter(message_id=text)).order_by("-id")[:_MOST])
+    rows = list(
+        messages.with_names(limit(Message.objects.filter(message_id=text), "pair__partner")).order_by("-id")[:_MOST]
+    )
     gone = archive.left(text)
     if not rows and not any(row.message_id == text for row in gone):
-        rows = list(messages.with_names(Message.objects.filter(conversation_id=text)).order_by("-id")[: _MOST + 1])
+        talk = limit(Message.objects.filter(conversation_id=text), "pair__partner")
+        rows = list(messages.with_names(talk).order_by("-id")[: _MOST + 1])
     hits = [_message_hit(row) for row in rows[:_MOST]]
     return [*hits, *(_archived_hit(row) for row in gone)], len(rows) > _MOST
 
 
 def _identifiers(text: str) -> list[Hit]:
     _, colon, value = text.partition(":")
-    found = Party.objects.filter(identifiers__value__in=[text, value] if colon else [text])
+    found = limit(Party.objects.filter(identifiers__value__in=[text, value] if colon else [text]), "pk")
     return [_party_hit(party) for party in found.distinct().order_by("name")[:_MOST]]
 
 
 def _near(text: str) -> list[Hit]:
-    """Things whose names contain the text. Messages are not among them: only exact ids have an index there."""
+    """Things whose names contain the text, and messages whose MessageIds begin with it."""
     found = [Hit("Pair", pair.code, "pair", (pair.code,)) for pair in pairs.pairs(search=text).order_by("code")[:_MOST]]
     found += [_party_hit(party) for party in partners.parties(search=text)[:_MOST]]
     found += [
@@ -121,7 +126,16 @@ def _near(text: str) -> list[Hit]:
         for agreement in partners.agreements(search=text)[:_MOST]
     ]
     found += [_trigger_hit(trigger) for trigger in triggers.triggers(search=text).order_by("name")[:_MOST]]
-    return found + [_route_hit(route) for route in routes.routes(search=text)[:_MOST]]
+    found += [_route_hit(route) for route in routes.routes(search=text)[:_MOST]]
+    return found + [_message_hit(row) for row in _beginning(text)]
+
+
+def _beginning(text: str) -> list[Message]:
+    """Some of the messages whose MessageIds begin so, in no order: the index of the ids has none of time."""
+    if len(text) < _SHORTEST:
+        return []
+    begun = messages.shown().filter(message_id__startswith=text).values_list("pk", flat=True)[:_MOST]
+    return list(messages.with_names(Message.objects.filter(pk__in=list(begun))).order_by("-id"))
 
 
 def _route_hit(route: Route) -> Hit:
@@ -162,7 +176,7 @@ def _incident_hit(reference: str | uuid.UUID) -> Hit:
 
 
 def _signal_hit(key: uuid.UUID) -> Hit:
-    found = Signal.objects.filter(pk=key).defer("body").first()
+    found = limit(Signal.objects.filter(pk=key), "pair__partner").defer("body").first()
     if found is None:
         raise NotFound(f"There is no signal {public_id('sig', key)}.")
     return Hit("Signal", found.message_id, "signal", (found.public_id,))
@@ -183,14 +197,14 @@ def _pair_by_key(key: uuid.UUID) -> Hit:
 
 
 def _party_by_key(key: uuid.UUID) -> Hit:
-    found = Party.objects.filter(pk=key).first()
+    found = limit(Party.objects.filter(pk=key), "pk").first()
     if found is None:
         raise NotFound(f"There is no party {public_id('par', key)}.")
     return _party_hit(found)
 
 
 def _agreement_by_key(key: uuid.UUID) -> Hit:
-    found = Agreement.objects.filter(pk=key).first()
+    found = limit(Agreement.objects.filter(pk=key), "partner").first()
     if found is None:
         raise NotFound(f"There is no agreement {public_id('agr', key)}.")
     return Hit("Agreement", found.tpa_id, "agreement", (found.public_id,))

@@ -12,6 +12,7 @@ from messaging.selectors import messages, pairs
 from partners.addresses import normalise_uri
 from partners.choices import VersionState
 from partners.models import Agreement, AgreementVersion
+from partners.visibility import limit
 
 if TYPE_CHECKING:
     from messaging.selectors.pairs import RatedPair
@@ -38,7 +39,7 @@ class Journey:
 def journey(message: Message) -> Journey:
     """Of a message that `selectors.messages.message` read; empty for one that is not passed on here."""
     if message.direction == Direction.IN:
-        onward = Message.objects.filter(forwarded_from=message.pk)
+        onward = limit(Message.objects.filter(forwarded_from=message.pk), "pair__partner")
         went = list(messages.with_names(onward).order_by("-id")[:10])
         return Journey([message], went, _held([message])) if went else Journey()
     origin = messages.in_store(message.forwarded_from_id)
@@ -75,7 +76,7 @@ def lately(pair: Pair, limit: int = 15) -> list[Message]:
 def with_origins(rows: list[Message]) -> list[Message]:
     """Sets `origin` of messages that were passed on: the message that came, or None when it has left the store."""
     wanted = {row.forwarded_from_id for row in rows if row.forwarded_from_id}
-    known = {one.pk: one for one in messages.with_names(Message.objects.filter(pk__in=wanted))}
+    known = {one.pk: one for one in messages.with_names(limit(Message.objects.filter(pk__in=wanted), "pair__partner"))}
     for row in rows:
         row.origin = known.get(row.forwarded_from_id) if row.forwarded_from_id else None  # type: ignore[attr-defined]
     return rows

@@ -12,7 +12,7 @@ from django.db import DatabaseError, InterfaceError
 from django.db.models import Min
 
 from messaging.choices import DeliveryState, Direction, TriggerState
-from messaging.models import BulkJob, Delivery, Message, Pair, Signal, Trigger, WebhookDelivery
+from messaging.models import BulkJob, Circuit, Delivery, Message, Pair, Signal, Trigger, WebhookDelivery
 from messaging.protocol.sender import Gate
 from messaging.selectors import circuits
 from messaging.servers import pairs_at
@@ -60,7 +60,7 @@ def _oldest_due(now: datetime) -> datetime | None:
     Documents that wait for a trigger may do so for long and rightly; a lease that ended is taken up by the next sweep.
     What is due for a server that does not answer waits for that server's one thread, and not for workers.
     """
-    slow = pairs_at(frozenset(circuits.circuits().values_list("address", flat=True)))
+    slow = pairs_at(frozenset(Circuit.objects.values_list("address", flat=True)))
     looks = (
         Pair.objects.filter(due_at__lte=now, gate=Gate.OPEN, direction=Direction.OUT).exclude(pk__in=slow),
         Message.objects.filter(due_at__lte=now).exclude(pair_id__in=slow),

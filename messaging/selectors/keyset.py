@@ -14,12 +14,15 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any, Generic, TypeVar
 
+from django.core.exceptions import EmptyResultSet
 from django.core.signing import BadSignature, Signer
 from django.db.models import Model, Q, QuerySet
 
 from messaging.exceptions import ApplicationError
+from rmhub.ids import floor_id as floor_id
 
 Row = TypeVar("Row", bound=Model)
+Shown = TypeVar("Shown")  # a row, or what a screen makes of it
 _signer = Signer(salt="rmhub.cursor")
 _MAX_CURSOR = 2000
 
@@ -45,12 +48,16 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[Row]):
-    """Rows in the list's order, and where its neighbours begin (None: there are none)."""
+class Page(Generic[Shown]):
+    """Rows in the list's order, and where its neighbours begin (None: there are none).
 
-    rows: list[Row]
+    `whole`: the list that it is a page of, not evaluated.
+    """
+
+    rows: list[Shown]
     following: Place | None
     previous: Place | None
+    whole: QuerySet[Any] | None = None
 
 
 def page(queryset: QuerySet[Row], *, order: Sequence[str], limit: int, place: Place | None = None) -> Page[Row]:
@@ -60,6 +67,7 @@ def page(queryset: QuerySet[Row], *, order: Sequence[str], limit: int, place: Pl
     """
     backwards = place is not None and place.backwards
     directed = [_turned(name) for name in order] if backwards else list(order)
+    whole = queryset
     if place is not None:
         queryset = queryset.filter(_behind(directed, place.values))
     rows = list(queryset.order_by(*directed)[: limit + 1])
@@ -68,11 +76,22 @@ def page(queryset: QuerySet[Row], *, order: Sequence[str], limit: int, place: Pl
     if backwards:
         rows.reverse()
     if not rows:
-        return Page([], None, None)
+        return Page([], None, None, whole)
     first, last = _values(rows[0], order), _values(rows[-1], order)
     has_following = more if not backwards else True
     has_previous = more if backwards else place is not None
-    return Page(rows, Place(last) if has_following else None, Place(first, backwards=True) if has_previous else None)
+    following, previous = Place(last) if has_following else None, Place(first, backwards=True) if has_previous else None
+    return Page(rows, following, previous, whole)
+
+
+def estimate(queryset: QuerySet) -> int:
+    """About how many rows there are, by the statistics that the database plans with; nothing is counted."""
+    try:
+        plan = queryset.order_by().values("pk").explain(format="json")
+    except EmptyResultSet:
+        return 0
+    rows: int = json.loads(plan)[0]["Plan"]["Plan Rows"]
+    return rows
 
 
 def fingerprint(resource: str, filters: Mapping[str, object], sort: str) -> str:
@@ -104,10 +123,9 @@ def read_cursor(text: str, list_fingerprint: str) -> Place:
     return place
 
 
-def floor_id(at: datetime) -> uuid.UUID:
-    """The smallest UUIDv7 that is made at `at`: turns a time into a bound on ids, and thereby on their index."""
-    millis = max(0, int(at.timestamp() * 1000))
-    return uuid.UUID(int=min(millis, (1 << 48) - 1) << 80)
+def id_time(key: uuid.UUID) -> datetime:
+    """When a UUIDv7 was made, to the millisecond."""
+    return datetime.fromtimestamp((key.int >> 80) / 1000, UTC)
 
 
 def _turned(name: str) -> str:

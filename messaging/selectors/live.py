@@ -18,6 +18,7 @@ from messaging.choices import Direction, IncidentState
 from messaging.models import Incident, LiveMinute, LiveState, Pair
 from messaging.models.live_windows import pasts, window_of
 from messaging.selectors.wording import span
+from partners.visibility import limit
 
 HOUR = timedelta(hours=1)
 # Counts that are older were not kept up: the watch's own rounds are 30 seconds apart.
@@ -122,7 +123,7 @@ def pairs(shown: Watch) -> QuerySet[WatchedPair]:
     alarms = Incident.objects.filter(pair=OuterRef("pk"), cause__in=anomalies.CAUSES).exclude(
         state=IncidentState.RESOLVED
     )
-    found = Pair.objects.select_related("partner").filter(Q(Exists(minutes)) | Q(Exists(alarms)))
+    found = limit(Pair.objects.select_related("partner"), "partner").filter(Q(Exists(minutes)) | Q(Exists(alarms)))
     return found.annotate(calm=Case(When(Exists(alarms), then=Value(0)), default=Value(1), output_field=IntegerField()))
 
 

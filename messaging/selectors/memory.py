@@ -10,6 +10,7 @@ from messaging.protocol import memory
 from partners import registry
 from partners.choices import Profile
 from partners.terms import Terms
+from partners.visibility import allows
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ def recollection(now: datetime) -> Recollection:
     """What is remembered at `now`, by the same rules as the door of the profile."""
     epoch = MemoryEpoch.objects.first()
     agreed = [terms for terms in registry.current().active() if terms.profile == Profile.REPEATABLE]
+    agreed = [terms for terms in agreed if allows(terms.partner_id)]
     return Recollection(now, epoch, tuple(_window(terms, epoch, now) for terms in agreed))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection
 from datetime import datetime
 from typing import TYPE_CHECKING, TypedDict
 
@@ -12,6 +13,7 @@ from messaging.choices import MessageState
 from messaging.exceptions import NotFound
 from messaging.models import Message, Pair, Transmission
 from messaging.protocol.sender import Flow, Gate
+from partners.visibility import limit
 from rmhub.ids import BadPublicId, read_public_id
 
 # The state word of a pair (`choices.PAIR_LOOKS`), the worst first: the first condition that holds.
@@ -20,6 +22,7 @@ STATES: tuple[tuple[str, Q], ...] = (
     ("holding", Q(flow=Flow.HOLDING, gate=Gate.OPEN)),
     ("retrying", Q(flow=Flow.RESEND_WAIT, gate=Gate.OPEN) | Q(retries__gt=0, gate=Gate.OPEN)),
     ("paused", Q(gate=Gate.PAUSED)),
+    ("silent", Q(silent_since__isnull=False, gate=Gate.OPEN)),
     ("disabled", Q(gate=Gate.DISABLED)),
     ("waiting", Q(flow=Flow.AWAITING_ACK)),
     ("active", Q()),
@@ -48,7 +51,8 @@ def pairs(
 
     Unique orders for pages: ("code",), ("severity", "code"). `search` looks in the code and in the URIs.
     """
-    found = Pair.objects.select_related("own_party", "partner", "in_flight").defer("in_flight__wire_frame")
+    found = limit(Pair.objects.select_related("own_party", "partner", "in_flight"), "partner")
+    found = found.defer("in_flight__wire_frame")
     found = found.annotate(
         state=Case(
             *(When(condition, then=Value(name)) for name, condition in STATES[:-1]),
@@ -100,6 +104,8 @@ def state_of(pair: Pair) -> str:
         return "retrying"
     if pair.gate == Gate.PAUSED:
         return "paused"
+    if opened and pair.silent_since is not None:
+        return "silent"
     if pair.gate == Gate.DISABLED:
         return "disabled"
     return "waiting" if pair.flow == Flow.AWAITING_ACK else "active"
@@ -130,6 +136,6 @@ def transmissions(pair_id: uuid.UUID) -> QuerySet[Transmission]:
     return found.defer("response", "message__wire_frame").order_by("-id")
 
 
-def pair_ids_of_partner(partner_id: uuid.UUID) -> list[uuid.UUID]:
-    """The pairs that join us with this party."""
-    return list(Pair.objects.filter(partner=partner_id).order_by("id").values_list("id", flat=True))
+def pair_ids_of_partners(partner_ids: Collection[uuid.UUID]) -> list[uuid.UUID]:
+    """The pairs that join us with these parties."""
+    return list(Pair.objects.filter(partner__in=partner_ids).order_by("id").values_list("id", flat=True))

@@ -11,6 +11,7 @@ from django.db.models import QuerySet
 from messaging.exceptions import NotFound
 from messaging.models import PartnerLog, PipelineRun, PublishedReport, ReconciliationSummary
 from messaging.report_choices import PipelineJob, RunState, Verdict
+from partners.visibility import limit
 from rmhub.ids import public_id, read_public_id
 
 _OPEN = (RunState.QUEUED, RunState.RUNNING)
@@ -38,7 +39,7 @@ def logs(
     *, party_id: uuid.UUID | None = None, agreement_id: uuid.UUID | None = None, states: Sequence[str] = ()
 ) -> QuerySet[PartnerLog]:
     """Logs with party and agreement. Not ordered; pages by ("-id",)."""
-    found = PartnerLog.objects.select_related("party", "agreement")
+    found = limit(PartnerLog.objects.select_related("party", "agreement"), "party")
     if party_id is not None:
         found = found.filter(party=party_id)
     if agreement_id is not None:

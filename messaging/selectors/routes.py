@@ -18,6 +18,7 @@ from partners.choices import Profile
 from partners.models import Party
 from partners.rules import duration, give_up_seconds
 from partners.terms import Terms
+from partners.visibility import allows, limit
 from rmhub.ids import public_id
 
 # No message of the router waits here any more.
@@ -35,7 +36,8 @@ class Warning:
 
 def routes(*, search: str = "", enabled: bool | None = None, after: str = "") -> QuerySet[Route]:
     """Routes with their agreements and those parties, by name; `after` is the last name seen."""
-    found = Route.objects.select_related("onward__own_party", "onward__partner").order_by("name")
+    found = limit(Route.objects.select_related("onward__own_party", "onward__partner"), "onward__partner")
+    found = found.order_by("name")
     if search:
         words = Q(name__icontains=search) | Q(party_value__icontains=search) | Q(service__icontains=search)
         found = found.filter(words | Q(onward__tpa_id__icontains=search))
@@ -71,7 +73,7 @@ def warnings(route: Route) -> list[Warning]:
 
 def _of_party(route: Route) -> Iterator[Warning]:
     who = (route.party_context, route.party_value)
-    known = Party.objects.filter(identifiers__context=who[0], identifiers__value=who[1]).first()
+    known = limit(Party.objects.all(), "pk").filter(identifiers__context=who[0], identifiers__value=who[1]).first()
     if known is not None and known.is_own:
         sentence = (
             f"{known} is one of our parties: what comes under its own agreements stays here, and only the rest goes on."
@@ -106,6 +108,7 @@ def _of_waiting(terms: Terms) -> Iterator[Warning]:
         before.tpa_id
         for before in registry.current().active()
         if before.agreement_id != terms.agreement_id and before.profile == Profile.EBXML and before.timeout <= needed
+        if allows(before.partner_id)
     ]
     if short:
         named = ", ".join(short[:5]) + (" ..." if len(short) > 5 else "")

@@ -1,16 +1,17 @@
-"""What the console's pages show, put together: the dashboard, rows of pairs, and all that a pair's page holds.
+"""What the console's pages show, put together: rows of pairs, and all that a pair's page holds.
 
 The same facts as the API's, from the same tables; counts come from the pairs (thousands), never from the message store.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from django.db import connection
-from django.db.models import Count, Min, Q, QuerySet, Sum
+from django.db.models import Count, Q
 
 from messaging.choices import PAIR_LOOKS, Direction, IncidentState, Look, TriggerState
 from messaging.models import (
@@ -26,26 +27,19 @@ from messaging.models import (
     Route,
     Transmission,
     Trigger,
-    WebhookEndpoint,
 )
 from messaging.profiles import carries_requests, terms_in_force
-from messaging.selectors import circuits, doubts, events, health, messages, pairs, records, triggers
-from messaging.selectors.circuits import CircuitRow
+from messaging.selectors import doubts, events, messages, pairs, records, triggers
 from messaging.selectors.diagnosis import diagnose, verb_states
 from messaging.selectors.diagnosis_parts import Diagnosis, VerbState
-from messaging.selectors.doubts import DoubtGroup, OutboundGroup
-from messaging.selectors.health import Health
 from messaging.selectors.streams import StreamState, flight, stream_state
-from messaging.selectors.triggers import TriggerRow
-from messaging.selectors.wording import span
-from partners import registry
-from partners.models import Credential, Pickup
+from partners import registry, visibility
+from partners.models import Agreement, Endpoint, Party, Pickup
 from partners.terms import Terms
 from rmhub import clock
 
-_EXPIRING = timedelta(days=30)
 # States in which documents do not flow until somebody, or the partner, does something.
-TROUBLED = ("suspended", "holding", "retrying", "paused")
+TROUBLED = ("suspended", "holding", "retrying", "paused", "silent")
 UNRESOLVED = (IncidentState.OPEN, IncidentState.ACKNOWLEDGED)
 
 
@@ -61,53 +55,17 @@ class NavCounts:
 
 @dataclass(frozen=True, slots=True)
 class PairRow:
-    """A pair with what is the matter with it."""
+    """A pair with what is the matter with it. `incident`: the newest that is unresolved; its owner is the pair's."""
 
     pair: Pair
     look: Look
     diagnosis: Diagnosis
+    terms: Terms | None = None
+    incident: Incident | None = None
 
     @property
     def head(self) -> Message | None:
         return self.pair.in_flight
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """Sums over all pairs."""
-
-    pairs: int = 0
-    waiting: int = 0
-    blocked: int = 0
-    delivered: int = 0
-    received: int = 0
-    duplicates: int = 0
-    rejected: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Overview:
-    """The dashboard. `level` is "good", "watch" or "bad"."""
-
-    level: str
-    sentence: str
-    totals: Totals
-    by_state: dict[str, int]
-    health: Health
-    troubled: list[PairRow] = field(default_factory=list)
-    troubled_more: int = 0
-    incidents: list[Incident] = field(default_factory=list)
-    open_incidents: int = 0
-    webhooks: list[WebhookEndpoint] = field(default_factory=list)
-    expiring: list[Credential] = field(default_factory=list)
-    recent: list[Message] = field(default_factory=list)
-    triggers: int = 0
-    stopped: list[TriggerRow] = field(default_factory=list)
-    in_doubt: int = 0
-    doubts: list[DoubtGroup] = field(default_factory=list)
-    outbound_doubts: list[OutboundGroup] = field(default_factory=list)
-    servers: list[CircuitRow] = field(default_factory=list)
-    servers_more: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,25 +94,58 @@ class PairScreen:
 
 
 def nav_counts() -> NavCounts:
-    """One query."""
+    """One query; a few for whoever is limited to some partners."""
+    if visibility.visible() is not None:
+        return NavCounts(
+            pairs.pairs(states=("suspended",)).count(),
+            records.incidents(states=UNRESOLVED, snoozed=False).count(),
+            triggers.triggers(states=(TriggerState.SUSPENDED,)).count(),
+            doubts.counts(clock.now()).all,
+        )
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT (SELECT count(*) FROM messaging_pair WHERE flow = 'suspended'),"  # noqa: S608  (constants)
-            " (SELECT count(*) FROM messaging_incident WHERE state <> 'resolved'),"
+            " (SELECT count(*) FROM messaging_incident"
+            "   WHERE state <> 'resolved' AND (snoozed_until IS NULL OR snoozed_until <= %s)),"
             f" (SELECT count(*) FROM messaging_trigger WHERE state = 'suspended'), {doubts.COUNTS}",
-            doubts.count_parameters(clock.now()),
+            [clock.now(), *doubts.count_parameters(clock.now())],
         )
         suspended, incidents, stopped, inbound, outbound = cursor.fetchone()
     return NavCounts(suspended, incidents, stopped, inbound + outbound)
 
 
 def pair_rows(found: Iterable[Pair], now: datetime) -> list[PairRow]:
-    """Rows for pairs that `selectors.pairs.pairs` read; no query for each."""
+    """Rows for pairs that `selectors.pairs.pairs` read; one query for all of them, two when some carry requests."""
+    chosen = [(pair, terms_of(pair)) for pair in found]
+    unresolved: dict[uuid.UUID, list[Incident]] = {pair.pk: [] for pair, _ in chosen}
+    if chosen:
+        open_ones = Incident.objects.filter(pair__in=list(unresolved)).exclude(state=IncidentState.RESOLVED)
+        for one in open_ones.order_by("-number"):
+            if one.pair_id is not None:
+                unresolved[one.pair_id].append(one)
+    doubtful = doubts.outbound_counts(pair.pk for pair, terms in chosen if _may_doubt(pair, terms))
     rows = []
-    for pair in found:
-        look = PAIR_LOOKS[pairs.state_of(pair)]
-        rows.append(PairRow(pair, look, diagnose(pair, pair.in_flight, terms_of(pair), now)))
+    for pair, terms in chosen:
+        diagnosis = diagnose(pair, pair.in_flight, terms, now, in_doubt=doubtful.get(pair.pk, 0))
+        incident = incident_of(pair, unresolved[pair.pk])
+        rows.append(PairRow(pair, PAIR_LOOKS[pairs.state_of(pair)], diagnosis, terms, incident))
     return rows
+
+
+def incident_of(pair: Pair, incidents: Iterable[Incident]) -> Incident | None:
+    """Of a pair's incidents, the newest first: the unresolved one about what is the matter now, else the newest."""
+    unresolved = [one for one in incidents if one.state != IncidentState.RESOLVED]
+    cause = "silent" if pairs.state_of(pair) == "silent" else pair.cause
+    return next((one for one in unresolved if one.cause == cause), unresolved[0] if unresolved else None)
+
+
+def in_doubt(pair: Pair, terms: Terms | None) -> int:
+    """How many of a pair's requests are in doubt, as `diagnose` takes it. A query for pairs that carry requests."""
+    return doubts.outbound_counts([pair.pk]).get(pair.pk, 0) if _may_doubt(pair, terms) else 0
+
+
+def _may_doubt(pair: Pair, terms: Terms | None) -> bool:
+    return pair.direction == Direction.OUT and carries_requests(pair, terms)
 
 
 def terms_of(pair: Pair) -> Terms | None:
@@ -168,69 +159,6 @@ def counts_by_state() -> dict[str, int]:
     """How many pairs are in each state, in the order of severity. One query."""
     found = dict(pairs.pairs().order_by().values_list("state").annotate(number=Count("pk")))
     return {state: found.get(state, 0) for state in pairs.STATE_NAMES}
-
-
-def overview(now: datetime) -> Overview:
-    """Is anything broken, and where? A fixed number of queries, however much is stored."""
-    states = list(
-        pairs.pairs()
-        .order_by()
-        .values("state")
-        .annotate(
-            number=Count("pk"),
-            queued_sum=Sum("queued"),
-            flying=Count("in_flight") + Sum("out_now"),
-            oldest=Min("changed_at"),
-            delivered=Sum("done", filter=Q(direction=Direction.OUT), default=0),
-            received=Sum("done", filter=Q(direction=Direction.IN), default=0),
-            duplicates_sum=Sum("duplicates"),
-            rejected_sum=Sum("rejected"),
-        )
-    )
-    by_state = dict.fromkeys(pairs.STATE_NAMES, 0) | {row["state"]: row["number"] for row in states}
-    held = [row for row in states if row["state"] in ("suspended", "paused", "disabled")]
-    totals = Totals(
-        pairs=sum(row["number"] for row in states),
-        waiting=sum(row["queued_sum"] + row["flying"] for row in states),
-        blocked=sum(row["queued_sum"] + row["flying"] for row in held),
-        delivered=sum(row["delivered"] for row in states),
-        received=sum(row["received"] for row in states),
-        duplicates=sum(row["duplicates_sum"] for row in states),
-        rejected=sum(row["rejected_sum"] for row in states),
-    )
-    oldest = min((row["oldest"] for row in states if row["state"] == "suspended" and row["oldest"]), default=None)
-    state = health.health()
-    unresolved = records.incidents(states=UNRESOLVED)
-    open_incidents = unresolved.count()
-    by_trigger = triggers.counts_by_state()
-    stopped = triggers.triggers(states=(TriggerState.SUSPENDED,)).order_by("changed_at", "name")[:10]
-    stopped_rows = triggers.trigger_rows(stopped, now)
-    in_doubt = doubts.counts(now).all
-    matters = _Matters(open_incidents, by_trigger[TriggerState.SUSPENDED], stopped_rows, in_doubt)
-    level, sentence = _verdict(by_state, totals, oldest, state, matters, now)
-    servers = circuits.rows(circuits.circuits())
-    troubled = pairs.pairs(states=TROUBLED).order_by("severity", "-queued", "code")[:10]
-    return Overview(
-        level=level,
-        sentence=sentence,
-        totals=totals,
-        by_state=by_state,
-        health=state,
-        troubled=pair_rows(troubled, now),
-        troubled_more=max(0, sum(by_state[name] for name in TROUBLED) - 10),
-        incidents=list(unresolved.order_by("-number")[:6]),
-        open_incidents=open_incidents,
-        webhooks=list(_failing_webhooks()[:5]),
-        expiring=_expiring(now),
-        recent=list(messages.with_names(Message.objects.order_by("-id"))[:8]),
-        triggers=sum(by_trigger.values()),
-        stopped=stopped_rows,
-        in_doubt=in_doubt,
-        doubts=doubts.groups(now)[:5],
-        outbound_doubts=doubts.outbound_groups(now)[:5],
-        servers=servers[:5],
-        servers_more=max(0, len(servers) - 5),
-    )
 
 
 def pair_screen(pair: Pair, now: datetime) -> PairScreen:
@@ -250,7 +178,9 @@ def pair_screen(pair: Pair, now: datetime) -> PairScreen:
     return PairScreen(
         pair=pair,
         look=PAIR_LOOKS[pairs.state_of(pair)],
-        diagnosis=diagnose(pair, head, terms, now, paused=_paused_by(audit), repeat_at=repeat_at),
+        diagnosis=diagnose(
+            pair, head, terms, now, paused=_paused_by(audit), repeat_at=repeat_at, in_doubt=in_doubt(pair, terms)
+        ),
         head=head,
         terms=terms,
         verbs=verb_states(pair, terms),
@@ -272,7 +202,19 @@ def _paused_by(audit: list[AuditEntry]) -> tuple[str, str] | None:
 
 
 def audit_of(
-    target: Pair | Message | Incident | Trigger | Delivery | BulkJob | PipelineRun | PartnerLog | Route | Pickup,
+    target: Pair
+    | Message
+    | Incident
+    | Trigger
+    | Delivery
+    | BulkJob
+    | PipelineRun
+    | PartnerLog
+    | Route
+    | Pickup
+    | Party
+    | Endpoint
+    | Agreement,
     limit: int = 15,
 ) -> list[AuditEntry]:
     """What people did to one object, newest first."""
@@ -280,88 +222,9 @@ def audit_of(
     return list(records.audit_entries(object_type=kind, object_id=target.public_id).order_by("-id")[:limit])
 
 
-@dataclass(frozen=True, slots=True)
-class _Matters:
-    """What needs people beside pairs."""
-
-    incidents: int
-    suspended_triggers: int
-    stopped: list[TriggerRow]
-    in_doubt: int
-
-
-def _verdict(
-    by_state: dict[str, int],
-    totals: Totals,
-    oldest: datetime | None,
-    state: Health,
-    matters: _Matters,
-    now: datetime,
-) -> tuple[str, str]:
-    """The one sentence, and how bad it is."""
-    suspended = by_state["suspended"]
-    if not state.broker:
-        return "bad", "The broker does not answer, so workers are not woken and nothing is sent. Nothing is lost."
-    if not state.ok:
-        return "bad", f"The hub is behind: something was due {span(state.overdue_seconds)} ago. Check workers and beat."
-    if suspended:
-        age = f", the longest for {span((now - oldest).total_seconds())}" if oldest is not None else ""
-        held = f"{_pairs(suspended)} suspended{age}; {_documents(totals.blocked)} held up."
-        return "bad", f"{held} {_stopped(matters)}".strip()
-    if matters.suspended_triggers:
-        return "bad", _stopped(matters)
-    trouble = [
-        f"{by_state[name]} {words}"
-        for name, words in (("retrying", "retrying"), ("holding", "held by the partner"), ("paused", "paused"))
-        if by_state[name]
-    ]
-    if trouble:
-        return "watch", f"No pair is suspended; {', '.join(trouble)}. {_documents(totals.waiting)} to go."
-    if matters.in_doubt:
-        return "watch", f"{_flow(totals.pairs)}; {_documents(matters.in_doubt)} in doubt: a person decides."
-    if matters.incidents:
-        count = matters.incidents
-        return "watch", f"{_flow(totals.pairs)}; {count} incident{'' if count == 1 else 's'} to look at."
-    if not totals.pairs:
-        return "good", "No pair yet: pairs appear when an agreement is active."
-    return "good", f"{_flow(totals.pairs)}; {_documents(totals.waiting)} on the way."
-
-
-def _flow(count: int) -> str:
-    return "The one pair flows" if count == 1 else f"All {count:,} pairs flow"
-
-
-def _stopped(matters: _Matters) -> str:
-    """What suspended triggers hold up, as a sentence; "" without any."""
-    count = matters.suspended_triggers
-    if not count:
-        return ""
-    held = sum(row.backlog.held for row in matters.stopped)
-    named = matters.stopped[0].trigger.name if count == 1 else f"{count:,} triggers"
-    waits = f"{_documents(held)} wait{'s' if held == 1 else ''} for " + ("it" if count == 1 else "them")
-    return f"{'Trigger ' if count == 1 else ''}{named} {'is' if count == 1 else 'are'} suspended; {waits}."
-
-
-def _pairs(count: int) -> str:
-    return f"{count:,} pair{'' if count == 1 else 's'}"
-
-
-def _documents(count: int) -> str:
-    return f"{count:,} document{'' if count == 1 else 's'}"
-
-
-def _failing_webhooks() -> QuerySet[WebhookEndpoint]:
-    failing = Q(failing_since__isnull=False) | Q(enabled=False) & ~Q(disabled_reason="")
-    return records.webhook_endpoints().filter(failing).order_by("id")
-
-
-def _expiring(now: datetime) -> list[Credential]:
-    """Credentials that end within 30 days and have no successor that is valid for longer."""
-    soon = Credential.objects.select_related("party").defer("secret_hash", "secret_encrypted")
-    soon = soon.filter(revoked_at__isnull=True, valid_until__gt=now, valid_until__lt=now + _EXPIRING)
-    later = Credential.objects.filter(revoked_at__isnull=True).filter(
-        Q(valid_until__isnull=True) | Q(valid_until__gte=now + _EXPIRING)
-    )
-    covered = set(later.filter(party__in=soon.values("party")).values_list("party", "direction"))
-    alone = [one for one in soon.order_by("valid_until")[:20] if (one.party_id, one.direction) not in covered]
-    return alone[:5]
+def audit_of_agreement(agreement: Agreement, limit: int = 15) -> list[AuditEntry]:
+    """What people did to an agreement and to its versions, newest first: those are edited and put in force."""
+    keys = [str(one.pk) for one in agreement.versions.all()]
+    about = Q(object_type="agreement", object_id=agreement.public_id)
+    about |= Q(object_type="agreementversion", object_id__in=keys)
+    return list(records.audit_entries().filter(about).order_by("-id")[:limit])

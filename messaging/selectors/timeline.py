@@ -72,8 +72,6 @@ class MessageScreen:
     payloads: list[Payload]
     transmissions: list[Transmission]
     signals: list[Signal]
-    conversation: list[Message]
-    refers_to: list[Message]
     deliveries: list[Delivery] = field(default_factory=list)
     audit: list[AuditEntry] = field(default_factory=list)
     journey: Journey = field(default_factory=Journey)
@@ -91,7 +89,6 @@ def message_screen(message: Message) -> MessageScreen:
         *(_of_signal(signal) for signal in signals if signal.direction == Direction.IN),
         *(_of_answer(attempt) for attempt in answers),
     ]
-    same = messages.with_names(Message.objects.filter(conversation_id=message.conversation_id).exclude(pk=message.pk))
     return MessageScreen(
         message=message,
         blocks=message.pair.queued if message.pair.in_flight_id == message.pk else 0,
@@ -100,8 +97,6 @@ def message_screen(message: Message) -> MessageScreen:
         payloads=list(messages.payloads(message.pk)),
         transmissions=attempts,
         signals=signals,
-        conversation=list(same.order_by("-id")[:15]),
-        refers_to=_refers_to(message),
         deliveries=deliveries.of_message(message.pk) if message.direction == Direction.IN else [],
         audit=screens.audit_of(message),
         journey=forwards.journey(message),
@@ -113,14 +108,6 @@ def _signal_transmissions(signal_ids: list[uuid.UUID]) -> list[Transmission]:
         return []
     found = Transmission.objects.filter(signal__in=signal_ids).select_related("signal")
     return list(found.defer("response", "signal__body").order_by("-id")[:_MOST])[::-1]
-
-
-def _refers_to(message: Message) -> list[Message]:
-    """The messages that this one answers; MessageIds are unique for each sender, so there may be two."""
-    if not message.ref_to_message_id:
-        return []
-    found = messages.with_names(Message.objects.filter(message_id=message.ref_to_message_id))
-    return list(found.order_by("-id")[:5])
 
 
 def _of_event(event: Event) -> Moment:

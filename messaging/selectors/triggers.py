@@ -8,20 +8,23 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import connection
-from django.db.models import Case, IntegerField, Q, QuerySet, Value, When
+from django.db.models import Case, Count, IntegerField, Q, QuerySet, Value, When
 
 from messaging import causes
 from messaging.causes import Cause
 from messaging.choices import TRIGGER_LOOKS, Consult, JoinType, Look, ServiceKind, TriggerState
 from messaging.exceptions import NotFound
 from messaging.models import Trigger
+from messaging.selectors import reach
 from messaging.selectors.wording import span
+from partners import visibility
 from partners.choices import ServiceDirection, VersionState
 from partners.models import AgreementService
 from rmhub.ids import BadPublicId, read_public_id
 
 # A queue may be long: nobody reads an exact number beyond this, and counting further would cost.
 MOST = 10_000
+_STATES = (TriggerState.SUSPENDED, TriggerState.ACTIVE, TriggerState.DISABLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ def triggers(
     Unique orders for pages: ("name",), ("severity", "name"). `search` looks in the name and in the service's address.
     """
     found = (
-        Trigger.objects.select_related("party", "agreement__partner")
+        visibility.shared(Trigger.objects.select_related("party", "agreement__partner"), *reach.TRIGGER)
         .defer("secret_encrypted")
         .annotate(
             severity=Case(
@@ -117,7 +120,10 @@ def trigger(reference: str | uuid.UUID) -> Trigger:
 
 def counts_by_state() -> dict[str, int]:
     """How many triggers are in each state. Triggers are few."""
-    counts = dict.fromkeys((TriggerState.SUSPENDED.value, TriggerState.ACTIVE.value, TriggerState.DISABLED.value), 0)
+    if visibility.visible() is not None:
+        found = dict(triggers().order_by().values_list("state").annotate(number=Count("pk")))
+        return {state.value: found.get(state.value, 0) for state in _STATES}
+    counts = dict.fromkeys([state.value for state in _STATES], 0)
     with connection.cursor() as cursor:
         cursor.execute("SELECT state, count(*) FROM messaging_trigger GROUP BY state")
         counts.update(dict(cursor.fetchall()))

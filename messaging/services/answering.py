@@ -93,7 +93,7 @@ def _apply(item: Item, message: Message, pair: Pair, batch: Batch) -> str:
     event = _event(item.envelope)
     if pair.flow == Flow.SUSPENDED and event.kind is not Kind.ACKNOWLEDGED:
         return "the pair is suspended already"
-    policy = sender_policy(registry.current().version(message.agreement_version_id))
+    policy = sender_policy(registry.current().version(message.agreement_version_id), probing=pair.probing)
     result = step(outbound_state(pair), event, now, policy)
     had_trouble = bool(pair.cause)
     # Not the row's state, which was read before the lock: the flow of the locked pair says where its message is.
@@ -119,6 +119,7 @@ def _complete(message: Message, pair: Pair, had_trouble: bool, batch: Batch) -> 
     batch.answered[message.pk] = message
     batch.ended.append((message.forwarded_from_id, message.state))
     pair.transmission_id = None
+    pair.probing = False
     pair.done += 1
     pair.last_success_at = now
     batch.events.append(

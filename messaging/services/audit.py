@@ -4,34 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 
 from django.db import models
 
 from messaging.choices import Interface
 from messaging.exceptions import InvalidSubmission
 from messaging.models import AuditEntry
+from messaging.models.naming import object_named
 from rmhub import clock
+from rmhub.ids import floor_id
+
+# How an actor showed who they are -> the words for people.
+AUTHENTICATIONS = {
+    "session": "Console session",
+    "password": "Password",
+    "totp": "Password and one-time code",
+    "openid": "Single sign-on",
+    "token": "API token",
+    "job": "Bulk job of theirs",
+    "shell": "Shell of the server",
+}
+# What the way alone says.
+_OF_INTERFACE: dict[str, str] = {Interface.COMMAND: "shell"}
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who acts, and by which way."""
+    """Who acts, by which way, and how they showed who they are (`authentication`: a word of `AUTHENTICATIONS`)."""
 
     name: str
     interface: str = Interface.SYSTEM
     address: str = ""
     request_id: str = ""
+    authentication: str = ""
 
 
 SYSTEM = Actor("system")
 MIN_REASON = 3
+HEAVY_REASON = 10  # for what cannot be taken back
+DONE, DENIED = "done", "denied"
+# Seconds within which the same refusal is written once, and how many refusals of one actor are written in that time.
+DENIED_WITHIN = 60
+DENIED_MOST = 20
 
 
-def require_reason(reason: str) -> None:
+def require_reason(reason: str, *, at_least: int = MIN_REASON) -> None:
     """Raises InvalidSubmission for an action without a why."""
-    if len(reason.strip()) < MIN_REASON:
+    if len(reason.strip()) < at_least:
         raise InvalidSubmission(
-            {"reason": [f"Say why, in at least {MIN_REASON} characters: it goes into the audit log."]}
+            {"reason": [f"Say why, in at least {at_least} characters: it goes into the audit log."]}
         )
 
 
@@ -58,4 +80,50 @@ def record(
         reason=reason,
         before=dict(before or {}),
         after=dict(after or {}),
+        authentication=(actor.authentication or _OF_INTERFACE.get(actor.interface, ""))[:20],
+        result=DONE,
+    )
+
+
+def refused(actor: Actor, name: str, parameters: Mapping[str, object], *, method: str, required: str) -> None:
+    """`denied`, told by the name of a path (`pair-resume`, `pair-verb`) and the parameters in it."""
+    kind, _, verb = name.partition("-")
+    texts = {key: str(value) for key, value in parameters.items()}
+    if verb == "verb":
+        verb = texts.pop("verb", verb)
+    texts.pop("decision", None)
+    reference = next(iter(texts.values()), "").replace("\x00", "")[:80]
+    known = object_named(reference)
+    object_type, object_id = known if known is not None else (kind, reference)
+    verb = f"{kind}.{(verb or method.lower()).replace('-', '_')}"
+    denied(actor, verb, object_type=object_type, object_id=object_id, name=reference, required=required)
+
+
+def denied(
+    actor: Actor, verb: str, *, object_type: str, object_id: str, required: str, name: str = ""
+) -> AuditEntry | None:
+    """Writes that somebody tried what they may not do. `required`: the scope that they lack.
+
+    The same refusal within a minute is written once, and no more than a score of one actor's: whoever hammers at a
+    closed door must not fill the log. Returns None when nothing was written.
+    """
+    now = clock.now()
+    since = now - timedelta(seconds=DENIED_WITHIN)
+    recent = AuditEntry.objects.filter(actor=actor.name[:150], result=DENIED, at__gte=since, id__gte=floor_id(since))
+    known = list(recent.order_by("-id").values_list("verb", "object_id")[:DENIED_MOST])
+    if len(known) == DENIED_MOST or (verb[:60], object_id[:80]) in known:
+        return None
+    return AuditEntry.objects.create(
+        at=now,
+        actor=actor.name[:150],
+        interface=actor.interface,
+        address=actor.address[:64],
+        request_id=actor.request_id[:80],
+        verb=verb[:60],
+        object_type=object_type[:40],
+        object_id=object_id[:80],
+        object_name=(name or object_id)[:255],
+        after={"required": required},
+        authentication=actor.authentication[:20],
+        result=DENIED,
     )

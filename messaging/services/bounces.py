@@ -126,7 +126,7 @@ def _message(
         return
     if pair.flow != Flow.AWAITING_ACK:
         return
-    policy = sender_policy(registry.current().version(message.agreement_version_id))
+    policy = sender_policy(registry.current().version(message.agreement_version_id), probing=pair.probing)
     result = step(outbound_state(pair), PairEvent(Kind.TRANSPORT_FAILED, cause=CAUSE), now, policy)
     apply_outbound(pair, result.state, now)
     pair.cause_detail = message.cause_detail = _sentence(report)

@@ -1,19 +1,27 @@
-"""Hands out stored octets: payloads and messages as they were on the wire. Who took them is in the audit log."""
+"""Hands out stored octets: payloads and messages as they were on the wire. Who took them is in the audit log.
+
+Masks (`services.masks`) hold here, for everything that people and their scripts read. Applications that take documents
+from their triggers get them as they are.
+"""
 
 from __future__ import annotations
 
+import io
 import uuid
-from collections.abc import Iterable
+import zipfile
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from django.db import transaction
 
-from messaging import storage
+from messaging import masks, storage
 from messaging.exceptions import ApplicationError, NotFound
-from messaging.models import Message, Payload, Rejection
+from messaging.models import Message, Payload, PayloadMask, Rejection
+from messaging.protocol import decoding, masking
 from messaging.services import audit, preparing
 from messaging.services.audit import Actor
 from rmhub.ids import public_id
+from rmhub.roles import Role
 
 
 class PayloadLost(ApplicationError):
@@ -38,19 +46,151 @@ class Octets:
     sha256: str
 
 
-def payload_open(*, message_id: uuid.UUID, number: int, actor: Actor) -> Octets:
-    """One payload's octets. Raises NotFound, PayloadLost."""
-    found = Payload.objects.select_related("message").defer("message__wire_frame")
+class Masked(ApplicationError):
+    """Rules cover parts of the document for this role: its own octets are not handed out."""
+
+    code = "payload_masked"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A payload as somebody of a role may see it. `rules`: which cover it; `covered`: how many places that is.
+
+    `hidden`: why nothing of it is shown: it cannot be read, so that what the rules cover cannot be found.
+    """
+
+    octets: Octets
+    rules: tuple[str, ...] = ()
+    covered: int = 0
+    hidden: str = ""
+    needed: str = ""
+
+
+def payload_open(*, message_id: uuid.UUID, number: int, actor: Actor, role: Role | None = None) -> Octets:
+    """One payload's own octets, for whoever sees behind all masks of it (`role` None: behind none).
+
+    Raises NotFound, PayloadLost, Masked.
+    """
+    payload, octets = _payload(message_id, number)
+    _refuse_masked([payload], {payload.pk: octets.content}, payload.message, role)
+    after: dict[str, object] = {"payload": number, "sha256": payload.sha256, "size": payload.size}
+    audit.record(actor, "payload.read", payload.message, after=after)
+    return octets
+
+
+def payload_look(*, message_id: uuid.UUID, number: int, actor: Actor, role: Role | None = None) -> View:
+    """One payload for the eyes of this role: what masks cover is covered, in UTF-8. Raises NotFound, PayloadLost."""
+    payload, octets = _payload(message_id, number)
+    kind, rules = _rules(payload, octets.content, payload.message, role)
+    after: dict[str, object] = {"payload": number, "sha256": payload.sha256, "size": payload.size}
+    view = View(octets)
+    if rules:
+        names = tuple(rule.name for rule in rules)
+        after["covered_by"] = list(names)
+        needed = masks.needed(rules)
+        try:
+            text = decoding.decoded(octets.content, octets.content_type)
+            content, count = masking.cover(octets.content, kind, [rule.path for rule in rules], text=text)
+        except masking.Uncoverable as error:
+            view = View(_covered(octets, b""), names, 0, str(error), needed)
+        else:
+            view = View(_covered(octets, content) if count else octets, names, count, "", needed)
+    audit.record(actor, "payload.read", payload.message, after=after)
+    return view
+
+
+def payload_view(*, message_id: uuid.UUID, number: int, actor: Actor, role: Role | None = None) -> Octets:
+    """The octets of `payload_look`. Raises NotFound, PayloadLost, Masked when nothing of it can be shown."""
+    view = payload_look(message_id=message_id, number=number, actor=actor, role=role)
+    if view.hidden:
+        raise Masked(f"Parts of this payload are covered, and {view.hidden}: it needs the role {view.needed}.")
+    return view.octets
+
+
+def documents_open(*, message_id: uuid.UUID, actor: Actor, role: Role | None = None) -> Octets:
+    """All payloads of a message as a ZIP file. Raises NotFound, PayloadLost, Masked."""
+    message = _message(message_id)
+    rows = list(Payload.objects.filter(message=message_id).order_by("number"))
+    contents = {row.pk: _content(row) for row in rows}
+    _refuse_masked(rows, contents, message, role)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for row in rows:
+            # The same octets for the same message, whenever: the time is the message's.
+            entry = zipfile.ZipInfo(_entry_name(row), message.created_at.timetuple()[:6])
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, contents[row.pk])
+    audit.record(actor, "payload.read", message, after={"payloads": [row.number for row in rows], "form": "zip"})
+    return Octets(packed.getvalue(), "application/zip", f"{message.public_id}.zip", "")
+
+
+def masked_for(message: Message, role: Role | None) -> str:
+    """The role that somebody of `role` would need for the message's own octets; "" when nothing of it is covered."""
+    rules = masks.of_message(message, role)
+    if not rules:
+        return ""
+    rows = list(Payload.objects.filter(message=message.pk).order_by("number"))
+    try:
+        _refuse_masked(rows, {row.pk: _content(row) for row in rows}, message, role)
+    except Masked:
+        return masks.needed(rules)
+    except PayloadLost:
+        return ""
+    return ""
+
+
+def _message(message_id: uuid.UUID) -> Message:
+    message = Message.objects.select_related("pair").filter(pk=message_id).first()
+    if message is None:
+        raise NotFound(f"There is no message {public_id('msg', message_id)}.")
+    return message
+
+
+def _payload(message_id: uuid.UUID, number: int) -> tuple[Payload, Octets]:
+    found = Payload.objects.select_related("message__pair").defer("message__wire_frame")
     payload = found.filter(message=message_id, number=number).first() if 0 < number < 32_768 else None
     if payload is None:
         raise NotFound(f"{public_id('msg', message_id)} has no payload {number}.")
+    name = payload.filename or f"payload-{number}"
+    return payload, Octets(_content(payload), payload.content_type, name, payload.sha256)
+
+
+def _content(payload: Payload) -> bytes:
     try:
-        content = storage.load(payload.content, payload.stored_as)
+        return storage.load(payload.content, payload.stored_as)
     except storage.PayloadMissing as error:
         raise PayloadLost(str(error)) from error
-    after: dict[str, object] = {"payload": number, "sha256": payload.sha256, "size": payload.size}
-    audit.record(actor, "payload.read", payload.message, after=after)
-    return Octets(content, payload.content_type, payload.filename or f"payload-{number}", payload.sha256)
+
+
+def _rules(payload: Payload, content: bytes, message: Message, role: Role | None) -> tuple[str, list[PayloadMask]]:
+    """(the payload's kind, the rules of that kind that hold for this role)."""
+    kind = masking.kind_of(content, payload.content_type)
+    return kind, [rule for rule in masks.of_message(message, role) if rule.kind == kind]
+
+
+def _refuse_masked(
+    payloads: Iterable[Payload], contents: Mapping[int, bytes], message: Message, role: Role | None
+) -> None:
+    """Raises Masked when a rule holds for one of the payloads, whether or not it finds something in it."""
+    rules = masks.of_message(message, role)
+    for payload in payloads:
+        kind = masking.kind_of(contents[payload.pk], payload.content_type) if rules else ""
+        holding = [rule for rule in rules if rule.kind == kind]
+        if holding:
+            raise Masked(
+                f"Parts of payload {payload.number} are covered by {', '.join(rule.name for rule in holding)}: "
+                f"its own octets need the role {masks.needed(holding)}."
+            )
+
+
+def _covered(octets: Octets, content: bytes) -> Octets:
+    media = octets.content_type.partition(";")[0].strip() or "text/plain"
+    return Octets(content, f"{media}; charset=utf-8", f"covered-{octets.filename}", "")
+
+
+def _entry_name(row: Payload) -> str:
+    name = "".join(sign if sign.isalnum() or sign in "._-" else "_" for sign in row.filename or row.label)
+    return f"{row.number:02d}-{name.lstrip('.')[:100] or 'document'}"
 
 
 def payloads_open(*, messages: Iterable[Message], at_most: int, actor: Actor) -> dict[tuple[uuid.UUID, int], bytes]:
@@ -73,20 +213,20 @@ def payloads_open(*, messages: Iterable[Message], at_most: int, actor: Actor) ->
     return found
 
 
-def wire_open(*, message_id: uuid.UUID, actor: Actor) -> Octets:
+def wire_open(*, message_id: uuid.UUID, actor: Actor, role: Role | None = None) -> Octets:
     """A message's exact octets, payloads and all; its own `content_type` tells the MIME boundary.
 
-    Raises NotFound, NotPrepared, PayloadLost.
+    Raises NotFound, NotPrepared, PayloadLost, Masked.
     """
-    message = Message.objects.filter(pk=message_id).first()
-    if message is None:
-        raise NotFound(f"There is no message {public_id('msg', message_id)}.")
+    message = _message(message_id)
     if message.wire_frame is None:
         raise NotPrepared(f"{message.public_id} was not sent yet, so it has no octets; its state is {message.state}.")
+    rows = preparing.payloads_of([message_id])[message_id]
     try:
-        content = preparing.stored_body(message, preparing.payloads_of([message_id])[message_id])
+        content = preparing.stored_body(message, rows)
     except storage.PayloadMissing as error:
         raise PayloadLost(str(error)) from error
+    _refuse_masked(rows, {row.pk: _content(row) for row in rows}, message, role)
     audit.record(actor, "message.read_wire", message, after={"sha256": message.digest, "size": len(content)})
     return Octets(content, message.content_type, f"{message.public_id}.mime", message.digest)
 

@@ -34,6 +34,9 @@ TYPES = (
     "pair.resumed",
     "pair.paused",
     "pair.released",
+    "pair.silent",
+    "pair.heard",
+    "pair.retry_budget",
     "delivery.completed",
     "delivery.failed",
     "delivery.duplicate",
@@ -45,7 +48,15 @@ TYPES = (
     "circuit.closed",
     "incident.opened",
     "incident.acknowledged",
+    "incident.assigned",
+    "incident.snoozed",
     "incident.resolved",
+    "agreement.activated",
+    "agreement.disabled",
+    "certificate.expiring",
+    "webhook_endpoint.disabled",
+    "webhook_endpoint.test",
+    "bulk_operation.finished",
 )
 
 _endpoints: tuple[float, tuple[WebhookEndpoint, ...]] | None = None

@@ -20,7 +20,7 @@ from messaging.exchange_problems import PROBLEMS
 from messaging.models import Rejection
 from messaging.protocol.codecs.repeatable import Identity
 from messaging.protocol.memory import Refusal, Verdict, refusal
-from messaging.services import admitting, door, epoch, forgetting, remembering, telling
+from messaging.services import admitting, door, epoch, forgetting, rate_limits, remembering, telling
 from messaging.services.admitting import Item, Outcome
 from messaging.services.delivering import attended
 from messaging.services.exchange_answers import (
@@ -72,6 +72,8 @@ def exchange(request: Request) -> Answer:
             door.failed(request.remote_address)
         headers = {"WWW-Authenticate": 'Basic realm="Repeatable requests", charset="UTF-8"'}
         return _refuse(request, Refused("unauthenticated", headers=headers), now)
+    if wait := rate_limits.partner_wait(principal.party_id):
+        return problem("too-many-requests", result=_result(request), retry_after=wait)
     terms: Terms | None = None
     identity: Identity | None = None
     try:

@@ -5,7 +5,21 @@ be forgotten is forgotten.
 from __future__ import annotations
 
 from messaging.models import Rejection
-from messaging.services import epoch, forgetting, pairs, unreachable, watching
+from messaging.services import (
+    audit_chain,
+    certificate_watch,
+    epoch,
+    forgetting,
+    jobs,
+    notifying,
+    pairs,
+    sessions,
+    silence,
+    throttling,
+    unreachable,
+    watching,
+    webhook_deliveries,
+)
 from messaging.services.streams import expiring
 from rmhub import clock
 
@@ -21,10 +35,19 @@ def run() -> str:
     expired = expiring.expire_waiting()
     watched = watching.watch()
     down = unreachable.watch()
+    silent = silence.look(clock.now())
+    ending = certificate_watch.watch()
+    sound = audit_chain.look()
+    notifying.drop_old(clock.now())
+    throttling.forget(clock.now())
+    sessions.forget(clock.now())
+    webhook_deliveries.drop_old(clock.now())
+    jobs.forget_old()
     return (
         f"pairs made {made}, disabled or enabled {closed}, rejections dropped {dropped}, days forgotten {forgotten}, "
         f"expired unsent {expired}, "
-        f"servers unreachable {down}, {watched}"
+        f"servers unreachable {down}, partners with something that ends soon {ending}, "
+        f"pairs silent or heard again {silent}, audit chain {'holds' if sound else 'is broken'}, {watched}"
     )
 
 

@@ -1,4 +1,6 @@
-"""Incidents: opened by the engine, folded while open, closed by people (or by the success that disproves them)."""
+"""Incidents: opened by the engine, folded while open; taken, put off, talked about and closed by people (or closed by
+the success that disproves them).
+"""
 
 from __future__ import annotations
 
@@ -6,20 +8,26 @@ import uuid
 from collections.abc import Collection
 from datetime import datetime, timedelta
 
+from django.contrib.auth.models import User
 from django.db import connection, transaction
-from django.db.models import Max
+from django.db.models import Max, Q
 
 from messaging.causes_reports import FINDINGS
-from messaging.choices import IncidentState
-from messaging.exceptions import NotFound, WrongState
-from messaging.models import Event, Incident, Pair, Trigger
+from messaging.choices import IncidentState, NoteKind
+from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
+from messaging.models import Event, Incident, IncidentNote, Pair, Trigger
 from messaging.services import audit, events
 from messaging.services.audit import SYSTEM, Actor
 from rmhub import clock
 from rmhub.ids import public_id
+from rmhub.roles import ORDER, SCOPES
 
 # Trouble of a trigger that is back so soon after the hub saw it go is the same incident.
 REOPENED_WITHIN = timedelta(minutes=30)
+SNOOZED_MOST = timedelta(days=30)
+COMMENT_MOST = 5000
+DONE_MARK = "→"  # in a resolution, between what was found and what was done
+_LASTING = ("silent", "certificate_expiring")
 _NUMBERS = 0x524D4855  # key of the advisory lock that makes incident numbers gapless
 
 
@@ -101,12 +109,13 @@ def incidents_resolve_for_pair(
 ) -> list[Event]:
     """Resolves what is unresolved for a pair (of these causes only); call with its lock held. Returns the events.
 
-    What a report found stays: no later success disproves it, so that a person closes it.
+    What a report found stays: no later success disproves it, so that a person closes it. A pair that is silent is so
+    until its next document comes, whatever else is mended (`services.silence`), and what ends soon does so although
+    the partner is reached today (`services.certificate_watch`).
     """
     written = []
     unresolved = Incident.objects.filter(pair=pair).exclude(state=IncidentState.RESOLVED).exclude(cause__in=FINDINGS)
-    if causes is not None:
-        unresolved = unresolved.filter(cause__in=causes)
+    unresolved = unresolved.exclude(cause__in=_LASTING) if causes is None else unresolved.filter(cause__in=causes)
     for incident in unresolved.order_by("number").select_for_update(of=("self",)):
         _resolve(incident, now, by, resolution)
         written.append(_resolved_event(incident, now))
@@ -140,38 +149,134 @@ def incidents_resolve_of_hub(*, cause: str, now: datetime, by: str, resolution: 
     return written
 
 
-def incident_acknowledge(*, incident_id: uuid.UUID, actor: Actor, reason: str = "") -> Incident:
-    """A person takes it: they become its owner. Raises NotFound, and WrongState when it is resolved."""
+def incident_acknowledge(
+    *,
+    incident_id: uuid.UUID,
+    actor: Actor,
+    reason: str = "",
+    owner: str = "",
+    expected_version: int | None = None,
+) -> Incident:
+    """A person takes it: they become its owner (`owner`: their user name, when the actor's name says more than that).
+
+    Raises NotFound, WrongState when it is resolved, Stale when somebody acted since `expected_version`.
+    """
     with transaction.atomic():
-        incident = _locked(incident_id)
-        if incident.state == IncidentState.RESOLVED:
-            raise WrongState(f"{incident} is resolved already.", state=incident.state)
-        before = {"state": incident.state, "owner": incident.owner}
+        incident = _unresolved(incident_id, expected_version)
         now = clock.now()
+        before = _described(incident)
         incident.state = IncidentState.ACKNOWLEDGED
-        incident.owner = actor.name
+        incident.owner = (owner or actor.name)[:150]
         incident.acknowledged_at = incident.acknowledged_at or now
-        incident.save(update_fields=["state", "owner", "acknowledged_at"])
-        after = {"state": incident.state, "owner": incident.owner}
-        audit.record(actor, "incident.acknowledge", incident, reason=reason, before=before, after=after)
-        data = {"incident": incident.public_id, "number": incident.number, "owner": incident.owner}
-        events.write([events.event("incident.acknowledged", now, pair=incident.pair_id, data=data)])
+        _acted(incident, "state", "owner", "acknowledged_at")
+        audit.record(actor, "incident.acknowledge", incident, reason=reason, before=before, after=_described(incident))
+        events.write([_event("incident.acknowledged", incident, now, owner=incident.owner)])
         return incident
 
 
-def incident_resolve(*, incident_id: uuid.UUID, actor: Actor, reason: str) -> Incident:
-    """A person closes it. Raises InvalidSubmission without a reason, NotFound, WrongState when it is resolved."""
+def incident_assign(
+    *,
+    incident_id: uuid.UUID,
+    owner: str,
+    actor: Actor,
+    reason: str = "",
+    expected_version: int | None = None,
+) -> Incident:
+    """Gives it to a person (a user name), who owns it from now on; it counts as acknowledged.
+
+    Raises InvalidSubmission for somebody who may not work on incidents, and what `incident_acknowledge` raises.
+    """
+    if owner not in may_own():
+        raise InvalidSubmission(
+            {"owner": [f"{owner or 'Nobody'} is no active user with the role operator: choose one of those."]}
+        )
+    with transaction.atomic():
+        incident = _unresolved(incident_id, expected_version)
+        now = clock.now()
+        before = _described(incident)
+        incident.state = IncidentState.ACKNOWLEDGED
+        incident.owner = owner
+        incident.acknowledged_at = incident.acknowledged_at or now
+        _acted(incident, "state", "owner", "acknowledged_at")
+        _note(incident, NoteKind.OWNER, actor, f"Given to {owner}. {reason}".strip(), now)
+        audit.record(actor, "incident.assign", incident, reason=reason, before=before, after=_described(incident))
+        events.write([_event("incident.assigned", incident, now, owner=owner)])
+        return incident
+
+
+def incident_snooze(
+    *,
+    incident_id: uuid.UUID,
+    until: datetime | None,
+    actor: Actor,
+    reason: str,
+    expected_version: int | None = None,
+) -> Incident:
+    """Puts it off until an instant; None ends that now. It needs nobody meanwhile, and comes back by itself.
+
+    Raises InvalidSubmission without a reason, and for an end that is past or more than 30 days away; NotFound,
+    WrongState when it is resolved, Stale.
+    """
     audit.require_reason(reason)
+    now = clock.now()
+    if until is not None and not now < until <= now + SNOOZED_MOST:
+        raise InvalidSubmission({"until": [f"A time from now on, at most {SNOOZED_MOST.days} days away."]})
+    with transaction.atomic():
+        incident = _unresolved(incident_id, expected_version)
+        before = _described(incident)
+        incident.snoozed_until = until
+        _acted(incident, "snoozed_until")
+        said = f"Until {until:%Y-%m-%d %H:%M} UTC. {reason}" if until is not None else f"No longer. {reason}"
+        _note(incident, NoteKind.SNOOZE, actor, said, now)
+        audit.record(actor, "incident.snooze", incident, reason=reason, before=before, after=_described(incident))
+        ends = until.isoformat() if until is not None else None
+        events.write([_event("incident.snoozed", incident, now, until=ends, reason=reason)])
+        return incident
+
+
+def incident_comment(*, incident_id: uuid.UUID, text: str, actor: Actor) -> IncidentNote:
+    """Writes something to an incident, resolved or not. Raises InvalidSubmission without a text, NotFound."""
+    text = text.strip()
+    if not text or len(text) > COMMENT_MOST:
+        raise InvalidSubmission({"text": [f"Write something, at most {COMMENT_MOST:,} characters."]})
     with transaction.atomic():
         incident = _locked(incident_id)
-        if incident.state == IncidentState.RESOLVED:
-            raise WrongState(f"{incident} is resolved already.", state=incident.state)
-        before = {"state": incident.state}
+        note = _note(incident, NoteKind.COMMENT, actor, text, clock.now())
+        audit.record(actor, "incident.comment", incident, after={"text": text})
+        return note
+
+
+def incident_resolve(
+    *,
+    incident_id: uuid.UUID,
+    actor: Actor,
+    reason: str,
+    found: str = "",
+    expected_version: int | None = None,
+) -> Incident:
+    """A person closes it. `found`: what it was; `reason`: what was done about it.
+
+    Raises InvalidSubmission without a reason, NotFound, WrongState when it is resolved, Stale.
+    """
+    audit.require_reason(reason)
+    found = found.strip()
+    with transaction.atomic():
+        incident = _unresolved(incident_id, expected_version)
+        before = _described(incident)
         now = clock.now()
-        _resolve(incident, now, actor.name, reason)
-        audit.record(actor, "incident.resolve", incident, reason=reason, before=before, after={"state": incident.state})
-        events.write([_resolved_event(incident, now)])
+        incident.version += 1
+        _resolve(incident, now, actor.name, f"{found} {DONE_MARK} {reason}" if found else reason)
+        after = {**_described(incident), **({"found": found} if found else {})}
+        audit.record(actor, "incident.resolve", incident, reason=reason, before=before, after=after)
+        events.write([_event("incident.resolved", incident, now, by=actor.name)])
         return incident
+
+
+def may_own() -> list[str]:
+    """The names of the active users whose role works on incidents, in order."""
+    roles = [role.value for role in ORDER if "incidents:write" in SCOPES[role]]
+    found = User.objects.filter(is_active=True).filter(Q(groups__name__in=roles) | Q(is_superuser=True))
+    return sorted(set(found.values_list("username", flat=True)))
 
 
 def _locked(incident_id: uuid.UUID) -> Incident:
@@ -181,14 +286,46 @@ def _locked(incident_id: uuid.UUID) -> Incident:
     return incident
 
 
+def _unresolved(incident_id: uuid.UUID, expected_version: int | None) -> Incident:
+    """Locked, for an action of a person."""
+    incident = _locked(incident_id)
+    if incident.state == IncidentState.RESOLVED:
+        raise WrongState(f"{incident} is resolved already.", state=incident.state, allowed=("comments",))
+    if expected_version is not None and incident.version != expected_version:
+        raise Stale(f"Somebody acted on {incident} since you looked at it: look again.", version=incident.version)
+    return incident
+
+
+def _acted(incident: Incident, *fields: str) -> None:
+    incident.version += 1
+    incident.save(update_fields=[*fields, "version"])
+
+
+def _described(incident: Incident) -> dict[str, object]:
+    until = incident.snoozed_until
+    more = {"snoozed_until": until.isoformat()} if until is not None else {}
+    return {"state": str(incident.state), "owner": incident.owner, **more}
+
+
+def _note(incident: Incident, kind: NoteKind, actor: Actor, text: str, now: datetime) -> IncidentNote:
+    return IncidentNote.objects.create(incident=incident, kind=kind, author=actor.name[:150], text=text, at=now)
+
+
 def _resolve(incident: Incident, now: datetime, by: str, resolution: str) -> None:
     incident.state = IncidentState.RESOLVED
     incident.resolved_at = now
-    incident.resolved_by = by
+    incident.resolved_by = by[:150]
     incident.resolution = resolution
-    incident.save(update_fields=["state", "resolved_at", "resolved_by", "resolution"])
+    incident.snoozed_until = None
+    incident.save(update_fields=["state", "resolved_at", "resolved_by", "resolution", "snoozed_until", "version"])
 
 
 def _resolved_event(incident: Incident, now: datetime) -> Event:
-    data = {"incident": incident.public_id, "number": incident.number, "cause": incident.cause}
-    return events.event("incident.resolved", now, pair=incident.pair_id, data=data)
+    return _event("incident.resolved", incident, now)
+
+
+def _event(kind: str, incident: Incident, now: datetime, **more: object) -> Event:
+    data = {"incident": incident.public_id, "number": incident.number, "cause": incident.cause, **more}
+    if incident.trigger_id is not None:
+        data["trigger"] = public_id("trg", incident.trigger_id)
+    return events.event(kind, now, pair=incident.pair_id, data=data)

@@ -1,51 +1,101 @@
 """Bulk jobs: one decision of a person over many objects. They live in the database and survive a closed browser.
 
-Each object is done in a transaction of its own together with its item, through the service that does one: a worker may
-die at any point, and nothing is done twice or forgotten.
+A job is planned first: which objects it means is fixed, and nothing is done. Once a person has seen the plan and
+executes it, each object is done in a transaction of its own together with its item, through the service that does one:
+a worker may die at any point, and nothing is done twice or forgotten.
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import InterfaceError, OperationalError, connection, transaction
-from django.db.models import F, QuerySet
+from django.db.models import F, Min, Q
 
 from messaging import dispatch
-from messaging.choices import DeliveryState, Direction, ItemState, JobState, MessageState
+from messaging.choices import ItemState, JobState
 from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, Stale, WrongState
-from messaging.models import BulkJob, BulkJobItem, Delivery, Message
-from messaging.services import audit, settling
+from messaging.models import BulkJob, BulkJobItem
+from messaging.services import audit, events, inquiries
 from messaging.services.audit import Actor
+from messaging.services.job_actions import ACTIONS, Action, Filter, Rows, checked
+from messaging.services.job_plans import MAX_IDS, PLANNED_FOR, action_of, job_plan
+from partners import visibility
 from rmhub import clock
-from rmhub.ids import BadPublicId, public_id, read_public_id
+from rmhub.ids import public_id
+
+__all__ = [
+    "ACTIONS",
+    "ENDED",
+    "MAX_IDS",
+    "OPEN",
+    "PLANNED_FOR",
+    "Action",
+    "forget_old",
+    "job_cancel",
+    "job_create",
+    "job_discard",
+    "job_execute",
+    "job_plan",
+    "job_retry",
+    "run_due",
+]
 
 log = logging.getLogger(__name__)
 
 CHUNK = 50
-MAX_IDS = 10_000
+TALKS = 16  # how many partners' answers are waited for before it is another job's turn
+KEPT_FOR = timedelta(days=90)
+OPEN = (JobState.QUEUED, JobState.RUNNING)
+ENDED = (JobState.FINISHED, JobState.CANCELLED)
 _LEASE = timedelta(seconds=60)
 _FAR = timedelta(seconds=5)  # a job that stumbled over the hub's own trouble is tried again then
 
-Filter = Mapping[str, Any]
-Rows = QuerySet[Delivery] | QuerySet[Message]
 
+def job_execute(
+    *,
+    job_id: uuid.UUID,
+    expect_count: int,
+    actor: Actor,
+    reason: str,
+    parameters: Mapping[str, Any] | None = None,
+) -> BulkJob:
+    """Begins a planned job, in the name of whoever executes it. `expect_count`: how many they saw in the plan.
 
-@dataclass(frozen=True, slots=True)
-class Action:
-    """One kind of job. `find` gives the rows that a filter means now, `group` what rows of one job must have in common,
-    `decisions` the allowed ones ("" = the action takes none), `run` does one object and raises ApplicationError.
+    `parameters` replace those of the plan by name. Raises InvalidSubmission by field, NotFound, Stale for another
+    count, WrongState for a plan that was executed already, was cancelled or is older than an hour.
     """
-
-    find: Callable[[Filter], Rows]
-    group: tuple[str, ...]
-    decisions: tuple[str, ...]
-    run: Callable[[uuid.UUID, Mapping[str, Any], Actor, str], object]
+    with transaction.atomic():
+        job = _locked(job_id)
+        kind = ACTIONS[job.action]
+        kept = checked(kind, {**job.parameters, **(parameters or {})})
+        audit.require_reason(reason, at_least=kind.least_reason(kept))
+        now = clock.now()
+        if job.state != JobState.PLANNED:
+            said = (
+                f"{job.actor} has begun it already." if job.state in OPEN else "There is nothing to execute any more."
+            )
+            raise WrongState(f"This job is {job.get_state_display().lower()}: {said}", state=job.state)
+        if job.expires_at is not None and job.expires_at <= now:
+            raise WrongState(
+                "This plan is too old: much may have changed since. Plan it again.",
+                state=job.state,
+                allowed=("discard",),
+            )
+        _expect(job, expect_count)
+        job.state, job.parameters, job.reason = JobState.QUEUED, kept, reason.strip()
+        job.actor, job.interface, job.address = actor.name[:150], actor.interface, actor.address[:64]
+        job.due_at, job.expires_at, job.created_at = now, None, now
+        job.save()
+        _stagger(job, kept.get("stagger", 0), now)
+        after: dict[str, object] = {"action": job.action, **kept, "what": job.what, "total": job.total}
+        audit.record(actor, "job.create", job, reason=reason, after=after)
+        dispatch.wake_on_commit(dispatch.JOBS)
+    return job
 
 
 def job_create(
@@ -55,50 +105,68 @@ def job_create(
     actor: Actor,
     reason: str,
     ids: Collection[uuid.UUID] | None = None,
-    filter: Mapping[str, Any] | None = None,
+    filter: Filter | None = None,
+    rows: Rows | None = None,
+    chosen: Mapping[str, Any] | None = None,
     what: str = "",
     expected: int | None = None,
 ) -> BulkJob:
-    """Plans the job and queues it: the objects of `ids`, or those that `filter` means right now.
+    """Plans a job and executes it at once. `expected`: how many the person saw; Stale when it is another number now.
 
-    `parameters`: {"decision": …} and, for later, {"remind_in": seconds}. Filters name ids as people see them:
-    settle_deliveries {"trigger", "doubt"}, redeliver_failed {"trigger"}, settle_messages {"pair", "cause"}. All objects
-    of a job are of one evidence group. `expected`: how many the person saw; Stale when it is another number now.
-    Raises InvalidSubmission by field, NotFound, Stale.
+    Of `ids`, all must be in a state in which it can be done. Raises what `job_plan` and `job_execute` raise.
     """
-    audit.require_reason(reason)
-    chosen = ACTIONS.get(action)
-    if chosen is None:
-        raise InvalidSubmission({"action": [f"One of {', '.join(ACTIONS)}."]})
-    kept = _checked(chosen, parameters)
-    if bool(ids) == bool(filter):
-        raise InvalidSubmission({"filter": ["Give either ids or a filter, and not an empty one."]})
+    kind = action_of(action)
+    audit.require_reason(reason, at_least=kind.least_reason(checked(kind, parameters)))
     with transaction.atomic():
-        rows = _by_ids(chosen, ids) if ids else chosen.find(filter or {})
-        now = clock.now()
-        job = BulkJob.objects.create(
+        job = job_plan(
             action=action,
-            parameters=kept,
-            what=(what or _described(chosen, ids, filter))[:255],
-            actor=actor.name[:150],
-            interface=actor.interface,
-            address=actor.address[:64],
-            reason=reason.strip(),
-            due_at=now,
-            created_at=now,
+            parameters=parameters,
+            actor=actor,
+            ids=ids,
+            filter=filter,
+            rows=rows,
+            chosen=chosen,
+            what=what,
         )
-        job.total = _take(job, rows)
-        if job.total == 0:
-            raise InvalidSubmission({"filter": ["Nothing matches any more: somebody else may have settled it."]})
-        if expected is not None and job.total != expected:
-            raise Stale(
-                f"It is {job.total:,} now, and you saw {expected:,}: look again before you decide.", version=job.total
+        if left_out := job.plan["left_out"]:
+            raise InvalidSubmission({"ids": [f"{left_out} of these are not in a state in which this can be done."]})
+        expect_count = expected if expected is not None else job.total
+        return job_execute(job_id=job.pk, expect_count=expect_count, actor=actor, reason=reason)
+
+
+def job_retry(*, job_id: uuid.UUID, actor: Actor, parameters: Mapping[str, Any] | None = None) -> BulkJob:
+    """A new plan over what an ended job was refused. `parameters` replace those of the job by name.
+
+    Raises NotFound, WrongState, InvalidSubmission.
+    """
+    job = visibility.own(BulkJob.objects.filter(pk=job_id), "actor").first()
+    if job is None:
+        raise NotFound(f"There is no job {public_id('job', job_id)}.")
+    if job.state not in ENDED:
+        raise WrongState(f"This job is {job.get_state_display().lower()}: wait for its end.", state=job.state)
+    refused = BulkJobItem.objects.filter(job=job, state=ItemState.REFUSED)
+    return job_plan(
+        action=job.action,
+        parameters={**job.parameters, **(parameters or {})},
+        actor=actor,
+        rows=ACTIONS[job.action].model._default_manager.filter(pk__in=refused.values("object_id")),
+        chosen={"refused_by": job.public_id},
+        what=f"What was refused: {job.what}",
+        origin=str(job.plan.get("origin", "")),
+    )
+
+
+def job_discard(*, job_id: uuid.UUID) -> None:
+    """Throws a plan away: nothing was done, and nothing is written down. Raises NotFound, WrongState."""
+    with transaction.atomic():
+        job = _locked(job_id)
+        if job.state != JobState.PLANNED:
+            raise WrongState(
+                f"This job is {job.get_state_display().lower()}: only a plan is discarded, a job is cancelled.",
+                state=job.state,
+                allowed=("cancel",) if job.state in OPEN else (),
             )
-        job.save(update_fields=["total"])
-        after: dict[str, object] = {"action": action, **kept, "what": job.what, "total": job.total}
-        audit.record(actor, "job.create", job, reason=reason, after=after)
-        dispatch.wake_on_commit(dispatch.JOBS)
-    return job
+        job.delete()
 
 
 def job_cancel(*, job_id: uuid.UUID, actor: Actor, reason: str) -> BulkJob:
@@ -107,19 +175,32 @@ def job_cancel(*, job_id: uuid.UUID, actor: Actor, reason: str) -> BulkJob:
     with transaction.atomic():
         # Items before the job, like the worker: it locks an item, and counts it on the job's row afterwards.
         BulkJobItem.objects.filter(job=job_id, state=ItemState.PENDING).update(state=ItemState.CANCELLED)
-        job = BulkJob.objects.select_for_update().filter(pk=job_id).first()
-        if job is None:
-            raise NotFound(f"There is no job {public_id('job', job_id)}.")
+        job = _locked(job_id)
         if job.state not in OPEN:
-            raise WrongState(f"This job is {job.get_state_display().lower()} already.", state=job.state)
+            said = "is not begun: discard the plan" if job.state == JobState.PLANNED else "has ended"
+            raise WrongState(
+                f"This job is {job.get_state_display().lower()} already: it {said}.",
+                state=job.state,
+                allowed=("discard", "execute") if job.state == JobState.PLANNED else (),
+            )
         before: dict[str, object] = {"state": job.state, "done": job.done}
-        job.state, job.due_at, job.finished_at = JobState.CANCELLED, None, clock.now()
+        now = clock.now()
+        job.state, job.due_at, job.finished_at = JobState.CANCELLED, None, now
         job.save(update_fields=["state", "due_at", "finished_at"])
         audit.record(actor, "job.cancel", job, reason=reason, before=before, after={"state": job.state})
+        _tell(job, now)
     return job
 
 
-OPEN = (JobState.QUEUED, JobState.RUNNING)
+def forget_old() -> int:
+    """Removes plans that nobody executed, and jobs that ended 90 days ago. Returns how many; a few at a time."""
+    now = clock.now()
+    stale = Q(state=JobState.PLANNED, expires_at__lte=now - PLANNED_FOR) | Q(finished_at__lte=now - KEPT_FOR)
+    keys = list(BulkJob.objects.filter(stale).order_by("id").values_list("pk", flat=True)[:20])
+    with transaction.atomic():
+        BulkJobItem.objects.filter(job__in=keys).delete()
+        BulkJob.objects.filter(stale, pk__in=keys).delete()
+    return len(keys)
 
 
 def run_due(*, chunk: int = CHUNK) -> int:
@@ -150,18 +231,26 @@ def _claim() -> BulkJob | None:
 
 def _run_chunk(job: BulkJob, chunk: int) -> int:
     pending = BulkJobItem.objects.filter(job=job, state=ItemState.PENDING).order_by("id")
-    keys = list(pending.values_list("id", flat=True)[:chunk])
-    for key in keys:
-        _run_item(job, key)
+    ready = pending.filter(Q(not_before=None) | Q(not_before__lte=clock.now()))
+    if ACTIONS[job.action].run is None:
+        keys = list(ready.values_list("id", flat=True)[: min(chunk, TALKS)])
+        _ask(job, keys)
+    else:
+        keys = list(ready.values_list("id", flat=True)[:chunk])
+        for key in keys:
+            _run_item(job, key)
     now = clock.now()
     with transaction.atomic(durable=True):
         # A cancelled job keeps its end; one with more to do gives way to others that are due.
         mine = BulkJob.objects.select_for_update().filter(pk=job.pk, state=JobState.RUNNING)
         if mine.exists():
-            if pending.exists():
+            if pending.filter(not_before=None).exists():
                 mine.update(due_at=now)
+            elif (turn := pending.aggregate(at=Min("not_before"))["at"]) is not None:
+                mine.update(due_at=max(turn, now))
             else:
                 mine.update(state=JobState.FINISHED, due_at=None, finished_at=now)
+                _tell(BulkJob.objects.get(pk=job.pk), now)
     return len(keys)
 
 
@@ -170,10 +259,11 @@ def _run_item(job: BulkJob, key: int) -> None:
         item = BulkJobItem.objects.select_for_update().filter(pk=key, state=ItemState.PENDING).first()
         if item is None:  # cancelled meanwhile, or done by a worker that was only slow
             return
-        actor = Actor(job.actor, job.interface, job.address, job.public_id)
+        run = ACTIONS[job.action].run
+        assert run is not None
         try:
             with transaction.atomic():
-                ACTIONS[job.action].run(item.object_id, job.parameters, actor, job.reason)
+                run(item.object_id, job.parameters, _actor(job), job.reason)
             item.state = ItemState.DONE
         except ApplicationError as error:
             item.state, item.detail = ItemState.REFUSED, str(error)[:255]
@@ -183,142 +273,70 @@ def _run_item(job: BulkJob, key: int) -> None:
             # One object that the hub itself fails on must not hold up the others, nor be tried for ever.
             log.exception("job item failed", extra={"action": "job_item_failed", "job": job.public_id})
             item.state, item.detail = ItemState.REFUSED, "The hub failed on this one; its log says why."
-        item.save(update_fields=["state", "detail"])
-        counted = "done" if item.state == ItemState.DONE else "refused"
-        BulkJob.objects.filter(pk=job.pk).update(**{counted: F(counted) + 1})
+        _count(job, item)
 
 
-def _take(job: BulkJob, rows: Rows) -> int:
-    """Writes an item for each row, in one statement: what is meant is fixed before the first one is done."""
-    inner, values = rows.order_by("id").values("id").query.sql_with_params()
+def _ask(job: BulkJob, keys: list[int]) -> None:
+    """Items that partners are asked about: asked with no transaction open, then each recorded."""
+    wanted = dict(BulkJobItem.objects.filter(pk__in=keys).values_list("object_id", "pk"))
+    answers = inquiries.ask_many(message_ids=list(wanted), actor=_actor(job), reason=job.reason)
+    for object_id, key in wanted.items():
+        with transaction.atomic(durable=True):
+            item = BulkJobItem.objects.select_for_update().filter(pk=key, state=ItemState.PENDING).first()
+            if item is None:
+                continue
+            answer = answers[object_id]
+            if isinstance(answer, ApplicationError):
+                item.state, item.detail = ItemState.REFUSED, str(answer)[:255]
+            else:
+                item.state, item.detail = ItemState.DONE, answer.get_answer_display()
+            _count(job, item)
+
+
+def _count(job: BulkJob, item: BulkJobItem) -> None:
+    item.save(update_fields=["state", "detail"])
+    counted = "done" if item.state == ItemState.DONE else "refused"
+    BulkJob.objects.filter(pk=job.pk).update(**{counted: F(counted) + 1})
+
+
+def _actor(job: BulkJob) -> Actor:
+    return Actor(job.actor, job.interface, job.address, job.public_id, "job")
+
+
+def _tell(job: BulkJob, now: datetime) -> None:
+    data = {
+        "job": job.public_id,
+        "action": job.action,
+        "state": job.state,
+        "actor": job.actor,
+        "total": job.total,
+        "done": job.done,
+        "refused": job.refused,
+    }
+    events.write([events.event("bulk_operation.finished", now, data=data)])
+
+
+def _expect(job: BulkJob, expect_count: int) -> None:
+    if job.total != expect_count:
+        raise Stale(
+            f"It is {job.total:,} now, and you saw {expect_count:,}: look again before you decide.", version=job.total
+        )
+
+
+def _stagger(job: BulkJob, seconds: int, now: datetime) -> None:
+    if not seconds:
+        return
     with connection.cursor() as cursor:
         cursor.execute(
-            "INSERT INTO messaging_bulkjobitem (job_id, object_id, state, detail) "  # noqa: S608  (made by the ORM)
-            f"SELECT %s, chosen.id, 'pending', '' FROM ({inner}) AS chosen",
-            [job.pk, *values],
+            "UPDATE messaging_bulkjobitem AS item SET not_before = %s + turns.turn * make_interval(secs => %s) FROM"
+            " (SELECT id, row_number() OVER (ORDER BY id) - 1 AS turn FROM messaging_bulkjobitem WHERE job_id = %s)"
+            " AS turns WHERE turns.id = item.id",
+            [now, seconds, job.pk],
         )
-        return int(cursor.rowcount)
 
 
-def _checked(action: Action, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    errors: dict[str, list[str]] = {}
-    allowed = {"decision", "remind_in"} if action.decisions else set()
-    for name in sorted(set(parameters) - allowed):
-        errors[name] = ["This action does not take it."]
-    kept: dict[str, Any] = {}
-    if action.decisions:
-        decision, remind_in = parameters.get("decision"), parameters.get("remind_in")
-        if decision not in action.decisions:
-            errors["decision"] = [f"One of {', '.join(action.decisions)}."]
-        kept["decision"] = decision
-        if remind_in is not None:
-            kept["remind_in"] = remind_in
-        wants = decision == "later"
-        fits = isinstance(remind_in, int) and settling.MIN_REMIND <= remind_in <= settling.MAX_REMIND
-        if wants and not fits:
-            errors["remind_in"] = [f"Seconds, from {settling.MIN_REMIND} to {settling.MAX_REMIND} (90 days)."]
-        elif not wants and remind_in is not None:
-            errors["remind_in"] = ["Only the decision “later” takes a time: leave it out."]
-    if errors:
-        raise InvalidSubmission(errors)
-    return kept
-
-
-def _by_ids(action: Action, ids: Collection[uuid.UUID]) -> Rows:
-    """The rows of these ids, which must all be settleable and of one evidence group."""
-    wanted = set(ids)
-    if len(wanted) > MAX_IDS:
-        raise InvalidSubmission({"ids": [f"At most {MAX_IDS:,}: use a filter for more."]})
-    rows = action.find({}).filter(pk__in=wanted)
-    groups = list(rows.order_by().values_list(*action.group).distinct()[:2])
-    if len(groups) > 1:
-        raise InvalidSubmission(
-            {"ids": [f"These differ in {' or '.join(action.group)}: settle one evidence group at a time."]}
-        )
-    missing = wanted - set(rows.values_list("pk", flat=True))
-    if missing:
-        raise InvalidSubmission({"ids": [f"{len(missing)} of these are not in a state in which this can be done."]})
-    return rows
-
-
-def _described(action: Action, ids: Collection[uuid.UUID] | None, chosen: Filter | None) -> str:
-    if ids is not None:
-        return f"{len(set(ids)):,} chosen one by one"
-    return ", ".join(f"{name}: {value}" for name, value in sorted((chosen or {}).items()))
-
-
-def _only(chosen: Filter, names: Collection[str]) -> None:
-    unknown = sorted(set(chosen) - set(names))
-    if unknown:
-        raise InvalidSubmission({"filter": [f"Unknown: {', '.join(unknown)}. Known: {', '.join(sorted(names))}."]})
-
-
-def _key(prefix: str, name: str, chosen: Filter) -> uuid.UUID:
-    text = chosen.get(name)
-    try:
-        return read_public_id(prefix, text if isinstance(text, str) else "")
-    except BadPublicId as error:
-        raise InvalidSubmission({"filter": [f"{name}: an id of the form {prefix}_… is needed."]}) from error
-
-
-def _in_doubt(chosen: Filter) -> QuerySet[Delivery]:
-    _only(chosen, ("trigger", "doubt"))
-    found = Delivery.objects.filter(state=DeliveryState.IN_DOUBT)
-    if not chosen:
-        return found
-    if not chosen.get("doubt"):
-        raise InvalidSubmission({"filter": ["doubt: name one reason, so that all are of one evidence group."]})
-    return found.filter(trigger=_key("trg", "trigger", chosen), doubt=str(chosen["doubt"])[:40].replace("\x00", ""))
-
-
-def _failed(chosen: Filter) -> QuerySet[Delivery]:
-    _only(chosen, ("trigger",))
-    found = Delivery.objects.filter(state=DeliveryState.FAILED)
-    return found.filter(trigger=_key("trg", "trigger", chosen)) if chosen else found
-
-
-def _messages_in_doubt(chosen: Filter) -> QuerySet[Message]:
-    _only(chosen, ("pair", "cause"))
-    found = Message.objects.filter(direction=Direction.OUT, state=MessageState.IN_DOUBT)
-    if not chosen:
-        return found
-    if not chosen.get("cause"):
-        raise InvalidSubmission({"filter": ["cause: name one, so that all are of one evidence group."]})
-    return found.filter(pair=_key("pair", "pair", chosen), cause=str(chosen["cause"])[:60].replace("\x00", ""))
-
-
-def _settle_delivery(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
-    return settling.delivery_settle(
-        delivery_id=key,
-        decision=parameters["decision"],
-        remind_in=parameters.get("remind_in"),
-        actor=actor,
-        reason=reason,
-    )
-
-
-def _settle_message(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
-    return settling.message_settle(
-        message_id=key,
-        decision=parameters["decision"],
-        remind_in=parameters.get("remind_in"),
-        actor=actor,
-        reason=reason,
-    )
-
-
-def _redeliver(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
-    return settling.delivery_settle(
-        delivery_id=key, decision=settling.Decision.RESUBMIT.value, actor=actor, reason=reason
-    )
-
-
-ACTIONS: Mapping[str, Action] = {
-    "settle_deliveries": Action(
-        _in_doubt, ("trigger", "doubt"), tuple(one.value for one in settling.Decision), _settle_delivery
-    ),
-    "settle_messages": Action(
-        _messages_in_doubt, ("pair", "cause"), tuple(one.value for one in settling.MessageDecision), _settle_message
-    ),
-    "redeliver_failed": Action(_failed, ("trigger",), (), _redeliver),
-}
+def _locked(job_id: uuid.UUID) -> BulkJob:
+    job = visibility.own(BulkJob.objects.select_for_update().filter(pk=job_id), "actor").first()
+    if job is None:
+        raise NotFound(f"There is no job {public_id('job', job_id)}.")
+    return job

@@ -99,7 +99,7 @@ def begin(has_checkpoint: Callable[[uuid.UUID], bool]) -> Place:
             edge = clock.now() - KEEP
             LiveState.objects.filter(query__startswith="live ").delete()
             LiveMinute.objects.all().delete()
-            state = LiveState(query=query, epoch=uuid7(), batch=-1, through=_first_after(edge), applied_at=edge)
+            state = LiveState(query=query, epoch=uuid7(), batch=-1, through=first_after(edge), applied_at=edge)
             state.save(force_insert=True)
         elif not has_checkpoint(state.epoch):
             state.epoch, state.batch = uuid7(), -1
@@ -287,7 +287,7 @@ def _query() -> str:
         return str(cursor.fetchone()[0])
 
 
-def _first_after(edge: datetime) -> int:
+def first_after(edge: datetime) -> int:
     """A transaction number before which all events are older than `edge`; found by a few looks into the index.
 
     Numbers follow the time but for transactions that took long, so an hour more is read.

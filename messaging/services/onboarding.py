@@ -21,7 +21,7 @@ from django.views.decorators.debug import sensitive_variables
 from messaging.exceptions import InvalidSubmission, NotFound, Stale
 from messaging.services import audit, pairs
 from messaging.services.audit import Actor
-from partners import registry, selectors, services
+from partners import certificates, registry, selectors, services
 from partners.models import Agreement, AgreementVersion, Credential, Endpoint, Party
 from partners.services import Level, Problem
 from partners.services.writing import writing
@@ -62,7 +62,7 @@ TERMS = (
     "note",
 )
 _ENDPOINT = (
-    *("name", "transport", "uri", "error_uri", "address", "error_address", "server", "host_key"),
+    *("name", "transport", "uri", "error_uri", "address", "error_address", "server", "host_key", "service_address"),
     *("connect_timeout", "read_timeout"),
 )
 
@@ -90,9 +90,18 @@ def describe(row: models.Model) -> dict[str, Any]:
     """A row as the audit log holds it. Never a secret."""
     if isinstance(row, Party):
         identifiers = [[item.context, item.value] for item in row.identifiers.all()]
-        return {"name": row.name, "is_own": row.is_own, "contact": row.contact, "identifiers": identifiers}
+        return {
+            "name": row.name,
+            "is_own": row.is_own,
+            "contact": row.contact,
+            "identifiers": identifiers,
+            "time_zone": row.time_zone,
+            "hours": row.hours,
+            "groups": sorted(group.name for group in row.groups.all()),
+            "archived_at": _text(row.archived_at),
+        }
     if isinstance(row, Endpoint):
-        return {name: getattr(row, name) for name in _ENDPOINT}
+        return {name: getattr(row, name) for name in _ENDPOINT} | {"certificates": _certificates(row)}
     if isinstance(row, Agreement):
         versions = [[version.number, version.state] for version in row.versions.all()]
         return {"tpa_id": row.tpa_id, "name": row.name, "log_columns": row.log_columns, "versions": versions}
@@ -116,6 +125,14 @@ def describe(row: models.Model) -> dict[str, Any]:
     }
 
 
+def _certificates(endpoint: Endpoint) -> list[dict[str, str]]:
+    """Those that its server may show, by what tells them apart."""
+    return [
+        {"title": one.title, "fingerprint": one.fingerprint, "ends": one.not_after.isoformat()}
+        for one in certificates.read(endpoint.trusted_certificates)
+    ]
+
+
 def party_create(*, actor: Actor, reason: str = "", **fields: Any) -> Party:
     """`partners.services.party_create`, audited."""
     with writing():
@@ -129,6 +146,22 @@ def party_update(
     """`partners.services.party_update`, audited. Raises NotFound, Stale, and what that raises."""
     with _changing("party.update", lambda: _party(party_id), actor, reason, expected) as party:
         services.party_update(party=party, **fields)
+    return _party(party_id)
+
+
+def party_archive(*, party_id: uuid.UUID, actor: Actor, reason: str, expected: str | None = None) -> Party:
+    """Takes a party out of use. Raises NotFound, Stale, InvalidSubmission (no reason), WrongState."""
+    audit.require_reason(reason)
+    with _changing("party.archive", lambda: _party(party_id), actor, reason, expected) as party:
+        services.party_archive(party=party)
+    return _party(party_id)
+
+
+def party_restore(*, party_id: uuid.UUID, actor: Actor, reason: str, expected: str | None = None) -> Party:
+    """Takes an archived party into use again. Raises NotFound, Stale, InvalidSubmission (no reason), WrongState."""
+    audit.require_reason(reason)
+    with _changing("party.restore", lambda: _party(party_id), actor, reason, expected) as party:
+        services.party_restore(party=party)
     return _party(party_id)
 
 
@@ -147,6 +180,19 @@ def endpoint_update(
     with _changing("endpoint.update", lambda: _endpoint(endpoint_id), actor, reason, expected) as endpoint:
         services.endpoint_update(endpoint=endpoint, **fields)
     return _endpoint(endpoint_id)
+
+
+def endpoint_trust(
+    *, endpoint_id: uuid.UUID, certificates_pem: str, actor: Actor, reason: str, expected: str | None = None
+) -> Endpoint:
+    """Replaces the certificates that the endpoint's server may show; "" = what this machine trusts.
+
+    Raises NotFound, Stale, InvalidSubmission (no reason), InvalidInput.
+    """
+    audit.require_reason(reason)
+    return endpoint_update(
+        endpoint_id=endpoint_id, actor=actor, reason=reason, expected=expected, trusted_certificates=certificates_pem
+    )
 
 
 def agreement_create(

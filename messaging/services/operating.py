@@ -37,13 +37,23 @@ from partners.terms import Terms
 from rmhub import clock
 from rmhub.ids import public_id
 
+MODES = ("all", "probe")
+# What cannot be taken back, and so needs a reason that says something.
+_FOREVER = frozenset({Kind.SKIP, Kind.RESTART})
 
-def pair_resume(*, pair_id: uuid.UUID, actor: Actor, reason: str, expected_version: int | None = None) -> Pair:
+
+def pair_resume(
+    *, pair_id: uuid.UUID, actor: Actor, reason: str, mode: str = "all", expected_version: int | None = None
+) -> Pair:
     """2.1.4.3: retry counter to zero, and the uncompleted message again with the same octets.
 
-    Raises WrongState when it is not suspended, Stale when somebody acted since `expected_version`.
+    `mode` probe: that one first, without retries; its first failure suspends the pair again, its delivery lets the
+    others go. Raises WrongState when it is not suspended, Stale when somebody acted since `expected_version`,
+    InvalidSubmission for another mode.
     """
-    return _act(pair_id, Kind.RESUME, "pair.resume", actor, reason, expected_version)
+    if mode not in MODES:
+        raise InvalidSubmission({"mode": ["all, or probe (one message first)."]})
+    return _act(pair_id, Kind.RESUME, "pair.resume", actor, reason, expected_version, probing=mode == "probe")
 
 
 def pair_retry_now(*, pair_id: uuid.UUID, actor: Actor, reason: str, expected_version: int | None = None) -> Pair:
@@ -114,9 +124,9 @@ def pair_expect_sequence(
 def message_cancel(*, message_id: uuid.UUID, actor: Actor, reason: str) -> Message:
     """Takes back an outbound message: one that waits simply leaves the queue, one in flight is skipped.
 
-    Raises WrongState when it is on the wire or done.
+    Raises WrongState when it is on the wire or done, InvalidSubmission for a reason that says nothing.
     """
-    audit.require_reason(reason)
+    audit.require_reason(reason, at_least=audit.HEAVY_REASON)
     with transaction.atomic():
         known = Message.objects.filter(pk=message_id, direction=Direction.OUT).only("pair_id").first()
         if known is None:
@@ -152,11 +162,22 @@ def message_cancel(*, message_id: uuid.UUID, actor: Actor, reason: str) -> Messa
     return message
 
 
-def _act(pair_id: uuid.UUID, kind: Kind, verb: str, actor: Actor, reason: str, expected_version: int | None) -> Pair:
-    audit.require_reason(reason)
+def _act(
+    pair_id: uuid.UUID,
+    kind: Kind,
+    verb: str,
+    actor: Actor,
+    reason: str,
+    expected_version: int | None,
+    *,
+    probing: bool = False,
+) -> Pair:
+    audit.require_reason(reason, at_least=audit.HEAVY_REASON if kind in _FOREVER else audit.MIN_REASON)
     with transaction.atomic():
         pair = _locked(pair_id, expected_version)
         _require_outbound(pair)
+        if kind is Kind.RESUME and pair.flow == Flow.SUSPENDED:
+            pair.probing = probing
         if carries_requests(pair, terms_in_force(pair)):
             _act_on_requests(pair, kind, verb, actor, reason)
             return pair
@@ -202,6 +223,8 @@ def _act_on_requests(pair: Pair, kind: Kind, verb: str, actor: Actor, reason: st
         written.append(_drop_request(pair, message, Happened.SKIPPED, reason, now))
         before["message"] = message.public_id
         pair.version += 1
+        if pair.probing:
+            repeating.let_go(pair, now)
     elif kind is Kind.RETRY_NOW:
         repeating.let_go(pair, now)
         pair.version += 1
@@ -271,6 +294,8 @@ def _cancel_request(pair: Pair, message: Message, terms: Terms, actor: Actor, re
     now = clock.now()
     before: dict[str, object] = {"state": message.state}
     cancelled = _drop_request(pair, message, Happened.CANCELLED, reason, now)
+    if pair.probing:
+        repeating.let_go(pair, now)
     repeating.set_timer(pair, terms, now)
     pair.save(update_fields=list(REPEATABLE_FIELDS))
     dispatch.wake_on_commit(dispatch.SEND)
@@ -371,12 +396,16 @@ def _released(pair: Pair, now: datetime, actor: Actor, reason: str) -> list[Even
         unresolved = Incident.objects.filter(pair=pair).exclude(state=IncidentState.RESOLVED)
         causes = set(unresolved.values_list("cause", flat=True)) - set(repeating.DOUBTS)
     resolved = incidents.incidents_resolve_for_pair(pair=pair, now=now, by=actor.name, resolution=reason, causes=causes)
-    return [events.event("pair.resumed", now, pair=pair, data={"reason": reason, "actor": actor.name}), *resolved]
+    data = {"reason": reason, "actor": actor.name, **({"mode": "probe"} if pair.probing else {})}
+    return [events.event("pair.resumed", now, pair=pair, data=data), *resolved]
 
 
 def _save(pair: Pair, verb: str, actor: Actor, reason: str, before: dict[str, object], written: list[Event]) -> None:
     pair.save(update_fields=list(REPEATABLE_FIELDS))
-    audit.record(actor, verb, pair, reason=reason, before=before, after=_described(pair))
+    after = _described(pair)
+    if verb == "pair.resume":
+        after["mode"] = "probe" if pair.probing else "all"
+    audit.record(actor, verb, pair, reason=reason, before=before, after=after)
     events.write(written)
 
 

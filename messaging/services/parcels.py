@@ -71,10 +71,11 @@ def parcel(terms: Terms, address: str, content_type: str, body: bytes, now: date
     """Bytes with the partner's address and our credential for it; `more` are further fields of the Parcel."""
     try:
         authorization, login = _credentials(terms, now)
+        certificate = _certificate(terms, now)
     except SecretUnreadable:
         # Sent without it the partner refuses, which a person sees; not sent at all the whole batch would stand still.
         log.exception("credential unreadable", extra={"action": "credential_unreadable", "partner": terms.partner_name})
-        authorization, login = "", None
+        authorization, login, certificate = "", None, ""
     fields = {
         "authorization": authorization,
         "login": login,
@@ -82,6 +83,8 @@ def parcel(terms: Terms, address: str, content_type: str, body: bytes, now: date
         "target": terms.partner_uri,
         "server": terms.server,
         "host_key": terms.host_key,
+        "trusted_certificates": terms.trusted_certificates,
+        "client_certificate": certificate,
         "connect_timeout": terms.connect_timeout,
         "read_timeout": terms.read_timeout,
         **more,
@@ -100,3 +103,10 @@ def _credentials(terms: Terms, now: datetime) -> tuple[str, Login | None]:
     else:
         found = known.outbound_login(terms.hop_party_id, now, CredentialKind.BASIC, CredentialKind.SSH_KEY)
     return "", Login(*found) if found else None
+
+
+def _certificate(terms: Terms, now: datetime) -> str:
+    """Our certificate with its key, for servers that ask for one. Raises SecretUnreadable."""
+    if terms.transport != Transport.HTTP:
+        return ""
+    return registry.current().outbound_certificate(terms.hop_party_id, now)

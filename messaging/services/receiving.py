@@ -19,7 +19,7 @@ from messaging.protocol.codecs.ebxml import normalize_uri
 from messaging.protocol.envelope import Envelope, MessageType
 from messaging.protocol.errors import Defect, ErrorCode, NotAMessage
 from messaging.protocol.limits import Limits
-from messaging.services import accepting, door, pairs, routing
+from messaging.services import accepting, door, pairs, rate_limits, routing
 from messaging.services.group import GroupCommit
 from partners import registry
 from partners.terms import Presented, Principal, Terms
@@ -49,12 +49,14 @@ def receive(arrival: Arrival, *, limits: Limits, principal: Principal | None = N
     `principal`: who sent it, if that is known already (mail, files); else it is what `arrival.presented` proves.
 
     204: stored, recognised or refused with an error message to come, and committed. 400: not a message.
-    401: nobody we know; 429: from where too many unknown came. 403: a partner, but not of this agreement.
+    401: nobody we know. 403: a partner, but not of this agreement. 429: from where
+    too many unknown came, or more of one partner than the hub takes in a minute.
     413: larger than the agreement allows.
     Whatever it returns but 204, nothing was stored as a message; each refusal leaves a `Rejection`.
     """
     now = clock.now()
     known = registry.current()
+    over_http = principal is None
     if principal is None:
         patient = door.is_patient_with(arrival.remote_address)
         principal = known.authenticate(arrival.presented, now, thorough=patient)
@@ -64,6 +66,8 @@ def receive(arrival: Arrival, *, limits: Limits, principal: Principal | None = N
         if arrival.presented.authorization:
             door.failed(arrival.remote_address)
         return refuse(arrival, 401, "unauthenticated", "No credential of a partner was shown.", now)
+    if over_http and rate_limits.partner_wait(principal.party_id):
+        return 429  # not written down either: the partner keeps it and sends it again
     try:
         envelope = ebxml.decode(arrival.content_type, arrival.body, limits)
     except NotAMessage as error:
@@ -93,7 +97,9 @@ def receive(arrival: Arrival, *, limits: Limits, principal: Principal | None = N
             return refuse(arrival, 413, "message_too_large", detail, now, principal=principal, envelope=envelope)
         item = replace(
             item,
-            envelope=replace(envelope, defects=(*envelope.defects, *(() if road else _outside(envelope, terms)))),
+            envelope=replace(
+                envelope, defects=(*envelope.defects, *(() if road else outside_agreement(envelope, terms)))
+            ),
             pair_id=pairs.inbound_pair_id(terms),
             road=road,
         )
@@ -104,7 +110,7 @@ def receive(arrival: Arrival, *, limits: Limits, principal: Principal | None = N
         return _group.submit(item)
 
 
-def _outside(envelope: Envelope, terms: Terms) -> list[Defect]:
+def outside_agreement(envelope: Envelope, terms: Terms) -> list[Defect]:
     """What a readable message breaks of its agreement; each earns an Error message (wire-ebxml 1.9)."""
     found: list[Defect] = []
     hop = envelope.hop

@@ -16,7 +16,7 @@ from messaging.protocol.envelope import Semantics
 from messaging.protocol.messages import Happened, move
 from messaging.protocol.sender import Event as PairEvent
 from messaging.protocol.sender import Flow, Gate, Kind, step
-from messaging.services import circuits, events, incidents, replies
+from messaging.services import circuits, events, incidents, replies, suspending
 from messaging.services.parcels import Job, JobKind
 from messaging.services.snapshots import OUTBOUND_FIELDS, apply_outbound, outbound_state, sender_policy
 from messaging.services.streams import recording as streams
@@ -83,17 +83,24 @@ def _record_pairs(
         if pair.transmission_id != job.transmission_id or pair.flow != Flow.SENDING:
             continue
         moved.add(job.transmission_id)
-        policy = sender_policy(registry.current().version(job.version_id))
+        policy = sender_policy(registry.current().version(job.version_id), probing=pair.probing)
         kind = Kind.SENT if receipt.ok else Kind.TRANSPORT_FAILED
         result = step(outbound_state(pair), PairEvent(kind, cause=receipt.cause), now, policy)
         apply_outbound(pair, result.state, now)
+        pair.cause_detail = receipt.detail
+        if pair.flow == Flow.SUSPENDED:
+            # The message that the pair was resumed with, to see whether it gets through.
+            assert job.message_id is not None
+            message = Message.objects.defer("wire_frame").get(pk=job.message_id)
+            written += suspending.give_up(pair, message, now)
+            messages.append(message)
+            continue
         # While its pair is SENDING the message is, too: both are claimed and moved under the pair's lock.
         message = Message(pk=job.message_id, state=MessageState.SENDING)
         happened = Happened.HANDED_OVER if receipt.ok else Happened.WILL_RETRY
         message.state = move(message.state, happened, reliable=True)
         message.cause, message.cause_detail = receipt.cause, receipt.detail
         messages.append(message)
-        pair.cause_detail = receipt.detail
         if not receipt.ok and receipt.permanent:
             # It is tried again all the same, but a person should see it at once.
             _, opened = incidents.incident_open(

@@ -48,8 +48,13 @@ def enqueue(pair: Pair, terms: Terms, now: datetime) -> None:
 
 def set_timer(pair: Pair, terms: Terms, now: datetime) -> None:
     """The pair is due when a queued message may go out, and not otherwise."""
-    free = pair.flow == Flow.IDLE and pair.queued > 0 and pair.out_now < in_flight_limit(terms)
+    free = pair.flow == Flow.IDLE and pair.queued > 0 and pair.out_now < _at_once(pair, terms)
     pair.due_at = (pair.due_at or now) if free else None
+
+
+def _at_once(pair: Pair, terms: Terms) -> int:
+    """How many may be in flight: one, while the pair is tried with one message first."""
+    return 1 if pair.probing else in_flight_limit(terms)
 
 
 def is_due(pair: Pair, now: datetime) -> bool:
@@ -67,7 +72,7 @@ def promote(pairs: Sequence[Pair], heads: Mapping[uuid.UUID, Message], claim: Cl
     room: dict[uuid.UUID, int] = {}
     for pair in pairs:
         terms = _terms(heads[pair.pk])
-        room[pair.pk] = min(in_flight_limit(terms) - pair.out_now, share)
+        room[pair.pk] = min(_at_once(pair, terms) - pair.out_now, share)
     queues = _queues(heads, room)
     payloads = preparing.payloads_of(message.pk for queue in queues.values() for message in queue)
     changed: list[Message] = []
@@ -131,9 +136,12 @@ def let_go(pair: Pair, now: datetime) -> None:
     """The pair goes on, or a person wants its repeats now: what waits in flight is due at once.
 
     Call with its lock held. One that is on the wire keeps its lease. It is among the rows all the same: a claim that
-    holds it right now may be about to put it back.
+    holds it right now may be about to put it back. While the pair is probing it is the first of them alone.
     """
     waiting = Q(state=MessageState.RETRYING) | Q(state=MessageState.SENDING)
+    if pair.probing:
+        flying = Message.objects.filter(waiting, pair=pair, expires_at__isnull=False).order_by("position")
+        waiting &= Q(pk__in=list(flying.values_list("pk", flat=True)[:1]))
     due_at = Case(When(state=MessageState.RETRYING, then=Value(now)), default=F("due_at"))
     Message.objects.filter(waiting, pair=pair, expires_at__isnull=False).update(due_at=due_at)
     dispatch.wake_on_commit(dispatch.SEND)
@@ -158,7 +166,7 @@ def end(pair: Pair, message: Message, step: Step, terms: Terms, detail: str, now
     upstream.onward_ended([(message.forwarded_from_id, message.state)], now)
     data = {"cause": step.cause, "detail": detail, "attempts": message.attempts}
     written = [events.event(kind, now, pair=pair, message=message, data=data)]
-    if terms.ordered and pair.flow != Flow.SUSPENDED:
+    if (terms.ordered or pair.probing) and pair.flow != Flow.SUSPENDED:
         written += suspending.stop(pair, message, step.cause, detail, terms, now)
     else:
         _, opened = incidents.incident_open(pair=pair, cause=step.cause, now=now, detail=detail, message_pk=message.pk)

@@ -115,7 +115,8 @@ def _follow(
     message.state = move_repeatable(message.state, Happened.WILL_RETRY)
     message.cause, message.cause_detail = cause, detail
     message.due_at = following.due_at
-    if following.act is Act.HOLD:
+    # A probe fails with its first failure; "not now" is none.
+    if following.act is Act.HOLD or (pair.probing and reply is not Reply.BUSY and pair.flow != "suspended"):
         repeating.hold(message)
         return suspending.stop(pair, message, cause, detail, terms, now)
     if pair.flow == "suspended":
@@ -143,6 +144,10 @@ def _delivered(pair: Pair, message: Message, terms: Terms, now: datetime) -> lis
         bulk_set([message], ("state",))
         return written + repeating.settle(pair, now=now, by="system", resolution=said)
     pair.out_now -= 1
+    if pair.probing:
+        # It got through: now the others, too.
+        pair.probing = False
+        repeating.let_go(pair, now)
     if pair.flow != "suspended":
         if pair.cause:
             causes = (pair.cause,)

@@ -25,7 +25,7 @@ from messaging.protocol.errors import EncodeError
 from messaging.protocol.messages import Happened, move
 from messaging.protocol.sender import Act, Flow, Gate, Kind, Step, step
 from messaging.protocol.sender import Event as PairEvent
-from messaging.services import events, preparing, repeating, suspending
+from messaging.services import events, preparing, repeating, retry_budget, suspending
 from messaging.services.parcels import Claim, Job, JobKind, parcel
 from messaging.services.snapshots import OUTBOUND_FIELDS, apply_outbound, lease_seconds, outbound_state, sender_policy
 from messaging.services.streams import expiring, order_acks
@@ -129,7 +129,7 @@ def _advance(pair: Pair, message: Message | None, payloads: dict[uuid.UUID, list
         apply_outbound(pair, replace(state, due_at=None), now)
         return None
     terms = registry.current().version(message.agreement_version_id)
-    policy = sender_policy(terms)
+    policy = sender_policy(terms, probing=pair.probing)
     if pair.flow == Flow.IDLE and terms.state == VersionState.DISABLED:
         moved = step(state, PairEvent(Kind.SUSPEND, cause="agreement_disabled"), now, policy)
         _finish(pair, message, moved, now, written)
@@ -158,7 +158,9 @@ def _advance(pair: Pair, message: Message | None, payloads: dict[uuid.UUID, list
     else:
         _finish(pair, message, moved, now, written)
         return None
+    used = pair.retries
     apply_outbound(pair, moved.state, now)
+    written += retry_budget.told(pair, used, policy.retries, now)
     return _transmit(pair, message, body, terms, claim)
 
 
@@ -201,7 +203,8 @@ def _transmit(pair: Pair, message: Message, body: bytes, terms: Terms, claim: Cl
         version_id=terms.version_id,
         pair_id=pair.pk,
         message_id=message.pk,
-        last=pair.retries >= terms.retries and pair.transport_attempts >= terms.transport_retries,
+        # A probe is the person's own look at the partner: it is made although the server is left alone just now.
+        last=pair.probing or (pair.retries >= terms.retries and pair.transport_attempts >= terms.transport_retries),
     )
 
 

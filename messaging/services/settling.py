@@ -18,20 +18,32 @@ from django.db.models import Q
 from messaging import dispatch, storage
 from messaging.choices import Consult, DeliveryState, Direction, MessageState, TriggerState
 from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
-from messaging.models import Delivery, DocumentCompleted, DocumentStarted, Event, Message, Pair, Payload, Trigger
+from messaging.models import (
+    Delivery,
+    DocumentCompleted,
+    DocumentStarted,
+    Event,
+    Message,
+    Pair,
+    Payload,
+    StatusInquiry,
+    Trigger,
+)
 from messaging.models.delivery import OPEN_STATES
 from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.messages import Happened, move_repeatable
 from messaging.protocol.processing import move, redelivered
 from messaging.protocol.sender import Flow
 from messaging.services import audit, events, history, incidents, remembering, repeating, upstream
-from messaging.services.audit import Actor
+from messaging.services.audit import HEAVY_REASON, MIN_REASON, Actor
 from messaging.services.streams import finals
 from messaging.services.submitting import NewPayload, message_submit
 from rmhub import clock
 from rmhub.ids import public_id, uuid7
 
 MIN_REMIND, MAX_REMIND = 60, 90 * 86_400  # seconds
+_LIGHT = ("later", "ask")  # what can be taken back, or decides nothing
+_EVIDENCE = 5  # answers of the partner that a decision's audit entry keeps
 BY_PERSON = "operator"  # the outcome in the document history
 
 
@@ -79,8 +91,8 @@ def delivery_settle(
     in `remind_in` seconds. ask: decided again, so that the resolver is asked. Raises NotFound, Stale,
     InvalidSubmission, WrongState (W37: a duplicate is not resubmitted).
     """
-    audit.require_reason(reason)
     settlement = _settlement(Decision, decision, actor, reason, remind_in)
+    audit.require_reason(reason, at_least=MIN_REASON if decision in _LIGHT else HEAVY_REASON)
     with transaction.atomic():
         delivery, trigger = _locked(delivery_id, expected_version)
         possible = delivery_decisions(delivery, trigger)
@@ -139,8 +151,8 @@ def message_settle(
     skipped. later: shown again in `remind_in` seconds. Raises NotFound, InvalidSubmission, WrongState, and what
     `message_submit` raises.
     """
-    audit.require_reason(reason)
     settlement = _settlement(MessageDecision, decision, actor, reason, remind_in)
+    audit.require_reason(reason, at_least=MIN_REASON if decision in _LIGHT else HEAVY_REASON)
     with transaction.atomic():
         known = Message.objects.filter(pk=message_id, direction=Direction.OUT).only("pair_id").first()
         if known is None:
@@ -158,7 +170,7 @@ def message_settle(
                 allowed=possible,
                 code=code,
             )
-        before: dict[str, object] = {"state": message.state, "cause": message.cause}
+        before: dict[str, object] = {"state": message.state, "cause": message.cause, "evidence": _evidence(message)}
         more = _MESSAGE[MessageDecision(decision)](message, pair, settlement)
         after: dict[str, object] = {"state": message.state, "decision": decision, **more}
         audit.record(actor, f"message.settle_{decision}", message, reason=reason, before=before, after=after)
@@ -169,6 +181,15 @@ def message_settle(
             written += _resolve_for_pair(pair, settlement)
         events.write(written)
     return message
+
+
+def _evidence(message: Message) -> list[dict[str, object]]:
+    """What the person could know of the partner's side when they decided, the newest first."""
+    asked = StatusInquiry.objects.filter(message=message).order_by("-id")[:_EVIDENCE]
+    return [
+        {"inquiry": one.public_id, "answer": one.answer, "at": one.asked_at.isoformat(), "by": one.actor}
+        for one in asked.defer("response")
+    ]
 
 
 def message_decisions(message: Message) -> tuple[str, ...]:
@@ -393,9 +414,10 @@ def _send_anew(message: Message, pair: Pair, settlement: Settlement) -> dict[str
         semantics=message.semantics,
         submitted_by=settlement.actor.name,
     )
-    if message.forwarded_from_id is not None:
-        # Its end is what the hop before may be waiting for.
-        Message.objects.filter(pk=submission.message.pk).update(forwarded_from=message.forwarded_from_id)
+    # Of one that was passed on, the end is what the hop before may be waiting for.
+    Message.objects.filter(pk=submission.message.pk).update(
+        resubmitted_from=message.pk, forwarded_from=message.forwarded_from_id
+    )
     return {"resubmitted_as": submission.message.public_id}
 
 

@@ -30,6 +30,7 @@ OUTBOUND_FIELDS = (
     "changed_at",
     "last_success_at",
     "version",
+    "probing",
 )
 REPEATABLE_FIELDS = (*OUTBOUND_FIELDS, "out_now")
 INBOUND_FIELDS = ("last_sequence", "last_message_id", "done", "duplicates", "rejected", "last_success_at")
@@ -75,16 +76,20 @@ def inbound_state(pair: Pair) -> InboundState:
     return InboundState(pair.last_sequence or None, pair.last_message_id)
 
 
-def sender_policy(terms: Terms) -> SenderPolicy:
-    """TPA parameters for the sender machine. The lease outlasts every time limit of the transport."""
+def sender_policy(terms: Terms, *, probing: bool = False) -> SenderPolicy:
+    """TPA parameters for the sender machine. The lease outlasts every time limit of the transport.
+
+    `probing`: of a pair that was resumed with one message first, which is not retried.
+    """
     return SenderPolicy(
         timeout=terms.timeout,
-        retries=terms.retries,
+        retries=0 if probing else terms.retries,
         retry_interval=terms.retry_interval,
         transport_retries=terms.transport_retries,
         transport_retry_interval=terms.transport_retry_interval,
         transient_ceiling=terms.transient_ceiling,
         lease=lease_seconds(terms),
+        probe=probing,
     )
 
 
@@ -98,14 +103,17 @@ def repeat_policy(terms: Terms) -> Policy:
     )
 
 
-def stream_policy(terms: Terms) -> StreamPolicy:
-    """The agreement's parameters for the sender of a transactional stream."""
+def stream_policy(terms: Terms, *, probing: bool = False) -> StreamPolicy:
+    """The agreement's parameters for the sender of a transactional stream.
+
+    `probing`: one message at a time, none of those that wait, and no resends.
+    """
     return StreamPolicy(
-        window=terms.max_in_flight,
-        lanes=terms.stream_lanes,
+        window=1 if probing else terms.max_in_flight,
+        lanes=1 if probing else terms.stream_lanes,
         resend_schedule=terms.resend_schedule,
-        retries=terms.retries,
-        transport_retries=terms.transport_retries,
+        retries=0 if probing else terms.retries,
+        transport_retries=0 if probing else terms.transport_retries,
         transport_retry_interval=terms.transport_retry_interval,
         transient_ceiling=terms.transient_ceiling,
         lease=lease_seconds(terms),

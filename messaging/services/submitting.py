@@ -33,7 +33,7 @@ from messaging.protocol.envelope import Semantics
 from messaging.protocol.sender import Flow, Gate
 from messaging.services import events, pairs, queueing
 from messaging.services.group import GroupCommit
-from partners import registry
+from partners import registry, visibility
 from partners.addresses import host_of
 from partners.terms import Terms
 from rmhub import clock
@@ -97,7 +97,8 @@ def message_submit(
         if known is not None:
             return known
     terms = registry.current().by_tpa_id(agreement)
-    if terms is None:
+    # Where documents may be handed in for some partners only, the others' agreements are not there.
+    if terms is None or not visibility.allows(terms.partner_id):
         raise OutsideAgreement(f"No agreement with TPAId {agreement!r} is active.", code="unknown_agreement")
     wished = Semantics(semantics) if semantics in set(Semantics) else Semantics(terms.semantics)
     _check(terms, service, action, payloads, semantics, message_id, conversation_id, ref_to_message_id, time_to_live)

@@ -17,6 +17,7 @@ def give_up(pair: Pair, message: Message | None, now: datetime) -> list[Event]:
     """Call with the pair's lock held, after the machine's GIVE_UP. Changes `message` in memory; returns the events."""
     written: list[Event] = []
     detail = pair.cause_detail
+    pair.probing = False
     upstream.onward_stopped(pair, "The way onward is suspended", now)
     if message is not None and pair.in_flight_id == message.pk:
         message.state = move(message.state, Happened.GAVE_UP, reliable=True)

@@ -7,6 +7,7 @@ repositories recognise a leaked one. The secret has 190 bits of chance, so a pla
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import re
 import secrets
 import time
@@ -17,14 +18,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
+from django.contrib.postgres.expressions import ArraySubquery
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import OuterRef, Q
 from django.views.decorators.debug import sensitive_variables
 
 from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, WrongState
 from messaging.models import ApiToken
 from messaging.services import audit
 from messaging.services.audit import Actor
+from messaging.standing import standing_of
+from partners.models import PartnerGroup
 from rmhub import clock
 from rmhub.ids import public_id
 from rmhub.roles import ADMIN_SCOPES, scopes_of
@@ -32,6 +36,8 @@ from rmhub.roles import ADMIN_SCOPES, scopes_of
 PREFIX = "rmh_live_"
 DEFAULT_DAYS = 90
 MAX_DAYS = 366
+MAX_NETWORKS = 20
+ENDS_SOON = timedelta(days=14)
 MIN_REASON = audit.MIN_REASON
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _FORM = re.compile(r"rmh_live_([0-9A-Za-z]{32})([0-9A-Za-z]{6})")
@@ -42,18 +48,19 @@ _seen: dict[str, tuple[float, Bearer]] = {}  # by the token's hash: when it was 
 
 
 class BadToken(ApplicationError):
-    """The text is not a token that may be used: `code` says why (invalid_token, token_expired, token_revoked)."""
+    """The text is not a token that may be used here: `code` says why (invalid_token, token_expired ...)."""
 
     code = "invalid_token"
 
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """Whoever showed a valid token: the token, its owner, and the scopes that both have."""
+    """Whoever showed a valid token: the token, its owner, and the scopes and the partners that both have."""
 
     token: ApiToken
     owner: User
     scopes: frozenset[str]
+    partners: frozenset[uuid.UUID] | None = None
 
 
 @sensitive_variables("secret")
@@ -65,13 +72,16 @@ def token_create(
     actor: Actor,
     granted_by: frozenset[str],
     expires_at: datetime | None = None,
+    networks: Iterable[str] = (),
+    groups: Iterable[uuid.UUID] = (),
     reason: str = "",
 ) -> tuple[ApiToken, str]:
     """A new token and its secret, which is shown this once.
 
     `owner` is a user or a user name; `granted_by` are the scopes of whoever asks: nobody gives away more than they
     have, and no token has more than its owner's role. Ends after 90 days unless `expires_at` says otherwise.
-    Raises InvalidSubmission.
+    `networks`: addresses or CIDR networks from which it may be used; none = anywhere. `groups`: of partners, beyond
+    which it sees nothing; none = whatever its owner may see. Raises InvalidSubmission.
     """
     now = clock.now()
     errors: dict[str, list[str]] = {}
@@ -86,6 +96,15 @@ def token_create(
     refused = _refused(wished, user, granted_by)
     if refused:
         errors["scopes"] = refused
+    from_where, strange = _networks(networks)
+    if strange:
+        errors["networks"] = [f"No address or network: {', '.join(strange)}. Such as 192.0.2.7 or 10.1.0.0/16."]
+    elif len(from_where) > MAX_NETWORKS:
+        errors["networks"] = [f"At most {MAX_NETWORKS}."]
+    wanted = set(groups)
+    limited_to = list(PartnerGroup.objects.filter(pk__in=wanted))
+    if len(limited_to) < len(wanted):
+        errors["groups"] = ["One of these partner groups does not exist (any more)."]
     end = expires_at or now + timedelta(days=DEFAULT_DAYS)
     if not now < end <= now + timedelta(days=MAX_DAYS):
         errors["expires_at"] = [f"A time in the future, at most {MAX_DAYS} days from now."]
@@ -100,8 +119,16 @@ def token_create(
             scopes=wished,
             created_at=now,
             expires_at=end,
+            networks=from_where,
         )
-        after = {"owner": user.get_username(), "scopes": wished, "expires_at": end.isoformat()}
+        token.groups.set(limited_to)
+        after = {
+            "owner": user.get_username(),
+            "scopes": wished,
+            "expires_at": end.isoformat(),
+            "networks": from_where,
+            "groups": sorted(group.name for group in limited_to),
+        }
         audit.record(actor, "token.create", token, reason=reason, after=after)
     return token, secret
 
@@ -124,8 +151,8 @@ def token_revoke(*, token_id: uuid.UUID, actor: Actor, reason: str) -> ApiToken:
 
 
 @sensitive_variables("text")
-def authenticate(text: str) -> Bearer:
-    """Whose token this is. Notes its use, at most once a minute. Raises BadToken."""
+def authenticate(text: str, address: str = "") -> Bearer:
+    """Whose token this is, shown from an address. Notes its use, at most once a minute. Raises BadToken."""
     form = _FORM.fullmatch(text)
     if form is None or _checksum(form[1]) != form[2]:
         raise BadToken("This is not an API token: it is cut off or mistyped.")
@@ -138,6 +165,9 @@ def authenticate(text: str) -> Bearer:
         raise BadToken(f"This API token expired at {token.expires_at:%Y-%m-%d %H:%M:%SZ}.", code="token_expired")
     if not owner.is_active:
         raise BadToken("The owner of this API token is not active any more.")
+    if token.networks and not _is_within(address, token.networks):
+        text = f"This API token may not be used from {address or 'there'}: see its networks."
+        raise BadToken(text, code="address_not_allowed")
     _note_use(token, now)
     return bearer
 
@@ -153,10 +183,13 @@ def _bearer(hashed: str) -> Bearer:
     at = time.monotonic()
     if known is not None and at - known[0] < SEEN_SECONDS:
         return known[1]
-    token = ApiToken.objects.select_related("owner").filter(secret_sha256=hashed).first()
+    groups = ApiToken.groups.through.objects.filter(apitoken=OuterRef("pk")).values("partnergroup")
+    found = ApiToken.objects.select_related("owner").annotate(group_ids=ArraySubquery(groups))
+    token = found.filter(secret_sha256=hashed).first()
     if token is None:
         raise BadToken("This API token is not known here.")
-    bearer = Bearer(token, token.owner, frozenset(token.scopes) & scopes_of(token.owner))
+    standing = standing_of(token.owner, groups=token.group_ids)
+    bearer = Bearer(token, token.owner, frozenset(token.scopes) & standing.scopes, standing.partners)
     if len(_seen) >= _MAX_SEEN:
         _seen.clear()
     _seen[hashed] = (at, bearer)
@@ -171,6 +204,31 @@ def _note_use(token: ApiToken, now: datetime) -> None:
     stale = Q(last_used_at__isnull=True) | Q(last_used_at__lte=edge)
     ApiToken.objects.filter(stale, pk=token.pk).update(last_used_at=now)
     token.last_used_at = now
+
+
+def _networks(given: Iterable[str]) -> tuple[list[str], list[str]]:
+    """(networks in their usual form, what is none)."""
+    found: list[str] = []
+    strange = []
+    for text in given:
+        try:
+            network = str(ipaddress.ip_network(text.strip(), strict=False))
+        except ValueError:
+            strange.append(text[:50])
+            continue
+        if network not in found:
+            found.append(network)
+    return found, strange
+
+
+def _is_within(address: str, networks: Iterable[str]) -> bool:
+    try:
+        here = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    # An IPv4 caller of a server that listens on IPv6 looks like ::ffff:192.0.2.7.
+    mapped = getattr(here, "ipv4_mapped", None)
+    return any((mapped or here) in ipaddress.ip_network(network) for network in networks)
 
 
 def _user(username: str) -> User | None:

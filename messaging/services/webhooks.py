@@ -20,16 +20,17 @@ from urllib.parse import urlsplit
 import urllib3
 from django.conf import settings
 from django.db import transaction
+from django.views.decorators.debug import sensitive_variables
 
 from messaging import dispatch
 from messaging.choices import WebhookState
 from messaging.exceptions import InvalidSubmission, NotFound, Stale
-from messaging.models import WebhookDelivery, WebhookEndpoint
+from messaging.models import Event, WebhookDelivery, WebhookEndpoint
 from messaging.models.bulk import bulk_set
-from messaging.services import audit, events
-from messaging.services.audit import Actor
-from messaging.transports.base import printable
+from messaging.services import audit, events, incidents
+from messaging.services.audit import SYSTEM, Actor
 from messaging.transports.bounded import bounded_pool, time_limit
+from messaging.transports.http import sentence_of
 from messaging.transports.public import public_pool
 from partners.secrets import SecretUnreadable, decrypt, encrypt
 from rmhub import clock
@@ -42,6 +43,10 @@ SCHEDULE = (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400)
 TIMEOUT = 15  # seconds, for all of one post
 POSTERS = 10
 MAX_ANSWER = 1024
+GIVEN_UP_AFTER = timedelta(days=5)  # an endpoint that fails for so long is switched off
+DISABLED = "webhook_disabled"  # cause of the incident
+OVERLAP_HOURS = 24
+MAX_OVERLAP_HOURS = 168
 _LEASE = timedelta(seconds=120)
 # The check of the name below is for people; the pool for public addresses checks the very connection.
 _any_pool = bounded_pool(num_pools=50, maxsize=4)
@@ -53,7 +58,7 @@ def endpoint_create(
 ) -> tuple[WebhookEndpoint, str]:
     """A new endpoint and its secret (`whsec_...`), which is shown this once. Raises InvalidSubmission."""
     _check(url, types, name=name)
-    secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
+    secret = _new_secret()
     with transaction.atomic():
         endpoint = WebhookEndpoint.objects.create(
             name=name, url=url, types=list(types), secret_encrypted=encrypt(secret), created_at=clock.now()
@@ -79,8 +84,7 @@ def endpoint_update(
     """
     with transaction.atomic():
         endpoint = _locked(endpoint_id)
-        if expected is not None and revision(endpoint) != expected:
-            raise Stale("This endpoint changed since you looked at it: look again before you change it.", version=0)
+        _check_expected(endpoint, expected)
         _check(
             url if url is not None else endpoint.url,
             types if types is not None else endpoint.types,
@@ -97,8 +101,38 @@ def endpoint_update(
             endpoint.failing_since = None
         endpoint.save(update_fields=["url", "name", "types", "enabled", "disabled_reason", "failing_since"])
         audit.record(actor, "webhook.update", endpoint, reason=reason, before=before, after=_described(endpoint))
+        _close_incident(actor, reason or f"{endpoint} was looked at.")
         dispatch.wake_on_commit(dispatch.WEBHOOKS)
     return endpoint
+
+
+@sensitive_variables("secret")
+def endpoint_rotate_secret(
+    *,
+    endpoint_id: uuid.UUID,
+    actor: Actor,
+    reason: str = "",
+    overlap_hours: int = OVERLAP_HOURS,
+    expected: str | None = None,
+) -> tuple[WebhookEndpoint, str]:
+    """A new secret, which is shown this once. Until `overlap_hours` have passed deliveries carry both signatures.
+
+    Raises NotFound, InvalidSubmission, Stale (see `endpoint_update`).
+    """
+    if not 0 <= overlap_hours <= MAX_OVERLAP_HOURS:
+        raise InvalidSubmission({"overlap_hours": [f"From 0 (the old secret ends now) to {MAX_OVERLAP_HOURS} hours."]})
+    secret = _new_secret()
+    with transaction.atomic():
+        endpoint = _locked(endpoint_id)
+        _check_expected(endpoint, expected)
+        until = clock.now() + timedelta(hours=overlap_hours)
+        endpoint.previous_secret_encrypted = endpoint.secret_encrypted if overlap_hours else b""
+        endpoint.previous_until = until if overlap_hours else None
+        endpoint.secret_encrypted = encrypt(secret)
+        endpoint.save(update_fields=["secret_encrypted", "previous_secret_encrypted", "previous_until"])
+        after = {"previous_until": until.isoformat() if overlap_hours else None}
+        audit.record(actor, "webhook.rotate_secret", endpoint, reason=reason, after=after)
+    return endpoint, secret
 
 
 def revision(endpoint: WebhookEndpoint) -> str:
@@ -123,12 +157,32 @@ def _check(url: str, types: Sequence[str], *, name: str, new: str | None = "") -
         raise InvalidSubmission(errors)
 
 
-def endpoint_delete(*, endpoint_id: uuid.UUID, actor: Actor, reason: str = "") -> None:
-    """Removes an endpoint with its deliveries."""
+def endpoint_delete(*, endpoint_id: uuid.UUID, actor: Actor, reason: str = "", expected: str | None = None) -> None:
+    """Removes an endpoint with its deliveries. Raises NotFound, Stale."""
     with transaction.atomic():
         endpoint = _locked(endpoint_id)
-        audit.record(actor, "webhook.delete", endpoint, reason=reason, before={"url": endpoint.url})
+        _check_expected(endpoint, expected)
+        audit.record(actor, "webhook.delete", endpoint, reason=reason, before=_described(endpoint))
         endpoint.delete()
+        _close_incident(actor, reason or f"{endpoint} was deleted.")
+
+
+def _check_expected(endpoint: WebhookEndpoint, expected: str | None) -> None:
+    if expected is not None and revision(endpoint) != expected:
+        raise Stale("This endpoint changed since you looked at it: look again before you change it.", version=0)
+
+
+def _new_secret() -> str:
+    return "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+def _close_incident(actor: Actor, resolution: str) -> None:
+    """A person has looked after what was switched off: with the last of them the incident is over."""
+    if WebhookEndpoint.objects.filter(enabled=False, failing_since__isnull=False).exists():
+        return
+    events.write(
+        incidents.incidents_resolve_of_hub(cause=DISABLED, now=clock.now(), by=actor.name, resolution=resolution)
+    )
 
 
 def _locked(endpoint_id: uuid.UUID) -> WebhookEndpoint:
@@ -146,7 +200,7 @@ def deliver_due(*, limit: int = 50) -> int:
     posted = 0
     with ThreadPoolExecutor(POSTERS, thread_name_prefix="webhook") as pool:
         while claimed := _claim(limit):
-            _record(list(zip(claimed, pool.map(_post, claimed), strict=True)))
+            _record(list(zip(claimed, pool.map(post, claimed), strict=True)))
             posted += len(claimed)
     return posted
 
@@ -165,7 +219,7 @@ def _claim(limit: int) -> list[WebhookDelivery]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome:
+class Outcome:
     """What an endpoint answered (HTTP status, Retry-After in seconds), or why it did not."""
 
     status: int | None = None
@@ -173,25 +227,24 @@ class _Outcome:
     retry_after: int | None = None
 
 
-def _post(delivery: WebhookDelivery) -> _Outcome:
+def post(delivery: WebhookDelivery) -> Outcome:
     """Posts one delivery; without the database, for it runs in a thread of its own. Never raises."""
     endpoint = delivery.endpoint
     if (problem := _refuse_url(endpoint.url)) is not None:
-        return _Outcome(error=problem)
+        return Outcome(error=problem)
+    now = clock.now()
     try:
-        secret = decrypt(bytes(endpoint.secret_encrypted))
+        keys = _keys(endpoint, now)
     except SecretUnreadable:
-        return _Outcome(
-            error="The secret of this endpoint cannot be decrypted: restore the key, or make a new endpoint."
-        )
+        return Outcome(error="The secret of this endpoint cannot be decrypted: restore the key, or rotate the secret.")
     body = json.dumps(delivery.body, separators=(",", ":")).encode()
-    at = str(int(clock.now().timestamp()))
+    at = str(int(now.timestamp()))
     headers = {
         "Content-Type": "application/json",
         "User-Agent": "rmhub",
         "webhook-id": public_id("dlv", delivery.pk),
         "webhook-timestamp": at,
-        "webhook-signature": sign(secret, public_id("dlv", delivery.pk), at, body),
+        "webhook-signature": " ".join(sign(key, public_id("dlv", delivery.pk), at, body) for key in keys),
     }
     pool = _any_pool if settings.RMHUB_WEBHOOK_ALLOW_PRIVATE else _public_pool
     try:
@@ -201,9 +254,17 @@ def _post(delivery: WebhookDelivery) -> _Outcome:
             )
             _let_go(answer)
     except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-        return _Outcome(error=printable(str(error))[:255])
+        return Outcome(error=sentence_of(error)[:255])
     wait = answer.headers.get("Retry-After", "")
-    return _Outcome(answer.status, "", int(wait) if wait.isascii() and wait.isdigit() and len(wait) < 6 else None)
+    return Outcome(answer.status, "", int(wait) if wait.isascii() and wait.isdigit() and len(wait) < 6 else None)
+
+
+def _keys(endpoint: WebhookEndpoint, now: datetime) -> list[str]:
+    """The secrets to sign with: the present one, and for a while the one before it. Raises SecretUnreadable."""
+    keys = [decrypt(bytes(endpoint.secret_encrypted))]
+    if endpoint.previous_until is not None and endpoint.previous_until > now:
+        keys.append(decrypt(bytes(endpoint.previous_secret_encrypted)))
+    return keys
 
 
 def _let_go(answer: urllib3.BaseHTTPResponse) -> None:
@@ -224,7 +285,7 @@ def sign(secret: str, delivery_id: str, timestamp: str, body: bytes) -> str:
     return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
 
 
-def _record(outcomes: Sequence[tuple[WebhookDelivery, _Outcome]]) -> None:
+def _record(outcomes: Sequence[tuple[WebhookDelivery, Outcome]]) -> None:
     """Writes what became of claimed deliveries. What was claimed again or deleted meanwhile is not touched."""
     now = clock.now()
     with transaction.atomic(durable=True):
@@ -233,6 +294,7 @@ def _record(outcomes: Sequence[tuple[WebhookDelivery, _Outcome]]) -> None:
         endpoints = {endpoint.pk: endpoint for endpoint in found.order_by("pk").select_for_update(no_key=True)}
         mine = WebhookDelivery.objects.filter(pk__in=[delivery.pk for delivery, _ in outcomes], due_at__isnull=False)
         attempts = dict(mine.order_by("pk").select_for_update().values_list("pk", "attempts"))
+        were_on = {pk for pk, endpoint in endpoints.items() if endpoint.enabled}
         written = []
         for delivery, outcome in outcomes:
             endpoint = endpoints.get(delivery.endpoint_id)
@@ -241,19 +303,37 @@ def _record(outcomes: Sequence[tuple[WebhookDelivery, _Outcome]]) -> None:
                 written.append(delivery)
         bulk_set(written, ("state", "due_at", "delivered_at", "last_status", "last_error"))
         bulk_set(list(endpoints.values()), ("enabled", "disabled_reason", "failing_since"))
+        for endpoint in endpoints.values():
+            if endpoint.pk in were_on and not endpoint.enabled:
+                _tell_disabled(endpoint, now)
 
 
-def _apply(delivery: WebhookDelivery, endpoint: WebhookEndpoint, outcome: _Outcome, now: datetime) -> None:
+def _tell_disabled(endpoint: WebhookEndpoint, now: datetime) -> None:
+    """The hub switched an endpoint off: an incident, an event for the others, an entry in the audit log."""
+    detail = f"{endpoint} ({endpoint.public_id}): {endpoint.disabled_reason}"
+    _, opened = incidents.incident_open(pair=None, cause=DISABLED, now=now, detail=detail)
+    data = {"endpoint": endpoint.public_id, "name": endpoint.name, "detail": endpoint.disabled_reason}
+    told: list[Event] = [*opened, events.event("webhook_endpoint.disabled", now, data=data)]
+    events.write(told)
+    after = {"enabled": False, "failing_since": endpoint.failing_since and endpoint.failing_since.isoformat()}
+    audit.record(SYSTEM, "webhook.disable", endpoint, reason=endpoint.disabled_reason, after=after)
+
+
+def _apply(delivery: WebhookDelivery, endpoint: WebhookEndpoint, outcome: Outcome, now: datetime) -> None:
     delivery.last_status, delivery.last_error = outcome.status, outcome.error
     if outcome.status is not None and 200 <= outcome.status < 300:
         delivery.state, delivery.due_at, delivery.delivered_at = WebhookState.DELIVERED, None, now
         endpoint.failing_since = None
     elif outcome.status == 410:
         delivery.state, delivery.due_at = WebhookState.FAILED, None
+        endpoint.failing_since = endpoint.failing_since or now
         endpoint.enabled, endpoint.disabled_reason = False, "The endpoint answered 410 Gone."
     else:
         endpoint.failing_since = endpoint.failing_since or now
         _retry(delivery, now, outcome.retry_after)
+        if endpoint.enabled and now - endpoint.failing_since >= GIVEN_UP_AFTER:
+            since = f"{endpoint.failing_since:%Y-%m-%d %H:%MZ}"
+            endpoint.enabled, endpoint.disabled_reason = False, f"Every attempt since {since} failed."
 
 
 def _retry(delivery: WebhookDelivery, now: datetime, retry_after: int | None) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from django import template
 from django.templatetags.static import static
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -22,10 +23,12 @@ from messaging.choices import (
     ItemState,
     JobState,
     Look,
+    NotificationState,
     Outcome,
     SignalState,
     WebhookState,
 )
+from messaging.console import zones
 from messaging.report_choices import LOG_LOOKS, RUN_LOOKS
 from messaging.selectors import doubts
 from messaging.selectors.wording import span as span_of
@@ -45,6 +48,7 @@ _PAIR_ICONS = {
     "holding": "hand-stop",
     "suspended": "square-filled",
     "paused": "player-pause-filled",
+    "silent": "bell",
     "disabled": "minus",
 }
 _MESSAGE_ICONS = {
@@ -115,6 +119,12 @@ _OTHERS: dict[str, dict[str, tuple[Look, str]]] = {
         SignalState.MATCHED: (Look("Taken", "", "green"), "check"),
         SignalState.IGNORED: (Look("Ignored", "", "secondary"), "minus"),
     },
+    "verdict": {
+        "ok": (Look("Ok", "", "green"), "circle-check-filled"),
+        "warning": (Look("Warning", "", "yellow"), "alert-triangle-filled"),
+        "failed": (Look("Failed", "", "red"), "x"),
+        "skipped": (Look("Not looked at", "", "secondary"), "minus"),
+    },
     "circuit": {
         CircuitState.CLOSED: (Look("Failing", "", "yellow"), "refresh"),
         CircuitState.OPEN: (Look("Left alone", "", "red"), "hand-stop"),
@@ -141,7 +151,13 @@ _OTHERS: dict[str, dict[str, tuple[Look, str]]] = {
         WebhookState.DELIVERED: (Look("Delivered", "", "green"), "check"),
         WebhookState.FAILED: (Look("Given up", "", "red"), "x"),
     },
+    "notification": {
+        NotificationState.PENDING: (Look("Waiting", "", "azure"), "hourglass"),
+        NotificationState.SENT: (Look("Sent", "", "green"), "check"),
+        NotificationState.FAILED: (Look("Given up", "", "red"), "x"),
+    },
     "job": {
+        JobState.PLANNED: (Look("Planned", "", "secondary"), "clock"),
         JobState.QUEUED: (Look("Queued", "", "secondary"), "hourglass"),
         JobState.RUNNING: (Look("Running", "", "azure"), "player-play"),
         JobState.FINISHED: (Look("Finished", "", "green"), "check"),
@@ -221,7 +237,7 @@ def ago(value: datetime | None, empty: str = "—") -> SafeString:
     if value is None:
         return format_html('<span class="text-faint">{}</span>', empty)
     age = clock.now() - value
-    text = f"{_absolute(value)} UTC" if age > _ABSOLUTE_AFTER else f"{span_of(age.total_seconds())} ago"
+    text = _absolute(value) if age > _ABSOLUTE_AFTER else f"{span_of(age.total_seconds())} ago"
     return _time(value, text, "ago" if age <= _ABSOLUTE_AFTER else "")
 
 
@@ -238,7 +254,23 @@ def at(value: datetime | None, empty: str = "—") -> SafeString:
 @register.simple_tag
 def clock_time(value: datetime) -> SafeString:
     """Time of day to the millisecond, for rows of one message's life."""
-    return _time(value, f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3], "")
+    text = f"{timezone.localtime(value):%Y-%m-%d %H:%M:%S.%f}"[:-3]
+    return _time(value, f"{text}{_season(value)}", "")
+
+
+@register.simple_tag
+def day(value: datetime | None, empty: str = "—") -> SafeString:
+    """The day alone, with the exact instant for pointer and screen reader."""
+    if value is None:
+        return format_html('<span class="text-faint">{}</span>', empty)
+    return _time(value, f"{timezone.localtime(value):%Y-%m-%d}", "")
+
+
+@register.simple_tag
+def zone() -> SafeString:
+    """The zone in which this page's times stand, for the heads of tables and the labels of fields."""
+    current = timezone.get_current_timezone()
+    return format_html('<abbr title="{}">{}</abbr>', zones.title(current), zones.label(current, clock.now()))
 
 
 @register.simple_tag
@@ -295,6 +327,18 @@ def octets(size: int) -> str:
 
 
 @register.filter
+def short(number: int) -> str:
+    """A count for narrow places: `812`, `1.2k`, `34k`, `1.2M`."""
+    if number < 1000:
+        return str(number)
+    for unit in ("k", "M"):
+        size = number / (1000 if unit == "k" else 1_000_000)
+        if size < 999.5 or unit == "M":
+            return f"{size:.1f}{unit}" if size < 9.95 else f"{size:.0f}{unit}"
+    return ""
+
+
+@register.filter
 def cause(code: str) -> causes.Cause | None:
     """The entry of a cause code, None for no code."""
     return causes.lookup(code) if code else None
@@ -304,6 +348,13 @@ def cause(code: str) -> causes.Cause | None:
 def refusal(reason: str) -> str:
     """The words for a refusal's reason."""
     return causes.refusal_label(reason)
+
+
+@register.filter
+def probe_word(step: str) -> str:
+    """The word for a step of a look at an endpoint."""
+    known = {"dns": "DNS", "tcp": "TCP", "tls": "TLS", "http": "HTTP", "smtp": "Mail (SMTP)", "sftp": "Files (SFTP)"}
+    return known.get(step) or step.replace("_", " ").capitalize()
 
 
 @register.filter
@@ -325,11 +376,23 @@ def words(code: str) -> str:
 
 
 def _instant(value: datetime) -> str:
-    return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    """To the second, with the zone as it was or will be at that time; its offset when the name alone is not enough."""
+    current = timezone.get_current_timezone()
+    name = zones.label(current, value)
+    wall = f"{timezone.localtime(value):%Y-%m-%d %H:%M:%S} {name}"
+    twice = zones.needs_offset(value, current, value)
+    return f"{wall} ({zones.offset(value, current)})" if twice else wall
 
 
 def _absolute(value: datetime) -> str:
-    return f"{value.astimezone(UTC):%Y-%m-%d %H:%M}"
+    """To the minute; the head of the table says the zone."""
+    return f"{timezone.localtime(value):%Y-%m-%d %H:%M}{_season(value)}"
+
+
+def _season(value: datetime) -> str:
+    """The offset, where the zone that the head names would mislead."""
+    current = timezone.get_current_timezone()
+    return f" {zones.offset(value, current)}" if zones.needs_offset(value, current, clock.now()) else ""
 
 
 def _time(value: datetime, text: str, live: str) -> SafeString:

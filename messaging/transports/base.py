@@ -27,6 +27,8 @@ class Parcel:
     a bounce is recognised by).
     `headers`: further request headers, (name, value) each. `answer_bytes`: how much of the answer is kept.
     `not_after`: it is not sent later than that.
+    `trusted_certificates`: PEM; the only ones that the server may show, "" = those that this machine trusts.
+    `client_certificate`: PEM of ours with its private key, never logged.
     """
 
     address: str
@@ -45,6 +47,8 @@ class Parcel:
     login: Login | None = None
     name: str = ""
     attempt: str = ""
+    trusted_certificates: str = ""
+    client_certificate: str = field(default="", repr=False)
 
     def __repr__(self) -> str:
         return f"Parcel({self.address!r}, {len(self.body)} bytes)"

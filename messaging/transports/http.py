@@ -14,6 +14,7 @@ from urllib3.exceptions import (
     MaxRetryError,
     NameResolutionError,
     NewConnectionError,
+    PoolError,
     ProtocolError,
     ProxyError,
     ReadTimeoutError,
@@ -23,6 +24,7 @@ from urllib3.util import parse_url
 
 from messaging.transports.base import Parcel, Receipt, printable
 from messaging.transports.bounded import bounded_pool, time_limit
+from messaging.transports.trust import context_for
 
 _pool = bounded_pool(
     num_pools=500,
@@ -38,7 +40,13 @@ def post(parcel: Parcel) -> Receipt:
     All of it takes no longer than connect and read timeout together, which is less than the lease of the transmission.
     """
     with time_limit(parcel.connect_timeout + parcel.read_timeout):
-        return _post(parcel)
+        return _exchange("POST", parcel)
+
+
+def get(parcel: Parcel) -> Receipt:
+    """Asks for what lies at the parcel's address; it has no body. In everything else like `post`."""
+    with time_limit(parcel.connect_timeout + parcel.read_timeout):
+        return _exchange("GET", parcel)
 
 
 @lru_cache(maxsize=4096)
@@ -53,16 +61,24 @@ def _route(address: str) -> tuple[str, str, int | None, str]:
     return url.scheme, url.host, url.port, url.request_uri
 
 
-def _post(parcel: Parcel) -> Receipt:
-    headers = {"Content-Type": parcel.content_type, "User-Agent": "rmhub", **dict(parcel.headers)}
+def _pool_options(scheme: str, parcel: Parcel) -> dict[str, ssl.SSLContext] | None:
+    """Connections of another trust are other connections: the pool keeps them apart by their context."""
+    if scheme != "https" or not (parcel.trusted_certificates or parcel.client_certificate):
+        return None
+    return {"ssl_context": context_for(parcel.trusted_certificates, parcel.client_certificate)}
+
+
+def _exchange(method: str, parcel: Parcel) -> Receipt:
+    kind = {"Content-Type": parcel.content_type} if parcel.content_type else {}
+    headers = {**kind, "User-Agent": "rmhub", **dict(parcel.headers)}
     if parcel.authorization:
         headers["Authorization"] = parcel.authorization
     try:
         scheme, host, port, target = _route(parcel.address)
-        answer = _pool.connection_from_host(host, port, scheme).urlopen(
-            "POST",
+        answer = _pool.connection_from_host(host, port, scheme, _pool_options(scheme, parcel)).urlopen(
+            method,
             target,
-            body=parcel.body,
+            body=parcel.body if method == "POST" else None,
             headers=headers,
             redirect=False,
             retries=False,
@@ -161,6 +177,6 @@ def sentence_of(error: BaseException) -> str:
     """What an exchange that failed says of itself: one printable line."""
     root = _root(error)
     text = str(root) or type(root).__name__
-    if isinstance(root, NewConnectionError):
-        text = text.partition("): ")[2] or text  # without the connection object in front
+    if isinstance(root, NewConnectionError | PoolError):
+        text = text.partition("): ")[2] or text  # without the connection or pool object in front
     return printable(text[:500])

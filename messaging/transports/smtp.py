@@ -17,8 +17,9 @@ from messaging.protocol.errors import EncodeError
 from messaging.protocol.limits import Limits
 from messaging.transports.base import MAX_ANSWER, Login, Parcel, Receipt, printable
 from messaging.transports.bounded import bounded_handshake, bounded_reader, bounded_send, time_limit
-from messaging.transports.connecting import NotReached, connect, tls_context
+from messaging.transports.connecting import NotReached, connect
 from messaging.transports.http import cause_of, sentence_of
+from messaging.transports.trust import context_for
 from partners.addresses import MailServer, mail_server, mailbox
 from rmhub import clock
 
@@ -121,7 +122,9 @@ def _transaction(
     parcel: Parcel, server: MailServer, login: Login | None, octets: bytes, transcript: list[bytes]
 ) -> None:
     """Connects, sends one mail, says goodbye. Raises _Refused, SMTPException or OSError; returns when it was taken."""
-    connection = _Connection(server, parcel.connect_timeout, transcript)
+    # The endpoint's certificates are of the endpoint's server; the hub's own relay is another one.
+    trusted = parcel.trusted_certificates if parcel.server else ""
+    connection = _Connection(server, parcel.connect_timeout, transcript, trusted)
     try:
         _expect(connection.getreply())
         _hello(connection)
@@ -214,8 +217,9 @@ def _hand_over(connection: _Connection, parcel: Parcel, octets: bytes) -> None:
 class _Connection(smtplib.SMTP):
     """smtplib's client with one time limit for all of it (`bounded`), and with what the server said kept."""
 
-    def __init__(self, server: MailServer, connect_timeout: float, transcript: list[bytes]) -> None:
+    def __init__(self, server: MailServer, connect_timeout: float, transcript: list[bytes], trusted: str = "") -> None:
         self._transcript = transcript
+        self._trusted = trusted
         self._reader: BufferedReader | None = None
         super().__init__(local_hostname=settings.RMHUB_SMTP_NAME)
         self._server = server
@@ -226,7 +230,7 @@ class _Connection(smtplib.SMTP):
     def _encrypt(self) -> None:
         assert self.sock is not None
         try:
-            self.sock = bounded_handshake(self.sock, tls_context(), self._server.host)
+            self.sock = bounded_handshake(self.sock, context_for(self._trusted), self._server.host)
         except OSError:
             self.close()
             raise

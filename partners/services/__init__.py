@@ -18,6 +18,7 @@ from partners.services.agreements import (
     version_validate,
 )
 from partners.services.credentials import (
+    credential_check_inbound,
     credential_issue,
     credential_revoke,
     credential_store_outbound,
@@ -26,7 +27,9 @@ from partners.services.credentials import (
 from partners.services.parties import (
     endpoint_create,
     endpoint_update,
+    party_archive,
     party_create,
+    party_restore,
     party_update,
 )
 from partners.services.pickups import PickupValues, pickup_create, pickup_delete, pickup_update
@@ -41,6 +44,7 @@ __all__ = [
     "agreement_disable",
     "agreement_enable",
     "agreement_update",
+    "credential_check_inbound",
     "credential_issue",
     "credential_revoke",
     "credential_store_outbound",
@@ -48,7 +52,9 @@ __all__ = [
     "endpoint_create",
     "endpoint_update",
     "gives_up_sentence",
+    "party_archive",
     "party_create",
+    "party_restore",
     "party_update",
     "pickup_create",
     "pickup_delete",

@@ -12,7 +12,7 @@ from django.contrib.auth.hashers import make_password
 from django.db.models import Q
 from django.views.decorators.debug import sensitive_variables
 
-from partners import secrets
+from partners import certificates, secrets
 from partners.addresses import normalise_fingerprint
 from partners.choices import CredentialDirection, CredentialKind
 from partners.exceptions import InvalidInput, WrongState
@@ -35,6 +35,7 @@ def credential_issue(
     username: str = "",
     secret: str | None = None,
     fingerprint: str = "",
+    certificate: str = "",
     label: str = "",
     valid_from: datetime | None = None,
     valid_until: datetime | None = None,
@@ -43,7 +44,8 @@ def credential_issue(
 
     Basic: `username`, and `secret` or one that is made up; the text is the password.
     Bearer: the text is the whole token, `<credential id>.<secret>`. Certificate:
-    `fingerprint` (SHA-256), and the text is empty. Others of the party stay valid.
+    `fingerprint` (SHA-256) or the `certificate` itself (PEM), which says when it ends; the text is empty.
+    Others of the party stay valid.
     Raises InvalidInput.
     """
     with writing():
@@ -61,6 +63,8 @@ def credential_issue(
                 {"kind": ["With an SSH key the hub logs in at a partner's: store it as one that we show."]}
             )
         if kind == CredentialKind.CERTIFICATE:
+            if certificate.strip():
+                fingerprint = _take_certificate(credential, certificate)
             credential.fingerprint = _checked_fingerprint(fingerprint)
             save_checked(credential)
             return credential, ""
@@ -72,6 +76,18 @@ def credential_issue(
         credential.secret_hash = make_password(chosen)
         save_checked(credential)
         return credential, f"{credential.id.hex}.{chosen}" if kind == CredentialKind.BEARER else chosen
+
+
+def credential_check_inbound(*, party: Party, kind: str, username: str = "", certificate: str = "") -> None:
+    """What `credential_issue` would refuse of these. Raises InvalidInput."""
+    credential = Credential(party=party, direction=CredentialDirection.INBOUND, kind=kind)
+    if kind not in (CredentialKind.BASIC, CredentialKind.BEARER, CredentialKind.CERTIFICATE):
+        raise InvalidInput({"kind": ["A partner shows us a user name, a token or a certificate."]})
+    if kind == CredentialKind.CERTIFICATE:
+        _checked_fingerprint(_take_certificate(credential, certificate))
+    if kind == CredentialKind.BASIC:
+        credential.username = _checked_username(username)
+        _check_username_free(credential)
 
 
 @sensitive_variables("secret")
@@ -88,7 +104,8 @@ def credential_store_outbound(
     """Keeps what the partner gave us, encrypted: a password (Basic) or a whole token (Bearer).
 
     Or the private key with which the hub logs in at the partner's file server: PEM without a passphrase; its
-    fingerprint is kept to tell it by. The newest one that is valid is used. Raises InvalidInput.
+    fingerprint is kept to tell it by. Or our certificate with its private key (PEM, one after the other), which the
+    hub shows the partner's HTTPS servers. The newest one of its kind that is valid is used. Raises InvalidInput.
     """
     with writing():
         credential = Credential(
@@ -101,7 +118,15 @@ def credential_store_outbound(
         )
         _check_period(credential)
         if kind == CredentialKind.CERTIFICATE:
-            raise InvalidInput({"kind": ["We show partners a password, a token or an SSH key: choose one of these."]})
+            try:
+                own = certificates.read_own(secret)
+            except ValueError as error:
+                raise InvalidInput({"secret": [str(error)]}) from error
+            credential.fingerprint, credential.certificate = own.facts.fingerprint, own.chain
+            credential.valid_until = valid_until or own.facts.not_after
+            credential.secret_encrypted = secrets.encrypt(own.pem)
+            save_checked(credential)
+            return credential
         if kind == CredentialKind.SSH_KEY:
             credential.username = _checked_username(username)
             try:
@@ -194,6 +219,17 @@ def _check_username_free(credential: Credential) -> None:
         raise InvalidInput(
             {"username": [f"This user name has {MAX_VALID_AT_ONCE} passwords already: revoke one that is not in use."]}
         )
+
+
+def _take_certificate(credential: Credential, text: str) -> str:
+    """Keeps the certificate for its facts, and its end unless another one was given; its fingerprint."""
+    try:
+        found = certificates.read(text)
+    except ValueError as error:
+        raise InvalidInput({"certificate": [str(error)]}) from error
+    credential.certificate = found[0].pem
+    credential.valid_until = credential.valid_until or found[0].not_after
+    return found[0].fingerprint
 
 
 def _checked_fingerprint(text: str) -> str:

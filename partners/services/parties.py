@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
+from zoneinfo import available_timezones
 
 from django.db.models import Q, QuerySet
 
+from partners import certificates
 from partners.addresses import (
     file_server_fault,
     host_key_fault,
@@ -16,8 +19,9 @@ from partners.addresses import (
 )
 from partners.choices import Transport, VersionState
 from partners.exceptions import InvalidInput, PartnersError, WrongState
-from partners.models import Agreement, AgreementVersion, Endpoint, Party, PartyIdentifier
+from partners.models import Agreement, AgreementVersion, Endpoint, PartnerGroup, Party, PartyIdentifier
 from partners.services.writing import save_checked, writing
+from rmhub import clock
 
 _SERVER_FAULTS = {Transport.SMTP.value: mail_server_fault, Transport.SFTP.value: file_server_fault}
 # A disabled version comes back with the very terms it had, so it holds its endpoints as an active one does.
@@ -25,13 +29,25 @@ _IN_FORCE = (VersionState.ACTIVE, VersionState.DISABLED)
 
 
 def party_create(
-    *, name: str, is_own: bool = False, contact: str = "", identifiers: Sequence[tuple[str, str]] = ()
+    *,
+    name: str,
+    is_own: bool = False,
+    contact: str = "",
+    identifiers: Sequence[tuple[str, str]] = (),
+    time_zone: str = "",
+    hours: str = "",
+    groups: Sequence[uuid.UUID] = (),
 ) -> Party:
-    """A new party with its identifiers, (type, value) each, the preferred one first. Raises InvalidInput."""
+    """A new party with its identifiers, (type, value) each, the preferred one first. Raises InvalidInput.
+
+    `time_zone`: IANA name, "" = unknown. `groups`: ids of the partner groups that it belongs to.
+    """
     with writing():
-        party = Party(name=name, is_own=is_own, contact=contact)
+        party = Party(name=name, is_own=is_own, contact=contact, time_zone=time_zone.strip(), hours=hours)
+        _check_time_zone(party)
         save_checked(party)
         _replace_identifiers(party, identifiers)
+        _replace_groups(party, groups)
     return party
 
 
@@ -42,8 +58,11 @@ def party_update(
     is_own: bool | None = None,
     contact: str | None = None,
     identifiers: Sequence[tuple[str, str]] | None = None,
+    time_zone: str | None = None,
+    hours: str | None = None,
+    groups: Sequence[uuid.UUID] | None = None,
 ) -> Party:
-    """Changes what is given; `identifiers` replaces all of them.
+    """Changes what is given; `identifiers` and `groups` replace all of them.
 
     Raises InvalidInput, and WrongState when an agreement depends on what would be taken away.
     """
@@ -62,9 +81,42 @@ def party_update(
         party.name = party.name if name is None else name
         party.is_own = party.is_own if is_own is None else is_own
         party.contact = party.contact if contact is None else contact
+        party.time_zone = party.time_zone if time_zone is None else time_zone.strip()
+        party.hours = party.hours if hours is None else hours
+        _check_time_zone(party)
         save_checked(party)
         if identifiers is not None:
             _replace_identifiers(party, identifiers)
+        if groups is not None:
+            _replace_groups(party, groups)
+    return party
+
+
+def party_archive(*, party: Party) -> Party:
+    """Takes a party out of use: it is not offered any more, and its credentials open nothing. What it did stays.
+
+    Raises WrongState when it is archived already, or while an agreement with it is active.
+    """
+    with writing():
+        party = Party.objects.get(pk=party.pk)
+        if party.archived_at is not None:
+            raise WrongState("archived", "archive", f"It was archived at {party.archived_at:%Y-%m-%d %H:%M:%S} UTC.")
+        active = AgreementVersion.objects.filter(agreement__in=_agreements_of(party), state=VersionState.ACTIVE)
+        if (version := active.select_related("agreement").first()) is not None:
+            raise WrongState("in use", "archive", f"Agreement {version} is active: disable it first.")
+        party.archived_at = clock.now()
+        party.save(update_fields=["archived_at", "updated_at"])
+    return party
+
+
+def party_restore(*, party: Party) -> Party:
+    """Takes an archived party into use again. Raises WrongState when it is not archived."""
+    with writing():
+        party = Party.objects.get(pk=party.pk)
+        if party.archived_at is None:
+            raise WrongState("in use", "restore", "It is not archived.")
+        party.archived_at = None
+        party.save(update_fields=["archived_at", "updated_at"])
     return party
 
 
@@ -79,10 +131,15 @@ def endpoint_create(
     error_address: str = "",
     server: str = "",
     host_key: str = "",
+    trusted_certificates: str = "",
+    service_address: str = "",
     connect_timeout: int = 10,
     read_timeout: int = 30,
 ) -> Endpoint:
-    """A new endpoint. `error_uri` is `uri` when it is empty; timeouts in seconds. Raises InvalidInput."""
+    """A new endpoint. `error_uri` is `uri` when it is empty; timeouts in seconds. Raises InvalidInput.
+
+    `trusted_certificates`: PEM text. `service_address`: below it lie `status` and `echo`.
+    """
     with writing():
         endpoint = Endpoint(
             party=party,
@@ -94,6 +151,8 @@ def endpoint_create(
             error_address=error_address,
             server=server,
             host_key=host_key,
+            trusted_certificates=trusted_certificates,
+            service_address=service_address,
             connect_timeout=connect_timeout,
             read_timeout=read_timeout,
         )
@@ -112,13 +171,15 @@ def endpoint_update(
     error_address: str | None = None,
     server: str | None = None,
     host_key: str | None = None,
+    trusted_certificates: str | None = None,
+    service_address: str | None = None,
     connect_timeout: int | None = None,
     read_timeout: int | None = None,
 ) -> Endpoint:
     """Changes what is given; timeouts in seconds.
 
     Raises InvalidInput, and WrongState when the transport or a URI would change under an agreement in force:
-    they are the pair's identity. Addresses, server, host key and timeouts can change at any time.
+    they are the pair's identity. Addresses, server, host key, certificates and timeouts can change at any time.
     """
     with writing():
         endpoint = Endpoint.objects.get(pk=endpoint.pk)
@@ -132,12 +193,15 @@ def endpoint_update(
             "error_address": error_address,
             "server": server,
             "host_key": host_key,
+            "trusted_certificates": trusted_certificates,
+            "service_address": service_address,
             "connect_timeout": connect_timeout,
             "read_timeout": read_timeout,
         }
         for field, value in given.items():
             if value is not None:
                 setattr(endpoint, field, value.strip() if isinstance(value, str) else value)
+        endpoint.error_uri = endpoint.error_uri or endpoint.uri
         if before != (endpoint.transport, endpoint.uri, endpoint.error_uri):
             _require_unused(endpoint)
         _save_endpoint(endpoint)
@@ -174,7 +238,7 @@ def _save_endpoint(endpoint: Endpoint) -> None:
         fault = uri_fault(text, endpoint.transport) if text or needed else None
         if fault:
             errors[field] = [fault[1]]
-    errors |= _server_faults(endpoint)
+    errors |= _server_faults(endpoint) | _trust_faults(endpoint)
     if not errors:
         # The database knows exact repeats only; on the wire, http://A and http://a are one URI.
         same = Endpoint.objects.filter(uri__iexact=endpoint.uri.strip()).exclude(pk=endpoint.pk).select_related("party")
@@ -200,6 +264,38 @@ def _server_faults(endpoint: Endpoint) -> dict[str, list[str]]:
     elif endpoint.host_key and (sentence := host_key_fault(endpoint.host_key)):
         errors["host_key"] = [sentence]
     return errors
+
+
+def _trust_faults(endpoint: Endpoint) -> dict[str, list[str]]:
+    """What is wrong with the certificates that its server may show, and with the address of its test services."""
+    errors: dict[str, list[str]] = {}
+    try:
+        endpoint.trusted_certificates = certificates.tidy(endpoint.trusted_certificates)
+    except ValueError as error:
+        errors["trusted_certificates"] = [str(error)]
+    if endpoint.trusted_certificates and endpoint.transport == Transport.SFTP:
+        errors["trusted_certificates"] = ["File servers (SFTP) are known by their host key: leave this empty."]
+    elif endpoint.trusted_certificates and endpoint.transport == Transport.SMTP and not endpoint.server:
+        errors["trusted_certificates"] = ["They are of the endpoint's own mail server: enter that server too."]
+    address = endpoint.service_address.strip()
+    endpoint.service_address = f"{address}/" if address and not address.endswith("/") else address
+    if address and (fault := uri_fault(endpoint.service_address, Transport.HTTP)):
+        errors["service_address"] = [fault[1]]
+    elif "?" in address:
+        errors["service_address"] = ["Names are appended to this address: leave out everything from the ? on."]
+    return errors
+
+
+def _check_time_zone(party: Party) -> None:
+    if party.time_zone and party.time_zone not in available_timezones():
+        raise InvalidInput({"time_zone": ["There is no such time zone: enter an IANA name such as Europe/Berlin."]})
+
+
+def _replace_groups(party: Party, groups: Sequence[uuid.UUID]) -> None:
+    found = list(PartnerGroup.objects.filter(pk__in=groups))
+    if len(found) != len(set(groups)):
+        raise InvalidInput({"groups": ["There is no such partner group: choose from the list of groups."]})
+    party.groups.set(found)
 
 
 def _replace_identifiers(party: Party, identifiers: Sequence[tuple[str, str]]) -> None:

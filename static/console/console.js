@@ -1,18 +1,9 @@
-// What the pages gain with JavaScript: live fragments with a pause and a stale sign, running times, dialogs, copying.
-// Every page works without it.
+// What the pages gain with JavaScript: running times, dialogs, menus, copying. live.js keeps pages fresh, keys.js knows the
+// keys. Every page works without them.
 (() => {
   "use strict";
-  const STALE_SECONDS = 10;
-  const POINTER_SECONDS = 4;
-  const region = document.querySelector("[data-live-region]");
-  const sign = document.getElementById("live-sign");
   const dialog = document.getElementById("dialog");
-  let paused = false;
-  let fresh = Date.now();
-  let pointed = 0;
   let offset = 0; // the server's clock minus this browser's, in milliseconds
-
-  const clock = () => Date.now() + offset;
 
   function readClock(root) {
     const holder = root.matches && root.matches("[data-now]") ? root : root.querySelector("[data-now]");
@@ -34,114 +25,89 @@
 
   function runTimes() {
     for (const one of document.querySelectorAll("time[data-live]")) {
-      const away = (Date.parse(one.dateTime) - clock()) / 1000;
+      const away = (Date.parse(one.dateTime) - Date.now() - offset) / 1000;
       const text = one.dataset.live === "ago" ? span(-away) + " ago" : away >= 1 ? "in " + span(away) : "now";
       if (one.textContent !== text) one.textContent = text;
     }
   }
 
-  function showSign() {
-    if (!sign) return;
-    const age = (Date.now() - fresh) / 1000;
-    let state = "live", text = "Live";
-    if (paused) [state, text] = ["paused", "Paused " + span(age)];
-    else if (held()) [state, text] = ["held", "Held while you point"];
-    else if (age > STALE_SECONDS) [state, text] = ["stale", "Stale " + span(age)];
-    if (sign.dataset.state !== state) sign.dataset.state = state;
-    const place = document.getElementById("live-text");
-    if (place.textContent !== text) place.textContent = text;
-  }
-
-  // Rows must not change places under the pointer, nor lose what is being selected or read.
-  function held() {
-    if (!region) return false;
-    const chosen = document.getSelection();
-    if (chosen && !chosen.isCollapsed && region.contains(chosen.anchorNode)) return true;
-    if (region.querySelector("details[open]")) return true;
-    return "hold" in region.dataset && Date.now() - pointed < POINTER_SECONDS * 1000;
-  }
-
-  function announce(before, root) {
-    const now = root.querySelector("[data-announce]");
+  function say(text) {
     const place = document.getElementById("announce");
-    if (now && place && before !== now.textContent) place.textContent = now.textContent;
+    if (place) place.textContent = text;
   }
 
-  if (region && sign) {
-    sign.hidden = false;
-    region.addEventListener("pointermove", () => { pointed = Date.now(); });
-    const button = document.getElementById("live-pause");
-    button.addEventListener("click", () => {
-      paused = !paused;
-      button.setAttribute("aria-pressed", String(paused));
-      button.querySelector("span").textContent = paused ? "Go on" : "Pause";
-      showSign();
-    });
-    let said = "";
-    document.body.addEventListener("htmx:beforeRequest", (event) => {
-      if (event.detail.elt !== region) return;
-      if (paused || document.hidden || held() || (dialog && dialog.open)) event.preventDefault();
-      const line = region.querySelector("[data-announce]");
-      said = line ? line.textContent : "";
-    });
-    document.body.addEventListener("htmx:beforeSwap", (event) => {
-      // The answer may come when the pointer is back over the rows.
-      if (event.detail.target === region && (paused || held())) event.detail.shouldSwap = false;
-    });
-    document.body.addEventListener("htmx:afterSwap", (event) => {
-      if (event.detail.target !== region) return;
-      fresh = Date.now();
-      readClock(region);
-      announce(said, region);
-      runTimes();
-      showSign();
-    });
+  window.rmhub = { readClock, span, runTimes, say };
+
+  // The browser's own zone, for those who want it: the server cannot know it otherwise.
+  function tellZone() {
+    const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "";
+    for (const place of document.querySelectorAll("[data-local-zone]")) place.textContent = zone;
+    if (!/^[A-Za-z0-9_+/-]{1,64}$/.test(zone) || document.cookie.split("; ").includes("rmhub_zone=" + zone)) return;
+    document.cookie = "rmhub_zone=" + zone + "; path=/; max-age=31536000; samesite=lax" +
+      (location.protocol === "https:" ? "; secure" : "");
+    const kept = document.cookie.split("; ").includes("rmhub_zone=" + zone);
+    if (kept && document.body.dataset.zone === "local" && !document.getElementById("form-errors")) location.reload();
+  }
+
+  function closeMenus(but, refocus) {
+    for (const open of document.querySelectorAll("details.menu[open], details.nav-toggle[open]")) {
+      if (but && open.contains(but)) continue;
+      open.open = false;
+      if (refocus) open.querySelector("summary").focus();
+    }
   }
 
   // Dialogs: links lead to a page of their own; here the page's form comes into a frame. Its form is an ordinary one.
+  function openDialog(link) {
+    window.htmx.ajax("GET", link.href, { target: "#dialog", swap: "innerHTML" }).then(() => {
+      const title = dialog.querySelector("#dialog-title");
+      if (!title) { window.location.assign(link.href); return; }
+      dialog.setAttribute("aria-label", title.textContent);
+      offerReasons(dialog);
+      if (!dialog.open) dialog.showModal();
+      const first = dialog.querySelector("[autofocus]");
+      if (first) first.focus();
+    }, () => window.location.assign(link.href));
+  }
+
+  // Reasons that are often given: a press writes one, and it may be worked over.
+  function offerReasons(root) {
+    for (const one of root.querySelectorAll("[data-presets]")) one.hidden = false;
+  }
+
+  function copy(button) {
+    navigator.clipboard.writeText(document.querySelector(button.dataset.copy).textContent.trim()).then(() => {
+      say("Copied.");
+      button.classList.add("copied");
+      setTimeout(() => button.classList.remove("copied"), 1500);
+    });
+  }
+
   document.addEventListener("click", (event) => {
     const link = event.target.closest("a[data-dialog]");
     if (link && dialog && window.htmx && !event.ctrlKey && !event.metaKey && !event.shiftKey && event.button === 0) {
       event.preventDefault();
-      window.htmx.ajax("GET", link.href, { target: "#dialog", swap: "innerHTML" }).then(() => {
-        const title = dialog.querySelector("#dialog-title");
-        if (!title) { window.location.assign(link.href); return; }
-        dialog.setAttribute("aria-label", title.textContent);
-        if (!dialog.open) dialog.showModal();
-        const first = dialog.querySelector("[autofocus]");
-        if (first) first.focus();
-      }, () => window.location.assign(link.href));
+      openDialog(link);
       return;
     }
-    if (dialog && dialog.open && (event.target.closest("[data-close]") || event.target === dialog)) {
+    const open = event.target.closest("dialog[open]");
+    if (open && (event.target.closest("[data-close]") || event.target === open)) {
       event.preventDefault();
-      dialog.close();
+      open.close();
       return;
     }
-    const copy = event.target.closest("[data-copy]");
-    if (copy) {
-      navigator.clipboard.writeText(document.querySelector(copy.dataset.copy).textContent.trim()).then(() => {
-        document.getElementById("announce").textContent = "Copied.";
-        copy.classList.add("copied");
-        setTimeout(() => copy.classList.remove("copied"), 1500);
-      });
+    const preset = event.target.closest("[data-preset]");
+    if (preset && preset.form) {
+      const field = preset.form.elements.reason;
+      field.value = preset.textContent.trim();
+      field.focus();
     }
-    for (const open of document.querySelectorAll("details.menu[open], details.nav-toggle[open]")) {
-      if (!open.contains(event.target)) open.open = false;
-    }
+    const button = event.target.closest("[data-copy]");
+    if (button) copy(button);
+    closeMenus(event.target, false);
   });
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") {
-      for (const open of document.querySelectorAll("details.menu[open], details.nav-toggle[open]")) {
-        open.open = false;
-        open.querySelector("summary").focus();
-      }
-    }
-    const typing = event.target.closest("input, textarea, select, [contenteditable]");
-    if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
-      const search = document.getElementById("search");
-      if (search) { event.preventDefault(); search.focus(); search.select(); }
-    }
+    if (event.key === "Escape") closeMenus(null, true);
   });
   // A form that is being sent is not sent twice.
   document.addEventListener("submit", (event) => {
@@ -155,8 +121,9 @@
   });
 
   if (navigator.clipboard) for (const one of document.querySelectorAll("[data-copy]")) one.hidden = false;
+  offerReasons(document);
   const errors = document.getElementById("form-errors");
   if (errors) errors.focus();
   readClock(document.body);
-  setInterval(() => { if (!paused) runTimes(); showSign(); }, 1000);
+  tellZone();
 })();

@@ -5,8 +5,6 @@ Debian: `apt-get install --no-install-recommends chromium`. `RMHUB_CHROMIUM` nam
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,19 +15,9 @@ from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_pla
 
 from messaging import dispatch
 from rmhub.roles import Role
+from tests.browser.chromium import ARGUMENTS, CHROMIUM
 
 PASSWORD = "correct horse battery"
-CHROMIUM = os.environ.get("RMHUB_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome") or ""
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1 , EXCLUDE localhost",
-]
 Open = Callable[..., Page]
 
 

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import re
+from datetime import timedelta
 from pathlib import Path
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Error, Page, Request, expect
 
-from messaging.models import AuditEntry, Message, Pair
+from messaging.models import AuditEntry, Pair
 from messaging.services import operating
 from messaging.services.audit import Actor
 from rmhub import clock
 from rmhub.roles import Role
-from tests.browser.conftest import Open
+from tests.browser.axe import AXE, RULES
+from tests.browser.conftest import PASSWORD, Open
 from tests.messaging.console.pages import DOWNLOADS, PAGES
 from tests.messaging.console.scenes import delivered, suspended, world
 from tests.messaging.factories import partner_side, submit
 
-AXE = Path(__file__).parent / "axe-4.14.1.min.js"
-RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+# `make screenshots` sets it to a folder; every page that is looked at leaves a picture there.
+PICTURES = os.environ.get("RMHUB_SCREENSHOTS", "")
+_taken: set[Path] = set()
 ANA = Actor("ana", "console")
 
 
@@ -30,22 +35,37 @@ def _url(pair: Pair) -> str:
     return f"/pairs/{pair.code.replace('>', '%3E')}/"
 
 
+def _of_region(request: Request) -> bool:
+    """Whether a page's live region asks for itself."""
+    return request.headers.get("hx-target", "").startswith("live-")
+
+
 def _polled(page: Page) -> list[str]:
-    """Addresses of which fragments are asked from now on."""
+    """Addresses of which live regions are asked from now on."""
     asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url) if request.headers.get("hx-request") else None)
+    page.on("request", lambda request: asked.append(request.url) if _of_region(request) else None)
     return asked
 
 
-def test_a_new_message_appears_by_itself_and_a_pause_holds_the_page(open_console: Open) -> None:
+def _live(page: Page, times: int) -> None:
+    """Lets a page ask for news so many times; each waits for the answer."""
+    for _ in range(times):
+        with page.expect_response(lambda answer: _of_region(answer.request)):
+            page.clock.run_for(3000)
+
+
+def test_new_messages_are_counted_and_come_when_they_are_wanted(open_console: Open) -> None:
     partner = partner_side()
     submit(partner)
     page = open_console("/messages/")
-    rows = page.locator("#live-messages tbody tr")
+    rows, news = page.locator("#live-messages tbody tr"), page.get_by_test_id("new-rows")
     expect(rows).to_have_count(1)
     expect(page.locator("#live-sign")).to_have_attribute("data-state", "live")
     submit(partner)
     page.clock.run_for(3000)
+    expect(news).to_have_text("1 new, press . to load")
+    expect(rows).to_have_count(1)
+    page.keyboard.press(".")
     expect(rows).to_have_count(2)
     page.click("#live-pause")
     expect(page.locator("#live-pause")).to_have_attribute("aria-pressed", "true")
@@ -54,9 +74,11 @@ def test_a_new_message_appears_by_itself_and_a_pause_holds_the_page(open_console
     page.clock.run_for(30_000)
     expect(page.locator("#live-text")).to_have_text("Paused 30 s")
     assert asked == []
-    expect(rows).to_have_count(2)
+    expect(news).to_have_count(0)
     page.click("#live-pause")
     page.clock.run_for(3000)
+    expect(news).to_have_text("1 new, press . to load")
+    news.click()
     expect(rows).to_have_count(3)
 
 
@@ -97,7 +119,7 @@ def test_resuming_takes_three_clicks_in_a_dialog_that_can_be_left(open_console: 
     assert Pair.objects.get(pk=pair.pk).flow == "suspended"
     page.click("[data-testid=verb-resume]")
     dialog.locator("#field-reason").fill("Partner fixed firewall")
-    page.click("[data-testid=verb-do]")
+    page.click("[data-testid=submit]")
     expect(page.locator(".alert-success")).to_contain_text("is resumed.")
     assert AuditEntry.objects.get(verb="pair.resume").reason == "Partner fixed firewall"
 
@@ -106,7 +128,7 @@ def test_a_double_click_resumes_once(open_console: Open) -> None:
     pair = _suspended()
     page = open_console(_url(pair) + "actions/resume/")
     page.fill("#field-reason", "twice")
-    page.dblclick("[data-testid=verb-do]")
+    page.dblclick("[data-testid=submit]")
     expect(page.locator(".alert-success")).to_be_visible()
     assert AuditEntry.objects.filter(verb="pair.resume").count() == 1
 
@@ -117,7 +139,7 @@ def test_a_stale_dialog_says_who_was_faster(open_console: Open) -> None:
     page.click("[data-testid=verb-resume]")
     page.fill("#field-reason", "me too")
     operating.pair_resume(pair_id=pair.pk, actor=ANA, reason="I was first")
-    page.click("[data-testid=verb-do]")
+    page.click("[data-testid=submit]")
     expect(page.locator("#form-errors")).to_contain_text("ana was faster: resume")
     expect(page.locator("#form-errors")).to_be_focused()
 
@@ -130,13 +152,13 @@ def test_without_javascript_a_pair_is_repaired_all_the_same(open_console: Open) 
     page.click("[data-testid=verb-resume]")
     expect(page.locator("h1")).to_have_text(f"Resume {pair.code}")
     page.fill("#field-reason", "Partner fixed firewall")
-    page.click("[data-testid=verb-do]")
+    page.click("[data-testid=submit]")
     expect(page.locator(".alert-success")).to_contain_text("is resumed.")
     assert Pair.objects.get(pk=pair.pk).flow != "suspended"
-    page.click(".menu > summary")
+    page.click(".menu:not(.zone-menu) > summary")
     page.click("text=Dark")
     expect(page.locator("html")).to_have_attribute("data-bs-theme", "dark")
-    page.click(".menu > summary")
+    page.click(".menu:not(.zone-menu) > summary")
     page.click("[data-testid=log-out]")
     expect(page.locator("h1")).to_have_text("Log in")
 
@@ -150,13 +172,65 @@ def test_without_javascript_an_id_is_found_and_its_attempt_opened(open_console: 
     expect(page.locator("h1")).to_have_text("Attempt 1")
 
 
+def test_without_javascript_the_audit_log_of_a_pair_says_who_resumed_it(open_console: Open) -> None:
+    with clock.frozen(clock.now() - timedelta(days=7)) as time:
+        pair = suspended(time).outbound
+        operating.pair_resume(pair_id=pair.pk, actor=Actor("mona", "console"), reason="Their firewall is open again")
+    page = open_console("/", javascript=False, role=Role.VIEWER)
+    page.fill("#search", pair.code)
+    page.keyboard.press("Enter")
+    page.click("[data-testid=tab-audit]")
+    expect(page.locator("main li", has_text="Their firewall is open again")).to_contain_text("mona")
+
+
+def test_a_session_that_ends_in_the_wizard_leaves_the_draft(open_console: Open) -> None:
+    page = open_console("/partners/new/")
+    page.click("[data-testid=start]")
+    page.fill("[name=name]", "Zephyr Aviation")
+    page.click("[data-testid=go-on]")
+    page.fill("[name=uri]", "http://msh.zephyr.example/ebxml")
+    page.locator("[name=uri]").blur()
+    page.clock.run_for(1000)
+    expect(page.locator("[data-testid=saved]")).to_be_visible()
+    page.context.clear_cookies(name="sessionid")
+    page.click("[data-testid=go-on]")
+    page.wait_for_url("**/login/**")
+    page.fill("#username", "ana")
+    page.fill("#password", PASSWORD)
+    page.click("[data-testid=log-in]")
+    page.goto("/partners/new/")
+    page.click("[data-testid=draft] a")
+    expect(page.locator("[name=uri]")).to_have_value("http://msh.zephyr.example/ebxml")
+
+
+def test_a_live_page_costs_no_memory_and_no_focus(open_console: Open) -> None:
+    partner = partner_side()
+    page = open_console(_url(partner.outbound))
+    page.focus("#verb-pause")
+    session = page.context.new_cdp_session(page)
+
+    def heap() -> float:
+        session.send("HeapProfiler.collectGarbage")
+        return float(session.send("Runtime.getHeapUsage")["usedSize"])
+
+    asked = _polled(page)
+    _live(page, 20)
+    before = heap()
+    for _ in range(4):
+        submit(partner)
+        _live(page, 15)
+    assert len(asked) >= 75
+    assert heap() < 1.1 * before
+    expect(page.locator("#verb-pause")).to_be_focused()
+
+
 def test_the_page_follows_the_systems_theme_without_javascript(open_console: Open) -> None:
     shades = {}
     for scheme in ("light", "dark"):
         page = open_console("/", javascript=False, color_scheme=scheme)
         shades[scheme] = page.evaluate("getComputedStyle(document.body).backgroundColor")
         other = "light" if scheme == "dark" else "dark"
-        page.click(".menu > summary")
+        page.click(".menu:not(.zone-menu) > summary")
         page.click(f".menu button[value={other}]")
         shades[f"{scheme}, but {other}"] = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert shades["light"] == shades["dark, but light"] == "rgb(245, 246, 248)"
@@ -190,26 +264,25 @@ def test_focus_survives_a_live_update(open_console: Open) -> None:
     page.focus("#verb-pause")
     message = submit(partner)
     page.clock.run_for(3000)
-    expect(page.locator(f"a[href='/messages/{message.public_id}/']")).to_have_count(1)
+    expect(page.locator(f"[data-testid=strip] a[href='/messages/{message.public_id}/']")).to_be_visible()
     expect(page.locator("#verb-pause")).to_be_focused()
 
 
 def test_rows_do_not_move_under_the_pointer(open_console: Open) -> None:
-    partner = partner_side()
-    submit(partner)
-    page = open_console("/messages/")
-    rows = page.locator("#live-messages tbody tr")
-    submit(partner)
+    pair = partner_side().outbound
+    page = open_console("/pairs/")
+    row = page.locator("#live-pairs tbody tr", has_text=pair.code)
+    operating.pair_pause(pair_id=pair.pk, actor=ANA, reason="maintenance")
     asked = _polled(page)
     for step in range(6):
-        rows.first.hover(position={"x": 20 + step, "y": 8})
+        row.hover(position={"x": 20 + step, "y": 8})
         page.clock.run_for(2000)
-    expect(page.locator("#live-text")).to_have_text("Held while you point")
+    expect(page.locator("#live-text")).to_have_text(re.compile("^Held while you point"))
     assert asked == []
-    expect(rows).to_have_count(1)
+    expect(row).not_to_contain_text("Paused")
     page.mouse.move(5, 5)
     page.clock.run_for(8000)
-    expect(rows).to_have_count(2)
+    expect(row).to_contain_text("Paused")
 
 
 def test_an_ended_session_leads_to_the_log_in(open_console: Open) -> None:
@@ -241,22 +314,29 @@ def test_axe_finds_nothing_on_any_page_in_either_theme_wide_and_narrow(open_cons
             continue
         page.set_viewport_size({"width": 1366, "height": 768})
         page.emulate_media(color_scheme="light")
-        page.goto(entry.url(scene))
+        try:
+            page.goto(entry.url(scene))
+        except Error as error:
+            problems[entry.name] = [f"is no page: {error.message.splitlines()[0]}"]
+            continue
+        if PICTURES:
+            _picture(page, entry.name)
         page.add_script_tag(path=AXE)
         found = _violations(page, ALL)
         page.emulate_media(color_scheme="dark")
         found += [f"dark: {text}" for text in _violations(page, COLOURS)]
-        page.set_viewport_size({"width": 400, "height": 800})
+        # WCAG 1.4.10: 1280 pixels at 400 % are 320.
+        page.set_viewport_size({"width": 320, "height": 800})
         found += [f"narrow: {text}" for text in _violations(page, SIZES)]
         if found:
             problems[entry.name] = found
+            print(entry.name, *found, sep="\n    ")  # a failed assertion shows only the first of many
     assert not problems
 
 
-def test_it_reflows_at_four_hundred_percent(open_console: Open) -> None:
-    """WCAG 1.4.10: 1280 pixels at 400 % are 320."""
-    pair = _suspended()
-    page = open_console(_url(pair), viewport={"width": 320, "height": 256})
-    for path in ("/", "/pairs/", _url(pair), "/messages/", f"/messages/{Message.objects.first().public_id}/"):  # type: ignore[union-attr]
-        page.goto(path)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 320, path
+def _picture(page: Page, name: str) -> None:
+    """One picture a page; `make screenshots` asks for them. The first of several with one name is kept."""
+    place = Path(PICTURES) / f"{name}.jpg"
+    if place not in _taken:
+        _taken.add(place)
+        page.screenshot(path=place, type="jpeg", quality=60, animations="disabled")

@@ -53,3 +53,43 @@ def test_names_that_are_too_long_are_cut_and_not_a_reason_to_fail() -> None:
 def test_the_hub_itself_is_an_actor_too() -> None:
     entry = audit.record(audit.SYSTEM, "x", partner_side().outbound)
     assert (entry.actor, entry.interface, entry.before, entry.after) == ("system", "system", {}, {})
+
+
+def test_an_entry_says_how_the_actor_was_known() -> None:
+    pair = partner_side().outbound
+    audit.record(Actor("ann", Interface.CONSOLE, authentication="totp"), "x", pair)
+    audit.record(Actor("command:root", Interface.COMMAND), "x", pair)
+    audit.record(audit.SYSTEM, "x", pair)
+    assert list(AuditEntry.objects.order_by("id").values_list("authentication", "result")) == [
+        ("totp", "done"),
+        ("shell", "done"),
+        ("", "done"),
+    ]
+
+
+def test_a_refusal_is_written_once_in_a_minute() -> None:
+    pair = partner_side().outbound
+    arguments = {"code": pair.code, "verb": "skip-head"}
+    with frozen(AT) as time:
+        for _ in range(3):
+            audit.refused(ANN, "pair-verb", arguments, method="POST", required="pairs:skip")
+        time.move(61)
+        audit.refused(ANN, "pair-verb", arguments, method="POST", required="pairs:skip")
+        audit.refused(ANN, "tokens", {}, method="POST", required="tokens:manage")
+    first, _, tokens = AuditEntry.objects.order_by("id")
+    assert (first.verb, first.object_type, first.object_id, first.object_name) == (
+        "pair.skip_head", "pair", pair.public_id, pair.code,
+    )  # fmt: skip
+    assert (first.result, first.after, first.actor) == ("denied", {"required": "pairs:skip"}, "ann")
+    assert (tokens.verb, tokens.object_id) == ("tokens.post", "")
+
+
+def test_whoever_hammers_at_closed_doors_does_not_fill_the_log() -> None:
+    with frozen(AT) as time:
+        for number in range(50):
+            audit.denied(ANN, "x.y", object_type="x", object_id=str(number), required="z")
+        audit.denied(Actor("bob"), "x.y", object_type="x", object_id="1", required="z")
+        assert AuditEntry.objects.filter(actor="ann").count() == audit.DENIED_MOST
+        assert AuditEntry.objects.filter(actor="bob").count() == 1
+        time.move(61)
+        assert audit.denied(ANN, "x.y", object_type="x", object_id="99", required="z") is not None

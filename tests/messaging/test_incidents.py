@@ -95,7 +95,7 @@ def test_a_person_closes_it() -> None:
     )  # fmt: skip
     entry = AuditEntry.objects.get()
     assert (entry.verb, entry.reason, entry.before, entry.after) == (
-        "incident.resolve", "firewall opened", {"state": "open"}, {"state": "resolved"},
+        "incident.resolve", "firewall opened", {"state": "open", "owner": ""}, {"state": "resolved", "owner": ""},
     )  # fmt: skip
     assert Event.objects.get().type == "incident.resolved"
 

@@ -167,7 +167,7 @@ def test_hot_paths_scan_no_table(full_store: None) -> None:
         paths["dead workers are looked for"] = lambda: leases.release_dead(AT)
         paths["webhooks are claimed"] = lambda: jobs.extend(webhooks._claim(10))
         paths["webhooks are recorded"] = lambda: webhooks._record(
-            [(d, webhooks._Outcome(204)) for d in jobs if isinstance(d, WebhookDelivery)]
+            [(d, webhooks.Outcome(204)) for d in jobs if isinstance(d, WebhookDelivery)]
         )
         paths["the feed is read"] = lambda: feed(after=OLDEST, limit=100)
         paths["the history of a message is read"] = lambda: list(of_message(Message.objects.latest("id").pk))

@@ -90,8 +90,9 @@ def test_the_schedule_without_an_answer(time: FrozenClock) -> None:
     assert (time.move(0) - AT).total_seconds() == 61
     assert partner.outbound.cause == "ack_timeout"
     types = list(Event.objects.order_by("id").values_list("type", flat=True))
-    assert types == ["message.accepted"] + ["message.retrying"] * 3 + [
-        "message.failed", "pair.suspended", "incident.opened",
+    assert types == [
+        "message.accepted", "message.retrying", "pair.retry_budget", "message.retrying", "pair.retry_budget",
+        "message.retrying", "message.failed", "pair.suspended", "incident.opened",
     ]  # fmt: skip
 
 

@@ -662,7 +662,7 @@ def test_a_message_that_waits_or_is_between_repeats_can_be_cancelled(wire: Link,
     [job] = work()
     assert job.message_id == third.pk
     with pytest.raises(WrongState):
-        operating.message_cancel(message_id=third.pk, actor=ANN, reason="Too late.")
+        operating.message_cancel(message_id=third.pk, actor=ANN, reason="It is too late.")
     assert (side.outbound.queued, side.outbound.out_now) == (0, 0)
 
 
@@ -677,7 +677,7 @@ def test_verbs_that_the_pair_does_not_take_say_why(wire: Link) -> None:
         (operating.pair_restart_sequence, "no sequence numbers"),
     ):
         with pytest.raises(WrongState, match=why):
-            verb(pair_id=pair.pk, actor=ANN, reason="To see.")
+            verb(pair_id=pair.pk, actor=ANN, reason="Only to see.")
     wire.answer = LOST
     submit(side)
     work()

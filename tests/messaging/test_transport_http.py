@@ -211,6 +211,7 @@ def timed(handler: Handler, **fields: object) -> tuple[Receipt, float]:
 def test_no_answer_in_time() -> None:
     receipt, seconds = timed(silent, read_timeout=0.2)
     assert outcome(receipt) == (False, None, "read_timeout", False)
+    assert receipt.detail.startswith("Read timed out"), "and nothing of the pool that it went through"
     assert seconds < 1.5
 
 

@@ -324,7 +324,7 @@ def test_what_a_dead_worker_had_claimed_is_posted_after_its_lease(time: FrozenCl
         assert webhooks.deliver_due() == 0
         time.move(1)
         assert webhooks.deliver_due() == 1
-        webhooks._record([(stale, webhooks._Outcome(500))])
+        webhooks._record([(stale, webhooks.Outcome(500))])
     found = delivery()
     assert (found.state, found.attempts, found.last_status) == ("delivered", 2, 204), "a late failure undoes no success"
 
@@ -335,7 +335,7 @@ def test_a_late_outcome_moves_nothing_of_the_attempt_that_came_after_it(time: Fr
     [stale] = webhooks._claim(10)
     time.move(LEASE)
     [claimed] = webhooks._claim(10)
-    webhooks._record([(stale, webhooks._Outcome(410))])
+    webhooks._record([(stale, webhooks.Outcome(410))])
     found = delivery()
     assert (found.state, found.attempts, found.due_at) == ("pending", 2, claimed.due_at)
     assert WebhookEndpoint.objects.get().enabled
@@ -529,7 +529,7 @@ def test_an_endpoint_is_deleted_while_its_deliveries_are_on_the_wire() -> None:
     submit(partner_side())
     [claimed] = webhooks._claim(10)
     webhooks.endpoint_delete(endpoint_id=made.pk, actor=ANN)
-    webhooks._record([(claimed, webhooks._Outcome(204))])
+    webhooks._record([(claimed, webhooks.Outcome(204))])
     assert not WebhookDelivery.objects.exists()
 
 

@@ -162,7 +162,7 @@ def test_a_secret_that_no_key_can_read_is_said_so(settings):
         ({"kind": "bearer", "secret": "token\r\nX-Evil: 1"}, "secret"),
         ({"kind": "bearer", "secret": ""}, "secret"),
         ({"kind": "basic", "secret": "x"}, "username"),
-        ({"kind": "certificate", "secret": "x"}, "kind"),
+        ({"kind": "certificate", "secret": "x"}, "secret"),
     ],
 )
 def test_bad_outbound_credentials_are_refused_by_field(fields, wrong):

@@ -48,7 +48,9 @@ def test_terms_hold_the_whole_agreement():
     own_endpoint = make_endpoint(own, "https://us.example/msh", error_uri="https://us.example/err")
     router = make_party("Router")
     partner_endpoint = make_endpoint(router, "https://them.example/msh", connect_timeout=4, read_timeout=5)
-    Endpoint.objects.filter(pk=partner_endpoint.pk).update(server="smtps://mail.example", host_key="x")
+    Endpoint.objects.filter(pk=partner_endpoint.pk).update(
+        server="smtps://mail.example", host_key="x", trusted_certificates="PEM"
+    )
     version = make_agreement(
         partner=partner,
         own_endpoint=own_endpoint,
@@ -107,6 +109,7 @@ def test_terms_hold_the_whole_agreement():
         "hop_party_name": "Router",
         "server": "smtps://mail.example",
         "host_key": "x",
+        "trusted_certificates": "PEM",
         "partner_address": "https://them.example/msh",
         "partner_error_address": "https://them.example/msh",
         "connect_timeout": 4,

@@ -60,14 +60,14 @@ def test_lists_cost_the_same_number_of_queries_however_long(django_assert_num_qu
             assert agreement.partner.name
             for each in agreement.versions.all():
                 assert each.partner_endpoint.party.name and list(each.services.all())
-    with django_assert_num_queries(2):
+    with django_assert_num_queries(3):
         for party in selectors.parties():
             assert list(party.identifiers.all())
     with django_assert_num_queries(1):
         assert {endpoint.party.name for endpoint in selectors.endpoints()}
     with django_assert_num_queries(1):
         assert {str(credential) for credential in selectors.credentials()}
-    with django_assert_num_queries(4):
+    with django_assert_num_queries(5):
         party = selectors.party(version.agreement.partner_id)
         assert len(party.endpoints.all()) == len(party.credentials.all()) == len(party.identifiers.all()) == 1
 

@@ -394,7 +394,9 @@ def test_messages_of_one_join_leave_together_or_not_at_all(scene: Scene) -> None
 def test_a_delivery_leaves_with_its_resubmission(scene: Scene) -> None:
     delivery = Delivery.objects.get(message=scene.received, state="completed")
     Delivery.objects.filter(pk=delivery.pk).update(state="failed")
-    settling.delivery_settle(delivery_id=delivery.pk, decision="resubmit", actor=ANN, reason=WHY)
+    settling.delivery_settle(
+        delivery_id=delivery.pk, decision="resubmit", actor=ANN, reason="It is not in their system"
+    )
     scene.move(PURGE)
     archives.archive()
     assert not ArchivedMessage.objects.filter(pk=scene.received.pk).exists(), "it waits for the application"

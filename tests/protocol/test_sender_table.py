@@ -173,6 +173,7 @@ def test_a_move_leads_where_its_cell_says_to_a_sound_state(
 def test_every_target_is_really_reached() -> None:
     """A cell that names a target to which no state leads would be a lie in the diagram."""
     policy = SenderPolicy(timeout=30, retries=1, retry_interval=10, transport_retries=1)
+    policies = (policy, replace(policy, probe=True))
     counters = list(itertools.product((0, 1), repeat=3))
     for flow, row in TABLE.items():
         states = [
@@ -182,9 +183,9 @@ def test_every_target_is_really_reached() -> None:
         ]
         for kind, move in row.items():
             reached = set()
-            for state in states:
+            for state, chosen in itertools.product(states, policies):
                 with contextlib.suppress(IllegalTransition):
-                    reached.add(stepped(state, Event(kind), policy).state.flow)
+                    reached.add(stepped(state, Event(kind), chosen).state.flow)
             assert reached == move.targets, (flow, kind)
 
 

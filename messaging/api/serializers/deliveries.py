@@ -10,8 +10,8 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from messaging.api.serializers.fields import Base64, IdIn, IdOut, ReasonBody, StrictBody, Text, Whole
+from messaging.api.serializers.incidents import MessageRef
 from messaging.api.serializers.messages import AgreementRef, PartyRef, PayloadSerializer
-from messaging.api.serializers.records import MessageRef
 from messaging.api.serializers.triggers import TriggerRef
 from messaging.choices import DeliveryState, JoinState
 from messaging.models import Delivery

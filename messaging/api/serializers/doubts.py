@@ -11,7 +11,7 @@ from messaging.api.serializers.messages import PairRef
 from messaging.api.serializers.triggers import TriggerRef
 from messaging.choices import DeliveryState, Direction, MessageState
 from messaging.models import Delivery, Message
-from messaging.selectors.doubts import DoubtGroup, OutboundGroup
+from messaging.selectors.doubts import AnswerGroup, DoubtGroup, OutboundGroup
 from messaging.services.settling import Decision, MessageDecision, delivery_decisions, message_decisions
 
 
@@ -54,6 +54,9 @@ class OutboundGroupSerializer(GroupFields):
 
     pair = PairRef()
     cause = serializers.CharField(help_text="The reason, as a stable code.")
+    answers = serializers.DictField(
+        child=serializers.IntegerField(), help_text="What the partner says -> of how many; empty name = not asked."
+    )
     allowed_decisions = serializers.SerializerMethodField()
     filter = serializers.SerializerMethodField(help_text="Names the group in a bulk job (`settle_messages`).")
 
@@ -68,8 +71,26 @@ class OutboundGroupSerializer(GroupFields):
         return {"pair": group.pair.public_id, "cause": group.cause}
 
 
+class AnswerGroupSerializer(serializers.Serializer):
+    """Outbound messages, of any pairs, about which their partners say the same."""
+
+    answer = serializers.CharField(help_text="As in an inquiry; empty = not asked.")
+    count = serializers.IntegerField()
+    pairs = serializers.IntegerField(help_text="On how many pairs.")
+    oldest_at = serializers.DateTimeField()
+    suggestion = serializers.CharField(help_text="The decision that the answer is evidence for; empty when it is none.")
+    filter = serializers.SerializerMethodField(
+        help_text="Names the group in a bulk operation (`settle_messages`, `ask_partner`)."
+    )
+
+    @extend_schema_field(serializers.DictField(child=serializers.CharField()))
+    def get_filter(self, group: AnswerGroup) -> dict[str, Any]:
+        return {"answer": group.answer}
+
+
 class InDoubtSerializer(serializers.Serializer):
     """Everything that no rule can decide, the oldest groups first."""
 
     deliveries = DoubtGroupSerializer(many=True)
     messages = OutboundGroupSerializer(many=True)
+    answers = AnswerGroupSerializer(many=True, help_text="The same messages by what their partners say.")

@@ -151,6 +151,9 @@ def page_of(item: type[serializers.Serializer]) -> type[serializers.Serializer]:
         "next_cursor": serializers.CharField(allow_null=True, help_text="Send it as `cursor` for the page behind."),
         "prev_cursor": serializers.CharField(allow_null=True, help_text="Send it as `cursor` for the page before."),
         "has_more": serializers.BooleanField(help_text="Whether there is a page behind this one."),
+        "estimated_count": serializers.IntegerField(
+            required=False, help_text="With `count=estimate`: about how many rows the list has."
+        ),
         "__doc__": f"A page of {name}.",
         "__module__": __name__,
     }

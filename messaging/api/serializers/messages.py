@@ -10,12 +10,14 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from messaging.api.serializers.fields import Base64, IdOut, ReasonBody, StrictBody, Text, Whole
+from messaging.api.serializers.records import EventSerializer
 from messaging.choices import Direction, MessageState, Outcome, SignalKind, SignalState
 from messaging.models import Message
 from messaging.profiles import in_stream
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.messages import RELIABLE, REPEATABLE, STREAM, UNRELIABLE, Happened, State
 from messaging.selectors import forwards
+from messaging.services.resubmitting import why_not_resubmit
 from messaging.services.settling import MAX_REMIND, MIN_REMIND, MessageDecision, message_decisions
 from messaging.services.submitting import MAX_LIFE
 from partners.choices import Profile
@@ -150,6 +152,12 @@ class MessageSerializer(serializers.Serializer):
         allow_null=True,
         help_text="Router: the message that came, and that this one passes on.",
     )
+    resubmitted_from = IdOut(
+        "msg",
+        source="resubmitted_from_id",
+        allow_null=True,
+        help_text="The message whose documents a person sent again as this one.",
+    )
     position = serializers.IntegerField(help_text="Its place in the pair's queue.")
     pair = PairRef()
     partner = PartyRef(source="pair.partner")
@@ -171,10 +179,45 @@ class MessageSerializer(serializers.Serializer):
     submitted_by = serializers.CharField()
     allowed_actions = serializers.SerializerMethodField()
 
-    @extend_schema_field(serializers.ListField(child=serializers.ChoiceField(choices=["cancel", "settle"])))
+    @extend_schema_field(serializers.ListField(child=serializers.ChoiceField(choices=["cancel", "settle", "resubmit"])))
     def get_allowed_actions(self, message: Message) -> list[str]:
         found = ["cancel"] if cancellable(message) else []
-        return [*found, "settle"] if message_decisions(message) else found
+        if message_decisions(message):
+            found.append("settle")
+        return found if why_not_resubmit(message) else [*found, "resubmit"]
+
+
+class TransmissionSerializer(serializers.Serializer):
+    """One attempt to put a message on the wire."""
+
+    id = IdOut("att")
+    number = serializers.IntegerField()
+    address = serializers.CharField()
+    outcome = serializers.ChoiceField(choices=Outcome.choices)
+    http_status = serializers.IntegerField(allow_null=True)
+    cause = serializers.CharField()
+    detail = serializers.CharField()
+    started_at = serializers.DateTimeField()
+    finished_at = serializers.DateTimeField(allow_null=True)
+
+
+class SignalSerializer(serializers.Serializer):
+    """An acknowledgement or error message about a message; its octets are at /signals/{id}/wire."""
+
+    id = IdOut("sig")
+    direction = serializers.ChoiceField(choices=Direction.choices)
+    kind = serializers.ChoiceField(choices=SignalKind.choices)
+    state = serializers.ChoiceField(choices=SignalState.choices)
+    message_id = serializers.CharField()
+    ref_to_message_id = serializers.CharField()
+    error_code = serializers.CharField()
+    error_severity = serializers.CharField()
+    error_description = serializers.CharField()
+    min_retry_secs = serializers.IntegerField(allow_null=True)
+    note = serializers.CharField()
+    sends = serializers.IntegerField(help_text="Ours: how often the partner has taken it.")
+    created_at = serializers.DateTimeField()
+    last_sent_at = serializers.DateTimeField(allow_null=True)
 
 
 class MessageDetailSerializer(MessageSerializer):
@@ -196,6 +239,14 @@ class MessageDetailSerializer(MessageSerializer):
     @extend_schema_field(serializers.CharField(allow_null=True))
     def get_deliveries(self, message: Message) -> str | None:
         return f"/api/v1/deliveries?message={message.public_id}" if message.direction == Direction.IN else None
+
+
+class MessageIncludingSerializer(MessageDetailSerializer):
+    """A message with its payloads, and with what `include` asked for (documentation: the view adds it)."""
+
+    transmissions = TransmissionSerializer(many=True, required=False, help_text="With `include=transmissions`.")
+    signals = SignalSerializer(many=True, required=False, help_text="With `include=signals`.")
+    events = EventSerializer(many=True, required=False, help_text="With `include=events`.")
 
 
 class MessageSettleBody(ReasonBody):
@@ -231,39 +282,6 @@ class ReceiptSerializer(serializers.Serializer):
     size = serializers.IntegerField(help_text="Bytes of the payloads.")
     created_at = serializers.DateTimeField()
     warnings = WarningSerializer(many=True, help_text="As of the moment of acceptance; a replay has none.")
-
-
-class TransmissionSerializer(serializers.Serializer):
-    """One attempt to put a message on the wire."""
-
-    id = IdOut("att")
-    number = serializers.IntegerField()
-    address = serializers.CharField()
-    outcome = serializers.ChoiceField(choices=Outcome.choices)
-    http_status = serializers.IntegerField(allow_null=True)
-    cause = serializers.CharField()
-    detail = serializers.CharField()
-    started_at = serializers.DateTimeField()
-    finished_at = serializers.DateTimeField(allow_null=True)
-
-
-class SignalSerializer(serializers.Serializer):
-    """An acknowledgement or error message about a message; its octets are at /signals/{id}/wire."""
-
-    id = IdOut("sig")
-    direction = serializers.ChoiceField(choices=Direction.choices)
-    kind = serializers.ChoiceField(choices=SignalKind.choices)
-    state = serializers.ChoiceField(choices=SignalState.choices)
-    message_id = serializers.CharField()
-    ref_to_message_id = serializers.CharField()
-    error_code = serializers.CharField()
-    error_severity = serializers.CharField()
-    error_description = serializers.CharField()
-    min_retry_secs = serializers.IntegerField(allow_null=True)
-    note = serializers.CharField()
-    sends = serializers.IntegerField(help_text="Ours: how often the partner has taken it.")
-    created_at = serializers.DateTimeField()
-    last_sent_at = serializers.DateTimeField(allow_null=True)
 
 
 def cancellable(message: Message) -> bool:

@@ -89,6 +89,12 @@ class PairSerializer(serializers.Serializer):
     changed_at = serializers.DateTimeField(allow_null=True)
     last_success_at = serializers.DateTimeField(allow_null=True)
     created_at = serializers.DateTimeField()
+    probing = serializers.BooleanField(
+        help_text="Resumed with one message first: until it is delivered the first failure suspends."
+    )
+    expected_every = serializers.IntegerField(help_text="A document is expected every so many seconds; 0 = no rhythm.")
+    silence_grace = serializers.IntegerField(help_text="Seconds beyond that before the pair is called silent.")
+    silent_since = serializers.DateTimeField(allow_null=True, help_text="When the awaited document was due.")
     version = serializers.IntegerField(
         help_text="Counts what people do to it, and suspensions: what If-Match compares."
     )
@@ -136,8 +142,9 @@ class StreamStateSerializer(serializers.Serializer):
 
 
 class PairDetailSerializer(PairSerializer):
-    """A pair with its streams."""
+    """A pair with its streams and its run-book."""
 
+    runbook = serializers.CharField(allow_blank=True, help_text="Markdown; shown when the pair is in trouble.")
     stream = StreamStateSerializer(allow_null=True, help_text="Null for pairs of other profiles.")
 
 
@@ -154,7 +161,7 @@ def represent_one(pair: Pair, now: datetime) -> dict[str, Any]:
     """The same with its streams, as PairDetailSerializer shows it."""
     state = stream_state(pair, terms_of(pair))
     shown = StreamStateSerializer(_decimal(state)).data if state.applies else None
-    return {**represent(pair, now), "stream": shown}
+    return {**represent(pair, now), "runbook": pair.runbook, "stream": shown}
 
 
 def _decimal(state: StreamState) -> StreamState:

@@ -11,6 +11,7 @@ from messaging.api.serializers.fields import Flag, IdIn, IdOut, Instant, Optiona
 from messaging.api.serializers.log_columns import LogColumnsBody, LogColumnsSerializer
 from messaging.api.serializers.messages import PartyRef
 from partners import selectors
+from partners.certificates import MAX_TEXT
 from partners.choices import (
     CredentialDirection,
     CredentialKind,
@@ -22,9 +23,8 @@ from partners.choices import (
     Transport,
     VersionState,
 )
-from partners.models import Agreement, AgreementVersion
+from partners.models import Agreement, AgreementVersion, Party
 from partners.services import Level, gives_up_sentence
-from partners.ssh_keys import MAX_KEY
 from partners.validation import problems
 
 _SECONDS = 2_147_483_647
@@ -46,6 +46,9 @@ class PartyBody(OptionalReasonBody):
     identifiers = serializers.ListField(
         child=IdentifierBody(), required=False, max_length=20, help_text="The preferred one first."
     )
+    time_zone = Text(max_length=64, required=False, allow_blank=True, help_text="IANA name, e.g. Europe/Berlin.")
+    hours = Text(max_length=120, required=False, allow_blank=True, help_text="Business hours, in words.")
+    groups = serializers.ListField(child=IdIn("grp"), required=False, max_length=100, help_text="Partner groups.")
 
 
 class PartyChanges(OptionalReasonBody):
@@ -55,6 +58,11 @@ class PartyChanges(OptionalReasonBody):
     is_own = Flag(required=False)
     contact = Text(max_length=5000, required=False, allow_blank=True)
     identifiers = serializers.ListField(child=IdentifierBody(), required=False, max_length=20)
+    time_zone = Text(max_length=64, required=False, allow_blank=True)
+    hours = Text(max_length=120, required=False, allow_blank=True)
+    groups = serializers.ListField(
+        child=IdIn("grp"), required=False, max_length=100, help_text="Replaces the partner groups."
+    )
 
 
 class IdentifierSerializer(serializers.Serializer):
@@ -72,8 +80,16 @@ class PartySerializer(serializers.Serializer):
     is_own = serializers.BooleanField()
     contact = serializers.CharField()
     identifiers = IdentifierSerializer(many=True, help_text="The first is the one that we write.")
+    time_zone = serializers.CharField()
+    hours = serializers.CharField(help_text="Business hours, in words.")
+    groups = serializers.SerializerMethodField(help_text="Ids of its partner groups (`grp_...`).")
+    archived_at = serializers.DateTimeField(allow_null=True, help_text="Taken out of use.")
     created_at = serializers.DateTimeField()
     updated_at = serializers.DateTimeField()
+
+    @extend_schema_field(serializers.ListField(child=serializers.CharField()))
+    def get_groups(self, party: Party) -> list[str]:
+        return [group.public_id for group in party.groups.all()]
 
 
 class EndpointFields(OptionalReasonBody):
@@ -96,6 +112,18 @@ class EndpointFields(OptionalReasonBody):
         required=False,
         allow_blank=True,
         help_text="Files: fingerprint of the server's key, as `ssh-keygen -l` prints it; several are apart by spaces.",
+    )
+    trusted_certificates = Text(
+        max_length=MAX_TEXT,
+        required=False,
+        allow_blank=True,
+        help_text="HTTPS, mail: PEM, the only certificates that its server may show; empty = what this machine trusts.",
+    )
+    service_address = Text(
+        max_length=500,
+        required=False,
+        allow_blank=True,
+        help_text="Below it lie the partner's test services status and echo (docs/partner-services.md).",
     )
     connect_timeout = Whole(min_value=1, max_value=3600, required=False, help_text="Seconds.")
     read_timeout = Whole(min_value=1, max_value=3600, required=False, help_text="Seconds.")
@@ -127,6 +155,8 @@ class EndpointSerializer(serializers.Serializer):
     error_address = serializers.CharField()
     server = serializers.CharField(help_text="Mail and files: where it goes, if not to that of the URI.")
     host_key = serializers.CharField(help_text="Files: fingerprint of the server's key.")
+    trusted_certificates = serializers.CharField(help_text="PEM; empty = what the hub's machine trusts.")
+    service_address = serializers.CharField(help_text="Of the partner's test services; empty = it has none.")
     connect_timeout = serializers.IntegerField(help_text="Seconds.")
     read_timeout = serializers.IntegerField(help_text="Seconds.")
     created_at = serializers.DateTimeField()
@@ -377,13 +407,19 @@ class CredentialBody(OptionalReasonBody):
     label = Text(max_length=80, required=False, allow_blank=True)  # type: ignore[assignment]
     username = Text(max_length=120, required=False, allow_blank=True, help_text="HTTP Basic, and SSH.")
     secret = Text(
-        max_length=MAX_KEY,
+        max_length=MAX_TEXT,
         required=False,
         trim_whitespace=False,
-        help_text="Outbound: what the partner gave us, or our SSH private key (PEM without a passphrase). Inbound: "
-        "made up if absent.",
+        help_text="Outbound: what the partner gave us, our SSH private key, or our certificate with its private key "
+        "(PEM without a passphrase). Inbound: made up if absent.",
     )
     fingerprint = Text(max_length=200, required=False, allow_blank=True, help_text="Certificate: its SHA-256.")
+    certificate = Text(
+        max_length=MAX_TEXT,
+        required=False,
+        allow_blank=True,
+        help_text="Inbound certificate: itself, PEM, in the place of its fingerprint.",
+    )
     valid_from = Instant(required=False, allow_null=True)
     valid_until = Instant(required=False, allow_null=True)
 

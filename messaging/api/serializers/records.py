@@ -1,17 +1,14 @@
-"""Events, incidents, rejections, the audit log, webhooks and tokens: representations and bodies."""
+"""Events, rejections, the audit log, the hub about itself: representations and bodies."""
 
 from __future__ import annotations
 
 from rest_framework import serializers
 
-from messaging.api.serializers.fields import Flag, IdOut, Instant, OptionalReasonBody, Text
-from messaging.api.serializers.messages import PairRef
-from messaging.api.serializers.triggers import TriggerRef
-from messaging.choices import IncidentState, Interface, WebhookState
+from messaging.api.serializers.fields import IdOut
+from messaging.choices import Interface
 from messaging.services.events import TYPES
-from rmhub.roles import ADMIN_SCOPES
 
-_DATA = "What belongs to this type of event: ids to look up, sequence_number, cause, reason ..."
+EVENT_DATA = "What belongs to this type of event: ids to look up, sequence_number, cause, reason ..."
 
 
 class EventSerializer(serializers.Serializer):
@@ -20,7 +17,7 @@ class EventSerializer(serializers.Serializer):
     id = serializers.CharField(help_text="Stable name of the event: use it to recognise one that you have seen.")
     type = serializers.ChoiceField(choices=TYPES)
     timestamp = serializers.DateTimeField()
-    data = serializers.DictField(help_text=_DATA)  # type: ignore[assignment]
+    data = serializers.DictField(help_text=EVENT_DATA)  # type: ignore[assignment]
 
 
 class EventFeedSerializer(serializers.Serializer):
@@ -29,42 +26,6 @@ class EventFeedSerializer(serializers.Serializer):
     data = EventSerializer(many=True)  # type: ignore[assignment]
     next_cursor = serializers.CharField()
     has_more = serializers.BooleanField(help_text="Whether more are there already; if not, wait before asking again.")
-
-
-class WebhookBodySerializer(serializers.Serializer):
-    """The body of a webhook: an event without its id, which is in the header webhook-id for each delivery."""
-
-    type = serializers.ChoiceField(choices=TYPES)
-    timestamp = serializers.DateTimeField()
-    data = serializers.DictField(help_text=_DATA)  # type: ignore[assignment]
-
-
-class MessageRef(serializers.Serializer):
-    """A message, by id and MessageId."""
-
-    id = IdOut("msg")
-    message_id = serializers.CharField()
-
-
-class IncidentSerializer(serializers.Serializer):
-    """Something that a person must look at."""
-
-    id = IdOut("inc")
-    number = serializers.IntegerField(help_text="INC-<number>")
-    state = serializers.ChoiceField(choices=IncidentState.choices)
-    cause = serializers.CharField()
-    detail = serializers.CharField()
-    pair = PairRef(allow_null=True)
-    trigger = TriggerRef(allow_null=True)
-    message = MessageRef(allow_null=True)
-    occurrences = serializers.IntegerField()
-    opened_at = serializers.DateTimeField()
-    last_seen_at = serializers.DateTimeField()
-    acknowledged_at = serializers.DateTimeField(allow_null=True)
-    owner = serializers.CharField()
-    resolved_at = serializers.DateTimeField(allow_null=True)
-    resolved_by = serializers.CharField()
-    resolution = serializers.CharField()
 
 
 class RejectionSerializer(serializers.Serializer):
@@ -100,86 +61,42 @@ class AuditEntrySerializer(serializers.Serializer):
     reason = serializers.CharField()
     before = serializers.DictField()
     after = serializers.DictField()
+    authentication = serializers.CharField(help_text="How the actor showed who they are: session, totp, token ...")
+    result = serializers.ChoiceField(choices=["done", "denied"])
+    number = serializers.IntegerField(allow_null=True, help_text="Its place in the chain; null: not sealed yet.")
+    digest = serializers.CharField(help_text="SHA-256 over it and the digest before it; empty: not sealed yet.")
 
 
-class WebhookEndpointBody(OptionalReasonBody):
-    """A receiver of events."""
+class AuditHeadSerializer(serializers.Serializer):
+    """The newest sealed entry."""
 
-    url = Text(max_length=500, help_text="https, and a public address unless the installation allows others.")
-    name = Text(max_length=80, required=False, allow_blank=True, default="")
-    types = serializers.ListField(
-        child=serializers.ChoiceField(choices=TYPES), required=False, default=list, help_text="Empty = all."
+    number = serializers.IntegerField(help_text="0: nothing is sealed yet.")
+    digest = serializers.CharField()
+
+
+class AuditBreakSerializer(serializers.Serializer):
+    """A place at which the chain does not hold."""
+
+    number = serializers.IntegerField()
+    entry = serializers.CharField(help_text="Its id; empty when it is missing.")
+    why = serializers.CharField()
+
+
+class AuditChainSerializer(serializers.Serializer):
+    """What a look at the chain of the audit log found."""
+
+    holds = serializers.BooleanField()
+    holds_from = serializers.IntegerField(help_text="From this number on all is as it was sealed; 0: the last is not.")
+    first = serializers.IntegerField(help_text="The entries that were looked at, by number; 0: none.")
+    last = serializers.IntegerField()
+    checked = serializers.IntegerField()
+    begins_at = serializers.IntegerField(help_text="The oldest entry there is.")
+    head = AuditHeadSerializer()
+    unsealed = serializers.IntegerField(help_text="Entries that are not sealed yet.")
+    breaks = AuditBreakSerializer(many=True)
+    next = serializers.IntegerField(
+        allow_null=True, required=False, help_text="`first` of the next look; null: this was the end."
     )
-
-
-class WebhookEndpointChanges(OptionalReasonBody):
-    """What changes; what is absent stays."""
-
-    url = Text(max_length=500, required=False)
-    name = Text(max_length=80, required=False, allow_blank=True)
-    types = serializers.ListField(child=serializers.ChoiceField(choices=TYPES), required=False)
-    enabled = Flag(required=False)
-
-
-class WebhookEndpointSerializer(serializers.Serializer):
-    """A receiver of events."""
-
-    id = IdOut("whe")
-    name = serializers.CharField()
-    url = serializers.CharField()
-    types = serializers.ListField(child=serializers.CharField(), help_text="Empty = all.")
-    enabled = serializers.BooleanField()
-    disabled_reason = serializers.CharField()
-    failing_since = serializers.DateTimeField(allow_null=True)
-    created_at = serializers.DateTimeField()
-
-
-class NewWebhookEndpointSerializer(WebhookEndpointSerializer):
-    """A new receiver, with the secret that its signatures are made with."""
-
-    secret = serializers.CharField(help_text="whsec_...: shown this once.")
-
-
-class WebhookDeliverySerializer(serializers.Serializer):
-    """One event on its way to one endpoint; its id is the header webhook-id of all attempts."""
-
-    id = IdOut("dlv")
-    state = serializers.ChoiceField(choices=WebhookState.choices)
-    type = serializers.CharField(source="body.type")
-    attempts = serializers.IntegerField()
-    due_at = serializers.DateTimeField(allow_null=True)
-    last_status = serializers.IntegerField(allow_null=True)
-    last_error = serializers.CharField()
-    created_at = serializers.DateTimeField()
-    delivered_at = serializers.DateTimeField(allow_null=True)
-
-
-class TokenBody(OptionalReasonBody):
-    """A token for an application."""
-
-    name = Text(max_length=80)
-    scopes = serializers.ListField(child=serializers.ChoiceField(choices=sorted(ADMIN_SCOPES)), allow_empty=False)
-    owner = Text(max_length=150, required=False, help_text="User name; yours if absent.")
-    expires_at = Instant(required=False, help_text="90 days from now if absent; at most 366.")
-
-
-class TokenSerializer(serializers.Serializer):
-    """An API token, without its secret."""
-
-    id = IdOut("tok")
-    name = serializers.CharField()
-    owner = serializers.CharField(source="owner.username")
-    scopes = serializers.ListField(child=serializers.CharField())
-    created_at = serializers.DateTimeField()
-    expires_at = serializers.DateTimeField()
-    last_used_at = serializers.DateTimeField(allow_null=True, help_text="To the minute.")
-    revoked_at = serializers.DateTimeField(allow_null=True)
-
-
-class NewTokenSerializer(TokenSerializer):
-    """A new token with its secret."""
-
-    secret = serializers.CharField(help_text="rmh_live_...: shown this once.")
 
 
 class ChecksSerializer(serializers.Serializer):

@@ -1,4 +1,4 @@
-"""Credentials of partners, API tokens, webhook endpoints: whoever may come in, and whoever is told."""
+"""Credentials of partners, and API tokens: whoever may come in."""
 
 from __future__ import annotations
 
@@ -7,34 +7,37 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.core.exceptions import ObjectDoesNotExist
 from django.views.decorators.debug import sensitive_variables
+from drf_spectacular.utils import OpenApiExample
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from messaging.api.authentication import access_of, actor_of
-from messaging.api.conditional import expected_revision, item
+from messaging.api.conditional import item
 from messaging.api.endpoint import Endpoint, operation
 from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
-from messaging.api.serializers import records as shapes
-from messaging.api.serializers.fields import OptionalReasonBody, ReasonBody, page_of, validated
+from messaging.api.serializers import tokens as shapes
+from messaging.api.serializers.fields import ReasonBody, page_of, validated
 from messaging.api.serializers.partners import CredentialBody, CredentialSerializer, NewCredentialSerializer
-from messaging.api.views.pairs import IF_MATCH
 from messaging.api.views.references import id_of
-from messaging.choices import WebhookState
-from messaging.models import WebhookEndpoint
 from messaging.selectors import keyset, records
-from messaging.services import onboarding, tokens, webhooks
+from messaging.services import onboarding, tokens
 from partners import selectors
 from partners.choices import CredentialDirection
 
 _LIST = ("invalid_cursor", "cursor_mismatch")
 _CREDENTIAL = {"credential_id": "Id of the credential (`cred_...`)."}
 _TOKEN = {"token_id": "Id of the token (`tok_...`)."}
-_WEBHOOK = {"endpoint_id": "Id of the webhook endpoint (`whe_...`)."}
 CREDENTIAL_FILTERS = (Param("party", "Id of a party.", "id", prefix="par"),)
 TOKEN_FILTERS = (Param("owner", "Exact user name."),)
-DELIVERY_FILTERS = (Param("state", "States, comma separated.", "choices", choices=tuple(WebhookState.values)),)
+
+
+_SUBMITS = OpenApiExample(
+    "Submits, from one network, and nothing else",
+    value={"name": "ERP", "scopes": ["messages:write"], "networks": ["10.1.0.0/16"], "reason": "go-live"},
+    request_only=True,
+)
 
 
 class Credentials(Endpoint):
@@ -151,6 +154,7 @@ class Tokens(Endpoint):
         description="Its scopes are at most those of its owner's role, and at most yours. The secret is shown once.",
         request=shapes.TokenBody,
         responses={201: shapes.NewTokenSerializer},
+        examples=(_SUBMITS,),
     )
     def post(self, request: Request) -> Response:
         read_parameters(request, ())
@@ -201,130 +205,18 @@ class RevokeToken(Endpoint):
         return item(request, shapes.TokenSerializer(found).data)
 
 
-class WebhookEndpoints(Endpoint):
-    """/webhook-endpoints"""
-
-    @operation(
-        id="webhook_endpoints_list",
-        tag="webhooks",
-        scope="webhooks:manage",
-        summary="List webhook endpoints, oldest first, without secrets",
-        parameters=PAGING,
-        responses={200: page_of(shapes.WebhookEndpointSerializer)},
-        problems=_LIST,
-    )
-    def get(self, request: Request) -> Response:
-        values, limit, place = read_list(request, ())
-        page = keyset.page(records.webhook_endpoints(), order=("id",), limit=limit, place=place)
-        return listing(request, values, page, shapes.WebhookEndpointSerializer)
-
-    @sensitive_variables("secret")
-    @operation(
-        id="webhook_endpoints_create",
-        tag="webhooks",
-        scope="webhooks:manage",
-        summary="Create a webhook endpoint",
-        description="Deliveries are signed as Standard Webhooks 1.0 describes. The secret is shown once.",
-        request=shapes.WebhookEndpointBody,
-        responses={201: shapes.NewWebhookEndpointSerializer},
-    )
-    def post(self, request: Request) -> Response:
-        read_parameters(request, ())
-        values = validated(shapes.WebhookEndpointBody, request.data)
-        made, secret = webhooks.endpoint_create(actor=actor_of(request), **values)
-        made.secret = secret  # type: ignore[attr-defined]
-        headers = {"Location": f"/api/v1/webhook-endpoints/{made.public_id}"}
-        return Response(shapes.NewWebhookEndpointSerializer(made).data, status=201, headers=headers)
-
-
-class OneWebhookEndpoint(Endpoint):
-    """/webhook-endpoints/{endpoint_id}"""
-
-    @operation(
-        id="webhook_endpoints_read",
-        tag="webhooks",
-        scope="webhooks:manage",
-        summary="One webhook endpoint, without its secret",
-        path=_WEBHOOK,
-        responses={200: shapes.WebhookEndpointSerializer},
-    )
-    def get(self, request: Request, endpoint_id: str) -> Response:
-        read_parameters(request, ())
-        return _webhook(request, records.webhook_endpoint(id_of("whe", endpoint_id)))
-
-    @operation(
-        id="webhook_endpoints_change",
-        tag="webhooks",
-        scope="webhooks:manage",
-        summary="Change a webhook endpoint, or switch it off and on",
-        path=_WEBHOOK,
-        request=shapes.WebhookEndpointChanges,
-        responses={200: shapes.WebhookEndpointSerializer},
-        problems=("stale", "precondition_required", "invalid_header"),
-        headers=(IF_MATCH,),
-    )
-    def patch(self, request: Request, endpoint_id: str) -> Response:
-        read_parameters(request, ())
-        expected = expected_revision(request)
-        values = validated(shapes.WebhookEndpointChanges, request.data)
-        found = webhooks.endpoint_update(
-            endpoint_id=id_of("whe", endpoint_id), actor=actor_of(request), expected=expected, **values
-        )
-        return _webhook(request, found)
-
-    @operation(
-        id="webhook_endpoints_delete",
-        tag="webhooks",
-        scope="webhooks:manage",
-        summary="Delete a webhook endpoint with its deliveries",
-        path=_WEBHOOK,
-        responses={204: None},
-    )
-    def delete(self, request: Request, endpoint_id: str) -> Response:
-        read_parameters(request, ())
-        values = validated(OptionalReasonBody, request.data)
-        webhooks.endpoint_delete(endpoint_id=id_of("whe", endpoint_id), actor=actor_of(request), **values)
-        return Response(status=204)
-
-
-class WebhookDeliveries(Endpoint):
-    """/webhook-endpoints/{endpoint_id}/deliveries"""
-
-    @operation(
-        id="webhook_deliveries_list",
-        tag="webhooks",
-        scope="webhooks:manage",
-        summary="What was sent, or is to be sent, to an endpoint, newest first",
-        path=_WEBHOOK,
-        parameters=(*DELIVERY_FILTERS, *PAGING),
-        responses={200: page_of(shapes.WebhookDeliverySerializer)},
-        problems=_LIST,
-    )
-    def get(self, request: Request, endpoint_id: str) -> Response:
-        values, limit, place = read_list(request, DELIVERY_FILTERS)
-        endpoint = records.webhook_endpoint(id_of("whe", endpoint_id))
-        found = records.webhook_deliveries(endpoint.pk, states=values["state"] or ())
-        page = keyset.page(found, order=("-id",), limit=limit, place=place)
-        return listing(request, values, page, shapes.WebhookDeliverySerializer)
-
-
 def _outbound(values: dict[str, Any]) -> dict[str, Any]:
     """What an outbound credential takes; the service refuses a missing secret with a sentence."""
     values.setdefault("secret", "")
-    if values.pop("fingerprint", ""):
+    if given := [name for name in ("fingerprint", "certificate") if values.pop(name, "")]:
         raise Problem(
             "invalid_submission",
             errors=[
                 {
-                    "pointer": "#/fingerprint",
+                    "pointer": f"#/{given[0]}",
                     "code": "invalid",
-                    "detail": "We show partners a password or a token: only inbound credentials have a fingerprint.",
+                    "detail": "Only what a partner shows us is known by it: ours goes into secret, with its key.",
                 }
             ],
         )
     return values
-
-
-def _webhook(request: Request, endpoint: WebhookEndpoint) -> Response:
-    data = shapes.WebhookEndpointSerializer(endpoint).data
-    return item(request, data, revision=webhooks.revision(endpoint))

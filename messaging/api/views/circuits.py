@@ -74,5 +74,6 @@ class ResetCircuit(Endpoint):
     def post(self, request: Request, circuit: str) -> Response:
         read_parameters(request, ())
         values = validated(ReasonBody, request.data)
-        row = circuit_reset(circuit_id=circuit, actor=actor_of(request), reason=values["reason"])
+        known = selectors.circuit(circuit)
+        row = circuit_reset(circuit_id=known.public_id, actor=actor_of(request), reason=values["reason"])
         return Response(CircuitSerializer(row).data)

@@ -29,7 +29,7 @@ class InDoubt(Endpoint):
         description=(
             "What is true of one document of a group is likely to be true of all. List a group with "
             "GET /deliveries (`trigger`, `doubt`) or GET /messages (`pair`, `state=in_doubt`); settle its documents "
-            "one by one, or all at once by POST /bulk-jobs with the group's `filter`."
+            "one by one, or all at once by POST /bulk-operations with the group's `filter`."
         ),
         parameters=FILTERS,
         responses={200: InDoubtSerializer},
@@ -38,8 +38,10 @@ class InDoubt(Endpoint):
         values = read_parameters(request, FILTERS)
         trigger_id, pair_id = trigger_id_of(values["trigger"]), pair_id_of(values["pair"])
         now = clock.now()
+        outbound = doubts.outbound_groups(now, pair_id=pair_id) if pair_id or not trigger_id else []
         found = {
             "deliveries": doubts.groups(now, trigger_id=trigger_id) if trigger_id or not pair_id else [],
-            "messages": doubts.outbound_groups(now, pair_id=pair_id) if pair_id or not trigger_id else [],
+            "messages": outbound,
+            "answers": doubts.by_answer(outbound),
         }
         return Response(InDoubtSerializer(found).data)

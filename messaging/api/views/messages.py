@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from django.http import HttpResponse
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -12,7 +15,7 @@ from messaging.api.endpoint import OCTETS, AnyOctets, Endpoint, operation
 from messaging.api.octets import attachment
 from messaging.api.pagination import PAGING, listing, read_list, simple_list
 from messaging.api.problems import Problem
-from messaging.api.reading import read_parameters
+from messaging.api.reading import Param, read_parameters
 from messaging.api.serializers import messages as shapes
 from messaging.api.serializers.fields import ReasonBody, page_of, validated
 from messaging.api.serializers.records import EventSerializer
@@ -22,11 +25,20 @@ from messaging.exceptions import NotFound
 from messaging.models import Message
 from messaging.models import Payload as PayloadRow
 from messaging.selectors import archive, events, keyset, messages
-from messaging.services.disclosing import Octets, payload_open, wire_open
+from messaging.services.disclosing import Octets, documents_open, payload_open, payload_view, wire_open
 from messaging.services.operating import message_cancel
 from messaging.services.settling import message_settle
+from rmhub.roles import role_of
 
-_PATH = {"message_id": "Id of the message (`msg_...`), or its MessageId."}
+PATH = {"message_id": "Id of the message (`msg_...`), or its MessageId."}
+_MASKED = Param("masked", "true: with all parts covered that any rule covers, in UTF-8.", "flag", default=False)
+INCLUDED = 100
+_INCLUDE = Param(
+    "include",
+    f"What else the answer holds, comma separated; the first {INCLUDED} of each.",
+    "choices",
+    choices=("transmissions", "signals", "events"),
+)
 _PROBLEMS = ("ambiguous_message_id",)
 _LIST = (*_PROBLEMS, "invalid_cursor", "cursor_mismatch")
 
@@ -39,12 +51,13 @@ class OneMessage(Endpoint):
         tag="messages",
         scope="messages:read",
         summary="One message",
-        path=_PATH,
-        responses={200: shapes.MessageDetailSerializer},
-        problems=_PROBLEMS,
+        path=PATH,
+        parameters=(_INCLUDE,),
+        responses={200: shapes.MessageIncludingSerializer},
+        problems=(*_PROBLEMS, "gone"),
     )
     def get(self, request: Request, message_id: str) -> Response:
-        read_parameters(request, ())
+        values = read_parameters(request, (_INCLUDE,))
         try:
             message = messages.message_by_reference(message_id)
         except NotFound as error:
@@ -52,12 +65,16 @@ class OneMessage(Endpoint):
             if not gone:
                 raise
             path = f"/api/v1/archive/messages/{gone[0].public_id}"
-            raise NotFound(f"{error.detail} It has left the store and is in the archive: {path}.") from error
-        return _answer(request, message, list(messages.payloads(message.pk)))
+            text = f"{message_id} has left the store and is in the archive: {path}."
+            raise Problem("gone", text, existing={"id": gone[0].public_id, "href": path}) from error
+        return _answer(request, message, list(messages.payloads(message.pk)), values["include"] or ())
 
 
 class Cancel(Endpoint):
     """/messages/{message_id}/cancel"""
+
+    def allowed_now(self, **kwargs: Any) -> list[str]:
+        return allowed_of(**kwargs)
 
     @operation(
         id="messages_cancel",
@@ -68,7 +85,7 @@ class Cancel(Endpoint):
             "One that waits leaves the queue. One in flight is skipped, and the pair's sequence restarts at 1, for "
             "nobody knows whether the partner has it. If-Match is not required; it is honoured when given."
         ),
-        path=_PATH,
+        path=PATH,
         request=ReasonBody,
         responses={200: shapes.MessageDetailSerializer},
         problems=(*_PROBLEMS, "wrong_state", "stale"),
@@ -86,6 +103,9 @@ class Cancel(Endpoint):
 class Settle(Endpoint):
     """/messages/{message_id}/settle"""
 
+    def allowed_now(self, **kwargs: Any) -> list[str]:
+        return allowed_of(**kwargs)
+
     @operation(
         id="messages_settle",
         tag="in-doubt",
@@ -96,7 +116,7 @@ class Settle(Endpoint):
             "message with a new id, and this one counts as skipped. `later`: shown again in `remind_in` seconds. "
             "If-Match is not required; it is honoured when given."
         ),
-        path=_PATH,
+        path=PATH,
         request=shapes.MessageSettleBody,
         responses={200: shapes.MessageDetailSerializer},
         problems=(
@@ -120,8 +140,26 @@ class Settle(Endpoint):
         return _answer(request, messages.message(message.pk), payloads)
 
 
-def _answer(request: Request, message: Message, payloads: list[PayloadRow]) -> Response:
-    return item(request, shapes.detail(message, payloads), digest_of=shapes.changeable(message))
+def allowed_of(message_id: str) -> list[str]:
+    """What the message's state allows now."""
+    message = messages.message_by_reference(message_id)
+    allowed: list[str] = shapes.detail(message, list(messages.payloads(message.pk)))["allowed_actions"]
+    return allowed
+
+
+def _answer(request: Request, message: Message, payloads: list[PayloadRow], include: Sequence[str] = ()) -> Response:
+    """`include`: what else is in the answer, the first hundred of each; its tag is then that of all of it."""
+    data, lasting = shapes.detail(message, payloads), shapes.changeable(message)
+    more: dict[str, Any] = {}
+    if "transmissions" in include:
+        found = messages.transmissions(message.pk).order_by("id")[:INCLUDED]
+        more["transmissions"] = shapes.TransmissionSerializer(found, many=True).data
+    if "signals" in include:
+        signals = messages.signals(message.pk).order_by("id")[:INCLUDED]
+        more["signals"] = shapes.SignalSerializer(signals, many=True).data
+    if "events" in include:
+        more["events"] = represent(list(events.of_message(message.pk).order_by("id")[:INCLUDED]))
+    return item(request, {**data, **more}, digest_of=[lasting, more] if more else lasting)
 
 
 class Payload(Endpoint):
@@ -135,17 +173,43 @@ class Payload(Endpoint):
         scope="payloads:read",
         summary="The octets of a payload",
         description="As an attachment of its own content type, with Digest and Repr-Digest; one Range is honoured. "
-        "Reading a payload is written to the audit log.",
-        path={**_PATH, "number": "Number of the payload, from 1."},
+        "Reading a payload is written to the audit log. Where rules cover parts of it for the caller's role, only the "
+        "covered form is handed out, with `masked=true`.",
+        path={**PATH, "number": "Number of the payload, from 1."},
+        parameters=(_MASKED,),
         responses=OCTETS,
-        problems=(*_PROBLEMS, "range_not_satisfiable", "payload_missing"),
+        problems=(*_PROBLEMS, "payload_masked", "range_not_satisfiable", "payload_missing"),
     )
     def get(self, request: Request, message_id: str, number: str) -> HttpResponse:
-        read_parameters(request, ())
+        values = read_parameters(request, (_MASKED,))
         if not (number.isascii() and number.isdigit() and len(number) < 6):
             raise Problem("not_found", "Payloads are numbered from 1.")
         message = messages.message_by_reference(message_id)
-        octets = payload_open(message_id=message.pk, number=int(number), actor=actor_of(request))
+        opened, role = (payload_view, None) if values["masked"] else (payload_open, role_of(request.user))
+        octets = opened(message_id=message.pk, number=int(number), actor=actor_of(request), role=role)
+        return attachment(request, octets)
+
+
+class Documents(Endpoint):
+    """/messages/{message_id}/documents"""
+
+    content_negotiation_class = AnyOctets
+
+    @operation(
+        id="messages_documents",
+        tag="messages",
+        scope="payloads:read",
+        summary="All payloads of a message as a ZIP file",
+        description="The octets of each payload in a file of its own, numbered. Reading it is written to the audit "
+        "log.",
+        path=PATH,
+        responses=OCTETS,
+        problems=(*_PROBLEMS, "payload_masked", "range_not_satisfiable", "payload_missing"),
+    )
+    def get(self, request: Request, message_id: str) -> HttpResponse:
+        read_parameters(request, ())
+        message = messages.message_by_reference(message_id)
+        octets = documents_open(message_id=message.pk, actor=actor_of(request), role=role_of(request.user))
         return attachment(request, octets)
 
 
@@ -161,14 +225,16 @@ class Wire(Endpoint):
         summary="The exact octets of a message",
         description="The body as it was sent (each time) or received; Content-Type is that of the message. "
         "Reading it is written to the audit log, for the payloads are in it.",
-        path=_PATH,
+        path=PATH,
         responses=OCTETS,
-        problems=(*_PROBLEMS, "wire_not_prepared", "range_not_satisfiable", "payload_missing"),
+        problems=(*_PROBLEMS, "payload_masked", "wire_not_prepared", "range_not_satisfiable", "payload_missing"),
     )
     def get(self, request: Request, message_id: str) -> HttpResponse:
         read_parameters(request, ())
         message = messages.message_by_reference(message_id)
-        return attachment(request, wire_open(message_id=message.pk, actor=actor_of(request)))
+        return attachment(
+            request, wire_open(message_id=message.pk, actor=actor_of(request), role=role_of(request.user))
+        )
 
 
 class Transmissions(Endpoint):
@@ -179,7 +245,7 @@ class Transmissions(Endpoint):
         tag="messages",
         scope="messages:read",
         summary="A message's attempts, oldest first",
-        path=_PATH,
+        path=PATH,
         parameters=PAGING,
         responses={200: page_of(shapes.TransmissionSerializer)},
         problems=_LIST,
@@ -219,7 +285,7 @@ class Signals(Endpoint):
         tag="messages",
         scope="messages:read",
         summary="Acknowledgements and error messages about a message, oldest first",
-        path=_PATH,
+        path=PATH,
         parameters=PAGING,
         responses={200: page_of(shapes.SignalSerializer)},
         problems=_LIST,
@@ -257,7 +323,7 @@ class History(Endpoint):
         tag="messages",
         scope="messages:read",
         summary="A message's history, oldest first",
-        path=_PATH,
+        path=PATH,
         parameters=PAGING,
         responses={200: page_of(EventSerializer)},
         problems=_LIST,

@@ -15,6 +15,7 @@ from messaging.api.endpoint import Endpoint, operation
 from messaging.api.pagination import PAGING, listing, read_list, sort_parameter
 from messaging.api.reading import Param, read_parameters
 from messaging.api.serializers.fields import ReasonBody, page_of, validated
+from messaging.api.serializers.pair_looks import PairSettingsBody, ResumeBody
 from messaging.api.serializers.pairs import (
     ExpectSequenceBody,
     PairDetailSerializer,
@@ -26,6 +27,7 @@ from messaging.choices import Direction
 from messaging.models import Pair
 from messaging.selectors import keyset, pairs
 from messaging.services import operating
+from messaging.services.pair_settings import pair_update
 from rmhub import clock
 
 _PATH = {"pair": "Id of the pair (`pair_...`), or its code."}
@@ -87,6 +89,25 @@ class OnePair(Endpoint):
         read_parameters(request, ())
         return _answer(request, pairs.pair(pair))
 
+    @operation(
+        id="pairs_update",
+        tag="pairs",
+        scope="pairs:operate",
+        summary="Change a pair's rhythm, grace and run-book",
+        description="A new rhythm counts from now. What is left out stays as it is.",
+        path=_PATH,
+        request=PairSettingsBody,
+        responses={200: PairDetailSerializer},
+        problems=("stale", "precondition_required", "invalid_header"),
+        headers=(IF_MATCH, _ETAG),
+    )
+    def patch(self, request: Request, pair: str) -> Response:
+        read_parameters(request, ())
+        expected = expected_version(request)
+        values: dict[str, Any] = validated(PairSettingsBody, request.data)
+        pair_update(pair_id=pairs.pair(pair).pk, actor=actor_of(request), expected_version=expected, **values)
+        return _answer(request, pairs.pair(pair))
+
 
 def _answer(request: Request, pair: Pair) -> Response:
     data = represent_one(pair, clock.now())
@@ -99,6 +120,10 @@ def _verb(name: str, scope: str, summary: str, service: Callable[..., Pair], bod
 
     class Verb(Endpoint):
         """/pairs/{pair}/<verb>"""
+
+        def allowed_now(self, **kwargs: Any) -> list[str]:
+            allowed: list[str] = represent_one(pairs.pair(kwargs["pair"]), clock.now())["allowed_actions"]
+            return allowed
 
         @operation(
             id=f"pairs_{name.replace('-', '_')}",
@@ -129,6 +154,7 @@ VERBS: dict[str, type[Endpoint]] = {
         "pairs:operate",
         "Resume a suspended pair: the same octets again, with a fresh budget of retries",
         operating.pair_resume,
+        ResumeBody,
     ),
     "retry-now": _verb(
         "retry-now",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from typing import Any
 
 from django.core.exceptions import ObjectDoesNotExist
@@ -16,10 +18,11 @@ from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.serializers import partners as shapes
-from messaging.api.serializers.fields import page_of, validated
+from messaging.api.serializers.fields import ReasonBody, page_of, validated
+from messaging.api.serializers.onboarding import PartnerHealthSerializer, certificate
 from messaging.api.views.pairs import IF_MATCH
 from messaging.api.views.references import id_of
-from messaging.selectors import keyset
+from messaging.selectors import keyset, partner_health
 from messaging.services import onboarding
 from partners import models, selectors
 
@@ -111,6 +114,61 @@ class OneParty(Endpoint):
             party_id=id_of("par", party_id), actor=actor_of(request), expected=expected, **values
         )
         return _party(request, party)
+
+
+class PartyHealth(Endpoint):
+    """/parties/{party_id}/health"""
+
+    @operation(
+        id="parties_health",
+        tag="parties",
+        scope="partners:read",
+        summary="How it goes with a partner: its pairs, what waits, incidents, what ends soon",
+        path=_PARTY,
+        responses={200: PartnerHealthSerializer},
+    )
+    def get(self, request: Request, party_id: str) -> Response:
+        read_parameters(request, ())
+        try:
+            party = selectors.party(id_of("par", party_id))
+        except ObjectDoesNotExist as error:
+            raise Problem("not_found", f"There is no party {party_id}.") from error
+        health = partner_health.of_partner(party.pk)
+        data = asdict(replace(health, ending=())) | {"ending": [certificate(one) for one in health.ending]}
+        return Response(data)
+
+
+def _use_verb(name: str, summary: str, service: Callable[..., models.Party]) -> type[Endpoint]:
+    """The view of a verb that takes a party out of use, or into it."""
+
+    class Verb(Endpoint):
+        """/parties/{party_id}/<verb>"""
+
+        @operation(
+            id=f"parties_{name}",
+            tag="parties",
+            scope="partners:write",
+            summary=summary,
+            path=_PARTY,
+            request=ReasonBody,
+            responses={200: shapes.PartySerializer},
+            problems=_CHANGE,
+            headers=(IF_MATCH,),
+        )
+        def post(self, request: Request, party_id: str) -> Response:
+            read_parameters(request, ())
+            expected = expected_revision(request)
+            values = validated(ReasonBody, request.data)
+            party = service(party_id=id_of("par", party_id), actor=actor_of(request), expected=expected, **values)
+            return _party(request, party)
+
+    return Verb
+
+
+ArchiveParty = _use_verb(
+    "archive", "Take a party out of use: not offered, its credentials open nothing", onboarding.party_archive
+)
+RestoreParty = _use_verb("restore", "Take an archived party into use again", onboarding.party_restore)
 
 
 class Endpoints(Endpoint):

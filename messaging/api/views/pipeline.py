@@ -50,6 +50,7 @@ class PipelineRuns(Endpoint):
 
     @operation(
         id="pipeline_runs_list",
+        whole_hub=True,
         tag="pipeline",
         scope="reports:read",
         summary="List runs, newest first",
@@ -90,6 +91,7 @@ class OnePipelineRun(Endpoint):
 
     @operation(
         id="pipeline_runs_read",
+        whole_hub=True,
         tag="pipeline",
         scope="reports:read",
         summary="One run: how far it is, or where its results come from",
@@ -128,6 +130,7 @@ class PipelineArtifact(Endpoint):
 
     @operation(
         id="pipeline_runs_artifact",
+        whole_hub=True,
         tag="pipeline",
         scope="reports:read",
         summary="Download a file that a run wrote",

@@ -1,138 +1,50 @@
-"""Incidents, rejections and the audit log."""
+"""Rejections, and the audit log with its chain."""
 
 from __future__ import annotations
+
+import re
 
 from django.http import HttpResponse
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from messaging.api.authentication import actor_of
-from messaging.api.conditional import check_unchanged, item
+from messaging.api.conditional import item
 from messaging.api.endpoint import OCTETS, AnyOctets, Endpoint, operation
 from messaging.api.octets import attachment
 from messaging.api.pagination import PAGING, listing, read_list
+from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.serializers import records as shapes
-from messaging.api.serializers.fields import OptionalReasonBody, ReasonBody, page_of, validated
-from messaging.api.views.references import id_of, pair_id_of, trigger_id_of
-from messaging.choices import IncidentState
-from messaging.models import Incident
-from messaging.selectors import keyset, records
+from messaging.api.serializers.fields import page_of
+from messaging.api.views.references import id_of
+from messaging.choices import Interface
+from messaging.selectors import keyset, messages, records
+from messaging.services import audit_chain
 from messaging.services.disclosing import rejection_open
-from messaging.services.incidents import incident_acknowledge, incident_resolve
 
-_PATH = {"incident": "Id of the incident (`inc_...`), or its number (`INC-42`)."}
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 _LIST = ("invalid_cursor", "cursor_mismatch")
 _TIMES = (
     Param("created_gte", "Not before this time.", "instant"),
     Param("created_lt", "Before this time.", "instant"),
 )
-INCIDENT_FILTERS = (
-    Param("state", "States, comma separated.", "choices", choices=tuple(IncidentState.values)),
-    Param("pair", "Id or code of a pair."),
-    Param("partner", "Id of a party.", "id", prefix="par"),
-    Param("trigger", "Id or name of a trigger."),
-    Param("cause", "Exact code."),
-)
 REJECTION_FILTERS = (Param("reason", "Exact code."), Param("party", "Exact name of the partner."), *_TIMES)
 AUDIT_FILTERS = (
-    Param("object", "Public id of an object, such as pair_..."),
+    Param("object", "Public id of an object (pair_...), a pair's code, INC-42, or a name as the log has it."),
     Param("object_type", "Exact, such as pair."),
-    Param("actor", "Exact."),
-    Param("verb", "Exact, such as pair.resume."),
+    Param("actor", "A user name, whose tokens are meant too; or exactly `name (token ERP)`."),
+    Param("verb", "Exact, such as pair.resume; or all of an object's, such as `pair.`."),
+    Param("interface", "By which way.", "choice", choices=tuple(Interface.values)),
+    Param("result", "Whether it was done, or refused.", "choice", choices=("done", "denied")),
+    Param("text", "Words in the reason or in the object's name."),
     *_TIMES,
 )
-
-
-class Incidents(Endpoint):
-    """/incidents"""
-
-    @operation(
-        id="incidents_list",
-        tag="incidents",
-        scope="incidents:read",
-        summary="List incidents, newest first",
-        parameters=(*INCIDENT_FILTERS, *PAGING),
-        responses={200: page_of(shapes.IncidentSerializer)},
-        problems=_LIST,
-    )
-    def get(self, request: Request) -> Response:
-        values, limit, place = read_list(request, INCIDENT_FILTERS)
-        found = records.incidents(
-            states=values["state"] or (),
-            pair_id=pair_id_of(values["pair"]),
-            partner_id=values["partner"],
-            trigger_id=trigger_id_of(values["trigger"]),
-            cause=values["cause"] or "",
-        )
-        page = keyset.page(found, order=("-number",), limit=limit, place=place)
-        return listing(request, values, page, shapes.IncidentSerializer)
-
-
-class OneIncident(Endpoint):
-    """/incidents/{incident}"""
-
-    @operation(
-        id="incidents_read",
-        tag="incidents",
-        scope="incidents:read",
-        summary="One incident",
-        path=_PATH,
-        responses={200: shapes.IncidentSerializer},
-    )
-    def get(self, request: Request, incident: str) -> Response:
-        read_parameters(request, ())
-        return item(request, _represent(records.incident(incident)))
-
-
-class AcknowledgeIncident(Endpoint):
-    """/incidents/{incident}/acknowledge"""
-
-    @operation(
-        id="incidents_acknowledge",
-        tag="incidents",
-        scope="incidents:write",
-        summary="Take an incident: its owner is whoever calls",
-        description="If-Match is not required; it is honoured when given.",
-        path=_PATH,
-        request=OptionalReasonBody,
-        responses={200: shapes.IncidentSerializer},
-        problems=("wrong_state", "stale"),
-    )
-    def post(self, request: Request, incident: str) -> Response:
-        read_parameters(request, ())
-        values = validated(OptionalReasonBody, request.data)
-        found = records.incident(incident)
-        check_unchanged(request, _represent(found))
-        incident_acknowledge(incident_id=found.pk, actor=actor_of(request), reason=values["reason"])
-        return item(request, _represent(records.incident(found.pk)))
-
-
-class ResolveIncident(Endpoint):
-    """/incidents/{incident}/resolve"""
-
-    @operation(
-        id="incidents_resolve",
-        tag="incidents",
-        scope="incidents:write",
-        summary="Close an incident",
-        description="If-Match is not required; it is honoured when given.",
-        path=_PATH,
-        request=ReasonBody,
-        responses={200: shapes.IncidentSerializer},
-        problems=("wrong_state", "stale"),
-    )
-    def post(self, request: Request, incident: str) -> Response:
-        read_parameters(request, ())
-        values = validated(ReasonBody, request.data)
-        found = records.incident(incident)
-        check_unchanged(request, _represent(found))
-        incident_resolve(incident_id=found.pk, actor=actor_of(request), reason=values["reason"])
-        return item(request, _represent(records.incident(found.pk)))
-
-
-def _represent(incident: Incident) -> dict[str, object]:
-    return dict(shapes.IncidentSerializer(incident).data)
+CHAIN_PARAMETERS = (
+    Param("first", "Number of the entry to begin with.", "number", minimum=1, maximum=999_999_999, default=1),
+    Param("limit", "Entries to look at.", "number", minimum=1, maximum=10_000, default=10_000),
+    Param("expect", "A head that was noted down, as `number:digest`: it must still be in the chain."),
+)
 
 
 class Rejections(Endpoint):
@@ -194,7 +106,8 @@ class RejectionSample(Endpoint):
     )
     def get(self, request: Request, rejection_id: str) -> HttpResponse:
         read_parameters(request, ())
-        octets = rejection_open(rejection_id=id_of("rej", rejection_id), actor=actor_of(request))
+        found = records.rejection(id_of("rej", rejection_id))
+        octets = rejection_open(rejection_id=found.pk, actor=actor_of(request))
         return attachment(request, octets)
 
 
@@ -208,7 +121,7 @@ class AuditLog(Endpoint):
         summary="Actions of people and tokens, newest first",
         parameters=(*AUDIT_FILTERS, *PAGING),
         responses={200: page_of(shapes.AuditEntrySerializer)},
-        problems=_LIST,
+        problems=(*_LIST, "query_too_broad"),
     )
     def get(self, request: Request) -> Response:
         values, limit, place = read_list(request, AUDIT_FILTERS)
@@ -217,8 +130,46 @@ class AuditLog(Endpoint):
             object_type=values["object_type"] or "",
             actor=values["actor"] or "",
             verb=values["verb"] or "",
+            interface=values["interface"] or "",
+            result=values["result"] or "",
+            text=values["text"] or "",
             created_gte=values["created_gte"],
             created_lt=values["created_lt"],
         )
-        page = keyset.page(found, order=("-id",), limit=limit, place=place)
+        with messages.bounded():
+            page = keyset.page(found, order=("-id",), limit=limit, place=place)
         return listing(request, values, page, shapes.AuditEntrySerializer)
+
+
+class AuditChain(Endpoint):
+    """/audit-log/chain"""
+
+    @operation(
+        id="audit_chain",
+        tag="audit",
+        scope="audit:read",
+        summary="Whether entries of the audit log are as they were sealed",
+        description="Looks at up to 10,000 entries from `first` on: go on with `next`. docs/audit.md says how the "
+        "digests are made.",
+        parameters=CHAIN_PARAMETERS,
+        responses={200: shapes.AuditChainSerializer},
+    )
+    def get(self, request: Request) -> Response:
+        values = read_parameters(request, CHAIN_PARAMETERS)
+        verdict = audit_chain.verify(
+            first=values["first"], limit=values["limit"], expect=_noted(values["expect"] or "")
+        )
+        behind = verdict.last + 1 if 0 < verdict.last < verdict.head.number else None
+        data = shapes.AuditChainSerializer(verdict).data | {"next": behind}
+        return item(request, data)
+
+
+def _noted(text: str) -> audit_chain.Head | None:
+    if not text:
+        return None
+    number, _, digest = text.partition(":")
+    if not (number.isascii() and number.isdigit() and len(number) < 10 and _DIGEST.fullmatch(digest)):
+        detail = "A number, a colon, and the 64 hexadecimal digits of the digest."
+        errors = [{"parameter": "expect", "code": "invalid", "detail": detail}]
+        raise Problem("invalid_parameter", f"expect: {detail}", errors=errors)
+    return audit_chain.Head(int(number), digest)

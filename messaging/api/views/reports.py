@@ -58,6 +58,7 @@ class Reports(Endpoint):
 
     @operation(
         id="reports_list",
+        whole_hub=True,
         tag="reports",
         scope="reports:read",
         summary="All reports, and the runs whose results are shown",
@@ -74,6 +75,7 @@ class OneReport(Endpoint):
 
     @operation(
         id="reports_read",
+        whole_hub=True,
         tag="reports",
         scope="reports:read",
         summary="One report: its run, its tables and their columns",
@@ -93,6 +95,7 @@ class ReportTable(Endpoint):
 
     @operation(
         id="reports_rows",
+        whole_hub=True,
         tag="reports",
         scope="reports:read",
         summary="Rows of a report, as pages of JSON or in one file",

@@ -24,9 +24,10 @@ from messaging.api.serializers import messages as shapes
 from messaging.api.serializers.fields import page_of, validated
 from messaging.api.views.references import agreement_id_of, pair_id_of
 from messaging.choices import Direction, MessageState
-from messaging.selectors import messages
+from messaging.selectors import messages, searching
 from messaging.services.submitting import NewPayload, message_submit
 from partners import registry
+from rmhub import clock
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 # Base64 makes three octets four signs; the rest of the body is small.
@@ -44,7 +45,16 @@ FILTERS = (
     Param("ref", "RefToMessageId, exact."),
     Param("created_gte", "Not before this time.", "instant"),
     Param("created_lt", "Before this time.", "instant"),
-    Param("q", "Any exact id: msg_..., MessageId, ConversationId."),
+    Param("size_gt", "Payloads of more bytes than this.", "number", maximum=999_999_999),
+    Param("size_lt", "Payloads of fewer bytes than this.", "number", maximum=999_999_999),
+    Param("attempts_gt", "Put on the wire more often than this.", "number", maximum=999_999),
+    Param("attempts_lt", "Put on the wire less often than this.", "number", maximum=999_999),
+    Param("error", "Code of a cause, such as ack_timeout."),
+    Param(
+        "q",
+        "What the console's search box takes: an id (msg_..., MessageId, ConversationId; else the beginning of a "
+        "MessageId), and terms such as state:failed partner:Globex after:24h size>100k.",
+    ),
     sort_parameter("-created_at", "created_at"),
 )
 KEY_HEADER = OpenApiParameter(
@@ -54,8 +64,8 @@ KEY_HEADER = OpenApiParameter(
     required=True,
     description="Names this submission, e.g. a UUID. Lives as long as the message: a repeat stores nothing new.",
 )
-_LOCATION = OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[202], description="The message.")
-_REPLAYED = OpenApiParameter(
+LOCATION = OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[202], description="The message.")
+REPLAYED = OpenApiParameter(
     "Idempotent-Replayed", str, OpenApiParameter.HEADER, response=[202], description="`true` for a repeat."
 )
 _EXAMPLE = OpenApiExample(
@@ -118,7 +128,11 @@ class Messages(Endpoint):
         tag="messages",
         scope="messages:read",
         summary="List messages",
-        description="Newest first. A search that no index serves is stopped after 5 s.",
+        description=(
+            "Newest first. What no index serves (direction, service, action, agreement, size, attempts, states of "
+            "what is done) is looked for among 30,000 messages a request: a page may be short, or empty, while "
+            "`has_more` is true; its `next_cursor` goes on from there. A search that takes over 3 s is stopped."
+        ),
         parameters=FILTERS,
         responses={200: page_of(shapes.MessageSerializer)},
         problems=("invalid_cursor", "cursor_mismatch", "query_too_broad"),
@@ -137,11 +151,19 @@ class Messages(Endpoint):
             ref=values["ref"] or "",
             created_gte=values["created_gte"],
             created_lt=values["created_lt"],
-            q=values["q"] or "",
+            size_gt=values["size_gt"],
+            size_lt=values["size_lt"],
+            attempts_gt=values["attempts_gt"],
+            attempts_lt=values["attempts_lt"],
+            cause=values["error"] or "",
         )
+        found = searching.read(values["q"] or "", now=clock.now(), more=filters)
+        if found.problems:
+            errors = [{"parameter": "q", "code": "invalid", "detail": problem} for problem in found.problems]
+            raise Problem("invalid_parameter", " ".join(found.problems), errors=errors)
         oldest_first = values["sort"] == "created_at"
-        page = messages.message_page(filters, oldest_first=oldest_first, limit=limit, place=place)
-        return listing(request, values, page, shapes.MessageSerializer)
+        page = messages.message_page(found.filters, oldest_first=oldest_first, limit=limit, place=place)
+        return listing(request, values, page, shapes.MessageSerializer, estimate=lambda: messages.estimate(filters))
 
     @operation(
         id="messages_submit",
@@ -164,11 +186,11 @@ class Messages(Endpoint):
             "unknown_agreement",
             "outside_agreement",
         ),
-        headers=(KEY_HEADER, _LOCATION, _REPLAYED),
+        headers=(KEY_HEADER, LOCATION, REPLAYED),
         examples=(_EXAMPLE, _RECEIPT),
     )
     def post(self, request: Request) -> Response:
-        key = _idempotency_key(request)
+        key = idempotency_key(request)
         submission = message_submit(**_submission(request), submitted_by=access_of(request).owner, idempotency_key=key)
         message = submission.message
         terms = registry.current().version(message.agreement_version_id)
@@ -179,7 +201,7 @@ class Messages(Endpoint):
         return Response(shapes.receipt(message, terms, submission.warnings), status=202, headers=headers)
 
 
-def _idempotency_key(request: Request) -> str:
+def idempotency_key(request: Request) -> str:
     """The key, with or without the quotes of a structured header. Raises Problem."""
     header = request.headers.get("Idempotency-Key", "").strip()
     if not header:

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import json
+import time
 from argparse import ArgumentParser
+from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from messaging.demo import chain, chain_seeding, seeding
+from messaging.demo.ux import world
+from messaging.demo.ux.plan import TROUBLES, Plan
 from partners.choices import Profile
+from rmhub import clock
 
 
 class Command(BaseCommand):
     help = "Sets up the demo's parties, agreements, credentials, users and trigger. What exists is left alone."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--scale", choices=("small", "ux"), default="small", help="ux: a large world of its own")
+        parser.add_argument("--messages", type=int, default=10_000_000, help="ux: messages of the past")
+        parser.add_argument("--pairs", type=int, default=500, help="ux: pairs, two for each agreement")
+        parser.add_argument("--partners", type=int, default=200, help="ux: partners")
+        parser.add_argument("--partner-port", type=int, default=9100, help="ux: where demo_partner listens")
+        parser.add_argument("--folder", default="", help="ux: certificates and facts.json; default var/ux")
         parser.add_argument("--side", choices=("buyer", "seller"), default="buyer", help="which organisation we are")
         parser.add_argument(
             "--address", default="http://127.0.0.1:8001", help="where the partner's bytes are really sent"
@@ -39,6 +51,9 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print new log-ins and an API token as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["scale"] == "ux":
+            self._large(options)
+            return
         if options["chain"]:
             self._chain(options["chain"])
             return
@@ -76,6 +91,32 @@ class Command(BaseCommand):
             self.stdout.write(f"log-in {name} / {password}")
         if secret:
             self.stdout.write(f"{seeding.TRIGGER}: its secret is {secret}")
+
+    def _large(self, options: dict[str, Any]) -> None:
+        partners, pairs = options["partners"], options["pairs"]
+        if min(options["messages"], partners - len(TROUBLES), pairs - 2 * len(TROUBLES)) < 1:
+            least = len(TROUBLES) + 1
+            raise CommandError(f"At least {least} partners, {2 * least} pairs and one message, please.", returncode=2)
+        plan = Plan(
+            now=clock.now(),
+            folder=Path(options["folder"] or settings.VAR_DIR / "ux"),
+            partners=partners,
+            pairs=pairs,
+            messages=options["messages"],
+            port=options["partner_port"],
+        )
+        begun = time.monotonic()
+        try:
+            facts = world.make(plan, lambda line: self.stderr.write(f"{time.monotonic() - begun:6.0f} s  {line}"))
+        except ValueError as error:
+            raise CommandError(str(error), returncode=2) from error
+        if options["json"]:
+            self.stdout.write(json.dumps(facts))
+            return
+        self.stdout.write(f"{partners} partners, {pairs} pairs, {plan.messages:,} messages and more.")
+        self.stdout.write(f"Their side: manage.py demo_partner --folder {plan.folder} --hub http://127.0.0.1:8000")
+        for name, role in world.everybody().items():
+            self.stdout.write(f"log-in {name} / {world.PASSWORD}  ({role})")
 
     def _chain(self, text: str) -> None:
         try:

@@ -37,7 +37,7 @@ from messaging.protocol.streams.outgoing import (
     step,
 )
 from messaging.protocol.streams.outgoing import Event as StreamEvent
-from messaging.services import events, incidents, queueing, suspending, upstream
+from messaging.services import events, incidents, queueing, retry_budget, suspending, upstream
 from messaging.services.snapshots import REPEATABLE_FIELDS, stream_policy
 from partners import registry
 from partners.terms import Terms
@@ -209,7 +209,7 @@ def _flight(
         cause=pair.cause,
         flight=tuple(_in_flight(row) for row in rows.values()),
     )
-    return Flight(pair, stream, made, terms, stream_policy(terms), state, rows)
+    return Flight(pair, stream, made, terms, stream_policy(terms, probing=pair.probing), state, rows)
 
 
 def _terms(pair: Pair, rows: Mapping[int, Row]) -> Terms:
@@ -329,6 +329,9 @@ def _delivered(flight: Flight, rows: Sequence[Row], now: datetime) -> list[Event
     done = [row for row in rows if row.state == MessageState.DELIVERED]
     if rows:
         flight.pair.last_success_at = now
+        if flight.pair.probing:
+            flight.pair.probing = False
+            flight.policy = stream_policy(flight.terms)
     flight.pair.done += len(done)
     return [_event("message.delivered", flight.pair, row, {"attempts": row.attempts}, now) for row in done]
 
@@ -373,7 +376,8 @@ def _apply(flight: Flight, now: datetime) -> list[Event]:
     pair.flow = flow.value
     pair.queued = state.queued
     pair.out_now = len(state.flight)
-    pair.retries = state.resend_index
+    used, pair.retries = pair.retries, state.resend_index
+    told = retry_budget.told(pair, used, flight.policy.retries, now)
     pair.transport_attempts = state.transport_attempts
     pair.holding_since = state.holding_since
     pair.cause = state.cause
@@ -389,9 +393,9 @@ def _apply(flight: Flight, now: datetime) -> list[Event]:
             setattr(stream, name, value)
             flight.turned = True
     if not healed or flow is PairFlow.SUSPENDED:
-        return []
+        return told
     resolution = "The partner acknowledges the stream again."
-    return incidents.incidents_resolve_for_pair(
+    return told + incidents.incidents_resolve_for_pair(
         pair=pair, now=now, by="system", resolution=resolution, causes=(healed, UNACKNOWLEDGED)
     )
 

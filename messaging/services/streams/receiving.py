@@ -26,7 +26,7 @@ from messaging.protocol.errors import NotAMessage
 from messaging.protocol.limits import Limits
 from messaging.protocol.streams.acceptance import Incoming, may_follow
 from messaging.protocol.streams.final import Reason
-from messaging.services import door, pairs, routing
+from messaging.services import door, pairs, rate_limits, routing
 from messaging.services.group import GroupCommit
 from messaging.services.receiving import Arrival
 from messaging.services.streams import accepting, acknowledged
@@ -68,6 +68,7 @@ def receive(arrival: Arrival, *, limits: Limits, principal: Principal | None = N
     """
     now = clock.now()
     known = registry.current()
+    over_http = principal is None
     if principal is None:
         patient = door.is_patient_with(arrival.remote_address)
         principal = known.authenticate(arrival.presented, now, thorough=patient)
@@ -77,6 +78,8 @@ def receive(arrival: Arrival, *, limits: Limits, principal: Principal | None = N
         if arrival.presented.authorization:
             door.failed(arrival.remote_address)
         return _refuse(arrival, 401, "unauthenticated", "No credential of a partner was shown.", now)
+    if over_http and (wait := rate_limits.partner_wait(principal.party_id)):
+        return Answer(429, wait)
     try:
         envelope = stream.decode(arrival.content_type, arrival.body, limits)
     except NotAMessage as error:

@@ -69,4 +69,6 @@ def _record(flight: Flight, row: Row, receipt: Receipt, now: datetime) -> str:
     kind, cause = (Kind.NOT_TAKEN, "not_taken_now") if patience else (Kind.TRANSPORT_FAILED, receipt.cause)
     row.cause, row.detail, flight.detail = cause, receipt.detail, receipt.detail
     flight.advance(StreamEvent(kind=kind, number=row.number, cause=cause, retry_after=receipt.retry_after), now)
+    if flight.pair.probing and kind is Kind.TRANSPORT_FAILED:
+        flight.advance(StreamEvent(kind=Kind.SUSPEND, cause=cause), now)
     return cause

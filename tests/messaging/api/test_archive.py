@@ -58,8 +58,8 @@ def test_one_is_read_by_id_and_by_message_id(viewer: Api, row: Any) -> None:
 def test_a_message_that_has_left_says_where_it_is(viewer: Api, row: Any) -> None:
     for reference in (row.public_id, row.message_id):
         answer = viewer.get(f"/messages/{reference}")
-        assert (answer.status, answer.json["code"]) == (404, "not_found")
-        assert f"/api/v1/archive/messages/{row.public_id}" in answer.json["detail"]
+        assert (answer.status, answer.code) == (410, "gone")
+        assert answer.json["existing"] == {"id": row.public_id, "href": f"/api/v1/archive/messages/{row.public_id}"}
     assert "archive" not in viewer.get("/messages/nobody").json["detail"]
     assert viewer.get(f"/messages/{row.public_id}/events").status == 404
 

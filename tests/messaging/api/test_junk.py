@@ -116,7 +116,7 @@ def world(partner: PartnerSide) -> dict[str, str]:
         parameters={"decision": "duplicate"},
         ids=[delivery.pk],
         actor=Actor("test"),
-        reason="why not",
+        reason="why not, after all",
     )
     return {
         "pairs": pair.public_id,
@@ -124,7 +124,7 @@ def world(partner: PartnerSide) -> dict[str, str]:
         "incidents": incident.public_id,
         "triggers": trigger.public_id,
         "deliveries": delivery.public_id,
-        "bulk-jobs": job.public_id,
+        "bulk-operations": job.public_id,
         "agreements": make_agreement(activate=False).agreement.public_id,
         "parties": f"par_{pair.partner_id.hex}",
     }

@@ -11,9 +11,11 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from messaging.models import AuditEntry, Message, Payload, Signal, Transmission
+from messaging.selectors import message_scan
 from messaging.selectors import messages as selectors
 from messaging.selectors.messages import MessageFilters, message_page
 from messaging.services.submitting import NewPayload, message_submit
+from partners import visibility
 from tests.messaging.api.client import REASON, Api, in_flight, suspended
 from tests.messaging.factories import ACTION, SERVICE, PartnerSide, link, partner_side, submit, work
 from tests.partners.factories import make_agreement, make_endpoint, make_party
@@ -57,6 +59,17 @@ def test_filters_narrow_the_list(admin: Api, partner: PartnerSide) -> None:
         ({"q": "c-1"}, ours),
         ({"q": third.public_id}, [third.public_id]),
         ({"q": "nothing"}, []),
+        ({"q": "m-1@"}, [first.public_id]),
+        ({"q": "state:queued dir:out"}, newest[1:]),
+        ({"q": f"pair:{partner.outbound.code} conv:c-1 m-1@acme"}, [first.public_id]),
+        ({"q": f'partner:"{agreement.partner.name}" state:received'}, newest[:1]),
+        ({"q": "size>1k"}, []),
+        ({"q": "size<1k attempts<1", "direction": "out"}, newest[1:]),
+        ({"attempts_gt": "0"}, []),
+        ({"size_gt": "7", "size_lt": "9"}, newest),
+        ({"error": "ack_timeout"}, []),
+        ({"q": "after:2020-01-01 before:2021-01-01"}, []),
+        ({"q": "after:1h"}, newest),
         ({"created_gte": "2020-01-01T00:00:00Z"}, newest),
         ({"created_lt": "2020-01-01T00:00:00+02:00"}, []),
         ({"created_gte": second.created_at.isoformat(), "created_lt": received.created_at.isoformat()}, newest[1:3]),
@@ -80,6 +93,11 @@ def test_filters_narrow_the_list(admin: Api, partner: PartnerSide) -> None:
         ({"created_lt": "2026-13-01T00:00:00Z"}, "invalid_parameter"),
         ({"q": "a\x00b"}, "invalid_parameter"),
         ({"q": ""}, "invalid_parameter"),
+        ({"q": "state:lost"}, "invalid_parameter"),
+        ({"q": "partner:Nobody-has-this-name"}, "invalid_parameter"),
+        ({"q": "size:12"}, "invalid_parameter"),
+        ({"q": "after:someday"}, "invalid_parameter"),
+        ({"size_gt": "1k"}, "invalid_parameter"),
         ({"service": "x" * 601}, "invalid_parameter"),
     ],
 )
@@ -151,26 +169,107 @@ def many(partner: PartnerSide) -> Message:
     return submit(partner_side())
 
 
-@pytest.mark.parametrize(
-    ("filters", "index"),
-    [
-        (lambda one: {}, "messaging_message_pkey"),
-        (lambda one: {"pair_id": one.pair_id}, "message_by_pair"),
-        (lambda one: {"states": ("failed",)}, "message_open"),
-        (lambda one: {"q": one.message_id}, "message_by_message_id"),
-        (lambda one: {"conversation": one.conversation_id}, "message_by_conversation"),
-        (lambda one: {"created_gte": one.created_at}, "messaging_message_pkey"),
-    ],
-)
-def test_searches_use_an_index(many: Message, filters: Any, index: str) -> None:
+def _plans(filters: MessageFilters) -> list[str]:
+    """How PostgreSQL runs each query of a search over the messages."""
     with CaptureQueriesContext(connection) as queries:
-        message_page(MessageFilters(**filters(many)), limit=50)
-    sql = next(query["sql"] for query in queries.captured_queries if "messaging_message" in query["sql"])
-    with connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN {sql}")
-        plan = "\n".join(row[0] for row in cursor.fetchall())
-    assert index in plan, plan
-    assert "Seq Scan on messaging_message" not in plan, plan
+        message_page(filters, limit=50)
+    found = []
+    for query in queries.captured_queries:
+        if 'FROM "messaging_message"' in query["sql"]:
+            with connection.cursor() as cursor:
+                cursor.execute(f"EXPLAIN {query['sql']}")
+                found.append("\n".join(row[0] for row in cursor.fetchall()))
+    return found
+
+
+def test_searches_use_an_index(many: Message, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = many
+    monkeypatch.setattr(message_scan, "SCANNED", 300)  # a small part of the store, as with millions of messages
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({}, "messaging_message_pkey"),
+        ({"pair_id": one.pair_id}, "message_by_pair"),
+        ({"states": ("failed",)}, "message_open"),
+        ({"states": ("failed", "in_doubt")}, "message_open"),
+        ({"cause": "ack_timeout"}, "message_open"),
+        ({"q": one.message_id}, "message_by_id_text"),
+        ({"q": one.message_id[:9]}, "message_by_id_text"),
+        ({"conversation": one.conversation_id}, "message_by_conversation"),
+        ({"ref": "m-1@acme"}, "message_by_ref"),
+        ({"created_gte": one.created_at}, "messaging_message_pkey"),
+        ({"created_lt": one.created_at, "action": "None"}, "messaging_message_pkey"),
+        ({"size_gt": 10**6}, "messaging_message_pkey"),
+        ({"attempts_gt": 3, "pair_id": one.pair_id}, "message_by_pair"),
+        ({"direction": "in"}, "messaging_message_pkey"),
+    ]
+    for filters, index in cases:
+        plans = _plans(MessageFilters(**filters))
+        assert any(index in plan for plan in plans), (filters, plans)
+        for plan in plans:
+            assert "Seq Scan on messaging_message" not in plan, (filters, plan)
+
+
+def test_a_limited_person_is_served_by_the_indexes_of_their_pairs(many: Message) -> None:
+    with visibility.only(frozenset({many.pair.partner_id})):
+        plans = _plans(MessageFilters())
+        assert [row.pk for row in message_page(MessageFilters()).rows] == [many.pk]
+    assert any("message_by_pair" in plan for plan in plans)
+    assert all("Seq Scan on messaging_message" not in plan for plan in plans)
+
+
+def test_what_no_index_serves_is_looked_for_in_portions(many: Message, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows far apart are all found, page by page and back again, while each request looks through a portion."""
+    monkeypatch.setattr(message_scan, "SCANNED", 3000)
+    wanted = list(
+        Message.objects.filter(message_id__in=[f"copy-{n}" for n in (17, 9000, 9001, 19_999)]).order_by("-id")
+    )
+    Message.objects.filter(pk__in=[row.pk for row in wanted]).update(size=5_000_000)
+    filters = MessageFilters(size_gt=10**6)
+    for oldest_first in (False, True):
+        place, seen, pages = None, [], 0
+        while True:
+            page = message_page(filters, limit=2, oldest_first=oldest_first, place=place)
+            seen += page.rows
+            pages += 1
+            if page.following is None:
+                break
+            place = page.following
+        assert seen == (wanted[::-1] if oldest_first else wanted)
+        assert 7 <= pages <= 12
+        back: list[Message] = []
+        while page.previous is not None:
+            page = message_page(filters, limit=2, oldest_first=oldest_first, place=page.previous)
+            back = [*page.rows, *back]
+        assert [*back, *seen[len(back) :]] == seen and len(back) >= 3
+
+
+def test_an_empty_portion_says_how_far_it_was_looked(many: Message, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_scan, "SCANNED", 3000)
+    page = message_page(MessageFilters(action="Nothing"), limit=50)
+    assert page.rows == [] and page.following is not None
+    reached = selectors.looked_back_to(page, 50)
+    assert reached is not None
+    assert abs(reached - Message.objects.get(message_id="copy-2999").created_at).total_seconds() < 600
+    assert selectors.looked_back_to(message_page(MessageFilters(), limit=50), 50) is None
+
+
+def test_a_beginning_that_too_many_ids_have_is_refused(many: Message, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {row.message_id for row in message_page(MessageFilters(q="copy-1999"), limit=50).rows} == {
+        "copy-1999",
+    }
+    assert len(message_page(MessageFilters(q="copy-1998"), limit=50).rows) == 1
+    Message.objects.filter(message_id="copy-1999").delete()
+    assert len(message_page(MessageFilters(q="copy-1999"), limit=50).rows) == 10
+    with pytest.raises(selectors.TooBroad, match="give more of the id"):
+        message_page(MessageFilters(q="copy-"), limit=50)
+
+
+def test_about_how_many_there_are_comes_from_the_statistics(many: Message) -> None:
+    assert 15_000 < selectors.estimate(MessageFilters()) < 25_000
+    assert 100 < selectors.estimate(MessageFilters(states=("failed",))) < 400
+    assert selectors.estimate(MessageFilters(q="nobody-has-this-id")) <= 1
+    with CaptureQueriesContext(connection) as queries:
+        selectors.estimate(MessageFilters(direction="out"))
+    assert all(query["sql"].startswith(("EXPLAIN", "SAVEPOINT", "RELEASE", "SELECT set_config")) for query in queries)
 
 
 def test_a_partner_of_several_pairs_is_probed_pair_by_pair(many: Message) -> None:
@@ -371,7 +470,7 @@ def test_a_message_that_waits_is_cancelled(admin: Api, partner: PartnerSide) -> 
     path = f"/messages/{message.public_id}"
     etag = admin.get(path).etag
     answer = admin.post(f"{path}/cancel", REASON, If_Match=etag)
-    assert (answer.status, answer.json["state"], answer.json["allowed_actions"]) == (200, "cancelled", [])
+    assert (answer.status, answer.json["state"], answer.json["allowed_actions"]) == (200, "cancelled", ["resubmit"])
     assert answer.etag == admin.get(path).etag != etag
     assert AuditEntry.objects.get(verb="message.cancel").reason == REASON["reason"]
     again = admin.post(f"{path}/cancel", REASON)

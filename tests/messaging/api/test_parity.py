@@ -7,22 +7,49 @@ from typing import Any
 
 import pytest
 
-from messaging.console import decisions, pickups, triggers, urls, verbs
+from messaging.console import decisions, party_form, pickups, triggers, urls, verbs
 from rmhub.roles import role_for
 from tests.messaging.api.test_access import SCOPES
 
 # Every page of the console that changes something, and the operations that do the same. A new page belongs here too.
 SAME: Mapping[str, tuple[str, ...]] = {
+    "preferences": ("PATCH preferences",),
+    "columns": ("PATCH preferences",),
+    "zone": ("PATCH preferences",),
+    "saved-views": ("POST saved-views",),
+    "saved-view-edit": ("PATCH saved-views/{}",),
+    "saved-view-delete": ("DELETE saved-views/{}",),
+    "pair-ping": ("POST pairs/{}/ping",),
+    "pair-settings": ("PATCH pairs/{}",),
     "pair-verb": tuple(f"POST pairs/{{}}/{verb}" for verb in verbs.VERBS),
     "message-cancel": ("POST messages/{}/cancel",),
+    "message-resubmit": ("POST messages/{}/resubmit",),
+    "message-redeliver": ("POST messages/{}/redeliver",),
+    "mask-new": ("POST masks",),
+    "mask": ("PATCH masks/{}",),
+    "mask-delete": ("DELETE masks/{}",),
     "message-settle": ("POST messages/{}/settle",),
     "incident-acknowledge": ("POST incidents/{}/acknowledge",),
+    "incident-assign": ("POST incidents/{}/assign",),
+    "incident-snooze": ("POST incidents/{}/snooze",),
     "incident-resolve": ("POST incidents/{}/resolve",),
+    "incident-comment": ("POST incidents/{}/comments",),
+    "notification-rule-new": ("POST notification-rules",),
+    "notification-rule-edit": ("PATCH notification-rules/{}",),
+    "notification-rule-test": ("POST notification-rules/{}/test",),
+    "notification-rule-delete": ("DELETE notification-rules/{}",),
     "circuit-try": ("POST circuits/{}/reset",),
-    "doubt-settle": ("POST bulk-jobs",),
-    "doubt-outbound-settle": ("POST bulk-jobs",),
-    "trigger-failed": ("POST bulk-jobs",),
-    "job-cancel": ("POST bulk-jobs/{}/cancel",),
+    "doubt-settle": ("POST bulk-operations",),
+    "doubt-outbound-settle": ("POST bulk-operations",),
+    "trigger-failed": ("POST bulk-operations",),
+    "doubt-answer-settle": ("POST bulk-operations",),
+    "doubts-ask": ("POST bulk-operations",),
+    "message-ask": ("POST messages/{}/query-partner",),
+    "job-plan": ("POST bulk-operations",),
+    "job-execute": ("POST bulk-operations/{}/execute",),
+    "job-discard": ("DELETE bulk-operations/{}",),
+    "job-cancel": ("POST bulk-operations/{}/cancel",),
+    "job-retry": ("POST bulk-operations/{}/retry",),
     "trigger-new": ("POST triggers",),
     "trigger-edit": ("PATCH triggers/{}",),
     "trigger-secret": ("POST triggers/{}/rotate-secret",),
@@ -32,6 +59,13 @@ SAME: Mapping[str, tuple[str, ...]] = {
     "pickup-edit": ("PATCH pickups/{}",),
     "pickup-verb": (*(f"POST pickups/{{}}/{verb}" for verb in pickups.VERBS if verb != "delete"),),
     "webhook": ("PATCH webhook-endpoints/{}",),
+    "webhook-new": ("POST webhook-endpoints",),
+    "webhook-edit": ("PATCH webhook-endpoints/{}",),
+    "webhook-test": ("POST webhook-endpoints/{}/test",),
+    "webhook-secret": ("POST webhook-endpoints/{}/rotate-secret",),
+    "webhook-replay": ("POST webhook-endpoints/{}/replay",),
+    "webhook-delete": ("DELETE webhook-endpoints/{}",),
+    "webhook-delivery": ("POST webhook-endpoints/{}/deliveries/{}/redeliver",),
     "partner-log-new": ("POST partner-logs",),
     "partner-log-reconcile": ("POST partner-logs/{}/reconcile",),
     "partner-log-incidents": ("POST partner-logs/{}/incidents",),
@@ -48,11 +82,45 @@ SAME: Mapping[str, tuple[str, ...]] = {
     "hold-new": ("POST legal-holds",),
     "hold-release": ("POST legal-holds/{}/release",),
     "retention-change": ("PATCH retention",),
+    "party-new": ("POST parties",),
+    "party-edit": ("PATCH parties/{}",),
+    "party-verb": tuple(f"POST parties/{{}}/{verb}" for verb in party_form.VERBS),
+    "endpoint-new": ("POST endpoints",),
+    "endpoint-edit": ("PATCH endpoints/{}",),
+    "endpoint-certificates": ("POST endpoints/{}/certificates",),
+    "credential-new": ("POST credentials",),
+    "credential-revoke": ("POST credentials/{}/revoke",),
+    "agreement-new": ("POST agreements",),
+    "agreement-verb": (
+        *("POST agreements/{}/versions", "POST agreements/{}/disable", "POST agreements/{}/enable"),
+        "PATCH agreements/{}",
+    ),
+    "version-edit": ("PATCH agreements/{}/versions/{}",),
+    "version-verb": ("POST agreements/{}/versions/{}/activate", "DELETE agreements/{}/versions/{}"),
+    "bench-run": ("POST agreements/{}/versions/{}/test",),
+    "onboarding-new": ("POST onboarding-drafts",),
+    "onboarding-step": (
+        *("PATCH onboarding-drafts/{}", "POST onboarding-drafts/{}/test"),
+        "POST onboarding-drafts/{}/activate",
+    ),
+    "onboarding-discard": ("DELETE onboarding-drafts/{}",),
+    "bundle": ("POST bundle",),
+    "user-new": ("POST users",),
+    "user-edit": ("PATCH users/{}",),
+    "user-invite": ("POST users/{}/invite",),
+    "user-verb": ("PATCH users/{}", "POST users/{}/reset-second-factor", "POST users/{}/end-sessions"),
+    "user-session-end": ("DELETE sessions/{}",),
+    "group-new": ("POST partner-groups",),
+    "group-edit": ("PATCH partner-groups/{}",),
+    "group-delete": ("DELETE partner-groups/{}",),
     "token-new": ("POST tokens",),
     "token-revoke": ("POST tokens/{}/revoke",),
 }
 # A person's own session; a token has none.
-OWN = {"login", "logout", "password", "theme"}
+OWN = {
+    *("login", "login-code", "logout", "invitation", "password", "theme"),
+    *("second-factor", "second-factor-codes", "second-factor-remove", "own-session-end", "own-sessions-end"),
+}
 
 
 def changing() -> dict[str, Callable[..., Any]]:
@@ -79,7 +147,7 @@ def test_and_the_same_people_may_do_it(name: str) -> None:
 
 def test_the_same_decisions() -> None:
     from messaging.api.serializers.deliveries import SettleBody
-    from messaging.api.serializers.jobs import JobBody
+    from messaging.api.serializers.jobs import PlanBody
     from messaging.api.serializers.messages import MessageSettleBody
 
     def choices(body: type, field: str) -> set[str]:
@@ -87,7 +155,7 @@ def test_the_same_decisions() -> None:
 
     assert choices(SettleBody, "decision") == set(decisions.DELIVERY)
     assert choices(MessageSettleBody, "decision") == set(decisions.MESSAGE)
-    assert choices(JobBody, "decision") == set(decisions.DELIVERY) | set(decisions.MESSAGE)
+    assert choices(PlanBody, "decision") == set(decisions.DELIVERY) | set(decisions.MESSAGE)
 
 
 def test_the_same_settings_and_verbs_of_routes() -> None:

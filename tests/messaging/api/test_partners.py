@@ -414,7 +414,7 @@ def test_bearer_certificate_and_outbound(admin: Api) -> None:
         ({"valid_from": "2031-01-01T00:00:00Z", "valid_until": "2030-01-01T00:00:00Z"}, "#/valid_until"),
         ({"kind": "certificate", "fingerprint": "12"}, "#/fingerprint"),
         ({"direction": "outbound"}, "#/secret"),
-        ({"direction": "outbound", "kind": "certificate"}, "#/kind"),
+        ({"direction": "outbound", "kind": "certificate"}, "#/secret"),
         ({"direction": "outbound", "fingerprint": "ab" * 32}, "#/fingerprint"),
         ({"scopes": []}, "#/scopes"),
     ],

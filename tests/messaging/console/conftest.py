@@ -29,8 +29,8 @@ def scene(db: None, time: FrozenClock) -> World:
 
 
 @pytest.fixture(autouse=True)
-def no_misses() -> Iterator[None]:
-    """Log-in throttling forgets between tests."""
+def nothing_kept() -> Iterator[None]:
+    """The cache forgets between tests."""
     cache.clear()
     yield
     cache.clear()

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 
 from django.urls import reverse
 
-from messaging.console import pickups, routes, triggers
+from messaging.console import agreement_forms, party_form, people, pickups, routes, triggers
 from messaging.console.decisions import DELIVERY, MESSAGE
 from messaging.console.verbs import VERBS
+from messaging.models import BenchReport, OnboardingDraft
 from messaging.reports import REPORTS
+from partners.models import Credential, PartnerGroup
 from rmhub.roles import Role
 from tests.messaging.console.scenes import World
 
@@ -43,6 +45,48 @@ def _pair(world: World) -> str:
 
 def _agreement(world: World) -> tuple[object, ...]:
     return (world.outbound.agreement_version.agreement.public_id,)
+
+
+def _webhook_delivery(world: World) -> tuple[object, ...]:
+    return (world.webhook.public_id, world.webhook.deliveries.order_by("id").first().public_id)
+
+
+def _user(world: World) -> tuple[object, ...]:
+    return (world.token.owner.get_username(),)
+
+
+def _group(world: World) -> tuple[object, ...]:
+    return (PartnerGroup.objects.get_or_create(name="North")[0].public_id,)
+
+
+def _draft(world: World) -> str:
+    now = world.outbound.created_at
+    return OnboardingDraft.objects.get_or_create(
+        title="Initech",
+        defaults={"created_by": "ana", "updated_by": "ana", "created_at": now, "updated_at": now, "step": 6},
+    )[0].public_id
+
+
+def _bench_report(world: World) -> tuple[object, ...]:
+    now = world.outbound.created_at
+    steps = [{"name": "repeat", "verdict": "ok", "detail": "<b>Recognised.</b>", "seconds": 0.1, "facts": {}}]
+    made, _ = BenchReport.objects.get_or_create(
+        agreement=world.outbound.agreement_version.agreement,
+        number=1,
+        defaults={"ok": True, "steps": steps, "actor": "ana", "started_at": now, "finished_at": now},
+    )
+    return (made.public_id,)
+
+
+def _endpoint(world: World) -> tuple[object, ...]:
+    return (world.outbound.agreement_version.partner_endpoint.public_id,)
+
+
+def _credential(world: World) -> tuple[object, ...]:
+    return (Credential.objects.order_by("id")[0].public_id,)
+
+
+_SESSION = "ses_" + "0" * 32  # one that has ended
 
 
 # A verb that the suspended pair's state takes, or is at least refused by it and not by the role.
@@ -111,16 +155,58 @@ PAGES: list[Page] = [
     Page("dashboard", V),
     Page("go", V),
     Page("login", EVERYBODY),
+    Page("login-code", EVERYBODY),
+    Page("openid", EVERYBODY),
+    Page("openid-back", EVERYBODY),
+    Page("invitation", EVERYBODY, lambda w: ("MQ", "0-0")),
     Page("logout", EVERYBODY, get=False, post={}),
+    Page("account", V),
+    Page("own-session-end", V, lambda w: (_SESSION,), get=False, post={}),
+    Page("own-sessions-end", V, get=False, post={}),
+    Page("second-factor", V, post={"code": "000000"}),
+    Page("second-factor-codes", V),
+    Page("second-factor-remove", V),
+    Page("users", A),
+    Page("user", A, _user),
+    Page("user-new", A, post={"once": "x"}),
+    Page("user-edit", A, _user, post={"reason": ""}),
+    Page("user-invite", A, _user, post={}),
+    *(Page("user-verb", A, lambda w, slug=slug: (*_user(w), slug), post={"reason": ""}) for slug in people.VERBS),  # type: ignore[misc]
+    Page("user-session-end", A, lambda w: (*_user(w), _SESSION), get=False, post={}),
+    Page("groups", A),
+    Page("group-new", A, post={"name": ""}),
+    Page("group-edit", A, _group, post={"name": ""}),
+    Page("group-delete", A, _group, post={"reason": ""}),
     Page("password", V, post={"old_password": "wrong"}),
     Page("theme", EVERYBODY, get=False, post={"theme": "dark"}),
+    Page("preferences", V, post={"zone": "nowhere"}),
+    Page("columns", V, lambda w: ("pairs",), get=False, post={"offered": "queue"}),
+    Page("zone", V, get=False, post={"zone": "UTC"}),
+    Page("saved-views", V, post={"page": "pairs"}),
+    Page("saved-view-edit", V, lambda w: (w.view.public_id,), post={"version": "1"}),
+    Page("saved-view-delete", V, lambda w: (w.view.public_id,), post={"version": "1"}),
+    Page("palette", V),
+    Page("keys", V),
+    Page("toasts", V),
+    Page("glossary", V),
     Page("pairs", V),
     Page("pair", V, lambda w: (_pair(w),)),
     *_VERBS,
     Page("pair-verb", A, lambda w: (w.flowing.inbound.code, "expect-sequence"), post={"version": "1"}),
+    Page("pair-ping", O, lambda w: (_pair(w),), get=False, post={}),
+    Page("pair-settings", O, lambda w: (_pair(w),), get=False, post={"version": "1"}),
+    Page("pair-export", O, lambda w: (_pair(w),), reads_bytes=True),
     Page("messages", V),
     Page("message", V, lambda w: (w.outbound.public_id,)),
     Page("message-cancel", A, lambda w: (w.queued.public_id,), post={"reason": ""}),
+    Page("message-peek", V, lambda w: (w.outbound.public_id,)),
+    Page("message-resubmit", O, lambda w: (w.outbound.public_id,), post={"reason": ""}),
+    Page("message-redeliver", O, lambda w: (w.inbound.public_id,), post={"reason": ""}),
+    Page("message-documents", O, lambda w: (w.outbound.public_id,), reads_bytes=True),
+    Page("masks", A),
+    Page("mask-new", A, post={"reason": ""}),
+    Page("mask", A, lambda w: (w.mask.public_id,), post={"reason": "", "version": "1"}),
+    Page("mask-delete", A, lambda w: (w.mask.public_id,), post={"reason": "", "version": "1"}),
     Page("payload", O, lambda w: (w.outbound.public_id, 1), reads_bytes=True),
     Page("payload-download", O, lambda w: (w.outbound.public_id, 1), reads_bytes=True),
     Page("wire", O, lambda w: (w.outbound.public_id,), reads_bytes=True),
@@ -131,7 +217,12 @@ PAGES: list[Page] = [
     Page("incidents", V),
     Page("incident", V, lambda w: (w.incident,)),
     Page("incident-acknowledge", O, lambda w: (w.incident,), get=False, post={}),
+    Page("incident-assign", O, lambda w: (w.incident,), post={"owner": "nobody-of-this-name"}),
+    Page("incident-snooze", O, lambda w: (w.incident,), post={"reason": ""}),
     Page("incident-resolve", O, lambda w: (w.incident,), post={"reason": ""}),
+    Page("incident-comment", O, lambda w: (w.incident,), get=False, post={"text": ""}),
+    Page("incident-note", V, lambda w: (w.incident,)),
+    Page("incident-post-mortem", V, lambda w: (w.incident,)),
     Page("circuits", V),
     Page("circuit-try", O, lambda w: (w.circuit.public_id,), post={"reason": ""}),
     Page("doubts", V),
@@ -141,7 +232,19 @@ PAGES: list[Page] = [
     Page("jobs", V),
     Page("live", V),
     Page("job", V, lambda w: (w.job.public_id,)),
+    Page("job", V, lambda w: (w.planned.public_id,)),
     Page("job-cancel", O, lambda w: (w.job.public_id,), post={"reason": ""}),
+    Page("job-plan", O, get=False, post={"action": "pairs_pause"}),
+    Page("job-execute", O, lambda w: (w.planned.public_id,), post={"reason": ""}),
+    Page("job-discard", O, lambda w: (w.job.public_id,), get=False, post={}),
+    Page("job-retry", O, lambda w: (w.job.public_id,), get=False, post={}),
+    Page("job-results", V, lambda w: (w.job.public_id,)),
+    Page("job-export", O, lambda w: (w.export.public_id,), reads_bytes=True),
+    Page("doubts-ask", O, get=False, post={"cause": "no such cause"}),
+    Page("doubt-answer", V, lambda w: ("processed",)),
+    Page("doubt-answer-settle", O, lambda w: ("processed", "delivered"), post=_SETTLE),
+    Page("message-ask", O, lambda w: (w.queued.public_id,), get=False, post={}),
+    Page("inquiry", V, lambda w: (w.inquiry.public_id,)),
     Page("triggers", V),
     Page("trigger", V, lambda w: (w.stopped.public_id,)),
     Page("trigger-new", A, post={"once": "x"}),
@@ -167,7 +270,38 @@ PAGES: list[Page] = [
     ),
     Page("partners", V),
     Page("partner", V, lambda w: (w.partner.public_id,)),
+    Page("party-new", A, post={}),
+    Page("party-edit", A, lambda w: (w.partner.public_id,), post={}),
+    *(Page("party-verb", A, lambda w, slug=slug: (w.partner.public_id, slug), post={}) for slug in party_form.VERBS),  # type: ignore[misc]
+    Page("endpoint-new", A, lambda w: (w.partner.public_id,), post={}),
+    Page("credential-new", A, lambda w: (w.partner.public_id,), post={}),
+    Page("credential-revoke", A, _credential, post={}),
+    Page("endpoint", V, _endpoint),
+    Page("endpoint-edit", A, _endpoint, post={}),
+    Page("endpoint-certificates", A, _endpoint, post={}),
+    Page("certificates", V),
+    Page("onboarding-new", A, post={"source": "clone"}),
+    *(
+        Page("onboarding-step", A, lambda w, number=number: (_draft(w), number), post={"go_on": "1", "version": "1"})  # type: ignore[misc]
+        for number in (2, 3, 4, 5, 6)
+    ),
+    Page("onboarding-discard", A, lambda w: (_draft(w),), post={}),
+    Page("bundle", A, post={}),
+    Page("bundle-download", V),
     Page("agreements", V),
+    Page("agreement-new", A, post={}),
+    *(
+        Page("agreement-verb", A, lambda w, slug=slug: (*_agreement(w), slug), post={})
+        for slug in agreement_forms.VERBS
+    ),  # type: ignore[misc]
+    *(
+        Page("version-verb", A, lambda w, slug=slug: (*_agreement(w), 1, slug), post={})  # type: ignore[misc]
+        for slug in agreement_forms.VERSION_VERBS
+    ),
+    Page("version-edit", A, lambda w: (*_agreement(w), 1), post={}),
+    Page("bench", V, lambda w: (*_agreement(w), 1)),
+    Page("bench-run", A, lambda w: (*_agreement(w), 1), get=False, post={}),
+    Page("bench-report", V, _bench_report),
     Page("agreement", V, lambda w: (w.outbound.agreement_version.agreement.public_id,)),
     Page("agreement-version", V, lambda w: (w.outbound.agreement_version.agreement.public_id, 1)),
     Page("routes", V),
@@ -215,11 +349,39 @@ PAGES: list[Page] = [
     Page("rejection", V, lambda w: (w.rejection.public_id,)),
     Page("rejection-sample", O, lambda w: (w.rejection.public_id,), reads_bytes=True),
     Page("audit", V),
+    Page("audit-chain", V),
+    Page("notification-rules", A),
+    Page("notifications", A),
+    Page("notification-rule-new", A, post={"once": "x"}),
+    Page("notification-rule", A, lambda w: (w.rule.public_id,)),
+    Page("notification-rule-edit", A, lambda w: (w.rule.public_id,), post={"name": ""}),
+    Page("notification-rule-test", A, lambda w: (w.rule.public_id,), get=False, post={}),
+    Page("notification-rule-delete", A, lambda w: (w.rule.public_id,), post={"revision": "another"}),
     Page("webhooks", A),
     Page("webhook", A, lambda w: (w.webhook.public_id,), post={"reason": ""}),
+    Page("webhook-new", A, post={"once": "x"}),
+    Page("webhook-edit", A, lambda w: (w.webhook.public_id,), post={"revision": "old"}),
+    Page("webhook-test", A, lambda w: (w.webhook.public_id,), get=False, post={}),
+    Page("webhook-secret", A, lambda w: (w.webhook.public_id,), post={"once": "x"}),
+    Page("webhook-replay", A, lambda w: (w.webhook.public_id,), post={"reason": ""}),
+    Page("webhook-delete", A, lambda w: (w.webhook.public_id,), post={"reason": ""}),
+    Page("webhook-delivery", A, _webhook_delivery, post={}),
     Page("tokens", A),
     Page("token-new", A, post={"once": "x"}),
     Page("token-revoke", A, lambda w: (w.token.public_id,), post={"reason": ""}),
 ]
 # Answers that are no pages of HTML.
-DOWNLOADS = ("payload-download", "wire-download", "signal-download", "report-download", "pipeline-file")
+DOWNLOADS = (
+    "payload-download",
+    "message-documents",
+    "wire-download",
+    "signal-download",
+    "report-download",
+    "pipeline-file",
+    "pair-export",
+    "incident-post-mortem",
+    "job-results",
+    "job-export",
+    "bundle-download",
+    "toasts",
+)

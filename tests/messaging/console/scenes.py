@@ -16,19 +16,25 @@ from messaging.models import (
     ApiToken,
     ArchivedMessage,
     BulkJob,
+    BulkJobItem,
     Circuit,
     Delivery,
     Incident,
     IncomingStream,
     LegalHold,
     Message,
+    Notification,
+    NotificationRule,
     OutgoingStream,
     Pair,
     PartnerLog,
+    PayloadMask,
     PipelineRun,
     Rejection,
     Route,
+    SavedView,
     Signal,
+    StatusInquiry,
     Transmission,
     Trigger,
     WebhookDelivery,
@@ -39,6 +45,8 @@ from messaging.selectors import pickups as selectors_of_pickups
 from messaging.services import (
     events,
     jobs,
+    masks,
+    notification_rules,
     partner_logs,
     pickup_changes,
     pickups,
@@ -203,12 +211,18 @@ class World:
     hold: LegalHold
     route: Route
     pickup: Pickup
+    mask: PayloadMask
     came: Message
     passed_on: Message
     stream_out: Pair
     stream_in: Pair
     in_stream: Message
     circuit: Circuit
+    rule: NotificationRule
+    view: SavedView
+    planned: BulkJob
+    export: BulkJob
+    inquiry: StatusInquiry
 
     @property
     def pair(self) -> Pair:
@@ -312,9 +326,80 @@ def world(time: FrozenClock) -> World:
         archived=archive_scenes.archived(flowing.outbound, "left@us"),
         hold=archive_scenes.hold("Case 7", pair_id=flowing.outbound.pk),
         circuit=left_alone(stuck),
+        rule=told_rule(Incident.objects.get(pair=stuck.outbound)),
+        view=SavedView.objects.create(
+            page="messages",
+            name="Failures of the night",
+            query="state=failed",
+            owner=owner,
+            shared=True,
+            created_at=clock.now(),
+            updated_at=clock.now(),
+        ),
         pickup=folder(flowing),
+        mask=iban_mask(),
+        planned=jobs.job_plan(
+            action="incidents_acknowledge", parameters={}, ids=[Incident.objects.get(pair=stuck.outbound).pk], actor=ANA
+        ),
+        export=exported(outbound),
+        inquiry=StatusInquiry.objects.create(
+            message=far,
+            answer="processed",
+            address="https://hub.partner.example/partner/status?message-id=x",
+            http_status=200,
+            response=b'HTTP 200 OK\r\n\r\n{"status": "<b>processed</b>"}',
+            actor="ana",
+            asked_at=clock.now(),
+            answered_at=clock.now(),
+        ),
         **_beyond(),
     )
+
+
+def exported(message: Message) -> BulkJob:
+    """A finished export of one message's documents."""
+    job = BulkJob.objects.create(
+        action="messages_export",
+        what="1 chosen one by one",
+        state="finished",
+        actor="ana",
+        interface="console",
+        reason="for the auditors",
+        total=1,
+        done=1,
+        created_at=clock.now(),
+        finished_at=clock.now(),
+    )
+    BulkJobItem.objects.create(job=job, object_id=message.pk, state="done")
+    return job
+
+
+def told_rule(incident: Incident) -> NotificationRule:
+    """A rule by which somebody was told of the incident, and once in vain."""
+    rule = notification_rules.rule_create(
+        name="On call", events=["incident.opened"], channel="mail", recipients=["oncall@example.com"], actor=ANA
+    )
+    for state, error in (("sent", ""), ("failed", "The mail server could not be reached: <timed out>")):
+        Notification.objects.create(
+            rule=rule,
+            incident=incident,
+            key="incident.opened|x",
+            state=state,
+            subject=f"[TEST] {incident} opened",
+            body="<b>Look</b>",
+            last_error=error,
+            attempts=1,
+            folded=2,
+            created_at=clock.now(),
+            sent_at=clock.now() if state == "sent" else None,
+        )
+    return rule
+
+
+def iban_mask(**values: Any) -> PayloadMask:
+    """A rule that covers bank accounts; of a service that nobody uses, unless `values` say otherwise."""
+    settings = {"name": "Bank accounts", "kind": "xml", "path": "//IBAN", "service": "urn:payments", **values}
+    return masks.mask_create(actor=ANA, reason="bank secrecy", **settings)
 
 
 def left_alone(partner: PartnerSide) -> Circuit:

@@ -6,8 +6,8 @@ import pytest
 from django.test import Client
 from lxml import html
 
-from messaging.console import throttle
 from messaging.models import AuditEntry
+from messaging.services import throttling
 from rmhub.clock import FrozenClock
 from rmhub.roles import Role
 from tests.messaging.console.scenes import PASSWORD, browser, user
@@ -30,7 +30,9 @@ def test_the_right_password_opens_the_page_that_was_wanted() -> None:
     assert client.get("/login/").status_code == 303
 
 
-@pytest.mark.parametrize("where", ["https://evil.example/", "//evil.example", "javascript:alert(1)", "\\\\evil.ex"])
+@pytest.mark.parametrize(
+    "where", ["https://evil.example/", "//evil.example", "javascript:alert(1)", "\\\\evil.ex", "users"]
+)
 def test_nobody_is_sent_to_another_site(where: str) -> None:
     user(Role.VIEWER, "ana")
     answer = Client().post("/login/", {"username": "ana", "password": PASSWORD, "next": where})
@@ -52,22 +54,22 @@ def test_a_wrong_password_tells_nothing_about_the_name() -> None:
 def test_guessing_becomes_slow_and_the_right_password_works_after_the_wait(time: FrozenClock) -> None:
     user(Role.VIEWER, "ana")
     client = Client()
-    statuses = [_log_in(client, password=f"guess {number}") for number in range(throttle.FREE)]
-    assert statuses == [422] * (throttle.FREE - 1) + [429]
+    statuses = [_log_in(client, password=f"guess {number}") for number in range(throttling.FREE)]
+    assert statuses == [422] * (throttling.FREE - 1) + [429]
     assert _log_in(client) == 429, "the right password must not work during the wait: it would tell that it is right"
     assert _log_in(Client(REMOTE_ADDR="10.9.9.9")) == 303, "the owner elsewhere is not locked out"
     answer = client.post("/login/", {"username": "ANA", "password": "x"})
     assert answer.status_code == 429
-    assert answer["Retry-After"] == str(throttle.FIRST_WAIT)
-    time.move(throttle.FIRST_WAIT + 1)
+    assert answer["Retry-After"] == str(throttling.FIRST_WAIT)
+    time.move(throttling.FIRST_WAIT + 1)
     assert _log_in(client) == 303
 
 
 def test_the_wait_doubles_and_has_an_end(time: FrozenClock) -> None:
-    for _ in range(throttle.FREE + 20):
-        throttle.missed("ana", "10.0.0.1")
-    assert throttle.wait_for("ana", "10.0.0.1") == throttle.LONGEST_WAIT
-    assert throttle.wait_for("ana", "10.0.0.2") == 0
+    for _ in range(throttling.FREE + 20):
+        throttling.missed("ana", "10.0.0.1")
+    assert throttling.wait_for("ana", "10.0.0.1") == throttling.LONGEST_WAIT
+    assert throttling.wait_for("ana", "10.0.0.2") == 0
 
 
 def test_logging_out_ends_the_session() -> None:
@@ -98,7 +100,7 @@ def test_ones_own_password_is_changed_and_other_sessions_end(time: FrozenClock) 
 def test_guesses_at_the_present_password_are_slowed_down_too(time: FrozenClock) -> None:
     client = browser(Role.VIEWER, "ana")
     given = {"old_password": "wrong", "new_password1": "a new long password", "new_password2": "a new long password"}
-    for _ in range(throttle.FREE):
+    for _ in range(throttling.FREE):
         client.post("/password/", given)
     assert "Too many wrong passwords" in client.post("/password/", {**given, "old_password": PASSWORD}).content.decode()
 

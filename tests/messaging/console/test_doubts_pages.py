@@ -71,7 +71,7 @@ def test_what_was_put_off_is_not_counted_until_its_time(
     partner: PartnerSide, queue: Trigger, time: FrozenClock
 ) -> None:
     one, _ = doubtful(queue, partner, "a@x", "b@x")
-    settling.delivery_settle(delivery_id=one.pk, decision="later", remind_in=3600, actor=ANA, reason="asked them")
+    settling.delivery_settle(delivery_id=one.pk, decision="later", remind_in=3600, actor=ANA, reason="asked")
 
     def counter() -> str:
         return _page(browser(), "/in-doubt/").get_element_by_id("nav-count-side-in_doubt").text
@@ -220,18 +220,22 @@ def test_a_document_is_resubmitted_from_its_page(partner: PartnerSide, queue: Tr
     assert (answer.status_code, answer["Location"]) == (303, _delivery(made))
     assert "resubmission" in _words(client, _delivery(made))
     assert "It goes on as another delivery" in _words(client, _delivery(delivery))
-    again = client.post(_delivery(delivery, "settle", "resubmit"), {"version": version + 1, "reason": "once more"})
+    again = client.post(
+        _delivery(delivery, "settle", "resubmit"), {"version": version + 1, "reason": "once more, please"}
+    )
     assert again.status_code == 409
     assert "settled once only" in again.content.decode()
-    assert client.post(_delivery(delivery, "settle", "resubmit"), {"reason": "once more"}).status_code == 422
+    assert client.post(_delivery(delivery, "settle", "resubmit"), {"reason": "once more, please"}).status_code == 422
     assert client.get(_delivery(delivery, "settle", "forget")).status_code == 404
 
 
 def test_an_old_dialog_says_that_somebody_was_faster(partner: PartnerSide, queue: Trigger) -> None:
     (delivery,) = doubtful(queue, partner, "a@x")
     version = delivery.version
-    settling.delivery_settle(delivery_id=delivery.pk, decision="later", remind_in=3600, actor=ANA, reason="asked them")
-    answer = browser().post(_delivery(delivery, "settle", "duplicate"), {"version": version, "reason": "me too"})
+    settling.delivery_settle(delivery_id=delivery.pk, decision="later", remind_in=3600, actor=ANA, reason="asked")
+    answer = browser().post(
+        _delivery(delivery, "settle", "duplicate"), {"version": version, "reason": "me too, please"}
+    )
     assert answer.status_code == 409
     assert "changed since you looked" in answer.content.decode()
 
@@ -295,7 +299,7 @@ def test_an_outbound_message_is_settled_from_its_page(time: FrozenClock) -> None
     assert client.post(f"{url}settle/delivered/", {"reason": ""}).status_code == 422
     assert client.post(f"{url}settle/delivered/", {"reason": "confirmed by telephone"}).status_code == 303
     assert Message.objects.get(pk=message.pk).state == "delivered"
-    assert client.post(f"{url}settle/resubmit/", {"reason": "once more"}).status_code == 409
+    assert client.post(f"{url}settle/resubmit/", {"reason": "once more, please"}).status_code == 409
     assert "is not possible now" in _words(client, f"{url}settle/resubmit/")
     assert not _page(client, url).xpath("//*[starts-with(@id, 'choice-')]")
 

@@ -20,7 +20,9 @@ def _pages(scene: World) -> dict[str, html.HtmlElement]:
     found = {"login": html.fromstring(Client().get("/login/").content)}
     for page in PAGES:
         if page.get and page.name not in (*DOWNLOADS, "login"):
-            found[page.url(scene)] = html.fromstring(client.get(page.url(scene)).content)
+            answer = client.get(page.url(scene))
+            if "html" in answer["Content-Type"] and not 300 <= answer.status_code < 400:
+                found[page.url(scene)] = html.fromstring(answer.content)
     found["nothing found"] = html.fromstring(client.get("/messages/?q=nothing").content)
     found["404"] = html.fromstring(client.get("/pairs/NOPE/").content)
     found["403"] = html.fromstring(browser(None).get("/").content)

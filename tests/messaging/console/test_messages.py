@@ -59,7 +59,9 @@ def test_dates_are_utc_and_narrow_the_list(db: None) -> None:
     [
         {"state": "nonsense"},
         {"direction": "sideways"},
-        {"since": "yesterday"},
+        {"since": "someday"},
+        {"q": "state:nonsense"},
+        {"q": "partner:Nobody"},
         {"pair": "NOPE"},
         {"partner": "par_0"},
         {"partner": "par_00000000000070008000000000000000"},
@@ -147,10 +149,11 @@ def test_relatives_are_shown(time: FrozenClock) -> None:
     partner = partner_side()
     first = submit(partner, conversation_id="c-77")
     second = submit(partner, conversation_id="c-77", ref_to_message_id=first.message_id)
-    page = html.fromstring(browser().get(f"/messages/{second.public_id}/").content)
-    for heading in ("refers", "conversation"):
-        section = page.xpath(f"//h2[@id='{heading}']/ancestor::section")[0]
-        assert section.xpath(f".//a[@href='/messages/{first.public_id}/']"), heading
+    for one, other, headings in ((second, first, ("refers", "conversation")), (first, second, ("answers",))):
+        page = html.fromstring(browser().get(f"/messages/{one.public_id}/?tab=related").content)
+        for heading in headings:
+            section = page.xpath(f"//h2[@id='{heading}']/ancestor::section")[0]
+            assert section.xpath(f".//a[@href='/messages/{other.public_id}/']"), heading
 
 
 def test_a_message_is_found_under_its_message_id_too(scene: World) -> None:
@@ -201,7 +204,7 @@ def test_what_is_done_cannot_be_cancelled(scene: World) -> None:
     for message, why in ((scene.outbound, "It is done."), (scene.inbound, "It came from the partner.")):
         url = f"/messages/{message.public_id}/cancel/"
         assert why in client.get(url).content.decode()
-        assert client.post(url, {"reason": "please"}).status_code in (404, 409)
+        assert client.post(url, {"reason": "not wanted any more"}).status_code in (404, 409)
         message.refresh_from_db()
         assert message.state in ("delivered", "received")
 

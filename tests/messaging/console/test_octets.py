@@ -27,7 +27,7 @@ def _hand_in(partner: PartnerSide, content: bytes, content_type: str, filename: 
 
 
 def _shown(answer: HttpResponse) -> str:
-    return str(html.fromstring(answer.content).xpath("//pre")[0].text_content())
+    return str(html.fromstring(answer.content).xpath("//div[@class='code']/pre")[0].text_content())
 
 
 def _open(client: Client, message: Message, mode: str = "") -> HttpResponse:

@@ -7,7 +7,7 @@ from django.test import Client
 from lxml import html
 
 from messaging.models import Pair
-from messaging.selectors import health, screens
+from messaging.selectors import health, overview
 from messaging.selectors.health import Health
 from messaging.services import operating
 from rmhub import clock
@@ -84,7 +84,7 @@ def test_workers_that_do_nothing_are_the_worst_news(time: FrozenClock) -> None:
 def test_a_broker_that_does_not_answer_is_said(time: FrozenClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "_broker_answers", lambda: False)
     assert "The broker does not answer" in _verdict(browser())[1]
-    assert screens.overview(clock.now()).health == Health(True, False, None, 0)
+    assert overview.overview(clock.now()).health == Health(True, False, None, 0)
 
 
 def test_the_numbers_are_those_of_the_pairs(scene: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from django.db import transaction
 from django.test import Client
 from lxml import html
 
@@ -10,7 +11,9 @@ from messaging.choices import MessageState
 from messaging.models import AuditEntry, Incident, Message, Pair
 from messaging.protocol.errors import ErrorCode
 from messaging.services import operating
+from messaging.services.incidents import incident_open
 from messaging.transports import Receipt
+from rmhub import clock
 from rmhub.clock import FrozenClock
 from rmhub.roles import Role
 from tests.messaging.console.scenes import ANA, browser, delivered, refused, suspended
@@ -45,6 +48,26 @@ def test_the_list_begins_with_what_needs_somebody_and_says_why(time: FrozenClock
     assert stuck.code in words
     assert "Partner certificate expired" in words and "cert_expired" in words
     assert "2 #1 NewOrder 1 of 1" in words  # queue, first in line, retries
+
+
+def test_the_incident_of_a_row_is_the_one_about_its_trouble(time: FrozenClock) -> None:
+    """A newer one about something else is not what is acknowledged with one press."""
+    stuck = suspended(time).outbound
+    about = Incident.objects.get(pair=stuck)
+    with transaction.atomic():
+        newer, _ = incident_open(pair=stuck, cause="certificate_expiring", now=clock.now())
+    assert newer.number > about.number
+    operator = browser(Role.OPERATOR, "olga")
+    (button,) = html.fromstring(operator.get("/pairs/").content).xpath("//button[@data-testid='acknowledge']")
+    (back,) = button.getparent().xpath("./input[@name='next']/@value")
+    answer = operator.post(button.getparent().get("action"), {"next": back})
+    assert (answer.status_code, answer["Location"]) == (303, "/pairs/")
+    about.refresh_from_db()
+    newer.refresh_from_db()
+    assert (about.owner, newer.owner) == ("olga", "")
+    assert f">{about}</a>" in operator.get(_url(stuck, "resume")).content.decode()
+    viewer = html.fromstring(browser(Role.VIEWER).get("/pairs/").content)
+    assert not viewer.xpath("//button[@data-testid='acknowledge']")
 
 
 def test_tabs_count_pairs_by_state_and_narrow_the_list(time: FrozenClock) -> None:

@@ -129,7 +129,7 @@ def test_the_page_when_all_is_well(partner: PartnerSide, time: FrozenClock) -> N
 def test_look_now(partner: PartnerSide, time: FrozenClock, woken: list[str]) -> None:
     client, made = browser(Role.OPERATOR), folder(partner)
     url = f"/pickups/{made.public_id}/actions/look/"
-    given = dict(_page(client, url).forms[-1].form_values())
+    given = dict(_page(client, url).xpath("//main//form")[-1].form_values())
     assert client.post(url, given | {"reason": ""}).status_code == 422
     assert client.post(url, given | {"reason": "the partner called"}).status_code == 303
     assert len(pickups.claim_due(1)) == 1
@@ -141,7 +141,7 @@ def test_switch_off_and_delete(partner: PartnerSide) -> None:
     base = f"/pickups/{made.public_id}"
     for verb in ("disable", "enable", "delete"):
         url = f"{base}/actions/{verb}/"
-        given = dict(_page(client, url).forms[-1].form_values())
+        given = dict(_page(client, url).xpath("//main//form")[-1].form_values())
         answer = client.post(url, given | {"reason": "because"})
         assert answer.status_code == 303, verb
         if verb != "delete":

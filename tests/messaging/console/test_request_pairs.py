@@ -13,6 +13,7 @@ from messaging.models import Message, Pair
 from messaging.protocol.sender import Flow, Gate
 from messaging.selectors.diagnosis import diagnose, verb_states
 from messaging.services import operating, replies
+from messaging.services.operating import message_cancel
 from partners.models import Agreement
 from partners.terms import Terms
 from rmhub.clock import FrozenClock
@@ -35,7 +36,7 @@ def _pair(**fields: object) -> Pair:
 
 
 CASES = [
-    ("nothing yet", _pair(), "active", "Nothing was sent yet."),
+    ("nothing yet", _pair(), "active", "Nothing is on the way, and nothing was answered yet."),
     (
         "at rest",
         _pair(last_success_at=NOON - timedelta(seconds=75)),
@@ -86,6 +87,15 @@ CASES = [
 def test_every_state_has_its_sentence(pair: Pair, state: str, sentence: str, terms: Terms) -> None:
     found = diagnose(pair, None, terms, NOON, repeat_at=NOON + timedelta(seconds=40))
     assert (found.state, found.sentence) == (state, sentence)
+
+
+def test_a_pair_at_rest_says_what_is_in_doubt(terms: Terms) -> None:
+    """Nobody may take it for a pair on which all went well."""
+    found = diagnose(_pair(last_success_at=NOON), None, terms, NOON, in_doubt=44)
+    assert found.headline == "Nothing is on the way; 44 documents are in doubt."
+    assert (found.short, found.cause and found.cause.code) == ("44 in doubt", "outcome_unknown")
+    assert found.advice
+    assert "in doubt" not in diagnose(_pair(out_now=1), None, terms, NOON, in_doubt=1).headline
 
 
 @pytest.mark.parametrize("pair", [case[1] for case in CASES], ids=[case[0] for case in CASES])
@@ -182,3 +192,19 @@ def test_the_page_of_an_agreement_shows_the_terms_of_its_profile(side: PartnerSi
     ):
         assert fact in words
     assert "RetryInterval" not in words and "Partner's errors go to" not in words
+
+
+def test_the_page_and_the_list_lead_to_what_is_in_doubt(side: PartnerSide, time: FrozenClock) -> None:
+    operating.pair_pause(pair_id=side.outbound.pk, actor=ANA, reason="Only what is on the way.")
+    time.move(90_000)
+    work()
+    assert Message.objects.filter(state="in_doubt").count() == 2
+    message_cancel(message_id=Message.objects.get(state="queued").pk, actor=ANA, reason="Not needed any more.")
+    operating.pair_release(pair_id=side.outbound.pk, actor=ANA, reason="And now.")
+    page = _page(browser(), _url(side.outbound))
+    assert "Nothing is on the way; 2 documents are in doubt." in _words(page)
+    (way,) = page.xpath("//a[@data-testid='decide']/@href")
+    assert browser().get(way).status_code == 200
+    assert "2 in doubt" in _words(_page(browser(), "/pairs/"))
+    diagnosis = browser().get(f"/api/v1/pairs/{side.outbound.public_id}/diagnosis").json()
+    assert diagnosis["headline"] == "Nothing is on the way; 2 documents are in doubt."

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from messaging.console import viewer
 from messaging.console.viewer import HEX_LIMIT, TEXT_LIMIT, View, view
+from messaging.protocol.masking import COVER
 
 
 def _lines(shown: View) -> list[str]:
@@ -110,11 +112,45 @@ def test_large_ones_are_cut_at_a_character_and_say_so() -> None:
     shown = view(b"<a>" + "é".encode() * TEXT_LIMIT + b"</a>", "application/xml", "")
     assert shown.mode == "raw"
     assert "too large to be set out" in shown.note
-    assert "The first 256 KiB" in shown.note
+    assert shown.part == "256.00 of 512.01 KiB"
     assert "\ufffd" not in _lines(shown)[0]
     shown = view(b"x" * (HEX_LIMIT * 2), "", "hex")
     assert len(shown.lines) == HEX_LIMIT // 16
-    assert "The first 32 KiB" in shown.note
+    assert shown.part == "32.00 of 64.00 KiB"
+
+
+@pytest.mark.parametrize("sign", ["é", "€", "𝄞", "x"])
+def test_the_parts_of_a_large_text_are_all_of_it(sign: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(viewer, "TEXT_LIMIT", 10_000)
+    text = f"é{sign}\n" * 8_000
+    parts, offset = [], 0
+    while offset is not None:
+        shown = view(text.encode(), "text/plain", "raw", offset=offset)
+        parts.append("\n".join(_lines(shown)))
+        assert shown.begin == offset and shown.end - shown.begin <= 10_000
+        offset = shown.after
+    assert "".join(parts) == text
+    last = view(text.encode(), "text/plain", "raw", offset=shown.begin)
+    assert last.before is not None and last.before < last.begin
+    assert view(text.encode(), "text/plain", "raw", offset=10**12).end == len(text.encode())
+
+
+def test_what_is_sought_is_found_in_all_of_it_and_marked_where_it_is_shown() -> None:
+    content = b"<a><b>Needle</b>" + b"x" * TEXT_LIMIT + b"needle</a>"
+    shown = view(content, "application/xml", "", sought="needle")
+    assert shown.found == [6, len(content) - 10]
+    assert ("found", "Needle") in shown.lines[0]
+    small = view(b"<a b='needle'>two needles</a>", "application/xml", "", sought="needle")
+    assert small.mode == "pretty"
+    assert [token for token in small.lines[0] if token[0] == "found"] == [("found", "needle")] * 2
+    assert view(b"<a/>", "application/xml", "", sought="b").found == []
+    assert view(b"<a/>", "application/xml", "").found is None
+    assert view("<a>ü</a>".encode("utf-16"), "application/xml; charset=utf-16", "", sought="ü").found == [8]
+
+
+def test_covered_parts_are_marked() -> None:
+    shown = view(f"<a>{COVER}</a>".encode(), "application/xml; charset=utf-8", "")
+    assert ("covered", COVER) in shown.lines[0]
 
 
 def test_nothing_at_all_is_shown_too() -> None:

@@ -864,7 +864,7 @@ def test_restart_is_refused_while_the_stream_runs(wire: Link) -> None:
     submit(side)
     work()
     with pytest.raises(WrongState, match="with the receiver"):
-        operating.pair_restart_sequence(pair_id=side.outbound.pk, actor=ANN, reason="Because.")
+        operating.pair_restart_sequence(pair_id=side.outbound.pk, actor=ANN, reason="Because we agreed.")
 
 
 def test_retry_now_sends_what_is_unacknowledged_at_once(wire: Link) -> None:

@@ -1,0 +1,261 @@
+"""What every list of the console offers: saved views, a choice of columns, a CSV file, itself as a call of the API.
+
+A list declares its columns once, as a `ListPage`. Its view asks `opened` first, answers `csv` when `csv_wanted`, and
+adds `tools` to its context; its template includes `console/list_tools.html` and leaves out the columns in `hide`.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.urls import reverse
+
+from messaging.console.access import person
+from messaging.console.rendering import see_other
+from messaging.console.wishes import wishes
+from messaging.exceptions import InvalidSubmission
+from messaging.models import SavedView
+from messaging.selectors import preferences
+from messaging.selectors.keyset import Page, Place
+from messaging.services import saved_views
+from partners import visibility
+from rmhub import clock
+
+CSV_ROWS = 100_000
+_CSV_PAGE = 1_000
+_ALL = "all"
+# A spreadsheet takes such a text for a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+Fetch = Callable[[Place | None, int], Page[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column. `value`: row -> what the CSV file says.
+
+    `fixed`: cannot be hidden. `hidden`: not shown until somebody asks for it. `only_csv`: in the file alone.
+    """
+
+    name: str
+    label: str
+    value: Callable[[Any], object]
+    fixed: bool = False
+    hidden: bool = False
+    only_csv: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ListPage:
+    """A list. `api` and `api_query`: the same list in the API; `api_query` turns the filters into its parameters."""
+
+    name: str
+    view: str
+    columns: tuple[Column, ...]
+    api: str = ""
+    api_query: Callable[[Mapping[str, str]], Mapping[str, object]] = dict
+
+    @property
+    def choice(self) -> tuple[Column, ...]:
+        """The columns that can be hidden."""
+        return tuple(column for column in self.columns if not column.fixed and not column.only_csv)
+
+
+@dataclass(frozen=True, slots=True)
+class BulkAction:
+    """A button of `console/bulk_bar.html`. `why_not`: what keeps the person from it, "" for nothing."""
+
+    action: str
+    label: str
+    icon: str
+    why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewLink:
+    """A saved view as a link of its list."""
+
+    view: SavedView
+    href: str
+    current: bool
+    mine: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What `console/list_tools.html` shows. `query`: the list's filters; `changed`: they are not the shown view's."""
+
+    page: ListPage
+    query: str
+    here: str
+    views: list[ViewLink]
+    shown: ViewLink | None
+    changed: bool
+    may_share: bool
+    columns: list[tuple[Column, bool]]
+    hidden: int
+    csv_href: str
+    call: str
+
+
+def opened(request: HttpRequest, page: ListPage) -> HttpResponse | None:
+    """The way to the person's default view, when they open the list without saying what of it; else None."""
+    if request.GET or request.headers.get("HX-Request") == "true":
+        return None
+    default = next((view for view in _views(request, page) if view.is_default and _mine(request, view)), None)
+    return see_other(_href(page, default)) if default is not None else None
+
+
+def tools(request: HttpRequest, page: ListPage, given: Mapping[str, str]) -> dict[str, Any]:
+    """Context of a list: `tools`, `hide` (column -> True) and `clear_href` (the list without any filter).
+
+    `given`: the filters as the view understood them, for the API's call.
+    """
+    query = _canonical(request.GET.urlencode())
+    views = [
+        ViewLink(view, _href(page, view), view.public_id == request.GET.get("view"), _mine(request, view))
+        for view in _views(request, page)
+    ]
+    shown = next((link for link in views if link.current), None)
+    hide = _hidden(request, page)
+    return {
+        "tools": Tools(
+            page=page,
+            query=query,
+            here=request.get_full_path(),
+            views=views,
+            shown=shown,
+            changed=shown is not None and shown.view.query != query,
+            may_share=saved_views.SHARE in person(request).scopes,
+            columns=[(column, column.name not in hide) for column in page.choice],
+            hidden=len(hide),
+            csv_href=f"?{urlencode([*_pairs(query), ('format', 'csv')])}",
+            call=api_call(page, given),
+        ),
+        "hide": dict.fromkeys(hide, True),
+        "clear_href": f"?view={_ALL}",
+    }
+
+
+def api_call(page: ListPage, given: Mapping[str, str]) -> str:
+    """The list as a command line; "" when the API has no such list."""
+    if not page.api:
+        return ""
+    wanted = [(name, value) for name, value in page.api_query(given).items() if value not in ("", None)]
+    query = urlencode([(name, _api_value(value)) for name, value in wanted])
+    url = f"{settings.RMHUB_PUBLIC_URL}{page.api}{'?' if query else ''}{query}"
+    return f'curl -H "Authorization: Bearer $RMHUB_TOKEN" {shlex.quote(url)}'
+
+
+def csv_wanted(request: HttpRequest) -> bool:
+    """Whether the list is asked for as a file."""
+    return request.GET.get("format") == "csv"
+
+
+def csv(request: HttpRequest, page: ListPage, fetch: Fetch) -> StreamingHttpResponse:
+    """The list as a CSV file (RFC 4180, UTF-8, times in UTC): all its columns, also those that are hidden on the page.
+
+    `fetch(place, limit)` reads one page of it. The rows are read as the file is sent, so that it costs no memory.
+    """
+    # Whose data may be shown is known while the view runs; the rows are read after it.
+    lines = _lines(page, fetch, visibility.visible())
+    response = StreamingHttpResponse(lines, content_type="text/csv; charset=utf-8")
+    name = f"{page.name}-{clock.now():%Y%m%d-%H%M%S}.csv"
+    response["Content-Disposition"] = f'attachment; filename="{name}"'
+    response["X-Content-Type-Options"] = "nosniff"
+    return response
+
+
+def _lines(page: ListPage, fetch: Fetch, allowed: Any) -> Iterator[str]:
+    yield _line(column.name for column in page.columns)
+    place, count = None, 0
+    while True:
+        with visibility.only(allowed):
+            found = fetch(place, min(_CSV_PAGE, CSV_ROWS - count))
+        yield "".join(_line(_cell(column.value(row)) for column in page.columns) for row in found.rows)
+        count += len(found.rows)
+        if found.following is None or not found.rows:
+            return
+        if count >= CSV_ROWS:
+            yield _line([f"Cut after {CSV_ROWS:,} rows: narrow the filters, or export as a job."])
+            return
+        place = found.following
+
+
+def _line(cells: Any) -> str:
+    return ",".join(_quoted(cell) for cell in cells) + "\r\n"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"' if any(sign in text for sign in ',"\r\n') else text
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, datetime):
+        return f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
+    if isinstance(value, date):
+        return value.isoformat()
+    text = json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | tuple | dict) else str(value)
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def _views(request: HttpRequest, page: ListPage) -> list[SavedView]:
+    """One's own and the team's of this list, looked up once a request."""
+    known: dict[str, list[SavedView]] = request.__dict__.setdefault("_saved_views", {})
+    if page.name not in known:
+        found = preferences.saved_views(request.user.pk or 0, page=page.name).order_by("name", "id")
+        known[page.name] = list(found[: saved_views.MOST])
+    return known[page.name]
+
+
+def _mine(request: HttpRequest, view: SavedView) -> bool:
+    return bool(view.owner_id == request.user.pk)
+
+
+def _href(page: ListPage, view: SavedView) -> str:
+    return f"{reverse(page.view)}?{urlencode([*_pairs(view.query), ('view', view.public_id)])}"
+
+
+def _pairs(query: str) -> list[tuple[str, str]]:
+    return parse_qsl(query)
+
+
+def _canonical(query: str) -> str:
+    try:
+        return saved_views.canonical(query)
+    except ValueError:
+        return ""  # more parameters than any list has
+
+
+def _hidden(request: HttpRequest, page: ListPage) -> list[str]:
+    wished = wishes(request).columns.get(page.name)
+    if wished is None:
+        return [column.name for column in page.choice if column.hidden]
+    return [column.name for column in page.choice if column.name in wished]
+
+
+def hidden_of(shown: Sequence[str], offered: Sequence[str]) -> list[str]:
+    """The columns to hide, from a form: what it offered less what was ticked. Raises InvalidSubmission for neither."""
+    if not offered:
+        raise InvalidSubmission({"columns": ["This form is not complete: open it again from the list."]})
+    return [name for name in offered if name not in set(shown)]
+
+
+def _api_value(value: object) -> str:
+    if isinstance(value, datetime):
+        return f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return str(value)

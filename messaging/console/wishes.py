@@ -1,0 +1,18 @@
+"""What whoever looks at a page prefers; looked up once a request."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest
+
+from messaging.selectors.preferences import AS_IT_COMES, Wishes, wishes_of
+
+
+def wishes(request: HttpRequest) -> Wishes:
+    """Of this request's person; as it comes for nobody in particular."""
+    known: Wishes | None = getattr(request, "_console_wishes", None)
+    if known is None:
+        # Error pages may be made before the session was read.
+        user = getattr(request, "user", None)
+        known = wishes_of(user.pk) if user is not None and user.pk is not None else AS_IT_COMES
+        request._console_wishes = known  # type: ignore[attr-defined]
+    return known

@@ -1,0 +1,107 @@
+"""The words of the console, each with one meaning (docs/architecture.md); templates link to `#term-<slug>`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word. `also`: what else people call it."""
+
+    slug: str
+    term: str
+    meaning: str
+    also: str = ""
+
+
+WORDS: tuple[Word, ...] = (
+    Word(
+        "acknowledgement",
+        "Acknowledgement",
+        "The partner's word that a message is in its persistent storage. Not that its application has processed it.",
+        "ack, receipt",
+    ),
+    Word(
+        "agreement",
+        "Agreement",
+        "Who exchanges what with whom, over which transport, and how often and how long something is tried. Each "
+        "change is a new version; a message keeps the version that it was sent under.",
+        "TPA, trading partner agreement",
+    ),
+    Word("attempt", "Attempt", "One transmission of a message's octets, with its outcome.", "transmission, try"),
+    Word(
+        "conversation",
+        "Conversation",
+        "Messages that belong together in the eyes of the applications: an order, its confirmation, its invoice.",
+    ),
+    Word("delivery", "Delivery", "One inbound document on its way to one trigger."),
+    Word(
+        "disabled",
+        "Disabled",
+        "A pair whose agreement is not in force. Nobody stopped it because of trouble, and nothing is sent.",
+    ),
+    Word("document", "Document", "The business content that applications care about. It travels in a message."),
+    Word(
+        "duplicate",
+        "Duplicate",
+        "The same message again. It is acknowledged again, because the sender repeats what it heard no answer to, and "
+        "not processed again.",
+    ),
+    Word(
+        "in-doubt",
+        "In doubt",
+        "Nobody can tell whether it happened: the application may have processed the document, or the partner may have "
+        "the message. A person decides by the evidence.",
+    ),
+    Word(
+        "incident",
+        "Incident",
+        "Something that a person must look at. The same trouble at the same place is folded into one while it is open.",
+    ),
+    Word("message", "Message", "What is on the wire: an envelope with an id, around the document's payloads."),
+    Word(
+        "pair",
+        "Pair",
+        "One direction between two messaging services. Documents on it keep their order, so that one which does not "
+        "get through holds up all behind it.",
+    ),
+    Word("paused", "Paused", "A person holds the pair. It takes submissions, and sends when somebody releases it."),
+    Word(
+        "redeliver",
+        "Redeliver",
+        "The same document again to an application here. Its history decides whether it is processed again.",
+    ),
+    Word(
+        "resubmit",
+        "Resubmit",
+        "A new message with a new id and the same content. The partner cannot know that it is a repetition.",
+    ),
+    Word(
+        "resume",
+        "Resume",
+        "A suspended pair goes on: the same message again, with the same id, number and octets, so that the partner "
+        "can tell a repetition; then what waits behind it.",
+    ),
+    Word(
+        "sequence",
+        "Sequence number",
+        "The place of a message on its pair. Numbers have no gaps: the receiver takes them one after the other.",
+    ),
+    Word(
+        "silent",
+        "Silent",
+        "A pair from which a document was expected by now, and none has come. Nothing failed; that is what is wrong.",
+    ),
+    Word(
+        "skip",
+        "Skip",
+        "A message is given up for good, so that what waits behind it can go. The sequence restarts at 1.",
+    ),
+    Word(
+        "suspended",
+        "Suspended",
+        "The hub has given up after all retries, and there is an incident. Nothing is sent until a person resumes.",
+    ),
+    Word("trigger", "Trigger", "A subscription: which documents go to which application."),
+)

@@ -1,0 +1,97 @@
+"""The event feed as the hub's own readers and the API's page it: in the order of commits, with nothing passed over.
+
+Numbers of rows are given before the commit, so a reader that remembers the last number would miss whatever commits
+late. The feed is therefore ordered by (transaction, number) and ends before the oldest transaction that is still open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db import connection
+
+from messaging.models.record import Event
+
+LAST_ID = (1 << 63) - 1  # behind every event of its transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in the feed: everything up to and with (`xid`, `id`) was seen."""
+
+    xid: int = 0
+    id: int = 0
+
+
+OLDEST = Position()
+
+
+@dataclass(frozen=True, slots=True)
+class FeedPage:
+    """Events in the feed's order; where the next page begins (also when there are none); whether it has any yet."""
+
+    events: list[Event]
+    position: Position
+    more: bool
+
+
+# A snapshot knows the transactions of the whole server. Those that are seen to run in another database cannot write
+# events here and are passed over; without that, a slow one next door (a second hub, a dump) would hold up the feed.
+HORIZON = (
+    "WITH now AS MATERIALIZED (SELECT pg_current_snapshot() AS snapshot)"
+    " SELECT coalesce((SELECT min(x::text::bigint) FROM pg_snapshot_xip(snapshot) AS x WHERE NOT EXISTS ("
+    "   SELECT FROM pg_stat_activity AS a WHERE a.backend_xid = x::xid AND a.datname <> current_database()"
+    " )), pg_snapshot_xmax(snapshot)::text::bigint) FROM now"
+)
+
+
+def horizon() -> int:
+    """The first transaction that may still be under way: all before it are committed or gone."""
+    with connection.cursor() as cursor:
+        cursor.execute(HORIZON)
+        row = cursor.fetchone()
+    return int(row[0])
+
+
+def latest() -> Position:
+    """The present end of the feed: what commits from now on comes behind it."""
+    return Position(horizon() - 1, LAST_ID)
+
+
+def rows_behind(after: Position, most: int) -> list[Event]:
+    """The first committed events behind a position, of all types."""
+    return list(
+        Event.objects.raw(
+            "SELECT * FROM messaging_event WHERE (xid, id) > (%s, %s) AND xid < %s ORDER BY xid, id LIMIT %s",
+            [after.xid, after.id, horizon(), most],
+        )
+    )
+
+
+def read_all(*, after: Position, limit: int) -> FeedPage:
+    """The committed events behind `after`, for readers inside the hub. Nothing is passed over, nothing comes twice."""
+    rows = rows_behind(after, limit + 1)
+    more, rows = len(rows) > limit, rows[:limit]
+    return FeedPage(rows, Position(rows[-1].xid, rows[-1].pk) if rows else after, more)
+
+
+def read_types(*, after: Position, types: Sequence[str], limit: int) -> FeedPage:
+    """The same for a reader of rare types: the database passes over the others.
+
+    Takes as long as there are events behind `after`, so that it is for readers who come often.
+    """
+    end_before = horizon()
+    rows = list(
+        Event.objects.raw(
+            "SELECT * FROM messaging_event WHERE (xid, id) > (%s, %s) AND xid < %s AND type = ANY(%s)"
+            " ORDER BY xid, id LIMIT %s",
+            [after.xid, after.id, end_before, list(types), limit + 1],
+        )
+    )
+    if len(rows) > limit:
+        rows = rows[:limit]
+        return FeedPage(rows, Position(rows[-1].xid, rows[-1].pk), more=True)
+    # All that is committed was seen. A horizon may stand still, or be behind what a page of another reader saw.
+    end = Position(end_before - 1, LAST_ID)
+    return FeedPage(rows, end if (end.xid, end.id) > (after.xid, after.id) else after, more=False)

@@ -1,0 +1,96 @@
+"""Onboarding: drafts of the wizard, and what probes and tests of a partner found."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import F
+
+from messaging.models.pair import Pair
+from partners.models import Agreement, Endpoint
+from rmhub.ids import public_id, uuid7
+
+
+class OnboardingDraft(models.Model):
+    """A partner that is being set up, step by step; nothing is in force before its last step.
+
+    `data`: step -> the fields as they were typed (secrets encrypted). `version` counts the writes.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    title = models.CharField(max_length=120, blank=True, default="")
+    source = models.CharField(max_length=10, default="blank", help_text="blank, clone or bundle.")
+    step = models.PositiveSmallIntegerField(default=1)
+    data = models.JSONField(default=dict)
+    agreement = models.ForeignKey(
+        Agreement, null=True, blank=True, on_delete=models.SET_NULL, related_name="+", help_text="What it has become."
+    )
+    created_by = models.CharField(max_length=150)
+    updated_by = models.CharField(max_length=150)
+    created_at = models.DateTimeField()
+    updated_at = models.DateTimeField()
+    version = models.PositiveIntegerField(default=1)
+
+    class Meta:
+        ordering = ("-updated_at",)
+
+    def __str__(self) -> str:
+        return self.title or "New partner"
+
+    @property
+    def public_id(self) -> str:
+        return public_id("drf", self.id)
+
+
+class ProbeReport(models.Model):
+    """What a look at an endpoint found: DNS, TCP, TLS, certificate, HTTP, echo.
+
+    `steps`: [{"name", "verdict" (ok, failed, skipped, warning), "detail", "seconds", "facts"}].
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    endpoint = models.ForeignKey(Endpoint, on_delete=models.CASCADE, related_name="+")
+    pair = models.ForeignKey(Pair, null=True, blank=True, on_delete=models.CASCADE, related_name="+")
+    address = models.CharField(max_length=500)
+    ok = models.BooleanField()
+    cause = models.CharField(max_length=60, blank=True, default="")
+    steps = models.JSONField(default=list)
+    actor = models.CharField(max_length=150)
+    at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("-id",)
+        indexes = (models.Index(F("endpoint"), F("id").desc(), name="probe_by_endpoint"),)
+
+    def __str__(self) -> str:
+        return f"probe of {self.address}"
+
+    @property
+    def public_id(self) -> str:
+        return public_id("prb", self.id)
+
+
+class BenchReport(models.Model):
+    """The test bench's report on an agreement: connection, echo, round trip, a repeat, an order that is broken.
+
+    `steps` as in `ProbeReport`. `number`: the version that was tested.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    agreement = models.ForeignKey(Agreement, on_delete=models.CASCADE, related_name="bench_reports")
+    number = models.PositiveIntegerField()
+    draft = models.ForeignKey(OnboardingDraft, null=True, blank=True, on_delete=models.SET_NULL, related_name="reports")
+    ok = models.BooleanField()
+    steps = models.JSONField(default=list)
+    actor = models.CharField(max_length=150)
+    started_at = models.DateTimeField()
+    finished_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("-id",)
+
+    def __str__(self) -> str:
+        return f"test of {self.agreement_id} v{self.number}"
+
+    @property
+    def public_id(self) -> str:
+        return public_id("tst", self.id)

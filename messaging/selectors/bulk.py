@@ -1,0 +1,135 @@
+"""What "all that match" means: the filters of a list, as its page and the API write them, as rows for a bulk job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, tzinfo
+from typing import Any
+
+from django.db.models import QuerySet
+from django.utils.dateparse import parse_datetime
+
+from messaging.choices import DeliveryState, Direction, IncidentState
+from messaging.exceptions import InvalidSubmission, NotFound
+from messaging.selectors import deliveries, message_list, messages, pairs, records, triggers
+from rmhub import clock
+from rmhub.ids import BadPublicId, read_public_id
+
+# Of the page, not of what it lists.
+_PLACE = ("cursor", "view", "format", "tab", "csrfmiddlewaretoken", "kiosk")
+MAX_TEXT = 512
+
+
+def matching(prefix: str, given: Mapping[str, str], zone: tzinfo = UTC) -> QuerySet[Any]:
+    """The rows of one kind (`pair`, `msg`, `inc`, `del`) that a list with these parameters shows; not ordered.
+
+    `zone`: in which times without an offset are meant. Raises InvalidSubmission for a parameter that cannot be read.
+    """
+    kept = {name: text.replace("\x00", "")[:MAX_TEXT] for name, text in given.items() if name not in _PLACE and text}
+    names, read = READERS[prefix]
+    unknown = sorted(set(kept) - set(names))
+    if unknown:
+        raise _refused(f"Unknown: {', '.join(unknown)}. Known: {', '.join(sorted(names))}.")
+    return read(kept, zone)
+
+
+def pairs_matching(given: Mapping[str, str], zone: tzinfo) -> QuerySet[Any]:
+    """`state`, `direction`, `partner` and `q`, as the list of pairs has them."""
+    partner = given.get("partner", "")
+    return pairs.pairs(
+        states=_among(given, "state", pairs.STATE_NAMES),
+        direction="".join(_among(given, "direction", Direction.values)),
+        partner_id=_id("par", "partner", partner) if partner else None,
+        search=given.get("q", ""),
+    )
+
+
+def messages_matching(given: Mapping[str, str], zone: tzinfo) -> QuerySet[Any]:
+    """The list's parameters: the search box's `q`, `window`, and those of GET /messages (`selectors.message_list`)."""
+    found = message_list.read(given, now=clock.now(), zone=zone)
+    if found.problems:
+        raise _refused(" ".join(found.problems))
+    return messages.matching(found.filters)
+
+
+def incidents_matching(given: Mapping[str, str], zone: tzinfo) -> QuerySet[Any]:
+    """`state` and `snoozed` (or the page's `show`), `pair`, `partner`, `trigger`, `cause` and `owner` (`nobody`: those
+    without one), as the list of incidents has them.
+    """
+    pair, partner, trigger = given.get("pair", ""), given.get("partner", ""), given.get("trigger", "")
+    states = _among(given, "state", IncidentState.values)
+    snoozed = {"true": True, "false": False}.get("".join(_among(given, "snoozed", ("true", "false"))))
+    shown = given.get("show", "open")
+    if not states and shown != "all":
+        states = (IncidentState.RESOLVED,) if shown == "resolved" else (IncidentState.OPEN, IncidentState.ACKNOWLEDGED)
+        if snoozed is None and shown != "resolved":
+            snoozed = shown == "snoozed"
+    owner = given.get("owner", "")
+    return records.incidents(
+        states=states,
+        pair_id=_known(lambda: pairs.pair(pair)).pk if pair else None,
+        partner_id=_id("par", "partner", partner) if partner else None,
+        trigger_id=_known(lambda: triggers.trigger(trigger)).pk if trigger else None,
+        cause=given.get("cause", ""),
+        owner=("" if owner == "nobody" else owner) if owner else None,
+        snoozed=snoozed,
+    )
+
+
+def deliveries_matching(given: Mapping[str, str], zone: tzinfo) -> QuerySet[Any]:
+    """`state`, `trigger` and `doubt`, as the list of deliveries has them."""
+    trigger = given.get("trigger", "")
+    found = deliveries.deliveries(
+        states=_among(given, "state", DeliveryState.values),
+        trigger_id=_known(lambda: triggers.trigger(trigger)).pk if trigger else None,
+    )
+    doubt = given.get("doubt", "")
+    return found.filter(doubt=doubt) if doubt else found
+
+
+Reader = Callable[[Mapping[str, str], tzinfo], QuerySet[Any]]
+# Prefix of the ids -> the parameters that its list has, and what reads them.
+READERS: Mapping[str, tuple[tuple[str, ...], Reader]] = {
+    "pair": (("state", "direction", "partner", "q"), pairs_matching),
+    "msg": (message_list.PARAMETERS, messages_matching),
+    "inc": (("state", "snoozed", "show", "pair", "partner", "trigger", "cause", "owner"), incidents_matching),
+    "del": (("state", "trigger", "doubt"), deliveries_matching),
+}
+
+
+def _refused(sentence: str) -> InvalidSubmission:
+    return InvalidSubmission({"filter": [sentence]})
+
+
+def _among(given: Mapping[str, str], name: str, allowed: Any) -> tuple[str, ...]:
+    texts = tuple(text for text in given.get(name, "").split(",") if text)
+    if strange := [text for text in texts if text not in allowed]:
+        raise _refused(f"{name}: {strange[0]!r} is none of {', '.join(allowed)}.")
+    return texts
+
+
+def _known(look: Callable[[], Any]) -> Any:
+    try:
+        return look()
+    except (NotFound, BadPublicId) as error:
+        raise _refused(str(error)) from error
+
+
+def _id(prefix: str, name: str, text: str) -> Any:
+    try:
+        return read_public_id(prefix, text)
+    except BadPublicId as error:
+        raise _refused(f"{name}: an id of the form {prefix}_… is needed.") from error
+
+
+def _instant(given: Mapping[str, str], name: str, zone: tzinfo) -> datetime | None:
+    text = given.get(name, "")
+    if not text:
+        return None
+    try:
+        at = parse_datetime(text)
+    except ValueError:
+        at = None
+    if at is None:
+        raise _refused(f"{name}: a time such as 2026-01-31T00:00:00Z.")
+    return at if at.tzinfo is not None else at.replace(tzinfo=zone)

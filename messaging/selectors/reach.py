@@ -1,0 +1,179 @@
+"""Which objects the present request may name: those of partners that it may see (`partners.visibility`).
+
+The shells (`console.access`, `api.endpoint`) ask for every id that comes in a path, a query or a body, before a view
+sees it, so that a verb cannot reach what no list would show. The table also tells whose an entry of the audit log is.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import BooleanField, Case, Exists, Func, Model, OuterRef, Q, QuerySet, UUIDField, Value, When
+from django.db.models.functions import Right
+
+from messaging.exceptions import NotFound
+from messaging.models import (
+    ArchivedMessage,
+    AuditEntry,
+    BenchReport,
+    BulkJob,
+    Delivery,
+    Incident,
+    LegalHold,
+    Message,
+    OnboardingDraft,
+    Pair,
+    PartnerLog,
+    ProbeReport,
+    Rejection,
+    Route,
+    Signal,
+    StatusInquiry,
+    Transmission,
+    Trigger,
+)
+from partners import visibility
+from partners.models import Agreement, Credential, Endpoint, Party, Pickup
+
+# An incident is its pair's; one of a trigger is its document's.
+INCIDENT = ("pair__partner", "message__pair__partner")
+# A trigger for the documents of every partner is for everybody to see.
+TRIGGER = ("party", "agreement__partner")
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A kind of object, and the ways from it to partners: one that may be seen is enough.
+
+    `shared`: those that lead to no partner at all are for everybody.
+    """
+
+    model: type[Model]
+    ways: tuple[str, ...]
+    shared: bool = False
+
+    def within(self, found: QuerySet[Any]) -> QuerySet[Any]:
+        """Those that may be seen."""
+        return visibility.shared(found, *self.ways) if self.shared else visibility.either(found, *self.ways)
+
+
+# Prefix of the public id -> what it names.
+OWNED: dict[str, Owned] = {
+    "pair": Owned(Pair, ("partner",)),
+    "msg": Owned(Message, ("pair__partner",)),
+    "att": Owned(Transmission, ("pair__partner",)),
+    "sig": Owned(Signal, ("pair__partner",)),
+    "del": Owned(Delivery, ("pair__partner",)),
+    "inc": Owned(Incident, INCIDENT),
+    "inq": Owned(StatusInquiry, ("message__pair__partner",)),
+    "trg": Owned(Trigger, TRIGGER, shared=True),
+    "par": Owned(Party, ("pk",)),
+    "end": Owned(Endpoint, ("party",)),
+    "cred": Owned(Credential, ("party",)),
+    "agr": Owned(Agreement, ("partner",)),
+    "pick": Owned(Pickup, ("partner",)),
+    "plog": Owned(PartnerLog, ("party",)),
+    "rt": Owned(Route, ("onward__partner",)),
+    "hold": Owned(LegalHold, ("party", "pair__partner")),
+    "prb": Owned(ProbeReport, ("endpoint__party",)),
+    "tst": Owned(BenchReport, ("agreement__partner",)),
+    "drf": Owned(OnboardingDraft, ("agreement__partner",)),
+}
+# Messages that have left the store keep their ids.
+_LEFT = Owned(ArchivedMessage, ("pair__partner",))
+_PUBLIC_ID = re.compile(r"([a-z]{2,5})_([0-9a-f]{32})")
+_INCIDENT = re.compile(r"INC-([0-9]{1,9})", re.IGNORECASE | re.ASCII)
+_DEEPEST = 20
+
+
+def check(values: Any, *, depth: int = 0) -> None:
+    """Raises NotFound when a text in `values` (texts, lists, mappings) is the id of something out of reach.
+
+    Costs nothing without a limit. A bare UUID is taken for an id of whatever it names.
+    """
+    if visibility.visible() is None or depth > _DEEPEST:
+        return
+    if isinstance(values, str):
+        _check_text(values.strip())
+    elif isinstance(values, Mapping):
+        check(list(values.values()), depth=depth + 1)
+    elif isinstance(values, list | tuple):
+        for value in values:
+            check(value, depth=depth + 1)
+
+
+def jobs(found: QuerySet[BulkJob]) -> QuerySet[BulkJob]:
+    """Bulk jobs may be about many partners: whoever is limited sees their own."""
+    return visibility.own(found, "actor")
+
+
+def rejections(found: QuerySet[Rejection]) -> QuerySet[Rejection]:
+    """What was refused is its sender's, when that is known; what strangers sent is for those who see everything."""
+    names = visibility.names()
+    return found if names is None else found.filter(party_name__in=names)
+
+
+def of_audit(found: QuerySet[AuditEntry]) -> QuerySet[AuditEntry]:
+    """The entries about objects that may be seen, and one's own."""
+    if visibility.visible() is None:
+        return found
+    key = Func(Right(OuterRef("object_id"), 32), function="uuid", template="(%(expressions)s)::uuid")
+    key.output_field = UUIDField()
+    kinds: dict[str, Owned] = {kind.model._meta.model_name or "": kind for kind in OWNED.values()}
+    # Only a CASE promises that a text is read as a UUID for no other kind of object.
+    about = Case(
+        *(
+            When(
+                Q(object_type=name, object_id__regex=r"^[a-z]+_[0-9a-f]{32}$"),
+                then=Exists(kind.within(kind.model._default_manager.filter(pk=key))),
+            )
+            for name, kind in kinds.items()
+        ),
+        default=Value(False),
+        output_field=BooleanField(),
+    )
+    own = Q(actor=visibility.viewer()) | Q(actor__startswith=f"{visibility.viewer()} (token ")
+    return found.alias(is_visible=about).filter(Q(is_visible=True) | own)
+
+
+def _check_text(text: str) -> None:
+    if len(text) > 200 or "\x00" in text:
+        return
+    if _named_out_of_reach(text):
+        raise NotFound(f"There is no {text}.")
+    form = _PUBLIC_ID.fullmatch(text)
+    kinds: Iterable[Owned]
+    if form is not None:
+        known = OWNED.get(form[1])
+        kinds, key = [known] if known else [], uuid.UUID(form[2])
+        if form[1] == "msg":
+            kinds = [*kinds, _LEFT]
+    else:
+        try:
+            key = uuid.UUID(text.partition("_")[2] or text)
+        except ValueError:
+            return
+        kinds = [*OWNED.values(), _LEFT]
+    if any(_hidden(kind, key) for kind in kinds):
+        raise NotFound(f"There is no {text}.")
+
+
+def _named_out_of_reach(text: str) -> bool:
+    """What people call pairs and incidents."""
+    if number := _INCIDENT.fullmatch(text):
+        found: QuerySet[Any] = Incident.objects.filter(number=int(number[1]))
+        return not OWNED["inc"].within(found).exists() and found.exists()
+    if ">" in text:
+        found = Pair.objects.filter(code__iexact=text)
+        return not OWNED["pair"].within(found).exists() and found.exists()
+    return False
+
+
+def _hidden(kind: Owned, key: uuid.UUID) -> bool:
+    """There is such a row, and it may not be seen."""
+    found = kind.model._default_manager.filter(pk=key)
+    return not kind.within(found).exists() and found.exists()

@@ -1,0 +1,134 @@
+"""The grammar of the search box: terms such as `state:failed` or `size>100k`, and what is left is an id.
+
+A term is a key, a sign and a value, without blanks; a value with blanks stands in quotes: `partner:"Globex Ltd"`. A
+word with a colon whose key is unknown is part of the id, for MessageIds have colons too. Pure functions of texts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, tzinfo
+
+# key -> (the signs that it takes, what it is about)
+KEYS: dict[str, tuple[str, str]] = {
+    "state": (":", "state:failed,in_doubt"),
+    "partner": (":", 'partner:"Globex Ltd"'),
+    "dir": (":", "dir:in or dir:out"),
+    "pair": (":", "pair:ACME>GLOBEX"),
+    "agreement": (":", "agreement:tpa:acme-globex"),
+    "service": (":", "service:urn:orders"),
+    "action": (":", "action:NewOrder"),
+    "conv": (":", "conv:c-77, a whole ConversationId"),
+    "ref": (":", "ref:m-1@acme, the MessageId that it answers"),
+    "size": ("<>", "size>100k"),
+    "attempts": ("<>", "attempts>1"),
+    "error": (":", "error:ack_timeout, a cause's code"),
+    "after": (":", "after:2026-11-20, after:yesterday-14:00 or after:24h"),
+    "before": (":", "before:yesterday-15:00"),
+}
+_TERM = re.compile(
+    r"(?P<key>" + "|".join(KEYS) + r')(?P<sign>:|>=|<=|>|<)(?:"(?P<quoted>[^"]*)"|(?P<bare>[^\s"]*))(?=\s|$)'
+    r'|"(?P<exact>[^"]*)"|(?P<word>\S+)',
+    re.IGNORECASE,
+)
+_SIZE = re.compile(r"([0-9]{1,12})([kmg]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
+_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+_AGO = re.compile(r"([0-9]{1,4})(m|h|d|w)", re.ASCII)
+_SPANS = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_DAY = re.compile(r"(today|yesterday)(?:[-T ]([0-9]{1,2}):([0-9]{2}))?", re.ASCII | re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One term of a search. `sign`: `:`, `<`, `>`, `<=` or `>=`."""
+
+    key: str
+    sign: str
+    value: str
+
+    def __str__(self) -> str:
+        value = f'"{self.value}"' if not self.value or re.search(r"\s", self.value) else self.value
+        return f"{self.key}{self.sign}{value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What a text asks for: terms in their order, the id that is left, and what could not be understood."""
+
+    terms: tuple[Term, ...] = ()
+    text: str = ""
+    problems: tuple[str, ...] = ()
+
+    def without(self, term: Term) -> str:
+        """The search as a text, without one term."""
+        return write([one for one in self.terms if one is not term], self.text)
+
+
+def read(text: str) -> Search:
+    """Takes a text apart. A term with a sign that its key does not take is a problem, and is left out."""
+    terms: list[Term] = []
+    words: list[str] = []
+    problems: list[str] = []
+    for match in _TERM.finditer(text):
+        key = (match["key"] or "").lower()
+        if not key:
+            words.append(match["exact"] if match["exact"] is not None else match["word"])
+            continue
+        value = match["quoted"] if match["quoted"] is not None else match["bare"]
+        takes, example = KEYS[key]
+        if match["sign"][0] not in takes or not value.strip():
+            problems.append(f"“{match[0]}” was left out: write it as {example}.")
+        else:
+            terms.append(Term(key, match["sign"], value.strip()))
+    return Search(tuple(terms), " ".join(words), tuple(problems))
+
+
+def write(terms: Sequence[Term], text: str = "") -> str:
+    """The text that `read` takes apart so."""
+    looks_like_term = _TERM.match(text)
+    quoted = f'"{text}"' if text and looks_like_term and looks_like_term["key"] else text
+    return " ".join([*(str(term) for term in terms), *([quoted] if quoted else [])])
+
+
+def read_size(text: str) -> int:
+    """Bytes: `812`, `100k`, `2M`. Raises ValueError."""
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise ValueError("a size is a number of bytes, such as 812, 100k or 2M")
+    return int(match[1]) * _UNITS[match[2].lower()]
+
+
+def read_number(text: str) -> int:
+    """A whole number. Raises ValueError."""
+    if not (text.isascii() and text.isdigit() and len(text) < 7):
+        raise ValueError("a whole number, please")
+    return int(text)
+
+
+def read_time(text: str, zone: tzinfo, now: datetime) -> datetime:
+    """A date, a date with time (of `zone` unless it has an offset), `today`, `yesterday-14:00`, `14:00`, `24h` ago.
+
+    Raises ValueError.
+    """
+    local = now.astimezone(zone)
+    if match := _AGO.fullmatch(text.lower().lstrip("-")):
+        return now - timedelta(seconds=int(match[1]) * _SPANS[match[2]])
+    if re.fullmatch(r"[0-9]{1,2}:[0-9]{2}", text, re.ASCII):
+        text = f"today-{text}"
+    if match := _DAY.fullmatch(text):
+        day = local - timedelta(days=match[1].lower() == "yesterday")
+        return day.replace(hour=int(match[2] or 0), minute=int(match[3] or 0), second=0, microsecond=0)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("a time such as 2026-11-20, 2026-11-20T14:00, yesterday-14:00 or 24h (ago)") from None
+    return found if found.tzinfo else found.replace(tzinfo=zone)
+
+
+def above(sign: str, number: int) -> dict[str, int]:
+    """Which bound a comparison sets: {"gt": ...} or {"lt": ...}, both without the number itself."""
+    if sign.startswith(">"):
+        return {"gt": number - 1 if sign == ">=" else number}
+    return {"lt": number + 1 if sign == "<=" else number}

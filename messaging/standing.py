@@ -1,0 +1,55 @@
+"""What a person, or a token of theirs, may do and see here: role, scopes, partners."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
+
+from messaging.models import Access
+from partners import visibility
+from rmhub.roles import ORDER, SCOPES, WHOLE_HUB_SCOPES, Role
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """`partners`: whose data may be shown, our own parties included; None = everybody's."""
+
+    role: Role | None
+    scopes: frozenset[str]
+    partners: frozenset[uuid.UUID] | None = None
+
+    @property
+    def limited(self) -> bool:
+        return self.partners is not None
+
+
+NOBODY = Standing(None, frozenset())
+
+
+def standing_of(user: AbstractBaseUser | AnonymousUser, *, groups: Collection[uuid.UUID] = ()) -> Standing:
+    """Of a user; or of a token of theirs that is limited to `groups`. One query for whoever sees everything.
+
+    Whoever is limited to some partners has none of `WHOLE_HUB_SCOPES`, whatever their role.
+    """
+    if not user.is_authenticated or not user.is_active:
+        return NOBODY
+    rows = list(User.objects.filter(pk=user.pk).values_list("groups__name", "hub_access__limited"))
+    names = {name for name, _ in rows}
+    role = next((role for role in reversed(ORDER) if role in names), None)
+    if getattr(user, "is_superuser", False):
+        role = Role.ADMIN
+    if role is None:
+        return NOBODY
+    partners = visibility.of_groups(_groups(user.pk)) if any(limited for _, limited in rows) else None
+    if groups:
+        chosen = visibility.of_groups(groups)
+        partners = chosen if partners is None else chosen & partners
+    scopes = SCOPES[role]
+    return Standing(role, scopes if partners is None else scopes - WHOLE_HUB_SCOPES, partners)
+
+
+def _groups(user_id: int) -> list[uuid.UUID]:
+    return list(Access.groups.through.objects.filter(access_id=user_id).values_list("partnergroup_id", flat=True))

@@ -1,0 +1,21 @@
+"""The scorecard's tasks in a small world. `make scorecard` plays them in a world of 10 M messages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.scorecard.__main__ import TASKS, play
+from tests.scorecard.stage import running
+
+pytestmark = pytest.mark.acceptance
+
+
+def test_an_operator_does_all_twelve_things(chromium: Browser, tmp_path: Path) -> None:
+    assert len(TASKS) == 12
+    with running(20_000, tmp_path, print, pairs=60) as world:
+        results = [play(chromium, world, task, tmp_path) for task in TASKS]
+    assert {one.task.name: one.problem for one in results if one.problem} == {}
+    assert {one.task.name: (one.presses, one.seconds) for one in results if not one.points} == {}
