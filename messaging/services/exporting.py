@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from django.db import transaction
+from django.db.models import Q
 
 from messaging.choices import Direction, MessageState
 from messaging.exceptions import ApplicationError, NotFound, WrongState
@@ -32,8 +33,6 @@ _OPEN = (
     MessageState.SENDING,
     MessageState.AWAITING_ACK,
     MessageState.RETRYING,
-    MessageState.FAILED,
-    MessageState.IN_DOUBT,
 )
 _COLUMNS = (
     *("place", "id", "message_id", "conversation_id", "sequence_number", "state", "service", "action", "created_at"),
@@ -94,9 +93,9 @@ def pair_export(*, pair_id: uuid.UUID, actor: Actor, role: Role | None = None, w
 
 def _waiting(pair: Pair, limit: int) -> list[uuid.UUID]:
     found = Message.objects.filter(pair=pair, direction=Direction.OUT, state__in=_OPEN, due_at__isnull=True)
-    flying = Message.objects.filter(pair=pair, direction=Direction.OUT, state__in=_OPEN).exclude(
-        state=MessageState.QUEUED
-    )
+    # The one in flight counts whatever became of it; others that have failed or are in doubt wait for nothing any more.
+    under_way = Q(state__in=_OPEN) & ~Q(state=MessageState.QUEUED)
+    flying = Message.objects.filter(under_way | Q(pk=pair.in_flight_id), pair=pair, direction=Direction.OUT)
     first = list(flying.order_by("position", "id").values_list("id", flat=True)[:limit])
     waiting = found.filter(state=MessageState.QUEUED).order_by("position").values_list("id", flat=True)
     return [*first, *waiting[: limit - len(first)]]
