@@ -78,7 +78,7 @@ def _locked(name: str, address: str, now: datetime) -> LoginThrottle:
     try:
         with transaction.atomic():
             LoginThrottle.objects.get_or_create(name=name, address=address, defaults={"last_at": now})
-    except IntegrityError:  # pragma: no cover  (somebody made it in the same moment)
+    except IntegrityError:  # somebody made it in the same moment
         pass
     return LoginThrottle.objects.select_for_update().get(name=name, address=address)
 
