@@ -16,7 +16,7 @@ from messaging.models.record import Event
 LAST_ID = (1 << 63) - 1  # behind every event of its transaction
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, order=True, slots=True)
 class Position:
     """A place in the feed: everything up to and with (`xid`, `id`) was seen."""
 

@@ -176,9 +176,11 @@ def test_a_new_rule_does_not_tell_of_the_past(time: FrozenClock) -> None:
     opened(partner_side().outbound)
     assert notifying.notify_due() == (0, 0)
     rule()
+    before = feed.latest()
     assert notifying.notify_due() == (0, 0)
     cursor = NotificationCursor.objects.get()
-    assert feed.Position(cursor.xid, cursor.event_id) == feed.latest()
+    # The number moves with every transaction of the server, those of other databases too.
+    assert before <= feed.Position(cursor.xid, cursor.event_id) <= feed.latest()
 
 
 def test_after_a_restore_with_smaller_numbers_it_goes_on(time: FrozenClock) -> None:

@@ -79,7 +79,8 @@ def integrate(player: Player, world: World) -> None:
     player.press("verb-test")
     until(lambda: bool(world.partners("/hooks")), "the test event comes", 30)
     other = _curl(world, token, second)
-    until(lambda: bool(_hooks(world, other[1]["id"])), "the webhook comes", 30)
+    mine = f"the webhook comes for {other[1]['id']} (seen: {len(world.partners('/hooks'))})"
+    until(lambda: bool(_hooks(world, other[1]["id"])), mine, 30)
     player.stop()
     for hook in (world.partners("/hooks")[0], _hooks(world, other[1]["id"])[0]):
         _verify(hook, secret)
