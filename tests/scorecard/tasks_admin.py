@@ -77,15 +77,15 @@ def integrate(player: Player, world: World) -> None:
     secret = player.read("secret")
     player.press("a:has-text('I have it')")
     player.press("verb-test")
-    until(lambda: bool(world.partners("/hooks")), "the test event comes", 30)
+    until(lambda: bool(world.partners("/hooks")), "the test event comes", 60)
     other = _curl(world, token, second)
     mine = f"the webhook comes for {other[1]['id']} (seen: {len(world.partners('/hooks'))})"
-    until(lambda: bool(_hooks(world, other[1]["id"])), mine, 30)
+    until(lambda: bool(_hooks(world, other[1]["id"])), mine, 60)
     player.stop()
     for hook in (world.partners("/hooks")[0], _hooks(world, other[1]["id"])[0]):
         _verify(hook, secret)
     name = world.api("GET", f"/messages/{first[1]['id']}")["message_id"]
-    until(lambda: bool(world.partners(f"/seen?message_id={quote(name)}")), "the document arrives", 30)
+    until(lambda: bool(world.partners(f"/seen?message_id={quote(name)}")), "the document arrives", 60)
     if len(world.partners(f"/seen?message_id={quote(name)}")) != 1:
         raise Failed("the document arrived more than once")
 
