@@ -86,6 +86,7 @@ class ServiceKind(models.TextChoices):
     HTTP = "http", "HTTP service"
     CALLABLE = "callable", "Python callable"
     PULL = "pull", "Pull queue"
+    ATOMIC = "atomic", "All or nothing: several services in one transaction"
 
 
 class Consult(models.TextChoices):

@@ -11,6 +11,26 @@ class Profile(models.TextChoices):
     EBXML = "ebxml", "ebXML 2000 (spec 1)"
     REPEATABLE = "repeatable", "HTTP with message id and first-instance time (spec 2)"
     STREAM = "stream", "Transactional stream (spec 3)"
+    WSAT = "wsat", "Atomic transactions (WS-AtomicTransaction, spec 5)"
+
+
+class AddressingProfile(models.TextChoices):
+    """Which headers of WS-Addressing notifications carry (spec 5; protocols.md 5.7)."""
+
+    SEED = "seed", "ReplyTo where an answer is awaited (spec 5)"
+    OASIS = "oasis", "From, and ReplyTo none (2006/06 practice)"
+
+
+class CoordinationVersion(models.TextChoices):
+    """Namespaces of WS-Coordination, WS-AtomicTransaction and WS-Addressing."""
+
+    V2004 = "2004/10", "1.0 (2004/10)"
+    V2006 = "2006/06", "1.1 and 1.2 (2006/06)"
+
+
+class SoapVersion(models.TextChoices):
+    V11 = "1.1", "SOAP 1.1"
+    V12 = "1.2", "SOAP 1.2"
 
 
 class Transport(models.TextChoices):

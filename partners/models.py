@@ -10,6 +10,8 @@ from django.db import models
 from django.db.models import Q
 
 from partners.choices import (
+    AddressingProfile,
+    CoordinationVersion,
     CredentialDirection,
     CredentialKind,
     ExchangeIdentity,
@@ -18,6 +20,7 @@ from partners.choices import (
     Profile,
     Semantics,
     ServiceDirection,
+    SoapVersion,
     Transport,
     VersionState,
 )
@@ -312,6 +315,20 @@ class AgreementVersion(models.Model):
     inbound_quota = models.PositiveIntegerField(
         "documents that may wait here", default=0, help_text="What comes beyond is refused for good; 0 = no limit."
     )
+    # Atomic transactions (spec 5). What awaits an answer is sent again after `repeat_interval`, then after 1.4 times as
+    # long each time, up to `repeat_interval_max`; `retries`: after so many a person is told.
+    coordination_version = models.CharField(
+        "WS-Coordination version", max_length=8, choices=CoordinationVersion, default=CoordinationVersion.V2006
+    )
+    addressing_profile = models.CharField(
+        "WS-Addressing headers", max_length=8, choices=AddressingProfile, default=AddressingProfile.SEED
+    )
+    addressing_strict = models.BooleanField(
+        "refuse what lacks a header",
+        default=False,
+        help_text="Off: a notification without ReplyTo is answered where its sender registered.",
+    )
+    soap_version = models.CharField("SOAP version", max_length=4, choices=SoapVersion, default=SoapVersion.V11)
     max_message_bytes = models.PositiveIntegerField(default=20 * 1024 * 1024, validators=[MinValueValidator(1024)])
     write_namespace = models.BooleanField(default=True)
     write_padded_numbers = models.BooleanField(default=True)

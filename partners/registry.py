@@ -83,6 +83,10 @@ _COLUMNS = {
     "final_receipt": "final_receipt",
     "final_receipt_within": "final_receipt_within",
     "inbound_quota": "inbound_quota",
+    "coordination_version": "coordination_version",
+    "addressing_profile": "addressing_profile",
+    "addressing_strict": "addressing_strict",
+    "soap_version": "soap_version",
 }
 
 # The fields of Held, in their order.

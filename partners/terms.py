@@ -115,6 +115,11 @@ class Terms:
     final_receipt: bool
     final_receipt_within: int
     inbound_quota: int
+    # atomic transactions (spec 5)
+    coordination_version: str
+    addressing_profile: str
+    addressing_strict: bool
+    soap_version: str
     services: tuple[tuple[str, str, str], ...]  # (service, action or *, direction)
 
     def allows(self, service: str, action: str, direction: str) -> bool:

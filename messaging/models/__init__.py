@@ -1,5 +1,6 @@
 from messaging.models.access import ApiToken, WebhookDelivery, WebhookEndpoint
 from messaging.models.archive import ArchivedMessage, ArchiveFile, LegalHold, LiveMinute, LiveState, RetentionPolicy
+from messaging.models.coordination import Coordination, CoordinationMessage, Enlistment
 from messaging.models.delivery import Delivery, Join
 from messaging.models.history import DocumentCompleted, DocumentStarted, MemoryEpoch, RememberedRequest
 from messaging.models.inquiry import PayloadMask, StatusInquiry
@@ -54,10 +55,13 @@ __all__ = [
     "BulkJob",
     "BulkJobItem",
     "Circuit",
+    "Coordination",
+    "CoordinationMessage",
     "Delivery",
     "DocumentCompleted",
     "DocumentStarted",
     "DoubtOutcome",
+    "Enlistment",
     "Event",
     "Incident",
     "IncidentNote",

@@ -7,6 +7,7 @@ from django.db.models import F, Q
 
 from messaging.choices import IncidentState, Interface, NoteKind
 from messaging.models.changes import CurrentTransaction
+from messaging.models.coordination import Coordination
 from messaging.models.message import Message
 from messaging.models.pair import Pair
 from messaging.models.trigger import Trigger
@@ -45,7 +46,7 @@ class Event(models.Model):
 
 
 class Incident(models.Model):
-    """Something that a person must look at. At most one is unresolved for each (pair, trigger, cause)."""
+    """Something that a person must look at. At most one is unresolved for each (pair, trigger, coordination, cause)."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     number = models.PositiveIntegerField(unique=True)
@@ -57,6 +58,9 @@ class Incident(models.Model):
         Message, null=True, blank=True, on_delete=models.SET_NULL, related_name="+", db_constraint=False
     )
     trigger = models.ForeignKey(Trigger, null=True, blank=True, on_delete=models.PROTECT, related_name="incidents")
+    coordination = models.ForeignKey(
+        Coordination, null=True, blank=True, on_delete=models.SET_NULL, related_name="incidents"
+    )
     occurrences = models.PositiveIntegerField(default=1)
     opened_at = models.DateTimeField()
     last_seen_at = models.DateTimeField()
@@ -72,7 +76,7 @@ class Incident(models.Model):
         ordering = ("-number",)
         constraints = (
             models.UniqueConstraint(
-                fields=("pair", "trigger", "cause"),
+                fields=("pair", "trigger", "coordination", "cause"),
                 condition=~Q(state="resolved"),
                 name="incident_one_unresolved_per_cause",
                 nulls_distinct=False,

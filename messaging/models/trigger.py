@@ -44,6 +44,23 @@ class Trigger(models.Model):
     url = models.CharField("service URL", max_length=500, blank=True, default="")
     callable_name = models.CharField("callable", max_length=120, blank=True, default="")
     secret_encrypted = models.BinaryField(blank=True, default=b"")
+    # All or nothing (spec 5): a trigger of the kind "atomic" has members, whose services take part in one transaction.
+    member_of = models.ForeignKey(
+        "self",
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="members",
+        help_text="The trigger whose documents this one's service processes together with the others, or not at all.",
+    )
+    atomic_agreement = models.ForeignKey(
+        Agreement,
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        help_text="HTTP member: the agreement under which its application takes part in transactions.",
+    )
     timeout = models.PositiveIntegerField("service timeout, s", default=30, validators=[MinValueValidator(1)])
     answers = models.BooleanField(
         "answers synchronous exchanges",

@@ -15,7 +15,7 @@ from django.db.models import Max, Q
 from messaging.causes_reports import FINDINGS
 from messaging.choices import IncidentState, NoteKind
 from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
-from messaging.models import Event, Incident, IncidentNote, Pair, Trigger
+from messaging.models import Coordination, Event, Incident, IncidentNote, Pair, Trigger
 from messaging.services import audit, events
 from messaging.services.audit import SYSTEM, Actor
 from rmhub import clock
@@ -39,13 +39,15 @@ def incident_open(
     detail: str = "",
     message_pk: uuid.UUID | None = None,
     trigger: Trigger | None = None,
+    coordination: Coordination | None = None,
 ) -> tuple[Incident, list[Event]]:
-    """Opens an incident, or counts one more occurrence of the unresolved one for (pair, trigger, cause).
+    """Opens an incident, or counts one more occurrence of the unresolved one for (pair, trigger, coordination, cause).
 
     Call inside a transaction; with a pair or a trigger, hold its lock. Returns the events to write.
     """
     # Locked, or the occurrence would be counted on one that a person closes in this very moment.
-    unresolved = Incident.objects.filter(pair=pair, trigger=trigger, cause=cause).exclude(state=IncidentState.RESOLVED)
+    same = Incident.objects.filter(pair=pair, trigger=trigger, coordination=coordination, cause=cause)
+    unresolved = same.exclude(state=IncidentState.RESOLVED)
     known = unresolved.select_for_update(of=("self",)).first()
     if known is not None:
         known.occurrences += 1
@@ -65,6 +67,7 @@ def incident_open(
         detail=detail,
         pair=pair,
         trigger=trigger,
+        coordination=coordination,
         message_id=message_pk,
         opened_at=now,
         last_seen_at=now,
@@ -101,6 +104,8 @@ def _opened_event(incident: Incident, now: datetime, trigger: Trigger | None) ->
     }
     if trigger is not None:
         data["trigger"] = trigger.public_id
+    if incident.coordination is not None:
+        data["transaction"] = incident.coordination.public_id
     return events.event("incident.opened", now, pair=incident.pair_id, data=data)
 
 

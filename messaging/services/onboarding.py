@@ -59,6 +59,10 @@ TERMS = (
     "final_receipt",
     "final_receipt_within",
     "inbound_quota",
+    "coordination_version",
+    "addressing_profile",
+    "addressing_strict",
+    "soap_version",
     "note",
 )
 _ENDPOINT = (

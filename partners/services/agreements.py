@@ -56,6 +56,10 @@ class VersionTerms(TypedDict, total=False):
     final_receipt: bool
     final_receipt_within: int
     inbound_quota: int
+    coordination_version: str
+    addressing_profile: str
+    addressing_strict: bool
+    soap_version: str
     note: str
 
 
