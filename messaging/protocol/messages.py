@@ -3,7 +3,8 @@
 Reliable messages follow their pair's sender machine; unreliable ones (spec 1, 3.1.2 and 3.1.3)
 go out once, and the outcome of that one transmission is all that is known. Repeatable requests (spec 2)
 follow a machine of their own each (`protocol.repeating`): their answer is their acknowledgement. Messages of a
-transactional stream (spec 3) follow that of their stream (`protocol.streams.outgoing`).
+transactional stream (spec 3) follow that of their stream (`protocol.streams.outgoing`). Messages of atomic transactions
+(spec 5) go out again until they are answered, or, where no answer is awaited, until the other side takes them.
 """
 
 from __future__ import annotations
@@ -156,6 +157,37 @@ STREAM: Mapping[State, Mapping[Happened, State]] = {
 }
 STREAM_FINAL = frozenset({_S.FAILED, _S.SKIPPED, _S.CANCELLED})
 
+# An answer, or that none is needed any more, may come at any moment: also while a copy is on the wire.
+_ASKED: Mapping[Happened, State] = {_H.ACKNOWLEDGED: _S.DELIVERED, _H.CANCELLED: _S.CANCELLED}
+ASKING: Mapping[State, Mapping[Happened, State]] = {
+    _S.QUEUED: {_H.TRANSMITTED: _S.SENDING, _H.WILL_RETRY: _S.RETRYING, _H.CANCELLED: _S.CANCELLED},
+    _S.SENDING: {
+        **_ASKED,
+        _H.TRANSMITTED: _S.SENDING,
+        _H.HANDED_OVER: _S.AWAITING_ACK,
+        _H.WILL_RETRY: _S.RETRYING,
+    },
+    _S.AWAITING_ACK: {**_ASKED, _H.TRANSMITTED: _S.SENDING, _H.WILL_RETRY: _S.RETRYING},
+    _S.RETRYING: {**_ASKED, _H.TRANSMITTED: _S.SENDING},
+    _S.DELIVERED: {},
+    _S.CANCELLED: {},
+}
+ASKING_FINAL = frozenset({_S.DELIVERED, _S.CANCELLED})
+
+# What nobody answers. It is cancelled by itself only a day after its transaction has ended.
+TELLING: Mapping[State, Mapping[Happened, State]] = {
+    _S.QUEUED: {_H.TRANSMITTED: _S.SENDING, _H.WILL_RETRY: _S.RETRYING, _H.CANCELLED: _S.CANCELLED},
+    _S.SENDING: {
+        _H.TRANSMITTED: _S.SENDING,
+        _H.HANDED_OVER: _S.SENT,
+        _H.WILL_RETRY: _S.RETRYING,
+    },
+    _S.RETRYING: {_H.TRANSMITTED: _S.SENDING, _H.CANCELLED: _S.CANCELLED},
+    _S.SENT: {},
+    _S.CANCELLED: {},
+}
+TELLING_FINAL = frozenset({_S.SENT, _S.CANCELLED})
+
 
 def move(state: str, happened: Happened, *, reliable: bool) -> State:
     """The state after `happened`. Raises IllegalTransition for a move that is in neither table."""
@@ -170,6 +202,14 @@ def move_repeatable(state: str, happened: Happened) -> State:
 def move_stream(state: str, happened: Happened) -> State:
     """The state of a stream's message after `happened`. Raises IllegalTransition for a move not in its table."""
     return _moved(STREAM, state, happened)
+
+
+def move_atomic(state: str, happened: Happened, *, awaits: bool) -> State:
+    """The state of a message of an atomic transaction after `happened`; `awaits`: it is answered by another message.
+
+    Raises IllegalTransition for a move not in its table.
+    """
+    return _moved(ASKING if awaits else TELLING, state, happened)
 
 
 def _moved(table: Mapping[State, Mapping[Happened, State]], state: str, happened: Happened) -> State:

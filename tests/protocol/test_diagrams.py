@@ -9,6 +9,7 @@ from django.core.management import CommandError, call_command
 
 from messaging.management.commands import diagrams
 from messaging.protocol.acceptance import RULES
+from messaging.protocol.atomic import participant, phases, seats
 from messaging.protocol.messages import RELIABLE
 from messaging.protocol.sender import TABLE, Flow, Kind
 
@@ -33,6 +34,26 @@ def test_every_move_is_in_the_picture_or_in_the_table() -> None:
     for number, rule in enumerate(RULES, start=1):
         assert f"| {number} | {rule.name} | " in text
         assert rule.source in text
+
+
+def test_every_move_of_an_atomic_transaction_is_in_the_picture() -> None:
+    text = diagrams.document()
+    for what, row in seats.TABLE.items():
+        for seat, cell in row.items():
+            assert seats.after(cell) is seat or _arrow(text, seat, seats.after(cell), what)
+    for kind, moves in phases.TABLE.items():
+        for phase, move in moves.items():
+            assert all(target is phase or _arrow(text, phase, target, kind) for target in move.targets)
+    for phase, turns in phases.TURNS.items():
+        for turn, targets in turns.items():
+            assert all(_arrow(text, phase, target, turn) for target in targets)
+    for what, cells in participant.TABLE.items():
+        assert all(own.to is seat or _arrow(text, seat, own.to, what) for seat, own in cells.items())
+
+
+def _arrow(text: str, source: str, target: str, event: str) -> bool:
+    begin = f"    {source} --> {target} : "
+    return any(line.startswith(begin) and event in line.removeprefix(begin).split(", ") for line in text.splitlines())
 
 
 def test_check_fails_and_writes_nothing_when_a_table_has_changed(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from collections.abc import Iterable, Iterator, Mapping
-from enum import StrEnum
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from messaging.management import atomic_diagrams
+from messaging.management.drawing import picture, table
 from messaging.protocol.acceptance import RULES, InboundState, Received, Rule, Verdict
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.messages import (
@@ -87,8 +88,6 @@ ACCEPTANCE = """## Acceptance of what is received
 message is accepted, and when its sender restarts the sequence with a stored one.
 """
 
-Node = TypeVar("Node", bound=StrEnum)
-
 
 class Command(BaseCommand):
     help = "Writes docs/state-machines.md from the tables of the protocol core."
@@ -145,39 +144,11 @@ def document() -> str:
         ),
         FINAL_HEAD,
         table(["reason", "class", "meaning", "the sequence moves", "told", "source"], _final_receipts()),
+        *atomic_diagrams.blocks(),
         ACCEPTANCE,
         table(["no.", "rule", "verdict", "answer", "source"], _rules()),
     ]
     return "\n\n".join(block.strip() for block in blocks) + "\n"
-
-
-def picture(
-    start: Node,
-    moves: Mapping[Node, Iterable[tuple[StrEnum, Node]]],
-    ends: Iterable[Node] = (),
-    *,
-    loops: bool = True,
-) -> str:
-    """A Mermaid state diagram: one arrow for all events that lead from a state to another, in the tables' order."""
-    lines = [f"[*] --> {start}"]
-    order = list(moves)
-    for state, row in moves.items():
-        arrows: dict[Node, list[str]] = {}
-        for event, target in row:
-            arrows.setdefault(target, []).append(event)
-        for target in sorted(arrows, key=order.index):
-            if loops or target != state:
-                lines.append(f"{state} --> {target} : {', '.join(arrows[target])}")
-    lines += [f"{state} --> [*]" for state in order if state in set(ends)]
-    body = "\n".join(f"    {line}" for line in lines)
-    return f"```mermaid\nstateDiagram-v2\n{body}\n```"
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A Markdown table."""
-    names = list(head)
-    lines = [names, ["---"] * len(names), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
 
 
 def _cell(flow: Flow, kind: Kind) -> str:
