@@ -17,6 +17,7 @@ from messaging.services import (
     traffic_hours,
     webhooks,
 )
+from messaging.services.atomic import due
 from rmhub import memory
 
 
@@ -53,6 +54,13 @@ def pickups_due() -> str:
     """Looks into the mailboxes and folders whose time has come; threads of their own do it."""
     close_old_connections()
     return f"started {engine.collector().run()}"
+
+
+@shared_task(name="messaging.transactions_due")
+def transactions_due() -> str:
+    """Decides transactions whose votes are in, and ends those whose time is over."""
+    close_old_connections()
+    return f"moved {due.run_due()}"
 
 
 @shared_task(name="messaging.monitors_due")

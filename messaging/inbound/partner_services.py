@@ -10,7 +10,7 @@ from django.views.decorators.csrf import csrf_exempt
 
 from messaging.choices import PartnerAnswer
 from messaging.inbound import reading
-from messaging.services import door, partner_status
+from messaging.services import door, partner_status, rate_limits
 from partners import registry
 from partners.terms import Principal
 from rmhub import clock
@@ -27,6 +27,8 @@ def status(request: HttpRequest) -> JsonResponse:
         principal = _authenticated(request)
         if isinstance(principal, JsonResponse):
             return principal
+        if wait := rate_limits.partner_wait(principal.party_id):
+            return _said(429, "Too many requests came from you.", **{"Retry-After": str(wait)})
         message_id = request.GET.get("message-id", "")
         if set(request.GET) - {"message-id"} or len(request.GET.getlist("message-id")) != 1:
             return _said(400, "Give one parameter, message-id: the MessageId of a message that you have sent us.")

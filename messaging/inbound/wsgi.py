@@ -18,10 +18,12 @@ from django.http import HttpRequest, HttpResponse
 from messaging.inbound.exchange import exchange, well_known
 from messaging.inbound.streams import stream
 from messaging.inbound.views import ebxml
+from messaging.inbound.ws_tx import coordination
 
 PATH = re.compile(r"/ebxml/(?:msh|errors)(?:/[A-Za-z0-9._~-]{1,64})?")
 EXCHANGE = "/exchange/"
 STREAM = "/stream/"
+COORDINATION = re.compile(r"/ws-tx/([a-z-]{1,40})/?")
 WELL_KNOWN = "/.well-known/reliable-messaging"
 
 WSGI = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -51,6 +53,8 @@ def _view(path: str) -> View | None:
         return _exchange
     if path.startswith(STREAM) and path != STREAM:
         return _stream
+    if COORDINATION.fullmatch(path):
+        return _coordination
     return well_known if path == WELL_KNOWN else None
 
 
@@ -66,6 +70,12 @@ def _exchange(request: HttpRequest) -> HttpResponse:
 
 def _stream(request: HttpRequest) -> HttpResponse:
     return stream(request, request.path_info.removeprefix(STREAM))
+
+
+def _coordination(request: HttpRequest) -> HttpResponse:
+    named = COORDINATION.fullmatch(request.path_info)
+    assert named is not None, "it is how the view was found"
+    return coordination(request, named[1])
 
 
 def _phrase(status: int) -> str:

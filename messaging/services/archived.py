@@ -48,6 +48,8 @@ AND NOT EXISTS (SELECT FROM messaging_signal s JOIN messaging_transmission t ON 
     WHERE s.about_id = m.id AND t.outcome = 'on_the_wire')
 AND NOT EXISTS (SELECT FROM messaging_pair p WHERE p.id = m.pair_id AND p.in_flight_id = m.id)
 AND NOT EXISTS (SELECT FROM messaging_incident i WHERE i.message_id = m.id AND i.state IN ('open', 'acknowledged'))
+AND NOT EXISTS (SELECT FROM messaging_coordinationmessage c JOIN messaging_coordination k ON k.id = c.coordination_id
+    WHERE c.message_id = m.id AND k.ended_at IS NULL)
 AND NOT EXISTS (SELECT FROM messaging_message o WHERE o.forwarded_from_id = m.id AND NOT o.state = ANY(%(final)s))
 """
 _DUE = f"""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from django.db import connection, models, transaction
 
-from messaging.models import Delivery, Event, Join, Message, Payload, Signal, Transmission
+from messaging.models import CoordinationMessage, Delivery, Event, Join, Message, Payload, Signal, Transmission
 
 Row = dict[str, Any]
 
@@ -49,8 +49,11 @@ TRANSMISSIONS = Part(
 )
 DELIVERIES = Part("deliveries", Delivery, "t.message_id", "t.message_id = ANY(%(ids)s)", "t.id")
 EVENTS = Part("events", Event, "t.message_id", "t.message_id = ANY(%(ids)s)", "t.id")
+COORDINATING = Part("coordinating", CoordinationMessage, "t.message_id", "t.message_id = ANY(%(ids)s)", "t.message_id")
 # Transmissions of signals are found by the signals, so they come before them wherever rows are deleted.
-PARTS = (PAYLOADS, TRANSMISSIONS, SIGNALS, DELIVERIES, EVENTS)
+PARTS = (PAYLOADS, TRANSMISSIONS, SIGNALS, DELIVERIES, EVENTS, COORDINATING)
+# Those that a proof counts. What a message was to its transaction changes with the message, whose row says so.
+_PROVED = (PAYLOADS, TRANSMISSIONS, SIGNALS, DELIVERIES, EVENTS)
 # Those whose rows are changed or added to after the message was stored; all of them have `xid`.
 _WRITTEN = (TRANSMISSIONS, SIGNALS, DELIVERIES, EVENTS)
 
@@ -72,7 +75,7 @@ class Belongings:
 
     @property
     def proof(self) -> Proof:
-        rows = [row for part in PARTS for row in self.parts.get(part.name, ())]
+        rows = [row for part in _PROVED for row in self.parts.get(part.name, ())]
         return Proof(max(row.get("xid", 0) for row in (self.message, *rows)), 1 + len(rows))
 
 
@@ -127,7 +130,7 @@ def proofs(ids: Collection[uuid.UUID]) -> dict[uuid.UUID, Proof]:
     counted = "\nUNION ALL\n".join(
         f"SELECT {part.owner} AS owner, {'t.xid' if part in _WRITTEN else '0'} AS xid FROM {part.table} t"  # noqa: S608
         f" WHERE {part.where}"
-        for part in PARTS
+        for part in _PROVED
     )
     with connection.cursor() as cursor:
         cursor.execute(
@@ -156,7 +159,7 @@ def delete(ids: Collection[uuid.UUID]) -> tuple[int, set[str]]:
         files = {name for (name,) in cursor.fetchall() if name}
         for part in PARTS:
             cursor.execute(f"DELETE FROM {part.table} t WHERE {part.where}", names)  # noqa: S608
-            count += cursor.rowcount
+            count += cursor.rowcount if part in _PROVED else 0
         cursor.execute("DELETE FROM messaging_message t WHERE t.id = ANY(%(ids)s)", names)
         count += cursor.rowcount
         if joins:

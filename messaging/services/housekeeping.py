@@ -20,6 +20,7 @@ from messaging.services import (
     watching,
     webhook_deliveries,
 )
+from messaging.services.atomic import keeping
 from messaging.services.streams import expiring
 from rmhub import clock
 
@@ -43,9 +44,10 @@ def run() -> str:
     sessions.forget(clock.now())
     webhook_deliveries.drop_old(clock.now())
     jobs.forget_old()
+    transactions = keeping.forget_old(clock.now())
     return (
         f"pairs made {made}, disabled or enabled {closed}, rejections dropped {dropped}, days forgotten {forgotten}, "
-        f"expired unsent {expired}, "
+        f"expired unsent {expired}, transactions forgotten {transactions}, "
         f"servers unreachable {down}, partners with something that ends soon {ending}, "
         f"pairs silent or heard again {silent}, audit chain {'holds' if sound else 'is broken'}, {watched}"
     )

@@ -141,6 +141,30 @@ def incidents_resolve_for_trigger(
     return written
 
 
+def incidents_resolve_for_coordination(
+    *,
+    coordination_id: uuid.UUID | None,
+    now: datetime,
+    by: str,
+    resolution: str,
+    pair_id: uuid.UUID | None = None,
+    causes: Collection[str] | None = None,
+) -> list[Event]:
+    """Resolves what is unresolved for an atomic transaction (with this pair, of these causes only). Call with its lock
+    held. Returns the events.
+    """
+    written = []
+    unresolved = Incident.objects.filter(coordination=coordination_id).exclude(state=IncidentState.RESOLVED)
+    if pair_id is not None:
+        unresolved = unresolved.filter(pair_id=pair_id)
+    if causes is not None:
+        unresolved = unresolved.filter(cause__in=causes)
+    for incident in unresolved.order_by("number").select_for_update(of=("self",)):
+        _resolve(incident, now, by, resolution)
+        written.append(_resolved_event(incident, now))
+    return written
+
+
 def incidents_resolve_of_hub(*, cause: str, now: datetime, by: str, resolution: str) -> list[Event]:
     """Resolves what is unresolved for the hub as a whole, of this cause, in the caller's transaction.
 

@@ -26,6 +26,7 @@ class JobKind(StrEnum):
     SIGNAL = "signal"
     REPEATABLE = "repeatable"
     STREAM = "stream"
+    NOTIFICATION = "notification"  # a message of an atomic transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class Claim:
     jobs: list[Job] = field(default_factory=list)
     transmissions: list[Transmission] = field(default_factory=list)
     written: list[Event] = field(default_factory=list)
+    silent: list[uuid.UUID] = field(default_factory=list)  # messages of transactions that go unanswered too long
 
     def but(self, column: str) -> str:
         """What to add to the condition of a query by pairs, so that it leaves out what is passed over."""

@@ -17,6 +17,7 @@ from messaging.protocol.messages import Happened, move
 from messaging.protocol.sender import Event as PairEvent
 from messaging.protocol.sender import Flow, Gate, Kind, step
 from messaging.services import circuits, events, incidents, replies, suspending
+from messaging.services.atomic import transmitting
 from messaging.services.parcels import Job, JobKind
 from messaging.services.snapshots import OUTBOUND_FIELDS, apply_outbound, outbound_state, sender_policy
 from messaging.services.streams import recording as streams
@@ -36,9 +37,16 @@ def record(outcomes: Sequence[tuple[Job, Receipt]]) -> list[bool]:
     now = clock.now()
     with transaction.atomic(durable=True):
         written: list[Event] = []
-        timed, signals, once, requests, in_streams = (
+        timed, signals, once, requests, in_streams, notifications = (
             [outcome for outcome in outcomes if outcome[0].kind is kind]
-            for kind in (JobKind.PAIR, JobKind.SIGNAL, JobKind.UNRELIABLE, JobKind.REPEATABLE, JobKind.STREAM)
+            for kind in (
+                JobKind.PAIR,
+                JobKind.SIGNAL,
+                JobKind.UNRELIABLE,
+                JobKind.REPEATABLE,
+                JobKind.STREAM,
+                JobKind.NOTIFICATION,
+            )
         )
         # Pairs of all kinds at once, then all other rows, and incidents after those: claims hold rows of messages and
         # signals when they open an incident, so whoever has opened one must not wait for such a row any more.
@@ -47,13 +55,14 @@ def record(outcomes: Sequence[tuple[Job, Receipt]]) -> list[bool]:
         plain_moves = _record_unreliable(once, now, written)
         request_moves = replies.record(requests, pairs, now, written)
         stream_moves = streams.record(in_streams, pairs, now, written)
+        atomic_moves = transmitting.record(notifications, now, written)
         pair_moves = _record_pairs(timed, pairs, now, written)
         causes = request_moves | stream_moves
         attempts = [_transmission(job, receipt, now, causes) for job, receipt in outcomes]
         bulk_set(attempts, _TRANSMISSION_FIELDS)
         written += circuits.record(outcomes, now)
         events.write(written)
-    moved = pair_moves | signal_moves | plain_moves | causes.keys()
+    moved = pair_moves | signal_moves | plain_moves | atomic_moves | causes.keys()
     return [job.transmission_id in moved for job, _ in outcomes]
 
 

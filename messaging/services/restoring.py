@@ -14,6 +14,8 @@ from messaging.choices import Direction, SignalKind
 from messaging.exceptions import InvalidSubmission, NotFound, WrongState
 from messaging.models import (
     ArchivedMessage,
+    Coordination,
+    Enlistment,
     Event,
     Join,
     LakeFile,
@@ -157,6 +159,7 @@ def _write(chosen: Sequence[Belongings], result: Restored, *, anew: Collection[u
             if payload["stored_as"]:
                 kept = storage.keep(bytes(payload["content"]))
                 payload["content"], payload["stored_as"] = kept.content, kept.stored_as
+    _let_go_of_transactions(chosen)
     _make_room_for_acknowledgements(chosen)
     belongings.insert(Join, [row for one in chosen for row in one.joins], or_leave=True)
     belongings.insert(Message, [one.message for one in chosen])
@@ -175,6 +178,17 @@ def _free_idempotency_key(message: Row, result: Restored) -> None:
         result.notes.append(
             f"{public_id('msg', message['id'])}: a later submission has its Idempotency-Key {key!r}; restored without."
         )
+
+
+def _let_go_of_transactions(chosen: Collection[Belongings]) -> None:
+    """What a message was to a transaction that the database does not have (any more) says so without it."""
+    rows = [row for one in chosen for row in one.parts["coordinating"]]
+    for column, model in (("coordination_id", Coordination), ("enlistment_id", Enlistment)):
+        named = {row[column] for row in rows if row[column] is not None}
+        there = set(model._default_manager.filter(pk__in=named).values_list("pk", flat=True)) if named else set()
+        for row in rows:
+            if row[column] not in there:
+                row[column] = None
 
 
 def _make_room_for_acknowledgements(chosen: Collection[Belongings]) -> None:

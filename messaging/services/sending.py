@@ -1,8 +1,8 @@
 """Claims what is due, in one transaction over many pairs. The second step, talking, is `messaging.engine`'s.
 
-Five kinds of work: pairs (reliable messages, one in flight each), unreliable messages, signals (our acknowledgements
-and error messages), repeatable requests (`repeating`), and transactional streams (`streams`). The third step,
-`recording`, takes the outcomes.
+Six kinds of work: pairs (reliable messages, one in flight each), unreliable messages, signals (our acknowledgements
+and error messages), repeatable requests (`repeating`), transactional streams (`streams`), and messages of atomic
+transactions (`atomic.transmitting`). The third step, `recording`, takes the outcomes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from messaging import storage
 from messaging.choices import MessageState, Outcome, SignalState
 from messaging.models import Event, Message, Pair, Payload, Signal, Transmission
 from messaging.models.bulk import bulk_insert, bulk_set
-from messaging.profiles import is_repeatable, is_stream
+from messaging.profiles import is_atomic, is_repeatable, is_stream
 from messaging.protocol.codecs.entity_file import name_of
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.errors import EncodeError
@@ -26,6 +26,7 @@ from messaging.protocol.messages import Happened, move
 from messaging.protocol.sender import Act, Flow, Gate, Kind, Step, step
 from messaging.protocol.sender import Event as PairEvent
 from messaging.services import events, preparing, repeating, retry_budget, suspending
+from messaging.services.atomic import transmitting
 from messaging.services.parcels import Claim, Job, JobKind, parcel
 from messaging.services.snapshots import OUTBOUND_FIELDS, apply_outbound, lease_seconds, outbound_state, sender_policy
 from messaging.services.streams import expiring, order_acks
@@ -57,6 +58,7 @@ def claim_due(*, limit: int, worker: int = 0, passed_over: Collection[uuid.UUID]
             transmission.worker = worker
         bulk_insert(claim.transmissions)
         events.write(claim.written)
+    transmitting.report(claim.silent, claim.now)
     return claim.jobs
 
 
@@ -310,14 +312,16 @@ def _claim_messages(claim: Claim) -> None:
     versions = registry.current()
     once: list[Message] = []
     again: list[Message] = []
+    atomic: list[Message] = []
     for message in messages:
         terms = versions.version(message.agreement_version_id)
-        (again if is_repeatable(terms) else once).append(message)
+        (again if is_repeatable(terms) else atomic if is_atomic(terms) else once).append(message)
     for message in once:
         gate, _ = holds[message.pair_id]
         _send_once(message, payloads, gate, claim)
     bulk_set(once, PREPARED_FIELDS)
     repeating.resend(again, payloads, holds, claim)
+    transmitting.send(atomic, holds, claim)
 
 
 def _send_once(message: Message, payloads: dict[uuid.UUID, list[Payload]], gate: str, claim: Claim) -> None:

@@ -11,6 +11,7 @@ from django.db import connection
 from messaging.choices import Interface
 from messaging.pipeline import manifest
 from messaging.services import epoch
+from messaging.services.atomic import keeping
 from messaging.services.audit import Actor
 from rmhub import clock
 
@@ -42,6 +43,8 @@ class Command(BaseCommand):
             f"memory of request ids starts again at {row.memory_start:%Y-%m-%d %H:%M:%S} UTC;"
             " what was first sent before is refused"
         )
+        doubtful = keeping.restored(clock.now())
+        self.stdout.write(f"{doubtful} open transactions may have been decided after the backup: each has an incident")
 
 
 def _renumber(table: str) -> int:

@@ -1,0 +1,1 @@
+"""Atomic transactions: this hub as coordinator and as participant (spec 5)."""

@@ -1,0 +1,91 @@
+"""Endpoint references of ours, and which ones of peers this hub writes to.
+
+A message may name any address; used are only those that lie where the agreement says that the partner is (the same
+scheme, host and port), so that nobody makes the hub call a third party.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from messaging.models import Coordination, Enlistment
+from messaging.protocol.atomic.words import Protocol
+from messaging.protocol.ws.epr import MAX_ADDRESS, EndpointReference, parameter
+from messaging.services.atomic import outgoing
+from partners import registry
+from partners.choices import Profile
+from partners.terms import Terms
+
+ACTIVATION, REGISTRATION, COMPLETION = "activation", "registration", "completion"
+COORDINATOR, PARTICIPANT, REQUESTER = "coordinator", "participant", "requester"
+SERVICES = (ACTIVATION, REGISTRATION, COMPLETION, COORDINATOR, PARTICIPANT, REQUESTER)
+
+# Names of our reference parameters, in the namespace `urn:rmhub:ws-tx`.
+ENLISTMENT, TRANSACTION = "Enlistment", "Transaction"
+
+
+def own_epr(
+    terms: Terms, service: str, *, enlistment: Enlistment | None = None, coordination: Coordination | None = None
+) -> EndpointReference:
+    """One of our services under these terms, with what tells us later which relationship is meant."""
+    parameters = []
+    if coordination is not None:
+        parameters.append(parameter(TRANSACTION, coordination.public_id))
+    if enlistment is not None:
+        parameters.append(parameter(ENLISTMENT, enlistment.public_id))
+    return EndpointReference(f"{terms.own_uri.rstrip('/')}/{service}", tuple(parameters))
+
+
+def service_of(enlistment: Enlistment) -> str:
+    """Which of our services the other side of this relationship talks to."""
+    if enlistment.superior:
+        return PARTICIPANT
+    return COMPLETION if enlistment.protocol == Protocol.COMPLETION else COORDINATOR
+
+
+def coordinator_epr(enlistment: Enlistment, terms: Terms) -> EndpointReference:
+    """What a RegisterResponse says: where this participant or initiator reaches its coordinator."""
+    return own_epr(terms, service_of(enlistment), enlistment=enlistment)
+
+
+def peer_epr(enlistment: Enlistment) -> EndpointReference | None:
+    """The endpoint reference that the peer gave at registration; None when there is none (yet)."""
+    if not enlistment.peer_address:
+        return None
+    return EndpointReference(enlistment.peer_address, tuple(enlistment.peer_parameters))
+
+
+def terms_of(enlistment: Enlistment) -> Terms | None:
+    """The agreement of a relationship; None for what this hub does itself."""
+    if enlistment.agreement_version_id is None:
+        return None
+    return registry.current().version(enlistment.agreement_version_id)
+
+
+def may_use(epr: EndpointReference, terms: Terms) -> str:
+    """ "" when messages may go there, or the sentence that says why not."""
+    if not epr.is_physical():
+        return "An endpoint reference must have a physical http or https address: anonymous and none are not used."
+    if len(epr.address) > MAX_ADDRESS:
+        return f"An address of more than {MAX_ADDRESS} characters cannot be used."
+    if not outgoing.may_go_to(terms, epr.address):
+        return (
+            f"{epr.address[:200]} does not have the scheme, host and port of the partner's services in agreement "
+            f"{terms.tpa_id}, {terms.partner_uri}."
+        )
+    return ""
+
+
+def first_usable(candidates: Iterable[EndpointReference], terms: Terms) -> EndpointReference | None:
+    """The first of these that messages may go to."""
+    return next((epr for epr in candidates if not may_use(epr, terms)), None)
+
+
+def agreement_for(epr: EndpointReference, preferred: Terms) -> Terms | None:
+    """The agreement under which messages go to this address: the preferred one, or another of the same own party."""
+    if not may_use(epr, preferred):
+        return preferred
+    for terms in registry.current().active():
+        if terms.profile == Profile.WSAT and terms.own_party_id == preferred.own_party_id and not may_use(epr, terms):
+            return terms
+    return None

@@ -1,0 +1,91 @@
+"""Who is in doubt about an outcome, and what people are told of it.
+
+Call with the Coordination locked, after everything else of its transaction: incidents are locked last.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from messaging.models import Coordination, Enlistment, Event
+from messaging.services import events, incidents
+from messaging.services.atomic import opening, outgoing
+
+HEURISTIC = "heuristic_outcome"  # somebody decided otherwise than the transaction: only people can mend it
+REFUSED = "transaction_peer_refused"
+SILENT = outgoing.SILENT
+ELSEWHERE = "address_outside_agreement"  # it registered at an address that the agreement does not name any more
+_PASSING = (SILENT, REFUSED, ELSEWHERE)  # what an answer disproves
+
+
+def doubt(
+    coordination: Coordination,
+    enlistment: Enlistment | None,
+    cause: str,
+    detail: str,
+    now: datetime,
+    written: list[Event],
+) -> None:
+    """Marks a relationship as in doubt and opens the incident."""
+    mark(coordination, enlistment, cause, detail, now, written)
+    _, opened = incidents.incident_open(
+        pair=enlistment.pair if enlistment is not None else None,
+        cause=cause,
+        detail=detail,
+        now=now,
+        coordination=coordination,
+    )
+    written.extend(opened)
+
+
+def mark(
+    coordination: Coordination,
+    enlistment: Enlistment | None,
+    cause: str,
+    detail: str,
+    now: datetime,
+    written: list[Event],
+) -> None:
+    """Without an incident, for whom that was opened already."""
+    if enlistment is not None and enlistment.doubt != HEURISTIC:
+        enlistment.doubt, enlistment.doubt_detail = cause, detail
+        enlistment.save(update_fields=["doubt", "doubt_detail"])
+    if coordination.doubtful_since is None:
+        coordination.doubtful_since = now
+        data = opening.facts(coordination) | {"cause": cause, "detail": detail}
+        if enlistment is not None:
+            data["participant"] = enlistment.public_id
+        written.append(events.event("transaction.in_doubt", now, data=data))
+    coordination.lock_version += 1
+    coordination.changed_at = now
+    coordination.save(update_fields=["doubtful_since", "lock_version", "changed_at"])
+
+
+def cleared(
+    coordination: Coordination,
+    enlistment: Enlistment,
+    now: datetime,
+    written: list[Event],
+    *,
+    by: str = "",
+    resolution: str = "",
+) -> None:
+    """It answered, so that nobody is in doubt about it any more. A contradiction stays until a person has seen it."""
+    if not enlistment.doubt or (enlistment.doubt == HEURISTIC and not by):
+        return
+    enlistment.doubt, enlistment.doubt_detail = "", ""
+    enlistment.save(update_fields=["doubt", "doubt_detail"])
+    if Enlistment.objects.filter(coordination=coordination).exclude(doubt="").exists():
+        return
+    coordination.doubtful_since = None
+    coordination.lock_version += 1
+    coordination.save(update_fields=["doubtful_since", "lock_version"])
+    written.extend(
+        incidents.incidents_resolve_for_coordination(
+            coordination_id=coordination.pk,
+            now=now,
+            by=by or "system",
+            resolution=resolution or "The other side has answered.",
+            causes=(*_PASSING, HEURISTIC) if by else _PASSING,
+        )
+    )

@@ -1,0 +1,55 @@
+"""What becomes of old transactions: what has ended is forgotten some day, and a restore puts open ones in doubt."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+
+from messaging.models import Coordination, Enlistment, Event
+from messaging.protocol.atomic.words import ENDED, Phase, Protocol, Seat
+from messaging.services import events
+from messaging.services.atomic import doubting
+
+IN_DOUBT = "transaction_in_doubt"
+_AT_ONCE = 500
+_UNDECIDED = (Phase.ACTIVE, Phase.PREPARING_VOLATILE, Phase.PREPARING_DURABLE, Phase.DECIDING, Phase.ABORTING)
+
+
+def forget_old(now: datetime) -> int:
+    """Deletes transactions that ended long ago (RMHUB_TRANSACTION_DAYS); their messages follow the messages' own rules.
+
+    One stays while somebody is in doubt about it, and for ever when a person settled something in it otherwise than by
+    protocol: its participant may still come back, and the hub must know the outcome then. Returns how many went.
+    """
+    before = now - timedelta(days=settings.RMHUB_TRANSACTION_DAYS)
+    ended = Coordination.objects.filter(phase__in=ENDED, ended_at__lt=before, doubtful_since=None)
+    settled = Enlistment.objects.exclude(settled_as="").values("coordination_id")
+    old = ended.exclude(pk__in=settled).order_by("id").values_list("pk", flat=True)[:_AT_ONCE]
+    with transaction.atomic():
+        _, by_model = Coordination.objects.filter(pk__in=list(old)).delete()
+    return by_model.get(Coordination._meta.label, 0)
+
+
+def restored(now: datetime) -> int:
+    """After the database was restored: an open transaction may have been decided after the backup, and its participants
+    told so. What was restored would abort it, so a person is told of each. Returns how many those are.
+    """
+    count = 0
+    open_ones = Coordination.objects.filter(phase__in=_UNDECIDED, enlistments__party__isnull=False).distinct()
+    for coordination_id in list(open_ones.order_by("id").values_list("pk", flat=True)):
+        with transaction.atomic():
+            coordination = Coordination.objects.select_for_update(no_key=True).get(pk=coordination_id)
+            written: list[Event] = []
+            members = coordination.enlistments.exclude(party=None).exclude(seat=Seat.NONE)
+            others = members.exclude(protocol=Protocol.COMPLETION)
+            for enlistment in others.select_related("party", "pair").order_by("id"):
+                detail = (
+                    f"The database was restored. If this transaction was committed after the backup, "
+                    f"{enlistment.party} may have been told so, and this hub will tell it to roll back."
+                )
+                doubting.doubt(coordination, enlistment, IN_DOUBT, detail, now, written)
+            events.write(written)
+            count += 1
+    return count

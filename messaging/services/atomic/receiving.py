@@ -1,0 +1,180 @@
+"""What peers send to our coordination services, from the transport to the answer (spec 5).
+
+Authenticate, decode, find the agreement, check the addressing; then one database transaction stores the message, moves
+the transaction and puts what follows into the outbox. The answer has a status only: replies, faults and notifications
+go out over connections of their own (spec 5: "connections initiated by the sender").
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.conf import settings
+from django.db import IntegrityError
+
+from messaging.models import Rejection
+from messaging.protocol.atomic.words import FAULT, Note, Request
+from messaging.protocol.codecs.ebxml import normalize_uri
+from messaging.protocol.ws.messages import Unreadable, WsMessage
+from messaging.protocol.ws.names import Profile
+from messaging.protocol.ws.reading import decode
+from messaging.protocol.ws.rules import check
+from messaging.services import door, rate_limits
+from messaging.services.atomic import addresses, notified, requested
+from messaging.services.atomic.arriving import Item, Rejected
+from messaging.services.receiving import Arrival
+from partners import registry
+from partners.choices import Profile as AgreementProfile
+from partners.terms import Principal, Terms
+from rmhub import clock
+
+log = logging.getLogger(__name__)
+
+_SAMPLE = 4096
+
+# What each of our services takes.
+KINDS: dict[str, frozenset[str]] = {
+    addresses.ACTIVATION: frozenset({Request.CREATE}),
+    addresses.REGISTRATION: frozenset({Request.REGISTER}),
+    addresses.COMPLETION: frozenset({Note.COMMIT, Note.ROLLBACK, FAULT}),
+    addresses.COORDINATOR: frozenset({Note.PREPARED, Note.READ_ONLY, Note.ABORTED, Note.COMMITTED, Note.REPLAY, FAULT}),
+    addresses.PARTICIPANT: frozenset({Note.PREPARE, Note.COMMIT, Note.ROLLBACK, FAULT}),
+    addresses.REQUESTER: frozenset({Request.CREATED, Request.REGISTERED, FAULT}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP status, and when to come again (seconds)."""
+
+    status: int
+    retry_after: int | None = None
+
+
+def receive(arrival: Arrival, *, service: str, soap_action: str = "", principal: Principal | None = None) -> Answer:
+    """Takes one message to our service of this name (`addresses.SERVICES`).
+
+    `principal`: who sent it, if that is known already; else it is what `arrival.presented` proves. `soap_action`: the
+    header of SOAP 1.1.
+
+    202: stored and processed, ignored or answered with a fault to come; committed. 400: not a message of SOAP, not one
+    for this service, or one that breaks the rules and names nobody to tell. 401: nobody we know; 429: from where too
+    many unknown came, or too much of one partner. 403: a partner without an agreement for transactions, or one that
+    speaks about the relationship of another. 404: no such service. 413, 415: too large, not SOAP. Each refusal leaves a
+    `Rejection`, but for 429.
+    """
+    now = clock.now()
+    known = registry.current()
+    over_http = principal is None
+    if principal is None:
+        patient = door.is_patient_with(arrival.remote_address)
+        principal = known.authenticate(arrival.presented, now, thorough=patient)
+        if principal is None and not patient:
+            return Answer(429, int(door.SECONDS))  # not written down: whoever guesses must not fill the disk
+    if principal is None:
+        if arrival.presented.authorization:
+            door.failed(arrival.remote_address)
+        return refuse(arrival, 401, "unauthenticated", "No credential of a partner was shown.", now)
+    if over_http and (wait := rate_limits.partner_wait(principal.party_id)):
+        return Answer(429, wait)
+    if service not in KINDS:
+        detail = f"There is no service /ws-tx/{service[:100]}: only {', '.join(KINDS)}."
+        return refuse(arrival, 404, "unknown_service", detail, now, principal=principal)
+    try:
+        most = settings.RMHUB_TRANSACTION_MESSAGE_BYTES
+        message = decode(arrival.content_type, arrival.body, max_bytes=most, soap_action=soap_action)
+    except Unreadable as error:
+        return refuse(arrival, error.status, error.reason, error.detail, now, principal=principal)
+    terms = agreement_of(principal, message)
+    if terms is None:
+        detail = f"No agreement for atomic transactions with {principal.party_name} is in force."
+        return refuse(arrival, 403, "no_agreement", detail, now, principal=principal, message=message)
+    item = Item(
+        arrival=arrival,
+        service=service,
+        principal=principal,
+        terms=terms,
+        message=message,
+        found=check(message, strict=terms.addressing_strict, profile=Profile(terms.addressing_profile)),
+        now=now,
+    )
+    try:
+        if message.kind not in KINDS[service] and item.fatal is None:
+            raise Rejected(400, "wrong_service", f"{message.kind} is not for the service {service}.")
+        _handle(item)
+    except Rejected as rejected:
+        return refuse(
+            arrival,
+            rejected.status,
+            rejected.reason,
+            rejected.detail,
+            now,
+            principal=principal,
+            message=message,
+            terms=terms,
+        )
+    return Answer(202)
+
+
+def _handle(item: Item) -> None:
+    requests = (Request.CREATE, Request.REGISTER, Request.CREATED, Request.REGISTERED)
+    is_request = item.message.kind in requests or item.service == addresses.REQUESTER
+    take = requested.take if is_request else notified.take
+    try:
+        take(item)
+    except IntegrityError:
+        # Another process stored the same request between our look and our insert. It is committed now: look again.
+        take(item)
+
+
+def agreement_of(principal: Principal, message: WsMessage) -> Terms | None:
+    """The agreement that a message of this party is under.
+
+    Of several the one at whose services wsa:To lies; of those the one with the message's version.
+    """
+    ours = [terms for terms in registry.current().by_hop(principal.party_id) if terms.profile == AgreementProfile.WSAT]
+    to = normalize_uri(message.addressing.to)
+    there = [terms for terms in ours if to.startswith(normalize_uri(terms.own_uri).rstrip("/") + "/")]
+    candidates = there or ours
+    same = [terms for terms in candidates if terms.coordination_version == message.version]
+    return next(iter(same or candidates), None)
+
+
+def refuse(
+    arrival: Arrival,
+    status: int,
+    reason: str,
+    detail: str,
+    now: datetime,
+    *,
+    principal: Principal | None = None,
+    message: WsMessage | None = None,
+    terms: Terms | None = None,
+) -> Answer:
+    """Writes a refusal down and answers it."""
+    log.warning(
+        "refused", extra={"action": "refused", "reason": reason, "status": status, "remote": arrival.remote_address}
+    )
+    Rejection.objects.create(
+        at=now,
+        remote_address=arrival.remote_address[:64],
+        party_name=principal.party_name if principal else "",
+        reason=reason[:60],
+        detail=_storable(detail)[:2000],
+        http_status=status,
+        tpa_id=terms.tpa_id if terms else "",
+        message_id=_storable(message.addressing.message_id)[:512] if message else "",
+        content_type=_storable(arrival.content_type)[:255],
+        size=len(arrival.body),
+        sha256=hashlib.sha256(arrival.body).hexdigest(),
+        sample=arrival.body[:_SAMPLE],
+    )
+    return Answer(status)
+
+
+def _storable(text: str) -> str:
+    """PostgreSQL's text has no NUL."""
+    return text.replace("\x00", "\ufffd")

@@ -1,0 +1,121 @@
+"""Enlistments: who takes part in a transaction (spec 5, Register; protocols.md 5.2 to 5.4)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from datetime import datetime
+
+from django.db import transaction
+
+from messaging.exceptions import InvalidSubmission, WrongState
+from messaging.models import Coordination, Enlistment, Event, Trigger
+from messaging.protocol.atomic import coordinator
+from messaging.protocol.atomic.coordinator import ActKind, Kind
+from messaging.protocol.atomic.words import FaultCode, Protocol, Seat
+from messaging.protocol.ws.epr import EndpointReference
+from messaging.services import audit, events, pairs
+from messaging.services.atomic import addresses, changes, opening
+from messaging.services.atomic.problems import Refused
+from messaging.services.audit import Actor
+from partners import registry
+from partners.choices import Profile
+from partners.terms import Terms
+from rmhub import clock
+from rmhub.ids import uuid7
+
+
+def enlist(
+    *,
+    coordination: Coordination,
+    protocol: Protocol,
+    peer: EndpointReference | None,
+    terms: Terms | None,
+    trigger: Trigger | None = None,
+    local: str = "",
+    register_message_id: str = "",
+    now: datetime | None = None,
+) -> Enlistment:
+    """One more participant, or initiator (Completion), of a transaction whose lock the caller holds.
+
+    `local`: work of this hub itself; it has no peer. Raises Refused with what a peer is told: CannotRegisterParticipant
+    once durable participants are asked to prepare or the transaction is over, InvalidParameters for an address that
+    this hub must not use.
+    """
+    now = now or clock.now()
+    if not local:
+        if peer is None or terms is None:
+            raise Refused(FaultCode.INVALID_PARAMETERS, "A participant needs an endpoint reference and an agreement.")
+        if why := addresses.may_use(peer, terms):
+            raise Refused(FaultCode.INVALID_PARAMETERS, why)
+    own = uuid7()
+    rows = list(coordination.enlistments.order_by("id"))
+    event = coordinator.Event(Kind.ENLIST, key=own.hex, protocol=protocol, local=bool(local))
+    step = coordinator.step(changes.loaded(coordination, rows), event)
+    for act in step.acts:
+        if act.kind is ActKind.FAULT and act.fault is not None:
+            raise Refused(act.fault, act.reason)
+    partaker = step.transaction.partaker(own.hex)
+    assert partaker is not None, "it was enlisted"
+    row = Enlistment.objects.create(
+        id=own,
+        coordination=coordination,
+        protocol=protocol.value,
+        local=local[:80],
+        party_id=terms.hop_party_id if terms is not None else None,
+        agreement_version_id=terms.version_id if terms is not None else None,
+        pair_id=pairs.outbound_pair_id(terms) if terms is not None else None,
+        trigger=trigger,
+        peer_address=peer.address if peer is not None else "",
+        peer_parameters=list(peer.parameters) if peer is not None else [],
+        register_message_id=register_message_id,
+        seat=partaker.seat.value,
+        created_at=now,
+    )
+    written: list[Event] = []
+    changes.applied(coordination, [*rows, row], event, step, now, written)
+    events.write(written)
+    return row
+
+
+def enlisted(coordination_id: uuid.UUID, agreement_id: uuid.UUID) -> bool:
+    """Whether somebody takes part under this agreement, and has not left."""
+    return (
+        Enlistment.objects.filter(coordination_id=coordination_id, agreement_version__agreement_id=agreement_id)
+        .exclude(protocol=Protocol.COMPLETION)
+        .exclude(superior=True)
+        .exclude(seat=Seat.NONE, vote="")
+        .exists()
+    )
+
+
+def enlistment_create(
+    *,
+    coordination_id: uuid.UUID,
+    tpa_id: str,
+    protocol: str,
+    address: str,
+    parameters: Sequence[str] = (),
+    actor: Actor,
+) -> tuple[Enlistment, EndpointReference]:
+    """A participant that a client application enlists; returns it, and where it reaches us as its coordinator.
+
+    Raises NotFound, InvalidSubmission, WrongState.
+    """
+    terms = registry.current().by_tpa_id(tpa_id)
+    if terms is None or terms.profile != Profile.WSAT:
+        raise InvalidSubmission({"agreement": [f"No agreement for atomic transactions {tpa_id!r} is in force."]})
+    if protocol not in (Protocol.DURABLE, Protocol.VOLATILE):
+        raise InvalidSubmission({"protocol": [f"Choose {Protocol.DURABLE} or {Protocol.VOLATILE}."]})
+    peer = EndpointReference(address, tuple(parameters))
+    if why := addresses.may_use(peer, terms):
+        raise InvalidSubmission({"address": [why]})
+    with transaction.atomic():
+        coordination = opening.locked(coordination_id)
+        try:
+            row = enlist(coordination=coordination, protocol=Protocol(protocol), peer=peer, terms=terms)
+        except Refused as refused:
+            raise WrongState(refused.reason, state=coordination.phase) from None
+        after: dict[str, object] = {"participant": row.public_id, "protocol": protocol, "address": address}
+        audit.record(actor, "transaction.enlist", coordination, after=after)
+    return row, addresses.coordinator_epr(row, terms)

@@ -1,0 +1,54 @@
+"""What becomes of transactions that ended long ago, and of open ones when an older database is restored."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from messaging.models import Coordination, Enlistment, Incident
+from messaging.protocol.atomic.words import Note, Phase, Protocol
+from messaging.services.atomic import keeping
+from rmhub import clock
+from tests.messaging.atomic.kit import peer
+
+pytestmark = pytest.mark.django_db
+
+
+def _committed() -> Coordination:
+    app, shop = peer(), peer()
+    begun = app.create()
+    initiator, member = app.register(begun, Protocol.COMPLETION), shop.register(begun, Protocol.DURABLE)
+    initiator.say(Note.COMMIT)
+    member.say(Note.PREPARED)
+    member.say(Note.COMMITTED)
+    return Coordination.objects.get(phase=Phase.COMMITTED, identifier=begun.identifier)
+
+
+def test_what_ended_long_ago_is_forgotten_and_its_messages_stay() -> None:
+    old, other = _committed(), _committed()
+    Coordination.objects.filter(pk=old.pk).update(ended_at=clock.now() - timedelta(days=91))
+    assert keeping.forget_old(clock.now()) == 1
+    assert list(Coordination.objects.values_list("pk", flat=True)) == [other.pk]
+
+
+def test_what_a_person_settled_or_has_to_look_at_is_not_forgotten() -> None:
+    settled, doubtful = _committed(), _committed()
+    Coordination.objects.update(ended_at=clock.now() - timedelta(days=400))
+    Enlistment.objects.filter(coordination=settled, protocol=Protocol.DURABLE).update(settled_as="forget")
+    Coordination.objects.filter(pk=doubtful.pk).update(doubtful_since=clock.now())
+    assert keeping.forget_old(clock.now()) == 0
+
+
+def test_after_a_restore_people_are_told_of_open_transactions() -> None:
+    app, shop = peer(), peer()
+    begun = app.create()
+    initiator, member = app.register(begun, Protocol.COMPLETION), shop.register(begun, Protocol.DURABLE)
+    _committed()
+    initiator.say(Note.COMMIT)
+    assert keeping.restored(clock.now()) == 1
+    incident = Incident.objects.get()
+    assert (incident.cause, incident.coordination.identifier) == ("transaction_in_doubt", begun.identifier)  # type: ignore[union-attr]
+    assert "may have been told so" in incident.detail
+    member.say(Note.PREPARED)
+    assert member.heard() == ["Prepare", "Commit"]

@@ -1,0 +1,219 @@
+"""Register through the real entrance (conformance T06 to T10, T57, T58)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from messaging.models import Coordination, CoordinationMessage, Enlistment, Rejection
+from messaging.protocol.atomic.words import FaultCode, Note, Phase, Protocol, Request, Seat
+from messaging.protocol.ws.epr import EndpointReference, parameter
+from messaging.services.preparing import stored_body
+from partners import registry
+from partners.choices import VersionState
+from partners.models import AgreementVersion
+from tests.messaging.atomic.kit import HUB, Peer, Place, coordination_of, peer
+
+pytestmark = pytest.mark.django_db
+
+NOBODY = ["http://www.w3.org/2005/08/addressing/anonymous", "http://www.w3.org/2005/08/addressing/none"]
+
+
+def refused(one: Peer, message_id: str) -> list[FaultCode | None]:
+    return [answer.fault for answer in one.answers_to(message_id)]
+
+
+def test_t06_each_registration_has_an_endpoint_reference_of_its_own() -> None:
+    app = peer()
+    context = app.create()
+    places = [app.register(context, protocol) for protocol in (*Protocol, Protocol.DURABLE)]
+    assert [place.hub.address for place in places] == [
+        f"{HUB}/completion",
+        f"{HUB}/coordinator",
+        f"{HUB}/coordinator",
+        f"{HUB}/coordinator",
+    ]
+    assert len({place.hub for place in places}) == 4
+    begun = coordination_of(context)
+    rows = begun.enlistments.order_by("id").values_list("protocol", "seat", "peer_address")
+    assert list(rows) == [(place.protocol, Seat.ACTIVE, place.own.address) for place in places]
+    assert [place.enlistment.peer_parameters for place in places] == [list(place.own.parameters) for place in places]
+
+
+def test_t07_unknown_protocol_leaves_the_transaction_active() -> None:
+    app = peer()
+    context = app.create()
+    known = b"wsat/2006/06/Durable2PC"
+    status = app.ask_register(
+        context, Protocol.DURABLE, message_id="urn:uuid:t07", replace=((known.decode(), "wsat/2006/06/Other2PC"),)
+    )
+    assert status == 202
+    assert refused(app, "urn:uuid:t07") == [FaultCode.INVALID_PROTOCOL]
+    begun = coordination_of(context)
+    assert begun.phase == Phase.ACTIVE
+    assert not begun.enlistments.exists()
+    app.register(context, Protocol.DURABLE)
+
+
+def test_t08_durable_registers_in_the_volatile_phase() -> None:
+    app, cache, shop = peer(), peer(), peer()
+    context = app.create()
+    initiator, early = app.register(context, Protocol.COMPLETION), cache.register(context, Protocol.VOLATILE)
+    initiator.say(Note.COMMIT)
+    assert coordination_of(context).phase == Phase.PREPARING_VOLATILE
+    late = shop.register(context, Protocol.DURABLE)
+    assert late.heard() == []
+    early.say(Note.PREPARED)
+    assert late.heard() == ["Prepare"], "prepared when every volatile vote is in"
+    late.say(Note.PREPARED)
+    assert (early.heard()[-1], late.heard()[-1], initiator.heard()) == ("Commit", "Commit", ["Committed"])
+
+
+@pytest.mark.parametrize("when", ["durable phase", "committed", "aborted", "unknown"])
+def test_t09_too_late_to_register(when: str) -> None:
+    app, shop, late = peer(), peer(), peer()
+    context = app.create()
+    initiator, member = app.register(context, Protocol.COMPLETION), shop.register(context, Protocol.DURABLE)
+    initiator.say(Note.ROLLBACK if when == "aborted" else Note.COMMIT)
+    if when == "committed":
+        member.say(Note.PREPARED)
+        member.say(Note.COMMITTED)
+    if when == "aborted":
+        member.say(Note.ABORTED)
+    before = Coordination.objects.values("phase", "lock_version", "decided_at").get()
+    named = context
+    if when == "unknown":
+        gone = EndpointReference(context.registration.address, (parameter("Transaction", f"txn_{'0' * 32}"),))
+        named = replace(context, registration=gone)
+    assert late.ask_register(named, Protocol.DURABLE, message_id="urn:uuid:t09") == 202
+    assert refused(late, "urn:uuid:t09") == [FaultCode.CANNOT_REGISTER]
+    assert Coordination.objects.values("phase", "lock_version", "decided_at").get() == before
+    assert Enlistment.objects.count() == 2
+
+
+@pytest.mark.parametrize("address", NOBODY, ids=["anonymous", "none"])
+def test_t10_a_participant_without_a_physical_address(address: str) -> None:
+    app = peer()
+    context = app.create()
+    own = app.place("participant", parameter=False)
+    app.ask_register(context, Protocol.DURABLE, own=own, message_id="urn:uuid:t10", replace=((own.address, address),))
+    assert refused(app, "urn:uuid:t10") == [FaultCode.INVALID_PARAMETERS]
+    assert not Enlistment.objects.exists()
+
+
+def test_a_participant_at_an_address_of_a_third_party_is_refused() -> None:
+    app = peer()
+    context = app.create()
+    other_port = app.base.replace(".example", ".example:8443")
+    for address in ("https://victim.example/seat", app.base.replace("https:", "http:"), other_port):
+        app.ask_register(context, Protocol.DURABLE, own=EndpointReference(address), message_id=f"urn:to:{address}")
+        assert refused(app, f"urn:to:{address}") == [FaultCode.INVALID_PARAMETERS]
+    assert not Enlistment.objects.exists()
+
+
+def test_t57_a_register_that_comes_again_gets_the_same_answer() -> None:
+    app = peer()
+    context = app.create()
+    own = app.place()
+    first = app.register(context, Protocol.DURABLE, own=own, message_id="urn:uuid:t57")
+    assert len(app.answers_to("urn:uuid:t57")) == 1
+    app.ask_register(context, Protocol.DURABLE, own=own, message_id="urn:uuid:t57")
+    assert len(app.answers_to("urn:uuid:t57")) == 1, "the first one is on its way still"
+    (answer,) = app.answers_to("urn:uuid:t57")
+    answer.message.state = "sent"
+    answer.message.save()
+    second = app.register(context, Protocol.DURABLE, own=own, message_id="urn:uuid:t57")
+    assert second.hub == first.hub
+    before, again = (stored_body(one.message, []) for one in app.answers_to("urn:uuid:t57"))
+    assert before == again
+    assert Enlistment.objects.count() == 1
+    notes = (
+        CoordinationMessage.objects.filter(kind=Request.REGISTER).order_by("message_id").values_list("note", flat=True)
+    )
+    assert list(notes) == ["", *["It came before: the first answer is sent again."] * 2]
+
+
+def test_t57_the_same_message_id_of_another_partner_is_another_request() -> None:
+    app, shop = peer(), peer()
+    context = app.create()
+    app.register(context, Protocol.DURABLE, message_id="urn:uuid:same")
+    shop.register(context, Protocol.DURABLE, message_id="urn:uuid:same")
+    assert Enlistment.objects.count() == 2
+
+
+# T58: who may speak for a relationship
+
+
+def _state() -> list[object]:
+    rows = Enlistment.objects.order_by("id").values_list("seat", "vote")
+    return [*rows, *Coordination.objects.order_by("id").values_list("phase", "lock_version")]
+
+
+def test_t58_notifications_for_the_relationship_of_another_partner_are_refused() -> None:
+    app, shop, thief = peer(), peer(), peer()
+    context = app.create()
+    initiator, member = app.register(context, Protocol.COMPLETION), shop.register(context, Protocol.DURABLE)
+    initiator.say(Note.COMMIT)
+    before = _state()
+    stolen = Place(thief, thief.place(), member.hub)
+    assert [stolen.say(note) for note in (Note.PREPARED, Note.ABORTED, Note.READ_ONLY)] == [403] * 3
+    assert stolen.fault(FaultCode.INVALID_STATE, "urn:x") == 403
+    assert Place(thief, thief.place(), initiator.hub).say(Note.ROLLBACK) == 403
+    assert _state() == before
+    assert set(Rejection.objects.values_list("reason", "http_status")) == {("wrong_partner", 403)}
+    assert thief.sent() == []
+
+
+def test_t58_notifications_that_name_another_transaction_are_refused() -> None:
+    app = peer()
+    one, other = app.create(), app.create()
+    member = app.register(one, Protocol.DURABLE)
+    hub = EndpointReference(member.hub.address, (*member.hub.parameters, *other.registration.parameters))
+    before = _state()
+    assert Place(app, member.own, hub).say(Note.ABORTED) == 403
+    assert _state() == before
+    assert Rejection.objects.get().reason == "wrong_transaction"
+
+
+def test_t58_a_participant_cannot_speak_as_initiator_or_superior() -> None:
+    app = peer()
+    context = app.create()
+    member = app.register(context, Protocol.DURABLE)
+    before = _state()
+    for service in ("completion", "participant"):
+        hub = EndpointReference(f"{HUB}/{service}", member.hub.parameters)
+        assert Place(app, member.own, hub).say(Note.COMMIT) == 400
+    assert Rejection.objects.filter(reason="wrong_service").count() == 2
+    assert _state() == before
+
+
+def test_nobody_and_those_without_an_agreement_stay_outside() -> None:
+    app, shop = peer(), peer()
+    context = app.create()
+    member = app.register(context, Protocol.DURABLE)
+    app.headers = {}
+    assert member.say(Note.ABORTED) == 401
+    app.headers = {"Authorization": "Bearer guess"}
+    assert member.say(Note.ABORTED) == 401
+    AgreementVersion.objects.filter(pk=shop.terms.version_id).update(state=VersionState.DISABLED)
+    registry.reset()
+    assert shop.ask_create() == 403
+    reasons = Rejection.objects.order_by("id").values_list("reason", flat=True)
+    assert list(reasons) == ["unauthenticated", "unauthenticated", "no_agreement"]
+
+
+def test_what_is_no_message_for_a_service_is_refused_with_a_status() -> None:
+    app = peer()
+    context = app.create()
+    member = app.register(context, Protocol.DURABLE)
+    octets = app.write(Note.ABORTED, to=member.hub, me=member.own)
+    assert app.post("elsewhere", octets) == 404
+    assert app.post("activation", octets) == 400
+    assert app.client.get("/ws-tx/activation", headers=app.headers).status_code == 405
+    post = {"path": "/ws-tx/coordinator", "headers": app.headers}
+    assert app.client.post(data=b"<x/>", content_type="text/xml", **post).status_code == 400
+    assert app.client.post(data=b"{}", content_type="application/json", **post).status_code == 415
+    assert app.client.post(data=b" " * 70_000, content_type="text/xml", **post).status_code == 413
+    assert coordination_of(context).phase == Phase.ACTIVE
+    assert Rejection.objects.count() == 5
