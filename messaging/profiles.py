@@ -20,6 +20,11 @@ def is_stream(terms: Terms) -> bool:
     return terms.profile == Profile.STREAM
 
 
+def is_atomic(terms: Terms) -> bool:
+    """Whether messages under these terms are those of atomic transactions (spec 5)."""
+    return terms.profile == Profile.WSAT
+
+
 def in_stream(message: Message) -> bool:
     """Whether a message whose agreement version is loaded has, or gets, a place in a transactional stream."""
     return message.agreement_version.profile == Profile.STREAM and message.semantics == Semantics.ONCE_AND_ONLY_ONCE
@@ -53,6 +58,22 @@ def carries_requests(pair: Pair, terms: Terms | None) -> bool:
 def carries_stream(pair: Pair, terms: Terms | None) -> bool:
     """Whether the pair has a transactional stream (spec 3) under its `terms`, those in force."""
     return pair.in_flight_id is None and terms is not None and is_stream(terms)
+
+
+def carries_transactions(pair: Pair, terms: Terms | None) -> bool:
+    """Whether the pair has messages of atomic transactions (spec 5) under its `terms`, those in force."""
+    return pair.in_flight_id is None and not pair.out_now and terms is not None and is_atomic(terms)
+
+
+def transaction_refusal(pair: Pair, kind: Kind) -> str | None:
+    """Why a verb of people cannot be used on a pair with messages of transactions; None when it can."""
+    if kind is Kind.RETRY_NOW:
+        return None
+    if kind is Kind.RESUME:
+        return None if pair.flow == Flow.SUSPENDED else REFUSALS[(Flow.IDLE, kind)]
+    if kind is Kind.SKIP:
+        return "Messages of transactions do not wait for each other: cancel one by itself, or settle its participant."
+    return "Messages of transactions have no sequence numbers, so there is nothing to restart."
 
 
 def request_refusal(pair: Pair, kind: Kind) -> str | None:

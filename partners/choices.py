@@ -14,6 +14,10 @@ class Profile(models.TextChoices):
     WSAT = "wsat", "Atomic transactions (WS-AtomicTransaction, spec 5)"
 
 
+# Those whose messages carry documents.
+DOCUMENT_PROFILES = tuple(one.value for one in Profile if one is not Profile.WSAT)
+
+
 class AddressingProfile(models.TextChoices):
     """Which headers of WS-Addressing notifications carry (spec 5; protocols.md 5.7)."""
 

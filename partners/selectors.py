@@ -14,7 +14,9 @@ from partners.models import Agreement, AgreementVersion, Credential, Endpoint, P
 from partners.visibility import limit
 
 
-def parties(*, search: str = "", is_own: bool | None = None, after: str = "") -> QuerySet[Party]:
+def parties(
+    *, search: str = "", is_own: bool | None = None, archived: bool | None = None, after: str = ""
+) -> QuerySet[Party]:
     """Parties with identifiers, by name; `search` looks in names and identifiers, `after` is the last name seen."""
     found = limit(Party.objects.prefetch_related("identifiers", "groups"), "pk").order_by("name")
     if search:
@@ -24,6 +26,8 @@ def parties(*, search: str = "", is_own: bool | None = None, after: str = "") ->
         )
     if is_own is not None:
         found = found.filter(is_own=is_own)
+    if archived is not None:
+        found = found.filter(archived_at__isnull=not archived)
     return found.filter(name__gt=after) if after else found
 
 

@@ -45,8 +45,12 @@ def gives_up_sentence(terms: Reliability) -> str:
     "Gives up after 2 h 5 m (1 send + 5 retries), then suspends the pair." or, of repeatable requests,
     "Repeats for up to 1 d, every 20 s to 10 m, then the message is in doubt.", or, of streams,
     "Sends all that is unacknowledged again after 30 s to 6 h; 10 resends without progress (13 h 46 m 30 s) suspend the
-    pair. A message expires after 4 d."
+    pair. A message expires after 4 d." or, of transactions,
+    "Sends what awaits an answer again after 5 s to 10 m, and never gives up by itself; 10 resends without an answer
+    open an incident."
     """
+    if terms.profile == Profile.WSAT:
+        return _transaction_sentence(terms)
     if terms.profile == Profile.REPEATABLE:
         least, most = duration(terms.repeat_interval), duration(terms.repeat_interval_max)
         every = least if least == most else f"{least} to {most}"
@@ -66,6 +70,15 @@ def resend_words(schedule: str | tuple[int, ...]) -> str:
     *before, (last, _) = runs
     said = [duration(wait) if count == 1 else f"{count} × {duration(wait)}" for wait, count in before]
     return ", ".join([*said, f"then every {duration(last)}" if said else f"every {duration(last)}"])
+
+
+def _transaction_sentence(terms: Reliability) -> str:
+    least, most = duration(terms.repeat_interval), duration(terms.repeat_interval_max)
+    resends = "1 resend" if terms.retries == 1 else f"{terms.retries} resends"
+    return (
+        f"Sends what awaits an answer again after {least if least == most else f'{least} to {most}'}, and never gives "
+        f"up by itself; {resends} without an answer open{'s' * (terms.retries == 1)} an incident."
+    )
 
 
 def _stream_sentence(terms: Reliability) -> str:

@@ -17,7 +17,7 @@ from messaging.console.partner_forms import (
 )
 from messaging.console.trigger_fields import Field, Group
 from messaging.models import OnboardingDraft
-from messaging.services.onboarding_drafts import values_of
+from messaging.services.onboarding_making import values_of
 from partners import selectors
 from partners.choices import CredentialKind, Profile, Semantics
 from partners.models import AgreementVersion, Endpoint
@@ -109,6 +109,11 @@ PRESETS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ("quick", "Quick", {"timeout": 10, "retries": 4, "retry_interval": 30}),
     ("patient", "Patient", {"timeout": 300, "retries": 24, "retry_interval": 3600}),
     ("mail", "For mail", {"timeout": 1800, "retries": 12, "retry_interval": 7200}),
+    (
+        "transactions",
+        "Atomic transactions",
+        {"profile": Profile.WSAT.value, "repeat_interval": 5, "repeat_interval_max": 600, "retries": 10},
+    ),
 )
 _RELIABLE = {"profile": Profile.EBXML.value, "semantics": Semantics.ONCE_AND_ONLY_ONCE.value}
 

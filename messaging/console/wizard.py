@@ -22,7 +22,8 @@ from messaging.exceptions import InvalidSubmission, Stale
 from messaging.models import BenchReport, OnboardingDraft
 from messaging.selectors import onboarding as selectors
 from messaging.services import bench, bundle_format, onboarding_drafts
-from messaging.services.onboarding_drafts import STEPS, Check
+from messaging.services.onboarding_drafts import STEPS
+from messaging.services.onboarding_making import Check, step_of, values_of
 from partners import selectors as partners
 from partners.models import AgreementVersion
 from rmhub.ids import BadPublicId, read_public_id
@@ -237,9 +238,7 @@ def _all_wrong(check: Check) -> list[tuple[int, str]]:
     found = [
         (numbers[step], text) for step, errors in check.errors.items() for texts in errors.values() for text in texts
     ]
-    return found + [
-        (numbers[onboarding_drafts.step_of(one)], one.sentence) for one in check.problems if one.level == "error"
-    ]
+    return found + [(numbers[step_of(one)], one.sentence) for one in check.problems if one.level == "error"]
 
 
 def _newest(draft: OnboardingDraft) -> AgreementVersion:
@@ -275,7 +274,7 @@ def _review(request: HttpRequest, draft: OnboardingDraft) -> HttpResponse:
             notices.success(request, f"{partner} is set up: {done.version} is active.")
             return see_other("console:partner", partner.public_id)
     check = onboarding_drafts.draft_check(draft_id=draft.pk)
-    wish = onboarding_drafts.values_of(draft, "transport")
+    wish = values_of(draft, "transport")
     context = _around(draft, LAST) | {
         "errors": [("reason" if name == "reason" else "", text) for name, texts in errors.items() for text in texts],
         "given": request.POST,

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django.db import transaction
@@ -27,7 +28,7 @@ from messaging.protocol.envelope import Semantics as OnTheWire
 from messaging.protocol.errors import EncodeError, NotAMessage
 from messaging.protocol.streams import acceptance as streams
 from messaging.protocol.streams.numbers import first_id
-from messaging.services import audit, probing, samples
+from messaging.services import audit, bench_transactions, probing, samples
 from messaging.services.audit import Actor
 from messaging.services.samples import Sample
 from messaging.services.snapshots import acceptance_policy
@@ -74,10 +75,13 @@ def run(*, agreement_id: uuid.UUID, number: int, actor: Actor, draft_id: uuid.UU
     _in_a_step(steps, "credentials", lambda step: _credentials(step, terms, started))
     _probe(steps, version, actor)
     made: list[Sample] = []
-    _in_a_step(steps, "round trip", lambda step: made.append(_round_trip(step, terms, started)))
-    _in_a_step(steps, "repeat", lambda step: _repeat(step, terms, started))
-    _in_a_step(steps, "order", lambda step: _order(step, terms, started))
-    _in_a_step(steps, "echo", lambda step: _echo(step, version, terms, made[0] if made else None, started))
+    if terms.profile == Profile.WSAT:
+        _of_transactions(steps, terms)
+    else:
+        _in_a_step(steps, "round trip", lambda step: made.append(_round_trip(step, terms, started)))
+        _in_a_step(steps, "repeat", lambda step: _repeat(step, terms, started))
+        _in_a_step(steps, "order", lambda step: _order(step, terms, started))
+        _in_a_step(steps, "echo", lambda step: _echo(step, version, terms, made[0] if made else None, started))
     report = BenchReport(
         agreement_id=agreement_id,
         number=number,
@@ -149,7 +153,8 @@ def _credentials(step: Step, terms: Terms, now: datetime) -> None:
     ours = [one for one in valid if one.direction == CredentialDirection.OUTBOUND]
     theirs = [one for one in valid if one.direction == CredentialDirection.INBOUND]
     said = []
-    if not theirs and any(row[2] != "send" for row in terms.services):
+    receives = terms.profile == Profile.WSAT or any(row[2] != "send" for row in terms.services)
+    if not theirs and receives:
         said.append(f"{terms.hop_party_name} has no valid credential, so nothing that they send is taken.")
     if not ours and terms.transport == Transport.SFTP:
         said.append("We have nothing to log in with at their file server.")
@@ -173,6 +178,25 @@ def _probe(steps: list[Step], version: AgreementVersion, actor: Actor) -> None:
             continue
         verdict = _PROBED.get(found["verdict"], "failed")
         steps.append(Step(found["name"], verdict, found["detail"], found["seconds"] or 0.0, found["facts"] or {}))
+
+
+def _of_transactions(steps: list[Step], terms: Terms) -> None:
+    """There is no document to send: the codec and the tables are what can be tried."""
+    for name, look in (
+        ("round trip", bench_transactions.round_trip),
+        ("repeat", bench_transactions.repeat),
+        ("order", bench_transactions.order),
+    ):
+        _in_a_step(steps, name, partial(_looked, terms=terms, look=look))
+    said = "Test services read documents, and transactions carry none: nothing is sent."
+    steps.append(Step("echo", "skipped", said))
+
+
+def _looked(step: Step, *, terms: Terms, look: Callable[[Terms], bench_transactions.Found]) -> None:
+    try:
+        step.detail, step.facts = look(terms)
+    except ValueError as error:
+        raise _Failed(str(error)) from None
 
 
 def _round_trip(step: Step, terms: Terms, now: datetime) -> Sample:

@@ -21,6 +21,8 @@ from rmhub import clock
 REQUESTS_REMEMBERED = 7 * DAY
 STREAM_WINDOW = 64  # WindowSize of [MS-MQQB]
 STREAM_RESENDS = 10  # the whole of its table of waits, about a day
+TRANSACTION_RESENDS = 10
+TRANSACTION_WAITS = (5, 600)  # seconds: what awaits an answer is sent again after the first, at most after the other
 
 
 class VersionTerms(TypedDict, total=False):
@@ -78,6 +80,10 @@ def agreement_create(
 
     Raises InvalidInput. Contradictions between the settings are found by `version_validate`.
     """
+    if terms.get("profile") == Profile.WSAT:
+        terms.setdefault("retries", TRANSACTION_RESENDS)
+        terms.setdefault("repeat_interval", TRANSACTION_WAITS[0])
+        terms.setdefault("repeat_interval_max", TRANSACTION_WAITS[1])
     if terms.get("semantics", Semantics.ONCE_AND_ONLY_ONCE) != Semantics.ONCE_AND_ONLY_ONCE:
         # The model's default is for reliable messages; without acknowledgements there is nothing to retry on.
         terms.setdefault("retries", 0)

@@ -62,7 +62,7 @@ def make_agreement(
 ) -> AgreementVersion:
     """Version 1 of an agreement: what is not given is made. `terms` are settings such as timeout=60 (seconds).
 
-    With `profile="repeatable"` the endpoints that are made have the URIs that a hub has for this profile.
+    With `profile="repeatable"` or `"wsat"` the endpoints that are made have the URIs that a hub has for this profile.
     """
     own_party = own_party or (own_endpoint.party if own_endpoint else make_party(own=True))
     partner = partner or (partner_endpoint.party if partner_endpoint else make_party())
@@ -70,6 +70,10 @@ def make_agreement(
     if terms.get("profile") == Profile.REPEATABLE:
         own_uri = own_uri or f"https://own{next(_count)}.example/exchange/{tpa_id}/"
         partner_uri = partner_uri or f"https://partner{next(_count)}.example/exchange/{tpa_id}/"
+    if terms.get("profile") == Profile.WSAT:
+        own_uri = own_uri or f"https://own{next(_count)}.example/ws-tx"
+        partner_uri = partner_uri or f"https://partner{next(_count)}.example/ws-tx"
+        allowed = () if allowed == ANY_SERVICE else allowed
     agreement = services.agreement_create(
         tpa_id=tpa_id,
         own_party=own_party,

@@ -85,6 +85,10 @@ def test_terms_hold_the_whole_agreement():
         final_receipt=True,
         final_receipt_within=3601,
         inbound_quota=99,
+        coordination_version="2004/10",
+        addressing_profile="oasis",
+        addressing_strict=True,
+        soap_version="1.2",
     )
     terms = registry.current().by_tpa_id("tpa:1")
     assert {name: getattr(terms, name) for name in terms.__slots__} == {
@@ -143,6 +147,10 @@ def test_terms_hold_the_whole_agreement():
         "final_receipt": True,
         "final_receipt_within": 3601,
         "inbound_quota": 99,
+        "coordination_version": "2004/10",
+        "addressing_profile": "oasis",
+        "addressing_strict": True,
+        "soap_version": "1.2",
         "services": (("urn:a", "Order", "send"), ("urn:b", "*", "receive")),
     }
 

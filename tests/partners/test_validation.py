@@ -191,6 +191,35 @@ SETTINGS = [
             ),
         )
     ),
+    *(
+        (code, field, {"profile": "wsat", **broken}, {"profile": "wsat", **fine})
+        for code, field, broken, fine in (
+            ("resend_above_longest", "repeat_interval", {"repeat_interval": 601}, {"repeat_interval": 600}),
+            (
+                "resend_too_rare",
+                "repeat_interval_max",
+                {"repeat_interval_max": DAY + 1},
+                {"repeat_interval_max": DAY},
+            ),
+            ("silence_at_once", "retries", {"retries": 1}, {"retries": 2}),
+            ("services_unused", "services", {"allowed": (("urn:orders", "NewOrder", "send"),)}, {}),
+            ("settings_of_documents_unused", "exchange_mode", {"final_receipt": True}, {}),
+            ("settings_of_documents_unused", "exchange_mode", {"strict_sequence": True}, {}),
+            # What says nothing under this profile is not looked at: semantics, windows, Timeout.
+            (
+                "silence_at_once",
+                "retries",
+                {"retries": 0, "semantics": "AtMostOnce", "timeout": 0, "memory_window": 0},
+                {"semantics": "AtMostOnce", "timeout": 0, "memory_window": 0, "partner_window": 1},
+            ),
+            (
+                "own_uri_not_of_transactions",
+                "own_endpoint",
+                {"own_uri": "https://hub.example/ebxml"},
+                {"own_uri": "https://hub.example/below/ws-tx/"},
+            ),
+        )
+    ),
 ]
 WARNINGS = {
     "partner_endpoint_of_other_party",
@@ -205,6 +234,9 @@ WARNINGS = {
     "identity_without_first_sent",
     "ebxml_switches_unused",
     "memory_window_costly",
+    "silence_at_once",
+    "services_unused",
+    "settings_of_documents_unused",
 }
 
 
@@ -238,7 +270,7 @@ def test_network_timeouts_far_above_the_timeout_are_a_warning():
 @pytest.mark.django_db
 def test_streams_and_requests_go_over_http_only():
     mailbox = make_endpoint(make_party(), "mailto:edi@partner.example", transport="smtp")
-    for profile in ("stream", "repeatable"):
+    for profile in ("stream", "repeatable", "wsat"):
         version = make_agreement(partner_endpoint=mailbox, profile=profile, activate=False)
         assert codes(version) == {"transport_not_http"}
     version = make_agreement(partner_endpoint=mailbox, activate=False, timeout=300)
@@ -274,6 +306,27 @@ def test_a_stream_begins_with_the_window_and_the_resends_of_its_specification():
         1800,
         21600,
     )
+
+
+@pytest.mark.django_db
+def test_transactions_have_waits_of_their_own_and_need_neither_services_nor_identifiers():
+    own, partner = make_party(own=True, identifiers=()), make_party(identifiers=())
+    version = make_agreement(profile="wsat", own_party=own, partner=partner)
+    assert services.version_validate(version=version) == []
+    assert (version.retries, version.repeat_interval, version.repeat_interval_max) == (10, 5, 600)
+    assert (version.coordination_version, version.soap_version, version.addressing_profile) == (
+        "2006/06",
+        "1.1",
+        "seed",
+    )
+
+
+@pytest.mark.django_db
+def test_transactions_do_not_go_through_a_router():
+    router = make_endpoint(make_party("Router"), "https://router.example/ws-tx")
+    version = make_agreement(profile="wsat", partner=make_party("Them"), partner_endpoint=router, activate=False)
+    (problem,) = services.version_validate(version=version)
+    assert (problem.code, problem.level) == ("transactions_through_router", "error")
 
 
 @pytest.mark.django_db
@@ -492,6 +545,16 @@ def terms(**fields):
             terms(profile="stream", resend_schedule="30", retries=1, time_to_live=4 * DAY),
             "Sends all that is unacknowledged again after 30 s; 1 resend without progress (1 m) suspends the pair. "
             "A message expires after 4 d.",
+        ),
+        (
+            terms(profile="wsat", repeat_interval=5, retries=10),
+            "Sends what awaits an answer again after 5 s to 10 m, and never gives up by itself; "
+            "10 resends without an answer open an incident.",
+        ),
+        (
+            terms(profile="wsat", repeat_interval=60, repeat_interval_max=60, retries=1, semantics="BestEffort"),
+            "Sends what awaits an answer again after 1 m, and never gives up by itself; "
+            "1 resend without an answer opens an incident.",
         ),
         (
             terms(profile="repeatable", partner_window=7200, repeat_interval_max=20),

@@ -10,7 +10,8 @@ from messaging.api.serializers.fields import Flag, IdIn, IdOut, OptionalReasonBo
 from messaging.api.serializers.messages import PartyRef
 from messaging.models import OnboardingDraft
 from messaging.selectors.certificates import Held
-from messaging.services.onboarding_drafts import FIELDS, SOURCES, STEPS, Check, step_of
+from messaging.services.onboarding_drafts import SOURCES, STEPS
+from messaging.services.onboarding_making import FIELDS, Check, step_of
 from partners.certificates import MAX_TEXT, CertificateFacts
 
 

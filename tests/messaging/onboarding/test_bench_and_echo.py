@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from tests.messaging.factories import PartnerSide, partner_side
 from tests.partners.factories import make_agreement, make_credential
 
 pytestmark = pytest.mark.django_db
-PROFILES = ("ebxml", "repeatable", "stream")
+PROFILES = ("ebxml", "repeatable", "stream")  # of documents
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def verdicts(version: AgreementVersion) -> dict[str, str]:
     return {one["name"]: one["verdict"] for one in report.steps}
 
 
-@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("profile", [*PROFILES, "wsat"])
 def test_what_can_be_known_before_the_first_message(no_network: None, profile: str) -> None:
     version = make_agreement(profile=profile, activate=False)
     make_credential(version.agreement.partner)
@@ -80,6 +81,33 @@ def test_only_a_version_that_there_is(no_network: None) -> None:
         bench.run(agreement_id=version.agreement_id, number=9, actor=Actor("ana"))
 
 
+@pytest.mark.parametrize("soap", ["1.1", "1.2"])
+@pytest.mark.parametrize("headers", ["seed", "oasis"])
+@pytest.mark.parametrize("namespaces", ["2004/10", "2006/06"])
+def test_messages_of_transactions_are_tried_in_every_form(
+    no_network: None, soap: str, headers: str, namespaces: str
+) -> None:
+    version = make_agreement(
+        profile="wsat", soap_version=soap, addressing_profile=headers, coordination_version=namespaces
+    )
+    assert set(verdicts(version).values()) <= {"ok", "skipped", "warning"}
+
+
+def test_a_coordinator_that_counted_twice_would_be_found_out(no_network: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    version = make_agreement(profile="wsat")
+    real = bench.bench_transactions.step
+
+    def broken(transaction: Any, event: Any) -> Any:
+        done = real(transaction, event)
+        decide = bench.bench_transactions.ActKind.DECIDE
+        acts = tuple(replace(act, kind=decide, fault=None) for act in done.acts)
+        return replace(done, acts=acts)
+
+    monkeypatch.setattr(bench.bench_transactions, "step", broken)
+    found = verdicts(version)
+    assert (found["repeat"], found["order"]) == ("failed", "failed")
+
+
 # ---- the mirror
 
 
@@ -95,8 +123,6 @@ def ask(partner: PartnerSide, sample: samples.Sample | None = None) -> Any:
 
 def mirrored(terms: Terms) -> Terms:
     """The agreement as the partner's hub has it."""
-    from dataclasses import replace
-
     return replace(
         terms,
         own_uri=terms.partner_uri,

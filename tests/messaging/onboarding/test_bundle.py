@@ -58,6 +58,17 @@ def test_out_of_one_hub_and_into_another() -> None:
     assert AuditEntry.objects.count() == audited
 
 
+def test_an_agreement_of_transactions_comes_through() -> None:
+    given = {"coordination_version": "2004/10", "soap_version": "1.2", "addressing_profile": "oasis"}
+    make_agreement(tpa_id="tpa:1", profile="wsat", addressing_strict=True, repeat_interval=7, **given)
+    document = exported()
+    empty()
+    load(document, activate=True)
+    made = AgreementVersion.objects.get()
+    assert {name: getattr(made, name) for name in given} == given
+    assert (made.state, made.profile, made.addressing_strict, made.repeat_interval) == ("active", "wsat", True, 7)
+
+
 def test_a_dry_run_says_what_would_change_and_changes_nothing() -> None:
     version = make_agreement(tpa_id="tpa:1", retries=5)
     document = exported()

@@ -113,6 +113,28 @@ def test_from_nothing_to_an_active_agreement(admin: Client, ours: Endpoint) -> N
     assert entry.reason == "go-live"
 
 
+def test_an_application_that_takes_part_in_transactions(admin: Client, ours: Endpoint) -> None:
+    entrance = make_endpoint(ours.party, "https://hub.example/ws-tx")
+    draft = start(admin)
+    with serving(partner_server) as server:
+        for number, given in (
+            (2, GLOBEX | {"identifiers": ""}),
+            (3, {"uri": f"{server.url}/transactions", "inbound_kind": "basic", "inbound_username": "shop"}),
+        ):
+            assert step(admin, draft, number, **given).status_code == 303
+        given = filled(admin, here(draft, 4)) | {"preset": "transactions", "tpa_id": "tpa:shop"}
+        preset = html.fromstring(admin.post(here(draft, 4), given).content)
+        assert "never gives up by itself" in preset.xpath("//*[@data-testid='gives-up']")[0].text_content()
+        answer = step(admin, draft, 4, own_endpoint=entrance.public_id)
+        assert (answer.status_code, answer["Location"]) == (303, here(draft, 5))
+        assert admin.post(here(draft, 5)).status_code == 303
+    assert BenchReport.objects.get().ok
+    assert activate(admin, draft).status_code == 200
+    version = AgreementVersion.objects.get()
+    assert (version.state, version.profile, version.repeat_interval, version.retries) == ("active", "wsat", 5, 10)
+    assert not version.services.exists() and not version.agreement.partner.identifiers.exists()
+
+
 def test_it_is_kept_as_one_types_and_says_what_it_amounts_to(admin: Client, ours: Endpoint) -> None:
     draft = start(admin)
     typed(admin, draft)
