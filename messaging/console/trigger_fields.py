@@ -35,6 +35,7 @@ class Group:
 
 
 _HTTP, _CALLABLE, _PULL = ServiceKind.HTTP.value, ServiceKind.CALLABLE.value, ServiceKind.PULL.value
+_ATOMIC = ServiceKind.ATOMIC.value
 _ASK_HTTP, _ASK_CALLABLE = Consult.HTTP.value, Consult.CALLABLE.value
 
 GROUPS: tuple[Group, ...] = (
@@ -80,11 +81,28 @@ GROUPS: tuple[Group, ...] = (
                 only=("kind", (_CALLABLE,)),
             ),
             Field(
+                "member_of_id",
+                "Member of",
+                "select",
+                "An atomic trigger: its documents are processed here and by its other members, or nowhere.",
+                choices=(("", "None: it has documents of its own"),),
+                only=("kind", (_HTTP, _CALLABLE)),
+            ),
+            Field(
+                "atomic_agreement_id",
+                "Takes part under",
+                "select",
+                "Members: the agreement for atomic transactions under which the application registers and votes.",
+                choices=(("", "No agreement"),),
+                only=("kind", (_HTTP,)),
+            ),
+            Field(
                 "timeout",
                 "Time-out",
                 "time",
-                "The longest that the service may take. After it, nobody knows whether it has finished.",
-                only=("kind", (_HTTP, _CALLABLE)),
+                "The longest that the service may take. After it, nobody knows whether it has finished. "
+                "All or nothing: what is not decided then is rolled back.",
+                only=("kind", (_HTTP, _CALLABLE, _ATOMIC)),
             ),
             Field(
                 "retry_statuses",
@@ -153,16 +171,16 @@ GROUPS: tuple[Group, ...] = (
                 "Retry until",
                 "choice",
                 choices=tuple((one.value, one.label) for one in RetryUntil),
-                only=("kind", (_HTTP, _CALLABLE)),
+                only=("kind", (_HTTP, _CALLABLE, _ATOMIC)),
             ),
             Field(
                 "max_retries",
                 "Max retries",
                 "number",
                 "0: none. The document is tried once and so many times more.",
-                only=("kind", (_HTTP, _CALLABLE)),
+                only=("kind", (_HTTP, _CALLABLE, _ATOMIC)),
             ),
-            Field("retry_interval", "Retry interval", "time", only=("kind", (_HTTP, _CALLABLE))),
+            Field("retry_interval", "Retry interval", "time", only=("kind", (_HTTP, _CALLABLE, _ATOMIC))),
             Field(
                 "when_exhausted",
                 "When retries are used up",

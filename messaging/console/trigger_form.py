@@ -22,10 +22,14 @@ from messaging.selectors import triggers
 from messaging.services import triggering
 from messaging.services.trigger_rules import TriggerValues
 from partners import selectors as partners
+from partners.choices import Profile
+from partners.models import Agreement
 from partners.validation import duration
 from rmhub.ids import BadPublicId, read_public_id
 
 _ONCE = "trigger_form"
+# Fields that name another row: the model's attribute is the name without "_id".
+_REFERENCES = {"party_id": "par", "agreement_id": "agr", "member_of_id": "trg", "atomic_agreement_id": "agr"}
 _UNITS = {"d": 86_400, "h": 3600, "m": 60, "s": 1, "": 1}
 _PART = re.compile(r"([0-9]{1,9})\s*(d|h|m|s|)(?:ays?|ours?|in(?:utes?)?|ec(?:onds?)?)?", re.ASCII)
 _MOST_CHOICES = 500
@@ -58,7 +62,9 @@ def trigger_new(request: HttpRequest) -> HttpResponse:
     """The form; POST makes the trigger and shows its secret this once, on a page that no cache keeps."""
     blank = Trigger()
     if request.method != "POST":
-        return _form(request, None, _texts(blank))
+        # From the page of an atomic trigger, for one more member of it.
+        given = request.GET.get("member_of", "")[:60].replace("\x00", "")
+        return _form(request, None, _texts(blank) | ({"member_of_id": given} if given else {}))
     if used_already(request, _ONCE):
         notices.error(request, "This form was used already: see whether the trigger is in the list.")
         return see_other("console:triggers")
@@ -127,7 +133,7 @@ def read(posted: QueryDict) -> tuple[dict[str, Any], dict[str, list[str]]]:
             values[field.name] = _READERS[field.kind](text)
         except ValueError as error:
             errors[field.name] = [str(error)]
-    for name, prefix in (("party_id", "par"), ("agreement_id", "agr")):
+    for name, prefix in _REFERENCES.items():
         text = values.pop(name, "")
         try:
             values[name] = read_public_id(prefix, text) if text else None
@@ -196,8 +202,8 @@ def _texts(trigger: Trigger) -> dict[str, str]:
     """What stands in the fields for a trigger."""
     found: dict[str, str] = {}
     for field in FIELDS.values():
-        if field.name in ("party_id", "agreement_id"):
-            chosen = trigger.party if field.name == "party_id" else trigger.agreement
+        if field.name in _REFERENCES:
+            chosen = getattr(trigger, field.name.removesuffix("_id"))
             found[field.name] = chosen.public_id if chosen is not None else ""
             continue
         value: Any = getattr(trigger, field.name)
@@ -267,7 +273,7 @@ def _shown(field: Field, value: str, listed: tuple[tuple[str, str], ...], wrong:
 
 
 # The service names fields as the model does.
-_FIELD_OF = {"party": "party_id", "agreement": "agreement_id"}
+_FIELD_OF = {name.removesuffix("_id"): name for name in _REFERENCES}
 
 
 def _label(name: str) -> str:
@@ -281,10 +287,18 @@ def _lists() -> dict[str, tuple[tuple[str, str], ...]]:
     return {
         "party_id": tuple((one.public_id, one.name) for one in parties),
         "agreement_id": tuple((one.public_id, f"{one.tpa_id} ({one.partner})") for one in agreements),
+        "member_of_id": tuple((one.public_id, one.name) for one in triggers.wholes()[:_MOST_CHOICES]),
+        "atomic_agreement_id": tuple(
+            (one.public_id, f"{one.tpa_id} ({one.partner})") for one in agreements if _is_atomic(one)
+        ),
         "callable_name": _names(applications.SERVICES),
         "resolver_callable": _names(applications.RESOLVERS),
         "monitor_callable": _names(applications.MONITORS),
     }
+
+
+def _is_atomic(agreement: Agreement) -> bool:
+    return any(version.profile == Profile.WSAT for version in agreement.versions.all())
 
 
 def _names(known: Mapping[str, object]) -> tuple[tuple[str, str], ...]:

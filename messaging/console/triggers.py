@@ -81,6 +81,16 @@ VERBS: dict[str, TriggerVerb] = {
             ("Not used any more", "Replaced by another trigger"),
             "disabled",
         ),
+        TriggerVerb(
+            "leave",
+            "Take away",
+            "minus",
+            "danger",
+            "triggers:write",
+            "What was processed together stays processed. It can be made a member again.",
+            ("Not needed in this transaction any more",),
+            "no member any more, and disabled",
+        ),
     )
 }
 
@@ -133,6 +143,7 @@ def trigger_page(request: HttpRequest, reference: str) -> HttpResponse:
         "incidents": list(records.incidents(trigger_id=trigger.pk).order_by("-number")[:8]),
         "audit": screens.audit_of(trigger),
         "signs": signs(trigger),
+        "members": list(trigger.members.all()),
     }
     return page(request, "console/trigger.html", context, fragments={"live-trigger": "console/trigger_live.html"})
 
@@ -263,6 +274,12 @@ def _effects(row: TriggerRow, verb: TriggerVerb) -> list[str]:
             "From now on nothing is handed over. What the application has in work is finished.",
             "Documents that come are taken in and wait.",
             "It stays suspended until somebody resumes it; no monitor does.",
+        ]
+    if verb.slug == "leave":
+        whole = trigger.member_of.name if trigger.member_of is not None else "its trigger"
+        return [
+            f"From the next document on {whole} goes without it; what is in work ends as it began.",
+            "It is disabled. Enabled again it takes what its own settings name: by default every document.",
         ]
     if verb.slug == "disable":
         return [

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import connection
-from django.db.models import Case, Count, IntegerField, Q, QuerySet, Value, When
+from django.db.models import Case, Count, IntegerField, Prefetch, Q, QuerySet, Value, When
 
 from messaging import causes
 from messaging.causes import Cause
@@ -81,8 +81,12 @@ def triggers(
     Unique orders for pages: ("name",), ("severity", "name"). `search` looks in the name and in the service's address.
     """
     found = (
-        visibility.shared(Trigger.objects.select_related("party", "agreement__partner"), *reach.TRIGGER)
-        .defer("secret_encrypted")
+        visibility.shared(
+            Trigger.objects.select_related("party", "agreement__partner", "member_of", "atomic_agreement"),
+            *reach.TRIGGER,
+        )
+        .defer("secret_encrypted", "member_of__secret_encrypted")
+        .prefetch_related(Prefetch("members", Trigger.objects.defer("secret_encrypted").order_by("name")))
         .annotate(
             severity=Case(
                 When(state=TriggerState.SUSPENDED, then=Value(0)),
@@ -116,6 +120,11 @@ def trigger(reference: str | uuid.UUID) -> Trigger:
     if found is None:
         raise NotFound(f"There is no trigger {reference}.")
     return found
+
+
+def wholes() -> QuerySet[Trigger]:
+    """Triggers that may have members, by name."""
+    return triggers(kind=ServiceKind.ATOMIC).order_by("name")
 
 
 def counts_by_state() -> dict[str, int]:
@@ -254,6 +263,8 @@ def known_documents() -> list[tuple[str, str]]:
 
 def subscription(trigger: Trigger) -> str:
     """Which documents it takes, e.g. `Orders / New of agreement TPA-7 with Globex`."""
+    if trigger.member_of is not None:
+        return f"What {trigger.member_of.name} takes, together with its other members"
     named = [f"{one['service']} / {one['action']}" for one in trigger.documents]
     if len(named) > 3:
         named = [*named[:3], f"{len(named) - 3} more"]
@@ -269,12 +280,19 @@ def target(trigger: Trigger) -> str:
         ServiceKind.HTTP.value: trigger.url,
         ServiceKind.CALLABLE.value: trigger.callable_name,
         ServiceKind.PULL.value: "pull queue",
+        ServiceKind.ATOMIC.value: "its members, all of them or none",
     }[trigger.kind]
 
 
 def policy(trigger: Trigger) -> list[str]:
     """Its exactly-once properties as sentences, in the order of spec 4."""
+    if trigger.member_of is not None:
+        return _membership(trigger)
     said = []
+    if trigger.kind == ServiceKind.ATOMIC:
+        within = span(trigger.timeout)
+        said.append(f"Hands a document to all members in one transaction, which they have {within} to vote in.")
+        said.append("A member that fails or votes no has it rolled back everywhere; then it is handed over again.")
     if not trigger.detect_duplicates:
         said.append("Looks for no duplicates: every document is processed, also one that was processed before.")
     elif trigger.use_history:
@@ -304,6 +322,16 @@ def policy(trigger: Trigger) -> list[str]:
         said.append("What the service answers is what the partner of a synchronous exchange gets.")
     if trigger.silent_after:
         said.append(f"Without a document for {span(trigger.silent_after)} it is an incident.")
+    return said
+
+
+def _membership(trigger: Trigger) -> list[str]:
+    assert trigger.member_of is not None
+    said = [f"Takes part in the transactions of {trigger.member_of.name}, which decides what is handed over, and when."]
+    if trigger.atomic_agreement is not None:
+        said.append(f"Its application registers and votes under the agreement {trigger.atomic_agreement}.")
+    if trigger.kind == ServiceKind.CALLABLE:
+        said.append("It runs when all others have voted, in the transaction of the commit record.")
     return said
 
 

@@ -42,11 +42,15 @@ _known: tuple[float, tuple[Subscription, ...]] | None = None
 
 
 def current() -> tuple[Subscription, ...]:
-    """The subscriptions of all triggers that are not disabled, at most about a second old."""
+    """The subscriptions of all triggers that are not disabled, at most about a second old.
+
+    Members of an atomic trigger have none: they process its documents.
+    """
     global _known
     at = time.monotonic()
     if _known is None or at - _known[0] > CHECK_SECONDS:
-        rows = Trigger.objects.exclude(state=TriggerState.DISABLED).order_by("pk").values_list(*_COLUMNS)
+        own = Trigger.objects.exclude(state=TriggerState.DISABLED).filter(member_of=None)
+        rows = own.order_by("pk").values_list(*_COLUMNS)
         found = tuple(
             Subscription(key, party, agreement, tuple((d["service"], d["action"]) for d in documents), answers)
             for key, party, agreement, documents, answers in rows

@@ -14,6 +14,7 @@ from messaging import applications
 from messaging.choices import Consult, DeliveryState, JoinType, ServiceKind
 from messaging.exceptions import InvalidSubmission
 from messaging.models import Delivery, Trigger
+from messaging.services import trigger_members
 from partners.addresses import uri_fault
 from partners.choices import Transport
 from partners.services.writing import is_clean
@@ -32,6 +33,8 @@ class TriggerValues(TypedDict, total=False):
     kind: str
     url: str
     callable_name: str
+    member_of_id: uuid.UUID | None
+    atomic_agreement_id: uuid.UUID | None
     timeout: int
     answers: bool
     retry_statuses: Sequence[int]
@@ -82,8 +85,13 @@ def apply_values(trigger: Trigger, values: TriggerValues) -> None:
         raise InvalidSubmission(errors)
 
 
-def check(trigger: Trigger, *, was_join: str = JoinType.NONE) -> None:
-    """Raises InvalidSubmission with everything that is wrong, by field. `was_join` is the join before a change."""
+def check(
+    trigger: Trigger, *, was_join: str = JoinType.NONE, was_kind: str = "", was_member_of: uuid.UUID | None = None
+) -> None:
+    """Raises InvalidSubmission with everything that is wrong, by field.
+
+    `was_...`: what stood there before a change; `was_kind` is empty for a new trigger.
+    """
     errors = _unclean(trigger) or _documents_errors(trigger) or _status_errors(trigger)
     if errors:  # the database driver would stumble over these, so that nothing else is looked at
         raise InvalidSubmission(errors)
@@ -101,6 +109,8 @@ def check(trigger: Trigger, *, was_join: str = JoinType.NONE) -> None:
         errors["join_type"] = [
             "Documents wait in joins of this trigger: let these complete or expire before you change the join."
         ]
+    if was_kind:
+        errors |= trigger_members.moves(trigger, was_kind=was_kind, was_member_of=was_member_of)
     if errors:
         raise InvalidSubmission(errors)
 
@@ -186,6 +196,12 @@ RULES: tuple[Rule, ...] = (
         _registered("kind", ServiceKind.CALLABLE, "callable_name", applications.SERVICES, "service"),
     ),
     Rule("answers", _no_answers),
+    Rule("answers", trigger_members.no_answers),
+    Rule("use_history", trigger_members.exactly_once),
+    Rule("member_of", trigger_members.member_of),
+    Rule("member_of", trigger_members.nothing_of_its_own),
+    Rule("documents", trigger_members.no_documents),
+    Rule("atomic_agreement", trigger_members.agreement),
     Rule("resolver_url", _address("resolver", Consult.HTTP, "resolver_url")),
     Rule(
         "resolver_callable",
@@ -268,7 +284,12 @@ def _status_errors(trigger: Trigger) -> dict[str, list[str]]:
 
 def _by_field(error: ValidationError) -> dict[str, list[str]]:
     found = {field: [str(sentence) for sentence in sentences] for field, sentences in error.message_dict.items()}
-    for field in ("party", "agreement"):
+    for field, what in (
+        ("party", "party"),
+        ("agreement", "agreement"),
+        ("atomic_agreement", "agreement"),
+        ("member_of", "trigger"),
+    ):
         if field in found:
-            found[field] = [f"There is no such {field}: choose one that is registered, or leave it open."]
+            found[field] = [f"There is no such {what}: choose one that is registered, or leave it open."]
     return found

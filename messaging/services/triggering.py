@@ -96,15 +96,16 @@ def trigger_update(
 ) -> Trigger:
     """Changes what is given. Documents that came before keep the deliveries that they have.
 
+    A trigger that becomes a member of an atomic one is active with it; one that is taken away from it is disabled.
     Raises NotFound, Stale, InvalidSubmission by field.
     """
     audit.require_reason(reason)
     with transaction.atomic():
         trigger = _locked(trigger_id, expected_version)
         before = described(trigger)
-        was_join = trigger.join_type
+        was_join, was_kind, was_member_of = trigger.join_type, trigger.kind, trigger.member_of_id
         apply_values(trigger, values)
-        check(trigger, was_join=was_join)
+        check(trigger, was_join=was_join, was_kind=was_kind, was_member_of=was_member_of)
         after = described(trigger)
         changed = [name for name in SETTINGS if before[name] != after[name]]
         if not changed:
@@ -112,6 +113,7 @@ def trigger_update(
         if trigger.state == TriggerState.SUSPENDED:
             look = _first_look(trigger, trigger.cause, clock.now())
             trigger.monitor_due_at = min(look, trigger.monitor_due_at or look) if look else None
+        _follow_membership(trigger, was_member_of)
         trigger.version += 1
         trigger.save()
         audit.record(
@@ -123,6 +125,35 @@ def trigger_update(
             after={name: after[name] for name in changed},
         )
         dispatch.wake_on_commit(dispatch.DELIVER)
+        transaction.on_commit(subscriptions.reset)
+    return trigger
+
+
+def _follow_membership(trigger: Trigger, was_member_of: uuid.UUID | None) -> None:
+    """A member is active with its trigger; one that is none any more would take every document, so it is disabled."""
+    if (trigger.member_of_id is None) == (was_member_of is None):
+        return
+    trigger.state = TriggerState.DISABLED if trigger.member_of_id is None else TriggerState.ACTIVE
+    trigger.cause = trigger.cause_detail = ""
+    trigger.changed_at = clock.now()
+
+
+def trigger_leave(*, trigger_id: uuid.UUID, actor: Actor, reason: str, expected_version: int | None = None) -> Trigger:
+    """Takes a member away from its atomic trigger; it is disabled then, and has documents of its own once enabled.
+
+    Raises NotFound, Stale, WrongState.
+    """
+    audit.require_reason(reason)
+    with transaction.atomic():
+        trigger = _locked(trigger_id, expected_version)
+        _require(trigger, "leave")
+        whole, was = trigger.member_of, trigger.member_of_id
+        trigger.member_of = trigger.atomic_agreement = None
+        _follow_membership(trigger, was)
+        trigger.version += 1
+        trigger.save(update_fields=["member_of", "atomic_agreement", *_STATE_FIELDS])
+        before: dict[str, object] = {"member_of": whole.name if whole is not None else ""}
+        audit.record(actor, "trigger.leave", trigger, reason=reason, before=before, after=_state_of(trigger))
         transaction.on_commit(subscriptions.reset)
     return trigger
 
@@ -217,11 +248,17 @@ VERBS: dict[str, Callable[..., Trigger]] = {
     "resume": trigger_resume,
     "disable": trigger_disable,
     "enable": trigger_enable,
+    "leave": trigger_leave,
 }
 
 
 def allowed_verbs(trigger: Trigger) -> tuple[str, ...]:
-    """Which of `VERBS` the trigger's state takes right now (for screens and for `allowed_actions` of problems)."""
+    """Which of `VERBS` the trigger's state takes right now (for screens and for `allowed_actions` of problems).
+
+    A member goes with the trigger that it belongs to.
+    """
+    if trigger.member_of_id is not None:
+        return ("leave",)
     if trigger.state == TriggerState.DISABLED:
         return ("enable",)
     if trigger.state == TriggerState.ACTIVE:
@@ -241,12 +278,21 @@ def described(trigger: Trigger) -> dict[str, object]:
 def _require(trigger: Trigger, verb: str) -> None:
     possible = allowed_verbs(trigger)
     if verb not in possible:
-        raise WrongState(
-            f"{trigger.name} is {trigger.state}: it cannot be {_PAST[verb]}.", state=trigger.state, allowed=possible
-        )
+        if verb == "leave":
+            said = f"{trigger.name} is no member of another trigger."
+        elif trigger.member_of is not None:
+            said = f"{trigger.name} is a member of {trigger.member_of.name}: only that can be {_PAST[verb]}."
+        else:
+            said = f"{trigger.name} is {trigger.state}: it cannot be {_PAST[verb]}."
+        raise WrongState(said, state=trigger.state, allowed=possible)
 
 
-_PAST = {"suspend": "suspended", "resume": "resumed", "disable": "disabled", "enable": "enabled"}
+_PAST = {
+    "suspend": "suspended",
+    "resume": "resumed",
+    "disable": "disabled",
+    "enable": "enabled",
+}
 
 
 def _become(

@@ -31,7 +31,12 @@ _DOCUMENTS = (
     "Services and actions (`*` for any action) that it wants; empty = all that party and agreement let through."
 )
 # Members of bodies that are named otherwise in `services.trigger_rules.TriggerValues`.
-_IDS = {"party": "party_id", "agreement": "agreement_id"}
+_IDS = {
+    "party": "party_id",
+    "agreement": "agreement_id",
+    "member_of": "member_of_id",
+    "atomic_agreement": "atomic_agreement_id",
+}
 
 
 class DocumentBody(StrictBody):
@@ -52,7 +57,21 @@ class TriggerFields(ReasonBody):
     callable_name = Text(
         max_length=120, required=False, allow_blank=True, help_text="Kind callable: what a Django app registers."
     )
-    timeout = Whole(min_value=1, max_value=_SECONDS, required=False, help_text="Seconds that the service has.")
+    member_of = IdIn(
+        "trg", required=False, allow_null=True, help_text="The atomic trigger whose documents it processes with others."
+    )
+    atomic_agreement = IdIn(
+        "agr",
+        required=False,
+        allow_null=True,
+        help_text="HTTP members: the agreement (profile wsat) under which the application takes part in transactions.",
+    )
+    timeout = Whole(
+        min_value=1,
+        max_value=_SECONDS,
+        required=False,
+        help_text="Seconds that the service has; kind atomic: until all members have voted.",
+    )
     answers = Flag(required=False, help_text="Its response is what the partner of a synchronous exchange gets.")
     retry_statuses = serializers.ListField(
         child=Whole(min_value=400, max_value=599),
@@ -172,6 +191,9 @@ class TriggerSerializer(serializers.Serializer):
     kind = serializers.ChoiceField(choices=ServiceKind.choices)
     url = serializers.CharField()
     callable_name = serializers.CharField()
+    member_of = TriggerRef(allow_null=True, help_text="The atomic trigger that it belongs to.")
+    atomic_agreement = AgreementNamed(allow_null=True)
+    members = TriggerRef(many=True, help_text="Kind atomic: whose services process a document together, or not at all.")
     timeout = serializers.IntegerField()
     answers = serializers.BooleanField()
     retry_statuses = serializers.ListField(child=serializers.IntegerField())

@@ -28,7 +28,7 @@ _PATH = {"trigger": "Id of the trigger (`trg_...`), or its name."}
 _CONDITIONAL = ("stale", "precondition_required", "invalid_header")
 FILTERS = (
     Param("state", "States, comma separated.", "choices", choices=tuple(TriggerState.values)),
-    Param("kind", "http, callable or pull.", "choice", choices=tuple(ServiceKind.values)),
+    Param("kind", "http, callable, pull or atomic.", "choice", choices=tuple(ServiceKind.values)),
     Param("party", "Id of a party.", "id", prefix="par"),
     Param("q", "Part of the name, of the URL or of the callable."),
     sort_parameter("name", "-name", "severity"),
@@ -227,5 +227,11 @@ VERBS: dict[str, type[Endpoint]] = {
         "triggers:write",
         "Switch a trigger on again: it takes documents, and what waited is handed over",
         triggering.trigger_enable,
+    ),
+    "leave": _verb(
+        "leave",
+        "triggers:write",
+        "Take a member away from its atomic trigger: it is disabled, and takes documents of its own once enabled",
+        triggering.trigger_leave,
     ),
 }

@@ -1,7 +1,8 @@
 """`manage.py demo`: two hubs with real processes on loopback, a bad link between them, and a judge.
 
 With --trigger both hubs deliver every document to an application, and a second judge counts its effects. With --hops
-there is a chain of hubs: sender, routers and receiver.
+there is a chain of hubs: sender, routers and receiver. With --atomic one hub coordinates transactions of three
+applications.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from django import conf
 from django.core.management.base import BaseCommand, CommandError
 
 from messaging.choices import RouteMode
-from messaging.demo import chain, chain_run, effects, exchange, verdict
+from messaging.demo import atomic, atomic_run, atomic_seeding, chain, chain_run, effects, exchange, verdict
+from messaging.demo.atomic_taking import Votes
 from messaging.demo.chain_seeding import MOST_HOPS
 from messaging.demo.stage import APPLICATION, Link, Parameters, Receiving, Stage, installation_folders, running
-from partners.choices import Profile
+from partners.choices import DOCUMENT_PROFILES, Profile
 from rmhub.supervisor import Supervisor
 
+_NOT_ATOMIC = ("hops", "trigger", "resolver", "work_ms", "ordered", "keep", "pairs", "drop", "duplicate", "delay_ms")
 VICTIMS = ("a-web", "a-worker", "b-web", "b-worker")
 
 
@@ -52,9 +55,9 @@ class Command(BaseCommand):
         parser.add_argument(
             "--kill",
             action="store_true",
-            help="kill -9 meanwhile: web servers, workers and the application; with --hops all of a router",
+            help="kill -9 meanwhile: web servers, workers and applications; with --hops all of a router",
         )
-        parser.add_argument("--profile", choices=Profile.values, default=Profile.EBXML, help="what the hubs speak")
+        parser.add_argument("--profile", choices=DOCUMENT_PROFILES, default=Profile.EBXML, help="what the hubs speak")
         parser.add_argument("--ordered", action="store_true", help="with --profile repeatable: one after the other")
         parser.add_argument(
             "--trigger", choices=("http", "pull"), help="an application gets every document: is called, or fetches it"
@@ -76,7 +79,12 @@ class Command(BaseCommand):
             default=RouteMode.STORE_FORWARD,
             help="with --hops: when the routers acknowledge what they pass on",
         )
-        parser.add_argument("--seed", type=int, default=1, help="of the link's and the killer's chances")
+        parser.add_argument(
+            "--atomic", action="store_true", help="one hub and three applications instead: documents for all or none"
+        )
+        parser.add_argument("--transactions", type=int, help="with --atomic: how many documents (100)")
+        parser.add_argument("--no-share", type=_share, help="with --atomic: share of votes that are no (0.2)")
+        parser.add_argument("--seed", type=int, default=1, help="of the link's and the killer's chances, and of votes")
         parser.add_argument("--patience", type=float, default=300, help="seconds after which it gives up waiting")
         parser.add_argument("--json", action="store_true", help="print the result as JSON only")
         parser.add_argument(
@@ -87,6 +95,11 @@ class Command(BaseCommand):
         parser.add_argument("--logs", action="store_true", help="print what the processes say")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["atomic"]:
+            self._atomic(options)
+            return
+        if options["transactions"] is not None or options["no_share"] is not None:
+            raise CommandError("--transactions and --no-share belong to --atomic.", returncode=2)
         if options["hops"]:
             self._chain(options)
             return
@@ -127,6 +140,40 @@ class Command(BaseCommand):
                 path = stage.effects if receiving else None
                 stack.enter_context(_killer(supervisor, options["seed"], log, killed, path))
             result = {**self._run(stage, options, log), "killed": dict(killed)}
+        self._report(result, quiet)
+        if not result["promises_kept"]:
+            sys.exit(1)
+
+    def _atomic(self, options: dict[str, Any]) -> None:
+        """Documents for three applications in one transaction."""
+        given = [name for name in _NOT_ATOMIC if options[name]]
+        if options["profile"] != Profile.EBXML:
+            given.append("profile")
+        if given:
+            names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise CommandError(f"--atomic has no link and no second hub; {names} does not go with it.", returncode=2)
+        transactions = 100 if options["transactions"] is None else options["transactions"]
+        if transactions < 1:
+            raise CommandError("--transactions must be at least 1", returncode=2)
+        no = 0.2 if options["no_share"] is None else options["no_share"]
+        quiet = options["json"]
+
+        def log(line: str) -> None:
+            if options["logs"] or not quiet:
+                self.stderr.write(line)
+
+        votes = Votes(seed=options["seed"], no=no, read_only=no / 2, count=len(atomic_seeding.NAMES))
+        told = log if options["logs"] else _milestones(log)
+        with atomic.running(votes=votes, log=told) as (ring, supervisor):
+            result = atomic_run.run(
+                ring,
+                supervisor,
+                transactions=transactions,
+                kill=options["kill"],
+                seed=options["seed"],
+                patience=options["patience"],
+                log=log,
+            )
         self._report(result, quiet)
         if not result["promises_kept"]:
             sys.exit(1)

@@ -11,10 +11,10 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from messaging.demo import chain, chain_seeding, seeding
+from messaging.demo import atomic_seeding, chain, chain_seeding, seeding
 from messaging.demo.ux import world
 from messaging.demo.ux.plan import TROUBLES, Plan
-from partners.choices import Profile
+from partners.choices import DOCUMENT_PROFILES, Profile
 from rmhub import clock
 
 
@@ -35,7 +35,7 @@ class Command(BaseCommand):
         parser.add_argument("--secret-in", default="demo-partner-secret", help="the password that the partner shows us")
         parser.add_argument("--secret-out", default="demo-partner-secret", help="the password that we show the partner")
         parser.add_argument("--agreements", type=int, default=4)
-        parser.add_argument("--profile", choices=Profile.values, default=Profile.EBXML, help="of the agreements")
+        parser.add_argument("--profile", choices=DOCUMENT_PROFILES, default=Profile.EBXML, help="of the agreements")
         parser.add_argument("--ordered", action="store_true", help="repeatable profile: one message after the other")
         parser.add_argument("--application", default="", help="URL of an application that gets every document")
         parser.add_argument("--kind", choices=("http", "pull"), default="http", help="it is called, or pulls itself")
@@ -48,6 +48,7 @@ class Command(BaseCommand):
         parser.add_argument("--transport-retries", type=int, default=3)
         parser.add_argument("--transport-retry-interval", type=int, default=1)
         parser.add_argument("--chain", default="", help="one hub of a chain instead: its plan as JSON (demo --hops)")
+        parser.add_argument("--atomic", default="", help="the coordinator instead: its plan as JSON (demo --atomic)")
         parser.add_argument("--json", action="store_true", help="print new log-ins and an API token as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -56,6 +57,9 @@ class Command(BaseCommand):
             return
         if options["chain"]:
             self._chain(options["chain"])
+            return
+        if options["atomic"]:
+            self._atomic(options["atomic"])
             return
         buyer = options["side"] == "buyer"
         plan = seeding.Plan(
@@ -117,6 +121,13 @@ class Command(BaseCommand):
         self.stdout.write(f"Their side: manage.py demo_partner --folder {plan.folder} --hub http://127.0.0.1:8000")
         for name, role in world.everybody().items():
             self.stdout.write(f"log-in {name} / {world.PASSWORD}  ({role})")
+
+    def _atomic(self, text: str) -> None:
+        try:
+            plan = atomic_seeding.read(text)
+        except (ValueError, TypeError, KeyError) as error:
+            raise CommandError(f"--atomic is not a plan: {error}", returncode=2) from error
+        self.stdout.write(json.dumps({"secrets": atomic_seeding.seed(plan)}))
 
     def _chain(self, text: str) -> None:
         try:

@@ -18,9 +18,9 @@ from django.db.utils import InterfaceError
 from messaging import dispatch
 from messaging.choices import DeliveryState, JoinType, ServiceKind, TriggerState, WhenExhausted
 from messaging.models import Delivery, Message, Trigger
-from messaging.protocol.processing import Decision, Entry, decide
+from messaging.protocol.processing import Decision, Entry, decide, redelivered
 from messaging.services import history, leases
-from messaging.services.delivering import joining
+from messaging.services.delivering import joining, together
 from messaging.services.delivering.changes import Changes, is_new
 from messaging.services.delivering.job import (
     Job,
@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 ROUNDS = 20
 # A callable that has taken its worker with it so often is not tried again by itself.
 POISON = 5
+_IN_PROCESS = (ServiceKind.CALLABLE, ServiceKind.ATOMIC)  # what they run may end the worker
 LEASE_OVER = ("worker_lost", "No outcome was recorded before its lease ran out.")
 _JOINS = (JoinType.ALL.value, JoinType.ONLY_ONE.value)
 _ARRIVAL_SECONDS = 1
@@ -96,12 +97,14 @@ def _claim_trigger(trigger_id: uuid.UUID, quota: int, worker: int, share: int | 
         if trigger is None:
             return []
         changes = Changes(now)
-        expire(trigger, changes)
+        lost = expire(trigger, changes)
         jobs: list[Job] = []
         if trigger.kind != ServiceKind.PULL and trigger.state == TriggerState.ACTIVE:
             free = min(quota, _free(trigger, worker, share))
             jobs = take_due(trigger, free, changes, worker=worker)
         changes.write()
+    if trigger.kind == ServiceKind.ATOMIC:
+        together.abandon_lost(lost)
     return jobs
 
 
@@ -271,19 +274,25 @@ def absorbed(trigger: Trigger, delivery: Delivery, changes: Changes) -> bool:
     return True
 
 
-def expire(trigger: Trigger, changes: Changes) -> int:
-    """Takes back what was handed over and is lost; call with the trigger's row locked. Returns how many that were.
+def expire(trigger: Trigger, changes: Changes) -> list[uuid.UUID]:
+    """Takes back what was handed over and is lost; call with the trigger's row locked. Returns the claims of those.
 
-    A callable that runs has its delivery's row locked, so it is passed over however long it takes.
+    A callable that runs has its delivery's row locked, so it is passed over however long it takes. What was handed over
+    in an atomic transaction can only be rolled back now, as this claim does not count any more: it is NEW again.
     """
     lost = list(Delivery.objects.raw(LOST, [trigger.pk, changes.now]))
     if not lost:
-        return 0
+        return []
     _load_messages(lost)
+    claims = [delivery.claim for delivery in lost if delivery.claim is not None]
     for delivery in lost:
-        changes.lose(delivery, delivery.created_at, *LEASE_OVER)
-        if trigger.kind == ServiceKind.CALLABLE and delivery.redelivery_count >= POISON:
-            detail = f"The worker was lost {delivery.redelivery_count} times with this document: {delivery.public_id}."
+        if trigger.kind == ServiceKind.ATOMIC:
+            delivery.redelivery_count = redelivered(delivery.redelivery_count)
+            changes.put_back(delivery, delivery.created_at, *LEASE_OVER)
+        else:
+            changes.lose(delivery, delivery.created_at, *LEASE_OVER)
+        if trigger.kind in _IN_PROCESS and delivery.redelivery_count >= POISON:
+            detail = f"Handed over {delivery.redelivery_count} times, its worker was lost again: {delivery.public_id}."
             if trigger.when_exhausted == WhenExhausted.SUSPEND:
                 changes.suspend(trigger, "worker_lost", detail)
             else:
@@ -292,7 +301,7 @@ def expire(trigger: Trigger, changes: Changes) -> int:
     log.warning(
         "hand-overs lost", extra={"action": "deliveries_lost", "trigger": trigger.name, "deliveries": len(lost)}
     )
-    return len(lost)
+    return claims
 
 
 LOST = """

@@ -20,6 +20,7 @@ LEASE_MARGIN = timedelta(seconds=30)
 class JobKind(StrEnum):
     HTTP = "http"
     CALLABLE = "callable"
+    ATOMIC = "atomic"  # several services in one transaction
     LEASED = "leased"  # a consumer of a pull queue has it: nothing to say to anybody
     RESOLVE = "resolve"  # the resolver is asked first
 
@@ -49,8 +50,9 @@ class Outcome:
 
     `cause`: code of docs/causes.md for what is no success. `kept`: what the service said, cut, for people.
     `retry_after`: seconds. `misconfigured`: nothing was said to anybody, and nothing will be before a person changes
-    the trigger. `recorded`: a callable's transaction has recorded it. `again`: somebody else has the document in work,
-    so it has to be decided again.
+    the trigger. `recorded`: a callable's transaction has recorded it, or the atomic transaction that it is handed over
+    in will. `again`: somebody else has the document in work, so it has to be decided again. `abandons`: the
+    coordination that nobody goes on with; to be rolled back when the outcome is recorded.
     """
 
     ran: Ran | None = None
@@ -64,6 +66,7 @@ class Outcome:
     misconfigured: bool = False
     recorded: bool = False
     again: bool = False
+    abandons: uuid.UUID | None = None
 
 
 def service_kind(trigger: Trigger) -> JobKind:
@@ -72,6 +75,7 @@ def service_kind(trigger: Trigger) -> JobKind:
         ServiceKind.HTTP.value: JobKind.HTTP,
         ServiceKind.CALLABLE.value: JobKind.CALLABLE,
         ServiceKind.PULL.value: JobKind.LEASED,
+        ServiceKind.ATOMIC.value: JobKind.ATOMIC,
     }[trigger.kind]
 
 

@@ -20,17 +20,16 @@ from messaging.protocol.processing import (
     Doubt,
     Entry,
     Evidence,
-    Next,
     Ran,
     Status,
-    after,
     conclude,
     decide,
 )
 from messaging.services import forgetting, history
-from messaging.services.delivering.calling import MAX_WAIT
+from messaging.services.delivering import together
 from messaging.services.delivering.changes import Changes, is_new
 from messaging.services.delivering.claiming import absorbed
+from messaging.services.delivering.following import hold, not_done
 from messaging.services.delivering.job import (
     Job,
     JobKind,
@@ -65,6 +64,9 @@ def record(outcomes: Sequence[tuple[Job, Outcome]]) -> list[Job | None]:
             followers.append(_apply(job, outcome, delivery, triggers.get(job.trigger.pk), changes))
         changes.write()
         _note_health(triggers, outcomes, now)
+    for _, outcome in outcomes:
+        if outcome.abandons is not None:
+            together.abandon(outcome.abandons, outcome.cause, outcome.detail)
     return followers
 
 
@@ -121,45 +123,8 @@ def _apply(job: Job, outcome: Outcome, delivery: Delivery, trigger: Trigger | No
         changes.complete(job.trigger, delivery, outcome.reply)
         return None
     assert trigger is not None
-    if outcome.misconfigured:
-        _suspend(delivery, trigger, outcome.cause, outcome.detail, changes)
-        return None
-    following = after(
-        outcome.ran,
-        retries_used=delivery.retries,
-        detect_duplicates=is_checked(job.trigger, delivery),
-        policy=retry_policy(trigger),
-    )
-    _follow(following, job, outcome, delivery, trigger, changes)
+    not_done(trigger, delivery, outcome, changes, claimed=job.trigger, in_transaction=job.kind is JobKind.ATOMIC)
     return None
-
-
-def _follow(
-    following: Next, job: Job, outcome: Outcome, delivery: Delivery, trigger: Trigger, changes: Changes
-) -> None:
-    cause, detail = outcome.cause, outcome.detail
-    if following is Next.RETRY:
-        delivery.retries += 1
-        wait = timedelta(seconds=max(trigger.retry_interval, min(outcome.retry_after or 0, MAX_WAIT)))
-        changes.put_back(delivery, changes.now + wait, cause, detail)
-    elif following is Next.REDELIVER:
-        # A resolver may say NEW each time: what follows from it counts and waits like a retry.
-        wait = timedelta(seconds=trigger.retry_interval if trigger.resolver != Consult.NONE else 0)
-        delivery.retries += 1
-        changes.lose(delivery, changes.now + wait, cause, detail)
-    elif following is Next.SUSPEND:
-        _suspend(delivery, trigger, cause, detail, changes)
-    elif outcome.ran is not Ran.TRANSIENT or not changes.forget_unexecuted(delivery, cause, detail):
-        changes.fail(job.trigger, delivery, cause, detail, outcome.reply)
-        if following is Next.FAIL_AND_SUSPEND:
-            changes.suspend(trigger, cause, detail)
-
-
-def _suspend(delivery: Delivery, trigger: Trigger, cause: str, detail: str, changes: Changes) -> None:
-    """Nothing happened, and nothing will now: the document keeps its place and gets a new retry budget."""
-    delivery.retries = 0
-    changes.put_back(delivery, delivery.created_at, cause, detail)
-    changes.suspend(trigger, cause, detail)
 
 
 def _for_caller(job: Job, outcome: Outcome, delivery: Delivery, changes: Changes) -> None:
@@ -220,7 +185,7 @@ def _run_after_all(job: Job, decision: Decision, delivery: Delivery, trigger: Tr
     if delivery.cause == UNKNOWN and not policy.until_success and delivery.retries > policy.max_retries:
         detail = f"{delivery.cause_detail} The resolver says each time that it was not processed."
         if policy.suspends:
-            _suspend(delivery, trigger, UNKNOWN, detail, changes)
+            hold(delivery, trigger, UNKNOWN, detail, changes)
         else:
             changes.fail(job.trigger, delivery, UNKNOWN, detail)
         return None

@@ -10,18 +10,17 @@ import json
 import logging
 from contextlib import suppress
 
-from django.db import DatabaseError, IntegrityError, OperationalError, transaction
-from django.db.utils import InterfaceError
+from django.db import DatabaseError, transaction
 
 from messaging import storage
 from messaging.applications import RESOLVERS, SERVICES, Document, Reply, Service, Transient
 from messaging.choices import Consult
 from messaging.models import Delivery
-from messaging.protocol.processing import Answer, Entry, Ran, from_http, read_answer
+from messaging.protocol.processing import Answer, Entry, Ran, read_answer
 from messaging.services import forgetting, history
-from messaging.services.delivering import calling, documents
-from messaging.services.delivering.calling import Answered
+from messaging.services.delivering import calling, documents, posting, together
 from messaging.services.delivering.changes import Changes
+from messaging.services.delivering.failures import failure, missing
 from messaging.services.delivering.job import Job, JobKind, Outcome
 from messaging.transports.base import printable
 from partners.secrets import SecretUnreadable, decrypt
@@ -29,9 +28,6 @@ from rmhub import clock
 
 log = logging.getLogger(__name__)
 
-OCTETS = "application/octet-stream"
-KEPT = 8 * 1024  # bytes of an answer that people can look at
-MAX_REPLY = 1024 * 1024  # bytes of an answer that goes to whoever sent the request
 MAX_ANSWER = 64 * 1024  # bytes of what a resolver says
 _NOT_NOW = frozenset({408, 425, 429})  # a resolver that says it may answer later; and 5xx
 
@@ -54,7 +50,7 @@ def talk(job: Job) -> Outcome:
         detail = printable(f"{type(error).__name__}: {error}")[:500]
         if job.kind is JobKind.RESOLVE:
             return Outcome(answer=Answer.FAILED, detail=detail)
-        if job.kind is JobKind.CALLABLE:  # rolled back
+        if job.kind in (JobKind.CALLABLE, JobKind.ATOMIC):  # rolled back, or will be: its claim does not count any more
             return Outcome(Ran.TRANSIENT, cause="internal_error", detail=detail)
         return Outcome(Ran.UNKNOWN, cause="service_outcome_unknown", detail=detail)
     log.log(
@@ -72,70 +68,6 @@ def talk(job: Job) -> Outcome:
     return outcome
 
 
-# --- HTTP services ---
-
-
-def _post(job: Job) -> Outcome:
-    trigger = job.trigger
-    try:
-        secret = decrypt(bytes(trigger.secret_encrypted))
-        headers, body = documents.request(documents.load(trigger, job.delivery))
-    except (SecretUnreadable, storage.PayloadMissing, DatabaseError) as error:
-        return _nothing_said(error)
-    answered = calling.post(
-        trigger.url,
-        headers,
-        body,
-        key=job.delivery.public_id,
-        secret=secret,
-        timeout=trigger.timeout,
-        keep=MAX_REPLY if trigger.answers else KEPT,
-    )
-    ran = from_http(answered.status, answered.cause, frozenset(trigger.retry_statuses))
-    reply = _reply(answered) if trigger.answers and ran in (Ran.OK, Ran.ERROR) else None
-    if trigger.answers and ran is Ran.OK and not answered.complete:
-        # It was processed, and what it answered is lost: whoever waits for the answer must not get half of it.
-        ran, reply = Ran.UNKNOWN, None
-    cause, detail = _service_trouble(ran, answered)
-    return Outcome(
-        ran,
-        status=answered.status,
-        cause=cause,
-        detail=detail,
-        kept=answered.body[:KEPT],
-        reply=reply,
-        retry_after=answered.retry_after,
-    )
-
-
-def _reply(answered: Answered) -> Reply:
-    assert answered.status is not None
-    content_type = next((value for name, value in answered.headers if name.lower() == "content-type"), "")
-    return Reply(
-        answered.status,
-        answered.body,
-        content_type or OCTETS,
-        tuple((name, value) for name, value in answered.headers if name.lower() != "content-type"),
-    )
-
-
-def _service_trouble(ran: Ran, answered: Answered) -> tuple[str, str]:
-    if ran is Ran.OK:
-        return "", ""
-    said = f"The service answered HTTP {answered.status}." if answered.status is not None else answered.detail
-    if ran is Ran.TRANSIENT:
-        return ("service_not_now" if answered.status is not None else "service_unreachable"), said
-    return ("service_error" if ran is Ran.ERROR else "service_outcome_unknown"), said
-
-
-def _nothing_said(error: Exception) -> Outcome:
-    """What kept us from saying anything to the service, so it is certain that it has not seen the document."""
-    if isinstance(error, SecretUnreadable):
-        return Outcome(Ran.TRANSIENT, cause="secret_unreadable", detail=str(error), misconfigured=True)
-    cause = "payload_missing" if isinstance(error, storage.PayloadMissing) else "internal_error"
-    return Outcome(Ran.TRANSIENT, cause=cause, detail=printable(str(error))[:500])
-
-
 # --- callables ---
 
 
@@ -143,23 +75,22 @@ def _call(job: Job) -> Outcome:
     trigger = job.trigger
     service = SERVICES.get(trigger.callable_name)
     if service is None:
-        detail = f"No installed application registers a service {trigger.callable_name!r}."
-        return Outcome(Ran.TRANSIENT, cause="callable_missing", detail=detail, misconfigured=True)
+        return missing(trigger.callable_name)
     try:
         document = documents.load(trigger, job.delivery)
         forgetting.ensure_days(forgetting.HISTORY, [history.forget_on(trigger, clock.now())])
     except (storage.PayloadMissing, DatabaseError) as error:
-        return _nothing_said(error)
+        return posting.nothing_said(error)
     try:
         with transaction.atomic(durable=True):
             reply = _inside(job, service, document)
     except _Overtaken:
         return Outcome(again=True)
     except _Failed as failed:
-        return _failure(failed.__cause__ or failed)
+        return failure(failed.__cause__ or failed)
     except DatabaseError as error:
         # The commit: nothing is left of what the service did. What its own rows break it breaks each time.
-        return _failure(error)
+        return failure(error)
     return Outcome(Ran.OK, reply=reply, recorded=True)
 
 
@@ -191,18 +122,6 @@ def _inside(job: Job, service: Service, document: Document) -> Reply | None:
     changes.complete(trigger, delivery, reply if trigger.answers else None)
     changes.write()
     return reply
-
-
-def _failure(error: BaseException) -> Outcome:
-    """What it means that a callable raised this. All that it did is rolled back."""
-    detail = printable(f"{type(error).__name__}: {error}")[:500]
-    if isinstance(error, Transient):
-        return Outcome(Ran.TRANSIENT, cause="service_not_now", detail=detail, retry_after=error.retry_after)
-    if isinstance(error, OperationalError | InterfaceError) and not isinstance(error, IntegrityError):
-        # The database's trouble, and not the document's: a deadlock, a lost connection.
-        return Outcome(Ran.TRANSIENT, cause="service_not_now", detail=detail)
-    log.warning("callable failed", exc_info=error, extra={"action": "callable_failed"})
-    return Outcome(Ran.ERROR, cause="service_error", detail=detail)
 
 
 # --- resolvers ---
@@ -278,4 +197,9 @@ def _shown(said: object) -> str:
     return printable(repr(said))[:80]
 
 
-_RUN = {JobKind.HTTP: _post, JobKind.CALLABLE: _call, JobKind.RESOLVE: _resolve}
+_RUN = {
+    JobKind.HTTP: posting.post,
+    JobKind.CALLABLE: _call,
+    JobKind.ATOMIC: together.hand_over,
+    JobKind.RESOLVE: _resolve,
+}

@@ -11,13 +11,15 @@ from messaging.models import AuditEntry, Trigger
 from messaging.services import triggering
 from messaging.services.audit import Actor
 from rmhub import clock
+from rmhub.ids import public_id
 from tests.messaging.api.client import REASON, Api
+from tests.messaging.atomic.kit import peer
 from tests.partners.factories import make_agreement, make_party
 
 pytestmark = pytest.mark.django_db
 
 URL = "http://erp.internal:8080/documents"
-VERBS = ("suspend", "resume", "disable", "enable")
+VERBS = ("suspend", "resume", "disable", "enable", "leave")
 SETTINGS: dict[str, Any] = {
     "documents": [{"service": "urn:orders", "action": "*"}, {"service": "urn:invoices", "action": "Invoice"}],
     "kind": "http",
@@ -82,7 +84,7 @@ def test_every_setting_of_the_service_is_a_member_here(admin: Api) -> None:
     """Whatever the console's form has, a script can set."""
     from messaging.services.trigger_rules import SETTINGS as of_service
 
-    members = {*SETTINGS, "name", "callable_name", "party", "agreement"}
+    members = {*SETTINGS, "name", "callable_name", "party", "agreement", "member_of", "atomic_agreement"}
     assert members == {name.removesuffix("_id") for name in of_service}
 
 
@@ -260,7 +262,7 @@ def test_the_list_costs_the_same_for_any_number(admin: Api, django_assert_num_qu
     for number in range(5):
         create(admin, name=f"Trigger {number}")
     admin.get("/triggers")
-    with django_assert_num_queries(2):
+    with django_assert_num_queries(3):  # with their members and backlogs
         page = admin.get("/triggers", {"limit": "3"}).json
     assert [row["name"] for row in page["data"]] == ["Trigger 0", "Trigger 1", "Trigger 2"]
     following = admin.get("/triggers", {"limit": "3", "cursor": page["next_cursor"]}).json
@@ -294,3 +296,25 @@ def test_the_console_and_the_api_do_the_same(admin: Api) -> None:
     trigger = Trigger.objects.get()
     triggering.trigger_suspend(trigger_id=trigger.pk, actor=Actor("olga"), reason="by hand")
     assert admin.post(f"/triggers/{made.json['id']}/resume", REASON, If_Match=made.etag).code == "stale"
+
+
+def test_an_atomic_trigger_and_its_member(admin: Api) -> None:
+    whole = create(admin, name="books and stock", kind="atomic", url="").json
+    agreement = peer().terms.agreement_id
+    body = {"member_of": whole["id"], "atomic_agreement": public_id("agr", agreement)}
+    made = create(admin, name="stock", **body)
+    assert made.json["member_of"] == {"id": whole["id"], "name": "books and stock"}
+    assert made.json["atomic_agreement"]["id"] == public_id("agr", agreement)
+    assert made.json["allowed_actions"] == ["leave"]
+    found = admin.get(f"/triggers/{whole['id']}").json
+    assert (found["kind"], [one["name"] for one in found["members"]]) == ("atomic", ["stock"])
+    left = admin.post(f"/triggers/{made.json['id']}/leave", REASON, If_Match=made.etag)
+    assert (left.status, left.json["state"], left.json["member_of"]) == (200, "disabled", None)
+    refused = create_refused(admin, name="other", member_of=left.json["id"])
+    assert {one["pointer"] for one in refused.json["errors"]} == {"#/member_of", "#/atomic_agreement"}
+
+
+def create_refused(api: Api, **changes: Any) -> Any:
+    answer = api.post("/triggers", {"name": "ERP orders", "url": URL, "reason": "go-live", **changes})
+    assert answer.status == 422
+    return answer
