@@ -16,6 +16,8 @@ from messaging.causes_mail import REFUSALS as MAIL_REFUSALS
 from messaging.causes_reports import AUDIT, RECONCILIATION
 from messaging.causes_streams import RECEIVED, SENT
 from messaging.causes_streams import REFUSALS as STREAM_REFUSALS
+from messaging.causes_transactions import ABORTED, INCIDENTS, MESSAGES
+from messaging.causes_transactions import REFUSALS as TRANSACTION_REFUSALS
 from messaging.exchange_problems import PROBLEMS
 
 
@@ -511,6 +513,7 @@ CAUSES: Mapping[str, Cause] = {
     **_group("Delivery to applications", *DELIVERY),
     **_group("Repeatable requests", *REPEATABLE),
     **_group("Transactional streams", *SENT, *RECEIVED),
+    **_group("Atomic transactions", *ABORTED, *INCIDENTS, *MESSAGES),
     **_group("Mail", *MAIL),
     **_group("Files and mailboxes", *FILES),
     **_group("Reconciliation and audit", *RECONCILIATION, *AUDIT),
@@ -531,6 +534,7 @@ REFUSALS: Mapping[str, str] = {
     **{kind.reason: kind.title for kind in PROBLEMS.values()},
     **MAIL_REFUSALS,
     **STREAM_REFUSALS,
+    **TRANSACTION_REFUSALS,
     "unauthenticated": "No credential of a partner was shown",
     "wrong_partner": "A partner used another partner's agreement",
     "unknown_agreement": "No such agreement is in force",

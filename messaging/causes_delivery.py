@@ -44,6 +44,43 @@ DELIVERY: tuple[Row, ...] = (
         False,
     ),
     (
+        "no_members",
+        "Nobody to hand it to",
+        "The trigger hands its documents to several services in one transaction, and no service is a member of it.",
+        "Add the services that belong together as members of the trigger, then resume it.",
+        False,
+    ),
+    (
+        "member_agreement",
+        "Member without an agreement",
+        "The agreement under which a member's application takes part in transactions is not in force.",
+        "Put the agreement into force or choose another one for the member, then resume the trigger.",
+        False,
+    ),
+    (
+        "member_not_enlisted",
+        "Application did not take part",
+        "The application took the document and did not register for its transaction, so it was rolled back everywhere "
+        "else. Whatever this application has done by itself stays.",
+        "Have the application register before it answers (docs/atomic-deliveries.md), look what it has done, then "
+        "resubmit the document.",
+        False,
+    ),
+    (
+        "member_changed",
+        "Member changed meanwhile",
+        "A member of the trigger was changed while a document was on its way, so the transaction was rolled back.",
+        "Nothing: the document is handed over again, to the members that there are now.",
+        True,
+    ),
+    (
+        "delivery_taken_back",
+        "Taken back before the decision",
+        "The transaction's delivery was taken back before everybody had voted, so the transaction was rolled back.",
+        "Nothing: the document is handed over again in a new transaction.",
+        True,
+    ),
+    (
         "resolver_unavailable",
         "Resolver cannot answer now",
         "The trigger's resolver could not say whether the document was processed, and may be able to later.",

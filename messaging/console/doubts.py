@@ -1,4 +1,6 @@
-"""What is in doubt: inbound by trigger and reason, outbound by the partners' answers and by pair and cause."""
+"""What is in doubt: inbound by trigger and reason, outbound by the partners' answers and by pair and cause,
+transactions one by one.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,14 @@ from messaging.console.rendering import keyset_page, page, problems, see_other
 from messaging.exceptions import ApplicationError, InvalidSubmission
 from messaging.models import Message
 from messaging.protocol.processing import Doubt
-from messaging.selectors import doubts, evidence, messages, pairs, triggers
+from messaging.selectors import coordinations, doubts, evidence, messages, pairs, triggers
 from messaging.selectors import jobs as jobs_of
+from messaging.selectors.coordination_diagnosis import diagnose
 from messaging.services import inquiries, settling
 from rmhub import clock
 from rmhub.ids import read_public_id
 
-_TABS = ("inbound", "outbound")
+_TABS = ("inbound", "outbound", "transactions")
 # What a resolver may well know by now.
 _ASK_FIRST = (Doubt.RESOLVER_FAILED, Doubt.RESOLVER_NONSENSE, Doubt.HISTORY_UNREACHABLE)
 
@@ -35,8 +38,10 @@ def doubt_list(request: HttpRequest) -> HttpResponse:
     tab = request.GET.get("tab", "")
     now = clock.now()
     inbound, outbound = doubts.groups(now), doubts.outbound_groups(now)
+    about = coordinations.doubtful_count()
     if tab not in _TABS:
         tab = "outbound" if outbound and not inbound else "inbound"
+        tab = "transactions" if about and not inbound and not outbound else tab
     context = {
         "tab": tab,
         "groups": [(group, doubts.age(group.oldest_at, now)) for group in inbound],
@@ -47,8 +52,23 @@ def doubt_list(request: HttpRequest) -> HttpResponse:
         "askable": sum(group.count for group in inbound if group.can_ask and group.trigger.state != "disabled"),
         "inbound_count": sum(group.count for group in inbound),
         "outbound_count": sum(group.count for group in outbound),
+        "transaction_count": about,
+        "transactions": doubtful_rows(now) if tab == "transactions" else [],
     }
     return page(request, "console/doubts.html", context, fragments={"live-doubts": "console/doubts_live.html"})
+
+
+def doubtful_rows(now: datetime) -> list[dict[str, Any]]:
+    """Transactions in doubt, the oldest doubt first, each with what is the matter."""
+    return [
+        {
+            "transaction": one,
+            "diagnosis": diagnose(one, coordinations.taking_part(one), now),
+            "names": [coordinations.name_of(taker) for taker in coordinations.doubts_of(one)],
+            "level": doubts.age(one.doubtful_since or now, now),
+        }
+        for one in coordinations.doubtful()
+    ]
 
 
 @requires("deliveries:read")

@@ -47,6 +47,8 @@ class Migration(migrations.Migration):
                 ('address', models.CharField(blank=True, default='', max_length=500)),
                 ('relates_to', models.CharField(blank=True, default='', max_length=512)),
                 ('awaits', models.BooleanField(default=False, help_text='Sent again until it is answered.')),
+                ('soap_action', models.CharField(blank=True, default='', max_length=255, verbose_name='SOAPAction')),
+                ('taken_at', models.DateTimeField(blank=True, help_text='When the other side first took it (HTTP 2xx).', null=True)),
                 ('fault_code', models.CharField(blank=True, default='', max_length=60)),
                 ('fault_reason', models.TextField(blank=True, default='')),
                 ('note', models.CharField(blank=True, default='', help_text='What was made of it, e.g. ignored.', max_length=255)),
@@ -170,7 +172,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='coordination',
-            index=models.Index(models.F('phase'), models.OrderBy(models.F('id'), descending=True), condition=models.Q(('phase__in', ['committed', 'aborted']), _negated=True), name='coordination_open'),
+            index=models.Index(models.F('phase'), models.OrderBy(models.F('id'), descending=True), condition=models.Q(('phase__in', ['aborted', 'committed']), _negated=True), name='coordination_open'),
         ),
         migrations.AddIndex(
             model_name='coordination',

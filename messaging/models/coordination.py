@@ -17,7 +17,7 @@ PHASES = [(one.value, one.name.replace("_", " ").capitalize()) for one in Phase]
 SEATS = [(one.value, one.name.capitalize()) for one in Seat]
 PROTOCOLS = [(one.value, one.value) for one in Protocol]
 VOTES = [(one.value, one.value.replace("_", " ")) for one in Vote]
-_ENDED = [one.value for one in ENDED]
+_ENDED = sorted(one.value for one in ENDED)
 
 
 class Coordination(models.Model):
@@ -153,6 +153,8 @@ class CoordinationMessage(models.Model):
     address = models.CharField(max_length=500, blank=True, default="")
     relates_to = models.CharField(max_length=512, blank=True, default="")
     awaits = models.BooleanField(default=False, help_text="Sent again until it is answered.")
+    soap_action = models.CharField("SOAPAction", max_length=255, blank=True, default="")
+    taken_at = models.DateTimeField(null=True, blank=True, help_text="When the other side first took it (HTTP 2xx).")
     fault_code = models.CharField(max_length=60, blank=True, default="")
     fault_reason = models.TextField(blank=True, default="")
     note = models.CharField(max_length=255, blank=True, default="", help_text="What was made of it, e.g. ignored.")

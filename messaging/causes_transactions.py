@@ -1,0 +1,157 @@
+"""Cause codes of atomic transactions, as rows of `messaging.causes`: why one aborted, and what a person must look at.
+
+Each row: code, label, what happened, what to do, whether time alone may mend it. `Coordination.cause` holds the codes
+of `ABORTED` without their prefix.
+"""
+
+from __future__ import annotations
+
+from messaging.causes_delivery import Row
+
+PREFIX = "transaction_"
+
+ABORTED: tuple[Row, ...] = (
+    (
+        "transaction_rolled_back",
+        "Rolled back on request",
+        "Whoever began the transaction, or a person, asked for its rollback. Nobody has changed anything.",
+        "Nothing to do here. The detail and the audit log say who asked, and why.",
+        False,
+    ),
+    (
+        "transaction_expired",
+        "Ran out of time",
+        "The transaction was not decided before its time was over, so it was rolled back. Nobody has changed anything.",
+        "Look at who had not voted, or whether nobody asked for the commit. Begin it again, with more time if need be.",
+        False,
+    ),
+    (
+        "transaction_voted_no",
+        "A participant voted no",
+        "One of the participants could not do its share, so the transaction was rolled back everywhere.",
+        "Ask the participant that the detail names why it voted no, then begin the transaction again.",
+        False,
+    ),
+    (
+        "transaction_invalid_message",
+        "Message out of turn",
+        "A participant sent a message that its state does not allow, so the transaction was rolled back.",
+        "Open the message in the sequence below and show it to that participant: its implementation, or ours, errs.",
+        False,
+    ),
+    (
+        "transaction_local_work",
+        "Our own share failed",
+        "Every participant had voted yes, and what this hub does itself could not be done: it was rolled back.",
+        "The detail says what failed. Mend it, and begin the transaction again.",
+        False,
+    ),
+    (
+        "transaction_superior_rolled_back",
+        "Its coordinator rolled it back",
+        "Another coordinator decides about this transaction, and decided on rollback.",
+        "Nothing to do here. Ask the other side if it was not expected.",
+        False,
+    ),
+    (
+        "transaction_superior_refused",
+        "Its coordinator refused it",
+        "Another coordinator decides about this transaction, and answered with a fault: it does not take this hub as a "
+        "participant, or knows nothing of the transaction. So it was rolled back here.",
+        "Read the fault in the sequence of messages, and ask the other side about it.",
+        False,
+    ),
+    (
+        "transaction_superior_silent",
+        "Its coordinator was not heard of",
+        "Another coordinator decides about this transaction. It did not ask for a vote before the time was over, so it "
+        "was rolled back here.",
+        "Ask the other side whether its coordinator runs.",
+        False,
+    ),
+    (
+        "transaction_forgotten",
+        "Its transaction is forgotten",
+        "The transaction that the message was about has ended a day ago, and nobody took the message until then.",
+        "Nothing to do: whoever asks about that transaction later is told what became of it.",
+        False,
+    ),
+    (
+        "transaction_settled",
+        "Settled by a person",
+        "A person decided about it without waiting for the other side.",
+        "Compare with what the other side did: the audit log says who decided, and why.",
+        False,
+    ),
+)
+
+INCIDENTS: tuple[Row, ...] = (
+    (
+        "transaction_peer_refused",
+        "Transaction: the outcome was refused",
+        "A participant answered the outcome with a fault: it says that it is not where the hub believes it to be.",
+        "Read the fault in the sequence of messages, and ask the participant what it did with its share. Settle it on "
+        "the transaction's page when you know.",
+        False,
+    ),
+    (
+        "transaction_in_doubt",
+        "Transaction in doubt",
+        "A participant is prepared or was told the outcome, and what came back says nothing that the hub can go on by: "
+        "nobody can tell whether both sides did the same.",
+        "Open the transaction, and ask the participant what it did. Settle it there when you know, and only then.",
+        False,
+    ),
+    (
+        "transaction_peer_silent",
+        "Transaction: no answer",
+        "One side of a transaction does not answer, although its message was sent again as often as agreed. The hub "
+        "goes on sending it: what is prepared stays locked over there until it is told the outcome.",
+        "Ask the partner whether its system runs and reaches this hub. Nothing is lost by waiting. If it is gone for "
+        "good, give up on it on the transaction's page.",
+        True,
+    ),
+    (
+        "heuristic_outcome",
+        "Outcomes contradict each other",
+        "One side of a transaction committed what another side rolled back: somebody decided by themselves, here or "
+        "there. The transaction is not atomic any more.",
+        "Find out with the partner which side has which outcome, and mend the data of one of them by hand: nothing "
+        "does it by itself.",
+        False,
+    ),
+)
+
+MESSAGES: tuple[Row, ...] = (
+    (
+        "address_outside_agreement",
+        "Not the partner's address any more",
+        "The message belongs to a participant at an address that the agreement with the partner does not name any "
+        "more, so that it is not called.",
+        "Correct the partner's endpoint in the agreement, or settle the participant if it is gone for good.",
+        False,
+    ),
+    (
+        "answer_not_needed",
+        "No answer needed any more",
+        "Nobody waits for the answer to this message any more: its transaction has gone on without it.",
+        "Nothing to do.",
+        False,
+    ),
+)
+
+# Why something at the entrance for transactions was refused (`Rejection.reason`), beside what all entrances have.
+REFUSALS: dict[str, str] = {
+    "no_agreement": "No agreement for transactions",
+    "unknown_service": "To a service that there is not",
+    "wrong_service": "Not a message for this service",
+    "wrong_transaction": "About another transaction",
+    "not_answerable": "Broke the rules, and named nobody to tell",
+    "too_large": "Larger than this hub takes",
+    "not_an_envelope": "Not a SOAP envelope",
+    "wrong_soap_version": "SOAP version and media type differ",
+    "wrong_charset": "Another charset than UTF-8 and UTF-16",
+    "bad_charset": "Not in the charset that it names",
+    "no_body": "Envelope without a body",
+    "too_many_headers": "Too many header blocks",
+}
