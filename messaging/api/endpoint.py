@@ -33,7 +33,7 @@ Status = int | tuple[int, str]  # with the media type, when it is not JSON
 MAX_BODY = 1024 * 1024
 # Downloads have the media type that the octets came with.
 OCTETS: dict[Status, Any] = {(200, "*/*"): OpenApiTypes.BINARY, (206, "*/*"): OpenApiTypes.BINARY}
-_OF_APPLICATIONS = ("messages:write", "deliveries:take")
+_OF_APPLICATIONS = ("messages:write", "deliveries:take", "transactions:write")
 _JSON = {"*/*", "application/*", "application/json", MEDIA_TYPE}
 _ALWAYS = ("invalid_parameter", "unknown_parameter")
 _GUARDED = (

@@ -24,6 +24,7 @@ _TAGS = (
     ("pairs", "Sender-Receiver pairs: the unit of ordering, and what is repaired when something stops."),
     ("triggers", "Which documents go to which service of which application."),
     ("deliveries", "Documents on their way to applications, and the queues from which applications take them."),
+    ("transactions", "Work of several systems with one outcome (WS-AtomicTransaction): begun, joined, committed."),
     ("in-doubt", "What no rule can decide: a person does, one by one or many at once."),
     ("bulk-operations", "One action over many objects: planned, executed, followed, cancelled."),
     ("memory", "How far back the ids of repeatable requests are remembered."),

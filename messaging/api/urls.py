@@ -39,6 +39,7 @@ from messaging.api.views import (
     routes,
     status,
     submissions,
+    transactions,
     triggers,
     webhooks,
 )
@@ -98,6 +99,22 @@ urlpatterns = [
     *(
         path(f"deliveries/<str:delivery>/{verb}", view.as_view(), name=f"delivery-{verb}")
         for verb, view in deliveries.CLAIMED.items()
+    ),
+    path("transactions", transactions.Transactions.as_view(), name="transactions"),
+    path("transactions/<str:transaction>", transactions.OneTransaction.as_view(), name="transaction"),
+    path("transactions/<str:transaction>/context", transactions.Context.as_view(), name="transaction-context"),
+    path("transactions/<str:transaction>/messages", transactions.Messages.as_view(), name="transaction-messages"),
+    path("transactions/<str:transaction>/commit", transactions.Commit.as_view(), name="transaction-commit"),
+    path("transactions/<str:transaction>/rollback", transactions.Rollback.as_view(), name="transaction-rollback"),
+    path(
+        "transactions/<str:transaction>/participants",
+        transactions.Participants.as_view(),
+        name="transaction-participants",
+    ),
+    path(
+        "transactions/<str:transaction>/participants/<str:participant>/settle",
+        transactions.SettleParticipant.as_view(),
+        name="enlistment-settle",
     ),
     path("in-doubt", doubts.InDoubt.as_view(), name="in-doubt"),
     path("bulk-operations", jobs.Jobs.as_view(), name="jobs"),

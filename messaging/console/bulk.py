@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from django.http import HttpRequest
 
-from messaging.console import lists
 from messaging.console.access import person
 from messaging.console.decisions import DELIVERY, MESSAGE, Many
+from messaging.console.lists import BulkAction
 from messaging.models import BulkJob
 from messaging.selectors.jobs import Plan
 from messaging.services.incidents import may_own
@@ -61,14 +62,20 @@ class BulkVerb:
         return ACTIONS[self.action].scope
 
 
-def actions(request: HttpRequest, *names: str) -> list[lists.BulkAction]:
-    """The buttons of a list's selection; those that the person's role does not have say so."""
+def actions(request: HttpRequest, *names: str, labels: Mapping[str, str] = MappingProxyType({})) -> list[BulkAction]:
+    """The buttons of a list's selection; those that the person's role does not have say so.
+
+    A decision about deliveries has it behind a colon: `settle_deliveries:duplicate`. `labels`: other words than the
+    verb's, for lists whose rows are not its objects.
+    """
     who = person(request)
     found = []
     for name in names:
-        verb = VERBS[name]
+        action, _, decision = name.partition(":")
+        verb = VERBS[action]
+        label, icon = (DELIVERY[decision].group_label, DELIVERY[decision].icon) if decision else (verb.label, verb.icon)
         missing = who.lacks(verb.scope)
-        found.append(lists.BulkAction(name, verb.label, verb.icon, f"Needs the role {missing}." if missing else ""))
+        found.append(BulkAction(name, labels.get(name, label), icon, f"Needs the role {missing}." if missing else ""))
     return found
 
 
@@ -125,14 +132,14 @@ def _pause(job: BulkJob, plan: Plan) -> list[str]:
 
 def _resume(job: BulkJob, plan: Plan) -> list[str]:
     return [
-        f"The pairs go on one after the other: {plan.waiting:,} documents wait on them, and go out in their order.",
+        f"The pairs go on one after the other: {plan.waiting:,} documents in their queues go out in their order.",
         "Each begins with the message that it stopped at: the same id, the same octets.",
         "The retry counters start at zero. Open incidents of these pairs are resolved with your reason.",
     ]
 
 
 def _release(job: BulkJob, plan: Plan) -> list[str]:
-    return [f"What is due goes out at once: {plan.waiting:,} documents wait on these pairs, in their order."]
+    return [f"What is due goes out at once: {plan.waiting:,} documents are in the queues of these pairs."]
 
 
 def _acknowledge(job: BulkJob, plan: Plan) -> list[str]:

@@ -47,6 +47,9 @@ NAVIGATION: tuple[tuple[str, tuple[NavItem, ...]], ...] = (
         (
             NavItem("Triggers", "bolt", "console:triggers", "triggers", "triggers:read", "triggers"),
             NavItem("Deliveries", "package", "console:deliveries", "deliveries", "deliveries:read"),
+            NavItem(
+                "Transactions", "git-merge", "console:transactions", "transactions", "messages:read", "transactions"
+            ),
             NavItem("Jobs", "list-check", "console:jobs", "jobs", "deliveries:read"),
         ),
     ),
@@ -132,7 +135,7 @@ def _counts(request: HttpRequest) -> screens.NavCounts:
     """Under the limits of whoever looks, also on error pages: they are made after the view's own limits have ended."""
     who = _me(request)
     if who is None or who.role is None:
-        return screens.NavCounts(0, 0, 0, 0)
+        return screens.NavCounts(0, 0, 0, 0, 0)
     with visibility.only(who.partners, who.name):
         return screens.nav_counts()
 

@@ -10,15 +10,15 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 
-from messaging.choices import DeliveryState
-from messaging.console import lists
+from messaging.choices import DeliveryState, ServiceKind
+from messaging.console import bulk, lists
 from messaging.console.access import Person, actor, person, requires
 from messaging.console.decisions import DELIVERY, REMIND, Choice, ChoiceButton, many_of, remind_in
 from messaging.console.lists import Column, ListPage
 from messaging.console.rendering import PAGE, as_context, page, problems, read_place, see_other
 from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
 from messaging.models import Delivery
-from messaging.selectors import deliveries, doubts, keyset, triggers
+from messaging.selectors import coordinations, deliveries, doubts, keyset, triggers
 from messaging.selectors.messages import TooBroad
 from messaging.services import settling
 from rmhub import clock
@@ -47,6 +47,11 @@ DELIVERIES = ListPage(
     api="/api/v1/deliveries",
     api_query=lambda given: {"trigger": given["trigger"], "state": given["state"], "q": given["q"]},
 )
+
+
+# Each is about what is in doubt, or about what has failed: the plan says what it leaves out.
+_BULK = ("settle_deliveries:duplicate", "settle_deliveries:resubmit", "ask_application", "redeliver_failed")
+_BULK_LABELS = {"redeliver_failed": "Process failed ones again"}
 
 
 @requires("deliveries:read")
@@ -87,6 +92,7 @@ def delivery_list(request: HttpRequest) -> HttpResponseBase:
         "states": DeliveryState.choices,
         "filtered": any(given.values()),
         "first_page": not request.GET.get("cursor"),
+        "bulk_actions": bulk.actions(request, *_BULK, labels=_BULK_LABELS),
         **lists.tools(request, DELIVERIES, given),
     }
     fragments = {"live-deliveries": "console/deliveries_live.html"}
@@ -108,6 +114,7 @@ def delivery_page(request: HttpRequest, reference: str) -> HttpResponse:
         "buttons": _buttons(delivery, who),
         "answer": _answer(delivery) if "payloads:read" in who.scopes else "",
         "has_answer": delivery.http_status is not None,
+        "transactions": coordinations.of_delivery(delivery.pk) if delivery.trigger.kind == ServiceKind.ATOMIC else [],
     }
     return page(request, "console/delivery.html", context, fragments={"live-delivery": "console/delivery_live.html"})
 

@@ -12,7 +12,8 @@ from django.http import QueryDict
 from django.urls import reverse
 from django.utils import timezone
 
-from messaging.selectors.diagram import Diagram, Step
+from messaging.selectors.diagram import Diagram
+from messaging.selectors.diagram_steps import Step
 from messaging.selectors.wording import span
 
 WIDTH = 960

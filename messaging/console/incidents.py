@@ -20,7 +20,18 @@ from messaging.console.lists import Column, ListPage
 from messaging.console.rendering import after, keyset_page, page, problems, see_other
 from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, Stale, WrongState
 from messaging.models import Incident
-from messaging.selectors import archive, incident_texts, incident_timeline, keyset, pairs, records, screens, triggers
+from messaging.selectors import (
+    archive,
+    coordinations,
+    incident_texts,
+    incident_timeline,
+    keyset,
+    pairs,
+    records,
+    screens,
+    triggers,
+)
+from messaging.selectors.coordination_diagnosis import diagnose
 from messaging.selectors.wording import span
 from messaging.services import incidents as services
 from partners import selectors as partners
@@ -51,7 +62,7 @@ INCIDENTS = ListPage(
         Column("cause", "Cause", lambda one: one.cause, only_csv=True),
         Column("where", "Where", lambda one: _where(one)),
         Column("partner", "Partner", lambda one: one.pair.partner.name if one.pair is not None else "", hidden=True),
-        Column("waiting", "Waiting", lambda one: one.pair.queued if one.pair is not None else None),
+        Column("waiting", "Queue", lambda one: one.pair.in_queue if one.pair is not None else None),
         Column("opened", "Opened", lambda one: one.opened_at),
         Column("seen", "Last seen", lambda one: one.last_seen_at),
         Column("times", "Times", lambda one: one.occurrences),
@@ -127,6 +138,8 @@ def _api_query(given: Mapping[str, str]) -> dict[str, object]:
 def _where(incident: Incident) -> str:
     if incident.pair is not None:
         return incident.pair.code
+    if incident.coordination is not None:
+        return incident.coordination.identifier
     return incident.trigger.name if incident.trigger is not None else ""
 
 
@@ -335,7 +348,21 @@ def _now(incident: Incident) -> dict[str, Any]:
     return {
         "trigger_row": triggers.trigger_rows([trigger], clock.now())[0] if trigger is not None else None,
         "row": screens.pair_rows([pair], clock.now())[0] if pair is not None else None,
+        **_transaction(incident),
     }
+
+
+def _transaction(incident: Incident) -> dict[str, Any]:
+    """The transaction as it is now, for people who may see it."""
+    if incident.coordination_id is None:
+        return {}
+    try:
+        one = coordinations.coordination(incident.coordination_id)
+    except NotFound:
+        return {}
+    takers, waiting = coordinations.taking_part(one), coordinations.pending(one.pk)
+    found = diagnose(one, takers, clock.now(), pending=waiting, hidden=coordinations.hidden(one))
+    return {"transaction": one, "transaction_now": found}
 
 
 def _version(request: HttpRequest) -> int | None:

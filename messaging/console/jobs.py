@@ -21,7 +21,7 @@ from messaging.console.rendering import TOASTS, keyset_page, page, problems, see
 from messaging.exceptions import ApplicationError, InvalidSubmission, Stale, WrongState
 from messaging.models import BulkJob
 from messaging.selectors import bulk as selections
-from messaging.selectors import jobs, screens
+from messaging.selectors import jobs, pairs, screens
 from messaging.services import audit
 from messaging.services import job_export as exports
 from messaging.services import jobs as services
@@ -53,7 +53,7 @@ def job_list(request: HttpRequest) -> HttpResponse:
 @requires(SCOPE, methods=("POST",))
 def job_plan(request: HttpRequest) -> HttpResponse:
     """Plans a job over what was selected in a list, and shows the plan. Nothing is done yet."""
-    name = request.POST.get("action", "")
+    name, _, decision = request.POST.get("action", "").partition(":")
     origin = _origin(request)
     try:
         kind = services.ACTIONS.get(name)
@@ -62,7 +62,7 @@ def job_plan(request: HttpRequest) -> HttpResponse:
         _check_scope(request, name)
         made = services.job_plan(
             action=name,
-            parameters=_parameters(request, kind),
+            parameters=_parameters(request, kind) | ({"decision": decision[:150]} if decision else {}),
             actor=actor(request),
             origin=origin,
             **_chosen(request, kind),
@@ -237,20 +237,32 @@ def _plan_page(
 
 
 def _chosen(request: HttpRequest, kind: services.Action) -> dict[str, Any]:
-    """What of the list is meant: all that its filter shows, or the rows that were ticked."""
+    """What of the list is meant: all that its filter shows, or the rows that were ticked.
+
+    From the list of pairs, an action on incidents is about the unresolved ones of these pairs.
+    """
+    of_pairs = request.POST.get("list") == "pairs" and kind.prefix == "inc"
+    prefix = "pair" if of_pairs else kind.prefix
     if request.POST.get("all"):
         query = request.POST.get("filter", "").replace("\x00", "")[:_MAX_FILTER].lstrip("?")
         given = dict(parse_qsl(query))
-        rows = selections.matching(kind.prefix, given, zones.zone_of(request))
-        return {"rows": rows, "chosen": {name: text for name, text in given.items() if name not in ("view", "format")}}
+        rows = selections.matching(prefix, given, zones.zone_of(request))
+        chosen = {name: text for name, text in given.items() if name not in ("view", "format")}
+        if of_pairs:
+            said = ", ".join(f"{name}: {text}" for name, text in sorted(chosen.items()))
+            return {"rows": selections.incidents_of(rows), "chosen": {"pairs": said or "all of them"}}
+        return {"rows": rows, "chosen": chosen}
     ids: list[uuid.UUID] = []
     for text in request.POST.getlist("ids"):
         try:
-            ids.append(read_public_id(kind.prefix, text))
+            ids.append(read_public_id(prefix, text))
         except BadPublicId as error:
             raise InvalidSubmission({"ids": ["This selection is not of this list: choose the rows again."]}) from error
     if not ids:
         raise InvalidSubmission({"ids": ["Nothing is chosen: tick rows, or take all that match."]})
+    if of_pairs:
+        rows = selections.incidents_of(pairs.pairs().filter(pk__in=ids))
+        return {"rows": rows, "chosen": {"pairs": f"{len(set(ids)):,} chosen one by one"}}
     return {"ids": ids}
 
 

@@ -16,14 +16,15 @@ from messaging.console.access import Person, actor, person, requires
 from messaging.console.doubts import evidence_of, message_buttons
 from messaging.console.rendering import page, problems, see_other
 from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, WrongState
-from messaging.models import Message
+from messaging.models import CoordinationMessage, Message
 from messaging.profiles import in_stream
 from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.messages import Happened, move, move_repeatable, move_stream
-from messaging.selectors import archive, deliveries, events, messages, relatives, timeline, wire_parts
+from messaging.selectors import archive, coordinations, deliveries, events, messages, relatives, timeline, wire_parts
 from messaging.selectors import diagram as diagrams
 from messaging.selectors.messages import AmbiguousId
 from messaging.services import operating, preparing, resubmitting
+from messaging.services.atomic import outgoing
 from partners import registry
 from partners.choices import Profile
 from rmhub.ids import read_public_id, uuid7
@@ -67,10 +68,17 @@ def message_page(request: HttpRequest, reference: str) -> HttpResponse:
         "cannot_resubmit": _resubmit_state(message, who),
         "cannot_redeliver": _redeliver_state(message, who),
         "buttons": message_buttons(message, who),
+        "coordinating": _coordinating(message),
         **evidence_of(message, who, tab),
         **_TAB_CONTEXT.get(tab, _nothing)(request, message, screen),
     }
     return page(request, "console/message.html", context, fragments={"live-message": "console/message_live.html"})
+
+
+def _coordinating(message: Message) -> CoordinationMessage | None:
+    """What it is to a transaction; looked up for messages about transactions only."""
+    about = message.agreement_version.profile == Profile.WSAT
+    return coordinations.of_message(message.pk) if about else None
 
 
 def _nothing(request: HttpRequest, message: Message, screen: timeline.MessageScreen) -> dict[str, Any]:
@@ -126,7 +134,14 @@ def message_cancel(request: HttpRequest, reference: str) -> HttpResponse:
             notices.success(request, "The message is cancelled.")
             return see_other("console:message", message.public_id)
     why_not = _cancel_state(message, "")
-    context = {"message": message, "errors": errors, "given": request.POST, "possible": not why_not, "why_not": why_not}
+    context = {
+        "message": message,
+        "errors": errors,
+        "given": request.POST,
+        "possible": not why_not,
+        "why_not": why_not,
+        "warning": outgoing.cancel_warning(message),
+    }
     return page(
         request, "console/cancel.html", context, fragments={"dialog": "console/cancel_form.html"}, status=status
     )
@@ -223,7 +238,10 @@ def _cancel_state(message: Message, missing_role: str) -> str:
         return f"Needs the role {missing_role}."
     in_flight = message.pair.in_flight_id == message.pk
     try:
-        if message.agreement_version.profile == Profile.REPEATABLE:
+        if message.agreement_version.profile == Profile.WSAT:
+            if message.state not in outgoing.CANCELLABLE:
+                raise IllegalTransition(message.state, Happened.CANCELLED, "")
+        elif message.agreement_version.profile == Profile.REPEATABLE:
             move_repeatable(message.state, Happened.CANCELLED)
         elif in_stream(message):
             move_stream(message.state, Happened.CANCELLED)

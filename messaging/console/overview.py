@@ -126,10 +126,10 @@ def _tiles(found: Overview, now: datetime) -> list[Tile]:
         Tile(
             "in-doubt",
             "In doubt",
-            f"{state.in_doubt:,}",
+            f"{state.in_doubt + state.doubtful_transactions:,}",
             "a person decides",
             reverse("console:doubts"),
-            bad=state.in_doubt > 0,
+            bad=state.in_doubt + state.doubtful_transactions > 0,
         ),
     ]
 

@@ -14,7 +14,7 @@ from django.urls import reverse
 
 from messaging.console.access import actor, person, requires
 from messaging.console.pair_settings import read_settings, settings_fields
-from messaging.console.rendering import page, problems, see_other
+from messaging.console.rendering import after, page, problems, see_other
 from messaging.console.verbs import VERBS, PairVerb, service
 from messaging.exceptions import InvalidSubmission, Stale, WrongState
 from messaging.models import Pair
@@ -35,7 +35,10 @@ def _scope(parameters: dict[str, Any]) -> str:
 
 @requires(_scope, methods=("GET", "POST"))
 def pair_verb(request: HttpRequest, code: str, verb: str) -> HttpResponse:
-    """GET: the dialog, as a page or in a frame of the pair's page. POST: does it, or says why not."""
+    """GET: the dialog, as a page or in a frame of the pair's page. POST: does it, or says why not.
+
+    From a list that says `next` one comes back to that list.
+    """
     chosen = VERBS.get(verb)
     screen = screens.pair_screen(pairs.pair(code), clock.now())
     possible = {state.slug for state in screen.verbs}
@@ -56,7 +59,7 @@ def pair_verb(request: HttpRequest, code: str, verb: str) -> HttpResponse:
     except InvalidSubmission as error:
         return _dialog(request, screen, chosen, errors=problems(error), status=422)
     notices.success(request, f"{screen.pair.code} is {chosen.said(screen)}.")
-    return see_other("console:pair", code)
+    return see_other(after(request)) if request.POST.get("next") else see_other("console:pair", code)
 
 
 @requires("pairs:operate", methods=("POST",))
@@ -188,6 +191,7 @@ def _dialog(
         "errors": errors or [],
         "faster": faster,
         "given": request.POST,
+        "next": after(request) if request.GET.get("next") or request.POST.get("next") else "",
         "upcoming": screen.queue[:5],
         "lacks_payloads": person(request).lacks("payloads:read"),
         "incident": screens.incident_of(screen.pair, screen.incidents),

@@ -16,7 +16,7 @@ from messaging.console.lists import Column, ListPage
 from messaging.console.pair_settings import settings_fields
 from messaging.console.rendering import keyset_page, page
 from messaging.console.runbooks import rendered
-from messaging.console.verbs import buttons
+from messaging.console.verbs import buttons, offered
 from messaging.selectors import changes, events, keyset, pairs, probes, records, screens, sequence
 from messaging.selectors.diagram import SCOPES, diagram_of_pair
 from messaging.selectors.keyset import Page, Place
@@ -48,7 +48,7 @@ PAIRS = ListPage(
         Column("agreement", "Agreement", lambda row: row.terms.tpa_id if row.terms is not None else "", hidden=True),
         Column("reason", "Reason", lambda row: row.diagnosis.cause.code if row.diagnosis.cause else ""),
         Column("since", "Since", lambda row: row.diagnosis.since, only_csv=True),
-        Column("queue", "Queue", lambda row: row.pair.queued),
+        Column("queue", "Queue", lambda row: row.pair.in_queue),
         Column("head", "First in line", lambda row: row.head.message_id if row.head is not None else ""),
         Column("retry", "Retry", lambda row: row.diagnosis.retry if row.head is not None else ""),
         Column("next", "Next", lambda row: row.diagnosis.next_at),
@@ -66,6 +66,10 @@ PAIRS = ListPage(
         "sort": "severity",
     },
 )
+
+
+_BULK = ("pairs_pause", "pairs_resume", "pairs_release", "incidents_acknowledge", "incidents_assign")
+_BULK_LABELS = {"incidents_acknowledge": "Acknowledge incidents", "incidents_assign": "Assign incidents"}
 
 
 @requires("pairs:read")
@@ -89,12 +93,16 @@ def pair_list(request: HttpRequest) -> HttpResponseBase:
 
         return lists.csv(request, PAIRS, fetch)
     context = keyset_page(request, "console.pairs", found, order=_ORDER, filters=filters)
-    context["rows"] = screens.pair_rows(context["rows"], clock.now())
+    me = person(request)
+    context["rows"] = [
+        (row, offered(row.pair, row.terms, me)) for row in screens.pair_rows(context["rows"], clock.now())
+    ]
     counts = screens.counts_by_state()
     context |= {"filters": filters, "counts": counts, "total": sum(counts.values()), "directions": Direction.choices}
     context |= lists.tools(request, PAIRS, filters)
-    context["new_partner"] = reverse("console:onboarding-new") if "partners:write" in person(request).scopes else ""
-    context["bulk_actions"] = bulk.actions(request, "pairs_pause", "pairs_resume", "pairs_release")
+    context["new_partner"] = reverse("console:onboarding-new") if "partners:write" in me.scopes else ""
+    context["lacks_ping"] = me.lacks("pairs:operate")
+    context["bulk_actions"] = bulk.actions(request, *_BULK, labels=_BULK_LABELS)
     return page(request, "console/pairs.html", context, fragments={"live-pairs": "console/pairs_live.html"})
 
 
@@ -112,7 +120,7 @@ def pair_page(request: HttpRequest, code: str) -> HttpResponse:
 def _tabs(screen: PairScreen) -> list[tuple[str, str, int]]:
     """(name, label, count) of each; a count of what is there to look at."""
     open_incidents = sum(incident.state != "resolved" for incident in screen.incidents)
-    counts = {"queue": screen.pair.queued, "incidents": open_incidents}
+    counts = {"queue": screen.pair.in_queue, "incidents": open_incidents}
     return [(name, label, counts.get(name, 0)) for name, label in TABS]
 
 

@@ -9,16 +9,22 @@ from collections.abc import Mapping
 
 from messaging.console.trigger_fields import Field, Group
 from partners.choices import (
+    AddressingProfile,
+    CoordinationVersion,
     CredentialDirection,
     CredentialKind,
     ExchangeIdentity,
     ExchangeMode,
     Profile,
     Semantics,
+    SoapVersion,
     Transport,
 )
 
-_EBXML, _REPEATABLE, _STREAM = ((one.value,) for one in (Profile.EBXML, Profile.REPEATABLE, Profile.STREAM))
+_EBXML, _REPEATABLE, _STREAM, _WSAT = (
+    (one.value,) for one in (Profile.EBXML, Profile.REPEATABLE, Profile.STREAM, Profile.WSAT)
+)
+_DOCUMENTS = (*_EBXML, *_REPEATABLE, *_STREAM)
 _HTTP, _MAIL, _FILES = Transport.HTTP.value, Transport.SMTP.value, Transport.SFTP.value
 
 PARTY: tuple[Group, ...] = (
@@ -183,11 +189,50 @@ TERMS: tuple[Group, ...] = (
                 "Services and actions",
                 "lines",
                 "One a line: the service, a bar, the action (* = every action), a bar, and send, receive or both.",
+                only=("profile", _DOCUMENTS),
                 placeholder="urn:orders | * | both",
             ),
             Field("profile", "Wire profile", "choice", choices=tuple((one.value, one.label) for one in Profile)),
             Field(
-                "semantics", "Delivery semantics", "choice", choices=tuple((one.value, one.label) for one in Semantics)
+                "semantics",
+                "Delivery semantics",
+                "choice",
+                choices=tuple((one.value, one.label) for one in Semantics),
+                only=("profile", _DOCUMENTS),
+            ),
+        ),
+    ),
+    Group(
+        "Transactions",
+        "What both sides write. Everything is read.",
+        (
+            Field(
+                "coordination_version",
+                "WS-Coordination",
+                "choice",
+                choices=tuple((one.value, one.label) for one in CoordinationVersion),
+                only=("profile", _WSAT),
+            ),
+            Field(
+                "soap_version",
+                "SOAP",
+                "choice",
+                choices=tuple((one.value, one.label) for one in SoapVersion),
+                only=("profile", _WSAT),
+            ),
+            Field(
+                "addressing_profile",
+                "Headers of notifications",
+                "choice",
+                choices=tuple((one.value, one.label) for one in AddressingProfile),
+                only=("profile", _WSAT),
+            ),
+            Field(
+                "addressing_strict",
+                "Refuse what lacks a header",
+                "switch",
+                "Off: a notification without ReplyTo is answered where its sender registered.",
+                only=("profile", _WSAT),
             ),
         ),
     ),
@@ -196,16 +241,22 @@ TERMS: tuple[Group, ...] = (
         "",
         (
             Field("timeout", "Timeout", "time", "Wait for an answer after the first send.", only=("profile", _EBXML)),
-            Field("retries", "Retries", "number", "", only=("profile", (*_EBXML, *_STREAM))),
+            Field("retries", "Retries", "number", "", only=("profile", (*_EBXML, *_STREAM, *_WSAT))),
             Field("retry_interval", "RetryInterval", "time", "", only=("profile", _EBXML)),
             Field(
                 "repeat_interval",
                 "Repeat after",
                 "time",
                 "The wait before the first repeat.",
-                only=("profile", _REPEATABLE),
+                only=("profile", (*_REPEATABLE, *_WSAT)),
             ),
-            Field("repeat_interval_max", "Longest wait between repeats", "time", "", only=("profile", _REPEATABLE)),
+            Field(
+                "repeat_interval_max",
+                "Longest wait between repeats",
+                "time",
+                "",
+                only=("profile", (*_REPEATABLE, *_WSAT)),
+            ),
             Field(
                 "partner_window",
                 "Partner's memory window",
@@ -229,9 +280,13 @@ TERMS: tuple[Group, ...] = (
                 only=("profile", _REPEATABLE),
             ),
             Field(
-                "memory_window", "Our memory window", "time", "How long we remember what came, to recognise repeats."
+                "memory_window",
+                "Our memory window",
+                "time",
+                "How long we remember what came, to recognise repeats.",
+                only=("profile", _DOCUMENTS),
             ),
-            Field("max_message_bytes", "Largest message, bytes", "number"),
+            Field("max_message_bytes", "Largest message, bytes", "number", "", only=("profile", _DOCUMENTS)),
         ),
     ),
     Group(
@@ -263,9 +318,21 @@ TERMS: tuple[Group, ...] = (
         "Fine points",
         "",
         (
-            Field("transport_retries", "Transport retries", "number", "Attempts below reliable messaging."),
-            Field("transport_retry_interval", "Transport retry interval", "time"),
-            Field("transient_ceiling", "Ceiling for pauses", "time", "Transient errors for longer open an incident."),
+            Field(
+                "transport_retries",
+                "Transport retries",
+                "number",
+                "Attempts below reliable messaging.",
+                only=("profile", _DOCUMENTS),
+            ),
+            Field("transport_retry_interval", "Transport retry interval", "time", "", only=("profile", _DOCUMENTS)),
+            Field(
+                "transient_ceiling",
+                "Ceiling for pauses",
+                "time",
+                "Transient errors for longer open an incident.",
+                only=("profile", _DOCUMENTS),
+            ),
             Field("max_in_flight", "Messages in flight", "number", "", only=("profile", (*_REPEATABLE, *_STREAM))),
             Field("clock_skew", "Clock skew", "time", "", only=("profile", _REPEATABLE)),
             Field("stream_lanes", "Requests on the wire at once", "number", "", only=("profile", _STREAM)),

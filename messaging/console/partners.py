@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 
 from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.urls import reverse
 
 from messaging import differences
-from messaging.console import agreement_forms, party_form
+from messaging.console import agreement_forms, lists, party_form
 from messaging.console.access import person, requires
+from messaging.console.lists import Column, ListPage
 from messaging.console.partner_verbs import button
 from messaging.console.rendering import keyset_page, page
 from messaging.models import BenchReport
-from messaging.selectors import pairs, partner_health, screens
+from messaging.selectors import keyset, pairs, partner_health, screens
+from messaging.selectors.keyset import Page, Place
 from messaging.services import onboarding
 from partners import selectors, services
 from partners.choices import VersionState
@@ -21,14 +25,62 @@ from partners.models import Agreement, AgreementVersion
 from partners.validation import resend_words
 from rmhub import clock
 
+# With the version that counts, and the sentence that says when it gives up.
+AgreementRow = tuple[Agreement, AgreementVersion | None, str]
+
+PARTNERS = ListPage(
+    name="partners",
+    view="console:partners",
+    columns=(
+        Column("id", "Id", lambda party: party.public_id, only_csv=True),
+        Column("name", "Name", lambda party: party.name, fixed=True),
+        Column("whose", "Whose", lambda party: "ours" if party.is_own else "partner"),
+        Column("identifiers", "Identifiers", lambda party: [str(one) for one in party.identifiers.all()]),
+        Column("groups", "Groups", lambda party: [one.name for one in party.groups.all()], hidden=True),
+        Column("hours", "Zone and hours", lambda party: f"{party.time_zone} {party.hours}".strip()),
+        Column("contact", "Contact", lambda party: party.contact),
+        Column("archived", "Archived", lambda party: party.archived_at, only_csv=True),
+        Column("created", "Created", lambda party: party.created_at, only_csv=True),
+    ),
+    api="/api/v1/parties",
+    api_query=lambda given: {"q": given["q"], "archived": "true" if given["archived"] else "false"},
+)
+AGREEMENTS = ListPage(
+    name="agreements",
+    view="console:agreements",
+    columns=(
+        Column("id", "Id", lambda row: row[0].public_id, only_csv=True),
+        Column("tpa_id", "Agreement (TPAId)", lambda row: row[0].tpa_id, fixed=True),
+        Column("name", "Name", lambda row: row[0].name, only_csv=True),
+        Column("state", "State", lambda row: row[1].state if row[1] is not None else "", fixed=True),
+        Column("version", "Version", lambda row: row[1].number if row[1] is not None else None, only_csv=True),
+        Column("profile", "Profile", lambda row: row[1].profile if row[1] is not None else "", only_csv=True),
+        Column("own_party", "We", lambda row: row[0].own_party.name, only_csv=True),
+        Column("between", "Between", lambda row: row[0].partner.name),
+        Column("delivery", "Delivery", lambda row: row[1].get_semantics_display() if row[1] is not None else ""),
+        Column("unanswered", "What happens without an answer", lambda row: row[2]),
+        Column("activated", "In force since", lambda row: getattr(row[1], "activated_at", None), only_csv=True),
+    ),
+    api="/api/v1/agreements",
+    api_query=lambda given: {"q": given["q"], "state": given["state"]},
+)
+
 
 @requires("partners:read")
-def partner_list(request: HttpRequest) -> HttpResponse:
+def partner_list(request: HttpRequest) -> HttpResponseBase:
     """Parties by name, ours among them; archived ones only for whoever asks for them."""
+    if (other := lists.opened(request, PARTNERS)) is not None:
+        return other
     filters = {"q": _search(request), "archived": "1" if request.GET.get("archived") == "1" else ""}
-    found = selectors.parties(search=filters["q"]).filter(archived_at__isnull=not filters["archived"])
+    found = selectors.parties(search=filters["q"], archived=bool(filters["archived"]))
+    if lists.csv_wanted(request):
+        return lists.csv(
+            request,
+            PARTNERS,
+            lambda place, limit: keyset.page(found, order=("name",), limit=limit, place=place),
+        )
     context = keyset_page(request, "console.partners", found, order=("name",), filters=filters)
-    context |= filters | {"why_not": _why_not(request, party_form.SCOPE)}
+    context |= filters | {"why_not": _why_not(request, party_form.SCOPE)} | lists.tools(request, PARTNERS, filters)
     return page(request, "console/partners.html", context)
 
 
@@ -51,16 +103,24 @@ def partner_page(request: HttpRequest, reference: str) -> HttpResponse:
 
 
 @requires("agreements:read")
-def agreement_list(request: HttpRequest) -> HttpResponse:
+def agreement_list(request: HttpRequest) -> HttpResponseBase:
     """Agreements by TPAId, each with the version that counts."""
+    if (other := lists.opened(request, AGREEMENTS)) is not None:
+        return other
     search = _search(request)
     state = request.GET.get("state", "")
     state = state if state in VersionState.values else ""
     found = selectors.agreements(search=search, state=state)
-    context = keyset_page(
-        request, "console.agreements", found, order=("tpa_id",), filters={"q": search, "state": state}
-    )
-    context |= {"q": search, "state": state, "states": VersionState.choices}
+    filters = {"q": search, "state": state}
+    if lists.csv_wanted(request):
+
+        def fetch(place: Place | None, limit: int) -> Page[AgreementRow]:
+            rows = keyset.page(found, order=("tpa_id",), limit=limit, place=place)
+            return Page(_with_versions(rows.rows), rows.following, rows.previous)
+
+        return lists.csv(request, AGREEMENTS, fetch)
+    context = keyset_page(request, "console.agreements", found, order=("tpa_id",), filters=filters)
+    context |= filters | {"states": VersionState.choices} | lists.tools(request, AGREEMENTS, filters)
     context["rows"] = _with_versions(context["rows"])
     context["why_not"] = _why_not(request, agreement_forms.SCOPE)
     return page(request, "console/agreements.html", context)
@@ -112,9 +172,9 @@ def _version(agreement: Agreement, number: int | None) -> uuid.UUID | None:
     return next((version.pk for version in agreement.versions.all() if version.number == number), None)
 
 
-def _with_versions(found: list[Agreement]) -> list[tuple[Agreement, AgreementVersion | None, str]]:
+def _with_versions(found: Iterable[Agreement]) -> list[AgreementRow]:
     """Each agreement with the version that counts and the sentence that says when it gives up."""
-    rows = []
+    rows: list[AgreementRow] = []
     for agreement in found:
         version = selectors.current_version(agreement)
         rows.append((agreement, version, services.gives_up_sentence(version) if version is not None else ""))

@@ -25,6 +25,9 @@ PAGES = {
     "incidents": "console:incidents",
     "deliveries": "console:deliveries",
     "audit": "console:audit",
+    "partners": "console:partners",
+    "agreements": "console:agreements",
+    "transactions": "console:transactions",
 }
 
 

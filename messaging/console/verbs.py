@@ -12,8 +12,10 @@ from datetime import datetime
 from messaging.console.access import Person
 from messaging.models import Message, Pair
 from messaging.protocol.sender import next_sequence
+from messaging.selectors.diagnosis import verb_states
 from messaging.selectors.screens import PairScreen
 from messaging.services import operating
+from partners.terms import Terms
 from partners.validation import duration, gives_up_sentence
 
 Effects = Callable[[PairScreen], list[str]]
@@ -63,6 +65,16 @@ def buttons(screen: PairScreen, person: Person) -> list[Button]:
         missing = person.lacks(verb.scope)
         why = f"Needs the role {missing}." if missing else state.why_not
         found.append(Button(verb, not why, why, None if missing else state.until))
+    return found
+
+
+def offered(pair: Pair, terms: Terms | None, person: Person) -> list[Button]:
+    """What can be done to a pair now, for the menu of its row; what the person's role does not have says so."""
+    found = []
+    for state in verb_states(pair, terms):
+        if state.enabled:
+            missing = person.lacks(VERBS[state.slug].scope)
+            found.append(Button(VERBS[state.slug], not missing, f"Needs the role {missing}." if missing else ""))
     return found
 
 
@@ -169,6 +181,12 @@ def _retry_now(screen: PairScreen) -> list[str]:
             f"Of the {_flight(screen):,} in flight, those that are not on the wire go out again at once, in order.",
             "The count of resends without progress stays as it is.",
         ]
+    if screen.transactions:
+        return [
+            f"What waits goes out at once, with the same octets: {_unanswered(screen)}. What is on the wire is left "
+            "alone.",
+            "How often each was sent goes on counting.",
+        ]
     said = [
         f"Sends message {_named(pair.in_flight)} again at once, with the same octets, instead of waiting for its time."
     ]
@@ -228,6 +246,12 @@ def _restart(screen: PairScreen) -> list[str]:
 
 
 def _pause(screen: PairScreen) -> list[str]:
+    if screen.transactions:
+        return [
+            "From now on nothing is sent on this pair. What the partner sends about transactions is still taken.",
+            "Participants that have voted wait for the decision meanwhile, and hold what they have locked.",
+            "It stays paused until somebody releases it.",
+        ]
     return [
         "From now on nothing is sent on this pair. An attempt that is on the wire is finished, and its answer taken.",
         "Applications can go on submitting; what they submit waits.",
@@ -238,6 +262,8 @@ def _pause(screen: PairScreen) -> list[str]:
 def _release(screen: PairScreen) -> list[str]:
     if screen.pair.flow == "suspended":
         return ["The pair is suspended as well: nothing is sent until it is resumed, too."]
+    if screen.transactions:
+        return [f"What waits goes out at once: {_unanswered(screen)}."]
     count = screen.pair.queued + screen.pair.out_now + (1 if screen.pair.in_flight is not None else 0)
     count = count or _flight(screen)
     if not count:
@@ -247,6 +273,10 @@ def _release(screen: PairScreen) -> list[str]:
     if screen.requests:
         return [f"What is due goes out at once: {count:,} documents, as many at a time as the agreement allows."]
     return [f"What is due goes out at once: {count:,} documents, one at a time, in order."]
+
+
+def _unanswered(screen: PairScreen) -> str:
+    return f"{screen.unanswered:,} message{'s' * (screen.unanswered != 1)} of transactions"
 
 
 def _expect(screen: PairScreen) -> list[str]:

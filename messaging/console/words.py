@@ -68,6 +68,12 @@ WORDS: tuple[Word, ...] = (
     ),
     Word("paused", "Paused", "A person holds the pair. It takes submissions, and sends when somebody releases it."),
     Word(
+        "queue",
+        "Queue",
+        "The documents of a pair that are not done: the one that is first in line, or those on the way, and what waits "
+        "behind. Those of pairs that are suspended, paused or disabled are held up.",
+    ),
+    Word(
         "redeliver",
         "Redeliver",
         "The same document again to an application here. Its history decides whether it is processed again.",
@@ -102,6 +108,13 @@ WORDS: tuple[Word, ...] = (
         "suspended",
         "Suspended",
         "The hub has given up after all retries, and there is an incident. Nothing is sent until a person resumes.",
+    ),
+    Word(
+        "transaction",
+        "Transaction",
+        "Work of several systems with one outcome: when all vote yes, everybody commits; else everybody rolls back. "
+        "Whoever has voted yes waits for the outcome, and may not decide by itself.",
+        "atomic transaction, WS-AtomicTransaction, two-phase commit",
     ),
     Word("trigger", "Trigger", "A subscription: which documents go to which application."),
 )

@@ -106,5 +106,10 @@ class Pair(models.Model):
         return {pair.pk: pair for pair in rows}
 
     @property
+    def in_queue(self) -> int:
+        """How many documents are not done: the one that is first in line or those on the way, and what waits."""
+        return self.queued + self.out_now + (1 if self.in_flight_id is not None else 0)
+
+    @property
     def public_id(self) -> str:
         return public_id("pair", self.id)

@@ -18,6 +18,7 @@ from rmhub.ids import BadPublicId, read_public_id
 # Of the page, not of what it lists.
 _PLACE = ("cursor", "view", "format", "tab", "csrfmiddlewaretoken", "kiosk")
 MAX_TEXT = 512
+_UNRESOLVED = (IncidentState.OPEN, IncidentState.ACKNOWLEDGED)
 
 
 def matching(prefix: str, given: Mapping[str, str], zone: tzinfo = UTC) -> QuerySet[Any]:
@@ -61,7 +62,7 @@ def incidents_matching(given: Mapping[str, str], zone: tzinfo) -> QuerySet[Any]:
     snoozed = {"true": True, "false": False}.get("".join(_among(given, "snoozed", ("true", "false"))))
     shown = given.get("show", "open")
     if not states and shown != "all":
-        states = (IncidentState.RESOLVED,) if shown == "resolved" else (IncidentState.OPEN, IncidentState.ACKNOWLEDGED)
+        states = (IncidentState.RESOLVED,) if shown == "resolved" else _UNRESOLVED
         if snoozed is None and shown != "resolved":
             snoozed = shown == "snoozed"
     owner = given.get("owner", "")
@@ -76,12 +77,21 @@ def incidents_matching(given: Mapping[str, str], zone: tzinfo) -> QuerySet[Any]:
     )
 
 
+def incidents_of(rows: QuerySet[Any]) -> QuerySet[Any]:
+    """The unresolved incidents of these pairs; not ordered. Raises InvalidSubmission when there is none."""
+    found = records.incidents(states=_UNRESOLVED).filter(pair__in=rows.order_by().values("pk"))
+    if not found.exists():
+        raise _refused("None of these pairs has an unresolved incident.")
+    return found
+
+
 def deliveries_matching(given: Mapping[str, str], zone: tzinfo) -> QuerySet[Any]:
-    """`state`, `trigger` and `doubt`, as the list of deliveries has them."""
+    """`state`, `trigger`, `doubt` and the exact id `q`, as the list of deliveries has them."""
     trigger = given.get("trigger", "")
     found = deliveries.deliveries(
         states=_among(given, "state", DeliveryState.values),
         trigger_id=_known(lambda: triggers.trigger(trigger)).pk if trigger else None,
+        q=given.get("q", ""),
     )
     doubt = given.get("doubt", "")
     return found.filter(doubt=doubt) if doubt else found
@@ -93,7 +103,7 @@ READERS: Mapping[str, tuple[tuple[str, ...], Reader]] = {
     "pair": (("state", "direction", "partner", "q"), pairs_matching),
     "msg": (message_list.PARAMETERS, messages_matching),
     "inc": (("state", "snoozed", "show", "pair", "partner", "trigger", "cause", "owner"), incidents_matching),
-    "del": (("state", "trigger", "doubt"), deliveries_matching),
+    "del": (("state", "trigger", "doubt", "q"), deliveries_matching),
 }
 
 

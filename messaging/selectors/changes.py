@@ -12,6 +12,7 @@ from messaging.models import AuditEntry, Pair, ProbeReport
 from messaging.selectors.keyset import floor_id
 from partners.models import AgreementVersion, Credential, Endpoint
 from partners.terms import Terms
+from rmhub import clock
 
 _MOST = 10
 _KINDS = {"endpoint": "Endpoint", "credential": "Credential", "agreementversion": "Agreement", "agreement": "Agreement"}
@@ -87,8 +88,9 @@ def _certificate(endpoints: list[uuid.UUID], since: datetime) -> list[Change]:
         if at > since and new["sha256"] != old["sha256"]:
             ends = str(new.get("not_after", ""))[:10]
             found.append(Change(at, "certificate", f"The server shows another certificate, valid until {ends}"))
-    expired = next((facts for _, facts in shown[:1] if str(facts.get("not_after", "9")) > since.isoformat()), None)
-    if expired is not None and int(expired.get("days_left", 1)) < 0:
-        ended = datetime.fromisoformat(str(expired["not_after"]))
-        found.append(Change(ended, "certificate", "The server's certificate ran out"))
+    for _, facts in shown[:1]:
+        # Also when the last look was before that: nobody has to look again to learn it.
+        ended = datetime.fromisoformat(str(facts["not_after"])) if facts.get("not_after") else None
+        if ended is not None and since < ended <= clock.now():
+            found.append(Change(ended, "certificate", "The certificate that the server showed last has run out"))
     return found

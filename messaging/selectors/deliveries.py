@@ -261,6 +261,8 @@ def headline(delivery: Delivery) -> str:
         return f"Waits: {trigger.name} is {trigger.state}."
     if state == DeliveryState.RUNNING and trigger.kind == ServiceKind.PULL:
         return f"Taken by {delivery.taken_by or 'a consumer'}."
+    if state == DeliveryState.RUNNING and trigger.kind == ServiceKind.ATOMIC:
+        return "Its members have it in one transaction, which is not decided yet."
     return _HEADLINES[state]
 
 

@@ -10,9 +10,17 @@ from datetime import datetime
 from messaging import causes
 from messaging.choices import Direction
 from messaging.models import Message, Pair
-from messaging.profiles import carries_requests, carries_stream, in_flight_limit, request_refusal, stream_refusal
+from messaging.profiles import (
+    carries_requests,
+    carries_stream,
+    carries_transactions,
+    in_flight_limit,
+    request_refusal,
+    stream_refusal,
+    transaction_refusal,
+)
 from messaging.protocol.sender import REFUSALS, Flow, Gate, Kind, allowed, next_sequence
-from messaging.selectors import diagnosis_streams
+from messaging.selectors import diagnosis_streams, diagnosis_transactions
 from messaging.selectors.diagnosis_parts import Diagnosis, VerbState, overdue_seconds, shut, silent, workers_behind
 from messaging.selectors.pairs import state_of
 from messaging.selectors.wording import documents, due_in, lasting, span, times, waits
@@ -40,6 +48,8 @@ def diagnose(
     state = state_of(pair)
     if state == "silent":
         return silent(pair, now)
+    if terms is not None and carries_transactions(pair, terms):
+        return diagnosis_transactions.diagnose(pair, terms, now, state, paused)
     if pair.direction == Direction.IN:
         return _inbound(pair, now, requests, streams)
     if streams and terms is not None:
@@ -62,7 +72,8 @@ def diagnose(
 def verb_states(pair: Pair, terms: Terms | None) -> list[VerbState]:
     """Every verb of the pair's direction, each with the reason if it cannot be used now."""
     if pair.direction == Direction.IN:
-        has_number = not carries_requests(pair, terms) and not carries_stream(pair, terms)
+        others = (carries_requests, carries_stream, carries_transactions)
+        has_number = not any(carries(pair, terms) for carries in others)
         return [VerbState("expect-sequence", True)] if has_number else []
     flow = Flow(pair.flow)
     # While an attempt is on the wire the pair is due when its lease is over.
@@ -75,6 +86,11 @@ def verb_states(pair: Pair, terms: Terms | None) -> list[VerbState]:
         ("skip-head", Kind.SKIP),
         ("restart-sequence", Kind.RESTART),
     ):
+        if carries_transactions(pair, terms):
+            if kind is Kind.RETRY_NOW:  # they wait for nobody, and have no numbers
+                refusal = transaction_refusal(pair, kind)
+                found.append(VerbState(slug, refusal is None, refusal or ""))
+            continue
         if streams:
             refusal = stream_refusal(pair, kind)
             found.append(VerbState(slug, refusal is None, refusal or ""))

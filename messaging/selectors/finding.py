@@ -7,9 +7,21 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from messaging.choices import PHASE_LOOKS
 from messaging.exceptions import NotFound
-from messaging.models import ArchivedMessage, Delivery, Message, Route, Signal, Trigger
-from messaging.selectors import archive, deliveries, jobs, messages, pairs, pipeline, records, routes, triggers
+from messaging.models import ArchivedMessage, Coordination, Delivery, Message, Route, Signal, Trigger
+from messaging.selectors import (
+    archive,
+    coordinations,
+    deliveries,
+    jobs,
+    messages,
+    pairs,
+    pipeline,
+    records,
+    routes,
+    triggers,
+)
 from partners import selectors as partners
 from partners.models import Agreement, Party
 from partners.visibility import limit
@@ -41,8 +53,8 @@ class Found:
 
 
 def find(text: str) -> Found:
-    """Looks for `msg_...` and the like, INC-n, codes of pairs, TPAIds, names of triggers, MessageIds, ConversationIds,
-    party identifiers.
+    """Looks for `msg_...` and the like, INC-n, codes of pairs, TPAIds, names of triggers, Identifiers of transactions,
+    MessageIds, ConversationIds, party identifiers.
 
     Index look-ups for what is many (messages); partial names only for what is few (pairs, parties, triggers ...).
     """
@@ -50,6 +62,7 @@ def find(text: str) -> Found:
     if not text:
         return Found()
     exact = _by_public_id(text) or _by_number(text) or _pair(text) or _agreement(text) or _trigger(text)
+    exact = exact or _transaction(text)
     if exact is not None:
         return Found(only=exact)
     hits, more = _messages(text)
@@ -94,6 +107,15 @@ def _agreement(text: str) -> Hit | None:
 def _trigger(text: str) -> Hit | None:
     found = triggers.triggers().filter(name__iexact=text).first()
     return _trigger_hit(found) if found else None
+
+
+def _transaction(text: str) -> Hit | None:
+    """By its Identifier: an absolute URI, which the messages about it carry too."""
+    if ":" not in text:
+        return None
+    same = coordinations.within_reach(Coordination.objects.filter(identifier=text))
+    found = coordinations.with_names(same).order_by("-id").first()
+    return _transaction_hit(found) if found else None
 
 
 def _messages(text: str) -> tuple[list[Hit], bool]:
@@ -144,6 +166,17 @@ def _route_hit(route: Route) -> Hit:
 
 def _trigger_hit(trigger: Trigger) -> Hit:
     return Hit("Trigger", trigger.name, "trigger", (trigger.public_id,), triggers.target(trigger))
+
+
+def _transaction_hit(found: Coordination) -> Hit:
+    detail = f"{PHASE_LOOKS[found.phase].label}, begun by {coordinations.beginner(found)}"
+    return Hit("Transaction", found.identifier, "transaction", (found.public_id,), detail)
+
+
+def _enlistment_by_key(key: uuid.UUID) -> Hit:
+    found = coordinations.enlistment(key)
+    name = f"{coordinations.name_of(found)} in {found.coordination.identifier}"
+    return Hit("Participant", name, "transaction", (found.coordination.public_id,))
 
 
 def _message_hit(message: Message) -> Hit:
@@ -228,6 +261,8 @@ _BY_PREFIX: dict[str, Callable[[uuid.UUID], Hit]] = {
     "rt": lambda key: _route_hit(routes.route(key)),
     "trg": lambda key: _trigger_hit(triggers.trigger(key)),
     "del": _delivery_by_key,
+    "txn": lambda key: _transaction_hit(coordinations.coordination(key)),
+    "enl": _enlistment_by_key,
     "job": _one("Job", "job", "job", jobs.job),
     "run": _one("Run", "pipeline-run", "run", pipeline.run),
 }

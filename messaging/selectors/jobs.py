@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import QuerySet, Sum
+from django.db.models import Count, QuerySet, Sum
 
 from messaging import causes
 from messaging.choices import ItemState, JobState, PartnerAnswer
@@ -139,7 +139,7 @@ class PlanGroup:
 class Plan:
     """What a planned job would do. `left_out`: chosen, but not in a state in which it can be done.
 
-    `waiting`: how many documents wait on the pairs that it is about (0 for other jobs).
+    `waiting`: how many documents are in the queues of the pairs that it is about (0 for other jobs).
     """
 
     groups: list[PlanGroup]
@@ -157,7 +157,8 @@ def plan(job: BulkJob, now: datetime) -> Plan:
     waiting = 0
     if prefix == "pair":
         pairs = Pair.objects.filter(pk__in=BulkJobItem.objects.filter(job=job).values("object_id"))
-        waiting = pairs.aggregate(all=Sum("queued"))["all"] or 0
+        sums = pairs.aggregate(waiting=Sum("queued"), flying=Sum("out_now"), first=Count("in_flight"))
+        waiting = sum(number or 0 for number in sums.values())
     return Plan(
         groups=[PlanGroup(_words(group["values"]), group["count"]) for group in stored.get("groups", [])],
         sample=named(prefix, [read_public_id(prefix, text) for text in stored.get("sample", [])]),

@@ -28,8 +28,18 @@ from django.db.models import (
 from django.db.models.functions import Coalesce
 
 from messaging.choices import Direction, TriggerState
-from messaging.models import Incident, Message, PipelineRun, WebhookEndpoint
-from messaging.selectors import certificates, circuits, doubts, health, messages, pairs, records, triggers
+from messaging.models import Coordination, Incident, Message, PipelineRun, WebhookEndpoint
+from messaging.selectors import (
+    certificates,
+    circuits,
+    coordinations,
+    doubts,
+    health,
+    messages,
+    pairs,
+    records,
+    triggers,
+)
 from messaging.selectors.certificates import Held
 from messaging.selectors.circuits import CircuitRow
 from messaging.selectors.doubts import DoubtGroup, OutboundGroup
@@ -87,6 +97,7 @@ class Status:
     suspended_triggers: int
     health: Health
     at: datetime
+    doubtful_transactions: int = 0
 
     @property
     def sentence(self) -> str:
@@ -113,6 +124,7 @@ class Overview:
     stopped: list[TriggerRow] = field(default_factory=list)
     doubts: list[DoubtGroup] = field(default_factory=list)
     outbound_doubts: list[OutboundGroup] = field(default_factory=list)
+    transactions: list[Coordination] = field(default_factory=list)
     servers: list[CircuitRow] = field(default_factory=list)
     servers_more: int = 0
     last_run: PipelineRun | None = None
@@ -148,6 +160,7 @@ def overview(now: datetime) -> Overview:
         stopped=stopped,
         doubts=doubts.groups(now)[:5],
         outbound_doubts=doubts.outbound_groups(now)[:5],
+        transactions=coordinations.doubtful(5) if found.doubtful_transactions else [],
         servers=servers[:5],
         servers_more=max(0, len(servers) - 5),
         last_run=PipelineRun.objects.order_by("-id").first(),
@@ -189,6 +202,7 @@ def _status(now: datetime, stopped: list[TriggerRow]) -> Status:
         by_trigger[TriggerState.SUSPENDED],
         stopped,
         doubts.counts(now).all,
+        coordinations.doubtful_count(),
     )
     level, parts = _verdict(by_state, totals, oldest, state, matters, now)
     return Status(
@@ -203,6 +217,7 @@ def _status(now: datetime, stopped: list[TriggerRow]) -> Status:
         suspended_triggers=matters.suspended_triggers,
         health=state,
         at=now,
+        doubtful_transactions=matters.transactions,
     )
 
 
@@ -249,6 +264,7 @@ class _Matters:
     suspended_triggers: int
     stopped: list[TriggerRow]
     in_doubt: int
+    transactions: int = 0
 
 
 def _verdict(
@@ -285,6 +301,10 @@ def _verdict(
         return "watch", _plain(f"No pair is suspended; {', '.join(trouble)}. {_documents(totals.waiting)} to go.")
     if matters.in_doubt:
         return "watch", _plain(f"{_flow(totals.pairs)}; {_documents(matters.in_doubt)} in doubt: a person decides.")
+    if matters.transactions:
+        count = matters.transactions
+        said = f"{count:,} transaction{'' if count == 1 else 's'} in doubt: look at {'it' if count == 1 else 'them'}."
+        return "watch", _plain(f"{_flow(totals.pairs)}; {said}")
     if matters.incidents:
         count = matters.incidents
         return "watch", _plain(f"{_flow(totals.pairs)}; {count} incident{'' if count == 1 else 's'} to look at.")

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
     RatedPair = WithAnnotations[Pair, _Rating]
 
+_OUTBOX = (MessageState.QUEUED, MessageState.SENDING, MessageState.AWAITING_ACK, MessageState.RETRYING)
+
 
 def pairs(
     *,
@@ -121,6 +123,12 @@ def in_flight(pair_id: uuid.UUID) -> QuerySet[Message]:
     """Repeatable requests of a pair that are on the way, in the order in which they were submitted (by `position`)."""
     flying = Message.objects.filter(pair=pair_id, state__in=(MessageState.SENDING, MessageState.RETRYING))
     return flying.defer("wire_frame").order_by("position")
+
+
+def unanswered(pair_id: uuid.UUID) -> QuerySet[Message]:
+    """Messages of transactions that are not done: unsent, not taken or not answered; the next one to go out first."""
+    open_ones = Message.objects.filter(pair=pair_id, state__in=_OUTBOX, due_at__isnull=False)
+    return open_ones.defer("wire_frame").order_by("due_at")
 
 
 def next_repeat(pair_id: uuid.UUID) -> datetime | None:

@@ -21,7 +21,9 @@ from messaging.models import (
     AuditEntry,
     BenchReport,
     BulkJob,
+    Coordination,
     Delivery,
+    Enlistment,
     Incident,
     LegalHold,
     Message,
@@ -41,6 +43,8 @@ from partners.models import Agreement, Credential, Endpoint, Party, Pickup
 
 # An incident is its pair's; one of a trigger is its document's.
 INCIDENT = ("pair__partner", "message__pair__partner")
+# A transaction is of all who take part in it, of who began it, and of the partner whose document it is about.
+TRANSACTION = ("agreement_version__agreement__partner", "delivery__pair__partner", "enlistments__party")
 # A trigger for the documents of every partner is for everybody to see.
 TRIGGER = ("party", "agreement__partner")
 
@@ -49,15 +53,21 @@ TRIGGER = ("party", "agreement__partner")
 class Owned:
     """A kind of object, and the ways from it to partners: one that may be seen is enough.
 
-    `shared`: those that lead to no partner at all are for everybody.
+    `shared`: those that lead to no partner at all are for everybody. `maker`: the field that says which person made it
+    (where the other one is empty): they see it too.
     """
 
     model: type[Model]
     ways: tuple[str, ...]
     shared: bool = False
+    maker: tuple[str, str] | None = None
 
     def within(self, found: QuerySet[Any]) -> QuerySet[Any]:
-        """Those that may be seen."""
+        """Those that may be seen; where a way leads to many, some of them more than once."""
+        if self.maker is not None and visibility.visible() is not None:
+            field, empty = self.maker
+            mine = visibility.own(self.model._default_manager.filter(**{f"{empty}__isnull": True}), field)
+            return visibility.either(found, *self.ways) | found.filter(pk__in=mine.values("pk"))
         return visibility.shared(found, *self.ways) if self.shared else visibility.either(found, *self.ways)
 
 
@@ -69,6 +79,8 @@ OWNED: dict[str, Owned] = {
     "sig": Owned(Signal, ("pair__partner",)),
     "del": Owned(Delivery, ("pair__partner",)),
     "inc": Owned(Incident, INCIDENT),
+    "txn": Owned(Coordination, TRANSACTION, maker=("begun_by", "agreement_version")),
+    "enl": Owned(Enlistment, ("party",), shared=True),
     "inq": Owned(StatusInquiry, ("message__pair__partner",)),
     "trg": Owned(Trigger, TRIGGER, shared=True),
     "par": Owned(Party, ("pk",)),

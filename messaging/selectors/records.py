@@ -33,12 +33,14 @@ def incidents(
     cause: str = "",
     owner: str | None = None,
     snoozed: bool | None = None,
+    coordination_id: uuid.UUID | None = None,
 ) -> QuerySet[Incident]:
     """Incidents with their pairs, triggers and messages. Not ordered; pages by ("-number",).
 
     `owner`: a user name; "" = those that nobody has taken. `snoozed`: only those that are put off, or only the others.
     """
-    found = visibility.either(Incident.objects.select_related("pair__partner", "message", "trigger"), *reach.INCIDENT)
+    known = Incident.objects.select_related("pair__partner", "message", "trigger", "coordination")
+    found = visibility.either(known, *reach.INCIDENT)
     found = found.defer("message__wire_frame", "trigger__secret_encrypted")
     if states:
         found = found.filter(state__in=states)
@@ -48,6 +50,8 @@ def incidents(
         found = found.filter(pair__partner=partner_id)
     if trigger_id is not None:
         found = found.filter(trigger=trigger_id)
+    if coordination_id is not None:
+        found = found.filter(coordination=coordination_id)
     if owner is not None:
         found = found.filter(owner=owner)
     if snoozed is not None:

@@ -94,6 +94,10 @@ def _of_onward(route: Route) -> Iterator[Warning]:
     if pair is not None and (pair.gate != Gate.OPEN or pair.flow == Flow.SUSPENDED):
         state = pair.gate if pair.gate != Gate.OPEN else pair.flow
         yield Warning("onward", "onward_pair_blocked", f"{pair.code} is {state}: it takes no new messages now.")
+    if terms.profile == Profile.WSAT:
+        sentence = f"Agreement {terms.tpa_id} is one of transactions, which carry no documents: each one is refused."
+        yield Warning("onward", "onward_of_transactions", sentence)
+        return
     if terms.profile == Profile.REPEATABLE:
         sentence = f"Agreement {terms.tpa_id} sends HTTP requests: a message without exactly one payload is refused."
         yield Warning("onward", "one_payload_only", sentence)
@@ -118,7 +122,9 @@ def _of_waiting(terms: Terms) -> Iterator[Warning]:
             f"give up too early. That is so in {named}: agree on a longer Timeout there, or a shorter one here."
         )
         yield Warning("mode", "confirm_through_too_slow", sentence)
-    others = [t.tpa_id for t in registry.current().active() if t.profile != Profile.EBXML and t != terms]
+    others = [
+        t.tpa_id for t in registry.current().active() if t.profile not in (Profile.EBXML, Profile.WSAT) and t != terms
+    ]
     if others:
         sentence = (
             "Streams and HTTP requests are acknowledged when they are stored here, whatever the route's mode is: "

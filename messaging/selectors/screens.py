@@ -28,8 +28,8 @@ from messaging.models import (
     Transmission,
     Trigger,
 )
-from messaging.profiles import carries_requests, terms_in_force
-from messaging.selectors import doubts, events, messages, pairs, records, triggers
+from messaging.profiles import carries_requests, carries_transactions, terms_in_force
+from messaging.selectors import coordinations, doubts, events, messages, pairs, records, triggers
 from messaging.selectors.diagnosis import diagnose, verb_states
 from messaging.selectors.diagnosis_parts import Diagnosis, VerbState
 from messaging.selectors.streams import StreamState, flight, stream_state
@@ -51,6 +51,7 @@ class NavCounts:
     incidents: int
     triggers: int
     in_doubt: int
+    transactions: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class PairScreen:
     """All of a pair's page. Lists are cut; the full ones have pages of their own.
 
     `requests`: its messages are repeatable requests, and `flying` those that are on the way, the first ones first; or
-    those of its stream, if it has `streams`.
+    those of its stream, if it has `streams`; or messages of `transactions`, of which `unanswered` are not done.
     """
 
     pair: Pair
@@ -91,6 +92,8 @@ class PairScreen:
     requests: bool = False
     flying: list[Message] = field(default_factory=list)
     streams: StreamState = field(default_factory=StreamState)
+    transactions: bool = False
+    unanswered: int = 0
 
 
 def nav_counts() -> NavCounts:
@@ -101,17 +104,19 @@ def nav_counts() -> NavCounts:
             records.incidents(states=UNRESOLVED, snoozed=False).count(),
             triggers.triggers(states=(TriggerState.SUSPENDED,)).count(),
             doubts.counts(clock.now()).all,
+            coordinations.doubtful_count(),
         )
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT (SELECT count(*) FROM messaging_pair WHERE flow = 'suspended'),"  # noqa: S608  (constants)
             " (SELECT count(*) FROM messaging_incident"
             "   WHERE state <> 'resolved' AND (snoozed_until IS NULL OR snoozed_until <= %s)),"
-            f" (SELECT count(*) FROM messaging_trigger WHERE state = 'suspended'), {doubts.COUNTS}",
+            f" (SELECT count(*) FROM messaging_trigger WHERE state = 'suspended'), {doubts.COUNTS},"
+            f" {coordinations.COUNT}",
             [clock.now(), *doubts.count_parameters(clock.now())],
         )
-        suspended, incidents, stopped, inbound, outbound = cursor.fetchone()
-    return NavCounts(suspended, incidents, stopped, inbound + outbound)
+        suspended, incidents, stopped, inbound, outbound, doubtful = cursor.fetchone()
+    return NavCounts(suspended, incidents, stopped, inbound + outbound, doubtful)
 
 
 def pair_rows(found: Iterable[Pair], now: datetime) -> list[PairRow]:
@@ -123,12 +128,11 @@ def pair_rows(found: Iterable[Pair], now: datetime) -> list[PairRow]:
         for one in open_ones.order_by("-number"):
             if one.pair_id is not None:
                 unresolved[one.pair_id].append(one)
-    doubtful = doubts.outbound_counts(pair.pk for pair, terms in chosen if _may_doubt(pair, terms))
+    said = diagnoses((pair for pair, _ in chosen), now)
     rows = []
     for pair, terms in chosen:
-        diagnosis = diagnose(pair, pair.in_flight, terms, now, in_doubt=doubtful.get(pair.pk, 0))
         incident = incident_of(pair, unresolved[pair.pk])
-        rows.append(PairRow(pair, PAIR_LOOKS[pairs.state_of(pair)], diagnosis, terms, incident))
+        rows.append(PairRow(pair, PAIR_LOOKS[pairs.state_of(pair)], said[pair.pk], terms, incident))
     return rows
 
 
@@ -155,6 +159,25 @@ def terms_of(pair: Pair) -> Terms | None:
     return terms_in_force(pair)
 
 
+def diagnosis_of(pair: Pair, terms: Terms | None, now: datetime) -> Diagnosis:
+    """The diagnosis as the pair's page has it, for the API. Three queries at most."""
+    head = pair.in_flight
+    if head is None and pair.flow == "suspended":
+        head = pairs.queue(pair.pk).first()
+    paused = _paused_by(audit_of(pair)) if pair.gate == "paused" else None
+    repeat_at = pairs.next_repeat(pair.pk) if pair.out_now else None
+    return diagnose(pair, head, terms, now, paused=paused, repeat_at=repeat_at, in_doubt=in_doubt(pair, terms))
+
+
+def diagnoses(found: Iterable[Pair], now: datetime) -> dict[uuid.UUID, Diagnosis]:
+    """What a list says of each of these pairs; one query when some of them carry requests, else none."""
+    chosen = [(pair, terms_of(pair)) for pair in found]
+    doubtful = doubts.outbound_counts(pair.pk for pair, terms in chosen if _may_doubt(pair, terms))
+    return {
+        pair.pk: diagnose(pair, pair.in_flight, terms, now, in_doubt=doubtful.get(pair.pk, 0)) for pair, terms in chosen
+    }
+
+
 def counts_by_state() -> dict[str, int]:
     """How many pairs are in each state, in the order of severity. One query."""
     found = dict(pairs.pairs().order_by().values_list("state").annotate(number=Count("pk")))
@@ -170,8 +193,11 @@ def pair_screen(pair: Pair, now: datetime) -> PairScreen:
     head = pair.in_flight or (queue[0] if queue and pair.flow == "suspended" else None)
     requests = carries_requests(pair, terms)
     streams = stream_state(pair, terms)
+    transactions = carries_transactions(pair, terms)
     if streams.outgoing is not None:
         flying = list(flight(pair.pk)[:10])
+    elif transactions:
+        flying = list(pairs.unanswered(pair.pk)[:10])
     else:
         flying = list(pairs.in_flight(pair.pk)[:10]) if pair.out_now else []
     repeat_at = pairs.next_repeat(pair.pk) if pair.out_now else None
@@ -193,6 +219,8 @@ def pair_screen(pair: Pair, now: datetime) -> PairScreen:
         requests=requests,
         flying=flying,
         streams=streams,
+        transactions=transactions,
+        unanswered=pairs.unanswered(pair.pk).count() if transactions and not inbound else 0,
     )
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from messaging.choices import Direction, MessageState
 from messaging.models import Message, Pair
-from messaging.profiles import carries_requests, carries_stream
+from messaging.profiles import carries_requests, carries_stream, carries_transactions
 from messaging.protocol.sender import Flow, next_sequence
 from messaging.selectors import pairs
 from messaging.selectors.streams import StreamState, flight
@@ -73,8 +73,8 @@ class Sequence:
 
 
 def sequence(pair: Pair, terms: Terms | None, streams: StreamState) -> Sequence:
-    """The strip of a pair; at most three queries. A pair of repeatable requests has no numbers."""
-    if carries_requests(pair, terms):
+    """The strip of a pair; at most three queries. Repeatable requests and transactions have no numbers."""
+    if carries_requests(pair, terms) or carries_transactions(pair, terms):
         return Sequence(False, duplicates=pair.duplicates, refused=pair.rejected)
     if carries_stream(pair, terms):
         return _of_stream(pair, streams)

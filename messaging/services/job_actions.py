@@ -80,14 +80,19 @@ class Action:
 _LIGHT = ("later", "ask")
 
 
-def checked(action: Action, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of a job, as they are stored. Raises InvalidSubmission by field."""
+def checked(action: Action, parameters: Mapping[str, Any], *, planned: bool = False) -> dict[str, Any]:
+    """The parameters of a job, as they are stored. Raises InvalidSubmission by field.
+
+    `planned`: of a plan, so that what has no default (an owner) may still be missing.
+    """
     errors: dict[str, list[str]] = {}
     allowed = {*action.takes, *({"decision", "remind_in"} if action.decisions else set())}
     for name in sorted(set(parameters) - allowed):
         errors[name] = ["This action does not take it."]
     kept = _decided(action, parameters, errors) if action.decisions else {}
     for name in action.takes:
+        if planned and name in _GIVEN_LAST and parameters.get(name) is None:
+            continue
         kept |= _CHECKS[name](parameters.get(name), errors)
     if errors:
         raise InvalidSubmission(errors)
@@ -130,6 +135,7 @@ def _owner(given: Any, errors: dict[str, list[str]]) -> dict[str, Any]:
     return {"owner": given}
 
 
+_GIVEN_LAST = ("owner",)
 _CHECKS: Mapping[str, Callable[[Any, dict[str, list[str]]], dict[str, Any]]] = {
     "mode": _mode,
     "stagger": _stagger,

@@ -50,7 +50,7 @@ def job_plan(
     `origin`: the page of ours that it comes from. Raises InvalidSubmission by field.
     """
     kind = action_of(action)
-    kept = checked(kind, parameters)
+    kept = checked(kind, parameters, planned=True)
     if (ids is not None) + (filter is not None) + (rows is not None) != 1 or (ids is not None and not ids):
         raise InvalidSubmission({"filter": ["Give either ids or a filter, and not an empty one."]})
     now = clock.now()

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import math
 import secrets
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -40,8 +42,10 @@ TIMEOUT = 10  # seconds for each answer of the provider
 LEEWAY = 60  # seconds by which clocks may differ
 _ALGORITHMS = ("RS256", "PS256", "ES256", "EdDSA")
 _KEPT = 3600.0
+LEFT_ALONE = 30  # seconds for which a provider that did not answer is not asked again
 _lock = threading.Lock()
 _known: dict[str, tuple[float, Provider]] = {}
+_failures: dict[str, datetime] = {}
 
 
 class OpenIdFailed(ApplicationError):
@@ -139,6 +143,7 @@ def role_of(claims: Mapping[str, Any]) -> Role | None:
 def reset() -> None:
     """Forgets what the provider said about itself (tests)."""
     _known.clear()
+    _failures.clear()
 
 
 def _adopted(claims: Mapping[str, Any], actor: Actor) -> User:
@@ -226,6 +231,7 @@ def _provider(*, anew: bool = False) -> Provider:
         known = _known.get(issuer)
     if known is not None and not anew and at - known[0] < _KEPT:
         return known[1]
+    _refuse_early(issuer)
     try:
         said = _read(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
         if said.get("issuer") != issuer:
@@ -235,11 +241,28 @@ def _provider(*, anew: bool = False) -> Provider:
             _check_address(url)
         keys = KeySet.import_key_set(_read(ends[2]))  # type: ignore[arg-type]
     except (requests.RequestException, JoseError, ValueError, KeyError, TypeError) as error:
+        with _lock:
+            _failures[issuer] = clock.now()
         raise _failed("The provider cannot be reached, or is not set up rightly.", error) from error
     provider = Provider(issuer, ends[0], ends[1], keys)
     with _lock:
         _known[issuer] = (at, provider)
+        _failures.pop(issuer, None)
     return provider
+
+
+def _refuse_early(issuer: str) -> None:
+    """A provider that does not answer costs a thread `TIMEOUT` each time: who comes right after need not wait."""
+    with _lock:
+        failed = _failures.get(issuer)
+    if failed is None:
+        return
+    left = LEFT_ALONE - (clock.now() - failed).total_seconds()
+    if 0 < left <= LEFT_ALONE:
+        raise OpenIdFailed(
+            "The provider could not be reached a moment ago, or is not set up rightly. "
+            f"The hub asks it again in {math.ceil(left)} s; an admin finds the cause in the hub's log."
+        )
 
 
 def _read(url: str) -> dict[str, Any]:

@@ -161,7 +161,7 @@ def test_suspended_pairs_are_resumed_one_after_the_other(time: FrozenClock) -> N
         action="pairs_resume", parameters={}, rows=bulk.matching("pair", {"state": "suspended"}), actor=ANN
     )
     assert (job.total, job.parameters) == (3, {"mode": "probe", "stagger": 0})
-    assert reading.plan(job, now).waiting == 6
+    assert reading.plan(job, now).waiting == 9
     with pytest.raises(InvalidSubmission, match="stagger"):
         execute(job, parameters={"stagger": 3601})
     with pytest.raises(InvalidSubmission, match="mode"):

@@ -29,6 +29,7 @@ class IncidentSerializer(serializers.Serializer):
     pair = PairRef(allow_null=True)
     trigger = TriggerRef(allow_null=True)
     message = MessageRef(allow_null=True)
+    transaction = IdOut("txn", source="coordination_id", allow_null=True, help_text="Atomic transaction, if any.")
     occurrences = serializers.IntegerField()
     opened_at = serializers.DateTimeField()
     last_seen_at = serializers.DateTimeField()

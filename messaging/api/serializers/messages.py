@@ -17,6 +17,7 @@ from messaging.profiles import in_stream
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.messages import RELIABLE, REPEATABLE, STREAM, UNRELIABLE, Happened, State
 from messaging.selectors import forwards
+from messaging.services.atomic import outgoing
 from messaging.services.resubmitting import why_not_resubmit
 from messaging.services.settling import MAX_REMIND, MIN_REMIND, MessageDecision, message_decisions
 from messaging.services.submitting import MAX_LIFE
@@ -288,6 +289,9 @@ def cancellable(message: Message) -> bool:
     """Whether the message's state takes `cancel`; the pair's may still refuse it, while an attempt is on the wire."""
     if message.direction != Direction.OUT:
         return False
+    if message.agreement_version.profile == Profile.WSAT:
+        # Nobody takes back what is on the wire, although an answer may end it there.
+        return message.state in outgoing.CANCELLABLE
     if message.agreement_version.profile == Profile.REPEATABLE:
         table = REPEATABLE
     elif in_stream(message):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,9 +14,10 @@ from messaging.choices import Direction
 from messaging.models import Pair
 from messaging.protocol.envelope import MAX_SEQUENCE_NUMBER
 from messaging.protocol.sender import Flow, Gate
-from messaging.selectors.diagnosis import diagnose, verb_states
+from messaging.selectors.diagnosis import verb_states
+from messaging.selectors.diagnosis_parts import Diagnosis
 from messaging.selectors.pairs import STATE_NAMES
-from messaging.selectors.screens import terms_of
+from messaging.selectors.screens import diagnoses, diagnosis_of, terms_of
 from messaging.selectors.streams import StreamState, stream_state
 
 ACTIONS = ("resume", "retry-now", "skip-head", "restart-sequence", "pause", "release", "expect-sequence")
@@ -148,20 +150,26 @@ class PairDetailSerializer(PairSerializer):
     stream = StreamStateSerializer(allow_null=True, help_text="Null for pairs of other profiles.")
 
 
-def represent(pair: Pair, now: datetime) -> dict[str, Any]:
-    """A pair that `selectors.pairs` read, as PairSerializer shows it. Makes no query."""
+def represent(found: Sequence[Pair], now: datetime) -> list[dict[str, Any]]:
+    """Pairs that `selectors.pairs` read, as PairSerializer shows them. One query at most."""
+    said = diagnoses(found, now)
+    return [_represented(pair, said[pair.pk]) for pair in found]
+
+
+def _represented(pair: Pair, diagnosis: Diagnosis) -> dict[str, Any]:
     terms = terms_of(pair)
-    pair.diagnosis = diagnose(pair, pair.in_flight, terms, now)  # type: ignore[attr-defined]
+    pair.diagnosis = diagnosis  # type: ignore[attr-defined]
     pair.allowed_actions = [verb.slug for verb in verb_states(pair, terms) if verb.enabled]  # type: ignore[attr-defined]
     data: dict[str, Any] = dict(PairSerializer(pair).data)
     return data
 
 
 def represent_one(pair: Pair, now: datetime) -> dict[str, Any]:
-    """The same with its streams, as PairDetailSerializer shows it."""
-    state = stream_state(pair, terms_of(pair))
+    """One of them with its streams, as PairDetailSerializer shows it, and all that its page says of it."""
+    terms = terms_of(pair)
+    state = stream_state(pair, terms)
     shown = StreamStateSerializer(_decimal(state)).data if state.applies else None
-    return {**represent(pair, now), "runbook": pair.runbook, "stream": shown}
+    return {**_represented(pair, diagnosis_of(pair, terms, now)), "runbook": pair.runbook, "stream": shown}
 
 
 def _decimal(state: StreamState) -> StreamState:

@@ -13,6 +13,8 @@ from messaging.api.serializers.messages import PartyRef
 from partners import selectors
 from partners.certificates import MAX_TEXT
 from partners.choices import (
+    AddressingProfile,
+    CoordinationVersion,
     CredentialDirection,
     CredentialKind,
     ExchangeIdentity,
@@ -20,6 +22,7 @@ from partners.choices import (
     Profile,
     Semantics,
     ServiceDirection,
+    SoapVersion,
     Transport,
     VersionState,
 )
@@ -209,10 +212,10 @@ class TermsFields(OptionalReasonBody):
         choices=ExchangeIdentity.choices, required=False, help_text="Repeatable requests: which headers identify one."
     )
     repeat_interval = Whole(
-        min_value=1, max_value=_SECONDS, required=False, help_text="Repeatable requests: wait before the first repeat."
+        min_value=1, max_value=_SECONDS, required=False, help_text="Requests and transactions: first wait."
     )
     repeat_interval_max = Whole(
-        min_value=1, max_value=_SECONDS, required=False, help_text="Repeatable requests: longest wait between repeats."
+        min_value=1, max_value=_SECONDS, required=False, help_text="Requests and transactions: longest wait."
     )
     ordered = Flag(required=False, help_text="Repeatable requests: one at a time, each after the one before.")
     max_in_flight = Whole(
@@ -253,6 +256,22 @@ class TermsFields(OptionalReasonBody):
         max_value=_SECONDS,
         required=False,
         help_text="Streams: documents that may wait here; what comes beyond is refused for good. 0 = no limit.",
+    )
+    coordination_version = serializers.ChoiceField(
+        choices=CoordinationVersion.choices,
+        required=False,
+        help_text="Transactions: namespaces of what the hub writes and expects.",
+    )
+    addressing_profile = serializers.ChoiceField(
+        choices=AddressingProfile.choices,
+        required=False,
+        help_text="Transactions: which WS-Addressing headers notifications carry.",
+    )
+    addressing_strict = Flag(
+        required=False, help_text="Transactions: refuse a notification that lacks a header, or carries one too many."
+    )
+    soap_version = serializers.ChoiceField(
+        choices=SoapVersion.choices, required=False, help_text="Transactions: what the hub writes; both are read."
     )
     note = Text(max_length=255, required=False, allow_blank=True, help_text="What this version changes, and why.")
 
@@ -344,6 +363,10 @@ class VersionSerializer(serializers.Serializer):
     final_receipt = serializers.BooleanField()
     final_receipt_within = serializers.IntegerField()
     inbound_quota = serializers.IntegerField()
+    coordination_version = serializers.ChoiceField(choices=CoordinationVersion.choices)
+    addressing_profile = serializers.ChoiceField(choices=AddressingProfile.choices)
+    addressing_strict = serializers.BooleanField()
+    soap_version = serializers.ChoiceField(choices=SoapVersion.choices)
     note = serializers.CharField()
     gives_up = serializers.SerializerMethodField(help_text="What happens to a message that nobody acknowledges.")
     created_at = serializers.DateTimeField()

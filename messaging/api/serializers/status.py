@@ -38,6 +38,7 @@ class StatusSerializer(serializers.Serializer):
     pairs = serializers.DictField(child=serializers.IntegerField(), help_text="State -> how many.")
     open_incidents = serializers.IntegerField()
     in_doubt = serializers.IntegerField()
+    transactions_in_doubt = serializers.IntegerField()
     suspended_triggers = serializers.IntegerField()
     recent = RecentSerializer()
 
@@ -99,6 +100,7 @@ def status_of(found: Status, recent: Traffic) -> dict[str, Any]:
         "pairs": found.by_state,
         "open_incidents": found.open_incidents,
         "in_doubt": found.in_doubt,
+        "transactions_in_doubt": found.doubtful_transactions,
         "suspended_triggers": found.suspended_triggers,
         "recent": {
             "delivered": recent.delivered,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +9,7 @@ from django.core.signing import BadSignature, Signer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from messaging.api import long_poll
 from messaging.api.endpoint import Endpoint, operation
 from messaging.api.pagination import LIMIT
 from messaging.api.reading import Param, read_parameters
@@ -21,18 +20,13 @@ from messaging.selectors.events import FeedPage, Position
 from messaging.selectors.keyset import BadCursor
 from messaging.services.events import TYPES, body
 
-MAX_WAIT = 30
-# Each waiter holds a thread of the web server. Beyond this many a caller is answered at once.
-MAX_WAITERS = 4
-_LOOK_EVERY = 0.25
-_waiters = threading.BoundedSemaphore(MAX_WAITERS)
 _signer = Signer(salt="rmhub.feed")
 
 PARAMETERS = (
     Param("cursor", "next_cursor of the page before."),
     Param("start", "Where to begin without a cursor.", "choice", choices=("oldest", "latest"), default="oldest"),
     Param("types", "Only these types, comma separated.", "choices", choices=TYPES),
-    Param("wait", "Seconds to wait for an event when there is none.", "number", maximum=MAX_WAIT, default=0),
+    long_poll.wait_parameter("Seconds to wait for an event when there is none."),
     LIMIT,
 )
 
@@ -73,17 +67,10 @@ def represent(rows: Sequence[Event]) -> list[dict[str, Any]]:
 
 
 def _look(after: Position, limit: int, types: Sequence[str], wait: int) -> FeedPage:
-    page = events.feed(after=after, limit=limit, types=types)
-    if page.events or page.more or not wait or not _waiters.acquire(blocking=False):
-        return page
-    try:
-        until = time.monotonic() + wait
-        while not page.events and time.monotonic() < until:
-            time.sleep(_LOOK_EVERY)
-            page = events.feed(after=page.position, limit=limit, types=types)
-        return page
-    finally:
-        _waiters.release()
+    def look(before: FeedPage | None) -> FeedPage:
+        return events.feed(after=before.position if before is not None else after, limit=limit, types=types)
+
+    return long_poll.looked(look, lambda page: bool(page.events or page.more), wait)
 
 
 def _write_cursor(position: Position) -> str:

@@ -26,7 +26,6 @@ from messaging.api.serializers.pair_looks import (
 )
 from messaging.api.serializers.pairs import DiagnosisSerializer
 from messaging.selectors import changes, keyset, messages, pairs, probes, screens, sequence
-from messaging.selectors.diagnosis import diagnose
 from messaging.selectors.diagram import SCOPES, diagram_of_message, diagram_of_pair
 from messaging.selectors.streams import stream_state
 from messaging.services import exporting, probing
@@ -147,8 +146,7 @@ class PairDiagnosis(Endpoint):
         read_parameters(request, ())
         found = pairs.pair(pair)
         terms = screens.terms_of(found)
-        doubtful = screens.in_doubt(found, terms)
-        diagnosis = diagnose(found, found.in_flight, terms, clock.now(), in_doubt=doubtful)
+        diagnosis = screens.diagnosis_of(found, terms, clock.now())
         changed = [asdict(change) for change in changes.since_last_success(found, terms)]
         shown = {**DiagnosisSerializer(diagnosis).data, "state": diagnosis.state, "changed_since_last_success": changed}
         return Response(shown)

@@ -68,7 +68,7 @@ class Pairs(Endpoint):
         )
         page = keyset.page(found, order=_ORDERS[values["sort"]], limit=limit, place=place)
         now = clock.now()
-        return listing(request, values, page, lambda rows: [represent(row, now) for row in rows])
+        return listing(request, values, page, lambda rows: represent(rows, now))
 
 
 class OnePair(Endpoint):

@@ -33,6 +33,7 @@ _CHANGE = ("stale", "precondition_required", "invalid_header", "wrong_state")
 PARTY_FILTERS = (
     Param("q", "Part of a name or identifier."),
     Param("is_own", "Only ours, or only others.", "flag"),
+    Param("archived", "Only those taken out of use, or only the others.", "flag"),
 )
 ENDPOINT_FILTERS = (Param("party", "Id of a party.", "id", prefix="par"),)
 _EXAMPLE = OpenApiExample(
@@ -56,7 +57,7 @@ class Parties(Endpoint):
     )
     def get(self, request: Request) -> Response:
         values, limit, place = read_list(request, PARTY_FILTERS)
-        found = selectors.parties(search=values["q"] or "", is_own=values["is_own"])
+        found = selectors.parties(search=values["q"] or "", is_own=values["is_own"], archived=values["archived"])
         page = keyset.page(found, order=("name",), limit=limit, place=place)
         return listing(request, values, page, shapes.PartySerializer)
 

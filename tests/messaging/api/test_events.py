@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from django.db import connection, transaction
 
+from messaging.api import long_poll
 from messaging.api.views import events as view
 from messaging.models import Event
 from messaging.services import events
@@ -186,21 +187,21 @@ def test_waiting_ends_with_the_first_event(api: Api) -> None:
 
 
 def test_beyond_the_number_of_waiters_the_answer_comes_at_once(api: Api) -> None:
-    taken = [view._waiters.acquire(blocking=False) for _ in range(view.MAX_WAITERS)]
+    taken = [long_poll._waiters.acquire(blocking=False) for _ in range(long_poll.MAX_WAITERS)]
     try:
         assert all(taken)
         answer = api.get("/events", {"wait": "30"})
         assert (answer.status, answer.json["data"], answer.json["has_more"]) == (200, [], False)
     finally:
         for _ in taken:
-            view._waiters.release()
+            long_poll._waiters.release()
 
 
 def test_waiting_has_an_end(api: Api) -> None:
     assert api.get("/events", {"wait": "31"}).code == "invalid_parameter"
     assert api.get("/events", {"wait": "1"}).json["data"] == []
-    assert view._waiters.acquire(blocking=False)
-    view._waiters.release()
+    assert long_poll._waiters.acquire(blocking=False)
+    long_poll._waiters.release()
 
 
 def test_the_feed_is_an_index_scan(api: Api) -> None:

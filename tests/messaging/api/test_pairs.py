@@ -14,6 +14,7 @@ from messaging.services.audit import Actor
 from rmhub.roles import Role
 from tests.messaging.api.client import REASON, Answer, Api, in_flight, make_token, make_user, suspended
 from tests.messaging.factories import PartnerSide, link, partner_side, submit, work
+from tests.messaging.status_service import in_doubt
 
 pytestmark = pytest.mark.django_db
 
@@ -43,6 +44,23 @@ def test_a_pair_says_what_is_the_matter(admin: Api, partner: PartnerSide) -> Non
     assert found["diagnosis"]["next_attempt_at"] is None and found["diagnosis"]["since"]
     assert set(found["allowed_actions"]) == {"resume", "skip-head", "restart-sequence", "pause"}
     assert admin.get(f"/pairs/{pair.code}").json["id"] == found["id"]
+
+
+def test_a_pair_with_messages_in_doubt_says_so_like_its_page(admin: Api) -> None:
+    far = partner_side(profile="repeatable")
+    in_doubt(far, 2)
+    pair = far.outbound
+    (row,) = admin.get("/pairs", {"q": pair.code}).json["data"]
+    for said in (row["diagnosis"], admin.get(path_of(pair)).json["diagnosis"]):
+        assert said["headline"] == "Nothing is on the way; 2 documents are in doubt."
+        assert said["cause"]["code"] == "outcome_unknown"
+    assert admin.get(f"{path_of(pair)}/diagnosis").json["headline"] == row["diagnosis"]["headline"]
+
+
+def test_who_paused_a_pair_is_in_its_diagnosis(admin: Api, partner: PartnerSide) -> None:
+    operating.pair_pause(pair_id=partner.outbound.pk, actor=Actor("olga"), reason="their maintenance")
+    said = admin.get(path_of(partner.outbound)).json["diagnosis"]["sentence"]
+    assert "olga" in said and "their maintenance" in said
 
 
 def test_the_list_is_filtered_and_costs_the_same_for_any_number(

@@ -55,6 +55,8 @@ SAME: Mapping[str, tuple[str, ...]] = {
     "trigger-secret": ("POST triggers/{}/rotate-secret",),
     "trigger-verb": tuple(f"POST triggers/{{}}/{verb}" for verb in triggers.VERBS),
     "delivery-settle": ("POST deliveries/{}/settle",),
+    "transaction-verb": ("POST transactions/{}/commit", "POST transactions/{}/rollback"),
+    "enlistment-settle": ("POST transactions/{}/participants/{}/settle",),
     "pickup-new": ("POST pickups",),
     "pickup-edit": ("PATCH pickups/{}",),
     "pickup-verb": (*(f"POST pickups/{{}}/{verb}" for verb in pickups.VERBS if verb != "delete"),),

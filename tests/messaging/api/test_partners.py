@@ -9,6 +9,7 @@ import pytest
 from messaging.models import AuditEntry
 from partners import registry
 from partners.models import Agreement, AgreementVersion, Credential, Party
+from rmhub import clock
 from tests.messaging.api.client import REASON, Answer, Api
 from tests.messaging.factories import partner_side, submit
 from tests.partners.factories import make_agreement, make_credential, make_endpoint, make_party
@@ -58,6 +59,9 @@ def test_parties_are_filtered(admin: Api) -> None:
     assert [row["name"] for row in admin.get("/parties", {"is_own": "true"}).json["data"]] == ["Acme"]
     assert [row["name"] for row in admin.get("/parties", {"is_own": "false"}).json["data"]] == ["Globex"]
     assert admin.get("/parties", {"is_own": "yes"}).code == "invalid_parameter"
+    Party.objects.filter(name="Globex").update(archived_at=clock.now())
+    for archived, name in (("true", "Globex"), ("false", "Acme")):
+        assert [row["name"] for row in admin.get("/parties", {"archived": archived}).json["data"]] == [name]
 
 
 @pytest.mark.parametrize(
@@ -429,3 +433,36 @@ def test_a_user_name_of_another_party_is_taken(admin: Api) -> None:
     make_credential(make_party(), username="globex")
     body = {"party": make_party().public_id, "direction": "inbound", "kind": "basic", "username": "globex"}
     error_at(admin.post("/credentials", body), "#/username")
+
+
+# ---- transactions
+
+
+def test_an_agreement_of_transactions_by_the_api(admin: Api) -> None:
+    own = make_endpoint(make_party(own=True), "https://hub.example/ws-tx")
+    theirs = make_endpoint(make_party("Shop"), "https://shop.example/transactions")
+    body = {
+        "tpa_id": "tpa:transactions",
+        "own_party": own.party.public_id,
+        "partner": theirs.party.public_id,
+        "own_endpoint": own.public_id,
+        "partner_endpoint": theirs.public_id,
+        "profile": "wsat",
+        "coordination_version": "2004/10",
+        "addressing_profile": "oasis",
+        "addressing_strict": True,
+        "soap_version": "1.2",
+        **REASON,
+    }
+    made = admin.post("/agreements", body)
+    assert made.status == 201, made.json
+    (version,) = made.json["versions"]
+    given = ("profile", "coordination_version", "addressing_profile", "addressing_strict", "soap_version")
+    assert {name: version[name] for name in given} == {name: body[name] for name in given}
+    assert (version["repeat_interval"], version["repeat_interval_max"], version["retries"]) == (5, 600, 10)
+    assert version["gives_up"].startswith("Sends what awaits an answer again after 5 s to 10 m")
+    path = made.headers["location"].removeprefix("/api/v1")
+    etag = admin.get(f"{path}/versions/1").etag
+    assert admin.post(f"{path}/versions/1/activate", dict(REASON), If_Match=etag).status == 200
+    refused = admin.post("/agreements", body | {"tpa_id": "tpa:other", "soap_version": "1.3"})
+    assert refused.status == 422

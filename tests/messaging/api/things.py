@@ -8,6 +8,7 @@ from messaging.services.audit import Actor
 from messaging.services.jobs import job_create
 from rmhub.roles import ADMIN_SCOPES
 from tests.messaging.api.client import make_incident, make_user, suspended
+from tests.messaging.atomic import scenes
 from tests.messaging.delivering.documents import documents_from, make_queue
 from tests.messaging.factories import PartnerSide, submit
 from tests.partners.factories import make_agreement
@@ -38,6 +39,7 @@ def things(partner: PartnerSide) -> dict[str, dict[str, str]]:
         actor=TEST,
         reason="why not, says the test",
     )
+    transaction, taker = scenes.doubtful("Stock", "Freight")
     token, _ = tokens.token_create(
         owner=make_user(), name="x", scopes=["pairs:read"], actor=TEST, granted_by=ADMIN_SCOPES
     )
@@ -55,6 +57,7 @@ def things(partner: PartnerSide) -> dict[str, dict[str, str]]:
         "incidents": {"incident": incident.public_id},
         "triggers": {"trigger": trigger.public_id},
         "deliveries": {"delivery": delivery.public_id},
+        "transactions": {"transaction": transaction.public_id, "participant": taker.public_id},
         "bulk-operations": {"job": job.public_id, "operation": job.public_id},
         "agreements": {"agreement_id": agreement.public_id, "number": "1"},
         "endpoints": {"endpoint_id": version.own_endpoint.public_id},

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from django.urls import reverse
 
-from messaging.console import agreement_forms, party_form, people, pickups, routes, triggers
+from messaging.console import agreement_forms, party_form, people, pickups, routes, transactions, triggers
 from messaging.console.decisions import DELIVERY, MESSAGE
 from messaging.console.verbs import VERBS
 from messaging.models import BenchReport, OnboardingDraft
@@ -104,7 +104,7 @@ _VERBS = [
 _TRIGGER_VERBS = [
     Page(
         "trigger-verb",
-        {"resume": O, "suspend": O, "enable": A, "disable": A}[slug],
+        {"resume": O, "suspend": O, "enable": A, "disable": A, "leave": A}[slug],
         lambda world, slug=slug: (world.stopped.public_id, slug),  # type: ignore[misc]
         post={"reason": "", "version": "1"},
     )
@@ -255,6 +255,27 @@ PAGES: list[Page] = [
     Page("deliveries", V),
     Page("delivery", V, lambda w: (w.doubtful.public_id,)),
     Page("delivery", V, lambda w: (w.failed.public_id,)),
+    Page("transactions", V),
+    Page("transaction", V, lambda w: (w.transaction.public_id,)),
+    Page("transaction", V, lambda w: (w.begun.public_id,)),
+    *(
+        Page(
+            "transaction-verb",
+            O,
+            lambda w, slug=slug: (w.begun.public_id, slug),  # type: ignore[misc]
+            post={"reason": "", "version": "1"},
+        )
+        for slug in transactions.VERBS
+    ),
+    *(
+        Page(
+            "enlistment-settle",
+            O,
+            lambda w, slug=slug: (w.transaction.public_id, w.taker.public_id, slug),  # type: ignore[misc]
+            post={"reason": "", "version": "1"},
+        )
+        for slug in transactions.SETTLEMENTS
+    ),
     Page("pickups", V),
     Page("pickup", V, lambda w: (w.pickup.public_id,)),
     Page("pickup-new", A, post={"once": "x"}),

@@ -18,7 +18,9 @@ from messaging.models import (
     BulkJob,
     BulkJobItem,
     Circuit,
+    Coordination,
     Delivery,
+    Enlistment,
     Incident,
     IncomingStream,
     LegalHold,
@@ -67,6 +69,7 @@ from partners.terms import Presented
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from rmhub.roles import ADMIN_SCOPES, Role
+from tests.messaging.atomic import scenes as atomic_scenes
 from tests.messaging.console import archive_scenes, report_scenes
 from tests.messaging.factories import LOST, PartnerSide, link, partner_side, submit, work
 
@@ -223,6 +226,9 @@ class World:
     planned: BulkJob
     export: BulkJob
     inquiry: StatusInquiry
+    transaction: Coordination
+    taker: Enlistment
+    begun: Coordination
 
     @property
     def pair(self) -> Pair:
@@ -301,6 +307,7 @@ def world(time: FrozenClock) -> World:
     )
     jobs.run_due()
     WebhookDelivery.objects.filter(endpoint=webhook).update(due_at=clock.now() + timedelta(seconds=5), attempts=1)
+    doubted, taker = atomic_scenes.doubtful_here("Contoso <Stock>", "Fabrikam Freight")
     return World(
         suspended=stuck,
         flowing=flowing,
@@ -352,6 +359,9 @@ def world(time: FrozenClock) -> World:
             asked_at=clock.now(),
             answered_at=clock.now(),
         ),
+        transaction=doubted,
+        taker=taker,
+        begun=atomic_scenes.begun_here(),
         **_beyond(),
     )
 

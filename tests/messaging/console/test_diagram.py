@@ -13,7 +13,9 @@ from lxml import html
 from messaging.console import diagram
 from messaging.models import Message, Pair, Transmission
 from messaging.selectors import messages
-from messaging.selectors.diagram import FOLD_ABOVE, Step, diagram_of_message, diagram_of_pair, fold
+from messaging.selectors.diagram import FOLD_ABOVE, diagram_of_message, diagram_of_pair
+from messaging.selectors.diagram_folding import fold
+from messaging.selectors.diagram_steps import Step
 from messaging.services import operating, probing
 from rmhub import clock
 from rmhub.clock import FrozenClock

@@ -13,11 +13,12 @@ from django.test.utils import CaptureQueriesContext
 from lxml import html
 
 from messaging.console import bulk
-from messaging.models import AuditEntry, BulkJob, Message, Pair, StatusInquiry
+from messaging.models import AuditEntry, BulkJob, Delivery, Incident, Message, Pair, StatusInquiry
 from messaging.services import jobs
 from rmhub.clock import FrozenClock
 from rmhub.roles import Role
-from tests.messaging.console.scenes import World, browser, delivered, suspended
+from tests.messaging.console.scenes import World, browser, delivered, doubtful, failed, suspended
+from tests.messaging.delivering.documents import make_queue
 from tests.messaging.factories import partner_side, submit
 from tests.messaging.status_service import in_doubt, status_service, told
 
@@ -72,7 +73,7 @@ def test_all_that_match_are_taken_by_the_list_s_filter(time: FrozenClock) -> Non
     url = _plan(client, action="pairs_resume", all="1", filter="state=suspended&cursor=abc", next="/pairs/")
     page = _page(client, url)
     assert _all(page, "plan-count")[0].text == "2"
-    assert "4 documents wait" in page.get_element_by_id("main").text_content()
+    assert "6 documents in their queues" in page.get_element_by_id("main").text_content()
     (probe,) = _all(page, "mode-probe")
     assert probe.get("checked") is not None
     fields = {"expected": "2", "reason": "the firewall is fixed", "mode": "all", "stagger": "5"}
@@ -103,6 +104,78 @@ def test_a_selection_that_cannot_be_says_why_and_leads_back(fields: dict[str, ob
     assert page.get_element_by_id("form-errors").text_content().strip()
     assert _all(page, "back")[0].get("href") == "/pairs/?state=active"
     assert not BulkJob.objects.exists()
+
+
+def test_incidents_are_taken_over_and_assigned_from_the_list_of_pairs(time: FrozenClock) -> None:
+    stuck = [suspended(time).outbound, suspended(time).outbound]
+    quiet = partner_side().outbound
+    olga = browser(Role.OPERATOR, "olga")
+    page = _page(olga, "/pairs/")
+    assert _all(page, "bulk-incidents_acknowledge")[0].text_content().strip() == "Acknowledge incidents…"
+    mine = {"list": "pairs", "next": "/pairs/"}
+    ids = [stuck[0].public_id, quiet.public_id]
+    url = _plan(olga, action="incidents_acknowledge", ids=ids, **mine)
+    assert _all(_page(olga, url), "plan-count")[0].text == "1"
+    assert "2 chosen one by one" in _words(olga, url)
+    olga.post(f"{url}execute/", {"expected": "1", "reason": "looking"})
+    jobs.run_due()
+    owners = dict(Incident.objects.values_list("pair", "owner"))
+    assert owners == {stuck[0].pk: "olga", stuck[1].pk: ""}
+    browser(Role.OPERATOR, "pete")
+    url = _plan(olga, action="incidents_assign", all="1", filter="state=suspended", **mine)
+    assert _all(_page(olga, url), "owner"), "asked for with the reason"
+    assert olga.post(f"{url}execute/", {"expected": "2", "reason": "their partner", "owner": "x"}).status_code == 422
+    assert olga.post(f"{url}execute/", {"expected": "2", "reason": "their partner"}).status_code == 422
+    olga.post(f"{url}execute/", {"expected": "2", "reason": "their partner", "owner": "pete"})
+    jobs.run_due()
+    assert set(Incident.objects.values_list("owner", flat=True)) == {"pete"}
+    refused = olga.post("/jobs/plan/", {"action": "incidents_assign", "ids": [quiet.public_id], **mine})
+    assert refused.status_code == 422 and b"None of these pairs has an unresolved incident." in refused.content
+
+
+def test_incidents_are_assigned_from_their_own_list(time: FrozenClock) -> None:
+    incident = Incident.objects.get(pair=suspended(time).outbound)
+    client = browser(Role.OPERATOR, "olga")
+    url = _plan(client, action="incidents_assign", ids=[incident.public_id], list="incidents")
+    client.post(f"{url}execute/", {"expected": "1", "reason": "mine", "owner": "olga"})
+    jobs.run_due()
+    incident.refresh_from_db()
+    assert incident.owner == "olga"
+
+
+def test_deliveries_are_settled_and_processed_again_from_their_list(time: FrozenClock) -> None:
+    partners = [partner_side() for _ in range(3)]
+    triggers = [make_queue(party_id=one.terms.partner_id) for one in partners]
+    (first,), (second,) = (
+        doubtful(trigger, one, f"{number}@them") for number, trigger, one in zip("12", triggers, partners, strict=False)
+    )
+    went_wrong = failed(triggers[2], partners[2], "3@them")
+    partners[0].send(partners[0].message(2, "waits@them"))
+    client = browser(Role.OPERATOR)
+    page = _page(client, "/deliveries/")
+    assert [one.get("value") for one in _all(page, "select")] == [
+        one.public_id for one in (went_wrong, second, first)
+    ], "what nothing can be done to has no box"
+    fields = {"list": "deliveries", "next": "/deliveries/"}
+    mixed = client.post(
+        "/jobs/plan/",
+        {"action": "settle_deliveries:duplicate", "ids": [first.public_id, second.public_id], **fields},
+    )
+    assert mixed.status_code == 422 and b"one evidence group at a time" in mixed.content
+    url = _plan(client, action="settle_deliveries:duplicate", ids=[first.public_id, went_wrong.public_id], **fields)
+    page = _page(client, url)
+    assert _all(page, "plan-count")[0].text == "1" and "1 left out" in _all(page, "left-out")[0].text_content()
+    assert "Mark as processed" in page.get_element_by_id("main").text_content()
+    given = {"expected": "1", "confirm": "1", "reason": "its effect is in the ERP"}
+    assert client.post(f"{url}execute/", given).status_code == 303
+    url = _plan(client, action="redeliver_failed", all="1", filter=f"q={went_wrong.public_id}", **fields)
+    assert client.post(f"{url}execute/", given).status_code == 303
+    jobs.run_due()
+    states = [Delivery.objects.get(pk=one.pk).state for one in (first, second, went_wrong)]
+    assert states == ["settled", "in_doubt", "settled"]
+    assert Delivery.objects.filter(resubmission_of=went_wrong.pk).exists()
+    for odd in ("settle_deliveries:", "settle_deliveries:odd", "settle_deliveries:duplicate:x"):
+        assert client.post("/jobs/plan/", {"action": odd, "ids": [second.public_id]}).status_code == 422
 
 
 def test_nobody_is_led_away_from_here(time: FrozenClock) -> None:

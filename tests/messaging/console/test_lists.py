@@ -6,7 +6,7 @@ import csv
 import io
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 from django.contrib.auth.models import User
@@ -16,8 +16,11 @@ from lxml import html
 
 from messaging.console import lists
 from messaging.console.deliveries import DELIVERIES
+from messaging.console.partners import PARTNERS
 from messaging.models import AuditEntry, Delivery, Preference, SavedView
 from messaging.selectors.keyset import Page, Place
+from partners.models import Agreement, Party, PartyIdentifier
+from rmhub import clock
 from rmhub.clock import FrozenClock
 from rmhub.roles import Role
 from tests.messaging.console.scenes import browser, documents, failed, trigger_for
@@ -188,6 +191,40 @@ def test_the_list_as_a_call_of_the_api(shop: Shop) -> None:
     assert parse_qs(url.query) == {"state": ["failed"], "q": ["a'b"]}
 
 
+def test_partners_and_agreements_are_lists_like_the_others(shop: Shop) -> None:
+    client = browser(Role.VIEWER)
+    party, gone = shop.partner.outbound.partner, partner_side().outbound.partner
+    Party.objects.filter(pk=gone.pk).update(archived_at=clock.now())
+    PartyIdentifier.objects.create(party=party, context="GLN", value="4000001000005", rank=9)
+    rows = {row["name"]: row for row in _rows(client.get("/partners/?format=csv"))}  # type: ignore[arg-type]
+    assert party.name in rows and gone.name not in rows
+    assert "GLN:4000001000005" in rows[party.name]["identifiers"]
+    archived = _rows(client.get("/partners/?format=csv&archived=1"))  # type: ignore[arg-type]
+    assert [row["name"] for row in archived] == [gone.name] and archived[0]["archived"]
+    tpa_id = Agreement.objects.get(partner=party).tpa_id
+    lines = _rows(client.get(f"/agreements/?format=csv&q={quote(tpa_id)}&state=active"))  # type: ignore[arg-type]
+    assert [(row["tpa_id"], row["state"], row["version"], row["between"]) for row in lines] == [
+        (tpa_id, "active", "1", party.name)
+    ]
+    assert lines[0]["unanswered"] and lines[0]["profile"] == "ebxml"
+    for name, query, call in (
+        ("partners", "archived=1", "/api/v1/parties?archived=true"),
+        ("agreements", "state=draft", "/api/v1/agreements?state=draft"),
+    ):
+        where = _save(client, page=name, name="Mine", query=query, is_default="1")["Location"]
+        assert where.startswith(f"/{name}/?{query}&view=")
+        assert client.get(f"/{name}/")["Location"] == where
+        page = html.fromstring(client.get(where).content)
+        assert page.xpath("//*[@data-testid='views-open']")[0].text_content().strip() == "Mine"
+        assert call in page.get_element_by_id("api-call").text_content()
+        assert len(page.xpath("//a[@data-testid='view']/@href")) == 1
+        assert b"Mine" in client.get(f"/views/?page={name}").content
+    offered = [column.name for column in PARTNERS.choice]
+    client.post("/preferences/columns/partners/", {"offered": offered, "shown": ["groups"]})
+    heads = html.fromstring(client.get("/partners/?view=all").content).xpath("//table[@data-list]//th")
+    assert [cell.text_content() for cell in heads] == ["Name", "Groups"]
+
+
 # ---- preferences ----
 
 
@@ -277,7 +314,6 @@ def test_the_wall_clock_says_its_offset_where_it_shows_a_time_twice() -> None:
 
     from messaging.console import zones
     from messaging.templatetags import hub
-    from rmhub import clock
 
     berlin = zones.named("Europe/Berlin")
     twice = datetime(2025, 10, 26, 0, 30, tzinfo=UTC), datetime(2025, 10, 26, 1, 30, tzinfo=UTC)

@@ -14,6 +14,8 @@ from joserfc.jwk import ECKey
 from messaging.models import AuditEntry, OpenIdAccount, UserSession
 from messaging.services import openid, users
 from messaging.services.audit import Actor
+from rmhub import clock
+from rmhub.clock import frozen
 from rmhub.roles import Role, role_of
 from tests.messaging.console import oidc_provider
 from tests.messaging.console.oidc_provider import CLIENT, Provider
@@ -172,6 +174,27 @@ def test_a_provider_that_is_away_or_wrong_is_no_error_500(provider: Provider, se
         client = Client()
         assert client.get("/login/openid/")["Location"] == "/login/"
         assert "provider cannot be reached" in _said(client)
+
+
+def test_a_provider_that_did_not_answer_is_left_alone_for_half_a_minute(provider: Provider) -> None:
+    asked: list[str] = []
+    served = provider.answer
+
+    def down(path: str, *rest: Any) -> tuple[int, dict[str, Any]]:
+        asked.append(path)
+        return 503, {}
+
+    provider.answer = down  # type: ignore[method-assign]
+    with frozen(clock.now()) as time:
+        first, second = Client(), Client()
+        assert first.get("/login/openid/")["Location"] == "/login/"
+        time.move(10)
+        assert second.get("/login/openid/")["Location"] == "/login/"
+        assert "a moment ago" in (said := _said(second)) and "again in 20 s" in said
+        assert len(asked) == 1, "the second one waits for nobody"
+        provider.answer = served  # type: ignore[method-assign]
+        time.move(openid.LEFT_ALONE)
+        assert _log_in(provider)["Location"] == "/pairs/"
 
 
 def test_without_a_provider_there_is_no_such_way() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import zipfile
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from django.db import connection
@@ -12,9 +14,13 @@ from django.test.utils import CaptureQueriesContext
 from lxml import html
 
 from messaging.console.runbooks import rendered
+from messaging.demo.ux import certificates
+from messaging.demo.ux.directory import Lane
+from messaging.demo.ux.troubles import looked_at
 from messaging.models import AuditEntry, Incident, Message, Pair, ProbeReport
 from messaging.services import incidents, silence
 from messaging.services.pair_settings import pair_update
+from messaging.transports.probe import certificate_step
 from partners.models import AgreementVersion, Endpoint
 from rmhub import clock
 from rmhub.clock import FrozenClock
@@ -303,3 +309,29 @@ def test_buttons_say_until_when_an_attempt_is_on_the_wire(time: FrozenClock) -> 
     page = html.fromstring(browser().get(_url(side.outbound)).content)
     why = page.get_element_by_id("why-skip-head")
     assert why.text_content().startswith("An attempt is on the wire; wait for its outcome. At the latest in 5")
+
+
+def test_what_changed_since_the_last_success_stands_on_the_page(time: FrozenClock, tmp_path: Path) -> None:
+    partner = suspended(time)
+    pair = partner.outbound
+    now = clock.now()
+    certificates.write(tmp_path, now, now - timedelta(hours=3))
+    lane = Lane("halden", "tpa", pair.partner, partner.terms.version_id, pair, partner.inbound, None)
+    Pair.objects.filter(pk=pair.pk).update(last_success_at=now - timedelta(hours=4))
+    with clock.frozen(now - timedelta(days=12)):
+        looked_at(tmp_path, lane)
+
+    def changed() -> list[str]:
+        page = html.fromstring(browser().get(_url(pair)).content)
+        return [" ".join(one.text_content().split()) for one in page.xpath("//*[@data-testid='changed']//li")]
+
+    assert changed() == ["The certificate that the server showed last has run out 3 h ago"]
+    old = ProbeReport.objects.get()
+    new = certificate_step(certificates.der(tmp_path, "new"), now)
+    ProbeReport.objects.create(
+        endpoint=old.endpoint, address=old.address, ok=False, steps=[new.as_dict()], actor="mona", at=now
+    )
+    until = (now + timedelta(days=365)).date()
+    assert changed() == [f"The server shows another certificate, valid until {until} 0 s ago"]
+    Pair.objects.filter(pk=pair.pk).update(last_success_at=now)
+    assert changed() == []

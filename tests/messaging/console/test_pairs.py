@@ -47,7 +47,28 @@ def test_the_list_begins_with_what_needs_somebody_and_says_why(time: FrozenClock
     words = " ".join(first.text_content().split())
     assert stuck.code in words
     assert "Partner certificate expired" in words and "cert_expired" in words
-    assert "2 #1 NewOrder 1 of 1" in words  # queue, first in line, retries
+    assert "3 #1 NewOrder 1 of 1" in words  # queue, first in line, retries
+
+
+def test_the_queue_of_a_pair_is_one_number_on_all_pages(time: FrozenClock) -> None:
+    """The one that is first in line and the two behind it."""
+    stuck = suspended(time).outbound
+    stuck.refresh_from_db()
+    assert (stuck.queued, stuck.in_queue) == (2, 3)
+    client = browser()
+
+    def numbers(url: str, path: str) -> list[str]:
+        return [" ".join(one.text_content().split()) for one in html.fromstring(client.get(url).content).xpath(path)]
+
+    cell = "//td[@data-label='Queue']"
+    assert numbers("/", cell) == numbers("/incidents/", cell) == ["3"]
+    assert numbers("/pairs/?state=suspended", cell) == ["3"]
+    assert numbers("/", "//*[@data-testid='blocked']") == ["3"], "the sum over those that are held up"
+    assert numbers(_url(stuck), "//*[@data-testid='queue']") == ["3 2 behind it"]
+    assert numbers(_url(stuck), "//*[@data-testid='tab-queue']") == ["Queue 3"]
+    assert "3: #1 in front, 2 behind it" in _text(client, f"{_url(stuck)}?tab=queue")
+    lines = b"".join(client.get("/pairs/?format=csv&state=suspended").streaming_content).decode().splitlines()
+    assert dict(zip(lines[0].split(","), lines[1].split(","), strict=True))["queue"] == "3"
 
 
 def test_the_incident_of_a_row_is_the_one_about_its_trouble(time: FrozenClock) -> None:
@@ -68,6 +89,33 @@ def test_the_incident_of_a_row_is_the_one_about_its_trouble(time: FrozenClock) -
     assert f">{about}</a>" in operator.get(_url(stuck, "resume")).content.decode()
     viewer = html.fromstring(browser(Role.VIEWER).get("/pairs/").content)
     assert not viewer.xpath("//button[@data-testid='acknowledge']")
+
+
+def test_the_menu_of_a_row_has_what_can_be_done_now_and_leads_back_to_the_list(time: FrozenClock) -> None:
+    stuck = suspended(time).outbound
+    here = "/pairs/?state=suspended"
+
+    def menu(client: Client) -> list[str]:
+        page = html.fromstring(client.get(here).content)
+        (found,) = page.xpath("//*[@data-testid='row-menu']")
+        return list(found.xpath(".//*[starts-with(@data-testid, 'row-')]/@data-testid"))
+
+    everywhere = ["row-messages", "row-settings"]
+    operator = browser(Role.OPERATOR, "olga")
+    verbs = ["row-resume", "row-skip-head", "row-restart-sequence", "row-pause", "row-ping"]
+    assert menu(operator) == ["row-menu-open", *verbs, "row-assign", *everywhere]
+    assert menu(browser(Role.VIEWER)) == ["row-menu-open", *verbs, *everywhere]
+    page = html.fromstring(operator.get(here).content)
+    (resume,) = page.xpath("//*[@data-testid='row-resume']")
+    (skip,) = page.xpath("//*[@data-testid='row-skip-head']")
+    assert "href" not in skip.attrib and "Needs the role admin." in skip.text_content()
+    dialog = html.fromstring(operator.get(resume.get("href")).content)
+    assert dialog.xpath("//form[@data-testid='verb-form']/input[@name='next']/@value") == [here]
+    fields = {"version": Pair.objects.get(pk=stuck.pk).version, "reason": "their firewall is mended", "next": here}
+    again = html.fromstring(operator.post(_url(stuck, "resume"), {**fields, "reason": ""}).content)
+    assert again.xpath("//form[@data-testid='verb-form']/input[@name='next']/@value") == [here], "not lost on the way"
+    answer = operator.post(_url(stuck, "resume"), fields)
+    assert (answer.status_code, answer["Location"]) == (303, here)
 
 
 def test_tabs_count_pairs_by_state_and_narrow_the_list(time: FrozenClock) -> None:

@@ -141,7 +141,9 @@ def test_the_page_of_a_pair_shows_what_is_on_the_way(side: PartnerSide) -> None:
     assert "Retrying" in _words(rows[0]) and "in 20 s" in _words(rows[0]) and "in 23 h 59 m" not in _words(rows[0])
     assert "in 1 d" in _words(rows[0])
     words = _words(page)
-    assert "On the way 2 of at most 2" in words and "Waiting 1" in words and "Next repeat in 20 s" in words
+    assert (
+        "On the way 2 of at most 2" in words and "Queue 3 1 of them waits" in words and "Next repeat in 20 s" in words
+    )
     assert "Last number given" not in words and "First in line" not in words
     assert GIVES_UP in words
     listed = _words(_page(browser(), "/pairs/"))

@@ -183,6 +183,8 @@ ARGUMENTS: dict[str, Callable[[World], str]] = {
     "report": lambda w: "tst_" + "0" * 32,
     "rule": lambda w: w.rule.public_id,
     "view": lambda w: "view_" + "0" * 32,
+    "transaction": lambda w: w.transaction.public_id,
+    "participant": lambda w: w.taker.public_id,
 }
 # Paths that say something about the hub or its documentation, and nothing about partners.
 _PUBLIC = ("health", "problems", "problem", "openapi", "docs", "not-found")
