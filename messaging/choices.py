@@ -266,3 +266,28 @@ DELIVERY_LOOKS: dict[str, Look] = {
     DeliveryState.DISCARDED: Look("Discarded", "⊘", "secondary"),
     DeliveryState.SETTLED: Look("Settled", "⚖", "purple"),
 }
+# Keys are the values of `protocol.atomic.words`: Phase, Seat, Vote.
+PHASE_LOOKS: dict[str, Look] = {
+    "active": Look("Open", "●", "azure"),
+    "preparing_v": Look("Asking first", "◔", "azure"),
+    "preparing": Look("Asking for votes", "◔", "azure"),
+    "deciding": Look("Deciding", "◑", "azure"),
+    "prepared": Look("Voted, waits", "⏲", "yellow"),
+    "committing": Look("Committing", "→", "azure"),
+    "aborting": Look("Rolling back", "↶", "yellow"),
+    "committed": Look("Committed", "✓", "green"),
+    "aborted": Look("Rolled back", "⊘", "secondary"),
+}
+SEAT_LOOKS: dict[str, Look] = {
+    "none": Look("Done", "—", "secondary"),
+    "active": Look("Registered", "●", "azure"),
+    "preparing": Look("Asked for its vote", "◔", "azure"),
+    "prepared": Look("Prepared", "◑", "azure"),
+    "committing": Look("Told to commit", "→", "azure"),
+    "aborting": Look("Told to roll back", "↶", "yellow"),
+}
+VOTE_LOOKS: dict[str, Look] = {
+    "prepared": Look("Yes", "✓", "green"),
+    "read_only": Look("Nothing to do", "=", "secondary"),
+    "aborted": Look("No", "✕", "red"),
+}

@@ -40,6 +40,7 @@ OPERATOR_SCOPES = (
         "triggers:operate",  # suspend, resume
         "deliveries:take",  # pull queues: lease, complete, release
         "indoubt:resolve",
+        "transactions:write",  # begin, enlist, commit, roll back
         "pipeline:run",  # run and cancel, partners' logs, findings to incidents
         "archive:restore",
         "views:share",  # saved views for the team

@@ -192,6 +192,7 @@ RMHUB_STORAGE_PRICE_GB_MONTH = env_str("RMHUB_STORAGE_PRICE_GB_MONTH")  # a numb
 RMHUB_INLINE_PAYLOAD_BYTES = env_int("RMHUB_INLINE_PAYLOAD_BYTES", 1024 * 1024, minimum=0)
 RMHUB_MAX_MESSAGE_BYTES = env_int("RMHUB_MAX_MESSAGE_BYTES", 50 * 1024 * 1024, minimum=1024)
 RMHUB_TRANSACTION_SECONDS = env_int("RMHUB_TRANSACTION_SECONDS", 300, minimum=1, maximum=86_400)  # the longest one
+RMHUB_TRANSACTION_DAYS = env_int("RMHUB_TRANSACTION_DAYS", 90, minimum=1)  # how long ended ones are kept
 RMHUB_TRANSACTION_MESSAGE_BYTES = env_int("RMHUB_TRANSACTION_MESSAGE_BYTES", 64 * 1024, minimum=4096)
 RMHUB_WEB_THREADS = env_int("RMHUB_WEB_THREADS", 32, minimum=1, maximum=1024)  # requests that are served at once
 # So long a message of a stream that has overtaken its predecessor waits for it; 0 = the rules decide at once.
@@ -255,6 +256,7 @@ CELERY_BEAT_SCHEDULE = {
     "webhooks-due": {"task": "messaging.webhooks_due", "schedule": RMHUB_SWEEP_SECONDS, "options": {"expires": 5}},
     "jobs-due": {"task": "messaging.jobs_due", "schedule": 1, "options": {"expires": 1}},
     "pickups-due": {"task": "messaging.pickups_due", "schedule": 1, "options": {"expires": 1}},
+    "transactions-due": {"task": "messaging.transactions_due", "schedule": 1, "options": {"expires": 1}},
     "monitors-due": {
         "task": "messaging.monitors_due",
         "schedule": RMHUB_SWEEP_SECONDS,

@@ -11,6 +11,7 @@ urlpatterns = [
     path("ebxml/", include("messaging.inbound.urls")),
     path("", include("messaging.inbound.exchange_urls")),
     path("", include("messaging.inbound.stream_urls")),
+    path("", include("messaging.inbound.ws_tx_urls")),
     path("partner/", include("messaging.inbound.partner_urls")),
     path("api/v1/", include("messaging.api.urls")),
     re_path(r"^api/", csrf_exempt(not_found)),

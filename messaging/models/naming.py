@@ -19,6 +19,7 @@ _TYPES = {
     "trg": "trigger",
     "par": "party",
     "agr": "agreement",
+    "txn": "coordination",
     "job": "bulkjob",
     "tok": "apitoken",
     "whe": "webhookendpoint",

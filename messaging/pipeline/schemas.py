@@ -72,9 +72,11 @@ EVENTS = Entity(
     ),
     day="at",
 )
+# Messages of atomic transactions carry no documents: no report is about them.
 MESSAGES = Entity(
     "messages",
-    "messaging_message t LEFT JOIN messaging_payload p ON p.message_id = t.id AND p.number = 1",
+    "messaging_message t JOIN partners_agreementversion v ON v.id = t.agreement_version_id AND v.profile <> 'wsat'"
+    " LEFT JOIN messaging_payload p ON p.message_id = t.id AND p.number = 1",
     _columns(
         ("id", "string"),
         ("xid", "long"),

@@ -17,11 +17,14 @@ from messaging.models import Event, Incident, Message, Pair
 from messaging.profiles import (
     carries_requests,
     carries_stream,
+    carries_transactions,
+    is_atomic,
     is_repeatable,
     is_stream,
     request_refusal,
     stream_refusal,
     terms_in_force,
+    transaction_refusal,
 )
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.errors import IllegalTransition
@@ -29,6 +32,7 @@ from messaging.protocol.messages import Happened, move, move_repeatable
 from messaging.protocol.sender import REFUSALS, Act, Flow, Gate, GateVerb, Kind, SenderPolicy, allowed, move_gate, step
 from messaging.protocol.sender import Event as PairEvent
 from messaging.services import audit, events, incidents, repeating, upstream
+from messaging.services.atomic import outgoing
 from messaging.services.audit import Actor
 from messaging.services.snapshots import REPEATABLE_FIELDS, apply_outbound, outbound_state, sender_policy
 from messaging.services.streams import verbs as stream_verbs
@@ -105,6 +109,8 @@ def pair_expect_sequence(
         terms = terms_in_force(pair)
         if carries_requests(pair, terms):
             raise WrongState("Requests of this pair have no sequence numbers, so none is expected.", state=pair.flow)
+        if carries_transactions(pair, terms):
+            raise WrongState("Messages of transactions have no sequence numbers, so none is expected.", state=pair.flow)
         if carries_stream(pair, terms):
             raise WrongState(
                 "A stream has numbers for each of its senders: have the partner begin a new stream.", state=pair.flow
@@ -128,9 +134,11 @@ def message_cancel(*, message_id: uuid.UUID, actor: Actor, reason: str) -> Messa
     """
     audit.require_reason(reason, at_least=audit.HEAVY_REASON)
     with transaction.atomic():
-        known = Message.objects.filter(pk=message_id, direction=Direction.OUT).only("pair_id").first()
+        known = Message.objects.filter(pk=message_id, direction=Direction.OUT).defer("wire_frame").first()
         if known is None:
             raise NotFound(f"There is no outbound message {public_id('msg', message_id)}.")
+        if is_atomic(registry.current().version(known.agreement_version_id)):
+            return _cancel_of_transaction(message_id, actor, reason)
         pair = Pair.objects.select_for_update().get(pk=known.pair_id)
         message = Message.objects.select_for_update().filter(pk=message_id).first()
         if message is None:  # finished long ago, and purged in this very moment
@@ -182,6 +190,9 @@ def _act(
             _act_on_requests(pair, kind, verb, actor, reason)
             return pair
         terms = terms_in_force(pair)
+        if carries_transactions(pair, terms):
+            _act_on_transactions(pair, kind, verb, actor, reason)
+            return pair
         if terms is not None and carries_stream(pair, terms):
             _act_on_stream(pair, kind, verb, terms, actor, reason)
             return pair
@@ -269,6 +280,41 @@ def _cancel_in_stream(pair: Pair, message: Message, terms: Terms, actor: Actor, 
     dispatch.wake_on_commit(dispatch.SEND)
     audit.record(actor, "message.cancel", message, reason=reason, before=before, after={"state": message.state})
     events.write(written)
+
+
+def _cancel_of_transaction(message_id: uuid.UUID, actor: Actor, reason: str) -> Message:
+    """The message's lock alone: those who answer it hold it before they look at its pair."""
+    found = Message.objects.select_for_update(of=("self",)).defer("wire_frame").select_related("pair")
+    message = found.filter(pk=message_id).first()
+    if message is None:
+        raise NotFound(f"There is no outbound message {public_id('msg', message_id)}.")
+    now = clock.now()
+    before: dict[str, object] = {"state": message.state}
+    try:
+        written = outgoing.cancel(message, now)
+    except IllegalTransition as error:
+        raise WrongState(str(error), state=message.state) from error
+    audit.record(actor, "message.cancel", message, reason=reason, before=before, after={"state": message.state})
+    cancelled = events.event("message.cancelled", now, pair=message.pair, message=message, data={"reason": reason})
+    events.write([cancelled, *written])
+    return message
+
+
+def _act_on_transactions(pair: Pair, kind: Kind, verb: str, actor: Actor, reason: str) -> None:
+    """The verbs where messages of atomic transactions go out. Call with the pair locked."""
+    if (why := transaction_refusal(pair, kind)) is not None:
+        raise WrongState(why, state=pair.flow, allowed=allowed_verbs(pair))
+    now = clock.now()
+    before = _described(pair)
+    written: list[Event] = []
+    if kind is Kind.RESUME:
+        _step(pair, kind, None, now)
+        written += _released(pair, now, actor, reason)
+    elif not outgoing.let_go(pair, now):
+        raise WrongState("Nothing waits on this pair: all its messages are answered, or on the wire.", state=pair.flow)
+    else:
+        pair.version += 1
+    _save(pair, verb, actor, reason, before, written)
 
 
 def _drop_request(pair: Pair, message: Message, happened: Happened, reason: str, now: datetime) -> Event:
@@ -373,7 +419,9 @@ def _move_gate(
         except IllegalTransition as error:
             raise WrongState(str(error), state=pair.gate, allowed=allowed_verbs(pair)) from error
         apply_outbound(pair, replace(outbound_state(pair), gate=gate), now)
-        if gate is Gate.OPEN:
+        if gate is Gate.OPEN and carries_transactions(pair, terms_in_force(pair)):
+            outgoing.let_go(pair, now)
+        elif gate is Gate.OPEN:
             Message.objects.filter(pair=pair, state=MessageState.QUEUED, due_at__isnull=False).update(due_at=now)
             if pair.out_now and carries_requests(pair, terms_in_force(pair)):
                 repeating.let_go(pair, now)
@@ -463,8 +511,11 @@ def allowed_verbs(pair: Pair) -> tuple[str, ...]:
     """Which of `VERBS` the pair's state takes right now (for screens and for `allowed_actions` of problems)."""
     terms = terms_in_force(pair)
     if pair.direction != Direction.OUT:
-        return () if carries_requests(pair, terms) or carries_stream(pair, terms) else ("expect-sequence",)
-    if carries_stream(pair, terms):
+        numbered = not any(carries(pair, terms) for carries in (carries_requests, carries_stream, carries_transactions))
+        return ("expect-sequence",) if numbered else ()
+    if carries_transactions(pair, terms):
+        kinds = frozenset(kind for kind in Kind if kind in _VERB_KINDS and transaction_refusal(pair, kind) is None)
+    elif carries_stream(pair, terms):
         kinds = frozenset(kind for kind in Kind if kind in _VERB_KINDS and stream_refusal(pair, kind) is None)
     elif carries_requests(pair, terms):
         kinds = frozenset(kind for kind in Kind if kind in _VERB_KINDS and request_refusal(pair, kind) is None)

@@ -44,6 +44,8 @@ def why_not_resubmit(message: Message) -> str:
     """Why a message cannot go out anew; "" when it can. The pair is looked at, so it has to be loaded."""
     if message.direction != Direction.OUT:
         return "It came from the partner."
+    if message.agreement_version.profile == Profile.WSAT:
+        return "It belongs to a transaction and goes out as often as that needs."
     if message.forwarded_from_id is not None:
         return "It was passed on for another party, whose message it is: have that party send it anew."
     if message.state in _final(message):
@@ -95,6 +97,8 @@ def why_not_redeliver(message: Message) -> str:
     """Why a message cannot go to triggers again; "" when there may be some that have not had it."""
     if message.direction != Direction.IN:
         return "It is ours: resubmit it as a new message."
+    if message.agreement_version.profile == Profile.WSAT:
+        return "It belongs to a transaction and carries no document."
     if Message.objects.filter(forwarded_from=message.pk).exists():
         return "It was passed on to the next hop, and is not for our applications."
     return ""
@@ -109,7 +113,8 @@ def message_redeliver(*, message_id: uuid.UUID, actor: Actor, reason: str) -> Re
     """
     audit.require_reason(reason)
     with transaction.atomic():
-        message = Message.objects.defer("wire_frame").filter(pk=message_id).first()
+        found = Message.objects.select_related("agreement_version").defer("wire_frame")
+        message = found.filter(pk=message_id).first()
         if message is None:
             raise NotFound(f"There is no message {public_id('msg', message_id)}.")
         if why := why_not_redeliver(message):

@@ -164,6 +164,9 @@ def _refusal(envelope: Envelope, hop: Terms, entry: Entry, onward: Terms) -> Err
 
 
 def _misfit(message_id: str, sizes: Collection[int], onward: Terms) -> ErrorInfo | None:
+    if onward.profile == Profile.WSAT:
+        text = f"The way to {onward.hop_party_name} is an agreement of transactions, which carry no documents"
+        return _error(ErrorCode.NOT_SUPPORTED, text, "/ebXMLHeader/Manifest")
     if sum(sizes) > onward.max_message_bytes:
         text = f"{sum(sizes)} bytes; {onward.hop_party_name}, the next hop, takes {onward.max_message_bytes}"
         return _error(ErrorCode.DELIVERY_FAILURE, text, "/ebXMLHeader/Manifest")

@@ -25,7 +25,7 @@ from messaging.exceptions import (
 from messaging.models import Event as EventRow
 from messaging.models import Message, MessageIdentity, Pair, Payload
 from messaging.models.bulk import bulk_insert, bulk_set
-from messaging.profiles import is_repeatable, is_stream
+from messaging.profiles import is_atomic, is_repeatable, is_stream
 from messaging.protocol.codecs import repeatable
 from messaging.protocol.codecs.ebxml_lexical import CONTROL
 from messaging.protocol.codecs.mime import is_header_value
@@ -266,6 +266,11 @@ def _check(
             errors.setdefault("payloads", []).append(
                 f"Payload {number}: label or filename is too long, or has control characters or blanks at its ends."
             )
+    if is_atomic(terms):
+        raise OutsideAgreement(
+            f"Agreement {terms.tpa_id} is one of atomic transactions, which carry no documents: submit the document "
+            "under another agreement."
+        )
     if is_repeatable(terms):
         _check_request(errors, payloads, semantics, message_id)
     if is_stream(terms):

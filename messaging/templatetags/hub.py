@@ -17,7 +17,10 @@ from messaging.choices import (
     DELIVERY_LOOKS,
     MESSAGE_LOOKS,
     PAIR_LOOKS,
+    PHASE_LOOKS,
+    SEAT_LOOKS,
     TRIGGER_LOOKS,
+    VOTE_LOOKS,
     CircuitState,
     IncidentState,
     ItemState,
@@ -81,6 +84,26 @@ _DELIVERY_ICONS = {
     "discarded": "ban",
     "settled": "scale",
 }
+_PHASE_ICONS = {
+    "active": "circle-filled",
+    "preparing_v": "message-question",
+    "preparing": "message-question",
+    "deciding": "hourglass",
+    "prepared": "hourglass",
+    "committing": "send",
+    "aborting": "arrow-back-up",
+    "committed": "circle-check-filled",
+    "aborted": "ban",
+}
+_SEAT_ICONS = {
+    "none": "minus",
+    "active": "circle-filled",
+    "preparing": "message-question",
+    "prepared": "hourglass",
+    "committing": "send",
+    "aborting": "arrow-back-up",
+}
+_VOTE_ICONS = {"prepared": "check", "read_only": "eye", "aborted": "x"}
 _RUN_ICONS = {
     "queued": "hourglass",
     "running": "player-play",
@@ -97,6 +120,9 @@ _LOOKS: dict[str, tuple[dict[str, Look], dict[str, str]]] = {
     "delivery": (DELIVERY_LOOKS, _DELIVERY_ICONS),
     "run": (RUN_LOOKS, _RUN_ICONS),
     "log": (LOG_LOOKS, _LOG_ICONS),
+    "phase": (PHASE_LOOKS, _PHASE_ICONS),
+    "seat": (SEAT_LOOKS, _SEAT_ICONS),
+    "vote": (VOTE_LOOKS, _VOTE_ICONS),
 }
 _OTHERS: dict[str, dict[str, tuple[Look, str]]] = {
     "incident": {
@@ -223,6 +249,12 @@ def trigger_word(value: str) -> str:
 def delivery_word(value: str) -> str:
     """The word for a delivery's state."""
     return DELIVERY_LOOKS[value].label
+
+
+@register.simple_tag
+def phase_word(value: str) -> str:
+    """The word for a transaction's phase."""
+    return PHASE_LOOKS[value].label
 
 
 @register.simple_tag

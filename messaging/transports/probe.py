@@ -178,7 +178,7 @@ def _tls(found: _Look, sock: socket.socket, host: str) -> ssl.SSLSocket:
             step.detail = error.verify_message or "The certificate is not trusted."
             step.verdict, step.cause = "failed", cause
             step.seconds = 0.0
-            _certificate(found, _shown(found, host, peer), cause)
+            found.steps.append(certificate_step(_shown(found, host, peer), found.now, cause))
             raise _Failed(cause, step.detail) from error
         except OSError as error:
             sock.close()
@@ -186,7 +186,7 @@ def _tls(found: _Look, sock: socket.socket, host: str) -> ssl.SSLSocket:
         cipher = secured.cipher()
         step.facts = {"version": secured.version() or "", "cipher": cipher[0] if cipher else ""}
         step.detail = f"{step.facts['version']}, {step.facts['cipher']}."
-    _certificate(found, secured.getpeercert(binary_form=True), "")
+    found.steps.append(certificate_step(secured.getpeercert(binary_form=True), found.now))
     return secured
 
 
@@ -208,19 +208,18 @@ def _shown(found: _Look, host: str, peer: tuple[str, int]) -> bytes | None:
         return None
 
 
-def _certificate(found: _Look, der: bytes | None, cause: str) -> None:
-    """What the server's certificate says: its dates, for whom, from whom."""
+def certificate_step(der: bytes | None, now: datetime, cause: str = "") -> ProbeStep:
+    """What a server's certificate says: its dates, for whom, from whom. `cause`: why it is not trusted, "" if it is."""
     step = ProbeStep("certificate")
-    found.steps.append(step)
     if not der:
         step.verdict, step.detail = "skipped", "The server showed no certificate that could be read."
-        return
+        return step
     try:
         facts = certificates.facts(der)
     except ValueError as error:
         step.verdict, step.detail = "warning", str(error)
-        return
-    left = facts.days_left(found.now)
+        return step
+    left = facts.days_left(now)
     step.facts = {
         "subject": facts.subject,
         "issuer": facts.issuer,
@@ -231,13 +230,13 @@ def _certificate(found: _Look, der: bytes | None, cause: str) -> None:
         "days_left": left,
     }
     until = f"{facts.not_after:%Y-%m-%d %H:%M} UTC"
-    if facts.expired(found.now):
+    if facts.expired(now):
         step.verdict, step.cause, step.detail = (
             "failed",
             "cert_expired",
             f"{facts.subject}: past its date since {until}.",
         )
-    elif facts.not_yet(found.now):
+    elif facts.not_yet(now):
         step.verdict, step.cause = "failed", "cert_untrusted"
         step.detail = f"{facts.subject}: valid from {facts.not_before:%Y-%m-%d %H:%M} UTC on."
     elif cause:
@@ -247,6 +246,7 @@ def _certificate(found: _Look, der: bytes | None, cause: str) -> None:
         step.verdict, step.detail = "warning", f"{facts.subject}: {left} days left, until {until}."
     else:
         step.detail = f"{facts.subject}, from {facts.issuer}, until {until}."
+    return step
 
 
 def _http(found: _Look) -> None:

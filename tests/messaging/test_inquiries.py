@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -17,7 +18,7 @@ from messaging.services import door, inquiries, jobs, settling
 from messaging.services.audit import Actor
 from partners.models import AgreementVersion, Endpoint
 from rmhub import clock
-from rmhub.clock import FrozenClock
+from rmhub.clock import FrozenClock, frozen
 from rmhub.ids import uuid7
 from tests.messaging.delivering.documents import make_queue
 from tests.messaging.factories import PartnerSide, partner_side, submit
@@ -272,6 +273,18 @@ def test_guessing_is_slowed_down() -> None:
     late = Client(headers=wrong).get("/partner/status?message-id=x")
     assert late.status_code == 429 and late["Retry-After"]
     assert AgreementVersion.objects.filter(pk=near.terms.version_id).exists()
+
+
+def test_questions_count_for_the_limit_of_a_partner(settings: Any) -> None:
+    settings.RMHUB_RATE_PARTNER = 2
+    near, other = partner_side(), partner_side()
+    with frozen(clock.now().replace(second=1, microsecond=0)):
+        assert [ask_us(near, "?message-id=a@them")[0] for _ in range(3)] == [200, 200, 429]
+        late = Client(headers={"Authorization": near.presented.authorization}).get("/partner/status?message-id=a@them")
+        assert 50 < int(late["Retry-After"]) <= 60 and "Too many requests" in late.json()["detail"]
+        assert near.send(near.message(1)) == 429, "one count for all entrances"
+        assert ask_us(other, "?message-id=a@them")[0] == 200
+    assert not Message.objects.exists()
 
 
 @pytest.mark.parametrize("query", ["", "?message-id=", "?message-id=a&message-id=b", "?message-id=a&x=1", "?id=a"])

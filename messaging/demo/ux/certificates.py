@@ -14,6 +14,13 @@ from cryptography.x509.oid import NameOID
 NAME = "edi.halden.example"
 
 
+def der(folder: Path, label: str) -> bytes:
+    """What the server shows: `old` or `new`."""
+    return x509.load_pem_x509_certificate((folder / f"halden-{label}.pem").read_bytes()).public_bytes(
+        serialization.Encoding.DER
+    )
+
+
 def write(folder: Path, now: datetime, ended: datetime) -> None:
     """halden-old.pem (ended at `ended`), halden-new.pem, and a key beside each."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -7,9 +7,12 @@ import itertools
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, time, timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
 
 from django.db.models import Min
 
+from messaging.demo.ux import certificates
 from messaging.demo.ux.directory import Lane, action
 from messaging.demo.ux.plan import (
     ATTEMPTS,
@@ -30,17 +33,19 @@ from messaging.demo.ux.plan import (
     Plan,
 )
 from messaging.demo.ux.timeline import past
-from messaging.models import Message, Pair, Signal
+from messaging.models import Message, Pair, ProbeReport, Signal
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.envelope import MessageType
 from messaging.protocol.limits import DEFAULT_LIMITS
-from messaging.services import operating, silence
+from messaging.services import audit, operating, silence
 from messaging.services.audit import Actor
 from messaging.services.receiving import Arrival, receive
 from messaging.services.recording import record
 from messaging.services.sending import Job, claim_due
 from messaging.services.submitting import NewPayload, message_submit
 from messaging.transports import Receipt
+from messaging.transports.probe import ProbeStep, certificate_step
+from partners.models import AgreementVersion
 from partners.terms import Presented, Principal
 from rmhub import clock
 from rmhub.clock import FrozenClock
@@ -178,6 +183,29 @@ def acknowledgement(content_type: str, body: bytes) -> Arrival | None:
     return Arrival(wire.content_type, wire.join([]), Presented(), "127.0.0.1")
 
 
+def looked_at(folder: Path, lane: Lane) -> None:
+    """What a look at the partner's server found while it showed its old certificate."""
+    endpoint = AgreementVersion.objects.select_related("partner_endpoint").get(pk=lane.version_id).partner_endpoint
+    now = clock.now()
+    server = urlsplit(endpoint.address)
+    steps = [
+        ProbeStep("dns", detail=f"{server.hostname} is {server.hostname}.", seconds=0.001),
+        ProbeStep("tcp", detail=f"Port {server.port} of {server.hostname} takes connections.", seconds=0.001),
+        ProbeStep("tls", detail="TLSv1.3, TLS_AES_256_GCM_SHA384.", seconds=0.012),
+        certificate_step(certificates.der(folder, "old"), now),
+        ProbeStep("http", detail="A web server answers: HTTP 501.", seconds=0.004),
+    ]
+    report = ProbeReport.objects.create(
+        endpoint=endpoint,
+        address=endpoint.address,
+        ok=True,
+        steps=[step.as_dict() for step in steps],
+        actor=MONA.name,
+        at=now,
+    )
+    audit.record(MONA, "endpoint.probe", endpoint, after={"ok": True, "cause": "", "report": report.public_id})
+
+
 def happen(plan: Plan, lanes: list[Lane]) -> dict[str, object]:
     """Tells the whole story. Returns what a visitor needs to know of it."""
     story = Story(plan, lanes)
@@ -195,6 +223,8 @@ def happen(plan: Plan, lanes: list[Lane]) -> dict[str, object]:
     story.at(start[ATTEMPTS], set_answer(ATTEMPTS, _BUSY))
     story.at(start[ATTEMPTS], lambda: story.submit(ATTEMPTS, 4711, THIRD_TIME))
     story.at(start[ATTEMPTS] + timedelta(minutes=7), set_answer(ATTEMPTS, _TAKEN))
+    # Somebody looked at a server while its old certificate was good: what has changed since is seen by that.
+    story.at(start[EXPIRED] - timedelta(days=12), lambda: looked_at(plan.folder, lane[EXPIRED]))
     # Last week's suspension, which somebody resumed.
     story.at(start[RESUMED], set_answer(RESUMED, _CLOSED))
     story.at(start[RESUMED], lambda: story.submit(RESUMED, 1))

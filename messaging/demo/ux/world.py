@@ -8,7 +8,7 @@ from collections.abc import Callable
 from django.contrib.auth.models import Group, User
 
 from messaging.demo import seeding
-from messaging.demo.ux import bulk, certificates, directory, newcomer, troubles
+from messaging.demo.ux import bulk, certificates, directory, newcomer, transactions, troubles
 from messaging.demo.ux.plan import EXPIRED, TROUBLES, Plan
 from messaging.models import TrafficCursor, feed
 from partners import registry
@@ -36,6 +36,7 @@ def make(plan: Plan, say: Callable[[str], None]) -> dict[str, object]:
     TrafficCursor.objects.update_or_create(pk=1, defaults={"xid": place.xid, "event_id": place.id})
     say("what happened lately")
     facts = troubles.happen(plan, lanes)
+    facts |= transactions.happen(plan, lanes)
     registry.reset()
     facts |= {
         "port": plan.port,
