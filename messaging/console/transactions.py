@@ -279,8 +279,11 @@ def enlistment_settle(request: HttpRequest, reference: str, participant: str, ou
     one, taker = _participant(reference, participant)
     if chosen is None:
         raise Http404(f"There is no settlement {outcome}.")
-    if request.method == "GET":
-        return _settle_dialog(request, one, taker, chosen)
+    limited = _limited(coordinations.hidden(one))
+    if request.method == "GET" or limited:
+        return _settle_dialog(
+            request, one, taker, chosen, why_not=limited, status=409 if request.method == "POST" else 200
+        )
     version = _version(request)
     if version is None:
         return _settle_dialog(request, one, taker, chosen, errors=[("", _INCOMPLETE)], status=422)
@@ -302,6 +305,7 @@ def enlistment_settle(request: HttpRequest, reference: str, participant: str, ou
 
 
 _INCOMPLETE = "This form is not complete: open it again from the transaction's page."
+_LIMITED = "Partners take part whom you may not see: ask somebody who may."
 
 
 def _given(request: HttpRequest) -> dict[str, str]:
@@ -379,12 +383,12 @@ def _row(one: Coordination) -> dict[str, Any]:
 
 def _taker(screen: CoordinationScreen, taker: Enlistment, who: Person) -> Taker:
     role = "this hub itself" if taker.local else "its coordinator" if taker.superior else taker.protocol
-    missing = who.lacks(SETTLE)
+    missing, limited = who.lacks(SETTLE), _limited(screen.hidden)
     buttons = []
     for slug in settling.settlements(taker):
         chosen = SETTLEMENTS[slug]
         href = reverse("console:enlistment-settle", args=[screen.coordination.public_id, taker.public_id, chosen.slug])
-        why_not = f"Needs the role {missing}." if missing else ""
+        why_not = f"Needs the role {missing}." if missing else limited
         seen = slug == settling.FORGET and taker.seat not in (Seat.COMMITTING, Seat.ABORTING)
         label = "Mark as dealt with" if seen else chosen.label
         buttons.append(Button(f"{chosen.slug}-{taker.public_id}", label, chosen.icon, "", href, why_not))
@@ -420,8 +424,8 @@ def _buttons(screen: CoordinationScreen, who: Person) -> list[Button]:
 
 def _why_not(one: Coordination, verb: str) -> str:
     """Why this cannot be asked for now; "" when it can."""
-    if coordinations.hidden(one):
-        return "Partners take part whom you may not see: ask somebody who may."
+    if limited := _limited(coordinations.hidden(one)):
+        return limited
     if verb in beginning.allowed(one):
         return ""
     if one.subordinate:
@@ -431,6 +435,11 @@ def _why_not(one: Coordination, verb: str) -> str:
     if one.phase != Phase.ACTIVE:
         return "The outcome was asked for already."
     return beginning.why_not_commit(one)
+
+
+def _limited(hidden: int) -> str:
+    """Whoever does not see all who take part must not decide anything about it. `hidden`: how many they do not see."""
+    return _LIMITED if hidden else ""
 
 
 def _participant(reference: str, participant: str) -> tuple[Coordination, Enlistment]:
@@ -478,10 +487,11 @@ def _settle_dialog(
     taker: Enlistment,
     chosen: Settlement,
     *,
+    why_not: str = "",
     errors: list[tuple[str, str]] | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    possible = chosen.slug in settling.settlements(taker)
+    possible = chosen.slug in settling.settlements(taker) and not why_not
     told = taker.seat in (Seat.COMMITTING, Seat.ABORTING)
     context = {
         "transaction": one,
@@ -491,6 +501,7 @@ def _settle_dialog(
         "warning": settling.warning(taker, chosen.slug),
         "only_seen": chosen.slug == settling.FORGET and not told,
         "possible": possible,
+        "why_not": why_not,
         "errors": errors or [],
         "given": request.POST,
     }

@@ -112,7 +112,8 @@ def within_reach(found: QuerySet[Coordination]) -> QuerySet[Coordination]:
     if partners is None:
         return found
     takes = Enlistment.objects.filter(coordination=OuterRef("pk"), party_id__in=partners)
-    own = Q(agreement_version__isnull=True, begun_by=visibility.viewer())
+    # What begins the hand-over of a document is a trigger; people choose the names of those.
+    own = Q(agreement_version__isnull=True, delivery__isnull=True, begun_by=visibility.viewer())
     began = Q(agreement_version__agreement__partner__in=partners)
     return found.filter(Q(Exists(takes)) | began | Q(delivery__pair__partner__in=partners) | own)
 

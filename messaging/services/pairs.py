@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from django.db import connection, transaction
 from django.db.models import Q
@@ -12,7 +14,8 @@ from django.db.models import Q
 from messaging import dispatch
 from messaging.choices import Direction, MessageState
 from messaging.exceptions import WrongState
-from messaging.models import Message, Pair
+from messaging.models import Enlistment, Message, Pair
+from messaging.protocol.atomic.words import ENDED, Seat
 from messaging.protocol.codecs.ebxml import normalize_uri
 from messaging.protocol.sender import Gate, GateVerb, move_gate
 from messaging.services import repeating
@@ -30,6 +33,8 @@ _OPEN = (MessageState.QUEUED, MessageState.SENDING, MessageState.AWAITING_ACK, M
 
 # URIs of a version never change and pairs are never deleted, so what was found once stays true.
 _known: dict[tuple[uuid.UUID, Direction], uuid.UUID] = {}
+# What was made in a transaction is true for that one only until it is committed: it may be rolled back.
+_uncommitted: dict[tuple[uuid.UUID, Direction], Callable[[], object]] = {}
 
 
 def outbound_pair_id(terms: Terms) -> uuid.UUID:
@@ -44,11 +49,25 @@ def inbound_pair_id(terms: Terms) -> uuid.UUID:
 
 def _pair_id(terms: Terms, direction: Direction) -> uuid.UUID:
     key = (terms.version_id, direction)
-    if key not in _known:
+    if key not in _known or not _still_there(key):
         ours, theirs = normalize_uri(terms.own_uri), normalize_uri(terms.partner_uri)
         sender, receiver = (ours, theirs) if direction == Direction.OUT else (theirs, ours)
-        _known[key] = _pair(terms, direction, sender, receiver).pk
+        pair, made = _pair(terms, direction, sender, receiver)
+        _known[key] = pair.pk
+        if made and connection.in_atomic_block:
+            committed: Callable[[], object] = partial(_uncommitted.pop, key, None)
+            _uncommitted[key] = committed
+            transaction.on_commit(committed)
     return _known[key]
+
+
+def _still_there(key: tuple[uuid.UUID, Direction]) -> bool:
+    """False for what was made in a transaction that was rolled back, or that is not the present one and still open."""
+    committed = _uncommitted.get(key)
+    if committed is None or any(function is committed for _, function, *_ in connection.run_on_commit):
+        return True
+    _uncommitted.pop(key, None)
+    return False
 
 
 def ensure_pairs() -> int:
@@ -130,12 +149,25 @@ def require_drained(draft: AgreementVersion) -> None:
                 state=draft.state,
                 code="pair_not_drained",
             )
+    # Between a vote and the outcome there may be no message: what is owed then goes to where the peer registered.
+    bound = Enlistment.objects.filter(agreement_version__agreement=draft.agreement_id).exclude(seat=Seat.NONE)
+    bound = bound.exclude(coordination__phase__in=ENDED)
+    if count := bound.values("coordination").distinct().count():
+        raise WrongState(
+            f"Version {draft.number} has {' and '.join(changes)}, and this agreement takes part in {count:,} "
+            f"transaction{'' if count == 1 else 's'} that {'has' if count == 1 else 'have'} not ended: let "
+            f"{'it' if count == 1 else 'them'} come to {'its' if count == 1 else 'their'} end, or roll "
+            f"{'it' if count == 1 else 'them'} back, then activate the version.",
+            state=draft.state,
+            code="pair_not_drained",
+        )
 
 
-def _pair(terms: Terms, direction: Direction, sender_uri: str, receiver_uri: str) -> Pair:
+def _pair(terms: Terms, direction: Direction, sender_uri: str, receiver_uri: str) -> tuple[Pair, bool]:
+    """The pair, and whether it was made just now."""
     found = Pair.objects.filter(direction=direction, sender_uri=sender_uri, receiver_uri=receiver_uri).first()
     if found is not None:
-        return found
+        return found, False
     sender, receiver = terms.own_party_name, terms.hop_party_name
     if direction == Direction.IN:
         sender, receiver = receiver, sender
@@ -143,7 +175,7 @@ def _pair(terms: Terms, direction: Direction, sender_uri: str, receiver_uri: str
         # Two that are made at the same moment would choose the same code.
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_CODES])
-        made, _ = Pair.objects.get_or_create(
+        return Pair.objects.get_or_create(
             direction=direction,
             sender_uri=sender_uri,
             receiver_uri=receiver_uri,
@@ -153,7 +185,6 @@ def _pair(terms: Terms, direction: Direction, sender_uri: str, receiver_uri: str
                 "code": _free_code(f"{_short(sender)}>{_short(receiver)}"),
             },
         )
-    return made
 
 
 def _short(name: str) -> str:
@@ -171,3 +202,4 @@ def _free_code(wished: str) -> str:
 def reset() -> None:
     """Forgets which pairs were found (tests)."""
     _known.clear()
+    _uncommitted.clear()

@@ -53,16 +53,17 @@ def record(outcomes: Sequence[tuple[Job, Receipt]]) -> list[bool]:
         pairs = Pair.locked(job.pair_id for job, _ in (*timed, *requests, *in_streams) if job.pair_id)
         signal_moves = _record_signals(signals, now)
         plain_moves = _record_unreliable(once, now, written)
+        atomic = transmitting.record(notifications, now)
         request_moves = replies.record(requests, pairs, now, written)
         stream_moves = streams.record(in_streams, pairs, now, written)
-        atomic_moves = transmitting.record(notifications, now, written)
         pair_moves = _record_pairs(timed, pairs, now, written)
+        transmitting.tell(atomic, now, written)
         causes = request_moves | stream_moves
         attempts = [_transmission(job, receipt, now, causes) for job, receipt in outcomes]
         bulk_set(attempts, _TRANSMISSION_FIELDS)
         written += circuits.record(outcomes, now)
         events.write(written)
-    moved = pair_moves | signal_moves | plain_moves | atomic_moves | causes.keys()
+    moved = pair_moves | signal_moves | plain_moves | atomic.moved | causes.keys()
     return [job.transmission_id in moved for job, _ in outcomes]
 
 

@@ -16,7 +16,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from messaging import dispatch, storage
-from messaging.choices import Consult, DeliveryState, Direction, MessageState, TriggerState
+from messaging.choices import Consult, DeliveryState, Direction, MessageState, ServiceKind, TriggerState
 from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
 from messaging.models import (
     Delivery,
@@ -205,7 +205,7 @@ def _duplicate(delivery: Delivery, trigger: Trigger, settlement: Settlement) -> 
     was_in_doubt = delivery.state == DeliveryState.IN_DOUBT
     begun = _begun(delivery)
     # A copy whose original is still in work leaves the history to the original.
-    if was_in_doubt and not _in_work_elsewhere(begun, delivery):
+    if _is_open(delivery, trigger) and not _in_work_elsewhere(begun, delivery):
         history.complete(delivery, trigger, BY_PERSON, settlement.now)
     if was_in_doubt and delivery.attended:
         # What the application answered is lost; the sender learns that its request was executed.
@@ -214,9 +214,14 @@ def _duplicate(delivery: Delivery, trigger: Trigger, settlement: Settlement) -> 
     return {}
 
 
+def _is_open(delivery: Delivery, trigger: Trigger) -> bool:
+    """Whether the history waits for this decision: a document that failed is in it, unless it was rolled back."""
+    return delivery.state == DeliveryState.IN_DOUBT or trigger.kind == ServiceKind.ATOMIC
+
+
 def _resubmit(delivery: Delivery, trigger: Trigger, settlement: Settlement) -> dict[str, object]:
     _refuse_second_run(delivery, _begun(delivery))
-    if delivery.state == DeliveryState.IN_DOUBT and history.keeps(trigger, delivery):
+    if _is_open(delivery, trigger) and history.keeps(trigger, delivery):
         # Stays begun, for the original, until the new delivery takes it over: a copy that comes first is in doubt too.
         history.take_over(trigger, delivery, 0, settlement.now)
     made = Delivery(

@@ -67,7 +67,25 @@ def agreement(trigger: Trigger) -> str | None:
         return "Name the agreement (profile wsat) under which the application takes part in transactions."
     if not AgreementVersion.objects.filter(agreement=chosen, profile=Profile.WSAT).exists():
         return f"{chosen} is not an agreement of the profile wsat: choose one that is."
-    return None
+    return _taken(trigger)
+
+
+def _taken(trigger: Trigger) -> str | None:
+    """Whoever registers is known by its agreement only: two members of one could not be told apart.
+
+    The trigger that they belong to is locked, so that of two members that are added at once the second one sees the
+    first.
+    """
+    assert trigger.member_of is not None, "the caller looked"
+    whole = Trigger.objects.select_for_update(no_key=True).get(pk=trigger.member_of.pk)
+    others = Trigger.objects.filter(member_of=whole, kind=ServiceKind.HTTP).exclude(pk=trigger.pk)
+    other = others.filter(atomic_agreement=trigger.atomic_agreement_id).first()
+    if other is None:
+        return None
+    return (
+        f"{other.name} takes part in {whole.name} under {trigger.atomic_agreement} already: each member needs an "
+        "agreement of its own, so that the hub knows which application has registered."
+    )
 
 
 def exactly_once(trigger: Trigger) -> str | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from django.db import transaction
 
-from messaging.models import AuditEntry
+from messaging.models import AuditEntry, Pair
 from messaging.protocol.sender import Flow, Gate
 from messaging.services import onboarding, pairs
 from messaging.services.audit import Actor
@@ -55,3 +56,17 @@ def test_pairs_of_agreements_in_force_are_left_alone(wire: Link) -> None:
     submit(partner)
     assert pairs.close_unagreed() == 0
     assert partner.outbound.gate == Gate.OPEN
+
+
+def test_a_pair_that_was_rolled_back_is_made_again() -> None:
+    """Its number must not be remembered: every later message would name a pair that does not exist."""
+    partner = partner_side()
+    Pair.objects.all().delete()
+    pairs.reset()
+    with pytest.raises(RuntimeError), transaction.atomic():
+        lost = pairs.outbound_pair_id(partner.terms)
+        assert pairs.outbound_pair_id(partner.terms) == lost
+        raise RuntimeError
+    found = pairs.outbound_pair_id(partner.terms)
+    assert found != lost
+    assert Pair.objects.filter(pk=found).exists()

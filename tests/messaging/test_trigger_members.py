@@ -115,6 +115,24 @@ def test_an_agreement_of_another_profile_is_none_to_take_part_under(whole: Trigg
     assert "profile wsat" in refused.value.errors["atomic_agreement"][0]
 
 
+def test_two_members_take_part_under_agreements_of_their_own(
+    whole: Trigger, agreement: Agreement, member: Trigger
+) -> None:
+    settings = {"kind": "http", "url": URL, "atomic_agreement_id": agreement.pk}
+    with pytest.raises(InvalidSubmission) as caught:
+        make("books", member_of_id=whole.pk, **settings)
+    (sentence,) = caught.value.errors["atomic_agreement"]
+    assert sentence.startswith("stock takes part in books and stock under")
+    assert "each member needs an agreement of its own" in sentence
+
+    other = make("books", member_of_id=whole.pk, **settings | {"atomic_agreement_id": peer().terms.agreement_id})
+    with pytest.raises(InvalidSubmission) as caught:
+        change(other, atomic_agreement_id=agreement.pk)
+    assert caught.value.errors["atomic_agreement"] == [sentence]
+    change(member, url="http://orders.internal:8080/others")  # itself is not in its own way
+    make("elsewhere", member_of_id=make("another", kind="atomic").pk, **settings)
+
+
 def test_what_took_documents_by_itself_is_disabled_before_it_becomes_a_member(
     whole: Trigger, agreement: Agreement
 ) -> None:

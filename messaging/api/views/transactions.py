@@ -157,7 +157,7 @@ class Context(Endpoint):
         path=_PATH,
         parameters=(AGREEMENT,),
         responses={200: shapes.TransactionContextSerializer},
-        problems=("invalid_submission",),
+        problems=("invalid_submission", "limited_access"),
     )
     def get(self, request: Request, transaction: str) -> Response:
         values = read_parameters(request, (AGREEMENT,))
@@ -166,7 +166,7 @@ class Context(Endpoint):
                 {"parameter": "agreement", "code": "required", "detail": "Say under which agreement it registers."}
             ]
             raise Problem("invalid_parameter", "agreement: Say under which agreement it registers.", errors=errors)
-        one = coordinations.coordination(id_of("txn", transaction))
+        one = _mine(transaction)
         context, terms = beginning.context_for(one, values["agreement"])
         body = {
             "identifier": context.identifier,

@@ -13,7 +13,6 @@ from messaging.protocol.atomic.words import Protocol
 from messaging.protocol.ws.epr import MAX_ADDRESS, EndpointReference, parameter
 from messaging.services.atomic import outgoing
 from partners import registry
-from partners.choices import Profile
 from partners.terms import Terms
 
 ACTIVATION, REGISTRATION, COMPLETION = "activation", "registration", "completion"
@@ -76,16 +75,13 @@ def may_use(epr: EndpointReference, terms: Terms) -> str:
     return ""
 
 
+def not_used(name: str, epr: EndpointReference | None, terms: Terms) -> str:
+    """What to note when an endpoint that a message names is passed over; "" when there is none or it may be used."""
+    if epr is None or not may_use(epr, terms):
+        return ""
+    return f"{name} {epr.address[:100]} is not used: it is not at the agreement's own server."
+
+
 def first_usable(candidates: Iterable[EndpointReference], terms: Terms) -> EndpointReference | None:
     """The first of these that messages may go to."""
     return next((epr for epr in candidates if not may_use(epr, terms)), None)
-
-
-def agreement_for(epr: EndpointReference, preferred: Terms) -> Terms | None:
-    """The agreement under which messages go to this address: the preferred one, or another of the same own party."""
-    if not may_use(epr, preferred):
-        return preferred
-    for terms in registry.current().active():
-        if terms.profile == Profile.WSAT and terms.own_party_id == preferred.own_party_id and not may_use(epr, terms):
-            return terms
-    return None

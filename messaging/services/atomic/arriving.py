@@ -93,6 +93,7 @@ def refuse_with_fault(
     if to is None:
         raise Rejected(400, "not_answerable", f"{code}: {reason}. There is nowhere to send a fault to.")
     row = keep(item, coordination, enlistment)
+    add_note(row, addresses.not_used("FaultTo", item.message.addressing.fault_to, item.terms))
     add_note(row, f"Answered with {code}: {reason}")
     composing.tell_fault(
         coordination=coordination,

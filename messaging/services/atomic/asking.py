@@ -7,6 +7,7 @@ from datetime import datetime
 
 from django.db import transaction
 
+from messaging import dispatch
 from messaging.exceptions import Stale, WrongState
 from messaging.models import Coordination, Event
 from messaging.protocol.atomic import coordinator
@@ -51,6 +52,8 @@ def coordination_commit(
             )
         if coordination.phase == Phase.ACTIVE:
             _ask(coordination, Kind.COMMIT_ASKED, COMMIT, actor, reason, now)
+        elif held(coordination):
+            _go_on(coordination, actor, reason, now)
     return coordination
 
 
@@ -86,11 +89,16 @@ def coordination_rollback(
 
 def allowed(coordination: Coordination) -> tuple[str, ...]:
     """What may be asked for now: "commit", "rollback"."""
-    if coordination.phase == Phase.ACTIVE and not coordination.subordinate:
+    if (coordination.phase == Phase.ACTIVE or held(coordination)) and not coordination.subordinate:
         return (COMMIT, ROLLBACK)
     if coordination.phase in OPEN and coordination.phase != Phase.PREPARED:
         return (ROLLBACK,)
     return ()
+
+
+def held(coordination: Coordination) -> bool:
+    """All votes are in, and nobody decides before a person says so (`keeping.restored`)."""
+    return coordination.phase == Phase.DECIDING and coordination.due_at is None
 
 
 def stale(coordination: Coordination, expected_version: int | None) -> None:
@@ -130,3 +138,14 @@ def _ask(
             after={"phase": coordination.phase},
         )
     events.write(written)
+
+
+def _go_on(coordination: Coordination, actor: Actor | None, reason: str, now: datetime) -> None:
+    """A worker decides about it now."""
+    coordination.due_at = coordination.changed_at = now
+    coordination.lock_version += 1
+    coordination.save(update_fields=["due_at", "changed_at", "lock_version"])
+    dispatch.wake_on_commit(dispatch.TRANSACTIONS)
+    if actor is not None:
+        phase: dict[str, object] = {"phase": coordination.phase}
+        audit.record(actor, f"transaction.{COMMIT}", coordination, reason=reason, before=phase, after=phase)

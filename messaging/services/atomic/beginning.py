@@ -136,9 +136,11 @@ def allowed(coordination: Coordination) -> tuple[str, ...]:
     """What applications and people may ask for now: "commit", "rollback".
 
     Only what was begun here is committed from here: a partner's initiator asks for itself, and the hub asks for the
-    outcome of a document that it hands over. Everything undecided can be rolled back.
+    outcome of a document that it hands over; unless a restore made it wait for a person. Everything undecided can be
+    rolled back.
     """
     begun_here = coordination.agreement_version_id is None and coordination.delivery_id is None
+    begun_here = begun_here or asking.held(coordination)
     return tuple(verb for verb in asking.allowed(coordination) if begun_here or verb != asking.COMMIT)
 
 

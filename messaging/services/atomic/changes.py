@@ -224,13 +224,15 @@ def _move(
         row.save(update_fields=["seat", "vote", "voted_at", "ended_at"])
     if after.decided and coordination.decided_at is None:
         coordination.decided_at = now
-    if after.phase != coordination.phase:
+    moved = after.phase != coordination.phase
+    if moved:
         coordination.phase = after.phase.value
         if after.phase in (Phase.COMMITTED, Phase.ABORTED):
             coordination.ended_at = now
     coordination.changed_at = now
     coordination.lock_version += 1
-    coordination.due_at = _due(coordination, now)
+    if moved or coordination.phase != Phase.DECIDING:  # one that is held (`keeping.restored`) stays so
+        coordination.due_at = _due(coordination, now)
     if superior is not None:
         _move_superior(superior, after, now)
 
@@ -260,13 +262,12 @@ def _send(
 ) -> str:
     """A notification to where the peer said at registration. One that awaits an answer still goes out instead.
 
-    Returns "", or why it is not sent: the partner has moved meanwhile, and its agreement names another place.
+    Returns "", or why it has to wait in the outbox: the partner has moved meanwhile, and its agreement names another
+    place. It goes out when the agreement's endpoint is corrected.
     """
     terms, to = addresses.terms_of(row), addresses.peer_epr(row)
     if terms is None or to is None:
         return ""  # the superior that has not told us yet where it is: presumed abort ends it there
-    if why := addresses.may_use(to, terms):
-        return f"{note} is not sent: {why}"
     composing.tell(
         coordination=coordination,
         enlistment=row,
@@ -278,11 +279,15 @@ def _send(
         relates_to=relates_to,
         awaits=awaits,
     )
-    return ""
+    why = addresses.may_use(to, terms)
+    return f"{note} waits: {why} It goes out when the partner's endpoint is corrected." if why else ""
 
 
 def answer_with_fault(act: Act, coordination: Coordination | None, now: datetime, at_hand: AtHand | None) -> None:
-    """A fault goes to FaultTo, else to the registered endpoint (spec 5), of those whose address may be used."""
+    """A fault goes to FaultTo, else to the registered endpoint (spec 5), of those whose address may be used.
+
+    Whoever stored the message notes a FaultTo that is passed over (`unused_fault_to`).
+    """
     if at_hand is None or act.fault is None:
         return
     row = at_hand.enlistment
@@ -300,6 +305,13 @@ def answer_with_fault(act: Act, coordination: Coordination | None, now: datetime
         relates_to=at_hand.message.addressing.message_id,
         now=now,
     )
+
+
+def unused_fault_to(step: Step, at_hand: AtHand) -> str:
+    """What to note when a step answers with a fault and passes over the FaultTo of the message; "" otherwise."""
+    if not any(act.kind is ActKind.FAULT for act in step.acts):
+        return ""
+    return addresses.not_used("FaultTo", at_hand.message.addressing.fault_to, at_hand.terms)
 
 
 def _asked(event: coordinator.Event, act: Act, at_hand: AtHand | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from datetime import datetime, timedelta
 
 from django.db import transaction
 
@@ -18,6 +19,9 @@ from rmhub import clock
 log = logging.getLogger(__name__)
 
 EXPIRED = "transaction_expired"
+# When the decision of a worker that was killed is taken up again. One that lives holds the row's lock, however long it
+# needs; an application's code that kills its worker must not kill the next one at once, and the next.
+LEASE = timedelta(seconds=30)
 
 
 def run_due(limit: int = 100) -> int:
@@ -37,16 +41,36 @@ def _run(coordination_id: uuid.UUID) -> bool:
             coordination = free.filter(pk=coordination_id, due_at__lte=now).first()
             if coordination is None:
                 return False
-            written: list[Event] = []
-            if coordination.phase == Phase.DECIDING:
-                changes.decide(coordination, now, written)
+            expired = coordination.expires_at is not None and coordination.expires_at <= now
+            if decides := coordination.phase == Phase.DECIDING and not expired:
+                coordination.due_at = now + LEASE
+                coordination.save(update_fields=["due_at"])
             else:
-                happened = coordinator.Event(Kind.EXPIRED)
-                detail = f"It was not decided until {coordination.expires_at:%Y-%m-%d %H:%M:%S} UTC."
-                changes.advance(coordination, happened, now, written, cause=EXPIRED, detail=detail)
-            events.write(written)
+                _expire(coordination, now)
+        return _decide(coordination_id, now + LEASE, now) if decides else True
     except Exception:
         # One that cannot be moved now must not keep the others from it; it stays due.
         log.exception("transaction not moved", extra={"action": "due_failed", "coordination": str(coordination_id)})
         return False
+
+
+def _decide(coordination_id: uuid.UUID, lease: datetime, now: datetime) -> bool:
+    """Runs what the hub does itself, and writes the commit record, under a lease that is committed before."""
+    with transaction.atomic():
+        mine = Coordination.objects.select_for_update(no_key=True)
+        coordination = mine.filter(pk=coordination_id, phase=Phase.DECIDING, due_at=lease).first()
+        if coordination is None:
+            return False  # rolled back meanwhile
+        written: list[Event] = []
+        changes.decide(coordination, now, written)
+        events.write(written)
     return True
+
+
+def _expire(coordination: Coordination, now: datetime) -> None:
+    """All votes may be in by then, and no worker lived to decide: without a commit record it is rolled back, too."""
+    written: list[Event] = []
+    happened = coordinator.Event(Kind.EXPIRED)
+    detail = f"It was not decided until {coordination.expires_at:%Y-%m-%d %H:%M:%S} UTC."
+    changes.advance(coordination, happened, now, written, cause=EXPIRED, detail=detail)
+    events.write(written)

@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db import transaction
 
-from messaging.models import Coordination, Enlistment, Event
+from messaging.choices import DeliveryState
+from messaging.models import Coordination, Delivery, Enlistment, Event
 from messaging.protocol.atomic.words import ENDED, Phase, Protocol, Seat
 from messaging.services import events
 from messaging.services.atomic import doubting
@@ -34,7 +35,8 @@ def forget_old(now: datetime) -> int:
 
 def restored(now: datetime) -> int:
     """After the database was restored: an open transaction may have been decided after the backup, and its participants
-    told so. What was restored would abort it, so a person is told of each. Returns how many those are.
+    told so. A person is told of each, and has the time to find out: none of them ends by itself, only by a person or by
+    votes that come in. Returns how many those are.
     """
     count = 0
     open_ones = Coordination.objects.filter(phase__in=_UNDECIDED, enlistments__party__isnull=False).distinct()
@@ -44,12 +46,27 @@ def restored(now: datetime) -> int:
             written: list[Event] = []
             members = coordination.enlistments.exclude(party=None).exclude(seat=Seat.NONE)
             others = members.exclude(protocol=Protocol.COMPLETION)
-            for enlistment in others.select_related("party", "pair").order_by("id"):
+            asked = list(others.select_related("party", "pair").order_by("id"))
+            if asked and coordination.phase != Phase.ABORTING:
+                _hold(coordination, now)
+            for enlistment in asked:
                 detail = (
                     f"The database was restored. If this transaction was committed after the backup, "
-                    f"{enlistment.party} may have been told so, and this hub will tell it to roll back."
+                    f"{enlistment.party} may have been told so. Ask there. It does not expire: it stays open until "
+                    "somebody ends it here, or the votes that are missing come in."
                 )
                 doubting.doubt(coordination, enlistment, IN_DOUBT, detail, now, written)
             events.write(written)
             count += 1
     return count
+
+
+def _hold(coordination: Coordination, now: datetime) -> None:
+    """Takes its time away, and the lease of the document that it hands over: nothing takes either back by itself."""
+    coordination.expires_at = coordination.due_at = None
+    coordination.changed_at = now
+    coordination.lock_version += 1
+    coordination.save(update_fields=["expires_at", "due_at", "changed_at", "lock_version"])
+    if coordination.delivery_id is not None:
+        handed = Delivery.objects.filter(pk=coordination.delivery_id, state=DeliveryState.RUNNING)
+        handed.filter(claim=coordination.claim).update(due_at=None, worker=0)

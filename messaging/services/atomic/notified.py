@@ -2,37 +2,52 @@
 
 from __future__ import annotations
 
+import uuid
+
 from django.db import transaction
 
+from messaging.choices import Direction
 from messaging.models import Coordination, CoordinationMessage, Enlistment, Event
 from messaging.protocol.atomic import coordinator, participant
 from messaging.protocol.atomic.coordinator import Act, ActKind, Kind
 from messaging.protocol.atomic.words import FaultCode, Note
+from messaging.protocol.ws.epr import EndpointReference, parameter
 from messaging.protocol.ws.messages import Fault, Notification
 from messaging.protocol.ws.rules import reply_targets
 from messaging.services import events
-from messaging.services.atomic import addresses, changes, composing, opening
+from messaging.services.atomic import addresses, changes, composing, opening, outgoing
 from messaging.services.atomic.arriving import Item, Rejected, add_note, keep, refuse_with_fault
-from rmhub.ids import BadPublicId, read_public_id
+from rmhub.ids import BadPublicId, public_id, read_public_id
 
 _OF_SUPERIOR = {
     Note.PREPARE: Kind.SUPERIOR_PREPARE,
     Note.COMMIT: Kind.SUPERIOR_COMMIT,
     Note.ROLLBACK: Kind.SUPERIOR_ROLLBACK,
 }
+_COPY = (
+    "It does not say which relationship it is about: copy the reference parameters of the endpoint reference that the "
+    "hub gave, each once and as they are."
+)
 
 
 def take(item: Item) -> None:
     """Stores one notification or fault and does what the tables say, in one transaction. Raises Rejected."""
     with transaction.atomic():
-        coordination, enlistment = _whose(item)
+        own = _named(item)
+        coordination, enlistment = _whose(item, own) if own is not None else (None, None)
         if (fatal := item.fatal) is not None:
             refuse_with_fault(item, coordination, enlistment, fatal.code, fatal.sentence)
             return
+        if own is None:
+            _nameless(item)
+            return
         if coordination is None or enlistment is None:
-            _unknown(item)
+            _unknown(item, own)
             return
         row = keep(item, coordination, enlistment)
+        if isinstance(item.message.body, Fault) and (stale := _answered_before(item, enlistment)):
+            add_note(row, stale)
+            return
         event = _event(item, enlistment)
         if event is None:
             add_note(row, "A fault of no code of this protocol: nothing is done.")
@@ -41,19 +56,33 @@ def take(item: Item) -> None:
         at_hand = changes.AtHand(item.message, addresses.terms_of(enlistment) or item.terms, enlistment)
         cause, detail = _cause(item, event)
         step = changes.advance(coordination, event, item.now, written, cause=cause, detail=detail, at_hand=at_hand)
+        add_note(row, changes.unused_fault_to(step, at_hand))
         add_note(row, changes.remarks(step))
         events.write(written)
 
 
-def _whose(item: Item) -> tuple[Coordination | None, Enlistment | None]:
+def _named(item: Item) -> uuid.UUID | None:
+    """Which relationship it says that it is about; None when it says none, several, or what no such id can be."""
+    try:
+        return read_public_id("enl", item.enlistment_id)
+    except BadPublicId:
+        return None
+
+
+def _nameless(item: Item) -> None:
+    """It does not say what it is about. That is no transaction that was forgotten: no outcome is told for it."""
+    row = keep(item, None, None)
+    if isinstance(item.message.body, Notification):
+        _answer_fault(item, row, FaultCode.INVALID_PARAMETERS, _COPY)
+    else:
+        add_note(row, "A fault that does not say what it is about: nothing is done.")
+
+
+def _whose(item: Item, own: uuid.UUID) -> tuple[Coordination | None, Enlistment | None]:
     """The relationship that a message names, its transaction locked; (None, None) for one that is not known.
 
     Raises Rejected when it is that of another partner, of another transaction, or spoken to at another service (T58).
     """
-    try:
-        own = read_public_id("enl", item.enlistment_id)
-    except BadPublicId:
-        return None, None
     known = Enlistment.objects.filter(pk=own).values_list("coordination_id", "party_id").first()
     if known is None:
         return None, None
@@ -69,6 +98,33 @@ def _whose(item: Item) -> tuple[Coordination | None, Enlistment | None]:
         detail = f"{item.enlistment_id} talks to the service {addresses.service_of(enlistment)}, not {item.service}."
         raise Rejected(400, "wrong_service", detail)
     return coordination, enlistment
+
+
+def _answered_before(item: Item, enlistment: Enlistment) -> str:
+    """What to note about a fault that names a notification of ours of which no answer is awaited (any more); else "".
+
+    It says nothing about what is asked now: a late InvalidState to an old Prepare must not end the resends of Commit.
+    """
+    relates_to = item.message.addressing.relates_to
+    if not relates_to:
+        return ""
+    about = (
+        CoordinationMessage.objects.filter(
+            coordination=enlistment.coordination_id,
+            message__message_id=relates_to,
+            message__direction=Direction.OUT,
+            kind__in=[note.value for note in Note],
+        )
+        .select_related("message")
+        .defer("message__wire_frame")
+        .first()
+    )
+    if about is None:
+        return ""
+    awaited = about.awaits and about.message.state in outgoing.OPEN
+    if awaited and about.enlistment_id == enlistment.pk:
+        return ""
+    return f"A fault about {about.kind}, of which no answer is awaited from there: nothing is done."
 
 
 def _event(item: Item, enlistment: Enlistment) -> coordinator.Event | None:
@@ -101,7 +157,7 @@ def _cause(item: Item, event: coordinator.Event) -> tuple[str, str]:
     return "transaction_invalid_message", f"{who} said {item.message.kind}, which its state did not allow."
 
 
-def _unknown(item: Item) -> None:
+def _unknown(item: Item, own: uuid.UUID) -> None:
     """Of a relationship that is not known (any more): the None column; the answer goes where the message says (T49)."""
     row = keep(item, None, None)
     body = item.message.body
@@ -112,26 +168,27 @@ def _unknown(item: Item) -> None:
         for of_participant in participant.unknown(body.note):
             code = of_participant.fault
             if of_participant.kind is participant.ActKind.SEND and of_participant.note is not None:
-                _answer(item, row, of_participant.note)
+                _answer(item, row, own, of_participant.note)
             elif of_participant.kind is participant.ActKind.FAULT and code is not None:
                 _answer_fault(item, row, code, of_participant.reason)
             else:
                 add_note(row, of_participant.reason)
         return
     for act in coordinator.unknown(body.note, None, item.terms.coordination_version):
-        _do(item, row, act)
+        _do(item, row, own, act)
 
 
-def _do(item: Item, row: CoordinationMessage, act: Act) -> None:
+def _do(item: Item, row: CoordinationMessage, own: uuid.UUID, act: Act) -> None:
     if act.kind is ActKind.ANSWER and act.note is not None:
-        _answer(item, row, act.note)
+        _answer(item, row, own, act.note)
     elif act.kind is ActKind.FAULT and act.fault is not None:
         _answer_fault(item, row, act.fault, act.reason)
     else:
         add_note(row, act.reason)
 
 
-def _answer(item: Item, row: CoordinationMessage, note: Note) -> None:
+def _answer(item: Item, row: CoordinationMessage, own: uuid.UUID, note: Note) -> None:
+    """What is said next about it has to name it too, so our endpoint reference keeps its parameter."""
     to = addresses.first_usable(reply_targets(item.message, None), item.terms)
     if to is None:
         add_note(row, f"Nothing is known of it; it names no usable address for {note}.")
@@ -143,7 +200,10 @@ def _answer(item: Item, row: CoordinationMessage, note: Note) -> None:
         terms=item.terms,
         kind=note.value,
         to=to,
-        me=addresses.own_epr(item.terms, item.service),
+        me=EndpointReference(
+            addresses.own_epr(item.terms, item.service).address,
+            (parameter(addresses.ENLISTMENT, public_id("enl", own)),),
+        ),
         relates_to=item.message.addressing.message_id,
         now=item.now,
     )
@@ -151,6 +211,7 @@ def _answer(item: Item, row: CoordinationMessage, note: Note) -> None:
 
 def _answer_fault(item: Item, row: CoordinationMessage, code: FaultCode, reason: str) -> None:
     to = addresses.first_usable(reply_targets(item.message, None, fault=True), item.terms)
+    add_note(row, addresses.not_used("FaultTo", item.message.addressing.fault_to, item.terms))
     if to is None:
         add_note(row, f"{code}: {reason} It names no usable address for the fault.")
         return

@@ -93,9 +93,11 @@ def send(
     """Puts one message into the outbox, due at once. `message_id`: the wsa:MessageID in `body`.
 
     `awaits`: it is sent again until `answered` or `stop`. While one of this kind for this enlistment is open, that one
-    becomes due instead, with the octets that it has. Raises WrongAddress.
+    becomes due instead, with the octets that it has. Where an enlistment registered it is written for even when the
+    agreement does not name that place any more: it waits there until it does (`transmitting`). Raises WrongAddress.
     """
-    if not may_go_to(terms, to):
+    registered = enlistment is not None and to == enlistment.peer_address
+    if not registered and not may_go_to(terms, to):
         raise WrongAddress(
             f"{to} is not at {terms.partner_uri} (scheme, host, port), and {terms.tpa_id} names no other place."
         )

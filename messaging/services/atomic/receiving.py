@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
 from django.conf import settings
 from django.db import IntegrityError
 
-from messaging.models import Rejection
+from messaging.models import Delivery, Enlistment, Rejection, Trigger
 from messaging.protocol.atomic.words import FAULT, Note, Request
 from messaging.protocol.codecs.ebxml import normalize_uri
-from messaging.protocol.ws.messages import Unreadable, WsMessage
+from messaging.protocol.ws.epr import EndpointReference, read_parameter
+from messaging.protocol.ws.messages import Register, Unreadable, WsMessage
 from messaging.protocol.ws.names import Profile
 from messaging.protocol.ws.reading import decode
 from messaging.protocol.ws.rules import check
@@ -30,6 +33,7 @@ from partners import registry
 from partners.choices import Profile as AgreementProfile
 from partners.terms import Principal, Terms
 from rmhub import clock
+from rmhub.ids import BadPublicId, read_public_id
 
 log = logging.getLogger(__name__)
 
@@ -133,14 +137,66 @@ def _handle(item: Item) -> None:
 def agreement_of(principal: Principal, message: WsMessage) -> Terms | None:
     """The agreement that a message of this party is under.
 
-    Of several the one at whose services wsa:To lies; of those the one with the message's version.
+    One about a relationship that is known is under the agreement of that relationship: as it is in force, else as it
+    was at registration. Others begin one. Of several agreements it is the one at whose services wsa:To lies, with the
+    message's version, where the partner's services lie at the addresses that the message gives for itself; then the
+    one that a member of the atomic trigger names whose document the transaction hands over.
     """
     ours = [terms for terms in registry.current().by_hop(principal.party_id) if terms.profile == AgreementProfile.WSAT]
+    if (own := _of_relationship(principal, message)) is not None:
+        return next((terms for terms in ours if terms.agreement_id == own.agreement_id), own)
+    if len(ours) < 2:
+        return next(iter(ours), None)
     to = normalize_uri(message.addressing.to)
-    there = [terms for terms in ours if to.startswith(normalize_uri(terms.own_uri).rstrip("/") + "/")]
-    candidates = there or ours
-    same = [terms for terms in candidates if terms.coordination_version == message.version]
-    return next(iter(same or candidates), None)
+    found = _narrowed(ours, lambda terms: to.startswith(_folder(terms.own_uri)))
+    found = _narrowed(found, lambda terms: terms.coordination_version == message.version)
+    named = _own_address(message)
+    if named is not None:
+        found = _narrowed(found, lambda terms: not addresses.may_use(named, terms))
+    if len(found) > 1:
+        members = _of_members(message)
+        found = _narrowed(found, lambda terms: terms.agreement_id in members)
+    if named is not None:
+        there = normalize_uri(named.address)
+        found = _narrowed(found, lambda terms: f"{there}/".startswith(_folder(terms.partner_uri)))
+    return found[0]
+
+
+def _narrowed(candidates: list[Terms], belongs: Callable[[Terms], bool]) -> list[Terms]:
+    """Those to which it belongs; all of them when it belongs to none."""
+    return [terms for terms in candidates if belongs(terms)] or candidates
+
+
+def _folder(uri: str) -> str:
+    return normalize_uri(uri).rstrip("/") + "/"
+
+
+def _of_relationship(principal: Principal, message: WsMessage) -> Terms | None:
+    """The agreement of the party's relationship that a message names by our reference parameter."""
+    try:
+        key = read_public_id("enl", read_parameter(message.echoed, addresses.ENLISTMENT))
+    except BadPublicId:
+        return None
+    row = Enlistment.objects.filter(pk=key, party=principal.party_id).only("agreement_version").first()
+    return addresses.terms_of(row) if row is not None else None
+
+
+def _own_address(message: WsMessage) -> EndpointReference | None:
+    """Where a request says that its sender is: the participant's endpoint reference, else ReplyTo."""
+    if isinstance(message.body, Register):
+        return message.body.participant
+    return message.addressing.reply_to
+
+
+def _of_members(message: WsMessage) -> set[uuid.UUID]:
+    """The agreements of those members to whom the transaction that a Register names hands its document."""
+    try:
+        key = read_public_id("txn", read_parameter(message.echoed, addresses.TRANSACTION))
+    except BadPublicId:
+        return set()
+    wholes = Delivery.objects.filter(coordinations=key).values("trigger")
+    named = Trigger.objects.filter(member_of__in=wholes, atomic_agreement__isnull=False)
+    return {one for one in named.values_list("atomic_agreement", flat=True) if one is not None}
 
 
 def refuse(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
+from django.conf import settings
 from django.db import transaction
 
 from messaging.exceptions import InvalidSubmission, WrongState
@@ -35,12 +36,14 @@ def enlist(
     local: str = "",
     register_message_id: str = "",
     now: datetime | None = None,
+    before_others: Callable[[Enlistment], None] | None = None,
 ) -> Enlistment:
     """One more participant, or initiator (Completion), of a transaction whose lock the caller holds.
 
-    `local`: work of this hub itself; it has no peer. Raises Refused with what a peer is told: CannotRegisterParticipant
-    once durable participants are asked to prepare or the transaction is over, InvalidParameters for an address that
-    this hub must not use.
+    `local`: work of this hub itself; it has no peer. `before_others`: puts the answer into the outbox, ahead of a
+    Prepare that this registration causes. Raises Refused with what a peer is told: CannotRegisterParticipant once
+    durable participants are asked to prepare or the transaction is over, for an initiator of a hand-over and when
+    RMHUB_TRANSACTION_PARTICIPANTS have registered; InvalidParameters for an address that this hub must not use.
     """
     now = now or clock.now()
     if not local:
@@ -48,8 +51,10 @@ def enlist(
             raise Refused(FaultCode.INVALID_PARAMETERS, "A participant needs an endpoint reference and an agreement.")
         if why := addresses.may_use(peer, terms):
             raise Refused(FaultCode.INVALID_PARAMETERS, why)
-    own = uuid7()
     rows = list(coordination.enlistments.order_by("id"))
+    if why := _cannot(coordination, protocol, rows, local):
+        raise Refused(FaultCode.CANNOT_REGISTER, why)
+    own = uuid7()
     event = coordinator.Event(Kind.ENLIST, key=own.hex, protocol=protocol, local=bool(local))
     step = coordinator.step(changes.loaded(coordination, rows), event)
     for act in step.acts:
@@ -72,10 +77,28 @@ def enlist(
         seat=partaker.seat.value,
         created_at=now,
     )
+    if before_others is not None:
+        before_others(row)
     written: list[Event] = []
     changes.applied(coordination, [*rows, row], event, step, now, written)
     events.write(written)
     return row
+
+
+def _cannot(coordination: Coordination, protocol: Protocol, rows: Sequence[Enlistment], local: str) -> str:
+    """ "" when one more may register as far as its state is not concerned, or the sentence that says why not.
+
+    Those that have left count: every message to the transaction has to read their rows too.
+    """
+    if protocol is Protocol.COMPLETION and coordination.delivery_id is not None:
+        return (
+            "This transaction hands over a document: the hub asks for the outcome itself when every application has "
+            "answered. Register for Durable2PC or Volatile2PC."
+        )
+    most = settings.RMHUB_TRANSACTION_PARTICIPANTS
+    if not local and sum(1 for row in rows if not row.local and not row.superior) >= most:
+        return f"{most} have registered in this transaction, as many as this hub takes: begin another one."
+    return ""
 
 
 def enlisted(coordination_id: uuid.UUID, agreement_id: uuid.UUID) -> bool:

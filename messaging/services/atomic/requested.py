@@ -110,28 +110,32 @@ def _register(item: Item, body: Register, to: EndpointReference) -> None:
         _once_more(coordination, before, message_id, item)
         return
     assert body.protocol is not None, "the rules ask for one that is known"
+
+    def answer(enlistment: Enlistment) -> None:
+        keep(item, coordination, enlistment)
+        enlistment.register_reply = composing.tell(
+            coordination=coordination,
+            enlistment=enlistment,
+            terms=terms,
+            kind=Request.REGISTERED,
+            to=to,
+            me=None,
+            body=Registered(addresses.coordinator_epr(enlistment, terms)),
+            relates_to=message_id,
+            now=item.now,
+        )
+        enlistment.save(update_fields=["register_reply"])
+
     with transaction.atomic():
-        enlistment = registering.enlist(
+        registering.enlist(
             coordination=coordination,
             protocol=body.protocol,
             peer=body.participant,
             terms=terms,
             register_message_id=message_id,
             now=item.now,
+            before_others=answer,
         )
-    keep(item, coordination, enlistment)
-    enlistment.register_reply = composing.tell(
-        coordination=coordination,
-        enlistment=enlistment,
-        terms=terms,
-        kind=Request.REGISTERED,
-        to=to,
-        me=None,
-        body=Registered(addresses.coordinator_epr(enlistment, terms)),
-        relates_to=message_id,
-        now=item.now,
-    )
-    enlistment.save(update_fields=["register_reply"])
 
 
 def _transaction(item: Item) -> Coordination:
@@ -192,7 +196,8 @@ def _replied(item: Item) -> None:
     coordination = opening.locked(superior.coordination_id)
     superior.refresh_from_db()
     row = keep(item, coordination, superior)
-    if superior.peer_address or coordination.phase in (Phase.ABORTING, Phase.ABORTED):
+    rolled_back = coordination.phase in (Phase.ABORTING, Phase.ABORTED)
+    if superior.peer_address or (rolled_back and not isinstance(item.message.body, Registered)):
         add_note(row, "It is answered already: nothing is done.")
         return
     body, terms = item.message.body, addresses.terms_of(superior) or item.terms
@@ -210,6 +215,8 @@ def _replied(item: Item) -> None:
         upstream.is_registered(coordination, superior, body.coordinator, item.now)
         return
     add_note(row, why)
+    if rolled_back:
+        return
     written: list[Event] = []
     happened = coordinator.Event(Kind.SUPERIOR_FAULT, fault=FaultCode.CANNOT_REGISTER)
     changes.advance(coordination, happened, item.now, written, cause=SUPERIOR_REFUSED, detail=why)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -160,19 +161,30 @@ def _facts(ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, CoordinationMessage]:
 # --- record ---
 
 
-def record(outcomes: Sequence[tuple[Job, Receipt]], now: datetime, written: list[Event]) -> set[uuid.UUID]:
-    """Moves messages and their pairs; returns the transmissions that moved something.
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """`moved`: the transmissions that moved something. `mended`: pairs that send again, and what was wrong with them.
+    `refused`: what a partner refuses for good. The last two are for `tell`.
+    """
+
+    moved: set[uuid.UUID] = field(default_factory=set)
+    mended: list[tuple[Pair, str]] = field(default_factory=list)
+    refused: list[tuple[Pair, Message, Receipt]] = field(default_factory=list)
+
+
+def record(outcomes: Sequence[tuple[Job, Receipt]], now: datetime) -> Recorded:
+    """Moves messages and their pairs. Incidents are left to `tell`, after all other rows of the transaction.
 
     An outcome that comes after its lease ran out, or after the answer, moves nothing. Messages are locked before their
     pairs, like by those who store an answer; the pairs so that new messages can be put into their outbox meanwhile.
     """
+    recorded = Recorded()
     if not outcomes:
-        return set()
+        return recorded
     ids = sorted({job.message_id for job, _ in outcomes if job.message_id})
     found = Message.objects.filter(pk__in=ids).order_by("pk").select_for_update().defer("wire_frame")
     messages = {message.pk: message for message in found}
     known = _facts(ids)
-    moved: set[uuid.UUID] = set()
     taken: list[CoordinationMessage] = []
     by_pair: dict[uuid.UUID, list[tuple[Message, Receipt, bool]]] = {}
     for job, receipt in outcomes:
@@ -186,12 +198,12 @@ def record(outcomes: Sequence[tuple[Job, Receipt]], now: datetime, written: list
         by_pair.setdefault(message.pair_id, []).append((message, receipt, first))
         if message.state != MessageState.SENDING or message.attempts != job.number:
             continue
-        moved.add(job.transmission_id)
+        recorded.moved.add(job.transmission_id)
         _move(message, facts.awaits, receipt, registry.current().version(job.version_id), now)
     bulk_set(list(messages.values()), MESSAGE_FIELDS)
     bulk_set(taken, ("taken_at",))
-    _record_pairs(by_pair, now, written)
-    return moved
+    _record_pairs(by_pair, recorded, now)
+    return recorded
 
 
 def _move(message: Message, awaits: bool, receipt: Receipt, terms: Terms, now: datetime) -> None:
@@ -208,17 +220,15 @@ def _move(message: Message, awaits: bool, receipt: Receipt, terms: Terms, now: d
 
 
 def _record_pairs(
-    by_pair: Mapping[uuid.UUID, list[tuple[Message, Receipt, bool]]], now: datetime, written: list[Event]
+    by_pair: Mapping[uuid.UUID, list[tuple[Message, Receipt, bool]]], recorded: Recorded, now: datetime
 ) -> None:
-    """Counters and trouble of the pairs, for their pages; a permanent refusal is an incident at once."""
+    """Counters and trouble of the pairs, for their pages."""
     locked = Pair.objects.filter(pk__in=list(by_pair)).order_by("pk").select_for_update(no_key=True)
-    refused: list[tuple[Pair, Message, Receipt]] = []
-    mended: list[tuple[Pair, str]] = []
     for pair in locked:
         for message, receipt, first in by_pair[pair.pk]:
             if receipt.ok:
                 if pair.cause:
-                    mended.append((pair, pair.cause))
+                    recorded.mended.append((pair, pair.cause))
                 pair.done += first
                 pair.last_success_at = now
                 pair.retries, pair.cause, pair.cause_detail = 0, "", ""
@@ -226,17 +236,22 @@ def _record_pairs(
             pair.retries += 1
             pair.cause, pair.cause_detail = receipt.cause, receipt.detail
             if receipt.permanent:
-                refused.append((pair, message, receipt))
+                recorded.refused.append((pair, message, receipt))
         bulk_set([pair], _PAIR_FIELDS)
-    for pair, cause in mended:
+    for pair, cause in recorded.mended:
+        if cause in UNREACHABLE or cause == circuits.CAUSE:
+            # The server is back: what it missed need not wait for the longest of its waits.
+            let_go(pair, now, (MessageState.RETRYING,))
+
+
+def tell(recorded: Recorded, now: datetime, written: list[Event]) -> None:
+    """Incidents: a permanent refusal is one at once, and what is taken again ends the one about its pair."""
+    for pair, cause in recorded.mended:
         said = "A message of a transaction was taken again."
         written += incidents.incidents_resolve_for_pair(
             pair=pair, now=now, by="system", resolution=said, causes=(cause,)
         )
-        if cause in UNREACHABLE or cause == circuits.CAUSE:
-            # The server is back: what it missed need not wait for the longest of its waits.
-            let_go(pair, now, (MessageState.RETRYING,))
-    for pair, message, receipt in refused:
+    for pair, message, receipt in recorded.refused:
         _, opened = incidents.incident_open(
             pair=pair, cause=receipt.cause, now=now, detail=receipt.detail, message_pk=message.pk
         )

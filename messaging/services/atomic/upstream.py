@@ -2,7 +2,8 @@
 
 CreateCoordinationContext with a CurrentContext makes a subordinate transaction: it has the same Identifier and a
 registration service here, and this hub registers once with the superior. Whoever asked gets the context when the
-superior has taken the registration.
+superior has taken the registration. The superior is the asking partner's own: nobody makes this hub take part in a
+transaction of somebody else.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from datetime import datetime
 from django.conf import settings
 
 from messaging.models import Coordination, CoordinationMessage, Enlistment
-from messaging.protocol.atomic.words import FaultCode, Protocol, Request, Seat
+from messaging.protocol.atomic.words import FaultCode, Note, Phase, Protocol, Request, Seat
 from messaging.protocol.ws.epr import EndpointReference
 from messaging.protocol.ws.messages import Create, Created, Register, WsMessage
 from messaging.protocol.ws.reading import decode
@@ -29,13 +30,8 @@ def subordinate(message: WsMessage, body: Create, terms: Terms, now: datetime) -
     """Opens the subordinate transaction and registers it with its superior. Raises Refused."""
     current = body.current
     assert current is not None
-    above = addresses.agreement_for(current.registration, terms)
-    if above is None:
-        raise Refused(
-            FaultCode.INVALID_PARAMETERS,
-            f"The RegistrationService of CurrentContext, {current.registration.address[:200]}, does not have the "
-            "scheme, host and port of a partner with an agreement for atomic transactions.",
-        )
+    if why := addresses.may_use(current.registration, terms):
+        raise Refused(FaultCode.INVALID_PARAMETERS, f"The RegistrationService of CurrentContext: {why}")
     lives = [ms for ms in (body.expires_ms, current.expires_ms) if ms is not None]
     coordination = opening.coordination_open(
         terms=terms,
@@ -51,20 +47,20 @@ def subordinate(message: WsMessage, body: Create, terms: Terms, now: datetime) -
         coordination=coordination,
         protocol=Protocol.DURABLE,
         superior=True,
-        party_id=above.hop_party_id,
-        agreement_version_id=above.version_id,
-        pair_id=pairs.outbound_pair_id(above),
+        party_id=terms.hop_party_id,
+        agreement_version_id=terms.version_id,
+        pair_id=pairs.outbound_pair_id(terms),
         seat=Seat.ACTIVE,
         created_at=now,
     )
     composing.tell(
         coordination=coordination,
         enlistment=superior,
-        terms=above,
+        terms=terms,
         kind=Request.REGISTER,
         to=current.registration,
-        me=addresses.own_epr(above, addresses.REQUESTER, enlistment=superior),
-        body=Register(Protocol.DURABLE, addresses.own_epr(above, addresses.PARTICIPANT, enlistment=superior)),
+        me=addresses.own_epr(terms, addresses.REQUESTER, enlistment=superior),
+        body=Register(Protocol.DURABLE, addresses.own_epr(terms, addresses.PARTICIPANT, enlistment=superior)),
         awaits=True,
         now=now,
     )
@@ -72,10 +68,38 @@ def subordinate(message: WsMessage, body: Create, terms: Terms, now: datetime) -
 
 
 def is_registered(coordination: Coordination, superior: Enlistment, where: EndpointReference, now: datetime) -> None:
-    """The superior has taken us: where it is reached from now on, and the context for whoever asked for it."""
+    """The superior has taken us: where it is reached from now on, and the context for whoever asked for it.
+
+    A Prepare or Rollback may have overtaken this reply: then the vote is still to be said. Whoever asked for the
+    context of what is rolled back has a fault already.
+    """
     superior.peer_address, superior.peer_parameters = where.address, list(where.parameters)
     superior.save(update_fields=["peer_address", "peer_parameters"])
-    answer_created(coordination, now)
+    if coordination.phase not in (Phase.ABORTING, Phase.ABORTED):
+        answer_created(coordination, now)
+    vote, terms = _vote_owed(coordination, superior), addresses.terms_of(superior)
+    if vote is not None and terms is not None:
+        composing.tell(
+            coordination=coordination,
+            enlistment=superior,
+            terms=terms,
+            kind=vote.value,
+            to=where,
+            me=addresses.own_epr(terms, addresses.PARTICIPANT, enlistment=superior),
+            awaits=vote is Note.PREPARED,
+            now=now,
+        )
+
+
+def _vote_owed(coordination: Coordination, superior: Enlistment) -> Note | None:
+    """What the superior would have been told by now, had we known where it is; None while nothing is to be said."""
+    if coordination.phase in (Phase.ABORTING, Phase.ABORTED):
+        return Note.ABORTED
+    if coordination.phase == Phase.PREPARED or (superior.settled_as and superior.ended_at is None):
+        return Note.PREPARED
+    if coordination.phase == Phase.COMMITTED:
+        return Note.READ_ONLY if coordination.decided_at is None else Note.COMMITTED
+    return None
 
 
 def answer_created(coordination: Coordination, now: datetime) -> None:

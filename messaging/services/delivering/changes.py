@@ -77,13 +77,25 @@ class Changes:
         delivery.cause = delivery.cause_detail = ""
         remembering.answered(delivery, reply, self.now)
 
-    def fail(self, trigger: Trigger, delivery: Delivery, cause: str, detail: str, reply: Reply | None = None) -> None:
+    def fail(
+        self,
+        trigger: Trigger,
+        delivery: Delivery,
+        cause: str,
+        detail: str,
+        reply: Reply | None = None,
+        *,
+        rolled_back: bool = False,
+    ) -> None:
         """The service ended with an error: processed all the same (spec 4), and a person has to look at it.
 
-        A caller that waits gets `reply`; one that says it is the caller's fault (4xx) needs no person.
+        A caller that waits gets `reply`; one that says it is the caller's fault (4xx) needs no person. `rolled_back`:
+        what the services did is undone, so nobody has processed the document, and the history forgets that it began.
         """
         _say(delivery, cause, detail)
-        self._end(trigger, delivery, DeliveryState.FAILED, outcome=history.ERROR)
+        if rolled_back:
+            self._released.append(delivery)
+        self._end(trigger, delivery, DeliveryState.FAILED, outcome=None if rolled_back else history.ERROR)
         remembering.answered(delivery, reply if reply is not None else _NO_ANSWER, self.now)
         if not (delivery.attended and reply is not None and reply.status < 500):
             self._trouble(trigger, delivery, FAILED, detail)

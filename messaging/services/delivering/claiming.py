@@ -296,7 +296,8 @@ def expire(trigger: Trigger, changes: Changes) -> list[uuid.UUID]:
             if trigger.when_exhausted == WhenExhausted.SUSPEND:
                 changes.suspend(trigger, "worker_lost", detail)
             else:
-                changes.fail(trigger, delivery, "worker_lost", detail)
+                rolled_back = trigger.kind == ServiceKind.ATOMIC
+                changes.fail(trigger, delivery, "worker_lost", detail, rolled_back=rolled_back)
     changes.write()
     log.warning(
         "hand-overs lost", extra={"action": "deliveries_lost", "trigger": trigger.name, "deliveries": len(lost)}

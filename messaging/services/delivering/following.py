@@ -24,8 +24,8 @@ def not_done(
     """Does with the delivery what its trigger's settings say. Both rows are locked.
 
     `claimed`: the trigger as it was when it handed the document over, which says whether its history knows it.
-    `in_transaction`: it was handed over in a transaction that is rolled back, so nothing is left of it. Still it was
-    handed over, and that is counted.
+    `in_transaction`: it was handed over in a transaction that is rolled back, so nothing is left of it: one that fails
+    is not in the history, and a copy is new. Still it was handed over, and that is counted.
     """
     if in_transaction:
         delivery.redelivery_count = redelivered(delivery.redelivery_count)
@@ -52,7 +52,7 @@ def not_done(
     elif following is Next.SUSPEND:
         hold(delivery, trigger, cause, detail, changes)
     elif outcome.ran is not Ran.TRANSIENT or not changes.forget_unexecuted(delivery, cause, detail):
-        changes.fail(claimed or trigger, delivery, cause, detail, outcome.reply)
+        changes.fail(claimed or trigger, delivery, cause, detail, outcome.reply, rolled_back=in_transaction)
         if following is Next.FAIL_AND_SUSPEND:
             changes.suspend(trigger, cause, detail)
 

@@ -16,11 +16,15 @@ from messaging.protocol.atomic.words import Note, Protocol
 from messaging.protocol.ws.epr import EndpointReference
 from messaging.protocol.ws.reading import read_context
 from messaging.selectors import coordinations
+from messaging.services.atomic.opening import coordination_open
 from partners.models import PartnerGroup, Party
+from rmhub import clock
 from rmhub.roles import Role
 from tests.messaging.api.client import Api, make_token, make_user
 from tests.messaging.atomic import scenes
 from tests.messaging.atomic.kit import Peer, Place, party_of, peer
+from tests.messaging.delivering.stage import arrive, make_trigger
+from tests.messaging.factories import partner_side
 
 pytestmark = pytest.mark.django_db
 WHY = {"reason": "because the test says so"}
@@ -257,12 +261,27 @@ def test_who_may_see_what(api: Api) -> None:
         assert limited.get(f"/transactions/{hidden}").status == 404
         assert limited.post(f"/transactions/{hidden}/rollback", WHY, If_Match="*").status == 404
     assert limited.post(f"/transactions/{one.public_id}/rollback", WHY, If_Match="*").code == "limited_access"
+    settle = f"/transactions/{one.public_id}/participants/{shown.json['participants'][0]['id']}/settle"
+    answer = limited.post(settle, {"outcome": "forget", "reason": "mended by hand, they say"}, If_Match="*")
+    assert answer.code == "limited_access"
+    asked = limited.get(f"/transactions/{one.public_id}/context?agreement=tpa:any")
+    assert asked.code == "limited_access", "who gets the context can bring in participants"
     mine = begin(limited)
     assert limited.get(f"/transactions/{mine['id']}").status == 200
     body = {"agreement": app.terms.tpa_id, "protocol": "Durable2PC", "address": app.place().address}
     refused = limited.post(f"/transactions/{mine['id']}/participants", body)
     assert (refused.status, refused.code) == (422, "invalid_submission")
     group.partners.add(party_of(app))
+
+
+def test_a_trigger_of_somebodys_name_begins_nothing_for_them() -> None:
+    make_trigger(name="lim", kind="atomic")
+    (delivery,) = arrive(partner_side(), "m1@partner.example")
+    one = coordination_open(terms=None, begun_by="lim", now=clock.now(), delivery=delivery, claim=uuid4())
+    group = PartnerGroup.objects.create(name="nobody")
+    limited = Api(make_token(make_user(Role.OPERATOR, "lim"), groups=[group.pk]))
+    assert limited.get(f"/transactions/{one.public_id}").status == 404
+    assert limited.get("/transactions").json["data"] == []
 
 
 def test_without_the_scope_nothing_is_begun() -> None:

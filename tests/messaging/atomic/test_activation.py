@@ -161,14 +161,14 @@ def test_t53_without_expires_the_maximum_of_the_hub_applies(time: FrozenClock, s
 
 
 def test_t11_current_context_makes_a_subordinate_that_registers_upstream() -> None:
-    above, app = peer("Above"), peer("App")
-    root = EndpointReference(f"{above.base}/registration", ('<p:Info xmlns:p="urn:peer">9</p:Info>',))
+    app = peer("App")
+    root = EndpointReference(f"{app.base}/registration", ('<p:Info xmlns:p="urn:peer">9</p:Info>',))
     current = _context(root)
     assert app.ask_create(current=current, message_id="urn:uuid:t11") == 202
     assert app.answers_to("urn:uuid:t11") == [], "the context is told when the superior has taken us"
     begun = Coordination.objects.get()
     assert (begun.identifier, begun.subordinate) == ("urn:upstream:1", True)
-    (register,) = above.sent()
+    (register,) = app.sent()
     assert register.kind == Request.REGISTER
     assert register.facts.address == root.address
     assert register.ws.echoed == root.parameters
@@ -176,7 +176,7 @@ def test_t11_current_context_makes_a_subordinate_that_registers_upstream() -> No
     assert register.body.participant.address == f"{HUB}/participant"
     assert register.facts.awaits, "sent again until it is answered"
 
-    assert above.registered(register) == 202
+    assert app.registered(register) == 202
     (created,) = app.answers_to("urn:uuid:t11")
     assert isinstance(created.body, Created)
     assert created.body.context.identifier == "urn:upstream:1"
@@ -184,14 +184,14 @@ def test_t11_current_context_makes_a_subordinate_that_registers_upstream() -> No
     register.message.refresh_from_db()
     assert register.message.state in ("delivered", "cancelled"), "not asked any more"
     superior = begun.enlistments.get(superior=True)
-    assert superior.peer_address.startswith(above.base)
+    assert superior.peer_address.startswith(app.base)
 
 
 def test_t11_a_superior_that_refuses_us_is_cannot_create() -> None:
-    above, app = peer("Above"), peer("App")
-    app.ask_create(current=_context(EndpointReference(f"{above.base}/registration")), message_id="urn:uuid:t11")
-    (register,) = above.sent()
-    assert above.registered(register, fault=FaultCode.CANNOT_REGISTER) == 202
+    app = peer("App")
+    app.ask_create(current=_context(EndpointReference(f"{app.base}/registration")), message_id="urn:uuid:t11")
+    (register,) = app.sent()
+    assert app.registered(register, fault=FaultCode.CANNOT_REGISTER) == 202
     (answer,) = app.answers_to("urn:uuid:t11")
     assert answer.fault is FaultCode.CANNOT_CREATE
     begun = Coordination.objects.get()
@@ -199,8 +199,8 @@ def test_t11_a_superior_that_refuses_us_is_cannot_create() -> None:
 
 
 def test_t11_a_superior_that_never_answers_is_cannot_create_at_expiry(time: FrozenClock) -> None:
-    above, app = peer("Above"), peer("App")
-    current = _context(EndpointReference(f"{above.base}/registration"), expires_ms=30_000)
+    app = peer("App")
+    current = _context(EndpointReference(f"{app.base}/registration"), expires_ms=30_000)
     app.ask_create(current=current, message_id="urn:uuid:t11")
     time.move(31)
     assert due.run_due() == 1
@@ -208,37 +208,41 @@ def test_t11_a_superior_that_never_answers_is_cannot_create_at_expiry(time: Froz
     assert isinstance(answer.body, Fault)
     assert answer.fault is FaultCode.CANNOT_CREATE
     assert "2026-05-01 12:00:30" in answer.body.reason
-    (register,) = above.sent()
+    (register,) = (one for one in app.sent() if one.kind == Request.REGISTER)
     assert register.message.state == "cancelled"
-    assert above.registered(register) == 202, "what comes too late is stored"
+    assert app.registered(register) == 202, "what comes too late is stored"
     assert len(app.answers_to("urn:uuid:t11")) == 1
 
 
-def test_t11_a_registration_service_of_nobody_we_know_is_never_called() -> None:
-    app = peer("App")
-    app.ask_create(
-        current=_context(EndpointReference("https://victim.example/registration")), message_id="urn:uuid:t11"
-    )
-    (answer,) = app.answers_to("urn:uuid:t11")
-    assert answer.fault is FaultCode.INVALID_PARAMETERS
+def test_t11_only_a_coordinator_of_the_creator_itself_is_registered_with() -> None:
+    app, other = peer("App"), peer("Other")
+    at_other_port = app.base.replace(".example", ".example:8443")
+    for base in (other.base, "https://victim.example", at_other_port):
+        app.ask_create(current=_context(EndpointReference(f"{base}/registration")), message_id=f"urn:of:{base}")
+        (answer,) = app.answers_to(f"urn:of:{base}")
+        assert isinstance(answer.body, Fault)
+        assert answer.fault is FaultCode.INVALID_PARAMETERS
+        assert "RegistrationService of CurrentContext" in answer.body.reason
+        assert base in answer.body.reason
     assert not Coordination.objects.exists()
+    assert other.sent() == [], "nobody else hears of it"
 
 
 def test_t11_another_partner_cannot_answer_for_the_superior() -> None:
-    above, app = peer("Above"), peer("App")
-    app.ask_create(current=_context(EndpointReference(f"{above.base}/registration")), message_id="urn:uuid:t11")
-    (register,) = above.sent()
-    assert app.registered(register) == 403
+    app, other = peer("App"), peer("Other")
+    app.ask_create(current=_context(EndpointReference(f"{app.base}/registration")), message_id="urn:uuid:t11")
+    (register,) = app.sent()
+    assert other.registered(register) == 403
     assert Rejection.objects.get().reason == "wrong_partner"
     assert Coordination.objects.get().enlistments.get().peer_address == ""
 
 
 def test_an_upstream_register_that_is_repeated_by_its_request_is_one(time: FrozenClock) -> None:
-    above, app = peer("Above"), peer("App")
-    current = _context(EndpointReference(f"{above.base}/registration"))
+    app = peer("App")
+    current = _context(EndpointReference(f"{app.base}/registration"))
     for _ in range(2):
         assert app.ask_create(current=current, message_id="urn:uuid:t11") == 202
-    assert len(above.sent()) == 1
+    assert len(app.sent()) == 1
     assert Coordination.objects.count() == 1
 
 

@@ -22,6 +22,7 @@ from rmhub.clock import FrozenClock
 from rmhub.ids import uuid7
 from tests.messaging.atomic.kit import HUB, Peer, Place, coordination_of, peer
 from tests.messaging.atomic.test_subordinate import below_another
+from tests.messaging.factories import link, work
 
 pytestmark = pytest.mark.django_db
 
@@ -242,8 +243,10 @@ def test_a_partner_that_sends_too_much_is_let_wait(settings, monkeypatch: pytest
     assert (answer.status_code, answer.headers["Retry-After"]) == (429, "17")
 
 
-def test_a_partner_that_has_moved_is_not_called_where_it_was() -> None:
-    shop = peer("Shop")
+@pytest.mark.parametrize("then", ["the endpoint is corrected", "a person settles it"])
+def test_a_partner_that_has_moved_is_not_called_where_it_was(then: str, time: FrozenClock) -> None:
+    """The outcome waits until the agreement names the place of the registration again, or a person settles it."""
+    shop = peer("Shop", repeat_interval=5)
     proxy = EndpointReference("https://proxy.example/shop", ())
     Endpoint.objects.filter(uri=shop.terms.partner_uri).update(address=proxy.address)
     registry.reset()
@@ -260,12 +263,25 @@ def test_a_partner_that_has_moved_is_not_called_where_it_was() -> None:
     registry.reset()
     member = Place(shop, proxy, hub)
     assert member.say(Note.PREPARED, replace=((proxy.address, f"{shop.base}/back"),)) == 202
-    assert [one.kind for one in shop.sent()] == ["Prepare"], "no Commit to an address that nobody agreed on"
+    with link() as wire:
+        work()
+    assert wire.parcels == [], "no Commit to an address that nobody agreed on"
+    assert [one.kind for one in shop.sent()] == ["Prepare", "Commit"], "it waits in the outbox"
     row.refresh_from_db()
     assert (row.seat, row.doubt) == (Seat.COMMITTING, "address_outside_agreement")
     assert Incident.objects.get().cause == "address_outside_agreement"
-    settling.enlistment_settle(
-        enlistment_id=row.pk, outcome="forget", actor=ANNA, reason="The shop has heard it by telephone."
-    )
+    if then == "a person settles it":
+        settling.enlistment_settle(
+            enlistment_id=row.pk, outcome="forget", actor=ANNA, reason="The shop has heard it by telephone."
+        )
+    else:
+        Endpoint.objects.filter(uri=shop.terms.partner_uri).update(address=proxy.address)
+        registry.reset()
+        time.move(60)
+        with link() as wire:
+            work()
+        assert [parcel.address for parcel in wire.parcels] == [proxy.address]
+        assert member.say(Note.COMMITTED) == 202
+        assert not Incident.objects.exclude(state="resolved").exists()
     coordination.refresh_from_db()
     assert (coordination.phase, coordination.doubtful_since) == (Phase.COMMITTED, None)

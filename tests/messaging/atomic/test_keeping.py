@@ -8,8 +8,11 @@ import pytest
 
 from messaging.models import Coordination, Enlistment, Incident
 from messaging.protocol.atomic.words import Note, Phase, Protocol
-from messaging.services.atomic import keeping
+from messaging.services.atomic import due, keeping
+from messaging.services.atomic.asking import coordination_rollback
 from rmhub import clock
+from rmhub.clock import FrozenClock
+from tests.messaging.atomic import scenes
 from tests.messaging.atomic.kit import peer
 
 pytestmark = pytest.mark.django_db
@@ -52,3 +55,18 @@ def test_after_a_restore_people_are_told_of_open_transactions() -> None:
     assert "may have been told so" in incident.detail
     member.say(Note.PREPARED)
     assert member.heard() == ["Prepare", "Commit"]
+
+
+def test_after_a_restore_no_transaction_ends_by_itself(time: FrozenClock) -> None:
+    one, places = scenes.prepared("Stock", "Freight")
+    other, (lonely,) = scenes.prepared("Alone")
+    assert keeping.restored(clock.now()) == 2
+    time.move(30 * 86400)
+    assert due.run_due() == 0
+    assert scenes.fresh(one).phase == scenes.fresh(other).phase == Phase.PREPARING_DURABLE
+    places[0].say(Note.PREPARED)
+    assert due.run_due() == 0, "a vote does not give it a time again"
+    places[1].say(Note.PREPARED)
+    assert places[0].heard() == places[1].heard() == ["Prepare", "Commit"]
+    coordination_rollback(coordination_id=other.pk, actor=scenes.ANA, reason="They say that it was not committed")
+    assert lonely.heard() == ["Prepare", "Rollback"]

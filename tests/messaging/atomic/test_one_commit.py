@@ -178,11 +178,49 @@ def test_what_a_worker_has_to_decide_stays_due_until_one_has(
         assert due.run_due() == 0
     begun.refresh_from_db()
     assert (begun.phase, begun.decided_at, member.heard()) == (Phase.DECIDING, None, ["Prepare"])
+    assert due.run_due() == 0, "not at once: what failed may fail again"
+    time.move(due.LEASE.total_seconds())
     assert due.run_due() == 1
     begun.refresh_from_db()
     assert (begun.phase, member.heard()) == (Phase.COMMITTING, ["Prepare", "Commit"])
     assert begun.enlistments.get(local="a callable").seat == Seat.NONE
     assert due.run_due() == 0
+
+
+class Killed(BaseException):
+    """The worker's process ends, whatever it was doing."""
+
+
+def test_work_that_kills_its_worker_is_taken_up_again_after_its_lease_and_never_after_the_expiry(
+    monkeypatch: pytest.MonkeyPatch, time: FrozenClock
+) -> None:
+    ran: list[object] = []
+
+    def kills(coordination: Coordination, now: object, written: object) -> None:
+        ran.append(coordination.pk)
+        raise Killed
+
+    monkeypatch.setattr(delivering, "runs_here", lambda coordination: True)
+    monkeypatch.setattr(delivering, "decide_locally", kills)
+    app = peer()
+    context = app.create(expires_ms=60_000)
+    member = app.register(context, Protocol.DURABLE)
+    begun = coordination_of(context)
+    asking.coordination_commit(coordination_id=begun.pk)
+    member.say(Note.PREPARED)
+    with pytest.raises(Killed):
+        due.run_due()
+    assert (due.run_due(), len(ran)) == (0, 1), "the other workers are let alone"
+    time.move(due.LEASE.total_seconds())
+    with pytest.raises(Killed):
+        due.run_due()
+    begun.refresh_from_db()
+    assert (begun.phase, len(ran)) == (Phase.DECIDING, 2)
+    time.move(due.LEASE.total_seconds())
+    assert (due.run_due(), len(ran)) == (1, 2), "its time is over"
+    begun.refresh_from_db()
+    assert (begun.phase, begun.decided_at, begun.cause) == (Phase.ABORTING, None, due.EXPIRED)
+    assert member.heard() == ["Prepare", "Rollback"]
 
 
 # At the same moment

@@ -9,6 +9,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from messaging import transports
 from messaging.exceptions import InvalidSubmission, OutsideAgreement, WrongState
@@ -709,6 +711,23 @@ def test_documents_and_transactions_share_a_worker(scene: Scene, wire: Link) -> 
     scene.send("Commit")
 
     assert sorted(job.kind for job in work()) == ["notification", "pair", "unreliable"]
+
+
+def test_incidents_are_opened_after_the_rows_of_all_messages_are_locked(scene: Scene) -> None:
+    """Claims hold rows of messages when they open an incident: whoever has one must not wait for such a row."""
+    from tests.messaging.factories import partner_side
+
+    submit(partner_side(profile="repeatable"))
+    scene.send("Commit")
+    jobs = claim_due(limit=5)
+    assert sorted(job.kind for job in jobs) == ["notification", "repeatable"]
+    with CaptureQueriesContext(connection) as asked:
+        record([(job, FORBIDDEN) for job in jobs])
+    said = [query["sql"] for query in asked]
+    locks = [at for at, sql in enumerate(said) if 'FROM "messaging_message"' in sql and "FOR UPDATE" in sql]
+    opened = [at for at, sql in enumerate(said) if sql.startswith('INSERT INTO "messaging_incident"')]
+    assert (len(locks), len(opened)) == (2, 2)
+    assert locks[-1] < opened[0]
 
 
 def test_a_worker_claims_no_more_than_it_is_given(scene: Scene, wire: Link) -> None:

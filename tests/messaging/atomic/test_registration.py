@@ -6,9 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from messaging.exceptions import WrongState
 from messaging.models import Coordination, CoordinationMessage, Enlistment, Rejection
 from messaging.protocol.atomic.words import FaultCode, Note, Phase, Protocol, Request, Seat
 from messaging.protocol.ws.epr import EndpointReference, parameter
+from messaging.protocol.ws.messages import Fault
+from messaging.services.atomic.registering import enlistment_create
+from messaging.services.audit import Actor
 from messaging.services.preparing import stored_body
 from partners import registry
 from partners.choices import VersionState
@@ -68,6 +72,43 @@ def test_t08_durable_registers_in_the_volatile_phase() -> None:
     assert late.heard() == ["Prepare"], "prepared when every volatile vote is in"
     late.say(Note.PREPARED)
     assert (early.heard()[-1], late.heard()[-1], initiator.heard()) == ("Commit", "Commit", ["Committed"])
+
+
+def test_the_answer_to_a_register_is_before_the_prepare_that_it_causes() -> None:
+    app, cache, late = peer(), peer(), peer()
+    context = app.create()
+    initiator = app.register(context, Protocol.COMPLETION)
+    cache.register(context, Protocol.VOLATILE)
+    initiator.say(Note.COMMIT)
+    late.register(context, Protocol.VOLATILE)
+    assert [one.kind for one in late.sent()] == [Request.REGISTERED, Note.PREPARE]
+
+
+def test_a_transaction_has_a_maximum_of_participants(settings) -> None:
+    settings.RMHUB_TRANSACTION_PARTICIPANTS = 3
+    app, late = peer(), peer()
+    context = app.create()
+    initiator, member, left = (
+        app.register(context, protocol) for protocol in (Protocol.COMPLETION, Protocol.DURABLE, Protocol.VOLATILE)
+    )
+    left.say(Note.READ_ONLY)  # its row is read for every message as those of the others are
+    assert late.ask_register(context, Protocol.DURABLE, message_id="urn:uuid:late") == 202
+    (answer,) = late.answers_to("urn:uuid:late")
+    assert isinstance(answer.body, Fault)
+    assert answer.fault is FaultCode.CANNOT_REGISTER
+    assert answer.body.reason.startswith("3 have registered in this transaction")
+    assert Enlistment.objects.count() == 3
+    with pytest.raises(WrongState, match="3 have registered"):
+        enlistment_create(
+            coordination_id=coordination_of(context).pk,
+            tpa_id=late.terms.tpa_id,
+            protocol=Protocol.DURABLE,
+            address=f"{late.base}/seat",
+            actor=Actor("anna"),
+        )
+    initiator.say(Note.COMMIT)
+    member.say(Note.PREPARED)
+    assert member.heard() == ["Prepare", "Commit"]
 
 
 @pytest.mark.parametrize("when", ["durable phase", "committed", "aborted", "unknown"])

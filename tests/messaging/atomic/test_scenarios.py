@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from messaging.models import Event, Message
+from messaging.models import CoordinationMessage, Event, Message
 from messaging.protocol.atomic.words import FaultCode, Note, Phase, Protocol, Seat
-from messaging.protocol.ws.epr import EndpointReference
+from messaging.protocol.ws.epr import EndpointReference, parameter
 from messaging.services.atomic import due
 from rmhub.clock import FrozenClock
+from rmhub.ids import public_id, uuid7
 from tests.messaging.atomic.kit import Peer, Place, coordination_of, peer
 
 pytestmark = pytest.mark.django_db
@@ -358,7 +359,7 @@ def test_t48_a_fault_about_a_message_without_message_id(time: FrozenClock) -> No
 
 def test_t49_commit_about_a_forgotten_transaction_is_answered_at_its_reply_to() -> None:
     above = peer()
-    member = Place(above, above.place("superior"), EndpointReference(f"{above.terms.own_uri}/participant"))
+    member = Place(above, above.place("superior"), _forgotten(above, "participant"))
     for note, answer in ((C, "Committed"), (R, "Aborted"), (Note.PREPARE, "Aborted")):
         assert member.say(note, message_id=f"urn:uuid:t49:{note}") == 202
         (told,) = above.answers_to(f"urn:uuid:t49:{note}")
@@ -368,11 +369,76 @@ def test_t49_commit_about_a_forgotten_transaction_is_answered_at_its_reply_to() 
 
 def test_t49_an_answer_never_goes_where_only_the_message_says() -> None:
     above = peer()
-    member = Place(
-        above, EndpointReference("https://victim.example/x"), EndpointReference(f"{above.terms.own_uri}/participant")
-    )
+    member = Place(above, EndpointReference("https://victim.example/x"), _forgotten(above, "participant"))
     assert member.say(C) == 202
     assert above.sent() == []
+
+
+def test_t49_what_is_answered_about_a_forgotten_transaction_names_it() -> None:
+    app = peer()
+    member = Place(app, app.place(), _forgotten(app, "coordinator"))
+    assert member.say(P) == 202
+    (rollback,) = member.sent()
+    assert (rollback.kind, rollback.ws.addressing.reply_to) == ("Rollback", member.hub)
+    assert Place(app, member.own, member.hub).say(AB) == 202, "said to where the Rollback came from"
+    assert member.heard() == ["Rollback"]
+
+
+_NOT_ONE = {
+    "missing": (),
+    "malformed": (parameter("Enlistment", "enl_12"),),
+    "empty": (parameter("Enlistment", ""),),
+    "of a transaction": (parameter("Enlistment", "txn_0192f0c0c0c07000800000000000000a"),),
+    "two": tuple(parameter("Enlistment", f"enl_0192f0c0c0c0700080000000000000{n:02d}") for n in (1, 2)),
+}
+
+
+@pytest.mark.parametrize("parameters", _NOT_ONE.values(), ids=_NOT_ONE)
+@pytest.mark.parametrize(
+    ("service", "note"),
+    [("participant", C), ("participant", R), ("coordinator", P), ("coordinator", CO), ("completion", C)],
+)
+def test_who_does_not_say_what_it_is_about_is_told_no_outcome(
+    service: str, note: Note, parameters: tuple[str, ...], time: FrozenClock
+) -> None:
+    _, places = stage("D")
+    begun = places["I"].enlistment.coordination
+    app = places["D"].peer
+    heard = len(app.sent())
+    nameless = Place(app, app.place(), EndpointReference(f"{app.terms.own_uri}/{service}", parameters))
+    assert nameless.say(note, message_id="urn:uuid:nameless", fault_to=app.place("faults")) == 202
+    (fault,) = app.answers_to("urn:uuid:nameless")
+    assert fault.fault is FaultCode.INVALID_PARAMETERS
+    assert fault.ws.addressing.to == f"{app.base}/faults"
+    assert len(app.sent()) == heard + 1
+    stored = CoordinationMessage.objects.get(message__message_id="urn:uuid:nameless")
+    assert "copy the reference parameters" in stored.note
+    assert (stored.coordination, stored.enlistment) == (None, None)
+    again = places["I"].enlistment.coordination
+    assert (again.phase, again.lock_version) == (begun.phase, begun.lock_version)
+
+
+def test_one_of_two_relationships_is_not_chosen(time: FrozenClock) -> None:
+    _, places = stage("DE")
+    places["I"].say(C)
+    both = EndpointReference(places["D"].hub.address, (*places["D"].hub.parameters, *places["E"].hub.parameters))
+    assert Place(places["D"].peer, places["D"].own, both).say(P) == 202
+    assert places["D"].heard() == ["Prepare", "InvalidParameters"]
+    assert places["D"].enlistment.seat == places["E"].enlistment.seat == Seat.PREPARING
+
+
+@pytest.mark.parametrize("parameters", _NOT_ONE.values(), ids=_NOT_ONE)
+def test_a_fault_that_does_not_say_what_it_is_about_is_kept_and_not_answered(parameters: tuple[str, ...]) -> None:
+    app = peer()
+    nameless = Place(app, app.place(), EndpointReference(f"{app.terms.own_uri}/coordinator", parameters))
+    assert nameless.fault(FaultCode.INVALID_STATE, "urn:uuid:whatever") == 202
+    assert app.sent() == []
+    assert "nothing is done" in CoordinationMessage.objects.get().note
+
+
+def _forgotten(one: Peer, service: str) -> EndpointReference:
+    """What the hub gave out for a relationship that it has forgotten."""
+    return EndpointReference(f"{one.terms.own_uri}/{service}", (parameter("Enlistment", public_id("enl", uuid7())),))
 
 
 def test_t50_an_anonymous_fault_to_is_not_used(time: FrozenClock) -> None:

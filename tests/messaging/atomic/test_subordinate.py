@@ -50,16 +50,16 @@ def stage() -> Stage:
 
 def below_another() -> Stage:
     """A subordinate transaction of 60 s that its superior has taken, with one participant below."""
-    root, app, shop = peer("Above"), peer("App"), peer("Shop")
+    root, shop = peer("Above"), peer("Shop")
     current = CoordinationContext(
         "urn:upstream:1", EndpointReference(f"{root.base}/registration"), coordination_type(Version.V2006), 60_000
     )
-    app.ask_create(current=current, message_id="urn:uuid:create")
+    root.ask_create(current=current, message_id="urn:uuid:create")
     (register,) = root.sent()
     assert isinstance(register.body, Register)
     coordinator = root.place("coordinator")
     root.registered(register, own=coordinator)
-    (created,) = app.answers_to("urn:uuid:create")
+    (created,) = root.answers_to("urn:uuid:create")
     member = shop.register(created.body.context, Protocol.DURABLE)  # type: ignore[union-attr]
     return Stage(Place(root, coordinator, register.body.participant), member, shop)
 

@@ -17,12 +17,14 @@ from messaging.protocol.atomic.words import Note, Phase, Protocol
 from messaging.selectors import coordinations, screens
 from messaging.selectors.coordination_diagnosis import Situation, diagnose
 from messaging.services.atomic import asking, doubting, due, outgoing, settling
+from partners.models import Party
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from rmhub.roles import Role
 from tests.messaging.atomic import scenes
 from tests.messaging.atomic.kit import peer
 from tests.messaging.console.scenes import browser
+from tests.messaging.console.test_visibility import limited
 from tests.messaging.test_plans import multiply
 
 pytestmark = pytest.mark.django_db
@@ -172,6 +174,22 @@ def test_settling_warns_takes_a_long_reason_and_clears_the_doubt(time: FrozenClo
     other = scenes.begun_here()
     assert client.get(f"{of(other)}participants/{taker.public_id}/settle/forget/").status_code == 404
     assert client.get(f"{of(one)}participants/{taker.public_id}/settle/nonsense/").status_code == 404
+
+
+def test_whoever_does_not_see_all_participants_settles_none(time: FrozenClock) -> None:
+    one, taker = scenes.doubtful("Stock", "Freight")
+    client = limited("lim", Role.OPERATOR, Party.objects.get(name="Stock"))
+    button = page(of(one), client).get_element_by_id(f"verb-forget-{taker.public_id}")
+    assert button.get("aria-disabled") == "true"
+    dialog = f"{of(one)}participants/{taker.public_id}/settle/forget/"
+    tree = page(dialog, client)
+    assert "whom you may not see" in tree.text_content()
+    assert not tree.xpath("//*[@data-testid='settle-do']")
+    body = {"version": str(scenes.fresh(one).lock_version), "reason": "Their operator mended it by hand"}
+    refused = client.post(dialog, body)
+    assert (refused.status_code, b"whom you may not see" in refused.content) == (409, True)
+    assert Enlistment.objects.get(pk=taker.pk).doubt
+    assert browser(Role.OPERATOR).post(dialog, body).status_code == 303
 
 
 def test_what_is_in_doubt_is_everywhere_where_one_looks(time: FrozenClock) -> None:

@@ -11,6 +11,7 @@ from messaging import applications
 from messaging.applications import Document, Transient
 from messaging.exceptions import InvalidSubmission
 from messaging.models import (
+    AuditEntry,
     Coordination,
     Delivery,
     DocumentCompleted,
@@ -21,16 +22,18 @@ from messaging.models import (
     Message,
     Trigger,
 )
-from messaging.protocol.atomic.words import Note, Phase
-from messaging.services import triggering
-from messaging.services.atomic import delivering
-from messaging.services.delivering import talking
+from messaging.protocol.atomic.words import FaultCode, Note, Phase, Protocol
+from messaging.services import settling, triggering
+from messaging.services.atomic import beginning, delivering, due, keeping
+from messaging.services.delivering import claiming, talking
+from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging import factories
 from tests.messaging.delivering.stage import (
     BROKEN,
     PERSON,
     Application,
+    Asked,
     arrive,
     claim,
     copy_of,
@@ -112,6 +115,31 @@ def test_all_services_process_the_document_or_none_does(
     assert first.last.heard() == second.last.heard() == ["Prepare", "Commit"]
     vote(first, second, note=Note.COMMITTED)
     assert coordination().phase == Phase.COMMITTED
+
+
+def test_a_member_is_no_initiator_of_its_hand_over(
+    time: FrozenClock, partner: PartnerSide, first: Shop, second: Shop
+) -> None:
+    """It could else have the first ones commit before the others have the document."""
+    asked: list[FaultCode | None] = []
+    enlisting = first.enlisting()
+
+    def completing(document: Asked) -> bytes:
+        answer = enlisting(document)
+        first.peer.ask_register(first.contexts[-1], Protocol.COMPLETION, message_id="urn:uuid:initiator")
+        asked.extend(one.fault for one in first.peer.answers_to("urn:uuid:initiator"))
+        return answer
+
+    first.plan(completing)
+    atomic(first, second)
+    (delivery,) = arrive(partner, "m1@partner.example")
+    work()
+    assert asked == [FaultCode.CANNOT_REGISTER]
+    assert not Enlistment.objects.filter(protocol=Protocol.COMPLETION).exists()
+    assert len(second.documents) == 1
+    vote(first, second)
+    decide()
+    assert states(delivery) == ["completed"]
 
 
 def test_x09_a_participant_votes_aborted(
@@ -450,3 +478,80 @@ def test_members_take_no_documents_by_themselves(
     alone = make_trigger(app)
     arrive(partner, "m1@partner.example")
     assert set(Delivery.objects.values_list("trigger_id", flat=True)) == {whole.pk, alone.pk}
+
+
+@pytest.mark.parametrize("ends", ["error", "retries used up"])
+def test_what_failed_was_processed_by_nobody_so_a_copy_is_new(
+    time: FrozenClock, partner: PartnerSide, first: Shop, second: Shop, ends: str
+) -> None:
+    atomic(first, second, ordered=False, max_retries=0, when_exhausted="fail")
+    second.plan(second.enlisting(http(500 if ends == "error" else 503)))
+    (delivery,) = arrive(partner, "m1@partner.example")
+    work()
+    assert (states(delivery), begun(), completed()) == (["failed"], [], [])
+    assert Incident.objects.get().cause == "documents_failed"
+    second.plan(second.enlisting())
+    copy = copy_of(delivery)
+    work()
+    vote(first, second)
+    assert states(delivery, copy) == ["failed", "completed"]
+    assert completed() == [("m1@partner.example", "success")]
+
+
+def test_a_person_decides_about_what_was_rolled_back(
+    time: FrozenClock, partner: PartnerSide, first: Shop, second: Shop
+) -> None:
+    """Processed already: copies are duplicates from then on. Again: a copy that comes meanwhile is not new."""
+    atomic(first, second, ordered=False)
+    second.plan(second.enlisting(http(500)))
+    done, again = arrive(partner, "m1@partner.example", "m2@partner.example")
+    work()
+    assert (states(done, again), completed()) == (["failed", "failed"], [])
+    why = "asked the application's owner"
+    settling.delivery_settle(delivery_id=done.pk, decision="duplicate", actor=PERSON, reason=why)
+    assert completed() == [("m1@partner.example", "operator")]
+    settling.delivery_settle(delivery_id=again.pk, decision="resubmit", actor=PERSON, reason=why)
+    made = Delivery.objects.get(resubmission_of=again)
+    second.plan(second.enlisting())
+    copies = [copy_of(done), copy_of(again)]
+    work()
+    assert states(made, *copies) == ["running", "duplicate", "in_doubt"]
+    vote(first, second)
+    assert states(made) == ["completed"]
+
+
+def test_a_document_that_ends_its_workers_is_not_in_the_history(
+    time: FrozenClock, partner: PartnerSide, first: Shop
+) -> None:
+    atomic(first, when_exhausted="fail")
+    (delivery,) = arrive(partner, "m1@partner.example")
+    for _ in range(claiming.POISON):
+        jobs = claim()
+        lose(*jobs)
+    assert work() == 0
+    assert (states(delivery), begun(), completed()) == (["failed"], [], [])
+
+
+def test_after_a_restore_the_document_of_a_transaction_stays_in_work(
+    time: FrozenClock, partner: PartnerSide, first: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when all votes were in and a worker was about to decide: a person says so, whatever comes in meanwhile."""
+    monkeypatch.setitem(applications.SERVICES, "books", lambda document: None)
+    atomic(first, callables=("books",))
+    (delivery,) = arrive(partner, "m1@partner.example")
+    work()
+    first.last.say(Note.PREPARED)
+    one = coordination()
+    assert one.phase == Phase.DECIDING
+    assert keeping.restored(clock.now()) == 1
+    time.move(30 * 86400)
+    first.last.say(Note.PREPARED)
+    assert (work(), due.run_due()) == (0, 0)
+    assert (states(delivery), coordination().phase) == (["running"], Phase.DECIDING)
+    assert beginning.allowed(coordination()) == ("commit", "rollback")
+    beginning.transaction_ask(
+        coordination_id=one.pk, verb="commit", actor=PERSON, reason="The shop says that it was committed"
+    )
+    assert due.run_due() == 1
+    assert (states(delivery), first.last.heard()) == (["completed"], ["Prepare", "Commit"])
+    assert AuditEntry.objects.filter(verb="transaction.commit").count() == 1
