@@ -259,11 +259,10 @@ def _subordinate(one: Coordination, takers: Sequence[Enlistment], now: datetime)
 
 def _doubtful(one: Coordination, doubts: Sequence[Enlistment]) -> Diagnosis:
     codes = {taker.doubt for taker in doubts}
-    code = "heuristic_outcome" if "heuristic_outcome" in codes else next(iter(sorted(codes)), "transaction_in_doubt")
-    cause = cause_named(code)
+    contradicts = "heuristic_outcome" in codes
+    cause = cause_named("heuristic_outcome" if contradicts else next(iter(sorted(codes)), "transaction_in_doubt"))
     assert cause is not None
     about = _names(doubts)
-    contradicts = code == "heuristic_outcome"
     return Diagnosis(
         Situation.CONTRADICTION if contradicts else Situation.DOUBT,
         "red" if contradicts else "orange",

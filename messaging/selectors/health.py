@@ -12,7 +12,7 @@ from django.db import DatabaseError, InterfaceError
 from django.db.models import Min
 
 from messaging.choices import DeliveryState, Direction, TriggerState
-from messaging.models import BulkJob, Circuit, Delivery, Message, Pair, Signal, Trigger, WebhookDelivery
+from messaging.models import BulkJob, Circuit, Coordination, Delivery, Message, Pair, Signal, Trigger, WebhookDelivery
 from messaging.protocol.sender import Gate
 from messaging.selectors import circuits
 from messaging.servers import pairs_at
@@ -68,6 +68,7 @@ def _oldest_due(now: datetime) -> datetime | None:
         WebhookDelivery.objects.filter(due_at__lte=now, endpoint__enabled=True),
         Delivery.objects.filter(due_at__lte=now, state=DeliveryState.RUNNING, trigger__state=TriggerState.ACTIVE),
         BulkJob.objects.filter(due_at__lte=now),
+        Coordination.objects.filter(due_at__lte=now),
     )
     found = [look.aggregate(oldest=Min("due_at"))["oldest"] for look in looks]
     asked = Trigger.objects.filter(monitor_due_at__lte=now, state=TriggerState.SUSPENDED)

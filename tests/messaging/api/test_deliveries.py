@@ -245,7 +245,7 @@ def test_looking_at_leases_costs_the_same_for_any_number(
     trigger = make_queue(ordered=False, concurrency=8)
     documents_from(partner, *["NewOrder"] * 5)
     assert len(lease(taker, trigger, limit=5)) == 5
-    with django_assert_num_queries(4):  # the trigger, the leases, their documents, the payloads
+    with django_assert_num_queries(5):  # the trigger, its members, the leases, their documents, the payloads
         assert len(taker.get(f"/triggers/{trigger.public_id}/leases").json["data"]) == 5
 
 

@@ -77,10 +77,11 @@ def _doubt(one: Coordination, taker: Enlistment) -> None:
             taker,
             doubting.HEURISTIC,
             "It rolled back <b>by itself</b>: disk full.",
-            clock.now() - timedelta(minutes=5),
+            clock.now(),
             written,
         )
         events.write(written)
+    Coordination.objects.filter(pk=one.pk).update(doubtful_since=clock.now() - timedelta(minutes=5))
 
 
 def doubtful_here(*names: str) -> tuple[Coordination, Enlistment]:
