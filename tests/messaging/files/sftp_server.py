@@ -38,6 +38,7 @@ class Rules:
     logins: list[str] = field(default_factory=list)
     extra_names: list[str] = field(default_factory=list)  # listed as plain files, by a server that lies
     before: dict[str, Callable[[str], None]] = field(default_factory=dict)
+    files: list[Any] = field(default_factory=list)  # all that were opened
 
     def note(self, operation: str, path: str) -> None:
         self.calls.append((operation, path))
@@ -134,6 +135,7 @@ class _Files(SFTPServerInterface):
     def open(self, path: str, flags: int, attr: SFTPAttributes) -> Any:
         number = os.open(self._real(path), flags, 0o640)
         file = os.fdopen(number, "rb" if flags & (os.O_WRONLY | os.O_RDWR) == 0 else "wb", buffering=0)
+        self.rules.files.append(file)  # a connection that breaks off may leave it open
         handle = _Handle(flags)
         handle.rules, handle.name = self.rules, path
         handle.readfile = handle.writefile = file  # type: ignore[attr-defined]
@@ -216,6 +218,8 @@ class SftpServer:
         self._socket.close()
         self._thread.join(5)
         self.drop_connections()
+        for file in self.rules.files:
+            file.close()
 
 
 __all__ = ["CMD_EXTENDED", "HOST_KEY", "PASSWORD", "USER", "Rules", "SftpServer"]
