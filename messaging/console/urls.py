@@ -39,6 +39,7 @@ from messaging.console import (
     route_form,
     routes,
     tokens,
+    transaction_list,
     transactions,
     trigger_form,
     triggers,
@@ -139,7 +140,7 @@ urlpatterns = [
     path("deliveries/", deliveries.delivery_list, name="deliveries"),
     path("deliveries/<str:reference>/", deliveries.delivery_page, name="delivery"),
     path("deliveries/<str:reference>/settle/<slug:decision>/", deliveries.delivery_settle, name="delivery-settle"),
-    path("transactions/", transactions.transaction_list, name="transactions"),
+    path("transactions/", transaction_list.transaction_list, name="transactions"),
     path("transactions/<str:reference>/", transactions.transaction_page, name="transaction"),
     path("transactions/<str:reference>/actions/<slug:verb>/", transactions.transaction_verb, name="transaction-verb"),
     path(

@@ -6,6 +6,7 @@ every step that was committed, as this hub does. Nothing else is certain: a cras
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -50,7 +51,7 @@ class Crash(Exception):
 
 
 @dataclass
-class Node:
+class Node(ABC):
     world: AtomicWorld
     name: str
     superior: str = ""
@@ -83,14 +84,14 @@ class Node:
         self.up = True
         self.alive(self.restart)
 
-    def lose_memory(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def lose_memory(self) -> None: ...
 
-    def restart(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def restart(self) -> None: ...
 
-    def hear(self, sender: str, word: Word) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def hear(self, sender: str, word: Word) -> None: ...
 
 
 @dataclass

@@ -88,7 +88,7 @@ def coordination_rollback(
 
 
 def allowed(coordination: Coordination) -> tuple[str, ...]:
-    """What may be asked for now: "commit", "rollback"."""
+    """What may be asked for at present: "commit", "rollback"."""
     if (coordination.phase == Phase.ACTIVE or held(coordination)) and not coordination.subordinate:
         return (COMMIT, ROLLBACK)
     if coordination.phase in OPEN and coordination.phase != Phase.PREPARED:

@@ -133,7 +133,7 @@ def _serialised(parameters: Sequence[str]) -> list[str]:
 
 
 def allowed(coordination: Coordination) -> tuple[str, ...]:
-    """What applications and people may ask for now: "commit", "rollback".
+    """What applications and people may ask for at present: "commit", "rollback".
 
     Only what was begun here is committed from here: a partner's initiator asks for itself, and the hub asks for the
     outcome of a document that it hands over; unless a restore made it wait for a person. Everything undecided can be
