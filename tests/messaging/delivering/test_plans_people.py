@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from django.db import connection
 
 from messaging.models import BulkJob, BulkJobItem, Delivery, Trigger
 from messaging.selectors import deliveries, doubts, jobs, triggers
@@ -47,7 +48,11 @@ READS: dict[str, Callable[[], object]] = {
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 def test_a_look_scans_no_big_table(read: Callable[[], object]) -> None:
-    assert scans(read) == []
+    found = scans(read)
+    with connection.cursor() as cursor:
+        # The bound of a search holds until its transaction ends, and here that is after all foreign keys were checked.
+        cursor.execute("SET LOCAL statement_timeout = 0")
+    assert found == []
 
 
 def test_a_backlog_is_counted_up_to_a_bound() -> None:
