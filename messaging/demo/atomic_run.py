@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from email.utils import formatdate
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -95,13 +96,16 @@ def run(
     """The result, as `manage.py demo --atomic` prints it. `patience`: seconds after which it gives up waiting."""
     begun = time.monotonic()
     until = begun + patience
-    killed: Counter[str] = Counter()
     log(f"sending {transactions} documents, each for all three applications or for none")
-    growth = 1.15 if transactions >= LONG else 1.4
-    with _killer(ring, supervisor, seed, growth, log, killed) if kill else nullcontext():
-        with ThreadPoolExecutor(SENDERS) as pool:
-            known = documents()
-            accepted = list(pool.map(lambda number: send(ring, known[number % len(known)], until), range(transactions)))
+    killer = _Killer(ring, supervisor, seed, growth=1.15 if transactions >= LONG else 1.4, log=log)
+    known = documents()
+    accepted: list[bool] = []
+    with ThreadPoolExecutor(SENDERS) as pool:
+        for portion in _portions(transactions, len(killer.first) + 1 if kill else 1):
+            accepted += pool.map(lambda number: send(ring, known[number % len(known)], until), portion)
+            if kill and killer.first:
+                killer.kill_first(until)
+    with killer.roaming() if kill else nullcontext():
         while time.monotonic() < until:
             found = judge(facts(ring))
             done = found.documents_completed + found.documents_failed + found.documents_in_doubt
@@ -117,7 +121,7 @@ def run(
     return {
         "documents": sum(accepted),
         **asdict(found),
-        "killed": dict(killed),
+        "killed": dict(killer.killed),
         "seconds": round(time.monotonic() - begun, 1),
         "promises_kept": kept and through == transactions,
     }
@@ -230,37 +234,59 @@ def _was_read_only(one: Seen, identifiers: set[str]) -> bool:
     return any(one.ended.get(identifier) == "read_only" for identifier in identifiers)
 
 
-@contextmanager
-def _killer(
-    ring: Ring, supervisor: Supervisor, seed: int, growth: float, log: Log, killed: Counter[str]
-) -> Iterator[None]:
-    """Kills an application, the web server or the worker -9 again and again until the block ends.
+def _portions(total: int, count: int) -> list[range]:
+    """The numbers from 0 to `total` in `count` runs that differ in length by one at most."""
+    bounds = [total * number // count for number in range(count + 1)]
+    return [range(*pair) for pair in pairwise(bounds)]
 
-    It begins when the first transaction is under way, so that the kills hit some. The supervisor starts what was killed
-    again. The first ones are one of each, so that a short run sees all; the pauses grow, so that a slow machine gets
-    done too.
+
+class _Killer:
+    """Kills the applications, the web server and the worker -9; the supervisor starts them again.
+
+    One of each kind is killed just after a portion of the documents was handed over, however fast the machine is, so
+    that the smallest run shows all and the kills hit transactions that are under way. Then whoever it may be, again and
+    again; the pauses grow, so that a slow machine gets done too.
     """
-    chance = random.Random(seed)  # noqa: S311  (whom to kill, not a secret)
-    stop = threading.Event()
-    victims = ring.victims()
 
-    def kill() -> None:
-        first, last = ["hub-worker", "hub-web", chance.choice(victims[:3])], ""
-        while not facts(ring).phases and not stop.wait(0.1):
-            pass
-        while not stop.wait(chance.uniform(2.0, 4.0) * growth ** killed.total()):
-            # Not the same again: it may just be starting, and then that shows nothing.
-            victim = first[-1] if first else chance.choice([one for one in victims if one != last])
-            if supervisor.kill(victim):
-                last = victim
-                killed[victim] += 1
-                del first[-1:]
-                log(f"killed {victim}")
+    def __init__(self, ring: Ring, supervisor: Supervisor, seed: int, *, growth: float, log: Log) -> None:
+        self._chance = random.Random(seed)  # noqa: S311  (whom to kill, not a secret)
+        self._ring, self._supervisor, self._growth, self._log = ring, supervisor, growth, log
+        self.victims = ring.victims()
+        self.first = [self._chance.choice(self.victims[:3]), "hub-web", "hub-worker"]
+        self.killed: Counter[str] = Counter()
+        self._last = ""
 
-    thread = threading.Thread(target=kill, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+    def kill_first(self, until: float) -> None:
+        """Kills the next of `first`, when transactions are under way; gives up at `until` (time.monotonic())."""
+        while not facts(self._ring).phases and time.monotonic() < until:
+            time.sleep(0.05)
+        time.sleep(self._chance.uniform(0.0, 0.5))
+        victim = self.first.pop()
+        while not self._kill(victim) and time.monotonic() < until:
+            time.sleep(0.1)
+
+    @contextmanager
+    def roaming(self) -> Iterator[None]:
+        """Kills again and again until the block ends."""
+        stop = threading.Event()
+
+        def roam() -> None:
+            while not stop.wait(self._chance.uniform(2.0, 4.0) * self._growth ** self.killed.total()):
+                # Not the same again: it may just be starting, and then that shows nothing.
+                self._kill(self._chance.choice([one for one in self.victims if one != self._last]))
+
+        thread = threading.Thread(target=roam, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+    def _kill(self, victim: str) -> bool:
+        if not self._supervisor.kill(victim):
+            return False
+        self._last = victim
+        self.killed[victim] += 1
+        self._log(f"killed {victim}")
+        return True

@@ -53,8 +53,8 @@ def test_emptying_the_broker_loses_nothing_and_delays_nothing_longer_than_the_sw
             threading.Event().wait(0.05)
     for broker in brokers:
         broker.close()
-    # Twice the bound, because a test machine may have other work: without the sweep it would be for ever.
-    assert longest <= 2 * SWEEP, f"something was due for {longest:.2f} s"
+    # Ten times the bound, because a test machine may have other work: without the sweep it would be for ever.
+    assert longest <= 10 * SWEEP, f"something was due for {longest:.2f} s"
 
 
 def delivered(connection: psycopg.Connection, ids: list[str]) -> int:

@@ -12,11 +12,11 @@ pytestmark = pytest.mark.acceptance
 
 def test_a_killed_router_loses_nothing_and_nothing_is_acknowledged_before_the_receiver_has_it() -> None:
     """Sender, two routers, receiver; everything of one router is killed while documents are on their way."""
-    code, result = demo("--hops", "3", "--mode", "confirm_through", "--messages", "24", "--kill", "--drop", "0.05")
+    code, result = demo("--hops", "3", "--mode", "confirm_through", "--messages", "16", "--kill", "--drop", "0.05")
     promised = {
-        "submitted": 24,
-        "delivered": 24,
-        "completed": 24,
+        "submitted": 16,
+        "delivered": 16,
+        "completed": 16,
         "delivered_twice": 0,
         "lost": 0,
         "out_of_order": 0,
@@ -24,7 +24,7 @@ def test_a_killed_router_loses_nothing_and_nothing_is_acknowledged_before_the_re
         "acknowledged_before_arrival": 0,
     }
     assert {name: result[name] for name in promised} == promised
-    assert list(result["passed_on"].values()) == [24, 24]
+    assert list(result["passed_on"].values()) == [16, 16]
     assert {name.partition("-")[2] for name in result["killed"]} == {"web", "worker", "beat"}
     assert code == 0
 

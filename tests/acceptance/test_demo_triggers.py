@@ -40,8 +40,8 @@ def killed(result: Mapping[str, Any]) -> set[str]:
 def test_every_document_has_its_effect_once() -> None:
     """Nothing was killed, so that nothing is in doubt, even without a resolver; here from a pull queue."""
     profile = ("--profile", "repeatable", "--ordered")
-    code, result = demo("--messages", "60", "--trigger", "pull", "--work-ms", "20", *profile, *BAD_LINK)
-    promised = {**KEPT, "submitted": 60, "delivered": 60, "effects_once": 60, "in_doubt": 0, "killed": {}}
+    code, result = demo("--messages", "40", "--trigger", "pull", "--work-ms", "20", *profile, *BAD_LINK)
+    promised = {**KEPT, "submitted": 40, "delivered": 40, "effects_once": 40, "in_doubt": 0, "killed": {}}
     assert of(result, promised) == promised
     assert code == 0
 
