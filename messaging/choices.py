@@ -130,7 +130,7 @@ class JoinType(models.TextChoices):
 
 
 class DeliveryState(models.TextChoices):
-    """Life of a delivery; its moves are in `messaging.protocol.processing`."""
+    """Life of a delivery; its moves are in `messaging.protocol.delivery_moves`."""
 
     WAITING = "waiting", "Waiting"
     RUNNING = "running", "Running"

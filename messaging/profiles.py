@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from messaging.choices import Direction
 from messaging.models import Message, Pair
-from messaging.protocol.sender import REFUSALS, Flow, Kind
+from messaging.protocol.pair_state import Flow, Kind
+from messaging.protocol.sender import REFUSALS
 from partners import registry
 from partners.choices import Profile, Semantics
 from partners.terms import Terms

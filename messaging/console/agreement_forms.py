@@ -31,7 +31,7 @@ from messaging.console.partner_forms import (
 from messaging.console.partner_verbs import Button, Subject, Verb, act, button, dialog
 from messaging.console.rendering import see_other
 from messaging.console.trigger_fields import Field, Group
-from messaging.services import onboarding
+from messaging.services import onboarding, onboarding_content
 from partners import selectors, services
 from partners.choices import VersionState
 from partners.models import Agreement, AgreementVersion
@@ -197,7 +197,7 @@ def version_edit(request: HttpRequest, reference: str, number: int) -> HttpRespo
     )
     texts, status = _texts(version), 0
     errors: Errors = {}
-    expected = onboarding.revision(version)
+    expected = onboarding_content.revision(version)
     if request.method == "POST":
         texts = posted(_EDIT, request.POST)
         expected = request.POST.get("version", "")
@@ -218,7 +218,7 @@ def version_edit(request: HttpRequest, reference: str, number: int) -> HttpRespo
                 errors = refusals(error)
             except REFUSED as error:
                 errors, status = refusals(error), 409
-                expected = onboarding.revision(version_of(agreement_of(reference), number))
+                expected = onboarding_content.revision(version_of(agreement_of(reference), number))
             else:
                 notices.success(request, f"Version {number} is changed.")
                 return see_other(here)
@@ -256,7 +256,7 @@ def agreement_verb(request: HttpRequest, reference: str, verb: str) -> HttpRespo
         agreement = agreement_of(reference)
         href = resolve_url("console:agreement", agreement.public_id)
         crumbs = (("Agreements", resolve_url("console:agreements")),)
-        return Subject(agreement.tpa_id, href, onboarding.revision(agreement), crumbs)
+        return Subject(agreement.tpa_id, href, onboarding_content.revision(agreement), crumbs)
 
     def draft() -> str:
         newest = max(one.number for one in agreement_of(reference).versions.all())
@@ -281,7 +281,7 @@ def version_verb(request: HttpRequest, reference: str, number: int, verb: str) -
         href = resolve_url("console:agreement-version", agreement.public_id, number)
         crumbs = (("Agreements", resolve_url("console:agreements")),)
         said = services.gives_up_sentence(version)
-        return Subject(f"{agreement.tpa_id} v{number}", href, onboarding.revision(version), crumbs, said)
+        return Subject(f"{agreement.tpa_id} v{number}", href, onboarding_content.revision(version), crumbs, said)
 
     def service(reason: str, expected: str) -> object:
         change = onboarding.version_activate if verb == "activate" else onboarding.version_discard

@@ -17,7 +17,8 @@ from messaging.console.lists import BulkAction
 from messaging.models import BulkJob
 from messaging.selectors.jobs import Plan
 from messaging.services.incidents import may_own
-from messaging.services.job_actions import ACTIONS, MAX_STAGGER
+from messaging.services.job_actions import ACTIONS
+from messaging.services.job_parameters import MAX_STAGGER
 
 Effects = Callable[[BulkJob, Plan], list[str]]
 

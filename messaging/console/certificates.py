@@ -12,7 +12,7 @@ from messaging.console.party_form import SCOPE, endpoint_of, uploaded, way_back
 from messaging.console.rendering import page, see_other
 from messaging.models import ProbeReport
 from messaging.selectors import certificates, screens
-from messaging.services import onboarding
+from messaging.services import onboarding, onboarding_content
 from partners import certificates as reading
 from partners.models import Agreement, Endpoint
 from partners.visibility import limit
@@ -105,7 +105,7 @@ def _dialog(
         "endpoint": endpoint,
         "trusted": reading.read(endpoint.trusted_certificates),
         "now": clock.now(),
-        "version": onboarding.revision(endpoint),
+        "version": onboarding_content.revision(endpoint),
         "text": text,
         "errors": [(fields.get(name, ""), one) for name, texts in (errors or {}).items() for one in texts],
         "given": request.POST,

@@ -18,7 +18,7 @@ from messaging.console.rendering import keyset_page, page
 from messaging.models import BenchReport
 from messaging.selectors import keyset, pairs, partner_health, screens
 from messaging.selectors.keyset import Page, Place
-from messaging.services import onboarding
+from messaging.services import onboarding_content
 from partners import selectors, services
 from partners.choices import VersionState
 from partners.models import Agreement, AgreementVersion
@@ -157,7 +157,9 @@ def _changes(before: AgreementVersion | None, version: AgreementVersion) -> list
     """What the version before it had otherwise."""
     if before is None:
         return []
-    return differences.changes(onboarding.describe(selectors.version(before.pk)), onboarding.describe(version))
+    return differences.changes(
+        onboarding_content.describe(selectors.version(before.pk)), onboarding_content.describe(version)
+    )
 
 
 def _why_not(request: HttpRequest, scope: str) -> str:

@@ -30,7 +30,7 @@ from messaging.console.partner_forms import (
 from messaging.console.partner_verbs import Subject, Verb, act, dialog
 from messaging.console.rendering import see_other
 from messaging.console.trigger_fields import Field, Group
-from messaging.services import onboarding
+from messaging.services import onboarding, onboarding_content
 from partners import certificates, selectors
 from partners.choices import Transport
 from partners.models import Endpoint, PartnerGroup, Party
@@ -140,7 +140,7 @@ def party_edit(request: HttpRequest, reference: str) -> HttpResponse:
     texts, status = _party_texts(party), 0
     errors: Errors = {}
     chosen = [group.public_id for group in party.groups.all()]
-    version = onboarding.revision(party)
+    version = onboarding_content.revision(party)
     if request.method == "POST":
         texts = posted(_PARTY, request.POST)
         chosen = request.POST.getlist("groups")
@@ -161,7 +161,7 @@ def party_edit(request: HttpRequest, reference: str) -> HttpResponse:
                 errors = refusals(error)
             except REFUSED as error:
                 errors, status = refusals(error), 409
-                version = onboarding.revision(party_of(reference))
+                version = onboarding_content.revision(party_of(reference))
             else:
                 notices.success(request, f"{values['name']} is changed.")
                 return see_other(here)
@@ -189,7 +189,9 @@ def party_verb(request: HttpRequest, reference: str, verb: str) -> HttpResponse:
     def subject() -> Subject:
         party = party_of(reference)
         href = resolve_url("console:partner", party.public_id)
-        return Subject(party.name, href, onboarding.revision(party), (("Partners", resolve_url("console:partners")),))
+        return Subject(
+            party.name, href, onboarding_content.revision(party), (("Partners", resolve_url("console:partners")),)
+        )
 
     if request.method == "GET":
         return dialog(request, chosen, subject())
@@ -252,7 +254,7 @@ def endpoint_edit(request: HttpRequest, reference: str) -> HttpResponse:
     )
     texts, status = endpoint_texts(endpoint), 0
     errors: Errors = {}
-    version = onboarding.revision(endpoint)
+    version = onboarding_content.revision(endpoint)
     if request.method == "POST":
         texts = posted(_ENDPOINT, request.POST)
         version = request.POST.get("version", "")
@@ -268,7 +270,7 @@ def endpoint_edit(request: HttpRequest, reference: str) -> HttpResponse:
                 errors = refusals(error)
             except REFUSED as error:
                 errors, status = refusals(error), 409
-                version = onboarding.revision(endpoint_of(reference))
+                version = onboarding_content.revision(endpoint_of(reference))
             else:
                 notices.success(request, f"Endpoint {values['name']} is changed.")
                 return see_other(here)

@@ -16,7 +16,7 @@ from messaging.exceptions import ApplicationError, InvalidSubmission, Stale, Wro
 from messaging.models import TimingAdvice
 from messaging.report_choices import AuditKind, PipelineJob, TimingOption
 from messaging.selectors import reports
-from messaging.services import onboarding, report_actions
+from messaging.services import onboarding, onboarding_content, report_actions
 from messaging.services.report_actions import AUDIT_KINDS, run_id_of
 from partners import selectors as partners
 from partners.exceptions import InvalidInput
@@ -133,7 +133,7 @@ def agreement_log_columns(request: HttpRequest, reference: str) -> HttpResponse:
             return see_other("console:agreement", agreement.public_id)
     context = {
         "agreement": agreement,
-        "revision": onboarding.revision(_agreement(reference)),
+        "revision": onboarding_content.revision(_agreement(reference)),
         "columns": log_mapping.fields(mapping),
         "settings": log_mapping.settings_of(mapping),
         "errors": errors,

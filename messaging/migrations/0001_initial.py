@@ -3,7 +3,7 @@
 import django.contrib.postgres.fields
 import django.db.models.deletion
 import messaging.models.record
-import messaging.protocol.sender
+import messaging.protocol.pair_state
 import rmhub.ids
 from django.conf import settings
 from django.db import migrations, models
@@ -333,7 +333,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='pair',
-            constraint=models.CheckConstraint(condition=models.Q(('flow__in', [messaging.protocol.sender.Flow['IDLE'], messaging.protocol.sender.Flow['SUSPENDED']]), ('in_flight__isnull', False), _connector='OR'), name='pair_in_flight_has_state'),
+            constraint=models.CheckConstraint(condition=models.Q(('flow__in', [messaging.protocol.pair_state.Flow['IDLE'], messaging.protocol.pair_state.Flow['SUSPENDED']]), ('in_flight__isnull', False), _connector='OR'), name='pair_in_flight_has_state'),
         ),
         migrations.AddIndex(
             model_name='message',

@@ -9,7 +9,7 @@ from django.db import models
 from django.db.models import Q
 
 from messaging.choices import Direction
-from messaging.protocol.sender import Flow, Gate
+from messaging.protocol.pair_state import Flow, Gate
 from partners.models import Party
 from rmhub.ids import public_id, uuid7
 
@@ -20,7 +20,7 @@ GATES = [(gate.value, gate.value) for gate in Gate]
 class Pair(models.Model):
     """State changes only in a transaction that holds this row's lock (invariant 6).
 
-    Outbound: the columns of `protocol.sender.PairState`. Inbound: `last_sequence` and
+    Outbound: the columns of `protocol.pair_state.PairState`. Inbound: `last_sequence` and
     `last_message_id` are those last accepted; 0 and "" before the first.
     """
 

@@ -15,7 +15,7 @@ from messaging.choices import (
     TriggerState,
     WhenExhausted,
 )
-from messaging.protocol.processing import DEFAULT_RETRY_STATUSES
+from messaging.protocol.service_ends import DEFAULT_RETRY_STATUSES
 from partners.models import DAY, Agreement, Party
 from rmhub.ids import public_id, uuid7
 

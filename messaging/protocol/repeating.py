@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from messaging.protocol.processing import NOTHING_SENT
+from messaging.protocol.service_ends import NOTHING_SENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

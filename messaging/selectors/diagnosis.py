@@ -19,7 +19,8 @@ from messaging.profiles import (
     stream_refusal,
     transaction_refusal,
 )
-from messaging.protocol.sender import REFUSALS, Flow, Gate, Kind, allowed, next_sequence
+from messaging.protocol.pair_state import Flow, Gate, Kind
+from messaging.protocol.sender import REFUSALS, allowed, next_sequence
 from messaging.selectors import diagnosis_streams, diagnosis_transactions
 from messaging.selectors.diagnosis_parts import Diagnosis, VerbState, overdue_seconds, shut, silent, workers_behind
 from messaging.selectors.pairs import state_of

@@ -9,7 +9,7 @@ from messaging import causes
 from messaging.causes import Cause
 from messaging.choices import Direction
 from messaging.models import Pair
-from messaging.protocol.sender import Gate
+from messaging.protocol.pair_state import Gate
 from messaging.selectors.health import OVERDUE_SECONDS
 from messaging.selectors.wording import lasting, span, waits
 

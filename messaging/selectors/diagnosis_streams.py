@@ -6,7 +6,7 @@ from datetime import datetime
 
 from messaging import causes
 from messaging.models import Pair
-from messaging.protocol.sender import Gate
+from messaging.protocol.pair_state import Gate
 from messaging.selectors.diagnosis_parts import Diagnosis, overdue_seconds, shut, workers_behind
 from messaging.selectors.wording import documents, due_in, lasting, span, waits
 from partners.services import gives_up_sentence

@@ -13,7 +13,7 @@ from django.db.models import Min
 
 from messaging.choices import DeliveryState, Direction, TriggerState
 from messaging.models import BulkJob, Circuit, Coordination, Delivery, Message, Pair, Signal, Trigger, WebhookDelivery
-from messaging.protocol.sender import Gate
+from messaging.protocol.pair_state import Gate
 from messaging.selectors import circuits
 from messaging.servers import pairs_at
 from rmhub import clock

@@ -12,7 +12,7 @@ from django.db.models import Case, CharField, IntegerField, Min, Q, QuerySet, Va
 from messaging.choices import MessageState
 from messaging.exceptions import NotFound
 from messaging.models import Message, Pair, Transmission
-from messaging.protocol.sender import Flow, Gate
+from messaging.protocol.pair_state import Flow, Gate
 from partners.visibility import limit
 from rmhub.ids import BadPublicId, read_public_id
 

@@ -11,7 +11,7 @@ from django.core.exceptions import ObjectDoesNotExist
 from django.db.models import QuerySet
 
 from messaging.causes import Cause, lookup
-from messaging.causes_files import OF_A_LOOK
+from messaging.causes.files import OF_A_LOOK
 from messaging.exceptions import NotFound
 from messaging.models import PickupState
 from partners import selectors

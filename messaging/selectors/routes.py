@@ -12,11 +12,11 @@ from messaging.choices import Direction, RouteMode
 from messaging.exceptions import NotFound
 from messaging.models import Message, Pair, Route
 from messaging.protocol.codecs.ebxml import normalize_uri
-from messaging.protocol.sender import Flow, Gate
+from messaging.protocol.pair_state import Flow, Gate
 from partners import registry
 from partners.choices import Profile
 from partners.models import Party
-from partners.rules import duration, give_up_seconds
+from partners.rules.durations import duration, give_up_seconds
 from partners.terms import Terms
 from partners.visibility import allows, limit
 from rmhub.ids import public_id

@@ -8,7 +8,8 @@ from itertools import pairwise
 from messaging.choices import Direction, MessageState
 from messaging.models import Message, Pair
 from messaging.profiles import carries_requests, carries_stream, carries_transactions
-from messaging.protocol.sender import Flow, next_sequence
+from messaging.protocol.pair_state import Flow
+from messaging.protocol.sender import next_sequence
 from messaging.selectors import pairs
 from messaging.selectors.streams import StreamState, flight
 from partners.terms import Terms

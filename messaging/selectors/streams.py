@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from messaging.choices import Direction, MessageState
 from messaging.models import IncomingStream, Message, OutgoingStream, Pair
 from messaging.profiles import carries_stream
-from messaging.protocol.sender import Flow, Gate
+from messaging.protocol.pair_state import Flow, Gate
 from messaging.protocol.streams.numbers import split_id
 from partners.terms import Terms
 

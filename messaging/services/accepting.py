@@ -9,16 +9,14 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
 
 from django.db import transaction
 from django.db.models import F
 
 from messaging import dispatch, storage
 from messaging.choices import Direction, MessageState, SignalKind, SignalState
-from messaging.models import Delivery, Event, Message, MessageIdentity, Pair, Payload, Rejection, Signal
+from messaging.models import Message, MessageIdentity, Pair, Payload, Rejection, Signal
 from messaging.models.bulk import bulk_insert, bulk_set
 from messaging.protocol.acceptance import Decision, Verdict, decide, received_from
 from messaging.protocol.codecs import ebxml
@@ -34,6 +32,7 @@ from messaging.services import (
     two_roads,
     upstream,
 )
+from messaging.services.arrivals import Batch, Item, Known
 from messaging.services.error_messages import error_signal, host
 from messaging.services.remembering import Key
 from messaging.services.routing import Road
@@ -45,73 +44,9 @@ from messaging.services.snapshots import (
     writer_options,
 )
 from partners.choices import Profile
-from partners.terms import Principal, Terms
+from partners.terms import Terms
 from rmhub import clock
 from rmhub.ids import uuid7
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One decoded arrival of an authenticated partner.
-
-    A Normal message has the terms of its agreement in force and its pair; an answer may come after its agreement ended.
-    One for somebody else has those of the hop that brought it, and a road.
-    """
-
-    envelope: Envelope
-    body: bytes
-    content_type: str
-    principal: Principal
-    digest: str
-    terms: Terms | None = None
-    pair_id: uuid.UUID | None = None
-    road: Road | None = None
-    remote_address: str = ""
-
-    @property
-    def agreed(self) -> Terms:
-        """The terms of a Normal message."""
-        assert self.terms is not None
-        return self.terms
-
-
-class Known(NamedTuple):
-    """A MessageId that is stored: the message, the digest of its octets, the number that it came under.
-
-    Without a digest it came as a repeatable request (spec 2); `other` says what is known of its payloads then.
-    """
-
-    message_pk: uuid.UUID
-    digest: str
-    number: int | None
-    other: two_roads.Elsewhere | None = None
-
-    @property
-    def by_other_road(self) -> bool:
-        return not self.digest
-
-
-@dataclass(slots=True)
-class Batch:
-    """What one transaction will write; filled item by item."""
-
-    now: datetime
-    messages: list[Message] = field(default_factory=list)
-    payloads: list[Payload] = field(default_factory=list)
-    identities: list[MessageIdentity] = field(default_factory=list)
-    deliveries: list[Delivery] = field(default_factory=list)
-    signals: list[Signal] = field(default_factory=list)
-    rejections: list[Rejection] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
-    repeats: dict[uuid.UUID, int] = field(default_factory=dict)
-    owed: dict[uuid.UUID, int] = field(default_factory=dict)
-    asked: dict[uuid.UUID, Item] = field(default_factory=dict)  # a repeat for which an acknowledgement is owed
-    known: dict[tuple[uuid.UUID, str], Known] = field(default_factory=dict)
-    new_acks: dict[uuid.UUID, Signal] = field(default_factory=dict)
-    answered: dict[uuid.UUID, Message] = field(default_factory=dict)
-    ended: list[tuple[uuid.UUID | None, str]] = field(default_factory=list)  # for `upstream`
-    onward: forwarding.Onward = field(default_factory=forwarding.Onward)
-    wake: bool = False
 
 
 def accept(items: Sequence[Item]) -> list[int]:

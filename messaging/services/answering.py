@@ -16,8 +16,9 @@ from messaging.protocol.codecs.ebxml import normalize_uri
 from messaging.protocol.envelope import Envelope, MessageType
 from messaging.protocol.errors import Severity
 from messaging.protocol.messages import Happened, move
-from messaging.protocol.sender import Act, Flow, Kind, Step, step
-from messaging.protocol.sender import Event as PairEvent
+from messaging.protocol.pair_state import Act, Flow, Kind, Step
+from messaging.protocol.pair_state import Event as PairEvent
+from messaging.protocol.sender import step
 from messaging.services import events, incidents, suspending, upstream
 from messaging.services.error_messages import host as host
 from messaging.services.snapshots import apply_outbound, outbound_state, sender_policy
@@ -25,7 +26,7 @@ from partners import registry
 from rmhub.ids import uuid7
 
 if TYPE_CHECKING:
-    from messaging.services.accepting import Batch, Item
+    from messaging.services.arrivals import Batch, Item
 
 
 # Where the message of a pair stands while it is in flight.

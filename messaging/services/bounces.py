@@ -19,8 +19,9 @@ from messaging.models import Event, Message, Pair, Signal, Transmission
 from messaging.models.bulk import bulk_set
 from messaging.protocol.codecs.mail_report import Action, Report
 from messaging.protocol.envelope import Semantics
-from messaging.protocol.sender import Event as PairEvent
-from messaging.protocol.sender import Flow, Kind, step
+from messaging.protocol.pair_state import Event as PairEvent
+from messaging.protocol.pair_state import Flow, Kind
+from messaging.protocol.sender import step
 from messaging.services import events, incidents
 from messaging.services.snapshots import OUTBOUND_FIELDS, apply_outbound, outbound_state, sender_policy
 from partners import registry

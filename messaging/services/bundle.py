@@ -16,7 +16,7 @@ from django.db import transaction
 
 from messaging.differences import Change, changes
 from messaging.exceptions import ApplicationError, InvalidSubmission
-from messaging.services import audit, onboarding
+from messaging.services import audit, onboarding, onboarding_content
 from messaging.services.audit import Actor
 from messaging.services.bundle_format import (
     FORMAT,
@@ -171,10 +171,10 @@ def _party(given: BundleParty, actor: Actor, reason: str) -> Item:
     known = find_party(given.name, fields.get("identifiers", ()))
     if known is None:
         made = onboarding.party_create(actor=actor, reason=reason, is_own=given.is_own, **fields)
-        return Item("party", given.name, "create", tuple(changes({}, onboarding.describe(made))))
-    before = onboarding.describe(selectors.party(known.pk))
+        return Item("party", given.name, "create", tuple(changes({}, onboarding_content.describe(made))))
+    before = onboarding_content.describe(selectors.party(known.pk))
     with transaction.atomic():
-        after = onboarding.describe(
+        after = onboarding_content.describe(
             onboarding.party_update(party_id=known.pk, actor=actor, reason=reason, is_own=given.is_own, **fields)
         )
         item = _compared("party", given.name, before, after)
@@ -190,12 +190,12 @@ def _endpoint(party: BundleParty, given: BundleEndpoint, actor: Actor, reason: s
     known = find_endpoint(given.uri)
     if known is None:
         made = onboarding.endpoint_create(party_id=owner.pk, actor=actor, reason=reason, **given.fields)
-        return Item("endpoint", given.uri, "create", tuple(changes({}, onboarding.describe(made))))
+        return Item("endpoint", given.uri, "create", tuple(changes({}, onboarding_content.describe(made))))
     if known.party_id != owner.pk:
         raise InvalidSubmission({"uri": [f"{known.party} has this endpoint here, and not {owner}."]})
-    before = onboarding.describe(known)
+    before = onboarding_content.describe(known)
     with transaction.atomic():
-        after = onboarding.describe(
+        after = onboarding_content.describe(
             onboarding.endpoint_update(endpoint_id=known.pk, actor=actor, reason=reason, **given.fields)
         )
         item = _compared("endpoint", given.uri, before, after)
@@ -230,7 +230,7 @@ def _agreement(given: BundleAgreement, actor: Actor, reason: str, ready: list[Ag
             **given.terms,
         )
         version = selectors.version(made.versions.all()[0].pk)
-        item = Item("agreement", given.tpa_id, "create", tuple(changes({}, onboarding.describe(version))))
+        item = Item("agreement", given.tpa_id, "create", tuple(changes({}, onboarding_content.describe(version))))
     else:
         item, version = _newer_terms(known, given, named, actor, reason)
     if ready is not None and given.state == VersionState.ACTIVE and version.state == VersionState.DRAFT:
@@ -247,7 +247,7 @@ def _newer_terms(
     if known.partner.name != given.partner or known.own_party.name != given.own_party:
         raise InvalidSubmission({"partner": [f"{known.tpa_id} is between {known.own_party} and {known.partner} here."]})
     newest = known.versions.order_by("-number")[0]
-    before = onboarding.describe(selectors.version(newest.pk))
+    before = onboarding_content.describe(selectors.version(newest.pk))
     with transaction.atomic():
         number = newest.number
         if newest.state != VersionState.DRAFT:
@@ -261,7 +261,7 @@ def _newer_terms(
             **named,
             **given.terms,
         )
-        after = onboarding.describe(changed)
+        after = onboarding_content.describe(changed)
         # A note says what a version changes here, and is not a term of its own.
         item = _compared("agreement", given.tpa_id, before | {"note": ""}, after | {"note": ""})
         if item.action == "same":

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from messaging.exceptions import InvalidSubmission
-from messaging.services.onboarding import TERMS
+from messaging.services.onboarding_content import TERMS
 from partners.choices import ServiceDirection
 from partners.models import Agreement, AgreementVersion, Endpoint, Party
 

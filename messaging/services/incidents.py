@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.db.models import Max, Q
 
-from messaging.causes_reports import FINDINGS
+from messaging.causes.reports import FINDINGS
 from messaging.choices import IncidentState, NoteKind
 from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
 from messaging.models import Coordination, Event, Incident, IncidentNote, Pair, Trigger

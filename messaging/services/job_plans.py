@@ -16,7 +16,8 @@ from messaging.exceptions import InvalidSubmission
 from messaging.models import BulkJob, BulkJobItem
 from messaging.models.inquiry import HAS_IT
 from messaging.services.audit import Actor
-from messaging.services.job_actions import ACTIONS, Action, Filter, Rows, checked
+from messaging.services.job_actions import ACTIONS, Action, Filter, Rows
+from messaging.services.job_parameters import checked
 from rmhub import clock
 from rmhub.ids import public_id
 

@@ -22,7 +22,8 @@ from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, 
 from messaging.models import BulkJob, BulkJobItem
 from messaging.services import audit, events, inquiries
 from messaging.services.audit import Actor
-from messaging.services.job_actions import ACTIONS, Action, Filter, Rows, checked
+from messaging.services.job_actions import ACTIONS, Action, Filter, Rows
+from messaging.services.job_parameters import checked
 from messaging.services.job_plans import MAX_IDS, PLANNED_FOR, action_of, job_plan
 from partners import visibility
 from rmhub import clock

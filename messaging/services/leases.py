@@ -16,7 +16,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from messaging.choices import MessageState, Outcome, SignalState
 from messaging.models import Message, Pair, Signal, Transmission
-from messaging.protocol.sender import Flow
+from messaging.protocol.pair_state import Flow
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from messaging.anomalies import Finding, Usual
 from messaging.choices import Direction, IncidentState
 from messaging.models import Event, Incident, LiveMinute, LiveState, Pair
 from messaging.models.live_windows import last_contacts, pasts, window_of, windows
-from messaging.protocol.sender import Flow, Gate
+from messaging.protocol.pair_state import Flow, Gate
 from messaging.services import events, incidents
 from messaging.services.audit import SYSTEM
 from rmhub import clock

@@ -6,12 +6,9 @@ transaction: the change, the check against `expected` (what the person looked at
 
 from __future__ import annotations
 
-import hashlib
-import json
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from typing import Any, TypeVar
 
 from django.core.exceptions import ObjectDoesNotExist
@@ -21,54 +18,13 @@ from django.views.decorators.debug import sensitive_variables
 from messaging.exceptions import InvalidSubmission, NotFound, Stale
 from messaging.services import audit, pairs
 from messaging.services.audit import Actor
-from partners import certificates, registry, selectors, services
+from messaging.services.onboarding_content import describe, revision
+from partners import registry, selectors, services
 from partners.models import Agreement, AgreementVersion, Credential, Endpoint, Party
 from partners.services import Level, Problem
 from partners.services.writing import writing
 
 Row = TypeVar("Row", bound=models.Model)
-# What a version's terms are in the audit log and in `revision`; the rest of the row is its life.
-TERMS = (
-    "profile",
-    "semantics",
-    "timeout",
-    "retries",
-    "retry_interval",
-    "transport_retries",
-    "transport_retry_interval",
-    "transient_ceiling",
-    "detect_repeats",
-    "strict_sequence",
-    "memory_window",
-    "max_message_bytes",
-    "write_namespace",
-    "write_padded_numbers",
-    "partner_window",
-    "clock_skew",
-    "exchange_mode",
-    "exchange_identity",
-    "repeat_interval",
-    "repeat_interval_max",
-    "ordered",
-    "max_in_flight",
-    "stream_lanes",
-    "resend_schedule",
-    "order_ack_timeout",
-    "max_order_ack_delay",
-    "time_to_live",
-    "final_receipt",
-    "final_receipt_within",
-    "inbound_quota",
-    "coordination_version",
-    "addressing_profile",
-    "addressing_strict",
-    "soap_version",
-    "note",
-)
-_ENDPOINT = (
-    *("name", "transport", "uri", "error_uri", "address", "error_address", "server", "host_key", "service_address"),
-    *("connect_timeout", "read_timeout"),
-)
 
 
 class InvalidAgreement(InvalidSubmission):
@@ -82,59 +38,6 @@ class InvalidAgreement(InvalidSubmission):
             errors.setdefault(problem.field, []).append(problem.sentence)
         super().__init__(errors)
         self.problems = tuple(problems)
-
-
-def revision(row: models.Model) -> str:
-    """Names the present content of a party, endpoint, agreement or version: it changes when they do (ETag)."""
-    described = json.dumps(describe(row), sort_keys=True, default=str)
-    return hashlib.sha256(described.encode()).hexdigest()[:20]
-
-
-def describe(row: models.Model) -> dict[str, Any]:
-    """A row as the audit log holds it. Never a secret."""
-    if isinstance(row, Party):
-        identifiers = [[item.context, item.value] for item in row.identifiers.all()]
-        return {
-            "name": row.name,
-            "is_own": row.is_own,
-            "contact": row.contact,
-            "identifiers": identifiers,
-            "time_zone": row.time_zone,
-            "hours": row.hours,
-            "groups": sorted(group.name for group in row.groups.all()),
-            "archived_at": _text(row.archived_at),
-        }
-    if isinstance(row, Endpoint):
-        return {name: getattr(row, name) for name in _ENDPOINT} | {"certificates": _certificates(row)}
-    if isinstance(row, Agreement):
-        versions = [[version.number, version.state] for version in row.versions.all()]
-        return {"tpa_id": row.tpa_id, "name": row.name, "log_columns": row.log_columns, "versions": versions}
-    if isinstance(row, AgreementVersion):
-        found: dict[str, Any] = {name: getattr(row, name) for name in TERMS}
-        found["number"], found["state"] = row.number, row.state
-        found["own_endpoint"], found["partner_endpoint"] = row.own_endpoint.public_id, row.partner_endpoint.public_id
-        found["services"] = [[item.service, item.action, item.direction] for item in row.services.all()]
-        return found
-    assert isinstance(row, Credential)
-    return {
-        "party": row.party.name,
-        "direction": row.direction,
-        "kind": row.kind,
-        "label": row.label,
-        "username": row.username,
-        "fingerprint": row.fingerprint,
-        "valid_from": _text(row.valid_from),
-        "valid_until": _text(row.valid_until),
-        "revoked_at": _text(row.revoked_at),
-    }
-
-
-def _certificates(endpoint: Endpoint) -> list[dict[str, str]]:
-    """Those that its server may show, by what tells them apart."""
-    return [
-        {"title": one.title, "fingerprint": one.fingerprint, "ends": one.not_after.isoformat()}
-        for one in certificates.read(endpoint.trusted_certificates)
-    ]
 
 
 def party_create(*, actor: Actor, reason: str = "", **fields: Any) -> Party:
@@ -403,10 +306,6 @@ def _named(model: type[Row], pk: uuid.UUID, field: str) -> Row:
     if found is None:
         raise InvalidSubmission({field: [f"There is no such {model._meta.verbose_name}."]})
     return found
-
-
-def _text(at: datetime | None) -> str | None:
-    return at.isoformat() if at else None
 
 
 def _pairs_follow() -> None:

@@ -21,7 +21,7 @@ from messaging.services import onboarding
 from messaging.services.audit import Actor
 from messaging.services.bundle import find_endpoint
 from messaging.services.bundle_format import ENDPOINT_NUMBERS, ENDPOINT_TEXTS, same_kind
-from messaging.services.onboarding import TERMS
+from messaging.services.onboarding_content import TERMS
 from partners import secrets, selectors, services
 from partners.exceptions import InvalidInput, PartnersError
 from partners.exceptions import WrongState as PartnersWrongState

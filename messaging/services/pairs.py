@@ -17,7 +17,7 @@ from messaging.exceptions import WrongState
 from messaging.models import Enlistment, Message, Pair
 from messaging.protocol.atomic.words import ENDED, Seat
 from messaging.protocol.codecs.ebxml import normalize_uri
-from messaging.protocol.sender import Gate, GateVerb, move_gate
+from messaging.protocol.pair_state import Gate, GateVerb, move_gate
 from messaging.services import repeating
 from messaging.services.snapshots import apply_outbound, outbound_state
 from partners import registry

@@ -18,7 +18,8 @@ from django.db import transaction
 from messaging.choices import DeliveryState, ServiceKind, TriggerState
 from messaging.exceptions import InvalidSubmission, NotFound, WrongState
 from messaging.models import Delivery, Trigger
-from messaging.protocol.processing import Decision, Ran
+from messaging.protocol.processing import Decision
+from messaging.protocol.service_ends import Ran
 from messaging.services.delivering import claiming
 from messaging.services.delivering.changes import Changes
 from messaging.services.delivering.job import Job, JobKind, Outcome, lease_of

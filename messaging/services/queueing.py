@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from messaging.models import Message, Pair
 from messaging.profiles import is_repeatable, is_stream
 from messaging.protocol.envelope import Semantics
-from messaging.protocol.sender import Event, Flow, Gate, Kind, step
+from messaging.protocol.pair_state import Event, Flow, Gate, Kind
+from messaging.protocol.sender import step
 from messaging.services import repeating
 from messaging.services.snapshots import apply_outbound, outbound_state, sender_policy
 from partners.terms import Terms

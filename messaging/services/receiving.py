@@ -19,7 +19,7 @@ from messaging.protocol.codecs.ebxml import normalize_uri
 from messaging.protocol.envelope import Envelope, MessageType
 from messaging.protocol.errors import Defect, ErrorCode, NotAMessage
 from messaging.protocol.limits import Limits
-from messaging.services import accepting, door, pairs, rate_limits, routing
+from messaging.services import accepting, arrivals, door, pairs, rate_limits, routing
 from messaging.services.group import GroupCommit
 from partners import registry
 from partners.terms import Presented, Principal, Terms
@@ -40,7 +40,7 @@ class Arrival:
     remote_address: str = ""
 
 
-_group: GroupCommit[accepting.Item, int] = GroupCommit(accepting.accept)
+_group: GroupCommit[arrivals.Item, int] = GroupCommit(accepting.accept)
 
 
 def receive(arrival: Arrival, *, limits: Limits, principal: Principal | None = None) -> int:
@@ -80,7 +80,7 @@ def receive(arrival: Arrival, *, limits: Limits, principal: Principal | None = N
     if terms is not None and terms.hop_party_id != principal.party_id:
         detail = f"{principal.party_name} is not the partner of agreement {envelope.agreement_id}."
         return refuse(arrival, 403, "wrong_partner", detail, now, principal=principal, envelope=envelope)
-    item = accepting.Item(
+    item = arrivals.Item(
         envelope=envelope,
         body=arrival.body,
         content_type=arrival.content_type,

@@ -14,8 +14,9 @@ from messaging.models import Event, Message, Pair, Signal, Transmission
 from messaging.models.bulk import bulk_set
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.messages import Happened, move
-from messaging.protocol.sender import Event as PairEvent
-from messaging.protocol.sender import Flow, Gate, Kind, step
+from messaging.protocol.pair_state import Event as PairEvent
+from messaging.protocol.pair_state import Flow, Gate, Kind
+from messaging.protocol.sender import step
 from messaging.services import circuits, events, incidents, replies, suspending
 from messaging.services.atomic import transmitting
 from messaging.services.parcels import Job, JobKind

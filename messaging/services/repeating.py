@@ -20,9 +20,9 @@ from messaging.models import Event, Message, Pair, Payload, Transmission
 from messaging.models.bulk import bulk_set
 from messaging.profiles import in_flight_limit, is_repeatable
 from messaging.protocol.messages import Happened, move_repeatable
-from messaging.protocol.processing import NOTHING_SENT
+from messaging.protocol.pair_state import Flow, Gate
 from messaging.protocol.repeating import Act, State, Step, begin, deadline, expire
-from messaging.protocol.sender import Flow, Gate
+from messaging.protocol.service_ends import NOTHING_SENT
 from messaging.services import events, incidents, preparing, suspending, upstream
 from messaging.services.parcels import Claim, Job, JobKind, parcel
 from messaging.services.snapshots import REPEATABLE_FIELDS, repeat_policy

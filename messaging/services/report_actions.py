@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Count, QuerySet
 
-from messaging.causes_reports import CAUSE_OF_KIND, CAUSE_OF_VERDICT
+from messaging.causes.reports import CAUSE_OF_KIND, CAUSE_OF_VERDICT
 from messaging.choices import IncidentState
 from messaging.exceptions import InvalidSubmission, NotFound, WrongState
 from messaging.models import (

@@ -12,7 +12,7 @@ from django.db import connection, transaction
 
 from messaging.choices import Direction
 from messaging.models import Event, Message, Pair
-from messaging.protocol.sender import Gate
+from messaging.protocol.pair_state import Gate
 from messaging.services import events, incidents
 from partners.validation import duration
 

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from messaging.models import Pair
 from messaging.protocol.acceptance import AcceptancePolicy, InboundState
 from messaging.protocol.envelope import PartyId, WriterOptions
+from messaging.protocol.pair_state import Flow, Gate, PairState, SenderPolicy
 from messaging.protocol.repeating import Policy
-from messaging.protocol.sender import Flow, Gate, PairState, SenderPolicy
 from messaging.protocol.streams.outgoing import Policy as StreamPolicy
 from partners.terms import Terms
 

@@ -30,7 +30,7 @@ from messaging.protocol.codecs import repeatable
 from messaging.protocol.codecs.ebxml_lexical import CONTROL
 from messaging.protocol.codecs.mime import is_header_value
 from messaging.protocol.envelope import Semantics
-from messaging.protocol.sender import Flow, Gate
+from messaging.protocol.pair_state import Flow, Gate
 from messaging.services import events, pairs, queueing
 from messaging.services.group import GroupCommit
 from partners import registry, visibility

@@ -6,8 +6,9 @@ from datetime import datetime
 
 from messaging.models import Event, Message, Pair
 from messaging.protocol.messages import Happened, move
-from messaging.protocol.sender import Event as PairEvent
-from messaging.protocol.sender import Flow, Kind, step
+from messaging.protocol.pair_state import Event as PairEvent
+from messaging.protocol.pair_state import Flow, Kind
+from messaging.protocol.sender import step
 from messaging.services import events, incidents, upstream
 from messaging.services.snapshots import apply_outbound, outbound_state, sender_policy
 from partners.terms import Terms

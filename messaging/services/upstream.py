@@ -25,7 +25,7 @@ from messaging.models.bulk import bulk_insert
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.envelope import Envelope, ErrorInfo
 from messaging.protocol.errors import ErrorCode, NotAMessage, Severity
-from messaging.protocol.sender import Flow, Gate
+from messaging.protocol.pair_state import Flow, Gate
 from messaging.services import preparing
 from messaging.services.error_messages import error_signal
 from messaging.services.streams import finals

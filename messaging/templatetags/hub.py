@@ -13,189 +13,17 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from messaging import causes
-from messaging.choices import (
-    DELIVERY_LOOKS,
-    MESSAGE_LOOKS,
-    PAIR_LOOKS,
-    PHASE_LOOKS,
-    SEAT_LOOKS,
-    TRIGGER_LOOKS,
-    VOTE_LOOKS,
-    CircuitState,
-    IncidentState,
-    ItemState,
-    JobState,
-    Look,
-    NotificationState,
-    Outcome,
-    SignalState,
-    WebhookState,
-)
+from messaging.choices import DELIVERY_LOOKS, MESSAGE_LOOKS, PAIR_LOOKS, PHASE_LOOKS, TRIGGER_LOOKS
 from messaging.console import zones
-from messaging.report_choices import LOG_LOOKS, RUN_LOOKS
+from messaging.console.looks import LOOKS, OTHERS
 from messaging.selectors import doubts
 from messaging.selectors.wording import span as span_of
-from partners.choices import VersionState
 from rmhub import clock
 
 register = template.Library()
 
 _ICONS = "vendor/tabler-icons-3.51.0/icons.svg"
 _ABSOLUTE_AFTER = timedelta(hours=24)
-
-# state -> icon of the sprite; the words and colours are those of `messaging.choices`.
-_PAIR_ICONS = {
-    "active": "circle-filled",
-    "waiting": "hourglass",
-    "retrying": "refresh",
-    "holding": "hand-stop",
-    "suspended": "square-filled",
-    "paused": "player-pause-filled",
-    "silent": "bell",
-    "disabled": "minus",
-}
-_MESSAGE_ICONS = {
-    "queued": "stack-2",
-    "sending": "send",
-    "awaiting_ack": "hourglass",
-    "retrying": "refresh",
-    "failed": "x",
-    "sent": "check",
-    "delivered": "circle-check-filled",
-    "skipped": "player-skip-forward",
-    "cancelled": "ban",
-    "received": "circle-check-filled",
-    "in_doubt": "help-circle",
-    "confirming": "eye",
-}
-_TRIGGER_ICONS = {
-    "active": "circle-filled",
-    "suspended": "square-filled",
-    "disabled": "minus",
-}
-_DELIVERY_ICONS = {
-    "waiting": "stack-2",
-    "running": "player-play",
-    "joined": "git-merge",
-    "completed": "circle-check-filled",
-    "failed": "x",
-    "duplicate": "copy",
-    "in_doubt": "help-circle",
-    "discarded": "ban",
-    "settled": "scale",
-}
-_PHASE_ICONS = {
-    "active": "circle-filled",
-    "preparing_v": "message-question",
-    "preparing": "message-question",
-    "deciding": "hourglass",
-    "prepared": "hourglass",
-    "committing": "send",
-    "aborting": "arrow-back-up",
-    "committed": "circle-check-filled",
-    "aborted": "ban",
-}
-_SEAT_ICONS = {
-    "none": "minus",
-    "active": "circle-filled",
-    "preparing": "message-question",
-    "prepared": "hourglass",
-    "committing": "send",
-    "aborting": "arrow-back-up",
-}
-_VOTE_ICONS = {"prepared": "check", "read_only": "eye", "aborted": "x"}
-_RUN_ICONS = {
-    "queued": "hourglass",
-    "running": "player-play",
-    "succeeded": "check",
-    "failed": "x",
-    "cancelled": "ban",
-}
-_LOG_ICONS = {"received": "file-text", "reconciled": "check", "failed": "x"}
-# kind -> looks and icons of states that have both in tables.
-_LOOKS: dict[str, tuple[dict[str, Look], dict[str, str]]] = {
-    "pair": (PAIR_LOOKS, _PAIR_ICONS),
-    "message": (MESSAGE_LOOKS, _MESSAGE_ICONS),
-    "trigger": (TRIGGER_LOOKS, _TRIGGER_ICONS),
-    "delivery": (DELIVERY_LOOKS, _DELIVERY_ICONS),
-    "run": (RUN_LOOKS, _RUN_ICONS),
-    "log": (LOG_LOOKS, _LOG_ICONS),
-    "phase": (PHASE_LOOKS, _PHASE_ICONS),
-    "seat": (SEAT_LOOKS, _SEAT_ICONS),
-    "vote": (VOTE_LOOKS, _VOTE_ICONS),
-}
-_OTHERS: dict[str, dict[str, tuple[Look, str]]] = {
-    "incident": {
-        IncidentState.OPEN: (Look("Open", "", "red"), "alert-triangle-filled"),
-        IncidentState.ACKNOWLEDGED: (Look("Acknowledged", "", "azure"), "eye"),
-        IncidentState.RESOLVED: (Look("Resolved", "", "green"), "check"),
-    },
-    "outcome": {
-        Outcome.ON_THE_WIRE: (Look("On the wire", "", "azure"), "send"),
-        Outcome.SENT: (Look("Handed over", "", "green"), "check"),
-        Outcome.FAILED: (Look("Failed", "", "red"), "x"),
-        Outcome.LOST: (Look("Unknown", "", "yellow"), "info-circle"),
-    },
-    "signal": {
-        SignalState.HELD: (Look("Held", "", "yellow"), "hand-stop"),
-        SignalState.PENDING: (Look("To be sent", "", "secondary"), "stack-2"),
-        SignalState.SENDING: (Look("Sending", "", "azure"), "send"),
-        SignalState.SENT: (Look("Sent", "", "green"), "check"),
-        SignalState.FAILED: (Look("Could not be sent", "", "red"), "x"),
-        SignalState.MATCHED: (Look("Taken", "", "green"), "check"),
-        SignalState.IGNORED: (Look("Ignored", "", "secondary"), "minus"),
-    },
-    "verdict": {
-        "ok": (Look("Ok", "", "green"), "circle-check-filled"),
-        "warning": (Look("Warning", "", "yellow"), "alert-triangle-filled"),
-        "failed": (Look("Failed", "", "red"), "x"),
-        "skipped": (Look("Not looked at", "", "secondary"), "minus"),
-    },
-    "circuit": {
-        CircuitState.CLOSED: (Look("Failing", "", "yellow"), "refresh"),
-        CircuitState.OPEN: (Look("Left alone", "", "red"), "hand-stop"),
-    },
-    "route": {
-        "on": (Look("On", "", "green"), "circle-filled"),
-        "off": (Look("Off", "", "secondary"), "minus"),
-    },
-    "pickup": {
-        "ok": (Look("Works", "", "green"), "circle-check-filled"),
-        "failing": (Look("Out of reach", "", "red"), "alert-triangle-filled"),
-        "new": (Look("Not looked yet", "", "secondary"), "hourglass"),
-        "looking": (Look("Looking", "", "azure"), "refresh"),
-        "off": (Look("Off", "", "secondary"), "minus"),
-    },
-    "version": {
-        VersionState.DRAFT: (Look("Draft", "", "secondary"), "file-text"),
-        VersionState.ACTIVE: (Look("Active", "", "green"), "circle-filled"),
-        VersionState.RETIRED: (Look("Retired", "", "secondary"), "history"),
-        VersionState.DISABLED: (Look("Disabled", "", "yellow"), "minus"),
-    },
-    "webhook": {
-        WebhookState.PENDING: (Look("Waiting", "", "azure"), "hourglass"),
-        WebhookState.DELIVERED: (Look("Delivered", "", "green"), "check"),
-        WebhookState.FAILED: (Look("Given up", "", "red"), "x"),
-    },
-    "notification": {
-        NotificationState.PENDING: (Look("Waiting", "", "azure"), "hourglass"),
-        NotificationState.SENT: (Look("Sent", "", "green"), "check"),
-        NotificationState.FAILED: (Look("Given up", "", "red"), "x"),
-    },
-    "job": {
-        JobState.PLANNED: (Look("Planned", "", "secondary"), "clock"),
-        JobState.QUEUED: (Look("Queued", "", "secondary"), "hourglass"),
-        JobState.RUNNING: (Look("Running", "", "azure"), "player-play"),
-        JobState.FINISHED: (Look("Finished", "", "green"), "check"),
-        JobState.CANCELLED: (Look("Cancelled", "", "yellow"), "ban"),
-    },
-    "item": {
-        ItemState.PENDING: (Look("Waiting", "", "secondary"), "hourglass"),
-        ItemState.DONE: (Look("Done", "", "green"), "check"),
-        ItemState.REFUSED: (Look("Refused", "", "red"), "x"),
-        ItemState.CANCELLED: (Look("Cancelled", "", "yellow"), "ban"),
-    },
-}
 
 
 @register.simple_tag
@@ -212,11 +40,11 @@ def icon(name: str, extra: str = "") -> SafeString:
 @register.simple_tag
 def state(kind: str, value: str, extra: str = "") -> SafeString:
     """A state as word, icon and colour, e.g. `{% state "pair" "suspended" %}`."""
-    if kind in _LOOKS:
-        looks, icons = _LOOKS[kind]
+    if kind in LOOKS:
+        looks, icons = LOOKS[kind]
         look, sign = looks[value], icons[value]
     else:
-        look, sign = _OTHERS[kind][value]
+        look, sign = OTHERS[kind][value]
     return format_html(
         '<span class="state state-{}" data-state="{}">{}<span>{}</span>{}</span>',
         look.colour,

@@ -203,8 +203,8 @@ def loop() -> None:
     import django
 
     django.setup()
-    from messaging.pipeline import archiving, command_execute, extract, session
-    from messaging.pipeline.archiving import Pace, Tally
+    from messaging.pipeline import archive_copying, archive_purging, archiving, command_execute, extract, session
+    from messaging.pipeline.archive_tally import Pace, Tally
     from messaging.services import purging
 
     os.nice(command_execute.NICE)
@@ -224,10 +224,10 @@ def loop() -> None:
         with archiving.alone():
             while True:
                 rows += sum(extract.extract(progress).rows.values())
-                archiving.copy(None, progress, archiving.spark_verify(lambda: spark), tally, Pace())
+                archive_copying.copy(None, progress, archive_copying.spark_verify(lambda: spark), tally, Pace())
                 rows += sum(extract.extract(progress).rows.values())
                 if purging.candidates(after=None, limit=1):
-                    archiving.purge(progress, tally, Pace())
+                    archive_purging.purge(progress, tally, Pace())
                 rounds += 1
                 progress("")
                 time.sleep(1)

@@ -11,7 +11,7 @@ from django.test.utils import isolate_apps
 from messaging.choices import Direction, IncidentState, WebhookState
 from messaging.models import Event, Incident, Message, MessageIdentity, Pair, Payload, WebhookDelivery, WebhookEndpoint
 from messaging.models.bulk import bulk_insert, bulk_set
-from messaging.protocol.sender import Flow
+from messaging.protocol.pair_state import Flow
 from rmhub.ids import uuid7
 from tests.messaging.factories import partner_side, submit
 

@@ -19,8 +19,8 @@ from messaging.models import Event, Incident, Message, MessageIdentity, Pair, Pa
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.envelope import MessageType, PartyId, Semantics
 from messaging.protocol.errors import ErrorCode
-from messaging.protocol.sender import Flow
-from messaging.services import accepting, operating, pairs, receiving
+from messaging.protocol.pair_state import Flow
+from messaging.services import accepting, arrivals, operating, pairs, receiving
 from messaging.services.audit import Actor
 from messaging.services.group import GroupCommit
 from messaging.services.sending import claim_due
@@ -104,11 +104,11 @@ def test_e04_copies_in_one_transaction_are_acknowledged_like_any(
 
 def _items(
     monkeypatch: pytest.MonkeyPatch, partner: PartnerSide, arrivals: Sequence[receiving.Arrival]
-) -> list[accepting.Item]:
+) -> list[arrivals.Item]:
     """What `receive` hands to its group of transactions."""
-    caught: list[accepting.Item] = []
+    caught: list[arrivals.Item] = []
 
-    def catch(items: list[accepting.Item]) -> list[int]:
+    def catch(items: list[arrivals.Item]) -> list[int]:
         caught.extend(items)
         return [204] * len(items)
 
@@ -310,7 +310,7 @@ class _GroupOfEachThread:
     def __init__(self) -> None:
         self._own = threading.local()
 
-    def submit(self, item: accepting.Item) -> int:
+    def submit(self, item: arrivals.Item) -> int:
         if not hasattr(self._own, "group"):
             self._own.group = GroupCommit(accepting.accept)
         return self._own.group.submit(item)

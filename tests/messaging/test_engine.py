@@ -9,8 +9,9 @@ from unittest import mock
 import pytest
 from django.db import OperationalError, connection, connections, transaction
 
-from messaging import engine as module
-from messaging.engine import SENDS, Engine, talk
+from messaging.engine import kinds, loop
+from messaging.engine.kinds import SENDS, talk
+from messaging.engine.loop import Engine
 from messaging.models import Message, Pair, Signal, Transmission
 from messaging.services import leases
 from messaging.services.sending import claim_due
@@ -231,7 +232,7 @@ def test_an_outcome_that_cannot_be_recorded_is_left_to_the_lease(
 def test_a_claim_that_fails_does_not_leave_the_engine_running_for_ever(engine: Engine) -> None:
     message = submit(partner_side())
     with (
-        mock.patch("messaging.engine.claim_due", side_effect=OperationalError("gone")),
+        mock.patch("messaging.engine.kinds.claim_due", side_effect=OperationalError("gone")),
         pytest.raises(OperationalError),
     ):
         engine.run()
@@ -312,22 +313,22 @@ def test_what_a_living_worker_has_claimed_is_left_to_it(engine: Engine) -> None:
 
 def test_a_worker_that_never_rests_takes_over_too(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under load a run does not end for minutes: the dead must not wait for that."""
-    monkeypatch.setattr(module, "WATCH_SECONDS", 0.0)
+    monkeypatch.setattr(loop, "WATCH_SECONDS", 0.0)
     looks: list[object] = []
     monkeypatch.setattr(leases, "release_dead", looks.append)
     submit(partner_side())
-    jobs = claim_due(limit=1) * module.CROWD
+    jobs = claim_due(limit=1) * loop.CROWD
     claims = [jobs] * 5 + [[]] * 2
-    monkeypatch.setattr(module, "claim_due", lambda **_: claims.pop(0) if claims else [])
+    monkeypatch.setattr(kinds, "claim_due", lambda **_: claims.pop(0) if claims else [])
     with link():
-        assert engine.run() == 5 * module.CROWD
+        assert engine.run() == 5 * loop.CROWD
     assert len(looks) >= 5
 
 
 def test_one_engine_belongs_to_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_sender", None)
+    monkeypatch.setattr(kinds, "_sender", None)
     made: list[Engine] = []
-    threads = [threading.Thread(target=lambda: made.append(module.sender())) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: made.append(kinds.sender())) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 import pytest
 from django.db import connections
 
-from messaging import engine as module
-from messaging.engine import SENDS, Engine
+from messaging.engine import loop
+from messaging.engine.kinds import SENDS
+from messaging.engine.loop import Engine
 from messaging.models import Circuit, Message, Signal, Transmission
 from messaging.services import circuits, waiting
 from messaging.services.parcels import Job
@@ -211,8 +212,8 @@ def test_the_probe_that_is_answered_brings_everything_back() -> None:
 
 
 def test_jobs_that_wait_keep_their_leases(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "RENEW_SECONDS", 0.0)
-    monkeypatch.setattr(module, "WATCH_SECONDS", 0.02)
+    monkeypatch.setattr(loop, "RENEW_SECONDS", 0.0)
+    monkeypatch.setattr(loop, "WATCH_SECONDS", 0.02)
     dead = partner_side()
     once(dead, 6)
     gated = Gated(dead)
@@ -261,8 +262,8 @@ def test_what_somebody_else_has_taken_over_is_not_renewed() -> None:
 
 
 def test_what_was_taken_over_while_it_waited_is_not_sent(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "RENEW_SECONDS", 0.0)
-    monkeypatch.setattr(module, "WATCH_SECONDS", 0.02)
+    monkeypatch.setattr(loop, "RENEW_SECONDS", 0.0)
+    monkeypatch.setattr(loop, "WATCH_SECONDS", 0.02)
     dead = partner_side()
     once(dead, 6)
     gated = Gated(dead, then=TAKEN)

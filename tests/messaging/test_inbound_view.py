@@ -112,7 +112,7 @@ def test_without_its_database_the_hub_says_later(partner: PartnerSide, where: st
     target = {
         "authenticate": "partners.registry.current",
         "store": "messaging.services.accepting._write",
-        "begin": "messaging.services.accepting.Batch.__init__",
+        "begin": "messaging.services.arrivals.Batch.__init__",
     }[where]
     with mock.patch(target, side_effect=gone):
         answer = post(partner.message(2))

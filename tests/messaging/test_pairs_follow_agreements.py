@@ -6,7 +6,7 @@ import pytest
 from django.db import transaction
 
 from messaging.models import AuditEntry, Pair
-from messaging.protocol.sender import Flow, Gate
+from messaging.protocol.pair_state import Flow, Gate
 from messaging.services import onboarding, pairs
 from messaging.services.audit import Actor
 from partners import registry

@@ -13,7 +13,7 @@ from messaging.choices import Direction, SignalKind, SignalState
 from messaging.models import Event, Incident, Message, Payload, Rejection, Signal
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.envelope import MessageType, Semantics
-from messaging.services import accepting
+from messaging.services import accepting, arrivals
 from messaging.services.receiving import Arrival
 from partners import registry, services
 from partners.models import Agreement
@@ -438,7 +438,7 @@ def test_one_spoilt_message_does_not_take_its_group_along(scene: Scene) -> None:
     good = scene.partner.message(1, "good@partner.example")
     write = accepting._write
 
-    def fails_for_poison(batch: accepting.Batch, *rest: object) -> None:
+    def fails_for_poison(batch: arrivals.Batch, *rest: object) -> None:
         if any(message.message_id.startswith("poison") for message in batch.messages):
             raise RuntimeError("poison")
         write(batch, *rest)

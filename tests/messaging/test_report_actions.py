@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from messaging.causes import CAUSES
-from messaging.causes_reports import CAUSE_OF_KIND, CAUSE_OF_VERDICT
+from messaging.causes.reports import CAUSE_OF_KIND, CAUSE_OF_VERDICT
 from messaging.exceptions import InvalidSubmission, NotFound, WrongState
 from messaging.models import (
     AuditEntry,

@@ -10,7 +10,7 @@ from django.http import HttpResponse
 from django.test import Client
 
 from messaging.models import Message
-from messaging.services import accepting, receiving
+from messaging.services import arrivals, receiving
 from messaging.services.receiving import Arrival
 from tests.messaging.factories import PartnerSide
 
@@ -41,11 +41,11 @@ def stored() -> list[tuple[str, str, int, str]]:
     return sorted(Message.objects.values_list("message_id", "state", "copies", "digest"))
 
 
-def items(partner: PartnerSide, *arrivals: Arrival) -> list[accepting.Item]:
+def items(partner: PartnerSide, *arrivals: Arrival) -> list[arrivals.Item]:
     """What the receiving service hands over for these, to be processed as one group."""
-    collected: list[accepting.Item] = []
+    collected: list[arrivals.Item] = []
 
-    def keep(item: accepting.Item) -> int:
+    def keep(item: arrivals.Item) -> int:
         collected.append(item)
         return 204
 

@@ -18,8 +18,9 @@ from django.db import connection
 
 from messaging import applications, storage
 from messaging.models import ArchivedMessage, LakeState, Message, PipelineRun
-from messaging.pipeline import archiving, manifest, restoring
-from messaging.pipeline.archiving import Pace, ReadBack, Tally
+from messaging.pipeline import archive_copying, archive_purging, archiving, manifest, restoring
+from messaging.pipeline.archive_copying import ReadBack
+from messaging.pipeline.archive_tally import Pace, Tally
 from messaging.protocol.envelope import MessageType
 from messaging.services import retention
 from messaging.services.audit import Actor
@@ -78,7 +79,7 @@ def archive() -> Tally:
         job="archive", state="succeeded", requested_by="ann", interface="command", created_at=clock.now()
     )
     with archiving.alone():
-        archiving.copy(run, nothing, read_back, tally, unhurried())
+        archive_copying.copy(run, nothing, read_back, tally, unhurried())
     return tally
 
 
@@ -86,7 +87,7 @@ def purge() -> Tally:
     """Purges what may go."""
     tally = Tally()
     with archiving.alone():
-        archiving.purge(nothing, tally, unhurried())
+        archive_purging.purge(nothing, tally, unhurried())
     return tally
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from messaging.protocol.sender import Act, Event, Flow, Kind, PairState, SenderPolicy, step
+from messaging.protocol.pair_state import Act, Event, Flow, Kind, PairState, SenderPolicy
+from messaging.protocol.sender import step
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -26,8 +26,9 @@ from messaging.models import (
     PipelineRun,
     Signal,
 )
-from messaging.pipeline import archive_file, archiving, driver
-from messaging.pipeline.archiving import Pace, Tally, spark_verify
+from messaging.pipeline import archive_copying, archive_file, archive_tally, archiving, driver
+from messaging.pipeline.archive_copying import spark_verify
+from messaging.pipeline.archive_tally import Pace, Tally
 from messaging.report_choices import PipelineJob
 from messaging.services import archived, belongings, pipeline_runs, restoring
 from rmhub import clock
@@ -220,7 +221,7 @@ def test_what_changes_after_the_copy_is_copied_anew_before_it_may_leave(scene: S
 def test_files_are_written_in_bounded_portions(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(5):
         scene.arrive(f"more-{number}@partner", content=bytes([number]) * 2_000)
-    monkeypatch.setattr(archiving, "PORTION_MESSAGES", 3)
+    monkeypatch.setattr(archive_copying, "PORTION_MESSAGES", 3)
     monkeypatch.setattr(archive_file, "GROUP_BYTES", 3_000)
     scene.move(ARCHIVE)
     assert archives.archive().facts()["archived"] == 8
@@ -292,7 +293,7 @@ def _elsewhere() -> Any:
 def test_the_pace_leaves_most_of_the_time_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     paused: list[float] = []
     moments = iter([10.0, 12.0])
-    monkeypatch.setattr(archiving.time, "monotonic", lambda: next(moments))
+    monkeypatch.setattr(archive_tally.time, "monotonic", lambda: next(moments))
     with Pace(share=0.25, pause=paused.append).work():
         pass
     assert paused == [6.0]
@@ -305,7 +306,7 @@ def test_the_runs_archive_purge_and_restore_as_the_pipeline_makes_them(
     """Asked for, claimed and executed: with the lake brought up to date, Spark, the report, and what the run says."""
     settings.RMHUB_ARCHIVE_DIR = tmp_path / "archive"
     settings.RMHUB_LAKE_DIR = tmp_path / "lake"
-    monkeypatch.setattr(archiving, "SHARE", 1.0)
+    monkeypatch.setattr(archive_tally, "SHARE", 1.0)
     with clock.frozen(T) as frozen:
         scene = Scene(frozen)
         several = scene.several()
@@ -352,7 +353,7 @@ def test_spark_reads_back_what_hashlib_reads_back(scene: Scene, spark: Any, monk
         return found[0]
 
     tally = Tally()
-    archiving.copy(None, archives.nothing, both, tally, archives.unhurried())
+    archive_copying.copy(None, archives.nothing, both, tally, archives.unhurried())
     assert found[0] == found[1]
     assert len(found[0][files()[0]]) == 9
     assert (tally.facts()["archived"], tally.days[T.date()].differing) == (5, 4)

@@ -11,7 +11,8 @@ from messaging.management.commands import diagrams
 from messaging.protocol.acceptance import RULES
 from messaging.protocol.atomic import participant, phases, seats
 from messaging.protocol.messages import RELIABLE
-from messaging.protocol.sender import TABLE, Flow, Kind
+from messaging.protocol.pair_state import Flow, Kind
+from messaging.protocol.sender import TABLE
 
 
 def test_the_committed_file_is_what_the_command_writes() -> None:

@@ -24,9 +24,10 @@ from messaging.protocol.messages import (
     move_repeatable,
     move_stream,
 )
+from messaging.protocol.pair_state import Act, Event, Flow, Kind, PairState, SenderPolicy
 from messaging.protocol.repeating import STEPS
 from messaging.protocol.repeating import Act as RequestAct
-from messaging.protocol.sender import Act, Event, Flow, Kind, PairState, SenderPolicy, step
+from messaging.protocol.sender import step
 from tests.protocol.tables import reachable
 
 TABLES = pytest.mark.parametrize(

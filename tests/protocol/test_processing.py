@@ -9,35 +9,34 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from messaging.protocol.delivery_moves import FINAL, MOVES, DeliveryState, move
 from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.processing import (
-    AFTER,
     CONCLUSIONS,
-    DEFAULT_RETRY_STATUSES,
-    FINAL,
-    MOVES,
-    NOTHING_SENT,
     RULES,
     Answer,
     Asked,
     Decision,
-    DeliveryState,
     Doubt,
     Entry,
     Evidence,
-    Next,
     Properties,
-    Ran,
-    RetryPolicy,
     Status,
-    after,
     conclude,
     decide,
     document_id,
-    from_http,
-    move,
     read_answer,
     redelivered,
+)
+from messaging.protocol.service_ends import (
+    AFTER,
+    DEFAULT_RETRY_STATUSES,
+    NOTHING_SENT,
+    Next,
+    Ran,
+    RetryPolicy,
+    after,
+    from_http,
 )
 from tests.fixtures.acceptance_model import wm
 from tests.protocol.tables import reachable

@@ -11,7 +11,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from messaging.protocol.memory import Memory, Received, Stored, Verdict, decide
-from messaging.protocol.processing import NOTHING_SENT
 from messaging.protocol.repeating import (
     STEPS,
     Act,
@@ -26,6 +25,7 @@ from messaging.protocol.repeating import (
     expire,
     step,
 )
+from messaging.protocol.service_ends import NOTHING_SENT
 
 bounded = settings(deadline=None, max_examples=300, database=None)
 T = datetime(2026, 1, 1, 12, tzinfo=UTC)

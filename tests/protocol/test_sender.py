@@ -9,17 +9,8 @@ import pytest
 
 from messaging.protocol.envelope import MAX_SEQUENCE_NUMBER
 from messaging.protocol.errors import IllegalTransition
-from messaging.protocol.sender import (
-    Act,
-    Event,
-    Flow,
-    Gate,
-    Kind,
-    PairState,
-    SenderPolicy,
-    next_sequence,
-    step,
-)
+from messaging.protocol.pair_state import Act, Event, Flow, Gate, Kind, PairState, SenderPolicy
+from messaging.protocol.sender import next_sequence, step
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 POLICY = SenderPolicy(

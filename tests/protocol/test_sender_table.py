@@ -14,11 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from messaging.protocol.envelope import MAX_SEQUENCE_NUMBER
 from messaging.protocol.errors import IllegalTransition
-from messaging.protocol.sender import (
-    FINAL,
+from messaging.protocol.pair_state import (
     GATES,
-    REFUSALS,
-    TABLE,
     Act,
     Event,
     Flow,
@@ -28,11 +25,9 @@ from messaging.protocol.sender import (
     PairState,
     SenderPolicy,
     Step,
-    allowed,
     move_gate,
-    next_sequence,
-    step,
 )
+from messaging.protocol.sender import FINAL, REFUSALS, TABLE, allowed, next_sequence, step
 from tests.protocol.tables import reachable
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

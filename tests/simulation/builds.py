@@ -17,7 +17,7 @@ from messaging.protocol.acceptance import (
     Verdict,
     decide,
 )
-from messaging.protocol.sender import Flow, PairState
+from messaging.protocol.pair_state import Flow, PairState
 
 
 def _sequence_only(state: InboundState, received: Received, policy: AcceptancePolicy) -> Decision:

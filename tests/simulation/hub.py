@@ -16,7 +16,7 @@ from messaging.protocol.acceptance import AcceptancePolicy, InboundState, Receiv
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.messages import Happened, State, move
-from messaging.protocol.sender import (
+from messaging.protocol.pair_state import (
     Act,
     Event,
     Flow,
@@ -27,8 +27,8 @@ from messaging.protocol.sender import (
     SenderPolicy,
     Step,
     move_gate,
-    step,
 )
+from messaging.protocol.sender import step
 from tests.simulation.builds import RIGHT, Build
 from tests.simulation.judge import Judge
 

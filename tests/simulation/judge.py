@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from messaging.protocol.envelope import MAX_SEQUENCE_NUMBER
 from messaging.protocol.messages import State
-from messaging.protocol.sender import Flow
+from messaging.protocol.pair_state import Flow
 
 if TYPE_CHECKING:
     from tests.simulation.hub import Hub, Packet, Row

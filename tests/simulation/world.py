@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from messaging.protocol.acceptance import AcceptancePolicy, InboundState
 from messaging.protocol.envelope import MAX_SEQUENCE_NUMBER
 from messaging.protocol.errors import IllegalTransition
-from messaging.protocol.sender import Flow, Gate, GateVerb, Kind, PairState, SenderPolicy
+from messaging.protocol.pair_state import Flow, Gate, GateVerb, Kind, PairState, SenderPolicy
 from tests.simulation.builds import RIGHT, Build
 from tests.simulation.hub import Hub, Job, Packet
 from tests.simulation.judge import Broken, Judge, Road

@@ -10,7 +10,7 @@ from rest_framework import serializers
 from messaging.api.serializers.fields import IdOut, StrictBody, Text, Whole
 from messaging.choices import Interface, ItemState, JobState
 from messaging.models import BulkJob, BulkJobItem
-from messaging.services.job_actions import MAX_STAGGER, MODES
+from messaging.services.job_parameters import MAX_STAGGER, MODES
 from messaging.services.jobs import ACTIONS, ENDED, MAX_IDS, OPEN
 from messaging.services.settling import MAX_REMIND, MIN_REMIND
 from rmhub.ids import public_id

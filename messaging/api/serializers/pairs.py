@@ -13,7 +13,7 @@ from messaging.api.serializers.messages import PartyRef
 from messaging.choices import Direction
 from messaging.models import Pair
 from messaging.protocol.envelope import MAX_SEQUENCE_NUMBER
-from messaging.protocol.sender import Flow, Gate
+from messaging.protocol.pair_state import Flow, Gate
 from messaging.selectors.diagnosis import verb_states
 from messaging.selectors.diagnosis_parts import Diagnosis
 from messaging.selectors.pairs import STATE_NAMES

@@ -18,8 +18,8 @@ from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.serializers import tokens as shapes
+from messaging.api.serializers.credentials import CredentialBody, CredentialSerializer, NewCredentialSerializer
 from messaging.api.serializers.fields import ReasonBody, page_of, validated
-from messaging.api.serializers.partners import CredentialBody, CredentialSerializer, NewCredentialSerializer
 from messaging.api.views.references import id_of
 from messaging.selectors import keyset, records
 from messaging.services import onboarding, tokens

@@ -15,12 +15,12 @@ from messaging.api.endpoint import Endpoint, operation
 from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
-from messaging.api.serializers import partners as shapes
+from messaging.api.serializers import agreements as shapes
 from messaging.api.serializers.fields import OptionalReasonBody, ReasonBody, page_of, validated
 from messaging.api.views.pairs import IF_MATCH
 from messaging.api.views.references import id_of
 from messaging.selectors import keyset
-from messaging.services import onboarding
+from messaging.services import onboarding, onboarding_content
 from partners import models, selectors
 from partners.choices import VersionState
 
@@ -310,11 +310,11 @@ def _arguments(values: dict[str, Any]) -> dict[str, Any]:
 def _agreement(request: Request, agreement: models.Agreement, *, status: int = 200) -> Response:
     data = shapes.AgreementDetailSerializer(agreement).data
     headers = {"Location": f"/api/v1/agreements/{agreement.public_id}"} if status == 201 else {}
-    return item(request, data, revision=onboarding.revision(agreement), status=status, **headers)
+    return item(request, data, revision=onboarding_content.revision(agreement), status=status, **headers)
 
 
 def _version(request: Request, version: models.AgreementVersion, *, status: int = 200) -> Response:
     data = shapes.version_detail(version)
     path = f"/api/v1/agreements/{version.agreement.public_id}/versions/{version.number}"
     headers = {"Location": path} if status == 201 else {}
-    return item(request, data, revision=onboarding.revision(version), status=status, **headers)
+    return item(request, data, revision=onboarding_content.revision(version), status=status, **headers)

@@ -16,7 +16,7 @@ from messaging.api.serializers.fields import validated
 from messaging.api.views.pairs import IF_MATCH
 from messaging.api.views.references import id_of
 from messaging.selectors import certificates
-from messaging.services import onboarding
+from messaging.services import onboarding, onboarding_content
 from partners import certificates as reading
 from partners import models, selectors
 
@@ -97,4 +97,4 @@ def _answer(request: Request, endpoint: models.Endpoint) -> Response:
         "pem": endpoint.trusted_certificates,
         "certificates": [shapes.facts(one) for one in reading.read(endpoint.trusted_certificates)],
     }
-    return item(request, data, revision=onboarding.revision(endpoint))
+    return item(request, data, revision=onboarding_content.revision(endpoint))

@@ -23,7 +23,7 @@ from messaging.api.serializers.onboarding import PartnerHealthSerializer, certif
 from messaging.api.views.pairs import IF_MATCH
 from messaging.api.views.references import id_of
 from messaging.selectors import keyset, partner_health
-from messaging.services import onboarding
+from messaging.services import onboarding, onboarding_content
 from partners import models, selectors
 
 _PARTY = {"party_id": "Id of the party (`par_...`)."}
@@ -255,10 +255,10 @@ def _with_identifiers(values: dict[str, Any]) -> dict[str, Any]:
 def _party(request: Request, party: models.Party, *, status: int = 200) -> Response:
     data = shapes.PartySerializer(party).data
     headers = {"Location": f"/api/v1/parties/{party.public_id}"} if status == 201 else {}
-    return item(request, data, revision=onboarding.revision(party), status=status, **headers)
+    return item(request, data, revision=onboarding_content.revision(party), status=status, **headers)
 
 
 def _endpoint(request: Request, endpoint: models.Endpoint, *, status: int = 200) -> Response:
     data = shapes.EndpointSerializer(endpoint).data
     headers = {"Location": f"/api/v1/endpoints/{endpoint.public_id}"} if status == 201 else {}
-    return item(request, data, revision=onboarding.revision(endpoint), status=status, **headers)
+    return item(request, data, revision=onboarding_content.revision(endpoint), status=status, **headers)

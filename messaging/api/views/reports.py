@@ -17,7 +17,7 @@ from messaging.api.endpoint import AnyJson, AnyOctets, Endpoint, operation
 from messaging.api.pagination import PAGING, listing
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
-from messaging.api.serializers import partners
+from messaging.api.serializers import agreements
 from messaging.api.serializers import reports as shapes
 from messaging.api.serializers.fields import validated
 from messaging.api.views.pipeline import file_of
@@ -26,7 +26,7 @@ from messaging.report_choices import PipelineJob
 from messaging.reports import REPORTS, Table
 from messaging.selectors import keyset, reports
 from messaging.selectors.reports import Shown
-from messaging.services import onboarding, report_actions
+from messaging.services import onboarding_content, report_actions
 from partners.models import AgreementVersion
 
 JOBS = tuple(REPORTS)
@@ -168,7 +168,7 @@ class TimingDraft(Endpoint):
         "advice proposes nothing for the agreement, or what is in force.",
         path={"agreement_id": "Id of the agreement (`agr_...`)."},
         request=shapes.TimingDraftBody,
-        responses={201: partners.VersionDetailSerializer},
+        responses={201: agreements.VersionDetailSerializer},
         problems=("wrong_state",),
     )
     def post(self, request: Request, agreement_id: str) -> Response:
@@ -185,8 +185,8 @@ class TimingDraft(Endpoint):
 
 def _version(request: Request, version: AgreementVersion) -> Response:
     path = f"/api/v1/agreements/{version.agreement.public_id}/versions/{version.number}"
-    data = partners.version_detail(version)
-    return item(request, data, revision=onboarding.revision(version), status=201, Location=path)
+    data = agreements.version_detail(version)
+    return item(request, data, revision=onboarding_content.revision(version), status=201, Location=path)
 
 
 def _shown(job: str, values: dict[str, Any]) -> Shown:

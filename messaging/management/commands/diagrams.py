@@ -25,8 +25,9 @@ from messaging.protocol.messages import (
     UNRELIABLE_FINAL,
     State,
 )
+from messaging.protocol.pair_state import GATES, Flow, Gate, Kind
 from messaging.protocol.repeating import STEPS
-from messaging.protocol.sender import GATES, REFUSALS, TABLE, Flow, Gate, Kind
+from messaging.protocol.sender import REFUSALS, TABLE
 from messaging.protocol.streams import acceptance as streams
 from messaging.protocol.streams import final, outgoing
 
@@ -45,7 +46,7 @@ CELLS = "What each event does in each state. Stays: only counts, numbers or time
 REFUSED = "Refused, with the state unchanged:"
 GATE = """## The gate of a pair
 
-A person's hold on the pair, apart from its flow (`sender.GATES`). Behind a closed gate nothing is transmitted, and
+A person's hold on the pair, apart from its flow (`pair_state.GATES`). Behind a closed gate nothing is transmitted, and
 answers are still taken.
 """
 RELIABLE_HEAD = """## A reliable message

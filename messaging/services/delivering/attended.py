@@ -15,7 +15,7 @@ from messaging import dispatch
 from messaging.applications import Reply
 from messaging.choices import DeliveryState, TriggerState
 from messaging.models import Delivery, Trigger
-from messaging.services.delivering import claiming
+from messaging.services.delivering import claiming, deciding
 from messaging.services.delivering.changes import Changes
 from messaging.services.delivering.job import Job, Outcome
 from messaging.services.delivering.recording import record
@@ -88,7 +88,7 @@ def _claim_under(delivery_id: uuid.UUID, lock: str) -> tuple[Job | None, Outcome
             changes.lose(delivery, changes.now, *claiming.LEASE_OVER)
         jobs: list[Job] = []
         if trigger.state == TriggerState.ACTIVE:
-            jobs = claiming.take(trigger, [delivery], changes, by_caller=True)
+            jobs = deciding.take(trigger, [delivery], changes, by_caller=True)
         else:
             detail = f"The trigger {trigger.name} is {trigger.get_state_display().lower()}."
             if not changes.forget_unexecuted(delivery, trigger.cause, detail):

@@ -17,7 +17,8 @@ from messaging.applications import Reply
 from messaging.choices import DeliveryState
 from messaging.models import Delivery, Event, Incident, Trigger
 from messaging.models.bulk import bulk_set
-from messaging.protocol.processing import Decision, Status, move, redelivered
+from messaging.protocol.delivery_moves import move
+from messaging.protocol.processing import Decision, Status, redelivered
 from messaging.services import events, history, incidents, remembering, triggering
 from messaging.services.streams import finals
 

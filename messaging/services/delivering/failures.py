@@ -8,7 +8,7 @@ from django.db import IntegrityError, OperationalError
 from django.db.utils import InterfaceError
 
 from messaging.applications import Transient
-from messaging.protocol.processing import Ran
+from messaging.protocol.service_ends import Ran
 from messaging.services.delivering.job import Outcome
 from messaging.transports.base import printable
 

@@ -6,7 +6,8 @@ from datetime import timedelta
 
 from messaging.choices import Consult
 from messaging.models import Delivery, Trigger
-from messaging.protocol.processing import Next, Ran, after, redelivered
+from messaging.protocol.processing import redelivered
+from messaging.protocol.service_ends import Next, Ran, after
 from messaging.services.delivering.calling import MAX_WAIT
 from messaging.services.delivering.changes import Changes
 from messaging.services.delivering.job import Outcome, is_checked, retry_policy

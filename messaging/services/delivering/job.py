@@ -11,7 +11,8 @@ from messaging.applications import Reply
 from messaging.choices import Consult, ResolverFailure, RetryUntil, ServiceKind, WhenExhausted
 from messaging.models import Delivery, Trigger
 from messaging.protocol.envelope import Semantics
-from messaging.protocol.processing import Answer, Decision, Properties, Ran, RetryPolicy
+from messaging.protocol.processing import Answer, Decision, Properties
+from messaging.protocol.service_ends import Ran, RetryPolicy
 
 # How much longer than everything that is said may take a hand-over is left alone before it counts as lost.
 LEASE_MARGIN = timedelta(seconds=30)

@@ -9,7 +9,7 @@ from django.db import DatabaseError
 from messaging import storage
 from messaging.applications import Reply
 from messaging.models import Delivery, Trigger
-from messaging.protocol.processing import Ran, from_http
+from messaging.protocol.service_ends import Ran, from_http
 from messaging.services.delivering import calling, documents
 from messaging.services.delivering.calling import Answered
 from messaging.services.delivering.job import Job, Outcome

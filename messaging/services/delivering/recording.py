@@ -15,20 +15,12 @@ from django.db import transaction
 from messaging.choices import Consult, DeliveryState
 from messaging.models import Delivery, Trigger
 from messaging.models.bulk import bulk_set
-from messaging.protocol.processing import (
-    Decision,
-    Doubt,
-    Entry,
-    Evidence,
-    Ran,
-    Status,
-    conclude,
-    decide,
-)
+from messaging.protocol.processing import Decision, Doubt, Entry, Evidence, Status, conclude, decide
+from messaging.protocol.service_ends import Ran
 from messaging.services import forgetting, history
 from messaging.services.delivering import together
 from messaging.services.delivering.changes import Changes, is_new
-from messaging.services.delivering.claiming import absorbed
+from messaging.services.delivering.deciding import absorbed
 from messaging.services.delivering.following import hold, not_done
 from messaging.services.delivering.job import (
     Job,

@@ -16,7 +16,8 @@ from messaging import storage
 from messaging.applications import RESOLVERS, SERVICES, Document, Reply, Service, Transient
 from messaging.choices import Consult
 from messaging.models import Delivery
-from messaging.protocol.processing import Answer, Entry, Ran, read_answer
+from messaging.protocol.processing import Answer, Entry, read_answer
+from messaging.protocol.service_ends import Ran
 from messaging.services import forgetting, history
 from messaging.services.delivering import calling, documents, posting, together
 from messaging.services.delivering.changes import Changes

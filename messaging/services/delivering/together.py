@@ -23,7 +23,7 @@ from messaging.choices import DeliveryState, ServiceKind
 from messaging.exceptions import WrongState
 from messaging.models import Coordination, Delivery, Trigger
 from messaging.protocol.atomic.words import ENDED, Protocol
-from messaging.protocol.processing import Ran
+from messaging.protocol.service_ends import Ran
 from messaging.protocol.ws.names import Version
 from messaging.protocol.ws.writing import write_context
 from messaging.services import forgetting, history

@@ -23,7 +23,7 @@ from messaging.protocol.streams.final import Consequence, class_of, consequence
 from messaging.protocol.streams.outgoing import Do, Kind
 from messaging.protocol.streams.outgoing import Event as StreamEvent
 from messaging.services import answering, events, incidents, queueing, repeating, upstream
-from messaging.services.streams import flights
+from messaging.services.streams import flights, landing
 from messaging.services.streams.arrivals import Receipt
 from messaging.services.streams.flights import Ending, Flight
 from rmhub import clock
@@ -64,7 +64,7 @@ def take(items: Sequence[Receipt]) -> list[int]:
                 _order_ack(item, group)
             else:
                 finals.append(item)
-        group.written += flights.finish(group.flights.values(), now)
+        group.written += landing.finish(group.flights.values(), now)
         if finals:
             _final_receipts(finals, group)
         bulk_insert(group.signals)
@@ -156,7 +156,7 @@ def _final_receipts(items: Iterable[Receipt], group: _Group) -> None:
             if not ignored:
                 ended.append((message, pair))
         group.signals.append(_row(item, pair, message, ignored, group.now))
-    group.written += flights.finish(group.flights.values(), group.now)
+    group.written += landing.finish(group.flights.values(), group.now)
     for message, pair in ended:
         settled = f"The partner's final receipt for {message.message_id} came."
         group.written += repeating.settle(pair, now=group.now, by="system", resolution=settled)

@@ -19,7 +19,7 @@ from messaging.protocol.streams.final import UNCONFIRMED
 from messaging.protocol.streams.outgoing import Event, Kind, expired
 from messaging.services import events, incidents
 from messaging.services.parcels import Claim
-from messaging.services.streams import flights
+from messaging.services.streams import flights, landing
 from messaging.services.streams.flights import Ending, Flight
 from partners import registry
 from rmhub import clock
@@ -79,7 +79,7 @@ def end_due(messages: Sequence[Message], claim: Claim) -> None:
         message.cause, message.due_at = UNCONFIRMED, None
         message.cause_detail = "The partner's queue has it, and no final receipt came in the time that is agreed."
     bulk_set(unconfirmed, ("state", "cause", "cause_detail", "due_at"))
-    claim.written += flights.finish(found.values(), now)
+    claim.written += landing.finish(found.values(), now)
     for message in unconfirmed:
         pair, detail = pairs[message.pair_id], message.cause_detail
         data = {"cause": UNCONFIRMED, "detail": detail, "attempts": message.attempts}
@@ -117,7 +117,7 @@ def _expire_waiting(pair_id: uuid.UUID, keys: list[uuid.UUID], now: datetime) ->
         terms = registry.current().version(queue[0].agreement_version_id)
         flight = flights.load([pair], now, {pair_id: terms})[pair_id]
         left = len(list(living(flight, queue, now)))
-        events.write(flights.finish([flight], now))
+        events.write(landing.finish([flight], now))
     return len(queue) - left
 
 

@@ -16,7 +16,7 @@ from messaging.protocol.messages import Happened, move_stream
 from messaging.protocol.streams.numbers import first_id
 from messaging.protocol.streams.outgoing import Event, Kind
 from messaging.services import events
-from messaging.services.streams import flights
+from messaging.services.streams import flights, landing
 
 
 def begin_anew(now: datetime) -> int:
@@ -29,12 +29,12 @@ def begin_anew(now: datetime) -> int:
             if row.state == MessageState.SENDING:
                 row.state = move_stream(row.state, Happened.WILL_RETRY)
         flight.advance(Event(kind=Kind.FORGOTTEN), now)
-    events.write(flights.finish(found.values(), now))
+    events.write(landing.finish(found.values(), now))
     empty = [stream for pair_id, stream in streams.items() if pair_id not in found]
     for stream in empty:
         # Numeric columns come back as Decimal.
         stream.tx_sequence_id = first_id(now, int(stream.tx_sequence_id))
         stream.next_number, stream.acked_number, stream.resend_index = 1, 0, 0
         stream.started_at, stream.last_ack_at = now, None
-    bulk_set(empty, flights.STREAM_FIELDS)
+    bulk_set(empty, landing.STREAM_FIELDS)
     return len(streams)

@@ -15,7 +15,7 @@ from messaging.models import IncomingStream, Pair, Signal
 from messaging.models.bulk import bulk_insert, bulk_set
 from messaging.profiles import is_stream
 from messaging.protocol.codecs import stream
-from messaging.protocol.sender import Gate
+from messaging.protocol.pair_state import Gate
 from messaging.protocol.streams.acceptance import Incoming
 from messaging.protocol.streams.order_ack import OrderAck, Timer, Timing, on_due, on_message
 from messaging.services.error_messages import host

@@ -12,12 +12,12 @@ from datetime import datetime
 from messaging import dispatch
 from messaging.choices import MessageState
 from messaging.models import Event, Pair
-from messaging.protocol.sender import Gate
+from messaging.protocol.pair_state import Gate
 from messaging.protocol.streams.outgoing import Event as StreamEvent
 from messaging.protocol.streams.outgoing import Kind
 from messaging.services import incidents
 from messaging.services.parcels import Job
-from messaging.services.streams import flights
+from messaging.services.streams import flights, landing
 from messaging.services.streams.flights import Flight, Row
 from messaging.transports import Receipt
 
@@ -45,7 +45,7 @@ def record(
         moved[job.transmission_id] = _record(flight, row, receipt, now)
         if receipt.permanent:
             troubles.append((flight.pair, job, receipt))
-    written += flights.finish(found.values(), now)
+    written += landing.finish(found.values(), now)
     for pair, job, receipt in troubles:
         # It is tried again all the same, but a person should see it at once.
         _, opened = incidents.incident_open(

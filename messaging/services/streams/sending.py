@@ -19,11 +19,11 @@ from messaging.profiles import is_stream
 from messaging.protocol.codecs.stream import SOAP_ACTION
 from messaging.protocol.errors import EncodeError
 from messaging.protocol.messages import Happened, move_stream
-from messaging.protocol.sender import Flow as PairFlow
+from messaging.protocol.pair_state import Flow as PairFlow
 from messaging.protocol.streams.outgoing import Act, Do, Event, Flow, Kind, Outgoing, room
 from messaging.services import events, preparing
 from messaging.services.parcels import Claim, Job, JobKind, parcel
-from messaging.services.streams import expiring, flights
+from messaging.services.streams import expiring, flights, landing
 from messaging.services.streams.flights import Flight, Row
 from partners import registry
 from partners.choices import VersionState
@@ -104,7 +104,7 @@ def _send(found: Sequence[Flight], next_up: Mapping[uuid.UUID, Terms], claim: Cl
                 break
             sent += begun
     bulk_set(sent, _SENT_FIELDS)
-    claim.written += flights.finish(found, claim.now)
+    claim.written += landing.finish(found, claim.now)
 
 
 def _queues(wanted: Mapping[uuid.UUID, int]) -> dict[uuid.UUID, list[Message]]:

@@ -8,10 +8,10 @@ from datetime import datetime
 from messaging.choices import MessageState
 from messaging.models import Event, Message, Pair
 from messaging.protocol.messages import Happened, move_stream
-from messaging.protocol.sender import Kind as Verb
+from messaging.protocol.pair_state import Kind as Verb
 from messaging.protocol.streams.outgoing import Event as StreamEvent
 from messaging.protocol.streams.outgoing import Kind
-from messaging.services.streams import flights
+from messaging.services.streams import flights, landing
 from messaging.services.streams.flights import Ending
 from partners.terms import Terms
 
@@ -37,7 +37,7 @@ def act(pair: Pair, verb: Verb, terms: Terms, reason: str, now: datetime) -> tup
         flight.endings[number] = Ending(Happened.SKIPPED, "message.skipped", data={"reason": reason})
         skipped = flight.rows[number].message_id
     flight.advance(StreamEvent(kind=_KINDS[verb]), now)
-    return flights.finish([flight], now), skipped
+    return landing.finish([flight], now), skipped
 
 
 def cancel(pair: Pair, message: Message, terms: Terms, reason: str, now: datetime) -> list[Event]:
@@ -53,6 +53,6 @@ def cancel(pair: Pair, message: Message, terms: Terms, reason: str, now: datetim
     else:
         assert message.sequence_number is not None
         flight.end(ending, now, message.sequence_number, bridge=True)
-    written = flights.finish([flight], now)
+    written = landing.finish([flight], now)
     message.refresh_from_db(fields=["state", "due_at", "completed_at", "cause", "cause_detail"])
     return written

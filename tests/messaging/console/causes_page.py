@@ -18,7 +18,7 @@ def rendered() -> str:
         "API and in events; the console shows the words. *Time mends it* says whether waiting or trying again may be "
         "enough.",
         "",
-        "This page is made from `messaging/causes.py`; a test fails when it is stale.",
+        "This page is made from `messaging/causes`; a test fails when it is stale.",
     ]
     groups = dict.fromkeys(cause.group for cause in causes.CAUSES.values())
     for group in groups:

@@ -11,7 +11,7 @@ from messaging import causes
 from messaging.choices import PAIR_LOOKS, Direction
 from messaging.console.verbs import VERBS
 from messaging.models import Message, Pair
-from messaging.protocol.sender import Flow, Gate
+from messaging.protocol.pair_state import Flow, Gate
 from messaging.selectors.diagnosis import diagnose, verb_states
 from messaging.selectors.wording import span
 from messaging.services import operating

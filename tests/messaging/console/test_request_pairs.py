@@ -10,7 +10,7 @@ from lxml import html
 
 from messaging.choices import Direction
 from messaging.models import Message, Pair
-from messaging.protocol.sender import Flow, Gate
+from messaging.protocol.pair_state import Flow, Gate
 from messaging.selectors.diagnosis import diagnose, verb_states
 from messaging.services import operating, replies
 from messaging.services.operating import message_cancel

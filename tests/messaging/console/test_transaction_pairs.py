@@ -13,7 +13,7 @@ from messaging.choices import Direction
 from messaging.console import onboarding_fields, partner_fields
 from messaging.models import Coordination, Enlistment, Message, Pair
 from messaging.protocol.atomic.words import Protocol
-from messaging.protocol.sender import Flow, Gate
+from messaging.protocol.pair_state import Flow, Gate
 from messaging.protocol.ws.messages import Octets
 from messaging.selectors.diagnosis import diagnose, verb_states
 from messaging.selectors.sequence import sequence

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from django.db import connection, connections, transaction
 
-from messaging import engine as module
-from messaging.engine import DELIVERIES, Engine
+from messaging.engine import kinds
+from messaging.engine.kinds import DELIVERIES
+from messaging.engine.loop import Engine
 from messaging.models import Delivery, DocumentStarted
 from messaging.services.delivering.job import Job
 from rmhub import clock
@@ -266,9 +267,9 @@ def test_a_claim_inside_a_transaction_is_refused(partner: PartnerSide, app: Appl
 
 
 def test_one_deliverer_belongs_to_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_deliverer", None)
-    monkeypatch.setattr(module, "_sender", None)
-    monkeypatch.setattr(module, "_collector", None)
-    assert module.deliverer() is module.deliverer()
-    module.close()
-    assert module.deliverer().run() == 0
+    monkeypatch.setattr(kinds, "_deliverer", None)
+    monkeypatch.setattr(kinds, "_sender", None)
+    monkeypatch.setattr(kinds, "_collector", None)
+    assert kinds.deliverer() is kinds.deliverer()
+    kinds.close()
+    assert kinds.deliverer().run() == 0

@@ -8,6 +8,7 @@ from messaging.models import Message, Pair, Signal
 from messaging.protocol.envelope import Envelope
 from messaging.protocol.errors import ErrorCode, Severity
 from messaging.services import archived, operating
+from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.routing.hubs import WHO, WHY, Network
 from tests.messaging.routing.test_store_and_forward import acknowledgements, errors, states, submit
@@ -60,7 +61,7 @@ def test_copies_that_come_while_the_message_is_on_its_way_are_counted_and_acknow
     assert held(net) == [("held", 1)]
     net.faults = lambda sender, receiver, parcel: [True, True] if receiver == "B" and sender == "A" else []
     with net["A"] as a:
-        Pair.objects.filter(pk=a.outbound("tpa:A-C").pk).update(due_at=operating.clock.now())
+        Pair.objects.filter(pk=a.outbound("tpa:A-C").pk).update(due_at=clock.now())
     net.work()
     assert held(net) == [("held", 3)]
     assert net.between("B", "A") == []

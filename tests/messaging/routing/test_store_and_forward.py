@@ -12,7 +12,7 @@ from messaging.models import Circuit, Event, Message, MessageIdentity, Pair, Pay
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.envelope import Envelope, MessageType
 from messaging.protocol.errors import ErrorCode
-from messaging.services import accepting, operating, receiving, routes
+from messaging.services import accepting, arrivals, operating, receiving, routes
 from messaging.services.submitting import NewPayload, message_submit
 from messaging.transports import Parcel
 from partners import registry, services
@@ -344,7 +344,7 @@ def test_routing_costs_a_fixed_number_of_queries_for_a_group(net: Network, monke
     with net["A"]:
         for number in range(8):
             submit(b"<Order n='%d'/>" % number, semantics="BestEffort")
-    items: list[accepting.Item] = []
+    items: list[arrivals.Item] = []
     monkeypatch.setattr(receiving._group, "submit", lambda item: items.append(item) or 204)
     net.work("A")
     assert len(items) == 8

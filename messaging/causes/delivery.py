@@ -5,7 +5,7 @@ Each row: code, label, what happened, what to do, whether time alone may mend it
 
 from __future__ import annotations
 
-Row = tuple[str, str, str, str, bool]
+from messaging.causes.cause import Row
 
 DELIVERY: tuple[Row, ...] = (
     (

@@ -5,7 +5,7 @@ Each row: code, label, what happened, what to do, whether time alone may mend it
 
 from __future__ import annotations
 
-from messaging.causes_delivery import Row
+from messaging.causes.cause import Row
 
 
 def _final(*known: tuple[str, str, str]) -> tuple[Row, ...]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-MAIL: tuple[tuple[str, str, str, str, bool], ...] = (
+from messaging.causes.cause import Row
+
+MAIL: tuple[Row, ...] = (
     (
         "mail_not_set_up",
         "Mail is not set up",

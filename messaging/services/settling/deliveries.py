@@ -1,78 +1,28 @@
-"""What people decide about documents that no rule can decide about: processed already, process now, later, ask again.
-
-Inbound it is a delivery that is in doubt, or on which the application's service failed (spec 4, step 3, note);
-outbound a message whose outcome at the partner is unknown (spec 2). Every decision has an actor and a reason.
-"""
+"""Deliveries to applications that are in doubt or failed: processed already, process now, later, ask again."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from enum import StrEnum
 
 from django.db import transaction
 from django.db.models import Q
 
-from messaging import dispatch, storage
-from messaging.choices import Consult, DeliveryState, Direction, MessageState, ServiceKind, TriggerState
-from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
-from messaging.models import (
-    Delivery,
-    DocumentCompleted,
-    DocumentStarted,
-    Event,
-    Message,
-    Pair,
-    Payload,
-    StatusInquiry,
-    Trigger,
-)
+from messaging import dispatch
+from messaging.choices import Consult, DeliveryState, ServiceKind, TriggerState
+from messaging.exceptions import NotFound, Stale, WrongState
+from messaging.models import Delivery, DocumentCompleted, DocumentStarted, Event, Trigger
 from messaging.models.delivery import OPEN_STATES
+from messaging.protocol.delivery_moves import move
 from messaging.protocol.errors import IllegalTransition
-from messaging.protocol.messages import Happened, move_repeatable
-from messaging.protocol.processing import move, redelivered
-from messaging.protocol.sender import Flow
-from messaging.services import audit, events, history, incidents, remembering, repeating, upstream
+from messaging.protocol.processing import redelivered
+from messaging.services import audit, events, history, incidents, remembering
 from messaging.services.audit import HEAVY_REASON, MIN_REASON, Actor
+from messaging.services.settling.settlement import LIGHT, Decision, Settlement, settlement_of
 from messaging.services.streams import finals
-from messaging.services.submitting import NewPayload, message_submit
-from rmhub import clock
 from rmhub.ids import public_id, uuid7
 
-MIN_REMIND, MAX_REMIND = 60, 90 * 86_400  # seconds
-_LIGHT = ("later", "ask")  # what can be taken back, or decides nothing
-_EVIDENCE = 5  # answers of the partner that a decision's audit entry keeps
 BY_PERSON = "operator"  # the outcome in the document history
-
-
-class Decision(StrEnum):
-    """What a person decides about a delivery."""
-
-    DUPLICATE = "duplicate"  # the application has processed it
-    RESUBMIT = "resubmit"  # it has not: process it now
-    LATER = "later"
-    ASK = "ask"  # the resolver once more
-
-
-class MessageDecision(StrEnum):
-    """What a person decides about an outbound message."""
-
-    DELIVERED = "delivered"  # the partner has it
-    RESUBMIT = "resubmit"  # the partner has not: send it as a new message
-    LATER = "later"
-
-
-@dataclass(frozen=True, slots=True)
-class Settlement:
-    """One decision with whatever goes into the records."""
-
-    decision: str
-    actor: Actor
-    reason: str
-    now: datetime
-    remind_at: datetime | None
 
 
 def delivery_settle(
@@ -91,8 +41,8 @@ def delivery_settle(
     in `remind_in` seconds. ask: decided again, so that the resolver is asked. Raises NotFound, Stale,
     InvalidSubmission, WrongState (W37: a duplicate is not resubmitted).
     """
-    settlement = _settlement(Decision, decision, actor, reason, remind_in)
-    audit.require_reason(reason, at_least=MIN_REASON if decision in _LIGHT else HEAVY_REASON)
+    settlement = settlement_of(Decision, decision, actor, reason, remind_in)
+    audit.require_reason(reason, at_least=MIN_REASON if decision in LIGHT else HEAVY_REASON)
     with transaction.atomic():
         delivery, trigger = _locked(delivery_id, expected_version)
         possible = delivery_decisions(delivery, trigger)
@@ -140,65 +90,6 @@ def delivery_decisions(delivery: Delivery, trigger: Trigger) -> tuple[str, ...]:
     if runnable and delivery.state == DeliveryState.IN_DOUBT and trigger.resolver != Consult.NONE:
         found.append(Decision.ASK)
     return tuple(one.value for one in found)
-
-
-def message_settle(
-    *, message_id: uuid.UUID, decision: str, actor: Actor, reason: str, remind_in: int | None = None
-) -> Message:
-    """Settles an outbound message that is in doubt; returns it as it is then. `decision` is a `MessageDecision`.
-
-    delivered: the partner has it. resubmit: the same document as a new message with a new id; the old one counts as
-    skipped. later: shown again in `remind_in` seconds. Raises NotFound, InvalidSubmission, WrongState, and what
-    `message_submit` raises.
-    """
-    settlement = _settlement(MessageDecision, decision, actor, reason, remind_in)
-    audit.require_reason(reason, at_least=MIN_REASON if decision in _LIGHT else HEAVY_REASON)
-    with transaction.atomic():
-        known = Message.objects.filter(pk=message_id, direction=Direction.OUT).only("pair_id").first()
-        if known is None:
-            raise NotFound(f"There is no outbound message {public_id('msg', message_id)}.")
-        pair = Pair.objects.select_for_update().get(pk=known.pair_id)
-        message = Message.objects.select_for_update().filter(pk=message_id).first()
-        if message is None:  # finished long ago, and purged in this very moment
-            raise NotFound(f"There is no outbound message {public_id('msg', message_id)}.")
-        possible = message_decisions(message)
-        if decision not in possible:
-            code = "already_settled" if message.state in _SETTLED_MESSAGES else ""
-            raise WrongState(
-                f"This message is {message.get_state_display().lower()}, not in doubt: there is nothing to settle.",
-                state=message.state,
-                allowed=possible,
-                code=code,
-            )
-        before: dict[str, object] = {"state": message.state, "cause": message.cause, "evidence": _evidence(message)}
-        more = _MESSAGE[MessageDecision(decision)](message, pair, settlement)
-        after: dict[str, object] = {"state": message.state, "decision": decision, **more}
-        audit.record(actor, f"message.settle_{decision}", message, reason=reason, before=before, after=after)
-        written: list[Event] = []
-        if message.state != MessageState.IN_DOUBT:
-            data = {"decision": decision, "reason": reason, "actor": actor.name, **more}
-            written.append(events.event("message.settled", settlement.now, pair=pair, message=message, data=data))
-            written += _resolve_for_pair(pair, settlement)
-        events.write(written)
-    return message
-
-
-def _evidence(message: Message) -> list[dict[str, object]]:
-    """What the person could know of the partner's side when they decided, the newest first."""
-    asked = StatusInquiry.objects.filter(message=message).order_by("-id")[:_EVIDENCE]
-    return [
-        {"inquiry": one.public_id, "answer": one.answer, "at": one.asked_at.isoformat(), "by": one.actor}
-        for one in asked.defer("response")
-    ]
-
-
-def message_decisions(message: Message) -> tuple[str, ...]:
-    """Which of `MessageDecision` the message's state takes right now."""
-    in_doubt = message.direction == Direction.OUT and message.state == MessageState.IN_DOUBT
-    return tuple(one.value for one in MessageDecision) if in_doubt else ()
-
-
-# --- deliveries ---
 
 
 def _duplicate(delivery: Delivery, trigger: Trigger, settlement: Settlement) -> dict[str, object]:
@@ -391,96 +282,3 @@ def _resolve_if_last(trigger: Trigger, settlement: Settlement) -> list[Event]:
         resolution=f"The last document was settled: {settlement.reason}",
         causes=gone,
     )
-
-
-# --- outbound messages ---
-
-
-def _delivered(message: Message, pair: Pair, settlement: Settlement) -> dict[str, object]:
-    _end(message, Happened.ACKNOWLEDGED, settlement)
-    upstream.onward_ended([(message.forwarded_from_id, message.state)], settlement.now)
-    pair.done += 1
-    pair.save(update_fields=["done"])
-    return {}
-
-
-def _send_anew(message: Message, pair: Pair, settlement: Settlement) -> dict[str, object]:
-    _end(message, Happened.SKIPPED, settlement)
-    submission = message_submit(
-        agreement=message.agreement_version.agreement.tpa_id,
-        service=message.service,
-        action=message.action,
-        payloads=[
-            NewPayload(_content(row), row.content_type, row.filename, row.label)
-            for row in Payload.objects.filter(message=message).order_by("number")
-        ],
-        conversation_id=message.conversation_id,
-        ref_to_message_id=message.ref_to_message_id,
-        semantics=message.semantics,
-        submitted_by=settlement.actor.name,
-    )
-    # Of one that was passed on, the end is what the hop before may be waiting for.
-    Message.objects.filter(pk=submission.message.pk).update(
-        resubmitted_from=message.pk, forwarded_from=message.forwarded_from_id
-    )
-    return {"resubmitted_as": submission.message.public_id}
-
-
-def _remind(message: Message, pair: Pair, settlement: Settlement) -> dict[str, object]:
-    message.remind_at = settlement.remind_at
-    message.save(update_fields=["remind_at"])
-    assert settlement.remind_at is not None
-    return {"remind_at": settlement.remind_at.isoformat()}
-
-
-_MESSAGE: Mapping[MessageDecision, Callable[[Message, Pair, Settlement], dict[str, object]]] = {
-    MessageDecision.DELIVERED: _delivered,
-    MessageDecision.RESUBMIT: _send_anew,
-    MessageDecision.LATER: _remind,
-}
-_SETTLED_MESSAGES = (MessageState.DELIVERED, MessageState.SKIPPED)
-
-
-def _end(message: Message, happened: Happened, settlement: Settlement) -> None:
-    message.state = move_repeatable(message.state, happened)
-    message.completed_at = settlement.now
-    message.due_at = message.remind_at = None
-    message.save(update_fields=["state", "completed_at", "due_at", "remind_at"])
-
-
-def _content(row: Payload) -> bytes:
-    try:
-        return storage.load(row.content, row.stored_as)
-    except storage.PayloadMissing as error:
-        raise WrongState(
-            "The document's file is not in the store folder: restore it from the backup, or have the application "
-            "submit the document anew.",
-            state=MessageState.IN_DOUBT,
-            code="payload_missing",
-        ) from error
-
-
-def _resolve_for_pair(pair: Pair, settlement: Settlement) -> list[Event]:
-    """The incident ends with the last message in doubt; that of a suspended pair when somebody resumes the pair."""
-    if pair.flow == Flow.SUSPENDED:
-        return []
-    resolution = f"The last message was settled: {settlement.reason}"
-    return repeating.settle(pair, now=settlement.now, by=settlement.actor.name, resolution=resolution)
-
-
-def _settlement(
-    known: type[Decision] | type[MessageDecision], decision: str, actor: Actor, reason: str, remind_in: int | None
-) -> Settlement:
-    """Checks what needs no row. Raises InvalidSubmission."""
-    errors: dict[str, list[str]] = {}
-    if decision not in set(known):
-        errors["decision"] = [f"One of {', '.join(known)}."]
-    if decision == "later" and (remind_in is None or not MIN_REMIND <= remind_in <= MAX_REMIND):
-        errors["remind_in"] = [f"Seconds until it is shown again, from {MIN_REMIND} to {MAX_REMIND} (90 days)."]
-    elif decision != "later" and remind_in is not None:
-        errors["remind_in"] = ["Only the decision “later” takes a time: leave it out."]
-    if errors:
-        raise InvalidSubmission(errors)
-    now = clock.now()
-    remind_at = now + timedelta(seconds=remind_in) if remind_in is not None else None
-    return Settlement(decision, actor, reason.strip(), now, remind_at)

@@ -6,9 +6,8 @@ Each row: code, label, what happened, what to do, whether time alone may mend it
 
 from __future__ import annotations
 
+from messaging.causes.cause import Row
 from messaging.report_choices import AuditKind, Verdict
-
-Row = tuple[str, str, str, str, bool]
 
 RECONCILIATION: tuple[Row, ...] = (
     (

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-FILES: tuple[tuple[str, str, str, str, bool], ...] = (
+from messaging.causes.cause import Row
+
+FILES: tuple[Row, ...] = (
     (
         "host_key_mismatch",
         "Another server key",

@@ -6,7 +6,7 @@ of `ABORTED` without their prefix.
 
 from __future__ import annotations
 
-from messaging.causes_delivery import Row
+from messaging.causes.cause import Row
 
 PREFIX = "transaction_"
 
@@ -110,6 +110,15 @@ INCIDENTS: tuple[Row, ...] = (
         "Ask the partner whether its system runs and reaches this hub. Nothing is lost by waiting. If it is gone for "
         "good, give up on it on the transaction's page.",
         True,
+    ),
+    (
+        "transaction_pair_shut",
+        "Transaction: held by a shut pair",
+        "What somebody has to be told about the outcome has waited behind a pair that is paused or disabled, for as "
+        "long as it takes to call them silent. What is prepared stays locked until they hear of it.",
+        "Release the pair, or enable its agreement: what waits goes out at once, and their answer ends the doubt. If "
+        "they are gone for good, settle it on the transaction's page.",
+        False,
     ),
     (
         "heuristic_outcome",

@@ -1,0 +1,54 @@
+"""Why something went wrong: the closed list of cause codes, and what a person should know and do about each.
+
+Codes are stored on pairs, messages, transmissions and incidents; they are stable, the sentences are not. A code that
+is not in the list (written by an older or newer hub) still gets an entry, see `lookup`. docs/causes.md is this list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from messaging.causes.cause import Cause, Row
+from messaging.causes.delivery import DELIVERY, REPEATABLE
+from messaging.causes.files import FILES
+from messaging.causes.hub import HUB, LIVE, PERSON
+from messaging.causes.mail import MAIL
+from messaging.causes.messages import IN_DOUBT, MESSAGING
+from messaging.causes.network import HTTP, NETWORK
+from messaging.causes.refusals import REFUSALS, refusal_label
+from messaging.causes.reports import AUDIT, RECONCILIATION
+from messaging.causes.streams import RECEIVED, SENT
+from messaging.causes.transactions import ABORTED, INCIDENTS, MESSAGES
+
+__all__ = ["CAUSES", "REFUSALS", "Cause", "lookup", "refusal_label"]
+
+
+def _group(name: str, *rows: Row) -> dict[str, Cause]:
+    return {row[0]: Cause(*row, group=name) for row in rows}
+
+
+CAUSES: Mapping[str, Cause] = {
+    **_group("Network", *NETWORK),
+    **_group("HTTP", *HTTP),
+    **_group("Messaging", *MESSAGING),
+    **_group("This hub", *HUB),
+    **_group("Person", *PERSON),
+    **_group("In doubt", *IN_DOUBT),
+    **_group("Live watch", *LIVE),
+    **_group("Delivery to applications", *DELIVERY),
+    **_group("Repeatable requests", *REPEATABLE),
+    **_group("Transactional streams", *SENT, *RECEIVED),
+    **_group("Atomic transactions", *ABORTED, *INCIDENTS, *MESSAGES),
+    **_group("Mail", *MAIL),
+    **_group("Files and mailboxes", *FILES),
+    **_group("Reconciliation and audit", *RECONCILIATION, *AUDIT),
+}
+
+
+def lookup(code: str) -> Cause:
+    """The entry for a code. An unknown one gets its own name as label and the advice that always holds."""
+    known = CAUSES.get(code)
+    if known is not None:
+        return known
+    label = code.replace("_", " ").strip().capitalize() or "No cause recorded"
+    return Cause(code, label, f"{label}.", "Read the attempts and their answers, then decide.", retryable=False)

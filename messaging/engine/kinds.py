@@ -1,0 +1,139 @@
+"""The three kinds of work of a worker, each in its three steps, and this process's engine for each."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from django.conf import settings
+from django.db import connection
+
+from messaging import dispatch, servers, transports
+from messaging.engine.loop import Ahead, Crowded, Engine, Work
+from messaging.services import circuits, collecting, leases, pickups, waiting
+from messaging.services.collecting import Found
+from messaging.services.delivering import claiming, talking
+from messaging.services.delivering import job as deliveries
+from messaging.services.delivering import recording as delivering_recording
+from messaging.services.recording import record
+from messaging.services.sending import Job, claim_due
+from messaging.transports import Receipt
+
+log = logging.getLogger(__name__)
+
+
+def _claim_sends(limit: int, worker: int, crowded: Crowded[Job]) -> list[Job]:
+    waiting_pairs = {job.pair_id for job in crowded.jobs if job.pair_id}
+    passed_over = waiting_pairs.union(servers.pairs_at(crowded.lanes))
+    return claim_due(limit=limit, worker=worker, passed_over=passed_over)
+
+
+def talk(job: Job) -> Receipt:
+    """The second step: bytes on the wire, with no transaction open (invariant 6)."""
+    if connection.in_atomic_block:
+        raise RuntimeError("a transmission inside a transaction would hold its locks for as long as the partner likes")
+    receipt = circuits.admit(job) or transports.send(job.transport, job.parcel)
+    log.log(
+        logging.DEBUG if receipt.ok else logging.WARNING,
+        "transmitted" if receipt.ok else "transmission failed",
+        extra={
+            "action": "transmitted" if receipt.ok else "transmission_failed",
+            "kind": job.kind,
+            "address": job.parcel.address,
+            "status": receipt.status,
+            "cause": receipt.cause,
+            "message_id": job.message_id,
+        },
+    )
+    return receipt
+
+
+def _record_sends(outcomes: list[tuple[Job, Receipt]]) -> list[Job | None]:
+    record(outcomes)
+    return [None] * len(outcomes)
+
+
+SENDS = Work(
+    task=dispatch.SEND,
+    claim=_claim_sends,
+    talk=talk,
+    record=_record_sends,
+    release_dead=lambda now: leases.release_dead(now),
+    ahead=Ahead(
+        lane=circuits.server_of_job,
+        refuse=circuits.refuse,
+        reached=circuits.reached,
+        renew=waiting.renew,
+        give_back=waiting.give_back,
+        key=lambda job: job.transmission_id,
+        refresh=circuits.refresh,
+    ),
+)
+
+
+def _claim_deliveries(limit: int, worker: int, crowded: Crowded[deliveries.Job]) -> list[deliveries.Job]:
+    # One thread is always left for the other triggers.
+    return claiming.claim_due(limit=limit, worker=worker, share=max(1, settings.RMHUB_DELIVER_THREADS - 1))
+
+
+DELIVERIES = Work(
+    task=dispatch.DELIVER,
+    claim=_claim_deliveries,
+    talk=talking.talk,
+    record=delivering_recording.record,
+    release_dead=claiming.release_dead,
+)
+
+
+PICKUPS = Work(
+    task=dispatch.PICKUPS,
+    claim=lambda limit, worker, crowded: pickups.claim_due(limit, worker),
+    talk=pickups.look,
+    record=pickups.record,
+    release_dead=lambda now: 0,  # a look's lease is short, and nobody waits for it
+)
+
+_sender: Engine[Job, Receipt] | None = None
+_deliverer: Engine[deliveries.Job, deliveries.Outcome] | None = None
+_collector: Engine[pickups.Job, Found] | None = None
+_engine_lock = threading.Lock()
+
+
+def sender() -> Engine[Job, Receipt]:
+    """This process's engine for sends, made at first use (after any fork)."""
+    global _sender
+    with _engine_lock:
+        if _sender is None:
+            _sender = Engine(SENDS, threads=settings.RMHUB_SEND_THREADS, batch=settings.RMHUB_SEND_BATCH)
+        return _sender
+
+
+def deliverer() -> Engine[deliveries.Job, deliveries.Outcome]:
+    """This process's engine for deliveries, made at first use (after any fork)."""
+    global _deliverer
+    with _engine_lock:
+        if _deliverer is None:
+            threads = settings.RMHUB_DELIVER_THREADS
+            _deliverer = Engine(DELIVERIES, threads=threads, batch=threads)
+        return _deliverer
+
+
+def collector() -> Engine[pickups.Job, Found]:
+    """This process's engine for looks into mailboxes and folders, made at first use (after any fork)."""
+    global _collector
+    with _engine_lock:
+        if _collector is None:
+            threads = settings.RMHUB_PICKUP_THREADS
+            _collector = Engine(PICKUPS, threads=threads, batch=threads)
+        return _collector
+
+
+def close() -> None:
+    """Closes this process's engines: nothing new is started, and what is under way is finished."""
+    engines = (sender(), deliverer(), collector())
+    collecting.ending.set()
+    for made in engines:
+        made.stop()
+    for made in engines:
+        made.close()
+    collecting.ending.clear()

@@ -1,0 +1,31 @@
+"""What people do to pairs and messages. Every action has an actor and a reason and leaves an audit entry."""
+
+from __future__ import annotations
+
+from messaging.services.operating.changing import allowed_verbs
+from messaging.services.operating.messages import message_cancel
+from messaging.services.operating.pairs import (
+    MODES,
+    VERBS,
+    pair_expect_sequence,
+    pair_pause,
+    pair_release,
+    pair_restart_sequence,
+    pair_resume,
+    pair_retry_now,
+    pair_skip_head,
+)
+
+__all__ = [
+    "MODES",
+    "VERBS",
+    "allowed_verbs",
+    "message_cancel",
+    "pair_expect_sequence",
+    "pair_pause",
+    "pair_release",
+    "pair_restart_sequence",
+    "pair_resume",
+    "pair_retry_now",
+    "pair_skip_head",
+]

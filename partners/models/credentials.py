@@ -1,0 +1,41 @@
+"""Proof of identity between us and partners."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from partners.choices import CredentialDirection, CredentialKind
+from partners.models.parties import Party
+from rmhub.ids import public_id, uuid7
+
+
+class Credential(models.Model):
+    """Proof of identity between us and a partner. Several may be valid at once, so that one can be replaced.
+
+    Inbound secrets are kept as a password hash, outbound ones encrypted (`partners.secrets`).
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    party = models.ForeignKey(Party, on_delete=models.CASCADE, related_name="credentials")
+    direction = models.CharField(max_length=10, choices=CredentialDirection)
+    kind = models.CharField(max_length=12, choices=CredentialKind)
+    label = models.CharField(max_length=80, blank=True)
+    username = models.CharField(max_length=120, blank=True)
+    secret_hash = models.CharField(max_length=255, blank=True)
+    secret_encrypted = models.BinaryField(blank=True, default=b"")
+    fingerprint = models.CharField("SHA-256 fingerprint", max_length=64, blank=True)
+    certificate = models.TextField(blank=True, default="", help_text="PEM of what was uploaded, for its facts.")
+    valid_from = models.DateTimeField(null=True, blank=True)
+    valid_until = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("party_id", "direction", "-created_at")
+
+    def __str__(self) -> str:
+        return self.label or f"{self.party} {self.kind} {self.direction}"
+
+    @property
+    def public_id(self) -> str:
+        return public_id("cred", self.id)

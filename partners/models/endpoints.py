@@ -1,0 +1,120 @@
+"""Where messages go, and the mailboxes and folders that the hub looks into."""
+
+from __future__ import annotations
+
+from django.core.validators import MinValueValidator
+from django.db import models
+
+from partners.choices import CredentialKind, PickupKind, Transport
+from partners.models.parties import Party
+from rmhub.ids import public_id, uuid7
+
+
+class Endpoint(models.Model):
+    """A messaging service of a party: its logical URIs, and where its bytes really go."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    party = models.ForeignKey(Party, on_delete=models.CASCADE, related_name="endpoints")
+    name = models.CharField(max_length=80, default="main")
+    transport = models.CharField(max_length=10, choices=Transport, default=Transport.HTTP)
+    uri = models.CharField(
+        "messaging service URI", max_length=500, help_text="SenderURI and ReceiverURI on the wire (spec 1, 2.2.2)."
+    )
+    error_uri = models.CharField("error URI", max_length=500, help_text="Where errors go (ErrorURI).")
+    address = models.CharField(
+        "transport address", max_length=500, blank=True, help_text="Only if it differs from the URI, e.g. a proxy."
+    )
+    error_address = models.CharField("transport address for errors", max_length=500, blank=True)
+    server = models.CharField(
+        "mail or file server",
+        max_length=500,
+        blank=True,
+        help_text="Mail: the server that takes it for this address, e.g. smtp+starttls://relay.example:587; "
+        "empty = the hub's own relay. Files: empty = the server of the URI.",
+    )
+    host_key = models.CharField(
+        "host key",
+        max_length=200,
+        blank=True,
+        help_text="Files: fingerprint of the server's key, as ssh-keygen -l prints it (SHA256:...).",
+    )
+    trusted_certificates = models.TextField(
+        blank=True,
+        default="",
+        help_text="PEM: the only certificates (of authorities, or the server's own) that the server may show; "
+        "empty = those that this machine trusts.",
+    )
+    service_address = models.CharField(
+        "address of test services",
+        max_length=500,
+        blank=True,
+        default="",
+        help_text="Below it lie status and echo (docs/partner-services.md), e.g. https://hub.partner.example/partner/; "
+        "empty = the partner has none.",
+    )
+    connect_timeout = models.PositiveIntegerField("connect timeout, s", default=10, validators=[MinValueValidator(1)])
+    read_timeout = models.PositiveIntegerField("read timeout, s", default=30, validators=[MinValueValidator(1)])
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ("party_id", "name")
+        constraints = (models.UniqueConstraint(fields=("uri",), name="endpoint_uri_unique"),)
+
+    def __str__(self) -> str:
+        return f"{self.party}: {self.uri}"
+
+    @property
+    def public_id(self) -> str:
+        return public_id("end", self.id)
+
+
+class Pickup(models.Model):
+    """A mailbox or folder that the hub looks into for what partners left there.
+
+    Whatever lies in a folder comes from `partner`; who sent a mail is told by its sender's address (spec 1, 2.5.2).
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    endpoint = models.ForeignKey(
+        Endpoint, on_delete=models.CASCADE, related_name="pickups", help_text="Ours: the messages are for its URI."
+    )
+    partner = models.ForeignKey(
+        Party,
+        null=True,
+        blank=True,
+        on_delete=models.CASCADE,
+        related_name="+",
+        help_text="Folders: who puts files there.",
+    )
+    name = models.CharField(max_length=80)
+    kind = models.CharField(max_length=10, choices=PickupKind)
+    url = models.CharField(
+        max_length=500, help_text="imaps://mail.example.org/INBOX or sftp://files.example.org/outgoing/"
+    )
+    username = models.CharField(max_length=120, blank=True)
+    secret_encrypted = models.BinaryField(blank=True, default=b"")
+    secret_kind = models.CharField(max_length=12, choices=CredentialKind, default=CredentialKind.BASIC)
+    host_key = models.CharField("host key", max_length=200, blank=True, help_text="Folders: SHA256:... of the server.")
+    trusted_checker = models.CharField(
+        "trusted checker of senders",
+        max_length=255,
+        blank=True,
+        help_text="Mailboxes: the name in Authentication-Results by which the mail server says that it has checked a "
+        "sender (RFC 8601). Empty = no mail is trusted.",
+    )
+    interval = models.PositiveIntegerField("look every, s", default=30, validators=[MinValueValidator(1)])
+    enabled = models.BooleanField(default=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ("name",)
+        constraints = (models.UniqueConstraint(fields=("name",), name="pickup_name_unique"),)
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def public_id(self) -> str:
+        return public_id("pick", self.id)

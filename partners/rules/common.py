@@ -1,0 +1,117 @@
+"""Rules of every profile: who the parties are, and where their messages go."""
+
+from __future__ import annotations
+
+from partners.addresses import normalise_uri
+from partners.choices import Semantics, Transport
+from partners.models import DAY, AgreementVersion
+from partners.rules.rule import Level, Rule
+
+MAX_GIVE_UP = 400 * DAY
+
+
+def reliable(version: AgreementVersion) -> bool:
+    """Whether messages are acknowledged and delivered once and only once."""
+    return version.semantics == Semantics.ONCE_AND_ONLY_ONCE
+
+
+def is_http(version: AgreementVersion) -> bool:
+    """Whether both sides are reached by HTTP."""
+    return version.own_endpoint.transport == version.partner_endpoint.transport == Transport.HTTP
+
+
+COMMON: tuple[Rule, ...] = (
+    Rule(
+        "own_party",
+        "own_party_not_ours",
+        Level.ERROR,
+        lambda v: not v.agreement.own_party.is_own,
+        "{v.agreement.own_party} is not marked as ours: mark it so, or make the agreement for a party that is.",
+    ),
+    Rule(
+        "own_party",
+        "own_party_unidentified",
+        Level.ERROR,
+        lambda v: not v.agreement.own_party.identifiers.all(),
+        "{v.agreement.own_party} has no party identifier to write into messages: give it one, such as its DUNS number.",
+    ),
+    Rule(
+        "partner",
+        "partner_unidentified",
+        Level.ERROR,
+        lambda v: not v.agreement.partner.identifiers.all(),
+        "{v.agreement.partner} has no party identifier to write into messages: give it one, such as its DUNS number.",
+    ),
+    Rule(
+        "partner",
+        "partner_archived",
+        Level.ERROR,
+        lambda v: v.agreement.partner.archived_at is not None,
+        "{v.agreement.partner} is archived: restore it first, or make the agreement with another partner.",
+    ),
+    Rule(
+        "partner_endpoint",
+        "endpoints_same",
+        Level.ERROR,
+        lambda v: v.own_endpoint_id == v.partner_endpoint_id,
+        "Our endpoint and the partner's are the same one: choose an endpoint of {v.agreement.partner}.",
+    ),
+    Rule(
+        "own_endpoint",
+        "own_endpoint_of_other_party",
+        Level.ERROR,
+        lambda v: v.own_endpoint.party_id != v.agreement.own_party_id,
+        "Our endpoint belongs to {v.own_endpoint.party}: choose one of {v.agreement.own_party}.",
+    ),
+    Rule(
+        "partner_endpoint",
+        "partner_endpoint_ours",
+        Level.ERROR,
+        lambda v: v.partner_endpoint.party_id != v.agreement.partner_id and v.partner_endpoint.party.is_own,
+        "The partner's endpoint belongs to {v.partner_endpoint.party}, which is ours: choose one of "
+        "{v.agreement.partner}, or of the router that leads to it.",
+    ),
+    Rule(
+        "partner_endpoint",
+        "partner_endpoint_of_other_party",
+        Level.WARNING,
+        lambda v: v.partner_endpoint.party_id != v.agreement.partner_id and not v.partner_endpoint.party.is_own,
+        "Messages go through {v.partner_endpoint.party}: its endpoint is the next hop to {v.agreement.partner}, its "
+        "credentials count, and its word is the acknowledgement.",
+    ),
+    Rule(
+        "partner_endpoint",
+        "uris_same",
+        Level.ERROR,
+        lambda v: (
+            v.own_endpoint_id != v.partner_endpoint_id
+            and normalise_uri(v.own_endpoint.uri) == normalise_uri(v.partner_endpoint.uri)
+        ),
+        "Both endpoints have the URI {v.own_endpoint.uri}, so that sender and receiver could not be told apart: "
+        "correct the wrong one.",
+    ),
+    Rule(
+        "services",
+        "services_missing",
+        Level.ERROR,
+        lambda v: not v.services.all(),
+        "The agreement allows no service and action, so that every message would be refused: add at least one.",
+    ),
+    Rule(
+        "partner_endpoint",
+        "host_key_missing",
+        Level.ERROR,
+        lambda v: v.partner_endpoint.transport == Transport.SFTP and not v.partner_endpoint.host_key,
+        "The partner's file server is not known by its host key, so that anybody could be in its place: enter the "
+        "fingerprint (SHA256:...) in the endpoint.",
+    ),
+)
+# What the hub speaks over HTTP only.
+HTTP_ONLY = Rule(
+    "profile",
+    "transport_not_http",
+    Level.ERROR,
+    lambda v: not is_http(v),
+    "This profile goes over HTTP only, and our endpoint is reached by {v.own_endpoint.transport}, the "
+    "partner's by {v.partner_endpoint.transport}: choose endpoints that speak HTTP on both sides.",
+)

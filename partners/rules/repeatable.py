@@ -1,0 +1,95 @@
+"""Rules of repeatable requests (spec 2)."""
+
+from __future__ import annotations
+
+from partners.choices import ExchangeIdentity, Semantics, ServiceDirection
+from partners.models import DAY, AgreementVersion
+from partners.rules.common import HTTP_ONLY, MAX_GIVE_UP, reliable
+from partners.rules.durations import one_repeat
+from partners.rules.rule import Level, Rule
+
+MANY_DAYS = 62 * DAY
+
+
+def _only_receives_best_effort(version: AgreementVersion) -> bool:
+    """Requests without ids, each taken as it comes: what we send always has one."""
+    services = version.services.all()
+    received = all(service.direction == ServiceDirection.RECEIVE for service in services)
+    return version.semantics == Semantics.BEST_EFFORT and received
+
+
+REPEATABLE: tuple[Rule, ...] = (
+    HTTP_ONLY,
+    Rule(
+        "semantics",
+        "semantics_not_reliable",
+        Level.ERROR,
+        lambda v: not reliable(v) and not _only_receives_best_effort(v),
+        "Requests with a message id are remembered and answered once, so {v.semantics} cannot be kept: set the "
+        "semantics to OnceAndOnlyOnce. BestEffort can be agreed for what we only receive.",
+    ),
+    Rule(
+        "repeat_interval",
+        "repeat_interval_above_longest",
+        Level.ERROR,
+        lambda v: v.repeat_interval > v.repeat_interval_max,
+        "The wished-for repeat interval of {repeat} is above the longest one of {longest}: "
+        "lower it, or raise the longest.",
+    ),
+    Rule(
+        "partner_window",
+        "partner_window_short",
+        Level.ERROR,
+        lambda v: v.partner_window < one_repeat(v),
+        "The partner's memory window of {partner_window} leaves no time for a repeat: an attempt may take {exchange} "
+        "(the partner endpoint's connect and read timeouts) and its repeat comes {repeat} later. "
+        "Set it to at least {one_repeat}, or lower those.",
+    ),
+    Rule(
+        "partner_window",
+        "partner_window_long",
+        Level.ERROR,
+        lambda v: v.partner_window > MAX_GIVE_UP,
+        "A message would be in doubt only after {partner_window}, and 400 days are the most: "
+        "lower the partner's memory window.",
+    ),
+    Rule(
+        "memory_window",
+        "memory_window_below_repeats",
+        Level.ERROR,
+        lambda v: v.memory_window <= v.repeat_interval_max,
+        "Our memory window of {window} is over before a repeat that comes after the longest interval of {longest}, "
+        "so that it would be refused: raise the window, or lower the longest repeat interval.",
+    ),
+    Rule(
+        "memory_window",
+        "memory_window_costly",
+        Level.WARNING,
+        lambda v: v.memory_window > MANY_DAYS,
+        "Our memory window is {window}, and each request is looked for in every day of it: 7 days are usual.",
+    ),
+    Rule(
+        "clock_skew",
+        "clock_skew_long",
+        Level.ERROR,
+        lambda v: v.clock_skew >= v.memory_window,
+        "The clock skew of {skew} is as long as our memory window of {window}, so that first-instance times would say "
+        "nothing: lower it, to 5 m for example.",
+    ),
+    Rule(
+        "exchange_identity",
+        "identity_without_first_sent",
+        Level.WARNING,
+        lambda v: v.exchange_identity == ExchangeIdentity.KEY,
+        "An Idempotency-Key does not say when the request was first sent, so that a repeat which comes after its key "
+        "was forgotten is executed again: agree on message id and first-instance time if the partner knows them.",
+    ),
+    Rule(
+        "strict_sequence",
+        "ebxml_switches_unused",
+        Level.WARNING,
+        lambda v: v.strict_sequence or v.detect_repeats,
+        "Requests of this profile have no sequence numbers and are always recognised by their id, so that the strict "
+        "sequence and the look for repeats have no effect: switch them off.",
+    ),
+)

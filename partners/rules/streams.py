@@ -1,0 +1,128 @@
+"""Rules of transactional streams (spec 3)."""
+
+from __future__ import annotations
+
+from partners.choices import ExchangeIdentity, ExchangeMode, Semantics
+from partners.rules.common import HTTP_ONLY, MAX_GIVE_UP, reliable
+from partners.rules.durations import first_wait, repeated_for, resends, schedule_fault
+from partners.rules.rule import Level, Rule
+
+MIN_ORDER_ACK_TIMEOUT = 50  # ms
+
+STREAM: tuple[Rule, ...] = (
+    HTTP_ONLY,
+    Rule(
+        "semantics",
+        "semantics_not_of_streams",
+        Level.ERROR,
+        lambda v: v.semantics == Semantics.AT_MOST_ONCE,
+        "A stream delivers once and only once, or it is none at all: set the semantics to OnceAndOnlyOnce. "
+        "BestEffort means that transactional messages are refused.",
+    ),
+    Rule(
+        "resend_schedule",
+        "resend_schedule_unreadable",
+        Level.ERROR,
+        lambda v: bool(schedule_fault(v)),
+        "The waits before everything unacknowledged is sent again cannot be read: enter 1 to 20 whole seconds with "
+        "commas between them, such as 30,30,300.",
+    ),
+    Rule(
+        "retries",
+        "resends_none",
+        Level.ERROR,
+        lambda v: reliable(v) and v.retries < 1,
+        "Without a resend one lost message would suspend the pair: set Retries to at least 1.",
+    ),
+    Rule(
+        "retries",
+        "resends_too_long",
+        Level.ERROR,
+        lambda v: reliable(v) and resends(v) > MAX_GIVE_UP,
+        "The pair would be suspended only after {resends} without an order acknowledgement, and 400 days are the most: "
+        "lower Retries, or the waits.",
+    ),
+    Rule(
+        "max_in_flight",
+        "window_below_lanes",
+        Level.ERROR,
+        lambda v: v.max_in_flight < v.stream_lanes,
+        "The window of {v.max_in_flight} messages is smaller than the {v.stream_lanes} requests that may be on the "
+        "wire at once: raise the window, or lower the requests.",
+    ),
+    Rule(
+        "order_ack_timeout",
+        "order_ack_timeout_short",
+        Level.ERROR,
+        lambda v: v.order_ack_timeout < MIN_ORDER_ACK_TIMEOUT,
+        "OrderAckTimeout is {v.order_ack_timeout} ms, so that nearly every message would be acknowledged on its own: "
+        "set it to at least 50 ms; 500 ms are usual.",
+    ),
+    Rule(
+        "max_order_ack_delay",
+        "order_ack_delay_short",
+        Level.ERROR,
+        lambda v: v.max_order_ack_delay < v.order_ack_timeout,
+        "MaximumOrderAckDelay ({v.max_order_ack_delay} ms) is shorter than OrderAckTimeout ({v.order_ack_timeout} ms): "
+        "raise the delay, or lower the timeout.",
+    ),
+    Rule(
+        "max_order_ack_delay",
+        "order_ack_later_than_resend",
+        Level.ERROR,
+        lambda v: first_wait(v) > 0 and v.max_order_ack_delay + v.order_ack_timeout >= 1000 * first_wait(v),
+        "An order acknowledgement may take {v.max_order_ack_delay} ms and {v.order_ack_timeout} ms more, as long as "
+        "the {first_wait} after which everything is sent again: lower MaximumOrderAckDelay, or raise the first wait.",
+    ),
+    Rule(
+        "memory_window",
+        "memory_window_below_resends",
+        Level.ERROR,
+        lambda v: reliable(v) and v.memory_window < repeated_for(v),
+        "The memory window of {window} is shorter than the {repeated} for which a message may come again, so that a "
+        "late one would not be recognised: set it to at least {repeated}.",
+    ),
+    Rule(
+        "time_to_live",
+        "life_too_long",
+        Level.ERROR,
+        lambda v: v.time_to_live > MAX_GIVE_UP,
+        "A message would expire only after {life}, and 400 days are the most: lower its time to live, or set it to 0 "
+        "for messages that never expire.",
+    ),
+    Rule(
+        "time_to_live",
+        "life_below_first_resend",
+        Level.WARNING,
+        lambda v: 0 < v.time_to_live <= first_wait(v),
+        "A message lives {life} and is sent again after {first_wait}, so that one that is lost once expires in doubt: "
+        "raise its time to live, or lower the first wait.",
+    ),
+    Rule(
+        "final_receipt_within",
+        "final_receipt_never",
+        Level.ERROR,
+        lambda v: v.final_receipt and v.final_receipt_within == 0,
+        "Final receipts are asked for and none could be in time: set how long they may take, or do not ask for them.",
+    ),
+    Rule(
+        "final_receipt_within",
+        "final_receipt_late",
+        Level.ERROR,
+        lambda v: v.final_receipt and v.final_receipt_within > MAX_GIVE_UP,
+        "A message would be in doubt only after {final} without a final receipt, and 400 days are the most: "
+        "lower how long they may take.",
+    ),
+    Rule(
+        "exchange_mode",
+        "settings_of_others_unused",
+        Level.WARNING,
+        lambda v: (
+            v.exchange_mode != ExchangeMode.ONE_WAY
+            or v.exchange_identity != ExchangeIdentity.FIRST_SENT
+            or v.strict_sequence
+        ),
+        "Streams know neither synchronous answers, an Idempotency-Key nor a strict sequence, so that these settings "
+        "have no effect: set them back.",
+    ),
+)

@@ -1,0 +1,84 @@
+"""Rules of atomic transactions (spec 5)."""
+
+from __future__ import annotations
+
+from partners.choices import ExchangeIdentity, ExchangeMode
+from partners.models import DAY
+from partners.rules.common import HTTP_ONLY, is_http
+from partners.rules.rule import Level, Rule
+
+TRANSACTIONS_PATH = "/ws-tx"  # below it lie the hub's own services of atomic transactions
+
+WSAT: tuple[Rule, ...] = (
+    HTTP_ONLY,
+    Rule(
+        "own_endpoint",
+        "own_uri_not_of_transactions",
+        Level.ERROR,
+        lambda v: is_http(v) and not v.own_endpoint.uri.strip().rstrip("/").endswith(TRANSACTIONS_PATH),
+        "Our endpoint is {v.own_endpoint.uri}, and this hub has its transaction services below /ws-tx: partners could "
+        "not reach them. Choose an endpoint whose URI ends with it, such as https://hub.example/ws-tx.",
+    ),
+    Rule(
+        "partner_endpoint",
+        "transactions_through_router",
+        Level.ERROR,
+        lambda v: v.partner_endpoint.party_id != v.agreement.partner_id and not v.partner_endpoint.party.is_own,
+        "The partner's endpoint belongs to {v.partner_endpoint.party}, and a router does not pass transactions on: "
+        "choose an endpoint of {v.agreement.partner}.",
+    ),
+    Rule(
+        "repeat_interval",
+        "resend_above_longest",
+        Level.ERROR,
+        lambda v: v.repeat_interval > v.repeat_interval_max,
+        "What awaits an answer is sent again after {repeat}, and {longest} is the longest wait: lower the first wait, "
+        "or raise the longest.",
+    ),
+    Rule(
+        "repeat_interval_max",
+        "resend_too_rare",
+        Level.ERROR,
+        lambda v: v.repeat_interval_max > DAY,
+        "A partner that is back would wait up to {longest} for what it has to know: lower the longest wait to 1 d at "
+        "most; 10 m are usual.",
+    ),
+    Rule(
+        "retries",
+        "silence_at_once",
+        Level.WARNING,
+        lambda v: v.retries < 2,
+        "With Retries {v.retries} the first answer that is late opens an incident: set it to at least 2; 10 are usual.",
+    ),
+    Rule(
+        "services",
+        "services_unused",
+        Level.WARNING,
+        lambda v: bool(v.services.all()),
+        "Transactions carry no documents, so that services and actions have no effect: remove them, or put them into "
+        "an agreement of another profile.",
+    ),
+    Rule(
+        "exchange_mode",
+        "settings_of_documents_unused",
+        Level.WARNING,
+        lambda v: (
+            v.exchange_mode != ExchangeMode.ONE_WAY
+            or v.exchange_identity != ExchangeIdentity.FIRST_SENT
+            or v.strict_sequence
+            or v.final_receipt
+        ),
+        "Transactions know neither synchronous answers, an Idempotency-Key, a strict sequence nor final receipts, so "
+        "that these settings have no effect: set them back.",
+    ),
+)
+# Transactions carry no documents, so nobody is named in them and no service is asked for.
+DOCUMENTS_ONLY = frozenset(
+    {
+        "services_missing",
+        "own_party_unidentified",
+        "partner_unidentified",
+        "partner_endpoint_of_other_party",
+        "host_key_missing",
+    }
+)
