@@ -7,6 +7,7 @@ ApplicationError            code, sentence, optional field
 +-- TooLarge
 +-- DuplicateMessageId      names the message that has the id
 +-- IdempotencyMismatch
++-- TooManyTransactions     the caller has to end some of its own first
 +-- WrongState              the machine refuses the verb in this state
 +-- Stale                   somebody else was faster
 """
@@ -61,6 +62,10 @@ class DuplicateMessageId(ApplicationError):
 
 class IdempotencyMismatch(ApplicationError):
     code = "idempotency_key_reused"
+
+
+class TooManyTransactions(ApplicationError):
+    code = "too_many_transactions"
 
 
 class WrongState(ApplicationError):

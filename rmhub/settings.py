@@ -195,6 +195,7 @@ RMHUB_TRANSACTION_SECONDS = env_int("RMHUB_TRANSACTION_SECONDS", 300, minimum=1,
 RMHUB_TRANSACTION_DAYS = env_int("RMHUB_TRANSACTION_DAYS", 90, minimum=1)  # how long ended ones are kept
 RMHUB_TRANSACTION_MESSAGE_BYTES = env_int("RMHUB_TRANSACTION_MESSAGE_BYTES", 64 * 1024, minimum=4096)
 RMHUB_TRANSACTION_PARTICIPANTS = env_int("RMHUB_TRANSACTION_PARTICIPANTS", 100, minimum=2)  # registered in one
+RMHUB_TRANSACTIONS_OPEN = env_int("RMHUB_TRANSACTIONS_OPEN", 1000, minimum=1)  # of one partner, of one API user
 RMHUB_WEB_THREADS = env_int("RMHUB_WEB_THREADS", 32, minimum=1, maximum=1024)  # requests that are served at once
 # So long a message of a stream that has overtaken its predecessor waits for it; 0 = the rules decide at once.
 RMHUB_STREAM_HOLD_MS = env_int("RMHUB_STREAM_HOLD_MS", 1000, minimum=0, maximum=10_000)

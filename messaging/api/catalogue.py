@@ -103,8 +103,17 @@ _ROWS = (
     Code(
         "pair_not_drained",
         409,
-        "Messages are still open",
-        "What the version changes can be changed only when no message of the agreement is on its way.",
+        "The agreement is still in use",
+        "What the version changes can be changed only when no message of the agreement is on its way, and no open "
+        "transaction has somebody who takes part under it. `detail` says which it is, and what to do.",
+    ),
+    Code(
+        "too_many_transactions",
+        409,
+        "Too many open transactions",
+        "The caller has begun as many transactions that have not ended as it may have at once. Commit or roll back "
+        "some; those that nobody ends are rolled back when their time is over.",
+        retryable=True,
     ),
     Code(
         "not_a_pull_queue",

@@ -1,11 +1,12 @@
 """What is in doubt: inbound by trigger and reason, outbound by the partners' answers and by pair and cause,
-transactions one by one.
+transactions by partner and reason and one by one.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib import messages as notices
 from django.http import Http404, HttpRequest, HttpResponse
@@ -17,6 +18,7 @@ from messaging.console.decisions import MESSAGE, REMIND, Choice, ChoiceButton, M
 from messaging.console.deliveries import SCOPE, checked
 from messaging.console.doubt_groups import Answered, Failed, Inbound, Outbound, code_of, settle
 from messaging.console.rendering import keyset_page, page, problems, see_other
+from messaging.console.transactions import settle_buttons
 from messaging.exceptions import ApplicationError, InvalidSubmission
 from messaging.models import Message
 from messaging.protocol.processing import Doubt
@@ -34,7 +36,7 @@ _ASK_FIRST = (Doubt.RESOLVER_FAILED, Doubt.RESOLVER_NONSENSE, Doubt.HISTORY_UNRE
 
 @requires("deliveries:read")
 def doubt_list(request: HttpRequest) -> HttpResponse:
-    """Two tabs: did our application process it; did the partner get it."""
+    """Three tabs: did our application process it; did the partner get it; did all who took part do the same."""
     tab = request.GET.get("tab", "")
     now = clock.now()
     inbound, outbound = doubts.groups(now), doubts.outbound_groups(now)
@@ -53,22 +55,40 @@ def doubt_list(request: HttpRequest) -> HttpResponse:
         "inbound_count": sum(group.count for group in inbound),
         "outbound_count": sum(group.count for group in outbound),
         "transaction_count": about,
-        "transactions": doubtful_rows(now) if tab == "transactions" else [],
+        "transactions": _doubtful_rows(request, now) if tab == "transactions" else [],
+        "transaction_groups": _transaction_groups(now) if tab == "transactions" else [],
     }
     return page(request, "console/doubts.html", context, fragments={"live-doubts": "console/doubts_live.html"})
 
 
-def doubtful_rows(now: datetime) -> list[dict[str, Any]]:
-    """Transactions in doubt, the oldest doubt first, each with what is the matter."""
+def _doubtful_rows(request: HttpRequest, now: datetime) -> list[dict[str, Any]]:
+    """Transactions in doubt, the oldest doubt first, each with what is the matter and how to settle it."""
+    who = person(request)
     return [
         {
             "transaction": one,
             "diagnosis": diagnose(one, coordinations.taking_part(one), now),
             "names": [coordinations.name_of(taker) for taker in coordinations.doubts_of(one)],
+            "settle": [
+                (coordinations.name_of(taker), button)
+                for taker in coordinations.doubts_of(one)
+                for button in settle_buttons(one, taker, who)
+            ],
             "level": doubts.age(one.doubtful_since or now, now),
         }
         for one in coordinations.doubtful()
     ]
+
+
+def _transaction_groups(now: datetime) -> list[dict[str, Any]]:
+    """Groups of transactions with the list of each."""
+    rows = []
+    for group in doubts.transaction_groups():
+        query = {"doubtful": "yes", "doubt": group.doubt, "party": group.partner.public_id if group.partner else ""}
+        asked = urlencode({name: value for name, value in query.items() if value})
+        href = f"{reverse('console:transactions')}?{asked}"
+        rows.append({"group": group, "href": href, "level": doubts.age(group.oldest_at, now)})
+    return rows
 
 
 @requires("deliveries:read")

@@ -22,7 +22,7 @@ from messaging.selectors.messages import TooBroad
 from partners import selectors as partners
 from rmhub.ids import BadPublicId, read_public_id
 
-_FILTERS = ("phase", "doubtful", "party", "role", "q", "from", "to")
+_FILTERS = ("phase", "doubtful", "doubt", "party", "role", "q", "from", "to")
 TRANSACTIONS = ListPage(
     name="transactions",
     view="console:transactions",
@@ -75,6 +75,7 @@ def transaction_list(request: HttpRequest) -> HttpResponseBase:
         "doubtful": coordinations.doubtful_count(),
         "open": sum(coordinations.counts_by_phase().values()),
         "party_name": _party_name(given["party"]),
+        "why": coordinations.cause_named(given["doubt"]),
         "filtered": any(given.values()),
         "first_page": not request.GET.get("cursor"),
         **lists.tools(request, TRANSACTIONS, given),
@@ -97,6 +98,7 @@ def _found(given: Mapping[str, str]) -> Any:
     return coordinations.coordinations(
         phases=(given["phase"],) if given["phase"] else (),
         doubtful={"yes": True, "no": False}.get(given["doubtful"]),
+        doubt=given["doubt"],
         party_id=read_public_id("par", given["party"]) if given["party"] else None,
         role=given["role"],
         q=given["q"],
@@ -120,7 +122,7 @@ def _instant(text: str) -> datetime | None:
 
 def _api_query(given: Mapping[str, str]) -> dict[str, object]:
     doubtful = {"yes": "true", "no": "false"}.get(given["doubtful"], "")
-    asked = {name: given[name] for name in ("phase", "party", "role", "q")}
+    asked = {name: given[name] for name in ("phase", "doubt", "party", "role", "q")}
     return {**asked, "doubtful": doubtful, "begun_gte": _or_none(given["from"]), "begun_lt": _or_none(given["to"])}
 
 

@@ -241,17 +241,24 @@ _INCOMPLETE = "This form is not complete: open it again from the transaction's p
 _LIMITED = "Partners take part whom you may not see: ask somebody who may."
 
 
-def _taker(screen: CoordinationScreen, taker: Enlistment, who: Person) -> Taker:
-    role = "this hub itself" if taker.local else "its coordinator" if taker.superior else taker.protocol
-    missing, limited = who.lacks(SETTLE), _limited(screen.hidden)
+def settle_buttons(one: Coordination, taker: Enlistment, who: Person, *, hidden: int = 0) -> list[Button]:
+    """What can be decided about a participant whose transaction is loaded. Without `hidden` the dialog itself says when
+    somebody takes part whom they may not see.
+    """
+    missing, limited = who.lacks(SETTLE), _limited(hidden)
     buttons = []
     for slug in settling.settlements(taker):
         chosen = SETTLEMENTS[slug]
-        href = reverse("console:enlistment-settle", args=[screen.coordination.public_id, taker.public_id, chosen.slug])
+        href = reverse("console:enlistment-settle", args=[one.public_id, taker.public_id, chosen.slug])
         why_not = f"Needs the role {missing}." if missing else limited
         seen = slug == settling.FORGET and taker.seat not in (Seat.COMMITTING, Seat.ABORTING)
         label = "Mark as dealt with" if seen else chosen.label
         buttons.append(Button(f"{chosen.slug}-{taker.public_id}", label, chosen.icon, "", href, why_not))
+    return buttons
+
+
+def _taker(screen: CoordinationScreen, taker: Enlistment, who: Person) -> Taker:
+    role = "this hub itself" if taker.local else "its coordinator" if taker.superior else taker.protocol
     return Taker(
         taker,
         coordinations.name_of(taker),
@@ -259,7 +266,7 @@ def _taker(screen: CoordinationScreen, taker: Enlistment, who: Person) -> Taker:
         screen.pending.get(taker.pk),
         screen.heard.get(taker.pk),
         coordinations.cause_named(taker.doubt),
-        buttons,
+        settle_buttons(screen.coordination, taker, who, hidden=screen.hidden),
     )
 
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from django.db.models import Count, Exists, Max, OuterRef, Prefetch, Q, QuerySet
 
 from messaging import causes
-from messaging.causes_transactions import PREFIX
+from messaging.causes.transactions import PREFIX
 from messaging.choices import Direction
 from messaging.exceptions import NotFound
 from messaging.models import AuditEntry, Coordination, CoordinationMessage, Delivery, Enlistment, Incident, Message
@@ -33,6 +33,7 @@ def coordinations(
     *,
     phases: tuple[str, ...] = (),
     doubtful: bool | None = None,
+    doubt: str = "",
     party_id: uuid.UUID | None = None,
     role: str = "",
     q: str = "",
@@ -43,14 +44,18 @@ def coordinations(
 
     `party_id`: it began the transaction or takes part. `role`: this hub's, of `ROLES`. `q`: an exact id: the
     Identifier, `txn_...`, `enl_...`, or of one of the messages. `doubtful`: only those that need somebody, or only the
-    others.
+    others. `doubt`: a participant (of that party) is in doubt for this reason, as a cause's code.
     """
     found = with_names(within_reach(Coordination.objects.all()))
     if phases:
         found = found.filter(phase__in=phases)
     if doubtful is not None:
         found = found.filter(doubtful_since__isnull=not doubtful)
-    if party_id is not None:
+    if doubt:
+        about = seen(Enlistment.objects.filter(coordination=OuterRef("pk"), doubt=doubt))
+        about = about.filter(party=party_id) if party_id is not None else about
+        found = found.filter(Exists(about), doubtful_since__isnull=False)
+    elif party_id is not None:
         taking = Enlistment.objects.filter(party=party_id).order_by().values("coordination")
         # Looked up beforehand: the planner thinks of a party as anybody, who began a share of everything.
         versions = list(AgreementVersion.objects.filter(agreement__partner=party_id).values_list("pk", flat=True))
@@ -85,7 +90,7 @@ def coordination(reference: str | uuid.UUID) -> Coordination:
 def enlistment(reference: str | uuid.UUID) -> Enlistment:
     """One participant with its transaction, by id (`enl_...`). Raises NotFound."""
     key = read_public_id("enl", reference) if isinstance(reference, str) else reference
-    rows = _seen(Enlistment.objects.filter(pk=key)).select_related("coordination", "party")
+    rows = seen(Enlistment.objects.filter(pk=key)).select_related("coordination", "party")
     found = rows.first()
     if found is None or not within_reach(Coordination.objects.filter(pk=found.coordination_id)).exists():
         raise NotFound(f"There is no participant {public_id('enl', key)}.")
@@ -94,7 +99,7 @@ def enlistment(reference: str | uuid.UUID) -> Enlistment:
 
 def with_names(found: QuerySet[Coordination]) -> QuerySet[Coordination]:
     """The same transactions with what a row shows: one query more for all participants, one for all deliveries."""
-    takers = _seen(Enlistment.objects.all()).select_related(
+    takers = seen(Enlistment.objects.all()).select_related(
         "party", "trigger", "agreement_version__agreement", "pair__partner"
     )
     takers = takers.defer("trigger__secret_encrypted").order_by("id")
@@ -118,7 +123,7 @@ def within_reach(found: QuerySet[Coordination]) -> QuerySet[Coordination]:
     return found.filter(Q(Exists(takes)) | began | Q(delivery__pair__partner__in=partners) | own)
 
 
-def _seen(found: QuerySet[Enlistment]) -> QuerySet[Enlistment]:
+def seen(found: QuerySet[Enlistment]) -> QuerySet[Enlistment]:
     """Participants that may be shown: those of partners in reach, and what this hub does itself."""
     return visibility.shared(found, "party")
 
@@ -128,7 +133,7 @@ def hidden(one: Coordination) -> int:
     if visibility.visible() is None:
         return 0
     every = Enlistment.objects.filter(coordination=one.pk)
-    return every.count() - _seen(every).count()
+    return every.count() - seen(every).count()
 
 
 def cause_of(one: Coordination) -> causes.Cause | None:

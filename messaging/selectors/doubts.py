@@ -1,6 +1,8 @@
-"""What is in doubt, by evidence group: documents that share a trigger and a reason, messages that share a pair and one.
+"""What is in doubt, by evidence group: documents that share a trigger and a reason, messages that share a pair and one,
+transactions that share a partner and one.
 
-People settle a group at once, because what is true of one of them is likely to be true of all; never more than a group.
+People settle a group of documents or messages at once, because what is true of one of them is likely to be true of
+all; never more than a group. Transactions are settled participant by participant.
 """
 
 from __future__ import annotations
@@ -17,10 +19,11 @@ from django.db.models.functions import Coalesce
 
 from messaging import causes
 from messaging.choices import Consult, DeliveryState, Direction, MessageState, PartnerAnswer
-from messaging.models import Delivery, Message, Pair, Trigger
+from messaging.models import Coordination, Delivery, Enlistment, Message, Pair, Trigger
 from messaging.models.inquiry import HAS_IT, partner_said
 from messaging.protocol.processing import Doubt
-from messaging.selectors import deliveries, messages
+from messaging.selectors import coordinations, deliveries, messages
+from partners.models import Party
 from partners.visibility import limit, visible
 
 MOST = 10_000
@@ -138,6 +141,27 @@ class OutboundGroup:
         return Reason(known.label, known.sentence, known.action)
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionGroup:
+    """Transactions in which participants of one partner are in doubt for one reason. `oldest`: the participant of the
+    oldest doubt; None, without partner and `doubt`, when nobody who may be shown is to be asked.
+
+    A transaction with several participants in doubt is in several groups.
+    """
+
+    partner: Party | None
+    doubt: str
+    count: int
+    oldest_at: datetime
+    oldest: Enlistment | None = None
+
+    @property
+    def reason(self) -> Reason:
+        known = coordinations.cause_named(self.doubt or "transaction_in_doubt")
+        assert known is not None
+        return Reason(known.label, known.sentence, known.action)
+
+
 def groups(now: datetime, *, trigger_id: uuid.UUID | None = None) -> list[DoubtGroup]:
     """Inbound groups, the oldest first. Two queries."""
     found = limit(Delivery.objects.filter(state=DeliveryState.IN_DOUBT), "pair__partner")
@@ -203,6 +227,35 @@ def outbound_groups(now: datetime, *, pair_id: uuid.UUID | None = None) -> list[
         )
         for (pair_key, cause), of_group in parts.items()
     ]
+    return sorted(made, key=lambda one: one.oldest_at)
+
+
+def transaction_groups(*, pair_id: uuid.UUID | None = None) -> list[TransactionGroup]:
+    """Groups of transactions, the oldest first; with a pair only those of participants that are reached by it. At most
+    three queries.
+    """
+    doubtful = coordinations.within_reach(Coordination.objects.filter(doubtful_since__isnull=False)).order_by()
+    about = coordinations.seen(Enlistment.objects.exclude(doubt="")).filter(coordination__in=doubtful.values("pk"))
+    if pair_id is not None:
+        about = about.filter(pair=pair_id)
+    counted = about.order_by().values("party", "doubt")
+    rows = counted.annotate(
+        number=Count("coordination", distinct=True), since=Min("coordination__doubtful_since")
+    ).values_list("party", "doubt", "number", "since")
+    first = about.select_related("coordination", "party").distinct("party_id", "doubt")
+    oldest = {
+        (taker.party_id, taker.doubt): taker
+        for taker in first.order_by("party_id", "doubt", "coordination__doubtful_since", "id")
+    }
+    made = [
+        TransactionGroup(oldest[party, doubt].party, doubt, number, since, oldest[party, doubt])
+        for party, doubt, number, since in rows
+        if (party, doubt) in oldest
+    ]
+    if pair_id is None:
+        nameless = doubtful.exclude(pk__in=about.values("coordination"))
+        count, since = nameless.aggregate(number=Count("pk"), since=Min("doubtful_since")).values()
+        made += [TransactionGroup(None, "", count, since)] if count else []
     return sorted(made, key=lambda one: one.oldest_at)
 
 

@@ -45,7 +45,7 @@ UNRESOLVED = (IncidentState.OPEN, IncidentState.ACKNOWLEDGED)
 
 @dataclass(frozen=True, slots=True)
 class NavCounts:
-    """Counters of the navigation: only what somebody must act on."""
+    """Counters of the navigation: only what somebody must act on. `in_doubt` has the `transactions` in it."""
 
     suspended: int
     incidents: int
@@ -99,12 +99,13 @@ class PairScreen:
 def nav_counts() -> NavCounts:
     """One query; a few for whoever is limited to some partners."""
     if visibility.visible() is not None:
+        doubtful = coordinations.doubtful_count()
         return NavCounts(
             pairs.pairs(states=("suspended",)).count(),
             records.incidents(states=UNRESOLVED, snoozed=False).count(),
             triggers.triggers(states=(TriggerState.SUSPENDED,)).count(),
-            doubts.counts(clock.now()).all,
-            coordinations.doubtful_count(),
+            doubts.counts(clock.now()).all + doubtful,
+            doubtful,
         )
     with connection.cursor() as cursor:
         cursor.execute(
@@ -116,7 +117,7 @@ def nav_counts() -> NavCounts:
             [clock.now(), *doubts.count_parameters(clock.now())],
         )
         suspended, incidents, stopped, inbound, outbound, doubtful = cursor.fetchone()
-    return NavCounts(suspended, incidents, stopped, inbound + outbound, doubtful)
+    return NavCounts(suspended, incidents, stopped, inbound + outbound + doubtful, doubtful)
 
 
 def pair_rows(found: Iterable[Pair], now: datetime) -> list[PairRow]:

@@ -58,6 +58,7 @@ class Claim:
     transmissions: list[Transmission] = field(default_factory=list)
     written: list[Event] = field(default_factory=list)
     silent: list[uuid.UUID] = field(default_factory=list)  # messages of transactions that go unanswered too long
+    held: list[uuid.UUID] = field(default_factory=list)  # those that wait too long behind a pair that is shut
 
     def but(self, column: str) -> str:
         """What to add to the condition of a query by pairs, so that it leaves out what is passed over."""

@@ -23,8 +23,9 @@ from messaging.protocol.codecs.entity_file import name_of
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.errors import EncodeError
 from messaging.protocol.messages import Happened, move
-from messaging.protocol.sender import Act, Flow, Gate, Kind, Step, step
-from messaging.protocol.sender import Event as PairEvent
+from messaging.protocol.pair_state import Act, Flow, Gate, Kind, Step
+from messaging.protocol.pair_state import Event as PairEvent
+from messaging.protocol.sender import step
 from messaging.services import events, preparing, repeating, retry_budget, suspending
 from messaging.services.atomic import transmitting
 from messaging.services.parcels import Claim, Job, JobKind, parcel
@@ -58,7 +59,7 @@ def claim_due(*, limit: int, worker: int = 0, passed_over: Collection[uuid.UUID]
             transmission.worker = worker
         bulk_insert(claim.transmissions)
         events.write(claim.written)
-    transmitting.report(claim.silent, claim.now)
+    transmitting.report(claim.silent, claim.held, claim.now)
     return claim.jobs
 
 

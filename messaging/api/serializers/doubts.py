@@ -7,11 +7,14 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from messaging.api.serializers.messages import PairRef
+from messaging.api.serializers.fields import IdOut
+from messaging.api.serializers.messages import PairRef, PartyRef
+from messaging.api.serializers.transactions import SETTLEMENTS
 from messaging.api.serializers.triggers import TriggerRef
 from messaging.choices import DeliveryState, Direction, MessageState
-from messaging.models import Delivery, Message
-from messaging.selectors.doubts import AnswerGroup, DoubtGroup, OutboundGroup
+from messaging.models import Delivery, Enlistment, Message
+from messaging.selectors.doubts import AnswerGroup, DoubtGroup, OutboundGroup, TransactionGroup
+from messaging.services.atomic import settling
 from messaging.services.settling import Decision, MessageDecision, delivery_decisions, message_decisions
 
 
@@ -88,9 +91,40 @@ class AnswerGroupSerializer(serializers.Serializer):
         return {"answer": group.answer}
 
 
+class DoubtfulParticipantSerializer(serializers.Serializer):
+    """Somebody in a transaction who is in doubt: settled at `/transactions/{transaction}/participants/{id}/settle`."""
+
+    id = IdOut("enl")
+    transaction = IdOut("txn", source="coordination_id")
+    detail = serializers.CharField(source="doubt_detail")
+    allowed_settlements = serializers.SerializerMethodField(help_text="What `settle` takes now.")
+
+    @extend_schema_field(serializers.ListField(child=serializers.ChoiceField(choices=SETTLEMENTS)))
+    def get_allowed_settlements(self, one: Enlistment) -> list[str]:
+        return list(settling.settlements(one))
+
+
+class TransactionGroupSerializer(serializers.Serializer):
+    """Transactions in which participants of one partner are in doubt for one reason."""
+
+    partner = PartyRef(allow_null=True, help_text="null: nobody who may be shown; look at the transactions.")
+    doubt = serializers.CharField(help_text="The reason, as a cause's code; empty when `partner` says nothing.")
+    count = serializers.IntegerField(help_text="Transactions. One with several in doubt is in several groups.")
+    oldest_at = serializers.DateTimeField(help_text="Since when the first of them is in doubt.")
+    reason = ReasonSerializer()
+    oldest = DoubtfulParticipantSerializer(allow_null=True, help_text="The participant of the oldest one.")
+    filter = serializers.SerializerMethodField(help_text="Names the group in GET /transactions.")
+
+    @extend_schema_field(serializers.DictField(child=serializers.CharField()))
+    def get_filter(self, group: TransactionGroup) -> dict[str, Any]:
+        named = {"party": group.partner.public_id} if group.partner is not None else {}
+        return {"doubtful": "true", **named, **({"doubt": group.doubt} if group.doubt else {})}
+
+
 class InDoubtSerializer(serializers.Serializer):
     """Everything that no rule can decide, the oldest groups first."""
 
     deliveries = DoubtGroupSerializer(many=True)
     messages = OutboundGroupSerializer(many=True)
     answers = AnswerGroupSerializer(many=True, help_text="The same messages by what their partners say.")
+    transactions = TransactionGroupSerializer(many=True)

@@ -13,8 +13,8 @@ from messaging.selectors import doubts
 from rmhub import clock
 
 FILTERS = (
-    Param("trigger", "Id or name of a trigger: only its deliveries, and no messages."),
-    Param("pair", "Id or code of a pair: only its messages, and no deliveries."),
+    Param("trigger", "Id or name of a trigger: only its deliveries, and no messages and transactions."),
+    Param("pair", "Id or code of a pair: only its messages and transactions, and no deliveries."),
 )
 
 
@@ -29,7 +29,8 @@ class InDoubt(Endpoint):
         description=(
             "What is true of one document of a group is likely to be true of all. List a group with "
             "GET /deliveries (`trigger`, `doubt`) or GET /messages (`pair`, `state=in_doubt`); settle its documents "
-            "one by one, or all at once by POST /bulk-operations with the group's `filter`."
+            "one by one, or all at once by POST /bulk-operations with the group's `filter`. List a group of "
+            "transactions with GET /transactions and the group's `filter`; settle these participant by participant."
         ),
         parameters=FILTERS,
         responses={200: InDoubtSerializer},
@@ -43,5 +44,6 @@ class InDoubt(Endpoint):
             "deliveries": doubts.groups(now, trigger_id=trigger_id) if trigger_id or not pair_id else [],
             "messages": outbound,
             "answers": doubts.by_answer(outbound),
+            "transactions": doubts.transaction_groups(pair_id=pair_id) if pair_id or not trigger_id else [],
         }
         return Response(InDoubtSerializer(found).data)

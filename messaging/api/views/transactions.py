@@ -33,6 +33,7 @@ _PARTICIPANT = {**_PATH, "participant": "Id of the participant (`enl_...`)."}
 FILTERS = (
     Param("phase", "Phases, comma separated.", "choices", choices=tuple(one.value for one in Phase)),
     Param("doubtful", "Only those that need somebody, or only the others.", "flag"),
+    Param("doubt", "Only those with somebody (of `party`) in doubt for this reason, as a cause's code."),
     Param("party", "Id of a party: it began the transaction, or takes part.", "id", prefix="par"),
     Param("role", "Of this hub.", "choice", choices=coordinations.ROLES),
     Param("q", "Any exact id: Identifier, txn_..., enl_..., del_..., msg_... or MessageID of one of its messages."),
@@ -78,6 +79,7 @@ class Transactions(Endpoint):
         found = coordinations.coordinations(
             phases=values["phase"] or (),
             doubtful=values["doubtful"],
+            doubt=values["doubt"] or "",
             party_id=values["party"],
             role=values["role"] or "",
             q=values["q"] or "",
@@ -95,11 +97,12 @@ class Transactions(Endpoint):
         description=(
             "Give its context (`GET /transactions/{transaction}/context`) to the applications that take part, or "
             "enlist them; then commit or roll back. Without either it is rolled back when its time is over. A repeat "
-            "with the same Idempotency-Key answers the transaction that the first one began, as it is now."
+            "with the same Idempotency-Key answers the transaction that the first one began, as it is now. One user "
+            "has at most RMHUB_TRANSACTIONS_OPEN (1000) that have not ended."
         ),
         request=shapes.TransactionBody,
         responses={201: shapes.TransactionDetailSerializer},
-        problems=("idempotency_key_missing", "invalid_header", "idempotency_key_reused"),
+        problems=("idempotency_key_missing", "invalid_header", "idempotency_key_reused", "too_many_transactions"),
         headers=(KEY_HEADER, LOCATION, REPLAYED),
         examples=(_BEGIN,),
     )

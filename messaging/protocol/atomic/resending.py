@@ -18,3 +18,10 @@ def wait(attempt: int, first: float, most: float) -> float:
         if seconds >= most:
             return float(most)
     return min(seconds, float(most))
+
+
+def patience(retries: int, first: float, most: float) -> float:
+    """Seconds from the first attempt until the last of `retries` repeats has had its time to be answered: whoever has
+    not answered by then counts as silent. Raises ValueError like `wait`.
+    """
+    return sum(wait(attempt, first, most) for attempt in range(1, retries + 2))

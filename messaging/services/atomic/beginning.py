@@ -7,10 +7,17 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from django.conf import settings
 from django.db import connection, transaction
 
 from messaging.choices import Interface
-from messaging.exceptions import IdempotencyMismatch, InvalidSubmission, NotFound, WrongState
+from messaging.exceptions import (
+    IdempotencyMismatch,
+    InvalidSubmission,
+    NotFound,
+    TooManyTransactions,
+    WrongState,
+)
 from messaging.models import Coordination, Enlistment
 from messaging.protocol.errors import EncodeError
 from messaging.protocol.ws import epr
@@ -19,7 +26,7 @@ from messaging.protocol.ws.messages import CoordinationContext
 from messaging.services import audit
 from messaging.services.atomic import asking
 from messaging.services.atomic.addresses import coordinator_epr
-from messaging.services.atomic.opening import context_of, coordination_open, locked
+from messaging.services.atomic.opening import context_of, coordination_open, is_full, locked
 from messaging.services.atomic.registering import enlistment_create
 from messaging.services.audit import Actor
 from partners import registry, visibility
@@ -38,7 +45,8 @@ class Begun:
 
 def transaction_begin(*, begun_by: str, idempotency_key: str, expires_ms: int | None, version: str) -> Begun:
     """Begins a transaction once for each key of a caller. Raises IdempotencyMismatch for another version under a known
-    key. How long the repeat would live is not compared: the first one's time runs.
+    key, TooManyTransactions for a new key when too many of this caller are open. How long the repeat would live is not
+    compared: the first one's time runs.
     """
     with transaction.atomic():
         # Two requests with one key at the same moment: the second one waits for what the first one begins.
@@ -52,6 +60,11 @@ def transaction_begin(*, begun_by: str, idempotency_key: str, expires_ms: int | 
                     f"Transaction {known.public_id} was begun with this Idempotency-Key and version {known.version}."
                 )
             return Begun(known, replayed=True)
+        if is_full(begun_by=begun_by):
+            raise TooManyTransactions(
+                f"{begun_by} has begun {settings.RMHUB_TRANSACTIONS_OPEN:,} transactions that have not ended: commit "
+                "or roll back some, or wait until their time is over."
+            )
         made = coordination_open(
             terms=None,
             begun_by=begun_by,

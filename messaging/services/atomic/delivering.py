@@ -14,10 +14,10 @@ from django.db.models import Q, QuerySet
 from messaging import dispatch, storage
 from messaging.applications import SERVICES
 from messaging.causes import CAUSES
-from messaging.causes_transactions import PREFIX
+from messaging.causes.transactions import PREFIX
 from messaging.choices import DeliveryState, ServiceKind
 from messaging.models import Coordination, Delivery, Enlistment, Event, Trigger
-from messaging.protocol.processing import Ran
+from messaging.protocol.service_ends import Ran
 from messaging.services.atomic.problems import LocalWorkFailed
 from messaging.services.delivering import documents
 from messaging.services.delivering.changes import Changes

@@ -13,9 +13,9 @@ from messaging.services.atomic import opening, outgoing
 
 HEURISTIC = "heuristic_outcome"  # somebody decided otherwise than the transaction: only people can mend it
 REFUSED = "transaction_peer_refused"
-SILENT = outgoing.SILENT
+SILENT, HELD = outgoing.SILENT, outgoing.HELD
 ELSEWHERE = "address_outside_agreement"  # it registered at an address that the agreement does not name any more
-_PASSING = (SILENT, REFUSED, ELSEWHERE)  # what an answer disproves
+_PASSING = (SILENT, HELD, REFUSED, ELSEWHERE)  # what an answer disproves
 
 
 def doubt(

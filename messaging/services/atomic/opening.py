@@ -10,11 +10,13 @@ from django.db import transaction
 
 from messaging.exceptions import NotFound
 from messaging.models import Coordination, Delivery
-from messaging.protocol.atomic.words import Phase
+from messaging.protocol.atomic.words import ENDED, Phase
 from messaging.protocol.ws.messages import CoordinationContext
 from messaging.protocol.ws.names import Version, coordination_type
 from messaging.services import events
 from messaging.services.atomic import addresses
+from partners.choices import Profile
+from partners.models import AgreementVersion
 from partners.terms import Terms
 from rmhub import clock
 from rmhub.ids import uuid7
@@ -60,6 +62,23 @@ def coordination_open(
         )
         events.write([events.event("transaction.begun", now, data=facts(coordination))])
     return coordination
+
+
+def is_full(*, partner_id: uuid.UUID | None = None, begun_by: str = "") -> bool:
+    """Whether a partner, or a user of the API (`begun_by`), has begun so many transactions that have not ended that it
+    must not begin another one (RMHUB_TRANSACTIONS_OPEN). Those of deliveries are nobody's: deliveries bound them.
+
+    Nothing is locked: what begins at the same moment may go beyond it, by as much as is served at once.
+    """
+    if partner_id is not None:
+        versions = AgreementVersion.objects.filter(agreement__partner=partner_id, profile=Profile.WSAT)
+        # Looked up beforehand: the planner thinks of a partner as anybody, who began a share of everything.
+        mine = Coordination.objects.filter(agreement_version__in=list(versions.values_list("pk", flat=True)))
+    else:
+        here = Coordination.objects.filter(agreement_version__isnull=True, delivery__isnull=True)
+        mine = here.filter(begun_by=begun_by[:150])
+    most: int = settings.RMHUB_TRANSACTIONS_OPEN
+    return mine.exclude(phase__in=sorted(ENDED)).order_by()[:most].count() >= most
 
 
 def locked(coordination_id: uuid.UUID) -> Coordination:

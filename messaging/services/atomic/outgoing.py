@@ -31,6 +31,7 @@ from partners.terms import Terms
 from rmhub.ids import uuid7
 
 SILENT = "transaction_peer_silent"  # cause of the incident: what was asked is not answered
+HELD = "transaction_pair_shut"  # the same for what cannot even be asked: it waits behind a pair that is shut
 OPEN = (MessageState.QUEUED, MessageState.SENDING, MessageState.AWAITING_ACK, MessageState.RETRYING)
 # What a person may take back.
 CANCELLABLE = frozenset({MessageState.QUEUED.value, MessageState.AWAITING_ACK.value, MessageState.RETRYING.value})
@@ -357,7 +358,7 @@ def _no_longer_silent(
     """Resolves the incidents about these coordinations and pairs where nothing awaits an answer any more."""
     written: list[Event] = []
     for coordination_id, pair_id in sorted(whose, key=str):
-        same = Incident.objects.filter(coordination=coordination_id, pair_id=pair_id, cause=SILENT)
+        same = Incident.objects.filter(coordination=coordination_id, pair_id=pair_id, cause__in=(SILENT, HELD))
         if not same.exclude(state=IncidentState.RESOLVED).exists():
             continue
         open_ones = CoordinationMessage.objects.filter(
@@ -371,7 +372,7 @@ def _no_longer_silent(
             now=now,
             by="system",
             resolution="Nothing of this transaction awaits an answer of this partner any more.",
-            causes=(SILENT,),
+            causes=(SILENT, HELD),
         )
     return written
 

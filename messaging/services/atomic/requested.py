@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.db import transaction
 
 from messaging.choices import Direction, MessageState
@@ -70,6 +71,12 @@ def _create(item: Item, body: Create, to: EndpointReference) -> None:
         add_note(keep(item, before, None), "It came before: the first answer is sent again.")
         _once_more(before, None, message_id, item)
         return
+    if opening.is_full(partner_id=terms.partner_id):
+        raise Refused(
+            FaultCode.CANNOT_CREATE,
+            f"{settings.RMHUB_TRANSACTIONS_OPEN} transactions of yours have not ended yet, and this hub takes no more "
+            "at once: end some, or wait until their time is over.",
+        )
     # A refusal must leave nothing behind of what it was about to make.
     with transaction.atomic():
         if body.current is not None:

@@ -24,7 +24,7 @@ from messaging.protocol.atomic import resending
 from messaging.protocol.circuit import UNREACHABLE
 from messaging.protocol.codecs.entity_file import name_of
 from messaging.protocol.messages import Happened, move_atomic
-from messaging.protocol.sender import Gate
+from messaging.protocol.pair_state import Gate
 from messaging.services import circuits, events, incidents, preparing
 from messaging.services.atomic import silence
 from messaging.services.atomic.outgoing import OPEN, SILENT, let_go, may_go_to
@@ -67,6 +67,8 @@ def _send(message: Message, facts: CoordinationMessage | None, gate: str, claim:
     awaits = facts.awaits
     if gate != Gate.OPEN or terms.state == VersionState.DISABLED:
         _wait(message, awaits, now + LOOK_AGAIN)
+        if awaits and silence.leaves_in_doubt(facts) and message.created_at <= now - _patience(terms):
+            claim.held.append(message.pk)
         return
     if not awaits and message.state == MessageState.RETRYING and _forgotten(facts, message, now):
         _finish(message, Happened.CANCELLED, False, "transaction_forgotten", message.cause_detail, now)
@@ -153,8 +155,12 @@ def _until_next(message: Message, terms: Terms) -> timedelta:
     return timedelta(seconds=waits)
 
 
+def _patience(terms: Terms) -> timedelta:
+    return timedelta(seconds=resending.patience(terms.retries, terms.repeat_interval, terms.repeat_interval_max))
+
+
 def _facts(ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, CoordinationMessage]:
-    rows = CoordinationMessage.objects.filter(pk__in=list(ids)).select_related("coordination")
+    rows = CoordinationMessage.objects.filter(pk__in=list(ids)).select_related("coordination", "enlistment")
     return {row.message_id: row for row in rows}
 
 
@@ -261,21 +267,22 @@ def tell(recorded: Recorded, now: datetime, written: list[Event]) -> None:
 # --- silence ---
 
 
-def report(message_ids: Sequence[uuid.UUID], now: datetime) -> None:
-    """Messages were sent as often as agreed and are not answered: opens incidents about them, or counts once more, and
-    lets their transactions know.
+def report(silent: Sequence[uuid.UUID], held: Sequence[uuid.UUID], now: datetime) -> None:
+    """Messages were sent as often as agreed and are not answered (`silent`), or were not sent for as long as that takes
+    (`held`): opens incidents about them, or counts once more, and lets their transactions know.
 
     Each step has a transaction of its own, with the coordinations locked first: whoever stores an answer holds one of
-    those. Never raises: what is claimed has to go out, and the next resend reports again.
+    those. Never raises: what is claimed has to go out, and the next resend, or look at the pair, reports again.
     """
-    if not message_ids:
-        return
     try:
-        _open_incidents(message_ids, now)
-        for message_id in message_ids:
+        if silent:
+            _open_incidents(silent, now)
+        for message_id in silent:
             silence.peer_is_silent(message_pk=message_id, now=now)
+        if held:
+            silence.held_back(message_ids=held, now=now)
     except Exception:
-        log.exception("silence not reported", extra={"action": SILENT, "messages": len(message_ids)})
+        log.exception("silence not reported", extra={"action": SILENT, "messages": len(silent) + len(held)})
 
 
 def _open_incidents(message_ids: Sequence[uuid.UUID], now: datetime) -> None:

@@ -8,12 +8,26 @@ from typing import Any
 
 import pytest
 
-from messaging.models import AuditEntry, BulkJob, BulkJobItem, Delivery, DocumentCompleted, Incident, Message, Trigger
+from messaging.models import (
+    AuditEntry,
+    BulkJob,
+    BulkJobItem,
+    Coordination,
+    Delivery,
+    DocumentCompleted,
+    Enlistment,
+    Incident,
+    Message,
+    Trigger,
+)
 from messaging.services import jobs, pulling, settling, triggering
 from messaging.services.audit import Actor
+from partners.models import PartnerGroup
 from rmhub import clock
 from rmhub.clock import FrozenClock
-from tests.messaging.api.client import REASON, Api
+from rmhub.roles import Role
+from tests.messaging.api.client import REASON, Api, make_token, make_user
+from tests.messaging.atomic import scenes
 from tests.messaging.delivering.documents import documents_from, make_queue
 from tests.messaging.factories import PartnerSide, partner_side, submit
 
@@ -214,6 +228,67 @@ def test_groups_tell_what_is_likely_to_be_true_of_all(viewer: Api, partner: Part
     assert (only["deliveries"], len(only["messages"])) == ([], 1)
     for query in ({"trigger": "x"}, {"pair": "x"}, {"doubt": "x"}):
         assert viewer.get("/in-doubt", query).status == 400
+
+
+def test_transactions_are_groups_by_partner_and_reason(viewer: Api, operator: Api, time: FrozenClock) -> None:
+    first, taker = scenes.doubtful("Stock", "Freight")
+    assert taker.party is not None
+    second = Coordination.objects.create(
+        identifier="urn:x", doubtful_since=AT, created_at=AT, changed_at=AT, phase="committing"
+    )
+    same = Enlistment.objects.create(
+        coordination=second, party=taker.party, pair=taker.pair, protocol="Durable2PC", doubt=taker.doubt, created_at=AT
+    )
+    Enlistment.objects.create(
+        coordination=second, party=taker.party, pair=taker.pair, protocol="Durable2PC", doubt=taker.doubt, created_at=AT
+    )
+    silent = Enlistment.objects.create(
+        coordination=second,
+        party=first.enlistments.exclude(pk=taker.pk).get(protocol="Durable2PC").party,
+        protocol="Durable2PC",
+        seat="committing",
+        doubt="transaction_peer_silent",
+        doubt_detail="Commit was sent 3 times.",
+        created_at=AT,
+    )
+    found = viewer.get("/in-doubt").json
+    assert (found["deliveries"], found["messages"]) == ([], [])
+    stock, freight = found["transactions"]
+    assert (stock["partner"]["name"], stock["doubt"], stock["count"]) == ("Stock", "heuristic_outcome", 2)
+    assert stock["oldest_at"] == "2026-03-01T11:55:00Z", "five minutes before the other one"
+    assert stock["oldest"]["transaction"] == first.public_id and stock["oldest"]["id"] == taker.public_id
+    assert stock["oldest"]["detail"].startswith("It rolled back")
+    assert (freight["partner"]["name"], freight["doubt"], freight["count"]) == ("Freight", silent.doubt, 1)
+    assert freight["oldest"]["allowed_settlements"] == ["forget"]
+    assert freight["reason"]["label"] == "Transaction: no answer" and freight["reason"]["advice"]
+    for group, wanted in ((stock, {first.public_id, second.public_id}), (freight, {second.public_id})):
+        assert {row["id"] for row in viewer.get("/transactions", group["filter"]).json["data"]} == wanted
+    path = f"/transactions/{stock['oldest']['transaction']}/participants/{stock['oldest']['id']}/settle"
+    (outcome,) = stock["oldest"]["allowed_settlements"]
+    settled = operator.post(path, {"outcome": outcome, "reason": "Mended by hand over there"}, If_Match="*")
+    assert settled.status == 200, settled.json
+    (stock, freight) = viewer.get("/in-doubt").json["transactions"]
+    assert (stock["count"], stock["oldest"]["id"]) == (1, same.public_id)
+
+    assert same.pair is not None
+    assert [one["count"] for one in viewer.get("/in-doubt", {"pair": same.pair.code}).json["transactions"]] == [1]
+    make_queue(name="Blind")
+    assert viewer.get("/in-doubt", {"trigger": "Blind"}).json["transactions"] == []
+
+
+def test_whoever_is_limited_sees_no_other_partner_in_doubt(time: FrozenClock) -> None:
+    one, taker = scenes.doubtful("Stock", "Freight")
+    freight = one.enlistments.exclude(pk=taker.pk).get(protocol="Durable2PC")
+
+    near, nobody = (PartnerGroup.objects.create(name=name) for name in ("near", "nobody"))
+    near.partners.add(freight.party_id)
+    limited, stranger = (Api(make_token(make_user(Role.OPERATOR), groups=[group.pk])) for group in (near, nobody))
+    (group,) = limited.get("/in-doubt").json["transactions"]
+    assert (group["partner"], group["doubt"], group["oldest"], group["count"]) == (None, "", None, 1)
+    assert group["filter"] == {"doubtful": "true"}
+    assert [row["id"] for row in limited.get("/transactions", group["filter"]).json["data"]] == [one.public_id]
+    assert limited.get("/transactions", {"doubt": taker.doubt}).json["data"] == []
+    assert stranger.get("/in-doubt").json["transactions"] == []
 
 
 def test_a_group_is_settled_by_a_job(operator: Api, viewer: Api, partner: PartnerSide, time: FrozenClock) -> None:

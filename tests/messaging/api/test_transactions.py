@@ -102,6 +102,22 @@ def test_a_repeat_begins_nothing_new(api: Api) -> None:
     assert Coordination.objects.count() == 2
 
 
+def test_a_user_begins_no_more_than_it_may_have_open(api: Api, settings: Any) -> None:
+    settings.RMHUB_TRANSACTIONS_OPEN = 2
+    first, _ = (api.post("/transactions", {}, Idempotency_Key=f'"k-{number}"') for number in range(2))
+    refused = api.post("/transactions", {}, Idempotency_Key='"k-2"')
+    assert (refused.status, refused.code, refused.json["retryable"]) == (409, "too_many_transactions", True)
+    assert "has begun 2 transactions that have not ended" in refused.json["detail"]
+    assert Coordination.objects.count() == 2
+    again = api.post("/transactions", {}, Idempotency_Key='"k-0"')
+    assert (again.status, again.json["id"]) == (201, first.json["id"]), "a repeat begins nothing"
+    other = Api(make_token(make_user(Role.OPERATOR)))
+    assert other.post("/transactions", {}, Idempotency_Key='"k-2"').status == 201, "each user has a share"
+    body = {"reason": "The order was cancelled"}
+    assert api.post(f"/transactions/{first.json['id']}/rollback", body, If_Match="*").status == 200
+    assert api.post("/transactions", {}, Idempotency_Key='"k-2"').status == 201
+
+
 def test_a_participant_is_enlisted_once_however_often_it_is_asked_for(api: Api) -> None:
     begun, shop = begin(api), peer()
     own = shop.place()
@@ -204,6 +220,12 @@ def test_the_list_is_narrowed_by_each_filter(api: Api) -> None:
     assert listed(doubtful="true") == {doubted.public_id}
     assert doubted.public_id not in listed(doubtful="false")
     assert taker.party is not None
+    other = doubted.enlistments.exclude(pk=taker.pk).filter(protocol="Durable2PC").get().party
+    assert other is not None
+    assert listed(doubt="heuristic_outcome") == {doubted.public_id}
+    assert listed(doubt="heuristic_outcome", party=taker.party.public_id) == {doubted.public_id}
+    assert listed(doubt="heuristic_outcome", party=other.public_id) == set(), "that one is not in doubt"
+    assert listed(doubt="transaction_peer_silent") == set()
     assert listed(party=taker.party.public_id) == {doubted.public_id}
     beginner = doubted.agreement_version.agreement.partner  # type: ignore[union-attr]
     assert listed(party=beginner.public_id) == {doubted.public_id}

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
-from messaging.models import Coordination, CoordinationMessage, Event, Rejection
+from messaging.models import Coordination, CoordinationMessage, Delivery, Event, Message, Rejection
 from messaging.protocol.atomic.words import FAULT, FaultCode, Phase, Protocol, Request
 from messaging.protocol.ws.epr import EndpointReference
 from messaging.protocol.ws.messages import CoordinationContext, Create, Created, Fault
 from messaging.protocol.ws.names import Version, coordination_type
-from messaging.services.atomic import due
+from messaging.services.atomic import asking, due, opening
 from messaging.services.preparing import stored_body
+from partners import registry
+from partners.models import AgreementVersion
 from rmhub.clock import FrozenClock
 from tests.messaging.atomic.conftest import NOON
 from tests.messaging.atomic.kit import HUB, coordination_of, peer
+from tests.messaging.test_plans import multiply
+from tests.partners.factories import make_agreement
 
 pytestmark = pytest.mark.django_db
 
@@ -155,6 +162,83 @@ def test_t53_without_expires_the_maximum_of_the_hub_applies(time: FrozenClock, s
     context = app.create(expires_ms=600_000)
     assert context.expires_ms == 120_000, "no longer than the maximum, and it is said"
     assert app.create(expires_ms=5_000).expires_ms == 5_000
+
+
+# How many may be open
+
+
+@pytest.mark.parametrize("version", ["2004/10", "2006/06"])
+def test_a_partner_begins_no_more_than_it_may_have_open(version: str, settings) -> None:
+    settings.RMHUB_TRANSACTIONS_OPEN = 2
+    app = peer(coordination_version=version)
+    for number in range(2):
+        app.create(message_id=f"urn:uuid:{number}")
+    assert app.ask_create(message_id="urn:uuid:third") == 202
+    (answer,) = app.answers_to("urn:uuid:third")
+    assert answer.fault is FaultCode.CANNOT_CREATE
+    assert answer.body.reason.startswith("2 transactions of yours have not ended yet")
+    name = b"ContextRefused" if version == "2004/10" else b"CannotCreateContext"
+    assert name in stored_body(answer.message, [])
+    stored = CoordinationMessage.objects.get(message__message_id="urn:uuid:third")
+    assert stored.note.startswith("Answered with CannotCreateContext"), "it is kept, and says why"
+    assert Coordination.objects.count() == 2
+
+
+def test_a_partner_that_is_full_is_answered_what_it_asked_before_and_others_are_served(settings) -> None:
+    settings.RMHUB_TRANSACTIONS_OPEN = 1
+    app = peer()
+    first = app.create(message_id="urn:uuid:again")
+    Message.objects.filter(pk=app.sent()[0].message.pk).update(state="sent")
+    app.ask_create(message_id="urn:uuid:again")
+    assert [one.kind for one in app.answers_to("urn:uuid:again")] == [Request.CREATED] * 2, "a repeat begins nothing"
+    assert coordination_of(peer().create()) is not None, "another partner has a share of its own"
+    current = _context(EndpointReference(f"{app.base}/registration"))
+    app.ask_create(current=current, message_id="urn:uuid:below")
+    assert app.answers_to("urn:uuid:below")[0].fault is FaultCode.CANNOT_CREATE, "subordinate ones count, too"
+    asking.coordination_rollback(coordination_id=coordination_of(first).pk)
+    app.ask_create(message_id="urn:uuid:third")
+    assert app.answers_to("urn:uuid:third")[0].kind == Request.CREATED, "there is room again"
+
+
+def test_the_share_is_that_of_the_partner_under_all_its_agreements(settings) -> None:
+    settings.RMHUB_TRANSACTIONS_OPEN = 1
+    app = peer()
+    app.create()
+    version = AgreementVersion.objects.get(pk=app.terms.version_id)
+    other = make_agreement(
+        profile="wsat",
+        own_party=version.own_endpoint.party,
+        own_endpoint=version.own_endpoint,
+        partner=version.agreement.partner,
+        partner_uri=f"{app.base}/second",
+        tpa_id="tx:second",
+        allowed=(),
+    )
+    assert opening.is_full(partner_id=registry.current().version(other.pk).partner_id)
+
+
+def test_what_hands_over_documents_is_nobodys_share(settings) -> None:
+    settings.RMHUB_TRANSACTIONS_OPEN = 1
+    opening.coordination_open(terms=None, begun_by="erp", delivery=Delivery(pk=uuid.uuid4()))
+    assert not opening.is_full(begun_by="erp")
+    opening.coordination_open(terms=None, begun_by="erp")
+    assert opening.is_full(begun_by="erp")
+    assert not opening.is_full(begun_by="another")
+
+
+def test_counting_what_is_open_reads_no_more_than_what_is_open() -> None:
+    app = peer()
+    app.create()
+    opening.coordination_open(terms=None, begun_by="erp")
+    multiply(Coordination, phase="'committed'", identifier="'urn:x:' || n", due_at="NULL", create_message_id="''",
+             begun_by="'erp'", agreement_version_id="CASE WHEN n % 2 = 0 THEN t.agreement_version_id END")  # fmt: skip
+    for query in ({"partner_id": app.terms.partner_id}, {"begun_by": "erp"}):
+        with CaptureQueriesContext(connection) as captured:
+            opening.is_full(**query)
+        with connection.cursor() as cursor:
+            cursor.execute("EXPLAIN " + captured[-1]["sql"])
+            plan = "\n".join(row[0] for row in cursor.fetchall())
+        assert "coordination_open" in plan and "Seq Scan" not in plan, plan
 
 
 # T11: interposition

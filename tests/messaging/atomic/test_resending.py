@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from messaging.protocol.atomic.resending import GROWTH, wait
+from messaging.protocol.atomic.resending import GROWTH, patience, wait
 
 
 def test_each_wait_is_longer_by_the_same_factor_up_to_the_longest() -> None:
@@ -20,6 +20,12 @@ def test_each_wait_is_longer_by_the_same_factor_up_to_the_longest() -> None:
 def test_a_longest_wait_below_the_first_does_not_shorten_that() -> None:
     assert wait(1, 5, 1) == 5.0
     assert wait(9, 5, 1) == 5.0
+
+
+def test_patience_ends_when_the_last_repeat_has_had_its_time() -> None:
+    assert patience(0, 5, 600) == 5.0
+    assert patience(2, 5, 600) == pytest.approx(5 + 7 + 9.8)
+    assert patience(3, 5, 6) == 5 + 6 + 6 + 6
 
 
 @pytest.mark.parametrize(("attempt", "first"), [(0, 5), (-1, 5), (1, 0), (1, -2)])

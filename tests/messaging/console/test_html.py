@@ -113,4 +113,4 @@ def test_the_counters_of_the_navigation_come_with_every_fragment(scene: World) -
     assert counters["nav-count-side-suspended"] == "1"
     assert counters["nav-count-sheet-incidents"] == str(Incident.objects.exclude(state="resolved").count())
     assert counters["nav-count-side-triggers"] == "1"
-    assert counters["nav-count-sheet-in_doubt"] == "3", "three documents, one of them put off, and a message"
+    assert counters["nav-count-sheet-in_doubt"] == "4", "three documents, one put off; a message, a transaction"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.db import connection
@@ -17,6 +18,7 @@ from messaging.protocol.atomic.words import Note, Phase, Protocol
 from messaging.selectors import coordinations, screens
 from messaging.selectors.coordination_diagnosis import Situation, diagnose
 from messaging.services.atomic import asking, doubting, due, outgoing, settling
+from partners import visibility
 from partners.models import Party
 from rmhub import clock
 from rmhub.clock import FrozenClock
@@ -205,6 +207,55 @@ def test_what_is_in_doubt_is_everywhere_where_one_looks(time: FrozenClock) -> No
     assert page(of(one), client).xpath(f"//a[@href='/incidents/{incident}/']")
 
 
+def test_transactions_in_doubt_are_groups_with_a_list_and_a_way_to_settle(time: FrozenClock) -> None:
+    one, taker = scenes.doubtful("Stock", "Freight")
+    assert taker.party is not None
+    tree = page("/in-doubt/?tab=transactions", browser(Role.OPERATOR))
+    (group,) = tree.xpath("//tr[@data-testid='doubt-group']")
+    assert "Stock" in group.text_content() and "Outcomes contradict each other" in group.text_content()
+    (href,) = group.xpath(".//a[starts-with(@href, '/transactions/')]/@href")
+    assert href == f"/transactions/?doubtful=yes&doubt=heuristic_outcome&party={taker.party.public_id}"
+    listed = page(href)
+    assert [row.get("id") for row in listed.xpath("//tr[starts-with(@id, 'row-txn')]")] == [f"row-{one.public_id}"]
+    (only,) = listed.xpath("//*[@data-testid='only']")
+    assert only.text_content() == "Only those of Stock in doubt for one reason: Outcomes contradict each other."
+    settle = f"{of(one)}participants/{taker.public_id}/settle/forget/"
+    (row,) = tree.xpath("//tr[@data-testid='doubtful-transaction']")
+    assert row.xpath(f".//a[@href='{settle}']")[0].text_content().split() == ["Give", "up", "on", "it…", "Stock"]
+    (row,) = page("/in-doubt/?tab=transactions", browser(Role.VIEWER)).xpath(
+        "//tr[@data-testid='doubtful-transaction']"
+    )
+    assert not row.xpath(f".//a[@href='{settle}']") and "Needs the role" in row.text_content()
+
+
+def test_the_counter_of_what_is_in_doubt_has_all_three_tabs(time: FrozenClock) -> None:
+    _, taker = scenes.doubtful("Stock", "Freight")
+    assert taker.party_id is not None
+    assert page("/", browser()).get_element_by_id("nav-count-side-in_doubt").text == "1"
+    with visibility.only(frozenset({taker.party_id}), "lim"):
+        assert (screens.nav_counts().in_doubt, screens.nav_counts().transactions) == (1, 1)
+    with visibility.only(frozenset({uuid4()}), "lim"):
+        assert screens.nav_counts().in_doubt == 0
+
+
+def test_what_is_in_doubt_costs_the_same_however_much_it_is(time: FrozenClock) -> None:
+    scenes.doubtful("A")
+    client = browser(Role.OPERATOR)
+
+    def queries(url: str) -> int:
+        client.get(url)
+        with CaptureQueriesContext(connection) as captured:
+            assert client.get(url).status_code == 200
+        return len(captured)
+
+    urls = ("/in-doubt/?tab=transactions", "/api/v1/in-doubt")
+    before = [queries(url) for url in urls]
+    for names in ("BC", "DE", "FG"):
+        scenes.doubtful(*names)
+    assert [queries(url) for url in urls] == before
+    assert max(before) <= 25
+
+
 def test_it_is_found_by_its_identifier_and_ids_and_by_its_messages(time: FrozenClock) -> None:
     one, taker = scenes.doubtful("Stock", "Freight")
     client = browser()
@@ -270,6 +321,8 @@ def test_the_list_needs_no_scan_of_the_table(time: FrozenClock) -> None:
     for found in (
         coordinations.coordinations(),
         coordinations.coordinations(doubtful=True),
+        coordinations.coordinations(doubt=taker.doubt),
+        coordinations.coordinations(doubt=taker.doubt, party_id=taker.party_id),
         coordinations.coordinations(phases=("preparing",)),
         coordinations.coordinations(q=one.identifier),
         coordinations.coordinations(party_id=taker.party_id, begun_gte=clock.now()),
