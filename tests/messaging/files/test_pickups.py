@@ -9,8 +9,10 @@ from datetime import timedelta
 import pytest
 from django.db import connections, transaction
 
-from messaging import dispatch, engine
+from messaging import dispatch
 from messaging.choices import IncidentState
+from messaging.engine import kinds
+from messaging.engine.loop import Engine
 from messaging.models import Incident, Message, PickupState
 from messaging.services import collecting_files, pickups
 from messaging.services.collecting import Found, Look
@@ -275,7 +277,7 @@ class TestWithRealCommits:
         monkeypatch.setattr(dispatch, "taken", lambda task: None)
         monkeypatch.setattr(dispatch, "busy", lambda task: None)
         files.sends(files.partner.message(1))
-        made: engine.Engine[pickups.Job, Found] = closing(engine.Engine(engine.PICKUPS, threads=2, batch=2))
+        made: Engine[pickups.Job, Found] = closing(Engine(kinds.PICKUPS, threads=2, batch=2))
         try:
             began = time.monotonic()
             assert made.run() == 2
