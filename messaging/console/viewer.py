@@ -4,13 +4,13 @@ fetched or expanded, and the templates escape every token. Pure functions of byt
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from lxml import etree
 
+from messaging.protocol import json_text
 from messaging.protocol.decoding import text_of
 from messaging.protocol.masking import COVER
 
@@ -249,9 +249,9 @@ def _hex_lines(content: bytes, begin: int = 0) -> Iterator[Line]:
 
 def _json(content: bytes, content_type: str) -> list[Line]:
     try:
-        text = json.dumps(json.loads(content), indent=2, ensure_ascii=False)
-    except (ValueError, RecursionError) as error:
-        raise _NotThat("It is not valid JSON, so it is shown as it is.") from error
+        text = json_text.set_out(json_text.read(content))
+    except json_text.BadJson as error:
+        raise _NotThat(f"{error}, so it is shown as it is.") from error
     return [_json_line(line) for line in text.split("\n")]
 
 

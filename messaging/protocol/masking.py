@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from lxml import etree
+
+from messaging.protocol import json_text
 
 COVER = "‹covered›"
 # A document must be read as a whole to be covered.
@@ -129,56 +131,92 @@ def _check_xpath(path: str) -> None:
 
 
 def _json(content: bytes, paths: Sequence[str], text: str) -> tuple[bytes, int]:
+    """Only what is covered is written anew: all else stays as the document has it."""
     try:
-        document = [json.loads(content)]
-    except (ValueError, RecursionError) as error:
+        document = json_text.read(content)
+        spans = list(_json_spans(document, tuple((_json_steps(path), 0) for path in paths)))
+    except json_text.BadJson as error:
         raise Uncoverable("it is not valid JSON") from error
-    places = [place for path in paths for place in _json_places(document, _json_steps(path))]
-    for container, key in places:
-        container[key] = COVER
-    return json.dumps(document[0], ensure_ascii=False, indent=2).encode("utf-8", "replace"), len(places)
+    made, at = [], 0
+    for begin, end in spans:
+        made += [document[at:begin], json.dumps(COVER, ensure_ascii=False)]
+        at = end
+    return "".join([*made, document[at:]]).encode(), len(spans)
 
 
-def _json_steps(path: str) -> list[str]:
+class _Step(NamedTuple):
+    """One step of a path. `number`: the item of a list that it names, -1 for none."""
+
+    deep: bool
+    every: bool
+    name: str
+    number: int
+
+
+# How far paths have come at a value: (the steps of a path, how many of them lead here).
+_Ways = tuple[tuple[tuple[_Step, ...], int], ...]
+
+
+def _json_steps(path: str) -> tuple[_Step, ...]:
     steps = _JSON_STEP.findall(path[1:])
     if not path.startswith("$") or not steps or "".join(steps) != path[1:]:
         raise ValueError("a path such as $.customer.iban, $.lines[*].price or $..iban")
-    return steps
+    return tuple(_json_step(step) for step in steps)
 
 
-def _json_places(document: list[Any], steps: Sequence[str]) -> list[tuple[Any, Any]]:
-    """(container, key) of everything that the steps lead to."""
-    places: list[tuple[Any, Any]] = [(document, 0)]
-    for step in steps:
-        values = [container[key] for container, key in places]
-        if step.startswith(".."):
-            values = [inner for value in values for inner in _within(value)]
-        places = [place for value in values for place in _members(value, step.lstrip("."))]
-    return list({(id(container), key): (container, key) for container, key in places}.values())
+def _json_step(step: str) -> _Step:
+    word = step[1:-1] if step.startswith("[") else step.lstrip(".")
+    number = int(word) if word.isdecimal() and len(word) < 10 else -1
+    return _Step(step.startswith(".."), word == "*", word.strip("'\""), number)
 
 
-def _members(value: Any, name: str) -> Iterator[tuple[Any, Any]]:
-    inner = name[1:-1] if name.startswith("[") else name
-    keys: Iterable[Any]
-    if isinstance(value, dict):
-        keys = list(value) if inner == "*" else [key for key in (inner.strip("'\""),) if key in value]
-    elif isinstance(value, list):
-        numbers = range(len(value))
-        keys = numbers if inner == "*" else [int(inner)] if inner.isdigit() and int(inner) < len(value) else []
-    else:
-        return
-    for key in keys:
-        yield value, key
+def _json_spans(text: str, ways: _Ways) -> Iterator[tuple[int, int]]:
+    """(begin, end) of each value that a path leads to, in order; of one within another, the outer. Raises BadJson.
+
+    Of names that come twice, every member counts.
+    """
+    around: list[tuple[_Ways, int]] = []  # of each open object and array: the ways to it, how many items it had
+    covered, since = -1, 0  # how deep the value lies that is being covered, and where it begins
+    name = ""
+    for kind, begin, end in json_text.tokens(text):
+        if kind == "name":
+            name = json_text.string(text[begin:end]) if covered < 0 and around[-1][0] else ""
+        elif kind in json_text.CLOSING:
+            around.pop()
+            if len(around) == covered:
+                yield since, end
+                covered = -1
+        elif kind == "value" or kind in json_text.OPENING:
+            here = ways if not around else ()
+            found = False
+            if around and covered < 0 and around[-1][0]:
+                above, number = around[-1]
+                here, found = _json_below(above, name, number)
+                if number >= 0:
+                    around[-1] = (above, number + 1)
+            if kind == "value":
+                if found:
+                    yield begin, end
+                continue
+            if found:
+                covered, since = len(around), begin
+            around.append((here, 0 if kind == "[" else -1))
 
 
-def _within(value: Any) -> Iterator[Any]:
-    """The value and all below it, without recursion: documents may be deep."""
-    waiting = [value]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict | list):
-            yield one
-            waiting += one.values() if isinstance(one, dict) else one
+def _json_below(ways: _Ways, name: str, number: int) -> tuple[_Ways, bool]:
+    """(the ways to a member, or to the item with that number, whether one of them ends there)."""
+    below: dict[tuple[tuple[_Step, ...], int], None] = {}
+    found = False
+    for steps, come in ways:
+        step = steps[come]
+        if step.deep:
+            below[steps, come] = None
+        if step.every or (step.name == name if number < 0 else step.number == number):
+            if come + 1 == len(steps):
+                found = True
+            else:
+                below[steps, come + 1] = None
+    return tuple(below), found
 
 
 def _edi(content: bytes, paths: Sequence[str], text: str) -> tuple[bytes, int]:

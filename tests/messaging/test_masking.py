@@ -47,6 +47,15 @@ def test_members_and_items_of_json() -> None:
     assert covered(json.dumps(document), "$.nothing.here", "$.lines[9]")[1] == 0
 
 
+def test_what_is_not_covered_of_json_stays_as_it_is_written() -> None:
+    document = '{"price":1.10, "iban":"DE02","iban" : {"old": ["DE03"]},\r\n"big":1e400,"name":"\\u00fc"}'
+    made, count = covered(document, "$.iban", "$..old")
+    cover = json.dumps(COVER, ensure_ascii=False)
+    assert made == f'{{"price":1.10, "iban":{cover},"iban" : {cover},\r\n"big":1e400,"name":"\\u00fc"}}'
+    assert count == 2
+    assert covered(document, r"$.ü", "$.²", "$." + "9" * 5000) == (document, 0)
+
+
 def test_elements_and_components_of_edifact_with_its_own_separators() -> None:
     document = "UNA:+.? 'UNB+UNOA:1'NAD+BY+123?+4::9+Ana?'s+Street 1'NAD+SU'DTM+137:2026'"
     made, count = covered(document, "NAD+3", "DTM+1:2")

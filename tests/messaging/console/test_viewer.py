@@ -91,6 +91,23 @@ def test_json_is_set_out_and_broken_json_is_not() -> None:
     assert view(b"[" * 100_000, "application/json", "").mode == "raw"
 
 
+def test_the_numbers_and_members_of_json_are_those_of_the_document() -> None:
+    content = (
+        rb'{"price":1.10,"total":0.12345678901234567890123,"price":1e400,"name":"Gr\u00f6\u00dfe","half":"\ud800"}'
+    )
+    assert _lines(view(content, "application/json", "")) == [
+        "{",
+        '  "price": 1.10,',
+        '  "total": 0.12345678901234567890123,',
+        '  "price": 1e400,',
+        '  "name": "Größe",',
+        r'  "half": "\ud800"',
+        "}",
+    ]
+    deep = view(b"[" * 500 + b"]" * 500, "application/json", "")
+    assert (deep.mode, deep.note) == ("raw", "It is nested too deeply to be set out, so it is shown as it is.")
+
+
 def test_controls_and_tricks_with_the_direction_of_reading_are_made_visible() -> None:
     shown = _lines(view("a\x1bb\u202ec\rd\r\n".encode(), "text/plain", "raw"))
     assert shown[0] == "a‹1B›b\ufffdc‹CR›d‹CR›"
