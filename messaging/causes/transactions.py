@@ -116,8 +116,8 @@ INCIDENTS: tuple[Row, ...] = (
         "Transaction: held by a shut pair",
         "What somebody has to be told about the outcome has waited behind a pair that is paused or disabled, for as "
         "long as it takes to call them silent. What is prepared stays locked until they hear of it.",
-        "Release the pair, or enable its agreement: what waits goes out at once, and their answer ends the doubt. If "
-        "they are gone for good, settle it on the transaction's page.",
+        "Release the pair, or enable its agreement, or wait if it is open again: what waits goes out at once, and "
+        "their answer ends the doubt. If they are gone for good, settle it on the transaction's page.",
         False,
     ),
     (

@@ -72,9 +72,9 @@ def diagnose(
     if one.doubtful_since is not None and unclear:
         return _doubtful(one, unclear)
     if one.doubtful_since is not None and one.phase not in _SAID:
-        return _doubtful(one, [])
+        return _doubtful(one, doubts)
     if one.phase == Phase.PREPARED:
-        return _subordinate(one, enlistments, now)
+        return _subordinate(one, enlistments, now, known)
     if one.phase in _SAID:
         return _SAID[Phase(one.phase)](one, enlistments, now, known, hidden)
     return Diagnosis(Situation.OPEN, "azure", "The transaction is open.")
@@ -204,15 +204,8 @@ def _aborting(
 def _committed(
     one: Coordination, takers: Sequence[Enlistment], now: datetime, known: Mapping[uuid.UUID, Pending], hidden: int
 ) -> Diagnosis:
-    given_up = [taker for taker in takers if taker.settled_as]
-    if given_up:
-        return Diagnosis(
-            Situation.GIVEN_UP,
-            "green",
-            f"Committed; {_names(given_up)} {'was' if len(given_up) == 1 else 'were'} settled by a person.",
-            "The hub does not know what became of it over there.",
-            "Compare with the partner, if nobody has done so yet.",
-        )
+    if given_up := _given_up(takers):
+        return _settled("green", f"Committed; {given_up}.")
     return Diagnosis(Situation.COMMITTED, "green", "Committed: all who took part have done it.")
 
 
@@ -220,12 +213,32 @@ def _aborted(
     one: Coordination, takers: Sequence[Enlistment], now: datetime, known: Mapping[uuid.UUID, Pending], hidden: int
 ) -> Diagnosis:
     cause = cause_of(one)
+    if given_up := _given_up(takers):
+        # One that a person rolled back here says no more by its cause than that.
+        why = "" if cause is not None and cause.code == "transaction_settled" else _because(one)
+        return _settled("secondary", f"Rolled back{why} {given_up}." if why else f"Rolled back; {given_up}.")
     return Diagnosis(
         Situation.ABORTED,
         "secondary",
         f"Rolled back{_because(one)} Nobody has changed anything.",
         cause.sentence if cause is not None else "",
         cause.action if cause is not None else "",
+    )
+
+
+def _given_up(takers: Sequence[Enlistment]) -> str:
+    """`A and B were settled by a person`, "" when nobody was."""
+    found = [taker for taker in takers if taker.settled_as]
+    return f"{_names(found)} {'was' if len(found) == 1 else 'were'} settled by a person" if found else ""
+
+
+def _settled(colour: str, headline: str) -> Diagnosis:
+    return Diagnosis(
+        Situation.GIVEN_UP,
+        colour,
+        headline,
+        "The hub does not know what became of it over there.",
+        "Compare with the partner, if nobody has done so yet.",
     )
 
 
@@ -241,7 +254,9 @@ _SAID = {
 }
 
 
-def _subordinate(one: Coordination, takers: Sequence[Enlistment], now: datetime) -> Diagnosis:
+def _subordinate(
+    one: Coordination, takers: Sequence[Enlistment], now: datetime, known: Mapping[uuid.UUID, Pending]
+) -> Diagnosis:
     superior = next((taker for taker in takers if taker.superior), None)
     name = name_of(superior) if superior is not None else "Its coordinator"
     since = superior.voted_at if superior is not None else one.changed_at
@@ -252,7 +267,7 @@ def _subordinate(one: Coordination, takers: Sequence[Enlistment], now: datetime)
         f"This hub has been waiting for the outcome{lasting(since, now)}, and may do neither by itself.",
         "Ask them whether their coordinator runs. Decide here only when it is gone for good: their outcome may be "
         "another one.",
-        one.due_at,
+        _next([superior] if superior is not None else [], known),
         "the vote is sent again",
     )
 

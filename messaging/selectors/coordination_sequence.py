@@ -13,11 +13,12 @@ from datetime import datetime
 from messaging import causes
 from messaging.choices import MESSAGE_LOOKS, Direction, MessageState
 from messaging.models import CoordinationMessage, Enlistment
-from messaging.protocol.atomic.words import FAULT, Phase, Protocol
+from messaging.protocol.atomic.words import FAULT, Note, Phase, Protocol
 from messaging.selectors.coordinations import CoordinationScreen, cause_of, name_of
 from rmhub.ids import public_id
 
 HUB = "hub"
+FORGET = "forget"  # `Enlistment.settled_as` of a participant that was given up
 # What a message of ours has come to: outcome of its arrow, and tone.
 _FATES: dict[str, tuple[str, str]] = {
     MessageState.QUEUED: ("open", "plain"),
@@ -165,9 +166,16 @@ def _marks(screen: CoordinationScreen) -> list[Step]:
         found.append(Step(one.decided_at, "mark", "Commit record written", tone="good", by="the hub", rank=1))
     elif one.phase in (Phase.ABORTING, Phase.ABORTED):
         cause = cause_of(one)
-        at = one.ended_at if one.phase == Phase.ABORTED and one.ended_at is not None else one.changed_at
         found.append(
-            Step(at, "mark", "Rolled back", result=cause.label if cause else "", tone="watch", by="the hub", rank=1)
+            Step(
+                _rolled_back_at(screen),
+                "mark",
+                "Rolled back",
+                result=cause.label if cause else "",
+                tone="watch",
+                by="the hub",
+                rank=1,
+            )
         )
     for taker in screen.enlistments:
         if taker.settled_at is not None:
@@ -175,5 +183,19 @@ def _marks(screen: CoordinationScreen) -> list[Step]:
             said = taker.settled_reason[:120]
             found.append(Step(taker.settled_at, "mark", label, result=said, tone="bad", by=taker.settled_by, rank=3))
     if one.phase == Phase.COMMITTED and one.ended_at is not None:
-        found.append(Step(one.ended_at, "mark", "Everybody has committed", tone="good", rank=3))
+        given_up = any(taker.settled_as == FORGET for taker in screen.enlistments)
+        label = "The end: who was given up has not confirmed it" if given_up else "Everybody has committed"
+        found.append(Step(one.ended_at, "mark", label, tone="plain" if given_up else "good", rank=3))
     return found
+
+
+def _rolled_back_at(screen: CoordinationScreen) -> datetime:
+    """When the first one was told so, or voted no; without such a message, when it ended or changed."""
+    one = screen.coordination
+    last = one.ended_at if one.phase == Phase.ABORTED and one.ended_at is not None else one.changed_at
+    said = (
+        row.at
+        for row in screen.messages
+        if row.kind == (Note.ROLLBACK if row.message.direction == Direction.OUT else Note.ABORTED)
+    )
+    return min(next(said, last), last)

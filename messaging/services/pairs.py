@@ -15,10 +15,12 @@ from messaging import dispatch
 from messaging.choices import Direction, MessageState
 from messaging.exceptions import WrongState
 from messaging.models import Enlistment, Message, Pair
+from messaging.profiles import carries_transactions, terms_in_force
 from messaging.protocol.atomic.words import ENDED, Seat
 from messaging.protocol.codecs.ebxml import normalize_uri
 from messaging.protocol.pair_state import Gate, GateVerb, move_gate
 from messaging.services import repeating
+from messaging.services.atomic import releasing
 from messaging.services.snapshots import apply_outbound, outbound_state
 from partners import registry
 from partners.choices import Profile, VersionState
@@ -101,7 +103,9 @@ def close_unagreed() -> int:
             pair.save(update_fields=["gate", "changed_at", "version"])
             moved += 1
             if verb is GateVerb.ENABLE:
-                if pair.out_now:
+                if carries_transactions(pair, terms_in_force(pair)):
+                    releasing.let_go(pair, now)
+                elif pair.out_now:
                     repeating.let_go(pair, now)
                 dispatch.wake_on_commit(dispatch.SEND)
     return moved

@@ -54,12 +54,6 @@ def origin(address: str) -> tuple[str, str, int] | None:
     return parts.scheme, host.rstrip("."), port if port is not None else _PORTS[parts.scheme]
 
 
-def same_origin(address: str, *others: str) -> bool:
-    """Whether an address lies at the scheme, host and port of one of the others."""
-    place = origin(address)
-    return place is not None and any(origin(other) == place for other in others)
-
-
 def parameter(name: str, text: str) -> str:
     """A reference parameter of ours: `<x:name xmlns:x="urn:rmhub:ws-tx">text</x:name>`."""
     element = etree.Element(f"{{{OURS}}}{name}", nsmap={"rmhub": OURS})

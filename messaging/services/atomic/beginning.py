@@ -102,7 +102,8 @@ def participant_enlist(
     parameters: Sequence[str] = (),
     actor: Actor,
 ) -> Enlisted:
-    """Enlists the participant at this endpoint reference under an agreement, once however often it is asked for.
+    """Enlists the participant at this endpoint reference under an agreement (of any version), once however often it is
+    asked for, also when it has done its part meanwhile.
 
     Raises NotFound, InvalidSubmission, WrongState.
     """
@@ -114,13 +115,12 @@ def participant_enlist(
         coordination = locked(coordination_id)
         if terms is not None:
             same = coordination.enlistments.filter(
-                agreement_version=terms.version_id,
+                agreement_version__agreement_id=terms.agreement_id,
                 protocol=protocol,
                 peer_address=address,
                 peer_parameters=list(parameters),
-                ended_at__isnull=True,
             )
-            known = same.first()
+            known = same.order_by("id").first()
             if known is not None:
                 return Enlisted(known, coordinator_epr(known, terms), replayed=True)
         made, coordinator = enlistment_create(

@@ -169,8 +169,10 @@ def applied(
             dispatch.wake_on_commit(dispatch.TRANSACTIONS)
         else:
             step = decide(coordination, now, written)
+    # The superior has spoken when its outcome is here, however long those below need for it.
+    outcome_came = before is Phase.PREPARED and after is not before and event.kind in _FROM_SUPERIOR
     for row in known.values():
-        if row.doubt and row.seat == Seat.NONE:
+        if row.doubt and (row.seat == Seat.NONE or (row.superior and outcome_came)):
             doubting.cleared(coordination, row, now, written)
     for row, why_code, why in doubts:
         doubting.doubt(coordination, row, why_code, why, now, written)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from messaging.models import Coordination, Enlistment, Event
+from messaging.protocol.atomic.words import Phase, Vote
 from messaging.services import events, incidents
 from messaging.services.atomic import opening, outgoing
 
@@ -15,7 +16,9 @@ HEURISTIC = "heuristic_outcome"  # somebody decided otherwise than the transacti
 REFUSED = "transaction_peer_refused"
 SILENT, HELD = outgoing.SILENT, outgoing.HELD
 ELSEWHERE = "address_outside_agreement"  # it registered at an address that the agreement does not name any more
-_PASSING = (SILENT, HELD, REFUSED, ELSEWHERE)  # what an answer disproves
+IN_DOUBT = "transaction_in_doubt"  # the database was restored: it may have been told another outcome than it now has
+_PASSING = (SILENT, HELD, REFUSED, ELSEWHERE, IN_DOUBT)  # what an answer disproves
+_ASKED_FOR = ("transaction_rolled_back", "transaction_superior_rolled_back", "transaction_settled")
 
 
 def doubt(
@@ -71,7 +74,7 @@ def cleared(
     resolution: str = "",
 ) -> None:
     """It answered, so that nobody is in doubt about it any more. A contradiction stays until a person has seen it."""
-    if not enlistment.doubt or (enlistment.doubt == HEURISTIC and not by):
+    if not enlistment.doubt or (not by and _stays(coordination, enlistment)):
         return
     enlistment.doubt, enlistment.doubt_detail = "", ""
     enlistment.save(update_fields=["doubt", "doubt_detail"])
@@ -89,3 +92,13 @@ def cleared(
             causes=(*_PASSING, HEURISTIC) if by else _PASSING,
         )
     )
+
+
+def _stays(coordination: Coordination, enlistment: Enlistment) -> bool:
+    """Whether no answer ends the doubt. After a restore, who has forgotten a transaction that it committed answers
+    Prepare with Aborted: only a commit, a rollback that was asked for, or ReadOnly says that all is well.
+    """
+    if enlistment.doubt != IN_DOUBT:
+        return enlistment.doubt == HEURISTIC
+    asked = coordination.phase in (Phase.COMMITTING, Phase.COMMITTED) or coordination.cause in _ASKED_FOR
+    return not asked and enlistment.vote != Vote.READ_ONLY

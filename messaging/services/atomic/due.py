@@ -19,6 +19,7 @@ from rmhub import clock
 log = logging.getLogger(__name__)
 
 EXPIRED = "transaction_expired"
+SUPERIOR_SILENT = "transaction_superior_silent"
 # When the decision of a worker that was killed is taken up again. One that lives holds the row's lock, however long it
 # needs; an application's code that kills its worker must not kill the next one at once, and the next.
 LEASE = timedelta(seconds=30)
@@ -71,6 +72,9 @@ def _expire(coordination: Coordination, now: datetime) -> None:
     """All votes may be in by then, and no worker lived to decide: without a commit record it is rolled back, too."""
     written: list[Event] = []
     happened = coordinator.Event(Kind.EXPIRED)
-    detail = f"It was not decided until {coordination.expires_at:%Y-%m-%d %H:%M:%S} UTC."
-    changes.advance(coordination, happened, now, written, cause=EXPIRED, detail=detail)
+    until = f"{coordination.expires_at:%Y-%m-%d %H:%M:%S} UTC"
+    cause, detail = EXPIRED, f"It was not decided until {until}."
+    if coordination.subordinate and coordination.phase == Phase.ACTIVE:
+        cause, detail = SUPERIOR_SILENT, f"Its coordinator had asked for no vote until {until}."
+    changes.advance(coordination, happened, now, written, cause=cause, detail=detail)
     events.write(written)

@@ -13,7 +13,6 @@ from messaging.protocol.atomic.words import ENDED, Phase, Protocol, Seat
 from messaging.services import events
 from messaging.services.atomic import doubting
 
-IN_DOUBT = "transaction_in_doubt"
 _AT_ONCE = 500
 _UNDECIDED = (Phase.ACTIVE, Phase.PREPARING_VOLATILE, Phase.PREPARING_DURABLE, Phase.DECIDING, Phase.ABORTING)
 
@@ -55,7 +54,7 @@ def restored(now: datetime) -> int:
                     f"{enlistment.party} may have been told so. Ask there. It does not expire: it stays open until "
                     "somebody ends it here, or the votes that are missing come in."
                 )
-                doubting.doubt(coordination, enlistment, IN_DOUBT, detail, now, written)
+                doubting.doubt(coordination, enlistment, doubting.IN_DOUBT, detail, now, written)
             events.write(written)
             count += 1
     return count

@@ -237,21 +237,6 @@ def open_to(enlistment: Enlistment) -> list[CoordinationMessage]:
     return list(rows.select_related("message").defer("message__wire_frame").order_by("at", "pk"))
 
 
-def let_go(pair: Pair, now: datetime, states: Sequence[MessageState] = OPEN) -> int:
-    """The pair goes on, or a person wants what waits to go out now: due at once. Returns how many messages that is.
-
-    Call with its lock held. Messages that somebody holds right now are passed over: whoever holds a message may be
-    waiting for the pair. What is on the wire keeps its lease.
-    """
-    waiting = Message.objects.filter(pair=pair, direction=Direction.OUT, due_at__isnull=False, state__in=states)
-    waiting = waiting.exclude(state=MessageState.SENDING)
-    free = list(waiting.order_by("pk").select_for_update(skip_locked=True).values_list("pk", flat=True))
-    moved = Message.objects.filter(pk__in=free).update(due_at=now)
-    if moved:
-        dispatch.wake_on_commit(dispatch.SEND)
-    return moved
-
-
 def cancel(message: Message, now: datetime) -> list[Event]:
     """A person takes it back. Call with it locked; saves it. Raises IllegalTransition for one on the wire or done."""
     facts = CoordinationMessage.objects.filter(message=message).first()

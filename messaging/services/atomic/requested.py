@@ -6,7 +6,7 @@ from django.conf import settings
 from django.db import transaction
 
 from messaging.choices import Direction, MessageState
-from messaging.models import Coordination, CoordinationMessage, Enlistment, Event, Message
+from messaging.models import Coordination, CoordinationMessage, Enlistment, Event
 from messaging.protocol.atomic import coordinator
 from messaging.protocol.atomic.coordinator import Kind
 from messaging.protocol.atomic.words import FaultCode, Phase, Request
@@ -68,8 +68,7 @@ def _create(item: Item, body: Create, to: EndpointReference) -> None:
         agreement_version__agreement_id=terms.agreement_id, create_message_id=message_id
     ).first()
     if before is not None:
-        add_note(keep(item, before, None), "It came before: the first answer is sent again.")
-        _once_more(before, None, message_id, item)
+        add_note(keep(item, before, None), _once_more(before, None, message_id, item))
         return
     if opening.is_full(partner_id=terms.partner_id):
         raise Refused(
@@ -113,8 +112,7 @@ def _register(item: Item, body: Register, to: EndpointReference) -> None:
         coordination=coordination, party_id=item.principal.party_id, register_message_id=message_id
     ).first()
     if before is not None:
-        add_note(keep(item, coordination, before), "It came before: the first answer is sent again.")
-        _once_more(coordination, before, message_id, item)
+        add_note(keep(item, coordination, before), _once_more(coordination, before, message_id, item))
         return
     assert body.protocol is not None, "the rules ask for one that is known"
 
@@ -162,10 +160,10 @@ def _named(item: Item) -> Coordination | None:
         return None
 
 
-def _once_more(
-    coordination: Coordination, enlistment: Enlistment | None, message_id: str, item: Item
-) -> Message | None:
-    """The first answer, the same octets, unless it is on its way still; None when there was none (yet)."""
+def _once_more(coordination: Coordination, enlistment: Enlistment | None, message_id: str, item: Item) -> str:
+    """The first answer, the same octets, unless there is none yet, it is on its way still, or the partner has moved.
+    Returns what to note at the request.
+    """
     first = (
         CoordinationMessage.objects.filter(
             coordination=coordination, relates_to=message_id, message__direction=Direction.OUT
@@ -174,21 +172,28 @@ def _once_more(
         .order_by("at", "message_id")
         .first()
     )
-    if first is None or first.message.state in (MessageState.QUEUED, MessageState.SENDING, MessageState.RETRYING):
-        return None
-    return outgoing.send(
-        coordination=coordination,
-        enlistment=enlistment,
-        terms=item.terms,
-        kind=first.kind,
-        to=first.address,
-        body=Octets(first.message.content_type, stored_body(first.message, []), first.soap_action),
-        message_id=first.message.message_id,
-        relates_to=message_id,
-        fault_code=first.fault_code,
-        fault_reason=first.fault_reason,
-        now=item.now,
-    )
+    if first is None:
+        return "It came before: its answer is to come."
+    if first.message.state in (MessageState.QUEUED, MessageState.SENDING, MessageState.RETRYING):
+        return "It came before: the first answer is on its way."
+    try:
+        outgoing.send(
+            coordination=coordination,
+            enlistment=enlistment,
+            terms=item.terms,
+            kind=first.kind,
+            to=first.address,
+            body=Octets(first.message.content_type, stored_body(first.message, []), first.soap_action),
+            message_id=first.message.message_id,
+            relates_to=message_id,
+            fault_code=first.fault_code,
+            fault_reason=first.fault_reason,
+            now=item.now,
+        )
+    except outgoing.WrongAddress:
+        place = first.address[:100]
+        return f"It came before: answered to {place}, which is not at the agreement's own server any more; not again."
+    return "It came before: the first answer is sent again."
 
 
 def _replied(item: Item) -> None:

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from django.db import transaction
 
-from messaging.models import Coordination, CoordinationMessage, Event, Pair
+from messaging.models import Coordination, CoordinationMessage, Enlistment, Event, Pair
 from messaging.protocol.atomic import coordinator
 from messaging.protocol.atomic.coordinator import Kind
 from messaging.protocol.atomic.words import Phase, Seat
@@ -39,9 +39,8 @@ def peer_is_silent(*, message_pk: uuid.UUID, now: datetime) -> None:
         enlistment = row.enlistment
         if enlistment is None or row.message.state not in outgoing.OPEN:
             return
-        if enlistment.seat == Seat.ABORTING and not enlistment.superior:
-            happened = coordinator.Event(Kind.FORGOTTEN, key=enlistment.pk.hex)
-            changes.advance(coordination, happened, now, written)
+        if _can_be_forgotten(row):
+            _forget(coordination, enlistment, now, written)
         elif enlistment.doubt in ("", doubting.HELD) and _is_in_doubt(
             enlistment.superior, enlistment.seat, coordination.phase
         ):
@@ -50,6 +49,18 @@ def peer_is_silent(*, message_pk: uuid.UUID, now: datetime) -> None:
             detail = f"{row.kind} was sent {row.message.attempts} times to {row.address} and is not answered."
             doubting.mark(coordination, enlistment, doubting.SILENT, detail, now, written)
         events.write(written)
+
+
+def is_settled(row: CoordinationMessage) -> bool:
+    """Whether a person has decided about this relationship: its silence tells nobody anything new. The vote of a hub
+    whose superior is gone goes on being sent, for should that one come back its word is still wanted.
+    """
+    return row.enlistment is not None and row.enlistment.settled_as != ""
+
+
+def matters(row: CoordinationMessage) -> bool:
+    """Whether something has to be done when this message is not answered, or cannot be sent, for long."""
+    return leaves_in_doubt(row) or _can_be_forgotten(row)
 
 
 def leaves_in_doubt(row: CoordinationMessage) -> bool:
@@ -64,11 +75,16 @@ def leaves_in_doubt(row: CoordinationMessage) -> bool:
 
 def held_back(*, message_ids: Sequence[uuid.UUID], now: datetime) -> None:
     """Messages wait behind pairs that are shut, for as long as it takes to call somebody silent: marks those in doubt
-    whom that leaves so, and opens the incidents. What a pair holds that is open again is passed over.
+    whom that leaves so, and opens the incidents. Whoever waits for a Rollback is forgotten, as one that is silent is.
+    What a pair holds that is open again is passed over.
 
-    A transaction of its own. However many messages there are, they are read by four queries.
+    A transaction of its own for the doubts, however many, which are read by four queries; and one for each of those
+    that are forgotten.
     """
     facts = CoordinationMessage.objects.filter(pk__in=list(message_ids))
+    told_rollback = facts.filter(enlistment__seat=Seat.ABORTING, enlistment__superior=False)
+    for message_id in list(told_rollback.order_by("pk").values_list("pk", flat=True)):
+        _forget_behind_shut_pair(message_id, now)
     whose = [one for one in facts.values_list("coordination_id", flat=True) if one is not None]
     written: list[Event] = []
     with transaction.atomic():
@@ -92,7 +108,31 @@ def held_back(*, message_ids: Sequence[uuid.UUID], now: datetime) -> None:
             )
             written += opened
         events.write(written)
-    log.warning("transactions held back", extra={"action": doubting.HELD, "messages": len(found)})
+    if found:
+        log.warning("transactions held back", extra={"action": doubting.HELD, "messages": len(found)})
+
+
+def _can_be_forgotten(row: CoordinationMessage) -> bool:
+    enlistment = row.enlistment
+    return enlistment is not None and enlistment.seat == Seat.ABORTING and not enlistment.superior
+
+
+def _forget_behind_shut_pair(message_pk: uuid.UUID, now: datetime) -> None:
+    row = CoordinationMessage.objects.select_related("message__pair").get(pk=message_pk)
+    if row.coordination_id is None or not _shut(row, row.message.pair):
+        return
+    written: list[Event] = []
+    with transaction.atomic():
+        coordination = opening.locked(row.coordination_id)
+        row = CoordinationMessage.objects.select_related("message", "enlistment").get(pk=message_pk)
+        if row.message.state in outgoing.OPEN and _can_be_forgotten(row):
+            _forget(coordination, row.enlistment, now, written)
+        events.write(written)
+
+
+def _forget(coordination: Coordination, enlistment: Enlistment | None, now: datetime, written: list[Event]) -> None:
+    assert enlistment is not None
+    changes.advance(coordination, coordinator.Event(Kind.FORGOTTEN, key=enlistment.pk.hex), now, written)
 
 
 def _is_in_doubt(superior: bool, seat: str, phase: str) -> bool:

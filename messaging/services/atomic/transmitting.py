@@ -27,7 +27,8 @@ from messaging.protocol.messages import Happened, move_atomic
 from messaging.protocol.pair_state import Gate
 from messaging.services import circuits, events, incidents, preparing
 from messaging.services.atomic import silence
-from messaging.services.atomic.outgoing import OPEN, SILENT, let_go, may_go_to
+from messaging.services.atomic.outgoing import OPEN, SILENT, may_go_to
+from messaging.services.atomic.releasing import let_go
 from messaging.services.parcels import Claim, Job, JobKind, parcel
 from messaging.services.snapshots import lease_seconds
 from messaging.transports import Receipt
@@ -67,13 +68,13 @@ def _send(message: Message, facts: CoordinationMessage | None, gate: str, claim:
     awaits = facts.awaits
     if gate != Gate.OPEN or terms.state == VersionState.DISABLED:
         _wait(message, awaits, now + LOOK_AGAIN)
-        if awaits and silence.leaves_in_doubt(facts) and message.created_at <= now - _patience(terms):
+        if awaits and silence.matters(facts) and message.created_at <= now - _patience(terms):
             claim.held.append(message.pk)
         return
     if not awaits and message.state == MessageState.RETRYING and _forgotten(facts, message, now):
         _finish(message, Happened.CANCELLED, False, "transaction_forgotten", message.cause_detail, now)
         return
-    if awaits and message.attempts > terms.retries:
+    if awaits and message.attempts > terms.retries and not silence.is_settled(facts):
         claim.silent.append(message.pk)
     if not may_go_to(terms, facts.address):
         said = f"{facts.address} is not at {terms.partner_address} any more: it is not called."
@@ -290,7 +291,8 @@ def _open_incidents(message_ids: Sequence[uuid.UUID], now: datetime) -> None:
         facts = CoordinationMessage.objects.filter(pk__in=message_ids)
         whose = sorted(one for one in facts.values_list("coordination_id", flat=True) if one is not None)
         list(Coordination.objects.filter(pk__in=whose).order_by("pk").select_for_update(no_key=True))
-        rows = list(facts.filter(message__state__in=OPEN).select_related("message", "coordination", "enlistment"))
+        found = facts.filter(message__state__in=OPEN).select_related("message", "coordination", "enlistment")
+        rows = [row for row in found if not silence.is_settled(row)]
         pairs = Pair.objects.filter(pk__in=[row.message.pair_id for row in rows]).select_related("partner")
         locked = {pair.pk: pair for pair in pairs.order_by("pk").select_for_update(of=("self",), no_key=True)}
         written: list[Event] = []

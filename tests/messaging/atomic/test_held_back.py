@@ -11,8 +11,8 @@ from django.test.utils import CaptureQueriesContext
 from messaging.models import Coordination, Event, Incident, Pair
 from messaging.protocol.atomic import resending
 from messaging.protocol.atomic.words import Note, Phase, Protocol
-from messaging.services import operating, pairs
-from messaging.services.atomic import due, silence
+from messaging.services import events, operating, pairs
+from messaging.services.atomic import due, opening, silence
 from messaging.services.audit import Actor
 from messaging.transports import Receipt
 from partners import registry, services
@@ -128,19 +128,56 @@ def test_a_vote_that_waits_for_its_superior_leaves_this_hub_in_doubt(time: Froze
     assert "Prepared for Above has waited since " in stage.superior.doubt_detail
     assert Incident.objects.get(cause=HELD).coordination == stage.row
     stage.above.say(Note.COMMIT)
-    stage.member.say(Note.COMMITTED)
+    assert stage.row.phase == Phase.COMMITTING, "nobody below has confirmed it yet"
     assert (stage.superior.doubt, Incident.objects.get(cause=HELD).state) == ("", "resolved")
 
 
-def test_what_can_come_to_no_harm_is_no_doubt(time: FrozenClock) -> None:
+def test_what_can_come_to_no_harm_is_no_doubt_and_ends_in_time(time: FrozenClock) -> None:
     shop = shop_of()
     asked = told(shop, peer(), vote=False)
     pause(shop)
     pass_time(time, 240, step=30)
     assert row_of(asked).phase == Phase.PREPARING_DURABLE
-    pass_time(time, 3600, step=60)
+    time.move(3600)
+    due.run_due()
+    work()
     assert row_of(asked).phase == Phase.ABORTING, "its time is over, and Rollback waits"
+    pass_time(time, PATIENCE + 15)
+    assert row_of(asked).phase == Phase.ABORTED, "nobody is kept by a shut pair: whoever asks is told Rollback"
     assert (asked.enlistment.doubt, Incident.objects.count()) == ("", 0)
+    assert not opening.is_full(partner_id=row_of(asked).agreement_version.agreement.partner_id)  # type: ignore[union-attr]
+
+    operating.pair_release(pair_id=pair_of(shop).pk, actor=ANN, reason="they are done")
+    before = asked.heard()
+    asked.say(Note.PREPARED)
+    assert asked.heard() == [*before, "Rollback"]
+
+
+def test_what_rolls_back_behind_an_open_pair_is_not_forgotten_as_held(time: FrozenClock) -> None:
+    shop = shop_of()
+    asked = told(shop, peer(), vote=False)
+    time.move(3600)
+    due.run_due()
+    (rollback,) = (one for one in asked.sent() if one.kind == "Rollback")
+    silence.held_back(message_ids=[rollback.message.pk], now=clock.now())
+    assert row_of(asked).phase == Phase.ABORTING
+
+
+def test_what_waits_goes_out_at_once_when_the_agreement_is_enabled_again(time: FrozenClock) -> None:
+    shop = shop_of()
+    member = told(shop, peer())
+    agreement = AgreementVersion.objects.get(pk=shop.terms.version_id).agreement
+    services.agreement_disable(agreement=agreement)
+    registry.reset()
+    assert pairs.close_unagreed() == 1
+    work()
+    (commit,) = (one.message for one in member.sent() if one.kind == "Commit")
+    assert commit.due_at is not None and commit.due_at > clock.now()
+    services.agreement_enable(agreement=agreement)
+    registry.reset()
+    assert pairs.close_unagreed() == 1
+    commit.refresh_from_db()
+    assert commit.due_at == clock.now()
 
 
 def test_silence_after_the_pair_is_open_again_takes_its_place(time: FrozenClock) -> None:
@@ -185,7 +222,12 @@ def test_two_of_one_transaction_are_one_doubt_of_it(time: FrozenClock) -> None:
     assert Incident.objects.get().state == "resolved"
 
 
-def test_however_many_wait_they_are_read_at_once_and_told_once(time: FrozenClock) -> None:
+def test_however_many_wait_they_are_read_at_once_and_told_once(
+    time: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Looked up every now and then by the machine's clock, and not in the middle of what is counted.
+    monkeypatch.setattr(events, "_endpoints", (float("inf"), ()))
+    monkeypatch.setattr(registry, "CHECK_SECONDS", float("inf"))
     shop, app = shop_of(), peer()
 
     def look(count: int) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from messaging.models import Coordination, Enlistment, Incident
 from messaging.protocol.atomic.words import Note, Phase, Protocol
 from messaging.services.atomic import due, keeping
 from messaging.services.atomic.asking import coordination_rollback
+from messaging.services.atomic.settling import enlistment_settle
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.atomic import scenes
@@ -55,6 +56,33 @@ def test_after_a_restore_people_are_told_of_open_transactions() -> None:
     assert "may have been told so" in incident.detail
     member.say(Note.PREPARED)
     assert member.heard() == ["Prepare", "Commit"]
+    member.say(Note.COMMITTED)
+    incident.refresh_from_db()
+    assert (incident.state, member.enlistment.doubt) == ("resolved", "")
+    assert scenes.fresh(incident.coordination).doubtful_since is None  # type: ignore[arg-type]
+
+
+def test_after_a_restore_a_vote_against_may_be_of_one_that_committed_and_forgot() -> None:
+    one, (shop,) = scenes.prepared("Shop")
+    keeping.restored(clock.now())
+    shop.say(Note.ABORTED)
+    incident = Incident.objects.get()
+    assert scenes.fresh(one).phase == Phase.ABORTED
+    assert (incident.state, shop.enlistment.doubt) == ("open", "transaction_in_doubt")
+    enlistment_settle(
+        enlistment_id=shop.enlistment.pk, outcome="forget", actor=scenes.ANA, reason="They say it was never booked."
+    )
+    incident.refresh_from_db()
+    assert (incident.state, scenes.fresh(one).doubtful_since) == ("resolved", None)
+
+
+def test_after_a_restore_the_answer_to_a_rollback_of_a_person_ends_the_doubt() -> None:
+    one, (shop,) = scenes.prepared("Shop")
+    keeping.restored(clock.now())
+    coordination_rollback(coordination_id=one.pk, actor=scenes.ANA, reason="They say that it was not committed")
+    assert Incident.objects.get().state == "open"
+    shop.say(Note.ABORTED)
+    assert (Incident.objects.get().state, shop.enlistment.doubt) == ("resolved", "")
 
 
 def test_after_a_restore_no_transaction_ends_by_itself(time: FrozenClock) -> None:

@@ -16,7 +16,7 @@ from messaging.services.audit import Actor
 from messaging.services.preparing import stored_body
 from partners import registry
 from partners.choices import VersionState
-from partners.models import AgreementVersion
+from partners.models import AgreementVersion, Endpoint
 from tests.messaging.atomic.kit import HUB, Peer, Place, coordination_of, peer
 
 pytestmark = pytest.mark.django_db
@@ -172,7 +172,29 @@ def test_t57_a_register_that_comes_again_gets_the_same_answer() -> None:
     notes = (
         CoordinationMessage.objects.filter(kind=Request.REGISTER).order_by("message_id").values_list("note", flat=True)
     )
-    assert list(notes) == ["", *["It came before: the first answer is sent again."] * 2]
+    said = [f"It came before: the first answer is {what}." for what in ("on its way", "sent again")]
+    assert list(notes) == ["", *said]
+
+
+@pytest.mark.parametrize("what", ["create", "register"])
+def test_t57_a_request_that_comes_again_from_elsewhere_is_taken_and_not_answered_there(what: str) -> None:
+    app = peer()
+    context = app.create(message_id="urn:uuid:create")
+    app.register(context, Protocol.DURABLE, message_id="urn:uuid:register")
+    key = f"urn:uuid:{what}"
+    (answer,) = app.answers_to(key)
+    answer.message.state = "sent"
+    answer.message.save()
+    Endpoint.objects.filter(uri=app.base).update(uri="https://moved.example/tx", address="")
+    registry.reset()
+    moved = EndpointReference("https://moved.example/tx/requester")
+    if what == "create":
+        assert app.ask_create(reply_to=moved, message_id=key) == 202
+    else:
+        assert app.ask_register(context, Protocol.DURABLE, reply_to=moved, message_id=key) == 202
+    assert len(app.answers_to(key)) == 1
+    note = CoordinationMessage.objects.filter(message__message_id=key).latest("message_id").note
+    assert note.startswith("It came before: answered to https://peer") and note.endswith("any more; not again.")
 
 
 def test_t57_the_same_message_id_of_another_partner_is_another_request() -> None:

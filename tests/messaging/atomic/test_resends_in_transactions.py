@@ -11,10 +11,12 @@ from messaging.protocol.atomic.words import Note, Phase, Protocol
 from messaging.protocol.ws.reading import decode
 from messaging.services import operating, pairs
 from messaging.services.atomic import due
+from messaging.services.atomic.settling import enlistment_settle
 from messaging.services.audit import Actor
 from messaging.transports import Receipt
 from rmhub.clock import FrozenClock
 from tests.messaging.atomic.kit import LIMIT, Peer, Place, peer
+from tests.messaging.atomic.test_subordinate import below_another
 from tests.messaging.factories import REFUSED, Link, link, work
 
 pytestmark = pytest.mark.django_db
@@ -147,6 +149,30 @@ def test_a_partner_that_is_away_for_an_hour_is_told_when_it_is_back(
     member.say(Note.COMMITTED)
     assert member.enlistment.coordination.phase == Phase.COMMITTED
     assert Incident.objects.filter(cause="transaction_peer_silent").get().state == "resolved"
+
+
+def test_a_vote_that_a_person_settled_goes_on_and_nobody_is_told_of_its_silence_again(
+    wire: Link, time: FrozenClock
+) -> None:
+    stage = below_another()
+    stage.above.say(Note.PREPARE)
+    stage.member.say(Note.PREPARED)
+    for _ in range(30):
+        pass_time_in_steps(time, 60)
+    assert Incident.objects.get().cause == "transaction_peer_silent"
+    enlistment_settle(enlistment_id=stage.superior.pk, outcome="commit", actor=Actor("ann"), reason="It is gone.")
+    stage.member.say(Note.COMMITTED)
+    incident = Incident.objects.get()
+    assert (stage.row.phase, incident.state) == (Phase.COMMITTED, "resolved")
+
+    votes = len(on_the_wire(wire, stage.above, "Prepared"))
+    for _ in range(60):
+        pass_time_in_steps(time, 60)
+    assert len(on_the_wire(wire, stage.above, "Prepared")) > votes
+    assert list(Incident.objects.values_list("pk", "state", "occurrences")) == [
+        (incident.pk, "resolved", incident.occurrences)
+    ]
+    assert stage.superior.doubt == ""
 
 
 def pass_time_in_steps(time: FrozenClock, seconds: int) -> None:

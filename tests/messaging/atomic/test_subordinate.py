@@ -149,12 +149,26 @@ def test_nobody_below_who_has_to_commit_is_read_only(stage: Stage) -> None:
     assert stage.row.phase == Phase.COMMITTED
 
 
-def test_it_expires_before_its_vote_and_never_after_it(stage: Stage, time: FrozenClock) -> None:
+def test_it_expires_before_its_vote_and_never_after_it(time: FrozenClock, stage: Stage) -> None:
     stage.above.say(PREPARE)
     stage.member.say(Note.PREPARED)
     time.move(86_400)
     assert due.run_due() == 0
     assert stage.row.phase == Phase.PREPARED, "only its superior knows"
+
+
+def test_without_a_word_of_its_superior_it_is_rolled_back_for_that(time: FrozenClock, stage: Stage) -> None:
+    time.move(3600)
+    assert due.run_due() == 1
+    assert (stage.row.phase, stage.row.cause) == (Phase.ABORTING, "transaction_superior_silent")
+    assert stage.row.cause_detail == "Its coordinator had asked for no vote until 2026-05-01 12:01:00 UTC."
+
+
+def test_one_whose_superior_asked_for_the_vote_expires_as_any_other(time: FrozenClock, stage: Stage) -> None:
+    stage.above.say(PREPARE)
+    time.move(3600)
+    due.run_due()
+    assert stage.row.cause == "transaction_expired"
 
 
 @pytest.mark.parametrize("verb", [asking.coordination_commit, asking.coordination_rollback])
@@ -188,8 +202,8 @@ def test_another_fault_of_the_superior_leaves_it_in_doubt(stage: Stage) -> None:
     assert Incident.objects.get().cause == "transaction_peer_refused"
     assert Event.objects.filter(type="transaction.in_doubt").count() == 1
     stage.above.say(COMMIT)
-    stage.member.say(Note.COMMITTED)
-    assert stage.row.doubtful_since is None, "it answered after all"
+    assert stage.row.phase == Phase.COMMITTING
+    assert stage.row.doubtful_since is None, "it answered after all, however long those below need"
     assert Incident.objects.get().state == "resolved"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from messaging.protocol.atomic.words import FAULT, FaultCode, Note, Request
-from messaging.protocol.ws.epr import EndpointReference, origin, same_origin
+from messaging.protocol.ws.epr import EndpointReference, origin
 from messaging.protocol.ws.messages import Violation
 from messaging.protocol.ws.names import NAMES, Profile, Version
 from messaging.protocol.ws.rules import RULES, answerable, check, reply_target, reply_targets
@@ -185,9 +185,3 @@ def test_requests_are_answered_at_their_reply_to() -> None:
 )
 def test_origin_of_an_address(address: str, expected: tuple[str, str, int] | None) -> None:
     assert origin(address) == expected
-
-
-def test_same_origin() -> None:
-    assert same_origin("https://peer.example/a", "urn:x", "https://PEER.example:443/b")
-    assert not same_origin("https://peer.example/a", "http://peer.example/a", "https://peer.example:8443/")
-    assert not same_origin("urn:x", "urn:x")
