@@ -9,6 +9,7 @@ ApplicationError            code, sentence, optional field
 +-- IdempotencyMismatch
 +-- TooManyTransactions     the caller has to end some of its own first
 +-- WrongState              the machine refuses the verb in this state
+|   +-- UnderWay            only what waits was meant, and it waits no more
 +-- Stale                   somebody else was faster
 """
 
@@ -64,6 +65,10 @@ class IdempotencyMismatch(ApplicationError):
     code = "idempotency_key_reused"
 
 
+class QueueFull(ApplicationError):
+    code = "pair_queue_full"
+
+
 class TooManyTransactions(ApplicationError):
     code = "too_many_transactions"
 
@@ -75,6 +80,10 @@ class WrongState(ApplicationError):
         super().__init__(detail, code=code)
         self.state = state
         self.allowed = allowed
+
+
+class UnderWay(WrongState):
+    """The message may be with the partner already, and its caller meant one that was never sent."""
 
 
 class Stale(ApplicationError):

@@ -190,6 +190,7 @@ RMHUB_PARTNER_LOG_MAX_BYTES = env_int("RMHUB_PARTNER_LOG_MAX_BYTES", 2 * 1024**3
 RMHUB_PIPELINE_LIVE = env_bool("RMHUB_PIPELINE_LIVE", False)  # `up` also starts `manage.py pipeline live`
 RMHUB_STORAGE_PRICE_GB_MONTH = env_str("RMHUB_STORAGE_PRICE_GB_MONTH")  # a number in your currency; empty = no costs
 RMHUB_INLINE_PAYLOAD_BYTES = env_int("RMHUB_INLINE_PAYLOAD_BYTES", 1024 * 1024, minimum=0)
+RMHUB_PAIR_QUEUE = env_int("RMHUB_PAIR_QUEUE", 1_000_000, minimum=1)  # messages that may wait in one pair
 RMHUB_MAX_MESSAGE_BYTES = env_int("RMHUB_MAX_MESSAGE_BYTES", 50 * 1024 * 1024, minimum=1024)
 RMHUB_TRANSACTION_SECONDS = env_int("RMHUB_TRANSACTION_SECONDS", 300, minimum=1, maximum=86_400)  # the longest one
 RMHUB_TRANSACTION_DAYS = env_int("RMHUB_TRANSACTION_DAYS", 90, minimum=1)  # how long ended ones are kept

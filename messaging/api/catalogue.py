@@ -165,6 +165,14 @@ _ROWS = (
         "The search took too long. Narrow it by pair, partner or time, or look for an exact id with `q`.",
     ),
     Code("precondition_required", 428, "If-Match required", "Read the item, and send its ETag in If-Match."),
+    Code(
+        "pair_queue_full",
+        429,
+        "The pair's queue is full",
+        "As many messages wait in this pair as the hub keeps for one (RMHUB_PAIR_QUEUE). Nothing was stored: submit "
+        "the same again, with the same Idempotency-Key, when the pair sends again.",
+        retryable=True,
+    ),
     Code("too_many_requests", 429, "Too many requests", "Wait for as long as Retry-After says.", retryable=True),
     Code(
         "internal_error",

@@ -21,7 +21,7 @@ from rmhub.ids import BadPublicId, public_id
 
 log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
-RETRY_AFTER = {"unavailable": "5", "unhealthy": "10", "too_many_requests": "1"}
+RETRY_AFTER = {"unavailable": "5", "unhealthy": "10", "too_many_requests": "1", "pair_queue_full": "60"}
 Json = dict[str, Any]
 
 

@@ -20,6 +20,7 @@ from messaging.exceptions import (
     IdempotencyMismatch,
     InvalidSubmission,
     OutsideAgreement,
+    QueueFull,
     TooLarge,
 )
 from messaging.models import Event as EventRow
@@ -83,7 +84,7 @@ def message_submit(
 
     `time_to_live`: of a stream's message, in seconds from now; at most what its agreement says, which is the default.
     A suspended or paused pair takes it too; a warning says so. Raises OutsideAgreement, InvalidSubmission, TooLarge,
-    DuplicateMessageId (a MessageId goes out once), IdempotencyMismatch.
+    DuplicateMessageId (a MessageId goes out once), IdempotencyMismatch, QueueFull.
     """
     fingerprint = ""
     if idempotency_key:
@@ -128,6 +129,11 @@ def message_submit(
     try:
         # A caller with a transaction of its own wants the message in it; all others share commits.
         pair = _store([entry])[0] if connection.in_atomic_block else _group.submit(entry)
+        if pair is None:
+            raise QueueFull(
+                f"{settings.RMHUB_PAIR_QUEUE:,} messages of this pair wait already. Submit again when some have gone "
+                "out; the pair's page says what keeps them."
+            )
     except IntegrityError as error:
         # Lost a race against the same key or the same MessageId: the winner is committed, so it can be looked up.
         known = _replay(submitted_by, idempotency_key, fingerprint) if idempotency_key else None
@@ -155,26 +161,37 @@ class _Entry:
     terms: Terms
 
 
-def _store(entries: list[_Entry]) -> list[Pair]:
-    """Stores a group of submissions in one transaction; returns the pair of each, as it is after it."""
+def _store(entries: list[_Entry]) -> list[Pair | None]:
+    """Stores a group of submissions in one transaction; returns the pair of each, as it is after it. None: the pair's
+    queue is full, and nothing of this submission was stored.
+    """
     now = clock.now()
+    most: int = settings.RMHUB_PAIR_QUEUE
     written: list[EventRow] = []
+    taken: list[_Entry] = []
+    found: list[Pair | None] = []
     with transaction.atomic():
         locked = Pair.locked(entry.pair_id for entry in entries)  # the queue's order is the order of these locks
         for entry in entries:
-            written.append(_enqueue(entry, locked[entry.pair_id], now))
-        messages = [entry.message for entry in entries]
-        bulk_insert([_identity(entry, now) for entry in entries])
+            pair = locked[entry.pair_id]
+            if pair.queued >= most:
+                found.append(None)
+                continue
+            written.append(_enqueue(entry, pair, now))
+            taken.append(entry)
+            found.append(pair)
+        messages = [entry.message for entry in taken]
+        bulk_insert([_identity(entry, now) for entry in taken])
         bulk_insert(messages)
-        bulk_insert([payload for entry in entries for payload in entry.payloads])
+        bulk_insert([payload for entry in taken for payload in entry.payloads])
         bulk_set(list(locked.values()), queueing.PAIR_FIELDS)
         events.write(written)
         if any(message.due_at for message in messages) or any(queueing.is_due(pair, now) for pair in locked.values()):
             dispatch.wake_on_commit(dispatch.SEND)
-    return [locked[entry.pair_id] for entry in entries]
+    return found
 
 
-_group: GroupCommit[_Entry, Pair] = GroupCommit(_store)
+_group: GroupCommit[_Entry, Pair | None] = GroupCommit(_store)
 
 
 def _enqueue(entry: _Entry, pair: Pair, now: datetime) -> EventRow:

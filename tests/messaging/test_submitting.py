@@ -18,6 +18,7 @@ from messaging.exceptions import (
     IdempotencyMismatch,
     InvalidSubmission,
     OutsideAgreement,
+    QueueFull,
     TooLarge,
 )
 from messaging.models import Event, Message, MessageIdentity, Pair, Payload
@@ -409,3 +410,29 @@ def test_a_commit_that_fails_accepts_nothing(commit_fails, woken: list[str]) -> 
     assert not MessageIdentity.objects.exists()
     assert (partner.outbound.queued, woken) == (0, [])
     assert hand_in(partner).message.state == MessageState.QUEUED
+
+
+class TestAFullQueue:
+    def test_more_than_may_wait_is_refused_and_leaves_nothing_behind(self, settings) -> None:
+        settings.RMHUB_PAIR_QUEUE = 2
+        partner = partner_side()
+        for number in range(2):
+            hand_in(partner, idempotency_key=f"key-{number}")
+        before = Event.objects.count()
+        with pytest.raises(QueueFull, match="2 messages of this pair wait already"):
+            hand_in(partner, message_id="third@us.example", idempotency_key="key-2")
+        assert Message.objects.count() == 2 and Event.objects.count() == before
+        assert not MessageIdentity.objects.filter(message_id="third@us.example").exists()
+        assert hand_in(partner, idempotency_key="key-0").replayed, "what was taken stays taken"
+        settings.RMHUB_PAIR_QUEUE = 3
+        third = hand_in(partner, message_id="third@us.example", idempotency_key="key-2")
+        assert (third.replayed, third.message.position) == (False, 3)
+
+    def test_other_pairs_are_not_concerned(self, settings) -> None:
+        settings.RMHUB_PAIR_QUEUE = 1
+        full, other = partner_side(), partner_side()
+        hand_in(full)
+        with pytest.raises(QueueFull):
+            hand_in(full)
+        hand_in(other)
+        assert Message.objects.count() == 2

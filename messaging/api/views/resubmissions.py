@@ -53,6 +53,7 @@ class Resubmit(Endpoint):
             "unknown_agreement",
             "outside_agreement",
             "message_too_large",
+            "pair_queue_full",
             "payload_missing",
         ),
         headers=(_KEY, LOCATION, REPLAYED),

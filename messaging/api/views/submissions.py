@@ -53,7 +53,8 @@ FILTERS = (
     Param(
         "q",
         "What the console's search box takes: an id (msg_..., MessageId, ConversationId; else the beginning of a "
-        "MessageId), and terms such as state:failed partner:Globex after:24h size>100k.",
+        "MessageId), and terms such as state:failed partner:Globex after:24h size>100k. An id that looks like a term "
+        "stands in quotes.",
     ),
     sort_parameter("-created_at", "created_at"),
 )
@@ -163,7 +164,9 @@ class Messages(Endpoint):
             raise Problem("invalid_parameter", " ".join(found.problems), errors=errors)
         oldest_first = values["sort"] == "created_at"
         page = messages.message_page(found.filters, oldest_first=oldest_first, limit=limit, place=place)
-        return listing(request, values, page, shapes.MessageSerializer, estimate=lambda: messages.estimate(filters))
+        return listing(
+            request, values, page, shapes.MessageSerializer, estimate=lambda: messages.estimate(found.filters)
+        )
 
     @operation(
         id="messages_submit",
@@ -182,6 +185,7 @@ class Messages(Endpoint):
             "idempotency_key_reused",
             "duplicate_message_id",
             "message_too_large",
+            "pair_queue_full",
             "length_required",
             "unknown_agreement",
             "outside_agreement",

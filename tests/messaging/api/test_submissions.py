@@ -97,6 +97,16 @@ def test_a_message_of_a_stream_may_say_how_long_it_lives(admin: Api) -> None:
         assert answer.json["errors"][0]["code"] == code
 
 
+def test_a_full_queue_says_when_to_come_again(admin: Api, partner: PartnerSide, settings: Any) -> None:
+    settings.RMHUB_PAIR_QUEUE = 1
+    assert admin.submit(submission(partner), "key-1").status == 202
+    refused = admin.submit(submission(partner), "key-2")
+    assert (refused.status, refused.code, refused.json["retryable"]) == (429, "pair_queue_full", True)
+    assert refused.headers["retry-after"] == "60"
+    settings.RMHUB_PAIR_QUEUE = 2
+    assert admin.submit(submission(partner), "key-2").status == 202
+
+
 def test_a_form_says_what_is_wrong(admin: Api, partner: PartnerSide) -> None:
     file = SimpleUploadedFile("order.xml", b"<Order/>", "application/xml")
     assert form(admin, partner).json["errors"][0]["pointer"] == "#/payload"
