@@ -20,6 +20,7 @@ from rest_framework.views import APIView
 
 from messaging.api.authentication import Access
 from messaging.api.catalogue import CODES
+from messaging.api.examples import of as examples_of
 from messaging.api.permissions import PUBLIC, scope_of
 from messaging.api.problems import MEDIA_TYPE, Problem
 from messaging.api.reading import Param, StrictJson, check_size
@@ -184,6 +185,7 @@ def operation(
     """Declares a handler: the scope that it needs (checked by HasScope), and what the OpenAPI document says of it.
 
     `problems` are codes of the catalogue beside those that every such operation has; `path` describes path parameters.
+    `examples` stand beside those that `messaging.api.examples` has for the id.
     `whole_hub`: it shows or changes what cannot be told apart by partner: closed to callers who are limited to some.
     """
     codes = [*_ALWAYS, *problems]
@@ -210,7 +212,7 @@ def operation(
         request=request,
         responses={**answers, **_problem_responses(codes)},
         parameters=[*described, *headers],
-        examples=list(examples),
+        examples=[*examples, *examples_of(id)],
     )
 
     def declare(handler: Handler) -> Handler:

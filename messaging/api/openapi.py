@@ -13,8 +13,9 @@ from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.plumbing import process_webhooks
 from drf_spectacular.settings import patched_settings
-from drf_spectacular.utils import OpenApiExample, OpenApiResponse, OpenApiWebhook, extend_schema
+from drf_spectacular.utils import OpenApiResponse, OpenApiWebhook, extend_schema
 
+from messaging.api import examples
 from messaging.api.catalogue import CODES
 from messaging.api.serializers.webhooks import WebhookBodySerializer
 from messaging.services.events import TYPES
@@ -85,27 +86,6 @@ _SIGNED = (
 )
 
 
-_MESSAGE: dict[str, object] = {
-    "message": "msg_0192f3f2f3e47a5fb0c1d2e3f4a5b6c7",
-    "pair": "pair_0192f3f2f3e47a5fb0c1d2e3f4a5b6c8",
-    "message_id": "order-4711@acme",
-}
-# What belongs to an event, by what it is about.
-_FACTS: dict[str, dict[str, object]] = {
-    "message": _MESSAGE,
-    "pair": {"pair": _MESSAGE["pair"]},
-    "delivery": {**_MESSAGE, "delivery": "del_0192f3f2f3e47a5fb0c1d2e3f4a5b6c9"},
-    "trigger": {"trigger": "trg_0192f3f2f3e47a5fb0c1d2e3f4a5b6ca"},
-    "incident": {
-        "pair": _MESSAGE["pair"],
-        "incident": "inc_0192f3f2f3e47a5fb0c1d2e3f4a5b6cb",
-        "number": 42,
-        "cause": "ack_timeout",
-    },
-    "webhook_endpoint": {"endpoint": "whe_0192f3f2f3e47a5fb0c1d2e3f4a5b6cc"},
-}
-
-
 def _webhook(kind: str) -> OpenApiWebhook:
     return OpenApiWebhook(
         kind,
@@ -117,15 +97,9 @@ def _webhook(kind: str) -> OpenApiWebhook:
             "endpoint off. Verify the signature before you read the body.",
             request=WebhookBodySerializer,
             responses={"2XX": OpenApiResponse(description="Taken.")},
-            examples=[_posted(kind)],
+            examples=[examples.of_event(kind)],
         ),
     )
-
-
-def _posted(kind: str) -> OpenApiExample:
-    facts = _FACTS.get(kind.partition(".")[0], {})
-    body = {"type": kind, "timestamp": "2026-11-22T10:00:00.123456+00:00", "data": facts}
-    return OpenApiExample(kind, value=body)
 
 
 class SchemaWarnings(Exception):

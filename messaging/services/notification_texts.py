@@ -100,7 +100,8 @@ def of(happening: Happening, rule: NotificationRule, *, folded_before: int) -> T
     event, incident, pair = happening.event, happening.incident, happening.pair
     known = causes.lookup(happening.cause) if happening.cause else None
     what = _WORDS.get(event.type, event.type)
-    where = pair.code if pair is not None else str(event.data.get("name") or event.data.get("trigger") or "")
+    named = (event.data.get(name) for name in ("name", "trigger", "agreement"))
+    where = pair.code if pair is not None else str(next(filter(None, named), ""))
     if incident is not None and event.type.startswith("incident."):
         title = f"{incident} {what}: {causes.lookup(incident.cause).label}"
         where = where or (incident.trigger.name if incident.trigger is not None else "")
@@ -156,8 +157,10 @@ def _path(happening: Happening) -> str:
         return f"/incidents/{happening.incident}/"
     if happening.pair is not None:
         return f"/pairs/{happening.pair.code.replace('>', '%3E')}/"
-    job = happening.event.data.get("job")
-    return f"/jobs/{job}/" if job else "/"
+    for name, page in (("job", "jobs"), ("agreement_id", "agreements")):
+        if found := happening.event.data.get(name):
+            return f"/{page}/{found}/"
+    return "/"
 
 
 def _data(happening: Happening, rule: NotificationRule, subject: str, folded_before: int) -> dict[str, Any]:

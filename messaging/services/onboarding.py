@@ -16,13 +16,14 @@ from django.db import models
 from django.views.decorators.debug import sensitive_variables
 
 from messaging.exceptions import InvalidSubmission, NotFound, Stale
-from messaging.services import audit, pairs
+from messaging.services import audit, events, pairs
 from messaging.services.audit import Actor
 from messaging.services.onboarding_content import describe, revision
 from partners import registry, selectors, services
 from partners.models import Agreement, AgreementVersion, Credential, Endpoint, Party
 from partners.services import Level, Problem
 from partners.services.writing import writing
+from rmhub import clock
 
 Row = TypeVar("Row", bound=models.Model)
 
@@ -147,7 +148,7 @@ def agreement_disable(*, agreement_id: uuid.UUID, actor: Actor, reason: str, exp
     """Takes the active version out of force. Raises NotFound, Stale, InvalidSubmission (no reason), WrongState."""
     audit.require_reason(reason)
     with _changing("agreement.disable", lambda: _agreement(agreement_id), actor, reason, expected) as agreement:
-        services.agreement_disable(agreement=agreement)
+        _tell("agreement.disabled", services.agreement_disable(agreement=agreement), actor, reason)
     _pairs_follow()
     return _agreement(agreement_id)
 
@@ -156,7 +157,7 @@ def agreement_enable(*, agreement_id: uuid.UUID, actor: Actor, reason: str, expe
     """Puts the disabled version back in force. Raises NotFound, Stale, InvalidSubmission, WrongState, InvalidInput."""
     audit.require_reason(reason)
     with _changing("agreement.enable", lambda: _agreement(agreement_id), actor, reason, expected) as agreement:
-        services.agreement_enable(agreement=agreement)
+        _tell("agreement.activated", services.agreement_enable(agreement=agreement), actor, reason)
     _pairs_follow()
     return _agreement(agreement_id)
 
@@ -218,7 +219,7 @@ def version_activate(
             raise InvalidAgreement(errors)
         if version.state == "draft":
             pairs.require_drained(version)
-        services.version_activate(version=version)
+        _tell("agreement.activated", services.version_activate(version=version), actor, reason)
     _pairs_follow()
     return _version(agreement_id, number)
 
@@ -257,6 +258,19 @@ def _changing(verb: str, read: Callable[[], Row], actor: Actor, reason: str, exp
         yield row
         changed = read()
         audit.record(actor, verb, changed, reason=reason, before=before, after=describe(changed))
+
+
+def _tell(kind: str, version: AgreementVersion, actor: Actor, reason: str) -> None:
+    """The event of an agreement that came into force, or went out of it. Call inside the change."""
+    agreement = version.agreement
+    data: dict[str, object] = {
+        "agreement": agreement.tpa_id,
+        "agreement_id": agreement.public_id,
+        "version": version.number,
+        "reason": reason,
+        "actor": actor.name,
+    }
+    events.write([events.event(kind, clock.now(), data=data)])
 
 
 def _created(verb: str, row: Row, actor: Actor, reason: str) -> Row:

@@ -18,7 +18,7 @@ from django.test.utils import CaptureQueriesContext
 
 from messaging.exceptions import InvalidSubmission, NotFound, Stale
 from messaging.models import AuditEntry, Event, Incident, Notification, NotificationCursor, NotificationRule, Pair, feed
-from messaging.services import events, incidents, notification_rules, notifying, webhooks
+from messaging.services import events, incidents, notification_rules, notifying, onboarding, webhooks
 from messaging.services.audit import Actor
 from partners.models import PartnerGroup
 from rmhub.clock import FrozenClock, frozen
@@ -117,6 +117,17 @@ def test_a_next_step_is_no_repeat(time: FrozenClock) -> None:
         happen([events.event("pair.retry_budget", AT, pair=pair, data={"percent": percent, "cause": "ack_timeout"})])
     assert notifying.read_feed() == 2
     assert "Per cent of the retries used: 70" in Notification.objects.order_by("-id")[0].body
+
+
+def test_an_agreement_that_goes_out_of_force_is_told_by_name_with_its_page(time: FrozenClock) -> None:
+    rule(events=["agreement.disabled"])
+    terms = partner_side().terms
+    agreement = onboarding.agreement_disable(agreement_id=terms.agreement_id, actor=ANN, reason="It has ended")
+    happen([])
+    assert notifying.read_feed() == 1
+    told = Notification.objects.get()
+    assert told.subject == f"[TEST] Agreement disabled, {agreement.tpa_id}"
+    assert f"/agreements/{agreement.public_id}/" in told.body and "It has ended" in told.body
 
 
 def test_a_window_of_nothing_tells_every_time(time: FrozenClock) -> None:

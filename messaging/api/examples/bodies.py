@@ -1,0 +1,171 @@
+"""Bodies of requests, by operation: those of traffic, queues, incidents and transactions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from messaging.api.examples.names import CONVERSATION, GLOBEX, RUN
+
+Bodies = dict[str, tuple[str, Any]]  # operation -> title of the example, body
+
+_CLAIM = "0192f3f2f3e47a5fb0c1d2e3f4a5b6c7"
+
+
+def reasons(**said: str) -> Bodies:
+    """Operations whose body is a reason and nothing else."""
+    return {operation: ("With a reason", {"reason": reason}) for operation, reason in said.items()}
+
+
+MESSAGES: Bodies = {
+    **reasons(
+        messages_cancel="The customer withdrew the order",
+        messages_query_partner="The connection broke: do they have it?",
+        messages_redeliver="The ERP was restored from last night's backup",
+        messages_resubmit="GLOBEX lost it before their import",
+    ),
+    "messages_settle": (
+        "The partner has it",
+        {"decision": "delivered", "reason": "GLOBEX shows order 4711 in its list"},
+    ),
+    "archive_restore": (
+        "One conversation",
+        {"conversation_id": CONVERSATION, "reason": "The auditors ask for the orders of March"},
+    ),
+    "holds_place": (
+        "What we exchanged with a partner in one quarter",
+        {
+            "name": "Case 17/2026",
+            "party": GLOBEX,
+            "range_from": "2026-01-01T00:00:00Z",
+            "range_to": "2026-04-01T00:00:00Z",
+            "reason": "Lawsuit over the deliveries of the first quarter",
+        },
+    ),
+    **reasons(holds_release="The case is closed"),
+    "retention_change": (
+        "Archived after 90 days, kept ten years",
+        {
+            "enabled": True,
+            "archive_after": 90,
+            "purge_after": 120,
+            "keep_archive": 3653,
+            "reason": "New records policy",
+        },
+    ),
+    "masks_create": (
+        "IBANs of customers, for everybody but admins",
+        {
+            "name": "IBAN of the customer",
+            "kind": "xml",
+            "path": "//Customer/IBAN",
+            "partner": GLOBEX,
+            "service": "urn:orders",
+            "visible_to": "admin",
+            "reason": "Asked for by data protection",
+        },
+    ),
+    "masks_change": (
+        "Operators see it too",
+        {"visible_to": "operator", "reason": "They check what customers complain about"},
+    ),
+}
+
+PAIRS: Bodies = {
+    "pairs_update": (
+        "A document is expected every six hours",
+        {
+            "expected_every": 21_600,
+            "silence_grace": 1800,
+            "runbook": "GLOBEX answers the telephone from 7 to 19 h.",
+            "reason": "Agreed with GLOBEX",
+        },
+    ),
+    "pairs_resume": (
+        "One message first",
+        {"mode": "probe", "reason": "New certificate installed by GLOBEX"},
+    ),
+    "pairs_expect_sequence": (
+        "The number that comes next",
+        {"expected": 4712, "reason": "GLOBEX restored its hub and goes on at 4712"},
+    ),
+    **reasons(circuits_reset="Their firewall is open again"),
+}
+
+DELIVERIES: Bodies = {
+    "deliveries_complete": ("It is processed", {"claim": _CLAIM}),
+    "deliveries_extend": ("Two minutes more", {"claim": _CLAIM, "seconds": 120}),
+    "deliveries_fail": (
+        "It cannot be processed",
+        {"claim": _CLAIM, "detail": "Article 88 is not in the catalogue."},
+    ),
+    "deliveries_release": ("Later, for somebody else", {"claim": _CLAIM, "delay": 300}),
+    "triggers_change": (
+        "More at the same time",
+        {"concurrency": 8, "timeout": 60, "reason": "The ERP has a second machine"},
+    ),
+    "triggers_rotate_secret": ("With a reason", {"reason": "Yearly change of secrets"}),
+}
+
+WORK: Bodies = {
+    "bulk_operations_execute": (
+        "What the plan matched",
+        {"expect_count": 38, "reason": "The ERP's journal has all of them"},
+    ),
+    "bulk_operations_retry": ("Half a minute between two pairs", {"stagger": 30}),
+    **reasons(bulk_operations_cancel="The wrong group was chosen"),
+    **reasons(incidents_acknowledge="I am on it"),
+    "incidents_assign": ("To a colleague", {"owner": "bob", "reason": "He knows their firewall"}),
+    "incidents_comment": ("A comment", {"text": "GLOBEX restarts its server at noon."}),
+    "notification_rules_change": (
+        "The same is told once an hour",
+        {"window": 3600, "reason": "Too many mails at night"},
+    ),
+    **reasons(pipeline_runs_cancel="It runs over the wrong month"),
+    "reports_audit_incidents": (
+        "Incidents of what is missing",
+        {"kinds": ["gap", "ack_without_storage"], "run": RUN, "reason": "To be cleared up with the partners"},
+    ),
+    "partner_logs_incidents": (
+        "Incidents of what got lost",
+        {"verdicts": ["lost"], "run": RUN, "reason": "To be cleared up with GLOBEX"},
+    ),
+    "transactions_commit": ("With a reason", {"reason": "Both sides have reserved the stock"}),
+    **reasons(transactions_rollback="The customer withdrew the order"),
+    "webhook_endpoints_change": (
+        "Only what went wrong",
+        {"types": ["message.failed", "pair.suspended"], "reason": "The ERP needs no more"},
+    ),
+    "webhook_endpoints_rotate_secret": (
+        "Both secrets sign for a day",
+        {"overlap_hours": 24, "reason": "Yearly change of secrets"},
+    ),
+    **reasons(
+        webhook_endpoints_test="Before go-live",
+        webhook_deliveries_redeliver="The ERP lost it",
+    ),
+}
+
+FORMS: Bodies = {
+    "messages_submit": (
+        "A file part for each document",
+        {
+            "agreement": "tpa:acme-globex",
+            "service": "urn:orders",
+            "action": "NewOrder",
+            "message_id": "order-4711@acme",
+            "payload": ["(the octets of order.xml)"],
+            "label": ["Order"],
+        },
+    ),
+    "partner_logs_create": (
+        "A month of a partner's log",
+        {
+            "party": GLOBEX,
+            "file": "(the octets of globex-october.csv)",
+            "columns": '{"message_id": "MSGID", "at": "TIME"}',
+            "range_from": "2026-10-01T00:00:00Z",
+            "range_to": "2026-11-01T00:00:00Z",
+            "reason": "Monthly comparison",
+        },
+    ),
+}
