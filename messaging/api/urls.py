@@ -9,6 +9,7 @@ from messaging.api.views import (
     access,
     agreements,
     archive,
+    causes,
     certificates,
     circuits,
     deliveries,
@@ -40,6 +41,7 @@ from messaging.api.views import (
     status,
     submissions,
     transactions,
+    transmissions,
     triggers,
     webhooks,
 )
@@ -62,6 +64,7 @@ urlpatterns = [
     path("inquiries/<str:inquiry>/response", inquiries.InquiryResponse.as_view(), name="inquiry-response"),
     path("messages/<str:message_id>/signals", messages.Signals.as_view(), name="signals"),
     path("messages/<str:message_id>/events", messages.History.as_view(), name="message-events"),
+    path("transmissions/<str:transmission_id>", transmissions.OneTransmission.as_view(), name="transmission"),
     path(
         "transmissions/<str:transmission_id>/response",
         messages.TransmissionResponse.as_view(),
@@ -267,6 +270,8 @@ urlpatterns = [
     path("sessions/<str:session>", people.OneSession.as_view(), name="session"),
     path("partner-groups", partner_groups.PartnerGroups.as_view(), name="partner-groups"),
     path("partner-groups/<str:group>", partner_groups.OnePartnerGroup.as_view(), name="partner-group"),
+    path("causes", causes.Causes.as_view(), name="causes"),
+    path("causes/<str:code>", causes.OneCause.as_view(), name="cause"),
     path("health", hub.Health.as_view(), name="health"),
     path("problems", hub.Problems.as_view(), name="problems"),
     path("problems/<str:code>", hub.OneProblem.as_view(), name="problem"),

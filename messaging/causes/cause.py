@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 Row = tuple[str, str, str, str, bool]  # code, label, what happened, what to do, whether time alone may mend it
 
+DOCUMENTATION = "/causes/"  # the console's page, as `console.urls` has it
+
 
 @dataclass(frozen=True, slots=True)
 class Cause:
@@ -17,3 +19,8 @@ class Cause:
     action: str
     retryable: bool
     group: str = ""
+
+    @property
+    def documentation(self) -> str:
+        """Where the console explains it: a path of this hub. A code that is not in the list leads to the list."""
+        return f"{DOCUMENTATION}#cause-{self.code}" if self.group else DOCUMENTATION

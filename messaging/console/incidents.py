@@ -157,7 +157,8 @@ def incident_page(request: HttpRequest, number: str) -> HttpResponse:
     incident = records.incident(number)
     if number != str(incident):
         return see_other("console:incident", str(incident))
-    return page(request, "console/incident.html", _context(request, incident))
+    context = _context(request, incident)
+    return page(request, "console/incident.html", context, fragments={"live-incident": "console/incident_live.html"})
 
 
 @requires("incidents:write", methods=("POST",))

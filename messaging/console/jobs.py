@@ -247,7 +247,7 @@ def _chosen(request: HttpRequest, kind: services.Action) -> dict[str, Any]:
         query = request.POST.get("filter", "").replace("\x00", "")[:_MAX_FILTER].lstrip("?")
         given = dict(parse_qsl(query))
         rows = selections.matching(prefix, given, zones.zone_of(request))
-        chosen = {name: text for name, text in given.items() if name not in ("view", "format")}
+        chosen = selections.described(prefix, given, zones.zone_of(request))
         if of_pairs:
             said = ", ".join(f"{name}: {text}" for name, text in sorted(chosen.items()))
             return {"rows": selections.incidents_of(rows), "chosen": {"pairs": said or "all of them"}}

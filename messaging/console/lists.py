@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -114,12 +115,21 @@ def opened(request: HttpRequest, page: ListPage) -> HttpResponse | None:
     return see_other(_href(page, default)) if default is not None else None
 
 
-def tools(request: HttpRequest, page: ListPage, given: Mapping[str, str]) -> dict[str, Any]:
+def tools(
+    request: HttpRequest,
+    page: ListPage,
+    given: Mapping[str, str],
+    meant: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Any]:
     """Context of a list: `tools`, `hide` (column -> True) and `clear_href` (the list without any filter).
 
-    `given`: the filters as the view understood them, for the API's call.
+    `given`: the filters as the view understood them, for the API's call. `meant`: those of the list's parameters that
+    the URL leaves open and the view has settled: file, views and jobs about all that match are about the same rows.
     """
-    query = _canonical(request.GET.urlencode())
+    asked = request.GET.copy()
+    for name, value in meant.items():
+        asked[name] = value
+    query = _canonical(asked.urlencode())
     views = [
         ViewLink(view, _href(page, view), view.public_id == request.GET.get("view"), _mine(request, view))
         for view in _views(request, page)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -70,12 +71,15 @@ def message_list_page(request: HttpRequest) -> HttpResponseBase:
         return other
     zone = zones.zone_of(request)
     given = {name: request.GET.get(name, "").strip()[: message_list.MOST] for name in message_list.PARAMETERS}
+    at, moment = _jump(request)
+    meant = {"window": "all"} if moment is not None and given["window"] not in searching.WINDOWS else {}
+    given |= meant
     found = message_list.read(given, now=clock.now(), zone=zone)
     if lists.csv_wanted(request) and not found.nothing:
         return lists.csv(request, MESSAGES, lambda place, limit: _portion(found, place, limit))
     mark = keyset.fingerprint("console.messages", {**given, "window": found.window}, "-id")
     notes = list(found.problems)
-    place, at = _place(request, mark)
+    place = _place(request, mark, moment)
     context: dict[str, Any] = {"rows": [], "next_cursor": "", "previous_cursor": "", "broad": ""}
     if not found.nothing:
         try:
@@ -87,7 +91,7 @@ def message_list_page(request: HttpRequest) -> HttpResponseBase:
         except TooBroad as error:
             context["broad"] = error.detail
     api = searching.api_parameters(found)
-    context |= lists.tools(request, MESSAGES, api)
+    context |= lists.tools(request, MESSAGES, api, meant)
     context |= {
         "given": given,
         "found": found,
@@ -105,6 +109,7 @@ def message_list_page(request: HttpRequest) -> HttpResponseBase:
             if given[name]
         ],
         "jumped": at,
+        "all_time": _with(request, window="all", at=at),
         "first_page": place is None,
         "bulk_actions": bulk.actions(request, "messages_resubmit", "messages_cancel", "messages_export"),
     }
@@ -134,13 +139,21 @@ def _portion(found: Found, place: Place | None, limit: int) -> Page[Message]:
     return Page([], None, None)
 
 
-def _place(request: HttpRequest, mark: str) -> tuple[Place | None, str]:
-    """Where the page begins: at the cursor, or at a time that somebody jumped to."""
+def _jump(request: HttpRequest) -> tuple[str, datetime | None]:
+    """The time that somebody jumped to, as it was typed and as it is meant; ("", None) for none.
+
+    It may lie anywhere: the window that a list has without a word about time would only hide what was there then.
+    """
     at = request.GET.get("at", "").strip()[:40]
     moment = zones.read_local(at, zones.zone_of(request)) if at else None
+    return (at, moment) if moment is not None else ("", None)
+
+
+def _place(request: HttpRequest, mark: str, moment: datetime | None) -> Place | None:
+    """Where the page begins: at the cursor, or at a time that somebody jumped to."""
     if moment is not None and not request.GET.get("cursor"):
-        return Place((keyset.floor_id(moment),)), at
-    return read_place(request, mark), ""
+        return Place((keyset.floor_id(moment),))
+    return read_place(request, mark)
 
 
 def _about(found: Found, shown: Page[Message], place: Place | None) -> str:

@@ -15,7 +15,7 @@ from messaging.console import diagram, viewer
 from messaging.console.access import Person, actor, person, requires
 from messaging.console.doubts import evidence_of, message_buttons
 from messaging.console.rendering import page, problems, see_other
-from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, WrongState
+from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, Stale, WrongState
 from messaging.models import CoordinationMessage, Message
 from messaging.profiles import in_stream
 from messaging.protocol.errors import IllegalTransition
@@ -124,8 +124,8 @@ def message_cancel(request: HttpRequest, reference: str) -> HttpResponse:
     status = 200
     if request.method == "POST":
         try:
-            operating.message_cancel(message_id=message.pk, actor=actor(request), reason=_reason(request))
-        except WrongState as error:
+            _take_back(request, message)
+        except (Stale, WrongState) as error:
             errors, status = problems(error), 409
             message = messages.message(message.pk)
         except InvalidSubmission as error:
@@ -141,10 +141,32 @@ def message_cancel(request: HttpRequest, reference: str) -> HttpResponse:
         "possible": not why_not,
         "why_not": why_not,
         "warning": outgoing.cancel_warning(message),
+        "waits": operating.waits(message),
     }
     return page(
         request, "console/cancel.html", context, fragments={"dialog": "console/cancel_form.html"}, status=status
     )
+
+
+def _take_back(request: HttpRequest, message: Message) -> None:
+    """What the form says, which asks for the pair's code, like a skip, unless the message waited when it was opened.
+
+    Raises InvalidSubmission and what the service raises.
+    """
+    common: dict[str, Any] = {"message_id": message.pk, "actor": actor(request), "reason": _reason(request)}
+    version = request.POST.get("version", "")
+    if not version:
+        operating.message_cancel(**common, only_waiting=True)
+        return
+    code = message.pair.code
+    errors: dict[str, list[str]] = {}
+    if not (version.isascii() and version.isdigit() and len(version) < 19):
+        errors[""] = ["This form is not complete: open it again from the message's page."]
+    if request.POST.get("confirm", "").strip().upper() != code.upper():
+        errors["confirm"] = [f"Type {code} to show that you mean this pair."]
+    if errors:
+        raise InvalidSubmission(errors)
+    operating.message_cancel(**common, expected_version=int(version))
 
 
 @requires("messages:write", methods=("GET", "POST"))

@@ -11,11 +11,11 @@ from django.urls import reverse
 from django.utils.functional import SimpleLazyObject
 from django.utils.safestring import SafeString
 
-from messaging.console.access import requires
+from messaging.console.access import person, requires
 from messaging.console.live import bars, line
 from messaging.console.rendering import page, see_other
 from messaging.selectors import finding
-from messaging.selectors.overview import Overview, overview
+from messaging.selectors.overview import ON_THE_WAY, Overview, overview
 from messaging.selectors.traffic import HOURS, Hour, PartnerHours, Traffic
 from messaging.templatetags.hub import took
 from rmhub import clock
@@ -67,7 +67,7 @@ def dashboard(request: HttpRequest) -> HttpResponse:
 def go(request: HttpRequest) -> HttpResponse:
     """`?q=`: one exact hit goes straight there, several are listed."""
     text = request.GET.get("q", "").strip()
-    found = finding.find(text)
+    found = finding.find(text, person(request).scopes)
     if found.only is not None:
         return see_other(f"console:{found.only.page}", *found.only.arguments)
     return page(request, "console/go.html", {"q": text, "found": found})
@@ -110,9 +110,9 @@ def _tiles(found: Overview, now: datetime) -> list[Tile]:
         Tile(
             "waiting",
             "On the way",
-            f"{found.totals.waiting:,}",
-            f"{found.totals.blocked:,} of them held up",
-            _messages(state="queued"),
+            f"{found.totals.moving:,}",
+            f"{found.totals.blocked - found.totals.heads:,} of them held up",
+            _messages(q=f"state:{','.join(ON_THE_WAY)}"),
             bars(accepted, f"Accepted by hour, {sum(hour.accepted for hour in hours):,} in all", width=_SPARK),
         ),
         Tile(

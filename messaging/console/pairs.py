@@ -22,10 +22,12 @@ from messaging.selectors.diagram import SCOPES, diagram_of_pair
 from messaging.selectors.keyset import Page, Place
 from messaging.selectors.screens import TROUBLED, PairRow, PairScreen
 from messaging.services import probing
+from partners.models import Party
 from rmhub import clock
-from rmhub.ids import public_id
+from rmhub.ids import BadPublicId, public_id, read_public_id
 
 _ORDER = ("severity", "code")
+_MOST_PARTNERS = 500  # in the field that narrows the list to one
 TABS = (
     ("overview", "Overview"),
     ("queue", "Queue"),
@@ -62,6 +64,7 @@ PAIRS = ListPage(
     api_query=lambda given: {
         "state": given["state"],
         "direction": given["direction"],
+        "partner": given["partner"],
         "q": given["q"],
         "sort": "severity",
     },
@@ -80,11 +83,18 @@ def pair_list(request: HttpRequest) -> HttpResponseBase:
     filters = {
         "state": _known(request.GET.get("state", ""), pairs.STATE_NAMES),
         "direction": _known(request.GET.get("direction", ""), Direction.values),
+        "partner": request.GET.get("partner", "").strip()[:40].replace("\x00", ""),
         "q": request.GET.get("q", "").strip()[:120].replace("\x00", ""),
     }
+    partner = _partner(filters["partner"]) if filters["partner"] else None
     found = pairs.pairs(
-        states=(filters["state"],) if filters["state"] else (), direction=filters["direction"], search=filters["q"]
+        states=(filters["state"],) if filters["state"] else (),
+        direction=filters["direction"],
+        partner_id=partner.pk if partner is not None else None,
+        search=filters["q"],
     )
+    if filters["partner"] and partner is None:
+        found = found.none()
     if lists.csv_wanted(request):
 
         def fetch(place: Place | None, limit: int) -> Page[PairRow]:
@@ -99,6 +109,8 @@ def pair_list(request: HttpRequest) -> HttpResponseBase:
     ]
     counts = screens.counts_by_state()
     context |= {"filters": filters, "counts": counts, "total": sum(counts.values()), "directions": Direction.choices}
+    context |= {"partner": partner, "partners": pairs.partners_of_pairs()[: _MOST_PARTNERS + 1]}
+    context["most_partners"] = _MOST_PARTNERS
     context |= lists.tools(request, PAIRS, filters)
     context["new_partner"] = reverse("console:onboarding-new") if "partners:write" in me.scopes else ""
     context["lacks_ping"] = me.lacks("pairs:operate")
@@ -115,6 +127,14 @@ def pair_page(request: HttpRequest, code: str) -> HttpResponse:
     context |= _head(request, screen)
     context |= _CONTENTS[tab](request, screen)
     return page(request, "console/pair.html", context, fragments={"live-pair": "console/pair_live.html"})
+
+
+def _partner(reference: str) -> Party | None:
+    """The partner that the list is narrowed to; None when there is none of this id with a pair."""
+    try:
+        return pairs.partners_of_pairs().filter(pk=read_public_id("par", reference)).first()
+    except BadPublicId:
+        return None
 
 
 def _tabs(screen: PairScreen) -> list[tuple[str, str, int]]:

@@ -42,7 +42,6 @@ OWN = Group(
     "",
     (Field("is_own", "It is ours", "switch", "One of our own organisations, in whose name the hub sends."),),
 )
-GROUPS_HINT = "Users and tokens can be limited to groups."
 _PARTY = by_name(PARTY)
 _ENDPOINT = by_name(ENDPOINT)
 _MOST_GROUPS = 100

@@ -75,6 +75,7 @@ urlpatterns = [
     path("keys/", wayfinding.keys, name="keys"),
     path("toasts/", wayfinding.toasts, name="toasts"),
     path("glossary/", wayfinding.glossary, name="glossary"),
+    path("causes/", wayfinding.cause_list, name="causes"),
     path("pairs/", pairs.pair_list, name="pairs"),
     path("pairs/<str:code>/", pairs.pair_page, name="pair"),
     path("pairs/<str:code>/actions/<slug:verb>/", pair_actions.pair_verb, name="pair-verb"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import NoReverseMatch, reverse
 
+from messaging import causes
 from messaging.console.access import person, requires
 from messaging.console.context import NAVIGATION
 from messaging.console.rendering import TOASTS, page
@@ -19,6 +20,7 @@ _MORE = (
     ("Saved views", "console:saved-views", "views:write"),
     ("Keys", "console:keys", "pairs:read"),
     ("Words", "console:glossary", "pairs:read"),
+    ("Causes", "console:causes", "pairs:read"),
     ("Change password", "console:password", "pairs:read"),
 )
 # key -> what it does; in groups, as the sheet shows them. The scripts in static/console/keys.js obey them.
@@ -51,16 +53,26 @@ KEYS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("Enter", "Open the row"),
             ("x", "Select the row"),
             ("Shift X", "Select from the last one to here"),
+            ("Space", "Messages: the row's message in short"),
             (".", "Load what is new"),
         ),
     ),
     (
         "On a row or a page",
         (
-            ("e", "Acknowledge"),
+            ("e", "Acknowledge, or take over"),
             ("r", "Resume, or retry now"),
             ("[", "Previous of the list you came from"),
             ("]", "Next of the list you came from"),
+        ),
+    ),
+    (
+        "On an incident",
+        (
+            ("a", "Assign"),
+            ("z", "Put off, or back on the list"),
+            ("r", "Resolve"),
+            ("d", "Diagram of its pair"),
         ),
     ),
 )
@@ -82,7 +94,7 @@ def palette(request: HttpRequest) -> HttpResponse:
     text = request.GET.get("q", "").strip()[:512].replace("\x00", "")
     ways = _pages(text, person(request).scopes)
     if len(text) > 1:
-        found = finding.find(text)
+        found = finding.find(text, person(request).scopes)
         ways += _hits([found.only] if found.only is not None else found.hits)
     context = {"q": text, "ways": ways}
     fragments = {"palette-results": "console/palette_results.html"}
@@ -99,6 +111,15 @@ def keys(request: HttpRequest) -> HttpResponse:
 def glossary(request: HttpRequest) -> HttpResponse:
     """What the words mean."""
     return page(request, "console/glossary.html", {"words": WORDS})
+
+
+@requires("pairs:read")
+def cause_list(request: HttpRequest) -> HttpResponse:
+    """Every cause code with what happened and what to do; wherever a code is shown it leads to its place here."""
+    groups: dict[str, list[causes.Cause]] = {}
+    for cause in causes.CAUSES.values():
+        groups.setdefault(cause.group, []).append(cause)
+    return page(request, "console/causes.html", {"groups": list(groups.items())})
 
 
 @requires("pairs:read")

@@ -84,10 +84,5 @@ def read_local(text: str, zone: tzinfo) -> datetime | None:
     return at if timedelta(days=1) < at - datetime(1900, 1, 1, tzinfo=UTC) and at.year < 9000 else None
 
 
-def to_field(at: datetime | None, zone: tzinfo) -> str:
-    """The value of a `datetime-local` field."""
-    return "" if at is None else f"{at.astimezone(zone):%Y-%m-%dT%H:%M}"
-
-
 def _is_utc(zone: tzinfo) -> bool:
     return str(zone) in _UTC_NAMES

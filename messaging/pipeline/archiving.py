@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 from django.db import connection
 
 from messaging.exceptions import WrongState
+from messaging.pipeline.archive_copying import copy, spark_verify
+from messaging.pipeline.archive_purging import purge
+from messaging.pipeline.archive_tally import Tally
 from messaging.services import archived, purging, retention
 from rmhub import clock
 
 if TYPE_CHECKING:
     from messaging.pipeline.driver import Context
-from messaging.pipeline.archive_copying import copy, spark_verify
-from messaging.pipeline.archive_purging import purge
-from messaging.pipeline.archive_tally import Tally
 
 _LOCK = 0x524D4152
 

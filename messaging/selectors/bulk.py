@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, tzinfo
 from typing import Any
 
 from django.db.models import QuerySet
-from django.utils.dateparse import parse_datetime
 
 from messaging.choices import DeliveryState, Direction, IncidentState
 from messaging.exceptions import InvalidSubmission, NotFound
-from messaging.selectors import deliveries, message_list, messages, pairs, records, triggers
+from messaging.selectors import deliveries, message_list, messages, pairs, records, searching, triggers
 from rmhub import clock
 from rmhub.ids import BadPublicId, read_public_id
 
 # Of the page, not of what it lists.
-_PLACE = ("cursor", "view", "format", "tab", "csrfmiddlewaretoken", "kiosk")
+PLACE = ("cursor", "at", "view", "format", "tab", "csrfmiddlewaretoken", "kiosk")
 MAX_TEXT = 512
 _UNRESOLVED = (IncidentState.OPEN, IncidentState.ACKNOWLEDGED)
 
@@ -26,12 +25,21 @@ def matching(prefix: str, given: Mapping[str, str], zone: tzinfo = UTC) -> Query
 
     `zone`: in which times without an offset are meant. Raises InvalidSubmission for a parameter that cannot be read.
     """
-    kept = {name: text.replace("\x00", "")[:MAX_TEXT] for name, text in given.items() if name not in _PLACE and text}
+    kept = _kept(given)
     names, read = READERS[prefix]
     unknown = sorted(set(kept) - set(names))
     if unknown:
         raise _refused(f"Unknown: {', '.join(unknown)}. Known: {', '.join(sorted(names))}.")
     return read(kept, zone)
+
+
+def described(prefix: str, given: Mapping[str, str], zone: tzinfo = UTC) -> dict[str, str]:
+    """The same parameters for people who read a plan: with the window of time that is meant when none is named."""
+    kept = _kept(given)
+    if prefix == "msg" and "window" not in kept:
+        window = message_list.read(kept, now=clock.now(), zone=zone).window
+        kept |= {"window": window} if window not in ("", "all") else {}
+    return kept
 
 
 def pairs_matching(given: Mapping[str, str], zone: tzinfo) -> QuerySet[Any]:
@@ -46,7 +54,12 @@ def pairs_matching(given: Mapping[str, str], zone: tzinfo) -> QuerySet[Any]:
 
 
 def messages_matching(given: Mapping[str, str], zone: tzinfo) -> QuerySet[Any]:
-    """The list's parameters: the search box's `q`, `window`, and those of GET /messages (`selectors.message_list`)."""
+    """The list's parameters: the search box's `q`, `window`, and those of GET /messages (`selectors.message_list`).
+
+    Like the page, those of the newest 24 hours when nothing says more: so a filter that forgets the time stays small.
+    """
+    if (window := given.get("window", "")) and window not in searching.WINDOWS:
+        raise _refused(f"window: {window!r} is none of {', '.join(searching.WINDOWS)}.")
     found = message_list.read(given, now=clock.now(), zone=zone)
     if found.problems:
         raise _refused(" ".join(found.problems))
@@ -54,8 +67,8 @@ def messages_matching(given: Mapping[str, str], zone: tzinfo) -> QuerySet[Any]:
 
 
 def incidents_matching(given: Mapping[str, str], zone: tzinfo) -> QuerySet[Any]:
-    """`state` and `snoozed` (or the page's `show`), `pair`, `partner`, `trigger`, `cause` and `owner` (`nobody`: those
-    without one), as the list of incidents has them.
+    """`state` and `snoozed` (or the page's `show`; `open` when nothing is said), `pair`, `partner`, `trigger`, `cause`
+    and `owner` (`nobody`: those without one), as the list of incidents has them.
     """
     pair, partner, trigger = given.get("pair", ""), given.get("partner", ""), given.get("trigger", "")
     states = _among(given, "state", IncidentState.values)
@@ -107,6 +120,10 @@ READERS: Mapping[str, tuple[tuple[str, ...], Reader]] = {
 }
 
 
+def _kept(given: Mapping[str, str]) -> dict[str, str]:
+    return {name: text.replace("\x00", "")[:MAX_TEXT] for name, text in given.items() if name not in PLACE and text}
+
+
 def _refused(sentence: str) -> InvalidSubmission:
     return InvalidSubmission({"filter": [sentence]})
 
@@ -130,16 +147,3 @@ def _id(prefix: str, name: str, text: str) -> Any:
         return read_public_id(prefix, text)
     except BadPublicId as error:
         raise _refused(f"{name}: an id of the form {prefix}_… is needed.") from error
-
-
-def _instant(given: Mapping[str, str], name: str, zone: tzinfo) -> datetime | None:
-    text = given.get(name, "")
-    if not text:
-        return None
-    try:
-        at = parse_datetime(text)
-    except ValueError:
-        at = None
-    if at is None:
-        raise _refused(f"{name}: a time such as 2026-01-31T00:00:00Z.")
-    return at if at.tzinfo is not None else at.replace(tzinfo=zone)

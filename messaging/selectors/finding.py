@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+
+from django.core.exceptions import ObjectDoesNotExist
 
 from messaging.choices import PHASE_LOOKS
 from messaging.exceptions import NotFound
@@ -14,9 +16,16 @@ from messaging.selectors import (
     archive,
     coordinations,
     deliveries,
+    inquiries,
     jobs,
+    masks,
     messages,
+    notifications,
+    onboarding,
     pairs,
+    partner_logs,
+    people,
+    pickups,
     pipeline,
     records,
     routes,
@@ -52,16 +61,17 @@ class Found:
     more_messages: bool = False
 
 
-def find(text: str) -> Found:
+def find(text: str, scopes: Collection[str] = ()) -> Found:
     """Looks for `msg_...` and the like, INC-n, codes of pairs, TPAIds, names of triggers, Identifiers of transactions,
     MessageIds, ConversationIds, party identifiers.
 
-    Index look-ups for what is many (messages); partial names only for what is few (pairs, parties, triggers ...).
+    `scopes`: those of whoever asks; what only some may see (`_NEEDS`) is not there for others. Index look-ups for what
+    is many (messages); partial names only for what is few (pairs, parties, triggers ...).
     """
     text = text.strip()[:512].replace("\x00", "")
     if not text:
         return Found()
-    exact = _by_public_id(text) or _by_number(text) or _pair(text) or _agreement(text) or _trigger(text)
+    exact = _by_public_id(text, scopes) or _by_number(text) or _pair(text) or _agreement(text) or _trigger(text)
     exact = exact or _transaction(text)
     if exact is not None:
         return Found(only=exact)
@@ -74,14 +84,15 @@ def find(text: str) -> Found:
     return Found(hits=_near(text))
 
 
-def _by_public_id(text: str) -> Hit | None:
+def _by_public_id(text: str, scopes: Collection[str]) -> Hit | None:
     prefix, mark, _ = text.partition("_")
     look = _BY_PREFIX.get(prefix)
-    if not mark or look is None:
+    needed = _NEEDS.get(prefix, "")
+    if not mark or look is None or (needed and needed not in scopes):
         return None
     try:
         return look(read_public_id(prefix, text))
-    except (BadPublicId, NotFound):
+    except (BadPublicId, NotFound, ObjectDoesNotExist):
         return None
 
 
@@ -248,6 +259,44 @@ def _delivery_by_key(key: uuid.UUID) -> Hit:
     return Hit("Delivery", f"{found.trigger.name}: {found.message.message_id}", "delivery", (found.public_id,))
 
 
+def _endpoint_by_key(key: uuid.UUID) -> Hit:
+    found = partners.endpoint(key)
+    return Hit("Endpoint", f"{found.party.name}: {found.name}", "endpoint", (found.public_id,))
+
+
+def _credential_by_key(key: uuid.UUID) -> Hit:
+    """What a partner shows has no page of its own: it stands on the partner's."""
+    found = partners.credential(key)
+    return Hit("Credential", f"Credential of {found.party.name}", "partner", (found.party.public_id,))
+
+
+def _inquiry_by_key(key: uuid.UUID) -> Hit:
+    found = inquiries.inquiry(key)
+    return Hit("Question to the partner", found.message.message_id, "inquiry", (found.public_id,))
+
+
+def _log_by_key(key: uuid.UUID) -> Hit:
+    found = partner_logs.log(key)
+    return Hit("Partner's log", f"{found.party.name}: {found.filename}", "partner-log", (found.public_id,))
+
+
+def _test_by_key(key: uuid.UUID) -> Hit:
+    found = onboarding.report(public_id("tst", key))
+    return Hit("Test report", f"{found.agreement.tpa_id} v{found.number}", "bench-report", (found.public_id,))
+
+
+def _draft_by_key(key: uuid.UUID) -> Hit:
+    """At the step that somebody was at; the first one is over when there is a draft."""
+    found = onboarding.draft(key)
+    return Hit("Draft of a partner", str(found), "onboarding-step", (found.public_id, str(max(2, found.step))))
+
+
+def _webhook_delivery_by_key(key: uuid.UUID) -> Hit:
+    found = records.webhook_delivery_by_id(key)
+    where = (found.endpoint.public_id, found.public_id)
+    return Hit("Webhook delivery", f"{found.public_id} to {found.endpoint}", "webhook-delivery", where)
+
+
 _BY_PREFIX: dict[str, Callable[[uuid.UUID], Hit]] = {
     "msg": _message_by_key,
     "hold": _hold_by_key,
@@ -265,4 +314,25 @@ _BY_PREFIX: dict[str, Callable[[uuid.UUID], Hit]] = {
     "enl": _enlistment_by_key,
     "job": _one("Job", "job", "job", jobs.job),
     "run": _one("Run", "pipeline-run", "run", pipeline.run),
+    "end": _endpoint_by_key,
+    "cred": _credential_by_key,
+    "pick": _one("Pickup", "pickup", "pick", pickups.pickup),
+    "inq": _inquiry_by_key,
+    "plog": _log_by_key,
+    "tst": _test_by_key,
+    "drf": _draft_by_key,
+    "whe": _one("Webhook endpoint", "webhook", "whe", records.webhook_endpoint),
+    "dlv": _webhook_delivery_by_key,
+    "rule": _one("Notification rule", "notification-rule", "rule", notifications.rule),
+    "mask": _one("Mask", "mask", "mask", masks.mask),
+    "grp": _one("Partner group", "group-edit", "grp", people.group),
+}
+# Prefix -> the scope of the page that it leads to, where not everybody has it.
+_NEEDS: dict[str, str] = {
+    "drf": "partners:write",
+    "whe": "webhooks:manage",
+    "dlv": "webhooks:manage",
+    "rule": "notifications:manage",
+    "mask": "masks:manage",
+    "grp": "users:manage",
 }

@@ -53,5 +53,5 @@ def read(given: Mapping[str, str], *, now: datetime, zone: tzinfo) -> Found:
     window = given.get("window", "")
     if window not in searching.WINDOWS:
         window = "all" if searching.is_narrow(found.filters) else next(iter(searching.WINDOWS))
-    found = searching.read(text, now=now, zone=zone, more=filters, window=window)
+    found = searching.within(found, window, now=now)
     return replace(found, problems=[*problems, *found.problems], nothing=nothing or found.nothing)

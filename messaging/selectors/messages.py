@@ -191,6 +191,15 @@ def message_by_reference(reference: str) -> Message:
     return found[0]
 
 
+def has_id(text: str) -> bool:
+    """Whether a message has this id, or a MessageId that begins so: what `MessageFilters.q` would find."""
+    try:
+        with bounded():
+            return shown().filter(_named(text)).exists()
+    except TooBroad:
+        return True  # too many have it
+
+
 def with_names(queryset: QuerySet[Message]) -> QuerySet[Message]:
     """The same messages with what a row shows: pair, partner, agreement; without their bytes."""
     return queryset.select_related("pair__partner", "agreement_version__agreement").defer("wire_frame")

@@ -27,8 +27,9 @@ from django.db.models import (
 )
 from django.db.models.functions import Coalesce
 
-from messaging.choices import Direction, TriggerState
+from messaging.choices import Direction, MessageState, TriggerState
 from messaging.models import Coordination, Incident, Message, PipelineRun, WebhookEndpoint
+from messaging.protocol.pair_state import Flow
 from messaging.selectors import (
     certificates,
     circuits,
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
     from messaging.selectors.pairs import RatedPair
 
 NEEDS_YOU = 10
+# What a message's state is while it is in its pair's queue or first in line and not given up.
+ON_THE_WAY = (MessageState.QUEUED, MessageState.SENDING, MessageState.AWAITING_ACK, MessageState.RETRYING)
 _EXPIRING = timedelta(days=30)
 # Documents do not flow until a person, or the partner, does something.
 _STOPPED = ("suspended", "silent", "paused")
@@ -71,15 +74,21 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over all pairs."""
+    """Sums over all pairs. `heads`: how many of `waiting` are first in line of a suspended pair; they have failed."""
 
     pairs: int = 0
     waiting: int = 0
     blocked: int = 0
+    heads: int = 0
     delivered: int = 0
     received: int = 0
     duplicates: int = 0
     rejected: int = 0
+
+    @property
+    def moving(self) -> int:
+        """Of the queues of all pairs what is in a state of `ON_THE_WAY`."""
+        return self.waiting - self.heads
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +185,7 @@ def _status(now: datetime, stopped: list[TriggerRow]) -> Status:
             number=Count("pk"),
             queued_sum=Sum("queued"),
             flying=Count("in_flight") + Sum("out_now"),
+            heads=Count("in_flight", filter=Q(flow=Flow.SUSPENDED)),
             oldest=Min("changed_at"),
             delivered=Sum("done", filter=Q(direction=Direction.OUT), default=0),
             received=Sum("done", filter=Q(direction=Direction.IN), default=0),
@@ -189,6 +199,7 @@ def _status(now: datetime, stopped: list[TriggerRow]) -> Status:
         pairs=sum(row["number"] for row in states),
         waiting=sum(row["queued_sum"] + row["flying"] for row in states),
         blocked=sum(row["queued_sum"] + row["flying"] for row in held),
+        heads=sum(row["heads"] for row in states),
         delivered=sum(row["delivered"] for row in states),
         received=sum(row["received"] for row in states),
         duplicates=sum(row["duplicates_sum"] for row in states),

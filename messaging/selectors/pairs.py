@@ -13,6 +13,7 @@ from messaging.choices import MessageState
 from messaging.exceptions import NotFound
 from messaging.models import Message, Pair, Transmission
 from messaging.protocol.pair_state import Flow, Gate
+from partners.models import Party
 from partners.visibility import limit
 from rmhub.ids import BadPublicId, read_public_id
 
@@ -78,6 +79,11 @@ def pairs(
             Q(code__icontains=search) | Q(sender_uri__icontains=search) | Q(receiver_uri__icontains=search)
         )
     return found
+
+
+def partners_of_pairs() -> QuerySet[Party]:
+    """Those with whom there is a pair, by name."""
+    return limit(Party.objects.filter(pk__in=Pair.objects.values("partner")), "pk").order_by("name")
 
 
 def pair(reference: str | uuid.UUID) -> RatedPair:

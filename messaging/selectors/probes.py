@@ -28,11 +28,6 @@ def probe(report_id: uuid.UUID) -> ProbeReport:
     return found
 
 
-def newest_of_endpoint(endpoint_id: uuid.UUID) -> ProbeReport | None:
-    """What the last look at an endpoint found."""
-    return probes(endpoint_id=endpoint_id).order_by("-id").first()
-
-
 def newest_of_pair(pair_id: uuid.UUID) -> ProbeReport | None:
     """What the last look for a pair's sake found."""
     return probes(pair_id=pair_id).order_by("-id").first()

@@ -198,6 +198,17 @@ def webhook_delivery(endpoint_id: uuid.UUID, delivery_id: uuid.UUID) -> WebhookD
     return found
 
 
+def webhook_delivery_by_id(delivery_id: uuid.UUID) -> WebhookDelivery:
+    """One delivery, whichever endpoint it is of, with that. Raises NotFound."""
+    known = WebhookDelivery.objects.select_related("endpoint")
+    found = (
+        known.defer("endpoint__secret_encrypted", "endpoint__previous_secret_encrypted").filter(pk=delivery_id).first()
+    )
+    if found is None:
+        raise NotFound(f"There is no webhook delivery {public_id('dlv', delivery_id)}.")
+    return found
+
+
 def tokens(*, owner: str = "") -> QuerySet[ApiToken]:
     """API tokens with their owners and groups, without their hashes. Not ordered; pages by ("-id",)."""
     found = ApiToken.objects.select_related("owner").prefetch_related("groups").defer("secret_sha256")

@@ -1,7 +1,8 @@
 """The grammar of the search box: terms such as `state:failed` or `size>100k`, and what is left is an id.
 
 A term is a key, a sign and a value, without blanks; a value with blanks stands in quotes: `partner:"Globex Ltd"`. A
-word with a colon whose key is unknown is part of the id, for MessageIds have colons too. Pure functions of texts.
+word with a colon whose key is unknown is part of the id, for MessageIds have colons too; `Search.doubtful` names those
+that may have been meant as a term. Pure functions of texts.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ _TERM = re.compile(
     r'|"(?P<exact>[^"]*)"|(?P<word>\S+)',
     re.IGNORECASE,
 )
+# Looks like a term and is none. With these in front, ids are written: nobody takes them for terms.
+_TERM_LIKE = re.compile(r"(?P<key>[a-z][a-z_-]{0,29})(?::(?!//)|[<>]=?)", re.IGNORECASE | re.ASCII)
+_SCHEMES = frozenset({"urn", "uuid", "http", "https", "mid", "cid", "mailto", "oid"})
 _SIZE = re.compile(r"([0-9]{1,12})([kmg]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 _AGO = re.compile(r"([0-9]{1,4})(m|h|d|w)", re.ASCII)
@@ -55,11 +59,15 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What a text asks for: terms in their order, the id that is left, and what could not be understood."""
+    """What a text asks for: terms in their order, the id that is left, and what could not be understood.
+
+    `doubtful`: the words of the id that look like a term whose key there is not.
+    """
 
     terms: tuple[Term, ...] = ()
     text: str = ""
     problems: tuple[str, ...] = ()
+    doubtful: tuple[str, ...] = ()
 
     def without(self, term: Term) -> str:
         """The search as a text, without one term."""
@@ -71,10 +79,14 @@ def read(text: str) -> Search:
     terms: list[Term] = []
     words: list[str] = []
     problems: list[str] = []
+    doubtful: list[str] = []
     for match in _TERM.finditer(text):
         key = (match["key"] or "").lower()
         if not key:
             words.append(match["exact"] if match["exact"] is not None else match["word"])
+            like = _TERM_LIKE.match(match["word"] or "")
+            if like and like["key"].lower() not in _SCHEMES:
+                doubtful.append(match["word"])
             continue
         value = match["quoted"] if match["quoted"] is not None else match["bare"]
         takes, example = KEYS[key]
@@ -82,7 +94,7 @@ def read(text: str) -> Search:
             problems.append(f"“{match[0]}” was left out: write it as {example}.")
         else:
             terms.append(Term(key, match["sign"], value.strip()))
-    return Search(tuple(terms), " ".join(words), tuple(problems))
+    return Search(tuple(terms), " ".join(words), tuple(problems), tuple(doubtful))
 
 
 def write(terms: Sequence[Term], text: str = "") -> str:
@@ -90,6 +102,13 @@ def write(terms: Sequence[Term], text: str = "") -> str:
     looks_like_term = _TERM.match(text)
     quoted = f'"{text}"' if text and looks_like_term and looks_like_term["key"] else text
     return " ".join([*(str(term) for term in terms), *([quoted] if quoted else [])])
+
+
+def exactly(text: str) -> str:
+    """An id as it is written so that no part of it is taken for a term."""
+    words = text.split()
+    odd = len(words) > 1 or any(_TERM_LIKE.match(word) for word in words)
+    return f'"{text}"' if odd and '"' not in text else text
 
 
 def read_size(text: str) -> int:

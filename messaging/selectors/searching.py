@@ -14,7 +14,7 @@ from django.core.exceptions import ObjectDoesNotExist
 
 from messaging.choices import Direction, MessageState
 from messaging.exceptions import NotFound
-from messaging.selectors import pairs, search_terms
+from messaging.selectors import archive, messages, pairs, search_terms
 from messaging.selectors.messages import OPEN_STATES, MessageFilters
 from messaging.selectors.search_terms import Search, Term
 from partners import selectors as partners
@@ -78,7 +78,8 @@ def read(
     """A search in the box's grammar, on top of `more` that is given already, over one of `WINDOWS`.
 
     A term that comes twice: the last one counts. The window is of no account when the search is about an id, or says
-    something about time itself.
+    something about time itself. A word that looks like a term and is none is looked for as an id, and is a problem when
+    there is no such id.
     """
     search = search_terms.read(text)
     filters = more or MessageFilters()
@@ -91,13 +92,21 @@ def read(
             problems.append(f"“{term}”: {wrong}" if wrong.missing else f"“{term}” was left out: {wrong}")
     if search.text:
         filters = replace(filters, q=search.text)
+    if search.doubtful and not (messages.has_id(search.text) or archive.left(search.text, limit=1)):
+        problems += [_no_term(word) for word in search.doubtful]
+    return within(Found(filters, search, problems, nothing), window, now=now)
+
+
+def within(found: Found, window: str, *, now: datetime) -> Found:
+    """The same search over one of `WINDOWS`; it must have none yet."""
+    filters = found.filters
     chosen = window if window in WINDOWS else next(iter(WINDOWS))
     if filters.by_id or filters.created_gte is not None or filters.created_lt is not None:
         chosen = ""
     span = WINDOWS[chosen][1] if chosen else None
     if span is not None:
         filters = replace(filters, created_gte=now - span)
-    return Found(filters, search, problems, nothing, chosen)
+    return replace(found, filters=filters, window=chosen)
 
 
 def is_narrow(filters: MessageFilters) -> bool:
@@ -111,7 +120,7 @@ def api_parameters(found: Found) -> dict[str, str]:
     """The same search as parameters of GET /messages."""
     filters = found.filters
     partners_named = [str(term) for term in found.search.terms if term.key == "partner"]
-    quoted = search_terms.write((), filters.q)
+    quoted = search_terms.exactly(filters.q)
     parameters = {
         "state": ",".join(filters.states),
         "direction": filters.direction,
@@ -131,6 +140,15 @@ def api_parameters(found: Found) -> dict[str, str]:
         number = getattr(filters, name)
         parameters[name] = "" if number is None else str(number)
     return {name: value for name, value in parameters.items() if value}
+
+
+def _no_term(word: str) -> str:
+    key = re.split("[:<>]", word, maxsplit=1)[0]
+    known = ", ".join(search_terms.KEYS)
+    return (
+        f"“{word[:60]}” was looked for as an id, and nothing has it: {key} is no term. Terms are {known}; an id that "
+        "looks like one stands in quotes."
+    )
 
 
 def _moment(at: datetime | None) -> str:

@@ -18,7 +18,6 @@ from messaging import dispatch, storage
 from messaging.choices import Direction, MessageState, RequestState
 from messaging.exchange_problems import PROBLEMS
 from messaging.models import (
-    ArchivedMessage,
     Delivery,
     Event,
     MemoryEpoch,
@@ -166,11 +165,7 @@ def _look_up(items: Sequence[Item], batch: _Batch) -> None:
     )
     named = {one.message_pk for one in batch.known.values() if one.message_pk is not None}
     named |= {one.message_pk for one in batch.elsewhere.values()}
-    if named:
-        batch.stored_at = dict(Message.objects.filter(pk__in=named).values_list("pk", "created_at"))
-        if gone := named - set(batch.stored_at):
-            # Every copy is answered like the first, also after the message has gone to the archive.
-            batch.stored_at |= dict(ArchivedMessage.objects.filter(pk__in=gone).values_list("pk", "created_at"))
+    batch.stored_at = remembering.stored_at(named)
 
 
 def _admit(item: Item, batch: _Batch) -> Outcome:

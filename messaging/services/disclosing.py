@@ -124,21 +124,6 @@ def documents_open(*, message_id: uuid.UUID, actor: Actor, role: Role | None = N
     return Octets(packed.getvalue(), "application/zip", f"{message.public_id}.zip", "")
 
 
-def masked_for(message: Message, role: Role | None) -> str:
-    """The role that somebody of `role` would need for the message's own octets; "" when nothing of it is covered."""
-    rules = masks.of_message(message, role)
-    if not rules:
-        return ""
-    rows = list(Payload.objects.filter(message=message.pk).order_by("number"))
-    try:
-        _refuse_masked(rows, {row.pk: _content(row) for row in rows}, message, role)
-    except Masked:
-        return masks.needed(rules)
-    except PayloadLost:
-        return ""
-    return ""
-
-
 def _message(message_id: uuid.UUID) -> Message:
     message = Message.objects.select_related("pair").filter(pk=message_id).first()
     if message is None:

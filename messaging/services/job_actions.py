@@ -200,7 +200,8 @@ def _resolve(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason
 
 
 def _cancel(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
-    return operating.message_cancel(message_id=key, actor=actor, reason=reason)
+    # Planned were messages that waited: one that has left the queue since is given up one by one, or not at all.
+    return operating.message_cancel(message_id=key, actor=actor, reason=reason, only_waiting=True)
 
 
 def _resubmit(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:

@@ -36,6 +36,7 @@ __all__ = [
     "OPEN",
     "PLANNED_FOR",
     "Action",
+    "allowed_verbs",
     "forget_old",
     "job_cancel",
     "job_create",
@@ -80,12 +81,14 @@ def job_execute(
             said = (
                 f"{job.actor} has begun it already." if job.state in OPEN else "There is nothing to execute any more."
             )
-            raise WrongState(f"This job is {job.get_state_display().lower()}: {said}", state=job.state)
+            raise WrongState(
+                f"This job is {job.get_state_display().lower()}: {said}", state=job.state, allowed=allowed_verbs(job)
+            )
         if job.expires_at is not None and job.expires_at <= now:
             raise WrongState(
                 "This plan is too old: much may have changed since. Plan it again.",
                 state=job.state,
-                allowed=("discard",),
+                allowed=allowed_verbs(job),
             )
         _expect(job, expect_count)
         job.state, job.parameters, job.reason = JobState.QUEUED, kept, reason.strip()
@@ -135,6 +138,16 @@ def job_create(
         return job_execute(job_id=job.pk, expect_count=expect_count, actor=actor, reason=reason)
 
 
+def allowed_verbs(job: BulkJob) -> tuple[str, ...]:
+    """What its state takes: `execute` and `discard` a plan, `cancel` a job, `retry` what an ended one was refused."""
+    if job.state == JobState.PLANNED:
+        expired = job.expires_at is not None and job.expires_at <= clock.now()
+        return ("discard",) if expired else ("execute", "discard")
+    if job.state in OPEN:
+        return ("cancel",)
+    return ("retry",) if job.state in ENDED and job.refused else ()
+
+
 def job_retry(*, job_id: uuid.UUID, actor: Actor, parameters: Mapping[str, Any] | None = None) -> BulkJob:
     """A new plan over what an ended job was refused. `parameters` replace those of the job by name.
 
@@ -144,7 +157,11 @@ def job_retry(*, job_id: uuid.UUID, actor: Actor, parameters: Mapping[str, Any] 
     if job is None:
         raise NotFound(f"There is no job {public_id('job', job_id)}.")
     if job.state not in ENDED:
-        raise WrongState(f"This job is {job.get_state_display().lower()}: wait for its end.", state=job.state)
+        raise WrongState(
+            f"This job is {job.get_state_display().lower()}: wait for its end.",
+            state=job.state,
+            allowed=allowed_verbs(job),
+        )
     refused = BulkJobItem.objects.filter(job=job, state=ItemState.REFUSED)
     return job_plan(
         action=job.action,
@@ -165,7 +182,7 @@ def job_discard(*, job_id: uuid.UUID) -> None:
             raise WrongState(
                 f"This job is {job.get_state_display().lower()}: only a plan is discarded, a job is cancelled.",
                 state=job.state,
-                allowed=("cancel",) if job.state in OPEN else (),
+                allowed=allowed_verbs(job),
             )
         job.delete()
 
@@ -182,7 +199,7 @@ def job_cancel(*, job_id: uuid.UUID, actor: Actor, reason: str) -> BulkJob:
             raise WrongState(
                 f"This job is {job.get_state_display().lower()} already: it {said}.",
                 state=job.state,
-                allowed=("discard", "execute") if job.state == JobState.PLANNED else (),
+                allowed=allowed_verbs(job),
             )
         before: dict[str, object] = {"state": job.state, "done": job.done}
         now = clock.now()

@@ -130,7 +130,9 @@ def pickup_look(*, pickup_id: uuid.UUID, actor: Actor, reason: str, expected: st
     with writing():
         pickup, _ = _fresh(pickup_id, expected)
         if not pickup.enabled:
-            raise WrongState(f"{pickup} is switched off: switch it on to look.", state="off", allowed=("on",))
+            raise WrongState(
+                f"{pickup} is switched off: switch it on to look.", state="off", allowed=allowed_verbs(pickup)
+            )
         state = _state(pickup_id)
         state.due_at = clock.now()
         state.save(update_fields=["due_at"])
@@ -147,13 +149,18 @@ VERBS: dict[str, Callable[..., Pickup | None]] = {
 }
 
 
+def allowed_verbs(pickup: Pickup) -> tuple[str, ...]:
+    """Which of `VERBS` its state takes; any pickup can be deleted, so that is not among them."""
+    return ("look", "disable") if pickup.enabled else ("enable",)
+
+
 def _switch(pickup_id: uuid.UUID, actor: Actor, reason: str, expected: str | None, *, enabled: bool) -> Pickup:
     audit.require_reason(reason)
     word = "on" if enabled else "off"
     with _understood(), writing():
         pickup, before = _fresh(pickup_id, expected)
         if pickup.enabled is enabled:
-            raise WrongState(f"{pickup} is {word} already.", state=word)
+            raise WrongState(f"{pickup} is {word} already.", state=word, allowed=allowed_verbs(pickup))
         services.pickup_update(pickup=pickup, enabled=enabled)
         changed = selectors.pickup(pickup_id)
         state = _state(pickup_id)

@@ -7,7 +7,6 @@ report that follows an extract reads what that extract wrote.
 
 from __future__ import annotations
 
-import json
 import logging
 import uuid
 from collections.abc import Mapping
@@ -19,11 +18,12 @@ from django.db import connection, transaction
 from django.db.models import Q
 
 from messaging.choices import Interface
-from messaging.exceptions import InvalidSubmission, NotFound, WrongState
+from messaging.exceptions import NotFound, WrongState
 from messaging.models import Event, PipelineRun, RetentionPolicy
 from messaging.report_choices import PipelineJob, RunState
 from messaging.services import audit
 from messaging.services.audit import Actor
+from messaging.services.pipeline_requests import ALL, RANGED, REPORTS, check_request
 from rmhub import clock
 from rmhub.ids import public_id
 
@@ -31,10 +31,6 @@ log = logging.getLogger(__name__)
 
 LEASE = timedelta(seconds=60)
 OPEN = (RunState.QUEUED, RunState.RUNNING)
-REPORTS = (PipelineJob.AUDIT, PipelineJob.LEVELS, PipelineJob.WINDOW, PipelineJob.TIMING)
-ALL = (PipelineJob.EXTRACT, *REPORTS)
-# A range means something to these only.
-RANGED = frozenset((*REPORTS, PipelineJob.RECONCILE, PipelineJob.EXPORT))
 SCHEDULE = Actor("schedule", Interface.SYSTEM)
 
 _LOCK = 0x524D5052  # first key of the advisory locks: "runs of the pipeline"
@@ -75,47 +71,6 @@ def run_request(
                 state=open_one.state,
             )
         return _queue(job, actor, kept, range_from, range_to, scope, reason, due_at)
-
-
-def check_request(
-    *,
-    job: str,
-    parameters: Mapping[str, Any] | None = None,
-    range_from: datetime | None = None,
-    range_to: datetime | None = None,
-    scope: str = "",
-) -> dict[str, Any]:
-    """The parameters as a run of this job gets them. Raises InvalidSubmission by field."""
-    errors: dict[str, list[str]] = {}
-    if job not in PipelineJob.values:
-        raise InvalidSubmission({"job": [f"One of {', '.join(PipelineJob.values)}."]})
-    for name, value in (("from", range_from), ("to", range_to)):
-        if value is not None and job not in RANGED:
-            errors[name] = [f"{PipelineJob(job).label} takes no range: leave it out."]
-        elif value is not None and value.tzinfo is None:
-            errors[name] = ["A time zone is needed, such as Z for UTC."]
-    if not errors and range_from is not None and range_to is not None and range_from >= range_to:
-        errors["to"] = ["It must be later than the begin of the range."]
-    kept = dict(parameters or {})
-    try:
-        json.dumps(kept)
-    except (TypeError, ValueError):
-        errors["parameters"] = ["Only what JSON can hold."]
-    if job in REPORTS:
-        unknown = sorted(set(kept) - {"extract"})
-        if unknown:
-            errors["parameters"] = [f"Unknown: {', '.join(unknown)}. Known: extract."]
-        elif not isinstance(kept.setdefault("extract", True), bool):
-            errors["parameters"] = ["extract: true or false."]
-    elif job in (PipelineJob.EXTRACT, PipelineJob.COMPACT) and kept:
-        errors["parameters"] = [f"{PipelineJob(job).label} takes none."]
-    if job == PipelineJob.RECONCILE and not scope:
-        errors["scope"] = ["The partner's log that is compared (plog_…)."]
-    if len(scope) > 80 or "\x00" in scope:
-        errors["scope"] = ["At most 80 characters."]
-    if errors:
-        raise InvalidSubmission(errors)
-    return kept
 
 
 def run_all_request(

@@ -18,7 +18,7 @@ from django.db import connection, transaction
 from messaging import dispatch
 from messaging.applications import Reply
 from messaging.choices import DeliveryState, RequestState
-from messaging.models import Delivery, Event, Message, MessageIdentity, RememberedRequest, Signal
+from messaging.models import ArchivedMessage, Delivery, Event, Message, MessageIdentity, RememberedRequest, Signal
 from messaging.models.bulk import bulk_insert
 from messaging.protocol.codecs.repeatable import storable_headers
 from messaging.services import events, subscriptions
@@ -108,6 +108,18 @@ def answer_of(one: Remembered) -> tuple[str, Answered | None]:
     if state != RequestState.ANSWERED or status is None:
         return state, None
     return state, Answered(status, tuple((name, value) for name, value in headers or ()), bytes(body or b""))
+
+
+def stored_at(message_pks: Collection[uuid.UUID]) -> dict[uuid.UUID, datetime]:
+    """When the first copies of these were stored. Every copy is answered like the first, also after the message has
+    gone to the archive.
+    """
+    if not message_pks:
+        return {}
+    found = dict(Message.objects.filter(pk__in=message_pks).values_list("pk", "created_at"))
+    if gone := set(message_pks) - set(found):
+        found |= dict(ArchivedMessage.objects.filter(pk__in=gone).values_list("pk", "created_at"))
+    return found
 
 
 def in_work(deliveries: Collection[uuid.UUID], now: datetime) -> set[uuid.UUID]:

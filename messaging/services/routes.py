@@ -122,7 +122,8 @@ def _switch(
         route = _locked(route_id, expected_version)
         if route.enabled == enabled:
             state = "enabled" if enabled else "disabled"
-            raise WrongState(f"Route {route.name} is {state} already.", state=state)
+            possible = "disable" if enabled else "enable"
+            raise WrongState(f"Route {route.name} is {state} already.", state=state, allowed=(possible,))
         before = _described(route)
         route.enabled = enabled
         _save(route)

@@ -24,7 +24,7 @@ from rmhub.ids import public_id
 SHARE = "views:share"
 MOST = 200  # of one person
 # Parameters that say where in a list one is, and not which list it is.
-PLACE = frozenset({"cursor", "view", "format"})
+PLACE = frozenset({"cursor", "at", "view", "format"})
 _PAGE = re.compile(r"[a-z][a-z0-9-]{0,19}", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 

@@ -13,7 +13,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from messaging import causes
-from messaging.choices import DELIVERY_LOOKS, MESSAGE_LOOKS, PAIR_LOOKS, PHASE_LOOKS, TRIGGER_LOOKS
+from messaging.choices import DELIVERY_LOOKS, MESSAGE_LOOKS, PAIR_LOOKS, TRIGGER_LOOKS
 from messaging.console import zones
 from messaging.console.looks import LOOKS, OTHERS
 from messaging.selectors import doubts
@@ -77,12 +77,6 @@ def trigger_word(value: str) -> str:
 def delivery_word(value: str) -> str:
     """The word for a delivery's state."""
     return DELIVERY_LOOKS[value].label
-
-
-@register.simple_tag
-def phase_word(value: str) -> str:
-    """The word for a transaction's phase."""
-    return PHASE_LOOKS[value].label
 
 
 @register.simple_tag
@@ -202,6 +196,12 @@ def short(number: int) -> str:
 def cause(code: str) -> causes.Cause | None:
     """The entry of a cause code, None for no code."""
     return causes.lookup(code) if code else None
+
+
+@register.filter
+def cause_link(code: str) -> SafeString | str:
+    """The code, as a link to what it means."""
+    return format_html('<a class="mono" href="{}">{}</a>', causes.lookup(code).documentation, code) if code else ""
 
 
 @register.filter

@@ -365,19 +365,16 @@ def _sftp(found: _Look) -> None:
 def _host_key(found: _Look) -> str:
     """The fingerprint of the key that an SSH server shows."""
     # Loaded by whoever needs it, as in `transports._put_file`.
-    import base64
-    import hashlib
-
     import paramiko
+
+    from messaging.transports.sftp_connection import fingerprint
 
     _, host, port = _split(server_of(found.target.address, found.target.server))
     sock = connect(host, port, found.left)
     session = paramiko.Transport(sock)
     try:
         session.start_client(timeout=found.left)
-        key = session.get_remote_server_key()
-        digest = base64.b64encode(hashlib.sha256(key.asbytes()).digest()).decode().rstrip("=")
-        return f"SHA256:{digest}"
+        return fingerprint(session.get_remote_server_key())
     except paramiko.SSHException as error:
         raise _Failed("connection_reset", printable(str(error))[:300]) from error
     finally:

@@ -7,6 +7,7 @@ import re
 from datetime import timedelta
 from pathlib import Path
 
+from django.contrib.auth.models import Group
 from playwright.sync_api import Error, Page, Request, expect
 
 from messaging.models import AuditEntry, Pair
@@ -312,28 +313,37 @@ def test_axe_finds_nothing_on_any_page_in_either_theme_wide_and_narrow(open_cons
     page = open_console("/", bypass_csp=True)
     page.route("**/axe.js", lambda route: route.fulfill(path=AXE))
     problems = {}
-    for entry in PAGES:
-        if not entry.get or entry.name in (*DOWNLOADS, "login"):
-            continue
+
+    def look(name: str, url: str, status: int = 0) -> None:
         page.set_viewport_size({"width": 1366, "height": 768})
         page.emulate_media(color_scheme="light")
         try:
-            page.goto(entry.url(scene))
+            answer = page.goto(url)
         except Error as error:
-            problems[entry.name] = [f"is no page: {error.message.splitlines()[0]}"]
-            continue
+            problems[name] = [f"is no page: {error.message.splitlines()[0]}"]
+            return
         if PICTURES:
-            _picture(page, entry.name)
+            _picture(page, name)
         page.add_script_tag(url="/axe.js")
-        found = _violations(page, ALL)
+        found = [f"answered {answer.status}"] if answer and status and answer.status != status else []
+        found += _violations(page, ALL)
         page.emulate_media(color_scheme="dark")
         found += [f"dark: {text}" for text in _violations(page, COLOURS)]
         # WCAG 1.4.10: 1280 pixels at 400 % are 320.
         page.set_viewport_size({"width": 320, "height": 800})
         found += [f"narrow: {text}" for text in _violations(page, SIZES)]
         if found:
-            problems[entry.name] = found
-            print(entry.name, *found, sep="\n    ")  # a failed assertion shows only the first of many
+            problems[name] = found
+            print(name, *found, sep="\n    ")  # a failed assertion shows only the first of many
+
+    for entry in PAGES:
+        if entry.get and entry.name not in (*DOWNLOADS, "login"):
+            look(entry.name, entry.url(scene))
+    look("not-found", "/pairs/NOPE/", 404)
+    Group.objects.get(name=Role.ADMIN).user_set.clear()
+    look("not-allowed", "/", 403)
+    page.context.clear_cookies(name="sessionid")
+    look("login", "/login/", 200)
     assert not problems
 
 

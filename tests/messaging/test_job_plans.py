@@ -21,7 +21,7 @@ from rmhub.ids import uuid7
 from rmhub.roles import ADMIN_SCOPES, Role
 from tests.messaging.api.client import make_user
 from tests.messaging.console.scenes import suspended
-from tests.messaging.factories import partner_side, submit
+from tests.messaging.factories import link, partner_side, submit, work
 
 pytestmark = pytest.mark.django_db
 
@@ -226,6 +226,19 @@ def test_messages_are_cancelled_resubmitted_and_exported(time: FrozenClock) -> N
     assert packed[:2] == b"PK"
     assert AuditEntry.objects.get(verb="job.export").actor == "bob"
     assert AuditEntry.objects.filter(verb="payload.read", object_id=made[2].public_id).count() == 1
+
+
+def test_a_message_that_left_the_queue_after_the_plan_is_not_given_up() -> None:
+    partner = partner_side()
+    first, second = submit(partner), submit(partner)
+    job = execute(jobs.job_plan(action="messages_cancel", parameters={}, ids=[first.pk, second.pk], actor=ANN))
+    with link():
+        work()
+    jobs.run_due()
+    assert [Message.objects.get(pk=one.pk).state for one in (first, second)] == ["awaiting_ack", "cancelled"]
+    assert partner.outbound.in_flight_id == first.pk
+    assert (fresh(job).done, fresh(job).refused) == (1, 1)
+    assert "the partner may have it" in BulkJobItem.objects.get(job=job, state="refused").detail
 
 
 def test_what_was_refused_is_planned_again() -> None:

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection, transaction
 
 from messaging.choices import Interface
-from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, Stale, WrongState
+from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, Stale, UnderWay, WrongState
 from messaging.models import AuditEntry, Event, Incident, Message, Pair
 from messaging.services import operating
 from messaging.services.audit import Actor
@@ -362,6 +362,47 @@ def test_cancel_of_the_message_in_flight_is_a_skip(partner: PartnerSide, time: F
     assert (decoded(parcel).message_id, number_of(parcel)) == (following.message_id, 1)
     assert Event.objects.filter(type="message.cancelled").count() == 1
     assert audited("message.cancel").before["message"] == message.public_id
+
+
+def test_cancel_of_one_that_waits_never_becomes_a_skip(partner: PartnerSide, time: FrozenClock) -> None:
+    """Whoever saw it wait has not agreed to restart the sequence: nothing is changed, and nothing written down."""
+    sent_and_taken(partner)
+    message = sent(partner)
+    for state in ("awaiting_ack", "failed"):
+        if state == "failed":
+            with link():
+                for _ in range(4):
+                    time.move(30)
+                    work()
+        assert Message.objects.get(pk=message.pk).state == state
+        before = Pair.objects.filter(pk=partner.outbound.pk).values().get()
+        with pytest.raises(UnderWay, match="the partner may have it") as refused:
+            operating.message_cancel(message_id=message.pk, actor=ANN, reason=WHY, only_waiting=True)
+        assert refused.value.state == state
+        assert Pair.objects.filter(pk=partner.outbound.pk).values().get() == before
+        assert Message.objects.get(pk=message.pk).state == state
+    assert not AuditEntry.objects.exists() and not Event.objects.filter(type="message.cancelled").exists()
+    waiting = submit(partner)
+    operating.message_cancel(message_id=waiting.pk, actor=ANN, reason=WHY, only_waiting=True)
+    assert Message.objects.get(pk=waiting.pk).state == "cancelled"
+
+
+def test_what_is_on_the_wire_or_done_is_told_before_that_it_does_not_wait(partner: PartnerSide) -> None:
+    on_the_wire = submit(partner)
+    claim_due(limit=10)
+    with pytest.raises(WrongState, match="on the wire") as refused:
+        operating.message_cancel(message_id=on_the_wire.pk, actor=ANN, reason=WHY, only_waiting=True)
+    assert not isinstance(refused.value, UnderWay)
+
+
+def test_cancel_of_what_changed_since_it_was_looked_at(partner: PartnerSide, time: FrozenClock) -> None:
+    message = sent(partner)
+    seen = partner.outbound.version
+    operating.pair_pause(pair_id=partner.outbound.pk, actor=ANN, reason=WHY)
+    with pytest.raises(Stale, match="Look again"):
+        operating.message_cancel(message_id=message.pk, actor=ANN, reason=WHY, expected_version=seen)
+    operating.message_cancel(message_id=message.pk, actor=ANN, reason=WHY, expected_version=partner.outbound.version)
+    assert Message.objects.get(pk=message.pk).state == "cancelled"
 
 
 def test_cancel_on_the_wire_is_too_late(partner: PartnerSide) -> None:

@@ -24,9 +24,16 @@ def test_terms_and_the_id_that_is_left() -> None:
     assert (found.text, found.problems) == ("inv-9@acme", ())
 
 
-@pytest.mark.parametrize("text", ["urn:uuid:123", "other:thing", "a+b=c", "http://x/y", "statement:1", "<id@x>"])
+@pytest.mark.parametrize("text", ["urn:uuid:123", "a+b=c", "http://x/y", "foo://x", "<id@x>", "20260101:7", "mid:7@x"])
 def test_ids_with_colons_are_ids(text: str) -> None:
     assert read(text) == search_terms.Search(text=text)
+
+
+@pytest.mark.parametrize("text", ["tag:x", "other:thing", "statement:1", "latency>2s", "Status:failed"])
+def test_an_id_that_may_have_been_meant_as_a_term_is_told_apart(text: str) -> None:
+    assert read(f"dir:in {text}") == search_terms.Search((Term("dir", ":", "in"),), text, (), (text,))
+    assert read(f'"{text}"') == search_terms.Search(text=text)
+    assert read(search_terms.exactly(text)) == read(f'"{text}"')
 
 
 def test_an_id_that_looks_like_a_term_stands_in_quotes() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from messaging.api.serializers.causes import CauseDocumentation
 from messaging.choices import CircuitState
 from messaging.models import Circuit
 from messaging.selectors.circuits import partners_at
@@ -21,6 +22,7 @@ class CircuitSerializer(serializers.Serializer):
     )
     failures = serializers.IntegerField(help_text="In a row.")
     cause = serializers.CharField(help_text="Of the last failure.")
+    cause_documentation = CauseDocumentation()
     detail = serializers.CharField(help_text="What the last failure said.")
     opened_at = serializers.DateTimeField(allow_null=True, help_text="Since when it is left alone.")
     retry_at = serializers.DateTimeField(

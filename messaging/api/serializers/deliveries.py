@@ -9,6 +9,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from messaging.api.serializers.causes import CauseDocumentation
 from messaging.api.serializers.fields import Base64, IdIn, IdOut, ReasonBody, StrictBody, Text, Whole
 from messaging.api.serializers.incidents import MessageRef
 from messaging.api.serializers.messages import AgreementRef, PartyRef, PayloadSerializer
@@ -73,6 +74,7 @@ class DeliverySerializer(serializers.Serializer):
     decided_at = serializers.DateTimeField(allow_null=True)
     http_status = serializers.IntegerField(allow_null=True, help_text="The service's last answer.")
     cause = serializers.CharField()
+    cause_documentation = CauseDocumentation()
     cause_detail = serializers.CharField()
     created_at = serializers.DateTimeField()
     started_at = serializers.DateTimeField(allow_null=True)

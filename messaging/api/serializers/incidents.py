@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rest_framework import serializers
 
+from messaging.api.serializers.causes import CauseDocumentation
 from messaging.api.serializers.fields import IdOut, Instant, OptionalReasonBody, ReasonBody, StrictBody, Text
 from messaging.api.serializers.messages import PairRef
 from messaging.api.serializers.triggers import TriggerRef
@@ -25,6 +26,7 @@ class IncidentSerializer(serializers.Serializer):
     number = serializers.IntegerField(help_text="INC-<number>")
     state = serializers.ChoiceField(choices=IncidentState.choices)
     cause = serializers.CharField()
+    cause_documentation = CauseDocumentation()
     detail = serializers.CharField()
     pair = PairRef(allow_null=True)
     trigger = TriggerRef(allow_null=True)

@@ -11,7 +11,7 @@ from messaging.api.serializers.fields import IdOut, StrictBody, Text, Whole
 from messaging.choices import Interface, ItemState, JobState
 from messaging.models import BulkJob, BulkJobItem
 from messaging.services.job_parameters import MAX_STAGGER, MODES
-from messaging.services.jobs import ACTIONS, ENDED, MAX_IDS, OPEN
+from messaging.services.jobs import ACTIONS, MAX_IDS, allowed_verbs
 from messaging.services.settling import MAX_REMIND, MIN_REMIND
 from rmhub.ids import public_id
 
@@ -22,7 +22,8 @@ VERBS = ("execute", "discard", "cancel", "retry")
 _DECISION = "`settle_deliveries`: duplicate, resubmit, later, ask. `settle_messages`: delivered, resubmit, later."
 _FILTER = (
     "All that this means now. In doubt: one evidence group as GET /in-doubt lists them. Else the parameters of the "
-    "list of these objects: GET /pairs, /messages, /incidents."
+    "list of these objects: GET /pairs, /messages, /incidents. Of messages, when nothing is said of time and nothing "
+    "narrows it to a few, those of the newest 24 hours; `window`: `7d`, `30d`, or `all`."
 )
 
 
@@ -125,11 +126,7 @@ class JobSerializer(serializers.Serializer):
 
     @extend_schema_field(serializers.ListField(child=serializers.ChoiceField(choices=VERBS)))
     def get_allowed_actions(self, job: BulkJob) -> list[str]:
-        if job.state == JobState.PLANNED:
-            return ["execute", "discard"]
-        if job.state in OPEN:
-            return ["cancel"]
-        return ["retry"] if job.state in ENDED and job.refused else []
+        return list(allowed_verbs(job))
 
 
 class JobItemSerializer(serializers.Serializer):

@@ -9,6 +9,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from messaging.api.serializers.causes import CauseDocumentation
 from messaging.api.serializers.fields import Base64, IdOut, ReasonBody, StrictBody, Text, Whole
 from messaging.api.serializers.records import EventSerializer
 from messaging.choices import Direction, MessageState, Outcome, SignalKind, SignalState
@@ -167,6 +168,7 @@ class MessageSerializer(serializers.Serializer):
     attempts = serializers.IntegerField(help_text="How often it was put on the wire.")
     copies = serializers.IntegerField(help_text="Inbound: repeats that were discarded.")
     cause = serializers.CharField(help_text="Why it is not delivered, as a stable code.")
+    cause_documentation = CauseDocumentation()
     cause_detail = serializers.CharField()
     remind_at = serializers.DateTimeField(allow_null=True, help_text="In doubt: asked to be shown again then.")
     sha256 = serializers.CharField(source="digest", help_text="Of its octets on the wire; empty before they are made.")
@@ -197,6 +199,7 @@ class TransmissionSerializer(serializers.Serializer):
     outcome = serializers.ChoiceField(choices=Outcome.choices)
     http_status = serializers.IntegerField(allow_null=True)
     cause = serializers.CharField()
+    cause_documentation = CauseDocumentation()
     detail = serializers.CharField()
     started_at = serializers.DateTimeField()
     finished_at = serializers.DateTimeField(allow_null=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from messaging.api.serializers.causes import CauseSerializer
 from messaging.api.serializers.fields import IdOut, ReasonBody, Whole
 from messaging.api.serializers.messages import PartyRef
 from messaging.choices import Direction
@@ -27,16 +28,6 @@ class ExpectSequenceBody(ReasonBody):
     """Which sequence number is taken as next."""
 
     expected = Whole(min_value=1, max_value=MAX_SEQUENCE_NUMBER)
-
-
-class CauseSerializer(serializers.Serializer):
-    """A cause of the closed list in docs/causes.md."""
-
-    code = serializers.CharField()
-    label = serializers.CharField()  # type: ignore[assignment]
-    sentence = serializers.CharField(help_text="What happened.")
-    action = serializers.CharField(help_text="What to do.")
-    retryable = serializers.BooleanField(help_text="Whether time alone may mend it.")
 
 
 class DiagnosisSerializer(serializers.Serializer):

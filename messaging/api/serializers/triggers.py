@@ -9,9 +9,9 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from messaging.api.serializers.causes import CauseSerializer
 from messaging.api.serializers.fields import Flag, IdIn, IdOut, ReasonBody, StrictBody, Text, Whole
 from messaging.api.serializers.messages import PartyRef
-from messaging.api.serializers.pairs import CauseSerializer
 from messaging.choices import (
     Consult,
     JoinType,

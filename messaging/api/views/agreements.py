@@ -87,7 +87,18 @@ class Agreements(Endpoint):
         return _agreement(request, agreement, status=201)
 
 
-class OneAgreement(Endpoint):
+class _OfAgreement(Endpoint):
+    """A part of an agreement, or a verb: what is refused says what the agreement allows."""
+
+    def allowed_now(self, **kwargs: Any) -> list[str]:
+        """By the last part of the verb's path. `activate` is of the draft, and `versions` starts one."""
+        states = {version.state for version in _read(kwargs["agreement_id"]).versions.all()}
+        draft = "activate" if VersionState.DRAFT in states else "versions"
+        switches = {VersionState.ACTIVE: "disable", VersionState.DISABLED: "enable"}
+        return [draft, *(verb for state, verb in switches.items() if state in states)]
+
+
+class OneAgreement(_OfAgreement):
     """/agreements/{agreement_id}"""
 
     @operation(
@@ -123,7 +134,7 @@ class OneAgreement(Endpoint):
         return _agreement(request, agreement)
 
 
-class DisableAgreement(Endpoint):
+class DisableAgreement(_OfAgreement):
     """/agreements/{agreement_id}/disable"""
 
     @operation(
@@ -147,7 +158,7 @@ class DisableAgreement(Endpoint):
         return _agreement(request, agreement)
 
 
-class EnableAgreement(Endpoint):
+class EnableAgreement(_OfAgreement):
     """/agreements/{agreement_id}/enable"""
 
     @operation(
@@ -171,7 +182,7 @@ class EnableAgreement(Endpoint):
         return _agreement(request, agreement)
 
 
-class Versions(Endpoint):
+class Versions(_OfAgreement):
     """/agreements/{agreement_id}/versions"""
 
     @operation(
@@ -191,7 +202,7 @@ class Versions(Endpoint):
         return _version(request, made, status=201)
 
 
-class OneVersion(Endpoint):
+class OneVersion(_OfAgreement):
     """/agreements/{agreement_id}/versions/{number}"""
 
     @operation(
@@ -258,7 +269,7 @@ class OneVersion(Endpoint):
         return Response(status=204)
 
 
-class ActivateVersion(Endpoint):
+class ActivateVersion(_OfAgreement):
     """/agreements/{agreement_id}/versions/{number}/activate"""
 
     @operation(

@@ -357,9 +357,9 @@ def _wanted(kind: Action, values: dict[str, Any]) -> dict[str, Any]:
         return {"filter": given}
     if not given:
         raise ValidationError({"filter": [ErrorDetail("Name what is meant: it would be all.", code="invalid")]})
-    # A page of the console means the newest 24 hours when nothing says more; the API's lists mean everything.
-    everything = {"window": "all"} if kind.prefix == "msg" else {}
-    return {"rows": bulk.matching(kind.prefix, {**everything, **given}), "chosen": given}
+    # A page of the console means the unresolved incidents when nothing says more; GET /incidents means all.
+    whole = {"show": "all", **given} if kind.prefix == "inc" else given
+    return {"rows": bulk.matching(kind.prefix, whole), "chosen": bulk.described(kind.prefix, given)}
 
 
 def _ids(prefix: str, texts: list[str]) -> list[uuid.UUID]:

@@ -21,12 +21,12 @@ from messaging.api.serializers.fields import ReasonBody, page_of, validated
 from messaging.api.serializers.records import EventSerializer
 from messaging.api.views.events import represent
 from messaging.api.views.references import id_of
-from messaging.exceptions import NotFound
+from messaging.exceptions import NotFound, UnderWay
 from messaging.models import Message
 from messaging.models import Payload as PayloadRow
 from messaging.selectors import archive, events, keyset, messages
 from messaging.services.disclosing import Octets, documents_open, payload_open, payload_view, wire_open
-from messaging.services.operating import message_cancel
+from messaging.services.operating import message_cancel, waits
 from messaging.services.settling import message_settle
 from rmhub.roles import role_of
 
@@ -83,12 +83,13 @@ class Cancel(Endpoint):
         summary="Cancel an outbound message",
         description=(
             "One that waits leaves the queue. One in flight is skipped, and the pair's sequence restarts at 1, for "
-            "nobody knows whether the partner has it. If-Match is not required; it is honoured when given."
+            "nobody knows whether the partner has it: this needs If-Match with the message's ETag, or `*` (428 "
+            "without, 412 when the message was sent meanwhile). For one that waits If-Match is honoured when given."
         ),
         path=PATH,
         request=ReasonBody,
         responses={200: shapes.MessageDetailSerializer},
-        problems=(*_PROBLEMS, "wrong_state", "stale"),
+        problems=(*_PROBLEMS, "wrong_state", "stale", "precondition_required"),
     )
     def post(self, request: Request, message_id: str) -> Response:
         read_parameters(request, ())
@@ -96,7 +97,15 @@ class Cancel(Endpoint):
         message = messages.message_by_reference(message_id)
         payloads = list(messages.payloads(message.pk))
         check_unchanged(request, shapes.changeable(message))
-        message_cancel(message_id=message.pk, actor=actor_of(request), reason=values["reason"])
+        given = request.headers.get("If-Match", "").strip()
+        # Who saw a message that waits has not agreed to give up one that the partner may have.
+        only_waiting = not given or (given != "*" and waits(message))
+        try:
+            message_cancel(
+                message_id=message.pk, actor=actor_of(request), reason=values["reason"], only_waiting=only_waiting
+            )
+        except UnderWay as error:
+            raise Problem("stale" if given else "precondition_required", error.detail) from error
         return _answer(request, messages.message(message.pk), payloads)
 
 

@@ -25,6 +25,7 @@ from messaging.api.serializers.pair_looks import (
     timeline,
 )
 from messaging.api.serializers.pairs import DiagnosisSerializer
+from messaging.api.views.messages import PATH as MESSAGE_PATH
 from messaging.selectors import changes, keyset, messages, pairs, probes, screens, sequence
 from messaging.selectors.diagram import SCOPES, diagram_of_message, diagram_of_pair
 from messaging.selectors.streams import stream_state
@@ -71,13 +72,14 @@ class MessageTimeline(Endpoint):
         tag="messages",
         scope="messages:read",
         summary="The life of a message between application, hub and partner",
-        path={"message_id": "Id of the message (`msg_...`)."},
+        path=MESSAGE_PATH,
         parameters=(_FAILED,),
         responses={200: TimelineSerializer},
+        problems=("ambiguous_message_id",),
     )
     def get(self, request: Request, message_id: str) -> Response:
         values = read_parameters(request, (_FAILED,))
-        message = messages.message(read_public_id("msg", message_id))
+        message = messages.message_by_reference(message_id)
         return Response(timeline(diagram_of_message(message, failed_only=bool(values["failed"]))))
 
 

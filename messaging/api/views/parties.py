@@ -25,6 +25,7 @@ from messaging.api.views.references import id_of
 from messaging.selectors import keyset, partner_health
 from messaging.services import onboarding, onboarding_content
 from partners import models, selectors
+from partners.choices import VersionState
 
 _PARTY = {"party_id": "Id of the party (`par_...`)."}
 _ENDPOINT = {"endpoint_id": "Id of the endpoint (`end_...`)."}
@@ -77,7 +78,19 @@ class Parties(Endpoint):
         return _party(request, party, status=201)
 
 
-class OneParty(Endpoint):
+class _OfParty(Endpoint):
+    """A party, or one of its verbs: what is refused says what the party allows."""
+
+    def allowed_now(self, **kwargs: Any) -> list[str]:
+        party = selectors.party(id_of("par", kwargs["party_id"]))
+        if party.archived_at is not None:
+            return ["restore"]
+        # Not while an agreement is active.
+        active = selectors.agreements(party_id=party.pk, state=VersionState.ACTIVE).exists()
+        return [] if active else ["archive"]
+
+
+class OneParty(_OfParty):
     """/parties/{party_id}"""
 
     @operation(
@@ -142,7 +155,7 @@ class PartyHealth(Endpoint):
 def _use_verb(name: str, summary: str, service: Callable[..., models.Party]) -> type[Endpoint]:
     """The view of a verb that takes a party out of use, or into it."""
 
-    class Verb(Endpoint):
+    class Verb(_OfParty):
         """/parties/{party_id}/<verb>"""
 
         @operation(

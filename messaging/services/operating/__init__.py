@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from messaging.services.operating.changing import allowed_verbs
-from messaging.services.operating.messages import message_cancel
+from messaging.services.operating.messages import message_cancel, waits
 from messaging.services.operating.pairs import (
     MODES,
     VERBS,
@@ -28,4 +28,5 @@ __all__ = [
     "pair_resume",
     "pair_retry_now",
     "pair_skip_head",
+    "waits",
 ]

@@ -10,7 +10,7 @@ from django.db.models import F
 
 from messaging import dispatch
 from messaging.choices import Direction, MessageState
-from messaging.exceptions import NotFound, WrongState
+from messaging.exceptions import NotFound, Stale, UnderWay, WrongState
 from messaging.models import Event, Message, Pair
 from messaging.profiles import is_atomic, is_repeatable, is_stream
 from messaging.protocol.envelope import Semantics
@@ -29,47 +29,77 @@ from rmhub import clock
 from rmhub.ids import public_id
 
 
-def message_cancel(*, message_id: uuid.UUID, actor: Actor, reason: str) -> Message:
+def waits(message: Message) -> bool:
+    """Whether cancelling it takes it out of its queue, and that is all. Reads the message's pair."""
+    return message.state == MessageState.QUEUED and message.pair.in_flight_id != message.pk
+
+
+def message_cancel(
+    *,
+    message_id: uuid.UUID,
+    actor: Actor,
+    reason: str,
+    only_waiting: bool = False,
+    expected_version: int | None = None,
+) -> Message:
     """Takes back an outbound message: one that waits simply leaves the queue, one in flight is skipped.
 
-    Raises WrongState when it is on the wire or done, InvalidSubmission for a reason that says nothing.
+    `only_waiting`: nobody has agreed to give up one that the partner may have. `expected_version`: that of the pair
+    which the caller saw. Raises WrongState when it is on the wire or done, UnderWay when only one that waits was meant,
+    Stale for another version, InvalidSubmission for a reason that says nothing.
     """
     audit.require_reason(reason, at_least=audit.HEAVY_REASON)
     with transaction.atomic():
         known = Message.objects.filter(pk=message_id, direction=Direction.OUT).defer("wire_frame").first()
         if known is None:
             raise NotFound(f"There is no outbound message {public_id('msg', message_id)}.")
-        if is_atomic(registry.current().version(known.agreement_version_id)):
-            return _cancel_of_transaction(message_id, actor, reason)
-        pair = Pair.objects.select_for_update().get(pk=known.pair_id)
+        atomic = is_atomic(registry.current().version(known.agreement_version_id))
+        # Of a transaction, the message's lock alone: those who answer it hold it before they look at its pair.
+        pair = known.pair if atomic else Pair.objects.select_for_update().get(pk=known.pair_id)
         message = Message.objects.select_for_update().filter(pk=message_id).first()
         if message is None:  # finished long ago, and purged in this very moment
             raise NotFound(f"There is no outbound message {public_id('msg', message_id)}.")
-        if pair.in_flight_id == message.pk:
-            skip_in_flight(pair, message, Happened.CANCELLED, "message.cancel", actor, reason)
-            return message
-        now = clock.now()
-        terms = registry.current().version(message.agreement_version_id)
-        if is_repeatable(terms):
-            _cancel_request(pair, message, terms, actor, reason)
-            return message
-        if is_stream(terms):
-            _cancel_in_stream(pair, message, terms, actor, reason)
-            return message
-        before: dict[str, object] = {"state": message.state}
-        reliable = message.semantics == Semantics.ONCE_AND_ONLY_ONCE
-        try:
-            message.state = move(message.state, Happened.CANCELLED, reliable=reliable)
-        except IllegalTransition as error:
-            raise WrongState(str(error), state=message.state) from error
-        message.due_at, message.completed_at = None, now
-        message.save(update_fields=["state", "due_at", "completed_at"])
-        upstream.onward_ended([(message.forwarded_from_id, message.state)], now)
-        if reliable:
-            Pair.objects.filter(pk=pair.pk).update(queued=F("queued") - 1)
-        audit.record(actor, "message.cancel", message, reason=reason, before=before, after={"state": message.state})
-        events.write([events.event("message.cancelled", now, pair=pair, message=message, data={"reason": reason})])
+        message.pair = pair
+        if expected_version is not None and pair.version != expected_version:
+            raise Stale(f"{pair.code} changed since you looked at it. Look again before you act.", version=pair.version)
+        waited, state = waits(message), message.state
+        if atomic:
+            _cancel_of_transaction(message, actor, reason)
+        else:
+            _take_back(pair, message, actor, reason)
+        if only_waiting and not waited:
+            # Asked last: what is on the wire, or done, is told first. Nothing of the above is kept.
+            said = f"It does not wait in the queue any more (its state is {state}): the partner may have it."
+            raise UnderWay(said, state=state, allowed=("cancel",))
     return message
+
+
+def _take_back(pair: Pair, message: Message, actor: Actor, reason: str) -> None:
+    """Call with pair and message locked."""
+    if pair.in_flight_id == message.pk:
+        skip_in_flight(pair, message, Happened.CANCELLED, "message.cancel", actor, reason)
+        return
+    now = clock.now()
+    terms = registry.current().version(message.agreement_version_id)
+    if is_repeatable(terms):
+        _cancel_request(pair, message, terms, actor, reason)
+        return
+    if is_stream(terms):
+        _cancel_in_stream(pair, message, terms, actor, reason)
+        return
+    before: dict[str, object] = {"state": message.state}
+    reliable = message.semantics == Semantics.ONCE_AND_ONLY_ONCE
+    try:
+        message.state = move(message.state, Happened.CANCELLED, reliable=reliable)
+    except IllegalTransition as error:
+        raise WrongState(str(error), state=message.state) from error
+    message.due_at, message.completed_at = None, now
+    message.save(update_fields=["state", "due_at", "completed_at"])
+    upstream.onward_ended([(message.forwarded_from_id, message.state)], now)
+    if reliable:
+        Pair.objects.filter(pk=pair.pk).update(queued=F("queued") - 1)
+    audit.record(actor, "message.cancel", message, reason=reason, before=before, after={"state": message.state})
+    events.write([events.event("message.cancelled", now, pair=pair, message=message, data={"reason": reason})])
 
 
 def _cancel_in_stream(pair: Pair, message: Message, terms: Terms, actor: Actor, reason: str) -> None:
@@ -84,12 +114,8 @@ def _cancel_in_stream(pair: Pair, message: Message, terms: Terms, actor: Actor, 
     events.write(written)
 
 
-def _cancel_of_transaction(message_id: uuid.UUID, actor: Actor, reason: str) -> Message:
-    """The message's lock alone: those who answer it hold it before they look at its pair."""
-    found = Message.objects.select_for_update(of=("self",)).defer("wire_frame").select_related("pair")
-    message = found.filter(pk=message_id).first()
-    if message is None:
-        raise NotFound(f"There is no outbound message {public_id('msg', message_id)}.")
+def _cancel_of_transaction(message: Message, actor: Actor, reason: str) -> None:
+    """Call with the message locked."""
     now = clock.now()
     before: dict[str, object] = {"state": message.state}
     try:
@@ -99,7 +125,6 @@ def _cancel_of_transaction(message_id: uuid.UUID, actor: Actor, reason: str) -> 
     audit.record(actor, "message.cancel", message, reason=reason, before=before, after={"state": message.state})
     cancelled = events.event("message.cancelled", now, pair=message.pair, message=message, data={"reason": reason})
     events.write([cancelled, *written])
-    return message
 
 
 def drop_request(pair: Pair, message: Message, happened: Happened, reason: str, now: datetime) -> Event:

@@ -26,7 +26,7 @@ from messaging.protocol.messages import Happened, move
 from messaging.protocol.pair_state import Act, Flow, Gate, GateVerb, Kind, move_gate
 from messaging.protocol.sender import REFUSALS
 from messaging.services import audit, events, incidents, repeating
-from messaging.services.atomic import outgoing
+from messaging.services.atomic import releasing
 from messaging.services.audit import Actor
 from messaging.services.operating.changing import (
     allowed_verbs,
@@ -239,7 +239,7 @@ def _act_on_transactions(pair: Pair, kind: Kind, verb: str, actor: Actor, reason
     if kind is Kind.RESUME:
         take_step(pair, kind, None, now)
         written += released(pair, now, actor, reason)
-    elif not outgoing.let_go(pair, now):
+    elif not releasing.let_go(pair, now):
         raise WrongState("Nothing waits on this pair: all its messages are answered, or on the wire.", state=pair.flow)
     else:
         pair.version += 1
@@ -267,7 +267,7 @@ def _move_gate(
             raise WrongState(str(error), state=pair.gate, allowed=allowed_verbs(pair)) from error
         apply_outbound(pair, replace(outbound_state(pair), gate=gate), now)
         if gate is Gate.OPEN and carries_transactions(pair, terms_in_force(pair)):
-            outgoing.let_go(pair, now)
+            releasing.let_go(pair, now)
         elif gate is Gate.OPEN:
             Message.objects.filter(pair=pair, state=MessageState.QUEUED, due_at__isnull=False).update(due_at=now)
             if pair.out_now and carries_requests(pair, terms_in_force(pair)):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from messaging.models import AuditEntry, BulkJob, Pair, StatusInquiry
+from messaging.models import AuditEntry, BulkJob, Incident, Message, Pair, StatusInquiry
 from messaging.services import jobs
 from rmhub import clock
 from rmhub.clock import FrozenClock
@@ -60,7 +60,7 @@ def test_a_plan_is_discarded(operator: Api, viewer: Api) -> None:
     path = path.removeprefix("/api/v1")
     assert viewer.delete(path).status == 403
     wrong = operator.post(f"{path}/cancel", REASON)
-    assert (wrong.code, wrong.json["allowed_actions"]) == ("wrong_state", ["discard", "execute"])
+    assert (wrong.code, wrong.json["allowed_actions"]) == ("wrong_state", ["execute", "discard"])
     assert operator.delete(path).status == 204
     assert operator.get(path).status == 404
     begun = operator.post("/bulk-operations", {"action": "pairs_pause", "ids": [pair.public_id], **REASON})
@@ -107,6 +107,42 @@ def test_what_cannot_be_planned_says_why(operator: Api, body: dict[str, object],
     assert (answer.status, answer.code) == (422, "invalid_submission")
     assert pointer in {error["pointer"] for error in answer.json["errors"]}, answer.json
     assert not BulkJob.objects.exists()
+
+
+def test_a_filter_of_messages_means_the_newest_day_unless_it_says_more(operator: Api) -> None:
+    partner = partner_side()
+    (old,) = delivered(partner)
+    Message.objects.filter(pk=old.pk).update(created_at=AT - timedelta(days=2))
+    delivered(partner)
+    body = {"action": "messages_resubmit", "filter": {"state": "delivered"}}
+    made = operator.post("/bulk-operations", body)
+    assert (made.status, made.json["matched"], made.json["what"]) == (201, 1, "state: delivered, window: 24h")
+    for more in ({"window": "all"}, {"window": "7d"}, {"created_gte": "2026-02-01T00:00:00Z"}):
+        made = operator.post("/bulk-operations", {**body, "filter": {"state": "delivered", **more}})
+        assert (made.status, made.json["matched"]) == (201, 2), more
+    narrow = operator.post("/bulk-operations", {**body, "filter": {"pair": partner.outbound.code}})
+    assert (narrow.json["matched"], narrow.json["what"]) == (2, f"pair: {partner.outbound.code}")
+    wrong = operator.post("/bulk-operations", {**body, "filter": {"state": "delivered", "window": "1y"}})
+    assert (wrong.status, wrong.json["errors"][0]["pointer"]) == (422, "#/filter")
+    assert "24h, 7d, 30d, all" in wrong.json["errors"][0]["detail"]
+
+
+def test_a_filter_of_incidents_means_what_the_list_of_incidents_has(operator: Api, time: FrozenClock) -> None:
+    for _ in range(2):
+        suspended(time)
+    first = Incident.objects.earliest("number")
+    body = {"until": "2026-03-02T00:00:00Z", "reason": "not before tomorrow"}
+    assert operator.post(f"/incidents/{first}/snooze", body).status == 200
+    cause = {"cause": first.cause}
+    assert len(operator.get("/incidents", cause).json["data"]) == 2
+    for filter, number in (
+        (cause, 2),
+        ({**cause, "snoozed": "false"}, 1),
+        ({**cause, "snoozed": "true"}, 1),
+        ({**cause, "show": "open"}, 1),
+    ):
+        made = operator.post("/bulk-operations", {"action": "incidents_resolve", "filter": filter})
+        assert (made.status, made.json["matched"]) == (201, number), filter
 
 
 def test_refused_ones_are_retried_and_an_export_has_documents(operator: Api, viewer: Api) -> None:

@@ -7,8 +7,13 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from messaging.api.catalogue import CODES
+from messaging.models import BulkJob
+from messaging.services import jobs
+from rmhub import clock
+from tests.messaging.api import test_pickups, test_routes
 from tests.messaging.api.client import Api, make_token, make_user, suspended
 from tests.messaging.factories import PartnerSide, submit
+from tests.partners.factories import make_agreement, make_party
 
 pytestmark = pytest.mark.django_db
 
@@ -87,3 +92,77 @@ def test_a_state_that_forbids_it_says_what_it_allows(admin: Api, partner: Partne
         assert answer.status == 409, (path, answer.json)
         assert answer.json["current_state"]
         assert answer.json["allowed_actions"] == admin.get(owner).json["allowed_actions"] != [], path
+
+
+@pytest.mark.parametrize("thing", ["pickups", "routes", "agreements", "parties"])
+def test_what_is_so_already_says_that_the_opposite_is_possible(admin: Api, thing: str) -> None:
+    """`allowed_actions` are the last parts of paths: the one that is named is taken."""
+    agreement = make_agreement().agreement
+    identifier, verb, opposite = {
+        "pickups": lambda: (test_pickups.made(admin).json["id"], "enable", "disable"),
+        "routes": lambda: (test_routes.create(admin).json["id"], "enable", "disable"),
+        "agreements": lambda: (agreement.public_id, "enable", "disable"),
+        "parties": lambda: (make_party().public_id, "restore", "archive"),
+    }[thing]()
+    path, reason = f"/{thing}/{identifier}", {"reason": "because the test says so"}
+    for refused, possible in ((verb, opposite), (opposite, verb)):
+        answer = admin.post(f"{path}/{refused}", reason, If_Match="*")
+        assert (answer.status, answer.code) == (409, "wrong_state"), answer.json
+        assert possible in answer.json["allowed_actions"], answer.json
+        assert refused not in answer.json["allowed_actions"]
+        assert admin.post(f"{path}/{possible}", reason, If_Match="*").status == 200
+
+
+def test_a_pickup_that_is_off_is_looked_into_after_it_is_enabled(admin: Api) -> None:
+    made = test_pickups.made(admin, enabled=False).json
+    path, reason = f"/pickups/{made['id']}", {"reason": "because the test says so"}
+    refused = admin.post(f"{path}/look", reason, If_Match="*")
+    assert (refused.status, refused.json["current_state"], refused.json["allowed_actions"]) == (409, "off", ["enable"])
+    assert admin.post(f"{path}/enable", reason, If_Match="*").status == 200
+    assert admin.post(f"{path}/look", reason, If_Match="*").status == 200
+
+
+def test_a_frozen_version_and_a_draft_say_what_comes_next(admin: Api) -> None:
+    version = make_agreement()
+    path, reason = f"/agreements/{version.agreement.public_id}", {"reason": "because the test says so"}
+    frozen = admin.patch(f"{path}/versions/1", {**reason, "note": "later"}, If_Match="*")
+    assert (frozen.status, frozen.json["allowed_actions"]) == (409, ["versions", "disable"])
+    assert admin.post(f"{path}/versions/1/activate", reason, If_Match="*").json["allowed_actions"] == [
+        "versions",
+        "disable",
+    ]
+    assert admin.post(f"{path}/versions", reason).status == 201
+    second = admin.post(f"{path}/versions", reason)
+    assert (second.status, second.json["allowed_actions"]) == (409, ["activate", "disable"])
+
+
+def test_a_party_with_an_agreement_in_force_is_neither_archived_nor_restored(admin: Api) -> None:
+    version = make_agreement()
+    path, reason = f"/parties/{version.agreement.partner.public_id}", {"reason": "because the test says so"}
+    for verb in ("archive", "restore"):
+        refused = admin.post(f"{path}/{verb}", reason, If_Match="*")
+        assert (refused.status, refused.json["allowed_actions"]) == (409, []), verb
+
+
+def test_a_job_says_what_its_state_takes(admin: Api, partner: PartnerSide) -> None:
+    reason = {"reason": "because the test says so"}
+    planned = admin.post("/bulk-operations", {"action": "pairs_pause", "ids": [partner.outbound.public_id]})
+    path = planned.headers["location"].removeprefix("/api/v1")
+    execute = {**reason, "expect_count": 1}
+    for call in (lambda: admin.post(f"{path}/retry", {}), lambda: admin.post(f"{path}/cancel", reason)):
+        assert call().json["allowed_actions"] == ["execute", "discard"]
+    BulkJob.objects.update(expires_at=clock.now())
+    assert admin.post(f"{path}/execute", execute).json["allowed_actions"] == ["discard"]
+    assert admin.get(path).json["allowed_actions"] == ["discard"]
+    BulkJob.objects.update(expires_at=None)
+    assert admin.post(f"{path}/execute", execute).status == 202
+    for call in (
+        lambda: admin.post(f"{path}/execute", execute),
+        lambda: admin.post(f"{path}/retry", {}),
+        lambda: admin.call("DELETE", path),
+    ):
+        refused = call()
+        assert (refused.status, refused.json["allowed_actions"]) == (409, ["cancel"])
+    jobs.run_due()
+    for call in (lambda: admin.post(f"{path}/execute", execute), lambda: admin.post(f"{path}/cancel", reason)):
+        assert call().json["allowed_actions"] == admin.get(path).json["allowed_actions"] == []

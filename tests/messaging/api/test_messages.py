@@ -10,6 +10,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from messaging.api.conditional import check_unchanged
+from messaging.api.views import messages as views
 from messaging.models import AuditEntry, Message, Payload, Signal, Transmission
 from messaging.selectors import message_scan
 from messaging.selectors import messages as selectors
@@ -105,6 +107,19 @@ def test_parameters_are_checked(admin: Api, query: dict[str, str], code: str) ->
     answer = admin.get("/messages", query)
     assert (answer.status, answer.code) == (400, code)
     assert answer.json["errors"][0]["parameter"] == next(iter(query))
+
+
+def test_a_term_that_there_is_not_is_said_unless_it_is_an_id(admin: Api, partner: PartnerSide) -> None:
+    message = submit(partner, message_id="tag:order-1")
+    for query in ("tag:order-1", "tag:order", "dir:out tag:order-1"):
+        assert ids(admin.get("/messages", {"q": query})) == [message.public_id]
+    for query, word in (("tag:x", "tag:x"), ("state:queued colour:red", "colour:red"), ("latency>2s", "latency>2s")):
+        answer = admin.get("/messages", {"q": query})
+        assert (answer.status, answer.code) == (400, "invalid_parameter")
+        (error,) = answer.json["errors"]
+        assert error["parameter"] == "q" and f"“{word}”" in error["detail"] and "attempts" in error["detail"]
+    for query in ('"tag:x"', "urn:uuid:0192f3f2"):
+        assert ids(admin.get("/messages", {"q": query})) == []
 
 
 def test_a_parameter_twice_is_refused(admin: Api) -> None:
@@ -316,6 +331,13 @@ def test_unknown_messages_are_not_found(admin: Api, reference: str) -> None:
         assert (answer.status, answer.code) == (404, "not_found"), below
 
 
+def test_the_estimate_is_about_what_q_finds_too(admin: Api, partner: PartnerSide) -> None:
+    for _ in range(3):
+        submit(partner)
+    answer = admin.get("/messages", {"q": "no-such-id", "count": "estimate"})
+    assert (answer.json["data"], answer.json["estimated_count"]) == ([], 0)
+
+
 def test_a_wire_id_that_two_messages_have_is_ambiguous(admin: Api, partner: PartnerSide) -> None:
     submit(partner, message_id="twin@acme")
     partner.send(partner.message(1, "twin@acme"))
@@ -479,9 +501,35 @@ def test_a_message_that_waits_is_cancelled(admin: Api, partner: PartnerSide) -> 
 
 def test_a_message_in_flight_is_skipped_by_cancelling(admin: Api, partner: PartnerSide) -> None:
     pair = in_flight(partner)
-    answer = admin.post(f"/messages/msg_{pair.in_flight_id.hex}/cancel", REASON)  # type: ignore[union-attr]
+    path = f"/messages/msg_{pair.in_flight_id.hex}"  # type: ignore[union-attr]
+    for known, code in (({}, "precondition_required"), ({"If_Match": '"old"'}, "stale")):
+        refused = admin.post(f"{path}/cancel", REASON, **known)
+        assert (refused.status, refused.code) == (428 if code == "precondition_required" else 412, code)
+    assert admin.get(path).json["state"] == "awaiting_ack" and partner.outbound.last_sequence == 1
+    answer = admin.post(f"{path}/cancel", REASON, If_Match=admin.get(path).etag)
     assert (answer.status, answer.json["state"]) == (200, "cancelled")
     assert partner.outbound.last_sequence == 0
+    again = admin.post(f"{path}/cancel", REASON)
+    assert (again.status, again.code) == (409, "wrong_state"), "what is done is told first"
+
+
+def test_who_saw_a_message_wait_does_not_skip_it(
+    admin: Api, partner: PartnerSide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = submit(partner)
+    path = f"/messages/{message.public_id}"
+    etag = admin.get(path).etag
+
+    def sent_meanwhile(*args: Any, **kwargs: Any) -> None:
+        check_unchanged(*args, **kwargs)
+        with link():
+            work()
+
+    monkeypatch.setattr(views, "check_unchanged", sent_meanwhile)
+    refused = admin.post(f"{path}/cancel", REASON, If_Match=etag)
+    assert (refused.status, refused.code) == (412, "stale")
+    assert Message.objects.get(pk=message.pk).state == "awaiting_ack"
+    assert not AuditEntry.objects.filter(verb="message.cancel").exists()
 
 
 def test_cancelling_checks_what_it_is_given(admin: Api, partner: PartnerSide) -> None:
@@ -500,5 +548,6 @@ def test_cancelling_checks_what_it_is_given(admin: Api, partner: PartnerSide) ->
 
 def test_cancelling_a_message_that_failed_frees_the_pair(admin: Api, partner: PartnerSide) -> None:
     pair = suspended(partner)
-    answer = admin.post(f"/messages/msg_{pair.in_flight_id.hex}/cancel", REASON)  # type: ignore[union-attr]
+    path = f"/messages/msg_{pair.in_flight_id.hex}/cancel"  # type: ignore[union-attr]
+    answer = admin.post(path, REASON, If_Match="*")
     assert (answer.status, partner.outbound.flow) == (200, "idle")

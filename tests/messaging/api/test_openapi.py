@@ -164,6 +164,7 @@ def test_answers_are_what_the_document_says(api_document: dict[str, Any], admin:
     version = message.agreement_version
     agreement = version.agreement
     head = f"msg_{pair.in_flight_id.hex}"  # type: ignore[union-attr]
+    attempt = admin.get(f"/messages/{head}/transmissions").json["data"][0]["id"]
     rejection = admin.get("/rejections").json["data"][0]["id"]
     incident = admin.get("/incidents").json["data"][0]["id"]
     queue = trigger.json["id"]
@@ -195,6 +196,7 @@ def test_answers_are_what_the_document_says(api_document: dict[str, Any], admin:
         ("/messages", {}),
         ("/messages/{message_id}", {"message_id": head}),
         ("/messages/{message_id}/transmissions", {"message_id": head}),
+        ("/transmissions/{transmission_id}", {"transmission_id": attempt}),
         ("/messages/{message_id}/signals", {"message_id": head}),
         ("/messages/{message_id}/events", {"message_id": head}),
         ("/messages/{message_id}", {"message_id": "in-1@partner"}),

@@ -35,6 +35,9 @@ def test_the_timeline_has_the_rows_of_the_diagram(admin: Api, partner: PartnerSi
     assert failed["failed_only"] and {step["kind"] for step in failed["steps"]} == {"answer", "mark"}
     message = admin.get(f"/messages/{found['about']}/timeline").json
     assert [step["kind"] for step in message["steps"]] == [step["kind"] for step in found["steps"]]
+    by_its_own = Message.objects.get(pk=pair.in_flight_id).message_id
+    assert admin.get(f"/messages/{by_its_own}/timeline").json == message
+    assert admin.get("/messages/none@acme/timeline").status == 404
     assert admin.get(path_of(pair, "/timeline?scope=year")).code == "invalid_parameter"
 
 

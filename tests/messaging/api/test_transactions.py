@@ -17,7 +17,8 @@ from messaging.protocol.ws.epr import EndpointReference
 from messaging.protocol.ws.reading import read_context
 from messaging.selectors import coordinations
 from messaging.services.atomic.opening import coordination_open
-from partners.models import PartnerGroup, Party
+from partners.choices import VersionState
+from partners.models import AgreementVersion, PartnerGroup, Party
 from rmhub import clock
 from rmhub.roles import Role
 from tests.messaging.api.client import Api, make_token, make_user
@@ -130,6 +131,15 @@ def test_a_participant_is_enlisted_once_however_often_it_is_asked_for(api: Api) 
     assert Enlistment.objects.count() == 1
     listed = api.get(path).json["data"]
     assert [(one["role"], one["party"]["name"]) for one in listed] == [("participant", shop.terms.partner_name)]
+
+    # Neither a new version of the agreement nor its end makes it another participant.
+    old = AgreementVersion.objects.get(pk=shop.terms.version_id)
+    old.pk, old.number, old.state = uuid4(), old.number + 1, VersionState.RETIRED
+    old.save(force_insert=True)
+    Enlistment.objects.update(agreement_version=old, seat="none", ended_at=clock.now())
+    again = api.post(path, {**body, "parameters": [parameter]})
+    assert (again.status, again.json["id"]) == (201, made[0].json["id"])
+    assert Enlistment.objects.count() == 1
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ def rendered() -> str:
         "# Causes",
         "",
         "Why something went wrong, as a stable code. Codes are on pairs, messages, transmissions and incidents, in the "
-        "API and in events; the console shows the words. *Time mends it* says whether waiting or trying again may be "
-        "enough.",
+        "API and in events; the console shows the words, and links each code to its page *Causes* (`/causes/`). In the "
+        "API `GET /api/v1/causes` is this list. *Time mends it* says whether waiting or trying again may be enough.",
         "",
         "This page is made from `messaging/causes`; a test fails when it is stale.",
     ]

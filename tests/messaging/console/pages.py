@@ -189,6 +189,7 @@ PAGES: list[Page] = [
     Page("keys", V),
     Page("toasts", V),
     Page("glossary", V),
+    Page("causes", V),
     Page("pairs", V),
     Page("pair", V, lambda w: (_pair(w),)),
     *_VERBS,

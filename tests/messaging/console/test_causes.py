@@ -6,12 +6,19 @@ import re
 from pathlib import Path
 
 import pytest
+from django.urls import reverse
+from lxml import html
 
 from messaging import causes
+from messaging.causes.cause import DOCUMENTATION
+from messaging.models import Transmission
 from messaging.protocol.errors import ErrorCode
 from messaging.services import answering
+from messaging.templatetags.hub import cause_link
 from messaging.transports import http
+from rmhub.roles import Role
 from tests.messaging.console import causes_page
+from tests.messaging.console.scenes import World, browser
 
 ROOT = Path(__file__).parents[3] / "messaging"
 # `cause="x"` in calls; what a transport returns; what the acceptance rules report.
@@ -70,3 +77,37 @@ def test_texts_are_sentences() -> None:
 
 def test_the_document_is_not_stale() -> None:
     assert causes_page.DOCUMENT.read_text() == causes_page.rendered(), "python -m tests.messaging.console.causes_page"
+
+
+@pytest.mark.django_db
+def test_the_console_explains_every_code() -> None:
+    assert reverse("console:causes") == DOCUMENTATION
+    page = html.fromstring(browser(Role.VIEWER).get("/causes/").content)
+    shown = {key.removeprefix("cause-") for key in page.xpath("//@id") if key.startswith("cause-")}
+    assert shown == set(causes.CAUSES)
+    entry = " ".join(page.get_element_by_id("cause-cert_expired").text_content().split())
+    known = causes.CAUSES["cert_expired"]
+    assert known.sentence in entry and known.action in entry and "Time alone does not mend it." in entry
+    assert "Waiting or trying again" in page.get_element_by_id("cause-read_timeout").text_content()
+
+
+def test_a_code_leads_to_its_place() -> None:
+    assert causes.lookup("cert_expired").documentation == "/causes/#cause-cert_expired"
+    assert causes.lookup("of_another_version").documentation == "/causes/"
+    assert str(cause_link("<b>")) == '<a class="mono" href="/causes/">&lt;b&gt;</a>'
+    assert cause_link("") == ""
+
+
+def test_wherever_a_code_is_shown_it_leads_there(scene: World) -> None:
+    client = browser(Role.VIEWER)
+    attempt = Transmission.objects.filter(cause="cert_expired").first()
+    assert attempt is not None
+    for url, cause in (
+        (f"/pairs/{scene.pair.code}/", scene.pair.cause),
+        (f"/incidents/{scene.incident}/", scene.incident.cause),
+        (f"/transmissions/{attempt.public_id}/", attempt.cause),
+        (f"/triggers/{scene.stopped.public_id}/", scene.stopped.cause),
+    ):
+        page = html.fromstring(client.get(url).content)
+        assert cause
+        assert page.xpath(f"//main//a[@href='/causes/#cause-{cause}']/text()"), url

@@ -104,6 +104,22 @@ def test_figures_lead_to_what_they_count(time: FrozenClock) -> None:
         assert browser(Role.VIEWER).get(href).status_code == 200, href
 
 
+def test_what_is_on_the_way_is_what_the_link_shows(time: FrozenClock) -> None:
+    suspended(time, waiting=4)  # the first has failed; four wait behind it
+    retrying = partner_side()
+    with link(REFUSED):
+        for _ in range(2):
+            submit(retrying)
+        work()
+    page = _page(browser(Role.VIEWER))
+    tile = page.get_element_by_id("tile-waiting")
+    assert _text(page, "waiting") == "6"
+    assert "4 of them held up" in tile.text_content()
+    listed = _page(browser(Role.VIEWER), tile.get("href"))
+    states = listed.xpath("//*[@id='live-messages']//tbody/tr//*[@data-state]/@data-state")
+    assert sorted(states) == ["queued"] * 5 + ["retrying"]
+
+
 def test_an_hour_of_a_partner_leads_to_its_messages(time: FrozenClock) -> None:
     partner = partner_side()
     last = clock.now().replace(minute=0, second=0, microsecond=0)

@@ -83,6 +83,7 @@ def test_the_fragment_that_htmx_asks_for_is_the_one_in_the_page(scene: World) ->
         "live-messages": "/messages/",
         "live-message": f"/messages/{scene.outbound.public_id}/",
         "live-incidents": "/incidents/",
+        "live-incident": f"/incidents/{scene.incident}/",
         "live-doubts": "/in-doubt/?tab=outbound",
         "live-doubt": f"/in-doubt/{scene.queue.public_id}/started_not_completed/",
         "live-triggers": "/triggers/",

@@ -145,6 +145,22 @@ def test_the_page_tells_the_story(scene: Trouble) -> None:
     assert page.xpath("//a[@data-testid='attempts']/@href") == [f"/messages/{scene.incident.message.public_id}/"]
 
 
+def test_the_page_is_live_but_for_what_is_typed(scene: Trouble) -> None:
+    client, url = browser(Role.OPERATOR, "olga"), f"/incidents/{scene.incident}/"
+    page = html.fromstring(client.get(url).content)
+    assert page.get_element_by_id("live-sign") is not None
+    region = page.get_element_by_id("live-incident")
+    assert (region.get("hx-get"), region.get("data-live-region")) == (url, "")
+    assert not region.xpath(".//form"), "what is typed is not swapped away"
+    assert page.xpath("//textarea[@name='text']")
+    wrong = html.fromstring(client.post(f"{url}comment/", {"text": ""}).content)
+    assert wrong.get_element_by_id("live-incident").get("hx-get") == url, "that address takes no GET"
+    incidents.incident_acknowledge(incident_id=scene.incident.pk, actor=Actor("petra"))
+    fragment = client.get(url, headers={"HX-Request": "true", "HX-Target": "live-incident"})
+    part = html.fragment_fromstring(fragment.content.decode(), create_parent="div")
+    assert "petra looks after it." in part.xpath(".//*[@data-announce]")[0].text_content()
+
+
 def test_what_solved_it_before_is_shown(scene: Trouble) -> None:
     client = browser(Role.OPERATOR, "olga")
     given = {"found": "Expired", "reason": "They renewed it"}

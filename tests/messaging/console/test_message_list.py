@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils.http import urlencode
 from lxml import html
 
-from messaging.models import AuditEntry, Message, SavedView, Transmission
+from messaging.models import AuditEntry, BulkJob, Message, SavedView, Transmission
 from messaging.selectors import message_list, message_scan
 from messaging.services.submitting import NewPayload, message_submit
 from messaging.transports import Receipt
@@ -140,6 +140,71 @@ def test_jumping_to_a_time_shows_what_was_then_and_the_way_back(db: None) -> Non
     page = _page(browser(), at=at, window="all")
     assert _ids(page) == [older.public_id, old.public_id]
     assert page.xpath("//a[@rel='prev']")
+
+
+def test_jumping_needs_no_window_and_file_and_jobs_mean_the_same(db: None) -> None:
+    from messaging.selectors import bulk
+
+    _, new, older, old = _several()
+    client = browser(Role.ADMIN)
+    at = f"{older.created_at + timedelta(hours=1):%Y-%m-%dT%H:%M}"
+    page = _page(client, at=at)
+    assert _ids(page) == [older.public_id, old.public_id]
+    assert page.xpath("//a[@data-testid='window-all']/@aria-current") == ["true"]
+    (href,) = set(page.xpath("//a[@rel='prev']/@href"))
+    back = html.fromstring(client.get(f"/messages/{href}").content)
+    assert _ids(back) == [new.public_id]
+    query = page.xpath("//form[@id='bulk']/input[@name='filter']/@value")[0]
+    assert query == "window=all"
+    meant = bulk.matching("msg", {"at": at, "window": "all"})
+    assert set(meant.values_list("pk", flat=True)) == {new.pk, older.pk, old.pk}
+    planned = client.post("/jobs/plan/", {"action": "messages_export", "all": "1", "filter": f"{query}&at={at}"})
+    assert planned.status_code == 303, planned.content.decode()
+    assert BulkJob.objects.get().total == 3
+    lines = b"".join(client.get("/messages/", {"at": at, "format": "csv"}).streaming_content).decode().splitlines()
+    assert len(lines) == 4
+
+
+def test_a_time_without_messages_says_so_and_leads_on(db: None) -> None:
+    _, _, _, old = _several()
+    before = f"{old.created_at - timedelta(hours=1):%Y-%m-%dT%H:%M}"
+    nothing = _page(browser(), at=before).get_element_by_id("live-messages")
+    assert "No message before that time." in nothing.text_content()
+    at = f"{old.created_at + timedelta(hours=1):%Y-%m-%dT%H:%M}"
+    client = browser()
+    narrow = _page(client, at=at, window="7d").get_element_by_id("live-messages")
+    assert "in this window" in narrow.text_content()
+    href = narrow.xpath(".//a[text()='All time']/@href")[0]
+    assert _ids(html.fromstring(client.get(f"/messages/{href}").content)) == [old.public_id]
+
+
+def test_a_view_that_is_saved_after_a_jump_keeps_no_place(db: None) -> None:
+    from messaging.services.saved_views import canonical
+
+    assert canonical("at=2026-01-01T00:00&state=failed&cursor=x") == "state=failed"
+
+
+def test_a_term_that_there_is_not_is_said_beside_the_search(db: None) -> None:
+    _several()
+    page = _page(browser(), q="tag:x", window="all")
+    assert _ids(page) == []
+    (note,) = page.xpath("//div[contains(@class, 'alert-warning')]")
+    assert "tag is no term" in note.text_content() and "state, partner" in note.text_content()
+    quoted = _page(browser(), q='"tag:x"', window="all")
+    assert not quoted.xpath("//div[contains(@class, 'alert-warning')]")
+    one = submit(partner_side(), message_id="tag:order-1")
+    found = _page(browser(), q="tag:order-1")
+    assert _ids(found) == [one.public_id]
+    assert not found.xpath("//div[contains(@class, 'alert-warning')]")
+    assert "q=%22tag%3Aorder-1%22" in found.get_element_by_id("api-call").text_content()
+
+
+def test_a_plan_names_the_day_that_a_list_means_without_a_word_about_time(db: None) -> None:
+    _several()
+    client = browser(Role.ADMIN)
+    client.post("/jobs/plan/", {"action": "messages_export", "all": "1", "filter": "q=state:delivered"})
+    job = BulkJob.objects.get()
+    assert (job.total, job.what) == (1, "q: state:delivered, window: 24h")
 
 
 def test_the_columns_say_how_long_the_acknowledgement_took(time: FrozenClock) -> None:

@@ -11,6 +11,8 @@ from lxml import html
 
 from messaging.models import AuditEntry, Message
 from messaging.selectors import messages as selectors
+from messaging.services.audit import Actor
+from messaging.services.operating import pair_pause
 from rmhub.clock import FrozenClock
 from rmhub.roles import Role
 from tests.messaging.console.conftest import NOON
@@ -183,7 +185,11 @@ def test_a_viewer_sees_payloads_but_cannot_open_them(scene: World) -> None:
 def test_a_queued_message_can_be_cancelled_with_a_reason(scene: World) -> None:
     client = browser(Role.ADMIN, "adam")
     url = f"/messages/{scene.queued.public_id}/cancel/"
-    assert client.post(url, {"reason": ""}).status_code == 422
+    form = html.fromstring(client.get(url).content).xpath("//form[@class='dialog-form']")[0]
+    assert set(form.fields) == {"csrfmiddlewaretoken", "reason"}
+    assert form.inputs["reason"].get("minlength") == "10", "the browser says it before the server refuses it"
+    for short in ("", "too short"):
+        assert client.post(url, {"reason": short}).status_code == 422
     assert client.post(url, {"reason": "Sent by mistake"}).status_code == 303
     scene.queued.refresh_from_db()
     assert scene.queued.state == "cancelled"
@@ -197,6 +203,40 @@ def test_cancelling_what_is_in_flight_warns_of_the_restart(time: FrozenClock) ->
     text = browser().get(f"/messages/{message.public_id}/cancel/").content.decode()
     assert "the next message goes out as number 1" in text
     assert "nobody can know" in text
+
+
+def test_cancelling_what_is_in_flight_takes_what_skipping_it_takes(time: FrozenClock) -> None:
+    """The pair's code, typed, and the state that the person saw: the same act has no weaker door."""
+    partner = suspended(time)
+    message = Message.objects.get(pk=partner.outbound.in_flight_id)
+    client, url = browser(Role.ADMIN, "adam"), f"/messages/{message.public_id}/cancel/"
+    form = html.fromstring(client.get(url).content).xpath("//form[@class='dialog-form']")[0]
+    version, reason = form.fields["version"], {"reason": "The file is of no use"}
+    assert "required" in form.inputs["confirm"].attrib
+
+    for confirm in ("", "P-9999"):
+        refused = client.post(url, {**reason, "version": version, "confirm": confirm})
+        assert refused.status_code == 422
+        assert f"Type {partner.outbound.code} to show that" in html.fromstring(refused.content).xpath(
+            "string(//*[@id='form-errors'])"
+        )
+    for bad in ("x", "-1", "9" * 30):
+        given = {**reason, "version": bad, "confirm": partner.outbound.code}
+        assert client.post(url, given).status_code in (409, 422)
+    late = client.post(url, reason)  # the form was opened while it waited
+    assert late.status_code == 409
+    asked = html.fromstring(late.content).xpath("//form[@class='dialog-form']")[0]
+    assert asked.fields["version"] == version and "confirm" in asked.fields
+    assert "the partner may have it" in late.content.decode()
+    pair_pause(pair_id=partner.outbound.pk, actor=Actor("olga"), reason="while they mend it")
+    stale = client.post(url, {**reason, "version": version, "confirm": partner.outbound.code})
+    assert stale.status_code == 409 and "changed since you looked" in stale.content.decode()
+    assert Message.objects.get(pk=message.pk).state == "failed" and partner.outbound.in_flight_id == message.pk
+
+    given = {**reason, "version": str(partner.outbound.version), "confirm": partner.outbound.code.lower()}
+    assert client.post(url, given).status_code == 303
+    assert Message.objects.get(pk=message.pk).state == "cancelled"
+    assert AuditEntry.objects.get(verb="message.cancel").actor == "adam"
 
 
 def test_what_is_done_cannot_be_cancelled(scene: World) -> None:

@@ -133,6 +133,29 @@ def test_tabs_count_pairs_by_state_and_narrow_the_list(time: FrozenClock) -> Non
     assert stuck.code not in rows
 
 
+def test_the_list_is_narrowed_to_one_partner(time: FrozenClock) -> None:
+    ours, other = partner_side(), partner_side()
+    codes = {side.outbound.code for side in (ours, other)}
+    wanted, party = ours.outbound.code, ours.outbound.partner
+    client = browser()
+    page = html.fromstring(client.get("/pairs/").content)
+    options = page.xpath("//select[@id='filter-partner']/option")
+    assert [one.text for one in options] == ["All partners", *sorted([party.name, other.outbound.partner.name])]
+    page = html.fromstring(client.get(f"/pairs/?partner={party.public_id}").content)
+    shown = page.xpath("//tr[@data-testid='pair-row']//a[starts-with(@id, 'pair-')]/text()")
+    assert wanted in shown and not (codes - {wanted}) & set(shown)
+    assert page.xpath("//select[@id='filter-partner']/option[@selected]/text()") == [party.name]
+    assert f"partner={party.public_id}" in page.get_element_by_id("api-call").text_content()
+    assert f"partner={party.public_id}" in page.xpath("//form[@id='bulk']/input[@name='filter']/@value")[0]
+    lines = b"".join(client.get(f"/pairs/?partner={party.public_id}&format=csv").streaming_content).decode()
+    assert wanted in lines and (codes - {wanted}).pop() not in lines
+    for strange in ("Globex", f"par_{'0' * 32}"):
+        page = html.fromstring(client.get("/pairs/", {"partner": strange}).content)
+        assert not page.xpath("//tr[@data-testid='pair-row']")
+        (note,) = page.xpath("//div[contains(@class, 'alert-warning')]")
+        assert "There is no pair with a partner" in note.text_content()
+
+
 def test_the_list_goes_on_by_key(time: FrozenClock) -> None:
     party = partner_side()
     template = party.outbound

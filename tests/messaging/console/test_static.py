@@ -9,7 +9,7 @@ from pathlib import Path
 
 from django.contrib.staticfiles import finders
 
-from messaging.console import decisions, triggers
+from messaging.console import decisions, triggers, wayfinding
 from messaging.console.context import NAVIGATION
 from messaging.console.verbs import VERBS
 from tests.messaging.console import tabler_auto
@@ -69,3 +69,21 @@ def test_every_icon_that_is_used_is_in_the_sprite() -> None:
     assert used <= sprite, used - sprite
     # "inbox" is what an empty list shows when its page names no icon.
     assert sprite <= used | {"inbox"}, f"not used any more: {sorted(sprite - used)}"
+
+
+def test_the_sheet_of_keys_has_all_of_them() -> None:
+    pressed = {"Enter", "Escape"}  # what browsers do with links and dialogs
+    for path in TEMPLATES.rglob("*.html"):
+        pressed |= set(re.findall(r'data-key="([^"]+)"', path.read_text()))
+    scripts = {path.name: path.read_text() for path in (STATIC / "console").glob("*.js")}
+    for text in scripts.values():
+        pressed |= set(re.findall(r'dataset\.key = "([^"]+)"', text))
+        pressed |= set(re.findall(r'\bkey [!=]== "([^"]+)"', text))
+    places = re.search(r"PLACES = \{([^}]+)\}", scripts["keys.js"])
+    assert places
+    pressed |= {f"g {letter}" for letter in re.findall(r"(\w): ", places[1])}
+    assert {"a", "z", "d", " ", "X", "g i"} <= pressed
+    names = {"Space": " ", "Shift X": "X", "Esc": "Escape", "Ctrl K": "k with Ctrl"}
+    told = {names.get(key, key) for _, rows in wayfinding.KEYS for key, _ in rows}
+    pressed |= {"k with Ctrl"}
+    assert pressed - {"g", "ArrowDown", "ArrowUp"} == told  # g begins a pair; arrows are the palette's

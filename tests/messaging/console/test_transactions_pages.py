@@ -122,7 +122,17 @@ def test_every_situation_has_its_sentence(time: FrozenClock) -> None:
 
 
 def test_all_that_a_transaction_is_given_as_its_cause_is_in_the_list() -> None:
-    given = {asking.ROLLED_BACK, due.EXPIRED, settling.SETTLED, doubting.REFUSED, doubting.HEURISTIC, outgoing.SILENT}
+    given = {
+        asking.ROLLED_BACK,
+        due.EXPIRED,
+        due.SUPERIOR_SILENT,
+        doubting.IN_DOUBT,
+        doubting.HELD,
+        settling.SETTLED,
+        doubting.REFUSED,
+        doubting.HEURISTIC,
+        outgoing.SILENT,
+    }
     assert given <= set(CAUSES)
     assert coordinations.cause_named("expired") == CAUSES["transaction_expired"]
 
