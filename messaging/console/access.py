@@ -164,8 +164,8 @@ def _check_scope(who: Person, wanted: str, whole_hub: bool) -> None:
             )
     missing = who.lacks(wanted)
     if missing:
-        role = who.role.value if who.role else "none yet; an admin gives you one"
-        raise PermissionDenied(f"This needs the role {missing}. Your role is {role}.")
+        yours = f"Your role is {who.role.value}." if who.role else "You have no role yet."
+        raise PermissionDenied(f"This needs the role {missing}. {yours}")
 
 
 def _within_reach(
