@@ -14,11 +14,11 @@ FIND_PYTHON = for python in $(PYTHON) python3.13 python3.12 python3.11 python3 p
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; python=; done
 
 # What `check --deploy` looks at is an installation behind TLS, with keys of its own that exist for this check only.
-DEPLOYED = RMHUB_HTTPS=true RMHUB_ALLOWED_HOSTS=hub.example.org RMHUB_PUBLIC_URL=https://hub.example.org \
+DEPLOYED = RMHUB_HTTPS=true RMHUB_ALLOWED_HOSTS=hub.example.org RMHUB_PUBLIC_URL=https://hub.example.org RMHUB_TRUSTED_PROXIES=127.0.0.1 \
 	RMHUB_SECRET_KEY="$$($(PY) -c 'import secrets; print(secrets.token_urlsafe(64))')" \
 	RMHUB_SECRET_KEYS="$$($(PY) -c 'from cryptography.fernet import Fernet; print(Fernet.generate_key().decode())')"
 
-.PHONY: help setup packages run test test-pipeline-remote lint openapi schemathesis simulate bench bench-pipeline bench-pipeline-traffic bench-console scorecard screenshots clean
+.PHONY: help setup packages run test test-pipeline-remote lint openapi schemathesis simulate invariants chaos bench bench-pipeline bench-pipeline-traffic bench-console slowclients scorecard screenshots clean requirements
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -50,12 +50,16 @@ packages:
 	fi; \
 	echo "Installing the packages of requirements.txt into .venv (once; 10 to 90 seconds)"; \
 	if $(PY) -m pip install -q --disable-pip-version-check uv==$(UV_VERSION) 2>/dev/null \
-		&& VIRTUAL_ENV="$(CURDIR)/.venv" $(PY) -m uv pip install -q -r requirements.txt; then :; else \
+		&& VIRTUAL_ENV="$(CURDIR)/.venv" $(PY) -m uv pip install -q --require-hashes -r requirements.txt; then :; else \
 		echo "uv could not do it; installing with pip, which takes longer"; \
-		$(PY) -m pip install -q --disable-pip-version-check -r requirements.txt; \
+		$(PY) -m pip install -q --disable-pip-version-check --require-hashes -r requirements.txt; \
 	fi; \
 	cp requirements.txt $(INSTALLED); \
 	echo "Done."
+
+requirements: setup ## pin the direct dependencies of pyproject.toml, with all that they need and their hashes, in requirements.txt
+	VIRTUAL_ENV="$(CURDIR)/.venv" $(PY) -m uv pip compile -q pyproject.toml --group test --universal --python-version 3.11 \
+		--generate-hashes --no-annotate --custom-compile-command "make requirements" -o requirements.txt
 
 run: setup ## start a hub and a partner to talk to, with everything they need; Ctrl-C stops it (ARGS="--port 9000")
 	@exec $(PY) manage.py up --demo $(ARGS)
@@ -88,6 +92,12 @@ schemathesis: setup ## the whole API against its description, with many more req
 simulate: setup ## the simulated network with ten thousand seeds
 	SIMULATION_SEEDS=10000 $(PY) -m pytest tests/simulation $(ARGS)
 
+chaos: setup ## two hubs while everything around them fails, with a count of what was lost or doubled (ARGS="--profile ebxml")
+	@exec $(PY) -m tests.chaos $(ARGS)
+
+invariants: setup ## ten thousand documents of each policy between two hubs, and a look at every row
+	INVARIANT_MESSAGES=$${INVARIANT_MESSAGES:-10000} $(PY) -m pytest tests/messaging/routing/test_x14_traffic.py $(ARGS)
+
 bench: setup ## measure throughput and latency on this machine
 	@exec $(PY) manage.py bench $(ARGS)
 
@@ -99,6 +109,9 @@ bench-pipeline-traffic: setup ## measure what extract, archive and purge cost th
 
 bench-console: setup ## measure how fast the console answers, with 10 M messages and 5,000 pairs (ARGS="--messages 1000000 --pairs 500")
 	@exec $(PY) -m tests.benchmarks.console $(ARGS)
+
+slowclients: setup ## 1,000 slow bodies and 1,000 slow headers, while partners, API and console go on (ARGS="--slow 100")
+	@exec $(PY) -m tests.benchmarks.slowclients $(ARGS)
 
 scorecard: setup ## an operator's twelve tasks in Chromium, in a world of 10 M messages (ARGS="--messages 100000")
 	@exec $(PY) -m tests.scorecard $(ARGS)

@@ -65,7 +65,7 @@ class CircuitState(models.TextChoices):
     """Whether an address is tried at all (docs/operations.md)."""
 
     CLOSED = "closed", "Closed: it is used"
-    OPEN = "open", "Open: left alone for a while"
+    OPEN = "open", "Open: sending to it is stopped for a while"
 
 
 class IncidentState(models.TextChoices):
@@ -141,6 +141,14 @@ class DeliveryState(models.TextChoices):
     IN_DOUBT = "in_doubt", "In doubt"
     DISCARDED = "discarded", "Discarded"
     SETTLED = "settled", "Settled"
+
+
+class DocumentIdSource(models.TextChoices):
+    """Where the id that a trigger's history goes by was found."""
+
+    MESSAGE = "message", "The id of its message"
+    SENDER = "sender", "Given by its sender"
+    DOCUMENT = "document", "Found in the document"
 
 
 class JoinState(models.TextChoices):
@@ -233,6 +241,7 @@ PAIR_LOOKS: dict[str, Look] = {
     "holding": Look("Held by partner", "⏲", "yellow"),
     "suspended": Look("Suspended", "■", "red"),
     "paused": Look("Paused", "‖", "purple"),
+    "resync": Look("Needs resync", "≠", "orange"),
     "silent": Look("Silent", "○", "orange"),
     "disabled": Look("Disabled", "—", "secondary"),
 }

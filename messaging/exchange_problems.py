@@ -49,7 +49,22 @@ _ROWS = (
         "The hub takes only so many requests of one partner in a minute. Wait for as long as Retry-After says.",
         retryable=True,
     ),
-    Kind("wrong-partner", 403, "Another partner's agreement", "The agreement in the path is with another partner."),
+    Kind(
+        "repeated-too-fast",
+        429,
+        "Repeated too fast",
+        "The hub looks at only so many copies of one request in a minute. What the copies before were answered stands;"
+        " repeat it, with the same id, after Retry-After.",
+        retryable=True,
+    ),
+    Kind(
+        "busy",
+        503,
+        "Too many at the door",
+        "Too many credentials that the hub has not checked yet came at once. Repeat the request, with the same id, "
+        "after Retry-After.",
+        retryable=True,
+    ),
     Kind(
         "agreement-not-in-force",
         403,
@@ -60,6 +75,13 @@ _ROWS = (
     Kind("unknown-path", 404, "No such path", "Requests go to /exchange/<agreement>/."),
     Kind("unknown-problem", 404, "No such problem", "GET /problems/ lists all that there are."),
     Kind("method-not-allowed", 405, "Method not allowed", "The Allow header names the methods of this path."),
+    Kind(
+        "body-too-slow",
+        408,
+        "Body too slow",
+        "The body came more slowly than the hub waits for. Repeat the request, with the same id.",
+        retryable=True,
+    ),
     Kind("body-too-large", 413, "Body too large", "The body is larger than this hub takes."),
     Kind("message-too-large", 413, "Larger than agreed", "The body is larger than the agreement allows."),
     Kind(
@@ -68,6 +90,7 @@ _ROWS = (
         "Request not identified",
         "Give the headers that identify the request, the same ones with every copy of it.",
     ),
+    Kind("malformed-body", 400, "Body cannot be read", "The body ended early, or its chunks are not as HTTP has them."),
     Kind("malformed-id", 400, "Id not valid", "An id is 1 to 96 printable ASCII characters."),
     Kind("malformed-date", 400, "First-instance time not valid", "It is written as `Tue, 26 Mar 2019 16:06:51 GMT`."),
     Kind("repeated-header", 400, "Identified twice", "Each header that identifies the request may come once."),
@@ -169,6 +192,14 @@ _ROWS = (
         503,
         "Not available now",
         "The hub cannot store anything now. Repeat the request, with the same id, after Retry-After.",
+        retryable=True,
+    ),
+    Kind(
+        "overloaded",
+        503,
+        "Too many large bodies",
+        "The hub works on as many large bodies as it has room for. Repeat the request, with the same id, after "
+        "Retry-After.",
         retryable=True,
     ),
 )

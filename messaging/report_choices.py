@@ -37,6 +37,7 @@ class AuditKind(models.TextChoices):
     REPEAT = "repeat", "Number accepted twice"
     DUPLICATE_ID = "duplicate_id", "MessageId accepted twice"
     DELIVERED_TWICE = "delivered_twice", "Completed twice for one trigger"
+    DOCUMENT_TWICE = "document_twice", "Document processed twice"
     DELIVERY_WITHOUT_ACCEPTANCE = "delivery_without_acceptance", "Delivery without acceptance"
     ACCEPTANCE_WITHOUT_DELIVERY = "acceptance_without_delivery", "Acceptance without delivery"
     ACK_WITHOUT_STORAGE = "ack_without_storage", "Acknowledgement without storage"

@@ -13,6 +13,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import shutil
 import struct
 import tempfile
 import time
@@ -32,6 +33,26 @@ class PayloadMissing(Exception):
     """The store folder has no such file, or not its bytes: not restored with the database, removed, or damaged."""
 
 
+class StoreUnavailable(OSError):
+    """The store folder takes or gives no bytes at present; nothing was kept. `full`: there is no room left."""
+
+    @property
+    def full(self) -> bool:
+        return self.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Whether the store folder takes bytes right now, by a file that was written. `error`: why not, "" when it does.
+
+    `free`: octets; None when the folder is not there.
+    """
+
+    error: str
+    full: bool
+    free: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """Where bytes lie: in `content`, or in the file `stored_as` of the store folder."""
@@ -43,12 +64,40 @@ class Stored:
 
 
 def keep(data: bytes) -> Stored:
-    """Stores bytes durably. Names files by digest, so the same bytes are kept once."""
+    """Stores bytes durably. Names files by digest, so the same bytes are kept once. Raises StoreUnavailable."""
     digest = hashlib.sha256(data).hexdigest()
     if len(data) <= settings.RMHUB_INLINE_PAYLOAD_BYTES:
         return Stored(len(data), digest, data, "")
     name = f"{digest[:2]}/{digest}"
-    path = Path(settings.RMHUB_STORE_DIR) / name
+    try:
+        _write(Path(settings.RMHUB_STORE_DIR) / name, data)
+    except OSError as error:
+        raise StoreUnavailable(error.errno, error.strerror or type(error).__name__, str(error.filename)) from error
+    return Stored(len(data), digest, None, name)
+
+
+def room() -> Room:
+    """Writes, syncs and removes a small file, as `keep` does with a payload. Never raises."""
+    folder = Path(settings.RMHUB_STORE_DIR)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=folder, prefix=".probe-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(bytes(4096))
+                file.flush()
+                os.fsync(file.fileno())
+        finally:
+            Path(name).unlink(missing_ok=True)
+        return Room("", False, shutil.disk_usage(folder).free)
+    except OSError as error:
+        refused = StoreUnavailable(error.errno, error.strerror or type(error).__name__)
+        free = shutil.disk_usage(folder).free if folder.is_dir() else None
+        return Room(str(refused.strerror), refused.full, free)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Puts a file in its place whole, or not at all."""
     if not (path.exists() and _made_young(path)):
         new_folder = not path.parent.exists()
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,24 +115,28 @@ def keep(data: bytes) -> Stored:
         _sync(path.parent)
         if new_folder:
             _sync(path.parent.parent)
-    return Stored(len(data), digest, None, name)
 
 
 def load(content: bytes | memoryview | None, stored_as: str) -> bytes:
-    """The bytes of a payload. Raises PayloadMissing when its file is not there, or does not hold what its name says."""
+    """The bytes of a payload. Raises PayloadMissing when its file is not there, or does not hold what its name says,
+    and StoreUnavailable while the folder is none that can be read: then nothing is known about the file.
+    """
     if content is not None:
         return bytes(content)
+    folder = Path(settings.RMHUB_STORE_DIR)
     try:
-        data = (Path(settings.RMHUB_STORE_DIR) / stored_as).read_bytes()
+        data = (folder / stored_as).read_bytes()
     except FileNotFoundError as error:
-        raise PayloadMissing(f"payload file {stored_as} is missing from {settings.RMHUB_STORE_DIR}") from error
+        raise PayloadMissing(f"payload file {stored_as} is missing from {folder}") from error
     except OSError as error:
+        if not folder.is_dir():
+            raise StoreUnavailable(error.errno, error.strerror, str(folder)) from error
         if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
             raise  # the machine's trouble, not the file's
         reason = error.strerror or type(error).__name__
-        raise PayloadMissing(f"payload file {stored_as} of {settings.RMHUB_STORE_DIR}: {reason}") from error
+        raise PayloadMissing(f"payload file {stored_as} of {folder}: {reason}") from error
     if hashlib.sha256(data).hexdigest() != stored_as.rpartition("/")[2]:
-        raise PayloadMissing(f"payload file {stored_as} of {settings.RMHUB_STORE_DIR} is damaged")
+        raise PayloadMissing(f"payload file {stored_as} of {folder} is damaged")
     return data
 
 

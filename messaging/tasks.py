@@ -1,12 +1,20 @@
-"""Celery tasks: thin, without arguments, safe to run twice and at any moment. Each calls one service."""
+"""Celery tasks: thin, without arguments, safe to run twice and at any moment. Each calls one service.
+
+Beat wakes them through the broker; the worker runs by itself what nobody wakes (`engine.sweeping`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any
+
 from celery import shared_task
-from celery.signals import worker_ready, worker_shutting_down
-from django.db import close_old_connections
+from celery.signals import worker_init, worker_ready, worker_shutting_down
+from django.conf import settings
 
 from messaging import engine
+from messaging.engine.sweeping import Sweeper
 from messaging.services import (
     audit_chain,
     housekeeping,
@@ -19,91 +27,122 @@ from messaging.services import (
 )
 from messaging.services.atomic import due
 from rmhub import memory
+from rmhub.postgresql.base import give_back
+
+Work = Callable[[], str]
+_WORK: dict[str, Work] = {}
+_sweeper: Sweeper | None = None
 
 
-@shared_task(name="messaging.send_due")
+def _task(name: str) -> Callable[[Work], Work]:
+    """Declares a task: what the broker wakes, and what the worker runs when it does not."""
+
+    def declare(work: Work) -> Work:
+        @wraps(work)
+        def run() -> str:
+            try:
+                return work()
+            finally:
+                give_back()
+
+        @wraps(work)
+        def woken() -> str:
+            if _sweeper is not None:
+                _sweeper.woken(name)
+            return run()
+
+        _WORK[name] = run
+        return shared_task(name=name)(woken)  # type: ignore[no-any-return]
+
+    return declare
+
+
+@_task("messaging.send_due")
 def send_due() -> str:
-    """Transmits what is due: woken by submissions and answers, swept by beat."""
-    close_old_connections()
+    """Transmits what is due: woken by submissions and answers."""
     return f"started {engine.sender().run()}"
 
 
-@shared_task(name="messaging.deliver_due")
+@_task("messaging.deliver_due")
 def deliver_due() -> str:
-    """Hands documents to applications: woken by what comes in, swept by beat."""
-    close_old_connections()
+    """Hands documents to applications: woken by what comes in."""
     return f"started {engine.deliverer().run()}"
 
 
-@shared_task(name="messaging.webhooks_due")
+@_task("messaging.webhooks_due")
 def webhooks_due() -> str:
     """Posts webhook deliveries that are due."""
-    close_old_connections()
     return f"posted {webhooks.deliver_due()}"
 
 
-@shared_task(name="messaging.jobs_due")
+@_task("messaging.jobs_due")
 def jobs_due() -> str:
     """Works on bulk jobs."""
-    close_old_connections()
     return f"done {jobs.run_due()}"
 
 
-@shared_task(name="messaging.pickups_due")
+@_task("messaging.pickups_due")
 def pickups_due() -> str:
     """Looks into the mailboxes and folders whose time has come; threads of their own do it."""
-    close_old_connections()
     return f"started {engine.collector().run()}"
 
 
-@shared_task(name="messaging.transactions_due")
+@_task("messaging.transactions_due")
 def transactions_due() -> str:
     """Decides transactions whose votes are in, and ends those whose time is over."""
-    close_old_connections()
     return f"moved {due.run_due()}"
 
 
-@shared_task(name="messaging.monitors_due")
+@_task("messaging.monitors_due")
 def monitors_due() -> str:
     """Asks the resource monitors of suspended triggers."""
-    close_old_connections()
     return f"resumed {monitoring.check_due()}"
 
 
-@shared_task(name="messaging.pipeline_due")
+@_task("messaging.pipeline_due")
 def pipeline_due() -> str:
     """Queues the runs of the data pipeline that the schedule asks for; the pipeline's own process works on them."""
-    close_old_connections()
     return f"queued {len(pipeline_runs.schedule_due())}"
 
 
-@shared_task(name="messaging.notifications_due")
+@_task("messaging.notifications_due")
 def notifications_due() -> str:
     """Tells people of what has happened, as the notification rules say."""
-    close_old_connections()
     made, tried = notifying.notify_due()
     return f"made {made}, tried {tried}"
 
 
-@shared_task(name="messaging.audit_seal")
+@_task("messaging.audit_seal")
 def audit_seal() -> str:
     """Seals new entries of the audit log."""
-    close_old_connections()
     return f"sealed {audit_chain.seal_due()}"
 
 
-@shared_task(name="messaging.traffic_due")
+@_task("messaging.traffic_due")
 def traffic_due() -> str:
     """Counts what happened since the last look, by pair and hour."""
-    close_old_connections()
     return f"counted {traffic_hours.count_due()}"
 
 
-@shared_task(name="messaging.housekeeping")
+@_task("messaging.housekeeping")
 def tidy() -> str:
     """Makes pairs of new agreements, closes old rejections, writes leftovers to the log."""
-    close_old_connections()
     return housekeeping.run()
+
+
+def _first() -> None:
+    """A suspension is temporary: a restart ends those that nothing else would end (protocols 4.5)."""
+    monitoring.resume_after_restart()
+
+
+@worker_init.connect
+def _begin(**kwargs: object) -> None:
+    """Before the broker is asked: a worker works without one."""
+    global _sweeper
+    schedule: Iterable[dict[str, Any]] = settings.CELERY_BEAT_SCHEDULE.values()
+    tasks = {entry["task"]: (float(entry["schedule"]), _WORK[entry["task"]]) for entry in schedule}
+    _sweeper = Sweeper(tasks, presence=engine.presence, first=_first)
+    _sweeper.start()
 
 
 @worker_ready.connect
@@ -111,13 +150,9 @@ def _settle(**kwargs: object) -> None:
     memory.settle()
 
 
-@worker_ready.connect
-def _resume(**kwargs: object) -> None:
-    """A suspension is temporary: a restart ends those that nothing else would end (protocols 4.5)."""
-    close_old_connections()
-    monitoring.resume_after_restart()
-
-
 @worker_shutting_down.connect
 def _finish(**kwargs: object) -> None:
+    engine.stop()
+    if _sweeper is not None:
+        _sweeper.stop()
     engine.close()

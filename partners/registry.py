@@ -86,6 +86,7 @@ _COLUMNS = {
     "coordination_version": "coordination_version",
     "addressing_profile": "addressing_profile",
     "addressing_strict": "addressing_strict",
+    "other_servers": "other_servers",
     "soap_version": "soap_version",
 }
 
@@ -329,6 +330,7 @@ def _with_addresses(row: dict[str, Any]) -> dict[str, Any]:
     Errors follow the messages through the same proxy when both have one URI.
     """
     row["resend_schedule"] = tuple(int(wait) for wait in row["resend_schedule"].split(","))
+    row["other_servers"] = tuple(row["other_servers"].split())
     address = row["partner_address"] or row["partner_uri"]
     same = row["partner_error_uri"] == row["partner_uri"]
     row["partner_error_address"] = row["partner_error_address"] or (address if same else row["partner_error_uri"])

@@ -6,6 +6,7 @@ import re
 import uuid
 from dataclasses import dataclass, field
 from typing import Protocol
+from urllib.parse import urlsplit
 
 
 class Reliability(Protocol):
@@ -34,6 +35,7 @@ class Reliability(Protocol):
 
 
 MAX_WAITS = 20
+MAX_SERVERS = 20
 _WAITS = re.compile(r"[0-9]{1,8}(\s*,\s*[0-9]{1,8})*", re.ASCII)
 
 
@@ -52,6 +54,35 @@ def resend_waits(schedule: str | tuple[int, ...]) -> tuple[int, ...]:
     if 0 in waits:
         raise ValueError("A wait of 0 s would send everything again at once: make every wait at least 1 s.")
     return waits
+
+
+def origins(text: str | tuple[str, ...]) -> tuple[str, ...]:
+    """The servers in a list with blanks or commas between them, each once, as `scheme://host[:port]` in small letters.
+
+    Raises ValueError, with a sentence for people, unless each is an http or https server without path and user.
+    """
+    if not isinstance(text, str):
+        return text
+    found: dict[str, None] = {}
+    for one in text.replace(",", " ").split():
+        try:
+            parts = urlsplit(one)
+            port = parts.port
+        except ValueError:
+            parts, port = urlsplit(""), None
+        said = f"{parts.scheme.lower()}://{parts.netloc.lower()}"
+        bare = f"{said}/" if parts.path == "/" else said
+        is_server = (
+            parts.scheme.lower() in ("http", "https") and parts.hostname and parts.username is None and port != 0
+        )
+        if not is_server or bare != one.lower() or not one.isascii() or "*" in one:
+            raise ValueError(
+                f"{one[:100]} is no server: write scheme, host and port, such as https://txn.example:8443."
+            )
+        found[said] = None
+    if len(found) > MAX_SERVERS:
+        raise ValueError(f"These are {len(found)} servers, and {MAX_SERVERS} are the most.")
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +150,7 @@ class Terms:
     coordination_version: str
     addressing_profile: str
     addressing_strict: bool
+    other_servers: tuple[str, ...]  # origins beside that of the partner's endpoint
     soap_version: str
     services: tuple[tuple[str, str, str], ...]  # (service, action or *, direction)
 

@@ -2,30 +2,57 @@
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
 import os
+import re
+from collections.abc import Iterable
 from datetime import datetime
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from typing import Any
+from urllib.parse import urlsplit
 
+import psycopg
+from cryptography.fernet import Fernet
 from django.core.exceptions import ImproperlyConfigured
+from psycopg import conninfo
 
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
+_HOST = re.compile(r"\*|\.?[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?|\[[0-9A-Fa-f:.]+\]")
+_asked: set[str] = set()  # names that a setting was read from
 
 
 def env_str(name: str, default: str = "") -> str:
-    """The variable's text; `NAME_FILE` names a file that holds it (for secrets)."""
+    """Return the variable's text, without blanks around it; `NAME_FILE` names a file that holds it (for secrets).
+
+    Raises ImproperlyConfigured when both are set, or when the file cannot be read.
+    """
+    _asked.add(name)
     path = os.environ.get(f"{name}_FILE")
-    if path:
+    if not path:
+        return os.environ.get(name, default).strip()
+    if os.environ.get(name):
+        raise ImproperlyConfigured(f"{name} and {name}_FILE are both set: keep one of them")
+    try:
         return Path(path).read_text().strip()
-    return os.environ.get(name, default)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ImproperlyConfigured(f"{name}_FILE={path!r} cannot be read: {error}") from error
+
+
+def refuse_unknown(prefix: str, known_elsewhere: Iterable[str]) -> None:
+    """Raise ImproperlyConfigured for a variable that begins with `prefix` and that nothing reads: a slip, surely."""
+    known = _asked | set(known_elsewhere)
+    for name in sorted(os.environ):
+        if name.startswith(prefix) and name not in known and name.removesuffix("_FILE") not in known:
+            near = difflib.get_close_matches(name, sorted(known), n=1)
+            meant = f"did you mean {near[0]}?" if near else "docs/operations.md lists those that exist"
+            raise ImproperlyConfigured(f"{name} is not a setting: {meant}")
 
 
 def env_bool(name: str, default: bool = False) -> bool:
     """Raises ImproperlyConfigured for anything but true/false, yes/no, on/off, 1/0."""
-    text = os.environ.get(name)
-    if text is None:
-        return default
+    text = env_str(name, "1" if default else "0")
     if text.lower() in _TRUE:
         return True
     if text.lower() in _FALSE:
@@ -35,26 +62,120 @@ def env_bool(name: str, default: bool = False) -> bool:
 
 def env_int(name: str, default: int, *, minimum: int | None = None, maximum: int | None = None) -> int:
     """Raises ImproperlyConfigured for no whole number, or one out of bounds."""
-    text = os.environ.get(name)
-    if text is None or text == "":
+    text = env_str(name)
+    if not text:
         return default
     try:
         value = int(text)
     except ValueError as error:
         raise ImproperlyConfigured(f"{name}={text!r} is not a whole number") from error
-    if (minimum is not None and value < minimum) or (maximum is not None and value > maximum):
-        raise ImproperlyConfigured(f"{name}={value} is not between {minimum} and {maximum}")
+    if minimum is not None and value < minimum:
+        raise ImproperlyConfigured(f"{name}={value} is less than {minimum}")
+    if maximum is not None and value > maximum:
+        raise ImproperlyConfigured(f"{name}={value} is more than {maximum}")
     return value
 
 
 def env_list(name: str, default: str = "") -> list[str]:
     """A comma-separated list without blanks."""
-    return [item.strip() for item in os.environ.get(name, default).split(",") if item.strip()]
+    return [item.strip() for item in env_str(name, default).split(",") if item.strip()]
+
+
+def env_choice(name: str, default: str, choices: Iterable[str]) -> str:
+    """One of `choices`, in capital letters. Raises ImproperlyConfigured for anything else."""
+    text = env_str(name, default).upper()
+    if text not in choices:
+        raise ImproperlyConfigured(f"{name}={text!r} is none of {', '.join(choices)}")
+    return text
+
+
+def env_match(name: str, default: str, pattern: str, example: str) -> str:
+    """A text of the form `pattern`, or "" for none. Raises ImproperlyConfigured for anything else."""
+    text = env_str(name, default)
+    if text and not re.fullmatch(pattern, text):
+        raise ImproperlyConfigured(f"{name}={text!r} is not of the form {example}")
+    return text
+
+
+def env_url(name: str, default: str, schemes: Iterable[str]) -> str:
+    """A URL with one of `schemes` and a host, or "" for none. Raises ImproperlyConfigured; shows no password."""
+    text = env_str(name, default)
+    if not text:
+        return text
+    try:
+        parts = urlsplit(text)
+        shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        _ = parts.port  # ValueError for one that is none
+        good = parts.scheme in schemes and bool(parts.hostname)
+    except ValueError:
+        good, shown = False, "the value"
+    if not good:
+        raise ImproperlyConfigured(
+            f"{name}: {shown} is not a URL that begins with {' or '.join(f'{s}://' for s in schemes)}"
+        )
+    return text
+
+
+def env_hosts(name: str, default: str = "") -> list[str]:
+    """Host names as requests name them. Raises ImproperlyConfigured for a URL, a port or a path."""
+    hosts = env_list(name, default)
+    for host in hosts:
+        if not _HOST.fullmatch(host):
+            raise ImproperlyConfigured(
+                f"{name}: {host!r} is not a host name: write it without scheme, port and path, such as hub.example.org"
+            )
+    return hosts
+
+
+def env_origins(name: str) -> list[str]:
+    """Origins of pages. Raises ImproperlyConfigured for one without a scheme, or with a path."""
+    origins = env_list(name)
+    for origin in origins:
+        if not re.fullmatch(r"https?://[^/\s@]+", origin):
+            raise ImproperlyConfigured(f"{name}: {origin!r} is not an origin such as https://hub.example.org")
+    return origins
+
+
+def env_amount(name: str) -> str:
+    """A number that is not negative, as it was written, or "". Raises ImproperlyConfigured for anything else."""
+    text = env_str(name)
+    try:
+        if text and not (Decimal(text).is_finite() and Decimal(text) >= 0):
+            raise InvalidOperation
+    except InvalidOperation as error:
+        raise ImproperlyConfigured(f"{name}={text!r} is not a number such as 0.023") from error
+    return text
+
+
+def env_keys(name: str) -> list[str]:
+    """Fernet keys, comma separated. Raises ImproperlyConfigured that says which one is none; shows no key."""
+    keys = env_list(name)
+    for number, key in enumerate(keys, start=1):
+        try:
+            Fernet(key)
+        except ValueError as error:
+            raise ImproperlyConfigured(
+                f"{name}: key {number} of {len(keys)} is not a Fernet key (32 bytes, URL-safe base64; `python -c"
+                ' "from cryptography.fernet import Fernet; print(Fernet.generate_key().decode())"` makes one)'
+            ) from error
+    return keys
+
+
+def env_file(name: str) -> str:
+    """The path of a file that can be read, or "". Raises ImproperlyConfigured for anything else."""
+    path = env_str(name)
+    if path:
+        try:
+            with open(path, "rb"):
+                pass
+        except OSError as error:
+            raise ImproperlyConfigured(f"{name}={path!r} cannot be read: {error.strerror}") from error
+    return path
 
 
 def env_hour(name: str, default: str = "") -> str:
     """A time of the day as `HH:MM`, or "" for none. Raises ImproperlyConfigured for anything else."""
-    text = os.environ.get(name, default).strip()
+    text = env_str(name, default)
     if text:
         try:
             datetime.strptime(text, "%H:%M")
@@ -63,22 +184,41 @@ def env_hour(name: str, default: str = "") -> str:
     return text
 
 
-def database_from_url(url: str) -> dict[str, object]:
-    """Django's DATABASES entry for `postgresql://user:password@host:port/name`.
+def database_from_url(url: str) -> dict[str, Any]:
+    """Return Django's DATABASES entry for `postgresql://user:password@host:port/name?parameter=value`.
 
-    Raises ImproperlyConfigured for another scheme: PostgreSQL is the only dialect.
+    libpq's own rules hold: several hosts with their ports, and every parameter that it knows (sslmode,
+    target_session_attrs ...; PostgreSQL documentation, 34.1.1). They stand in OPTIONS, where Django hands them on.
+    Raises ImproperlyConfigured for another scheme (PostgreSQL is the only dialect), for parameters that libpq does
+    not know, and without a database's name; shows no password.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in {"postgres", "postgresql"}:
-        raise ImproperlyConfigured(f"DATABASE_URL must name PostgreSQL, not {parts.scheme or url!r}")
+    scheme = url.partition("://")[0]
+    if scheme not in {"postgres", "postgresql"}:
+        raise ImproperlyConfigured("DATABASE_URL must begin with postgresql://")
+    try:
+        found = conninfo.conninfo_to_dict(url)
+        ports = [int(port) for port in str(found.get("port") or "5432").split(",") if port]
+    except (psycopg.Error, ValueError) as error:
+        raise ImproperlyConfigured(f"DATABASE_URL cannot be read: {_without_password(str(error), url)}") from error
+    if not found.get("dbname"):
+        raise ImproperlyConfigured("DATABASE_URL names no database: postgresql://user:password@host:5432/name")
+    if not all(0 < port < 65_536 for port in ports):
+        raise ImproperlyConfigured("DATABASE_URL: a port is a number from 1 to 65535")
     return {
-        "ENGINE": "django.db.backends.postgresql",
-        "NAME": unquote(parts.path.lstrip("/")),
-        "USER": unquote(parts.username or ""),
-        "PASSWORD": unquote(parts.password or ""),
-        "HOST": parts.hostname or "",
-        "PORT": str(parts.port or 5432),
+        "ENGINE": "rmhub.postgresql",
+        "NAME": found.pop("dbname"),
+        "USER": found.pop("user", ""),
+        "PASSWORD": found.pop("password", ""),
+        "HOST": found.pop("host", ""),
+        "PORT": str(found.pop("port", None) or 5432),
+        "OPTIONS": found,
     }
+
+
+def _without_password(text: str, url: str) -> str:
+    """libpq names what it could not read, and that may be the password or hold it."""
+    password = url.partition("://")[2].rpartition("@")[0].partition(":")[2]
+    return "it is not a URL as libpq reads it" if password and password in text else text.strip()
 
 
 def env_roles(name: str, default: str) -> dict[str, str]:
@@ -105,7 +245,7 @@ def env_networks(name: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Networ
 
 def env_listen(name: str) -> tuple[str, int] | None:
     """`host:port`, where an IPv6 host stands in brackets and no host means every interface; None without a value."""
-    text = os.environ.get(name, "").strip()
+    text = env_str(name)
     if not text:
         return None
     host, colon, port = text.rpartition(":")

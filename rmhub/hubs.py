@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmhub.env import env_bool
+from rmhub.front import serving
 from rmhub.supervisor import Process
 
 BASE = Path(__file__).resolve().parent.parent
@@ -36,9 +37,8 @@ class Hub:
         return f"http://{self.host}:{self.port}"
 
     def environment(self, process: str = "") -> dict[str, str]:
-        """The environment of this hub's processes."""
-        return {
-            **os.environ,
+        """Return the environment of this hub's processes."""
+        own = {
             "DJANGO_SETTINGS_MODULE": "rmhub.settings",
             "PYTHONPATH": str(BASE),
             "PYTHONUNBUFFERED": "1",
@@ -52,6 +52,9 @@ class Hub:
             "RMHUB_WEB_THREADS": str(self.threads),
             **self.settings,
         }
+        # A file that names the supervisor's value would contradict the one that is set here.
+        files = {f"{name}_FILE" for name in own}
+        return {**{name: text for name, text in os.environ.items() if name not in files}, **own}
 
     def manage(self, *arguments: str) -> list[str]:
         """The command line of a management command of this hub."""
@@ -86,12 +89,7 @@ class Hub:
         return [
             Process(
                 name=f"{prefix}web",
-                argv=[
-                    *(sys.executable, "-m", "granian", "--interface", "wsgi", "--host", self.host),
-                    *("--port", str(self.port), "--workers", "1", "--blocking-threads", str(self.threads)),
-                    *("--no-ws", "--respawn-failed-workers", "--workers-kill-timeout", "5", "--log-level", "error"),
-                    "rmhub.wsgi:application",
-                ],
+                argv=serving.command(self.host, self.port),
                 env=self.environment("web"),
                 ready=self.answers,
                 restart=restart,

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 import uuid
 from datetime import datetime
 
+_FORMS = re.compile(
+    r"(?:([a-z]{2,5})_)?([0-9a-f]{32})|([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})", re.ASCII
+)
 _lock = threading.Lock()
 _last = 0
 
@@ -40,10 +44,19 @@ def public_id(prefix: str, value: uuid.UUID) -> str:
     return f"{prefix}_{value.hex}"
 
 
+def parse(text: str) -> tuple[str, uuid.UUID] | None:
+    """(prefix, UUID) of a text in one of the forms that an id may have; None for every other text.
+
+    These are `prefix_<32 hex digits>` and, with the prefix "", the UUID alone, with or without its hyphens. What an id
+    is, is said here and nowhere else: whoever guards ids and whoever reads them must not differ.
+    """
+    form = _FORMS.fullmatch(text)
+    return None if form is None else (form[1] or "", uuid.UUID(form[2] or form[3]))
+
+
 def read_public_id(prefix: str, text: str) -> uuid.UUID:
     """The UUID in `prefix_<32 hex digits>`; a bare UUID is taken too. Raises BadPublicId."""
-    body = text.removeprefix(f"{prefix}_")
-    try:
-        return uuid.UUID(body)
-    except ValueError as error:
-        raise BadPublicId(f"{text!r} is not an id of the form {prefix}_<32 hexadecimal digits>") from error
+    found = parse(text)
+    if found is None or found[0] not in ("", prefix):
+        raise BadPublicId(f"{text!r} is not an id of the form {prefix}_<32 hexadecimal digits>")
+    return found[1]

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from cryptography.fernet import Fernet
 
+from rmhub.embedded.identity import make_var
+
 
 def local_secrets(var: Path) -> dict[str, str]:
     """`secret_key` and `fernet_key` from var/secrets.json; the file is made when it is missing.
@@ -19,7 +21,7 @@ def local_secrets(var: Path) -> dict[str, str]:
     """
     path = var / "secrets.json"
     if not path.exists():
-        var.mkdir(parents=True, exist_ok=True)
+        make_var(var)
         content = json.dumps({"secret_key": secrets.token_urlsafe(50), "fernet_key": Fernet.generate_key().decode()})
         handle, temporary = tempfile.mkstemp(dir=var, prefix=".secrets")  # mkstemp makes it 0600
         try:

@@ -7,34 +7,50 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from csp.constants import NONE, SELF
+from django.core.exceptions import ImproperlyConfigured
 
 from rmhub.env import (
     database_from_url,
+    env_amount,
     env_bool,
+    env_choice,
+    env_file,
+    env_hosts,
     env_hour,
     env_int,
+    env_keys,
     env_list,
     env_listen,
+    env_match,
     env_networks,
+    env_origins,
     env_roles,
     env_str,
+    env_url,
+    refuse_unknown,
     smtp_name,
 )
 from rmhub.local_secrets import local_secrets
 
+os.umask(0o077)  # whatever a process of the hub writes is for its own user only
+
 BASE_DIR = Path(__file__).resolve().parent.parent
-VAR_DIR = Path(os.environ.get("RMHUB_VAR") or BASE_DIR / "var")
+VAR_DIR = Path(env_str("RMHUB_VAR") or BASE_DIR / "var")
 
 DEBUG = env_bool("RMHUB_DEBUG", False)
-_local = local_secrets(VAR_DIR) if not env_str("RMHUB_SECRET_KEY") or not env_str("RMHUB_SECRET_KEYS") else {}
-SECRET_KEY = env_str("RMHUB_SECRET_KEY") or _local["secret_key"]
+SECRET_KEY = env_str("RMHUB_SECRET_KEY")
 # Fernet keys for secrets at rest, comma separated: the first encrypts, all decrypt (rotation).
-RMHUB_SECRET_KEYS = [key for key in env_str("RMHUB_SECRET_KEYS").split(",") if key] or [_local["fernet_key"]]
+RMHUB_SECRET_KEYS = env_keys("RMHUB_SECRET_KEYS")
+if not SECRET_KEY or not RMHUB_SECRET_KEYS:
+    _local = local_secrets(VAR_DIR)
+    SECRET_KEY = SECRET_KEY or _local["secret_key"]
+    RMHUB_SECRET_KEYS = RMHUB_SECRET_KEYS or [_local["fernet_key"]]
 
-ALLOWED_HOSTS = env_list("RMHUB_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]")
-CSRF_TRUSTED_ORIGINS = env_list("RMHUB_TRUSTED_ORIGINS")
+ALLOWED_HOSTS = env_hosts("RMHUB_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]")
+CSRF_TRUSTED_ORIGINS = env_origins("RMHUB_TRUSTED_ORIGINS")
 # Behind a TLS proxy: secure cookies, HSTS and the redirect to https. Off only for a hub on loopback.
 SECURE = env_bool("RMHUB_HTTPS", False)
+_cookie_suffix = env_match("RMHUB_COOKIE_SUFFIX", "", r"[A-Za-z0-9_.-]{1,40}", "hub-1")
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE
 SECURE_SSL_REDIRECT = SECURE
 SECURE_HSTS_SECONDS = env_int("RMHUB_HSTS_SECONDS", 31_536_000 if SECURE else 0, minimum=0)
@@ -43,9 +59,9 @@ if SECURE:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     SESSION_COOKIE_NAME = "__Host-sessionid"
 # Two hubs on one machine share the host name, and cookies know no ports: each hub names its own.
-elif env_str("RMHUB_COOKIE_SUFFIX"):
-    SESSION_COOKIE_NAME = "sessionid_" + env_str("RMHUB_COOKIE_SUFFIX")
-    CSRF_COOKIE_NAME = "csrftoken_" + env_str("RMHUB_COOKIE_SUFFIX")
+elif _cookie_suffix:
+    SESSION_COOKIE_NAME = "sessionid_" + _cookie_suffix
+    CSRF_COOKIE_NAME = "csrftoken_" + _cookie_suffix
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 SECURE_REFERRER_POLICY = "same-origin"
@@ -63,9 +79,11 @@ CONTENT_SECURITY_POLICY = {
         "frame-ancestors": [NONE],
     }
 }
-# The proxy that terminates TLS may hand on the client certificate's SHA-256 fingerprint in this header.
-# Empty = not trusted: without a proxy that overwrites it, anybody could send it.
-RMHUB_FINGERPRINT_HEADER = env_str("RMHUB_FINGERPRINT_HEADER")
+# Networks of the proxies that are believed when they say whom they speak for; from all others such headers are dropped.
+RMHUB_TRUSTED_PROXIES = env_networks("RMHUB_TRUSTED_PROXIES")
+RMHUB_FORWARDED_HEADER = env_choice("RMHUB_FORWARDED_HEADER", "X-FORWARDED-FOR", ("X-FORWARDED-FOR", "FORWARDED"))
+# In this header they hand on the SHA-256 fingerprint of the client's certificate. Empty = no log-in by certificate.
+RMHUB_FINGERPRINT_HEADER = env_match("RMHUB_FINGERPRINT_HEADER", "", r"[A-Za-z0-9-]+", "X-Client-Fingerprint")
 
 INSTALLED_APPS = [
     "django.contrib.auth",
@@ -91,9 +109,11 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "rmhub.middleware.request_id",
+    "rmhub.middleware.permissions_policy",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
+    "rmhub.middleware.BoundedForms",  # before whoever looks for the CSRF token in the form
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
@@ -128,17 +148,26 @@ TEMPLATES = [
 ]
 
 # manage.py starts the embedded servers and sets these two when nobody else did.
-DATABASES = {"default": database_from_url(os.environ.get("DATABASE_URL") or "postgresql://rmhub@127.0.0.1:1/rmhub")}
-DATABASES["default"]["CONN_MAX_AGE"] = None
-DATABASES["default"]["OPTIONS"] = {
+_database = database_from_url(env_str("DATABASE_URL", "postgresql://rmhub@127.0.0.1:1/rmhub"))
+DATABASES = {"default": _database}
+_database["CONN_MAX_AGE"] = 0  # given back to the process at the end of a request or task
+_database["OPTIONS"] = {
     "connect_timeout": 5,
+    # A server that vanished without a word is noticed.
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+    # Of this process at once, whatever its threads: two web servers and two workers stay below PostgreSQL's 100.
+    "connections": env_int("RMHUB_DB_CONNECTIONS", 16, minimum=4, maximum=1000),
     "application_name": env_str("RMHUB_PROCESS", "rmhub"),
     # Parameters travel apart from the statement, and a statement that comes again is not planned again
     # (measured: a quarter less CPU in the database). Behind a pooler that shares sessions, set it to 0.
     "server_side_binding": True,
     "prepare_threshold": env_int("RMHUB_PREPARE_THRESHOLD", 3, minimum=0) or None,
+    **_database["OPTIONS"],
 }
-REDIS_URL = os.environ.get("REDIS_URL") or "redis://127.0.0.1:1/0"
+REDIS_URL = env_url("REDIS_URL", "redis://127.0.0.1:1/0", ("redis", "rediss"))
 
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
@@ -148,10 +177,12 @@ LOGIN_URL = "console:login"
 LOGIN_REDIRECT_URL = "console:dashboard"
 LOGOUT_REDIRECT_URL = "console:login"
 SESSION_COOKIE_AGE = 12 * 3600
+# Seconds without a click after which a session ends; 0 = never before its 12 hours. Live regions do not count.
+RMHUB_SESSION_IDLE = env_int("RMHUB_SESSION_IDLE", 2 * 3600, minimum=0)
 # Everybody who logs in by a password has a second factor: whoever has none sets one up before anything else.
 RMHUB_REQUIRE_SECOND_FACTOR = env_bool("RMHUB_REQUIRE_SECOND_FACTOR", False)
 # Log-in by the organisation's OpenID provider (docs/users.md). Without an issuer there is none.
-RMHUB_OIDC_ISSUER = env_str("RMHUB_OIDC_ISSUER")
+RMHUB_OIDC_ISSUER = env_url("RMHUB_OIDC_ISSUER", "", ("https", "http"))
 RMHUB_OIDC_CLIENT_ID = env_str("RMHUB_OIDC_CLIENT_ID")
 RMHUB_OIDC_CLIENT_SECRET = env_str("RMHUB_OIDC_CLIENT_SECRET")
 RMHUB_OIDC_SCOPES = env_str("RMHUB_OIDC_SCOPES", "openid profile email")
@@ -176,19 +207,19 @@ STORAGES = {
 # ---- the hub ----
 RMHUB_NAME = env_str("RMHUB_NAME", "RM Hub")
 RMHUB_ENVIRONMENT = env_str("RMHUB_ENVIRONMENT", "TEST")
-RMHUB_PUBLIC_URL = env_str("RMHUB_PUBLIC_URL", "http://127.0.0.1:8000").rstrip("/")
+RMHUB_PUBLIC_URL = env_url("RMHUB_PUBLIC_URL", "http://127.0.0.1:8000", ("https", "http")).rstrip("/")
 RMHUB_STORE_DIR = Path(env_str("RMHUB_STORE_DIR") or VAR_DIR / "store")
 # The data pipeline: its Parquet files, the archive, and where Spark runs (docs/pipeline.md).
 RMHUB_LAKE_DIR = Path(env_str("RMHUB_LAKE_DIR") or VAR_DIR / "lake")
 RMHUB_ARCHIVE_DIR = Path(env_str("RMHUB_ARCHIVE_DIR") or VAR_DIR / "archive")
 SPARK_MASTER = env_str("SPARK_MASTER", "local[*]")
 SPARK_REMOTE = env_str("SPARK_REMOTE")
-RMHUB_SPARK_MEMORY = env_str("RMHUB_SPARK_MEMORY", "1g")
+RMHUB_SPARK_MEMORY = env_match("RMHUB_SPARK_MEMORY", "1g", r"\d+[mMgG]", "1g or 2048m")
 RMHUB_PIPELINE_DAILY_AT = env_hour("RMHUB_PIPELINE_DAILY_AT", "03:15")  # UTC; empty = not
 RMHUB_EXTRACT_MINUTES = env_int("RMHUB_EXTRACT_MINUTES", 0, minimum=0, maximum=1440)  # extracts in between; 0 = none
 RMHUB_PARTNER_LOG_MAX_BYTES = env_int("RMHUB_PARTNER_LOG_MAX_BYTES", 2 * 1024**3, minimum=1024)
 RMHUB_PIPELINE_LIVE = env_bool("RMHUB_PIPELINE_LIVE", False)  # `up` also starts `manage.py pipeline live`
-RMHUB_STORAGE_PRICE_GB_MONTH = env_str("RMHUB_STORAGE_PRICE_GB_MONTH")  # a number in your currency; empty = no costs
+RMHUB_STORAGE_PRICE_GB_MONTH = env_amount("RMHUB_STORAGE_PRICE_GB_MONTH")  # a number in your currency; empty = no costs
 RMHUB_INLINE_PAYLOAD_BYTES = env_int("RMHUB_INLINE_PAYLOAD_BYTES", 1024 * 1024, minimum=0)
 RMHUB_PAIR_QUEUE = env_int("RMHUB_PAIR_QUEUE", 1_000_000, minimum=1)  # messages that may wait in one pair
 RMHUB_MAX_MESSAGE_BYTES = env_int("RMHUB_MAX_MESSAGE_BYTES", 50 * 1024 * 1024, minimum=1024)
@@ -197,6 +228,13 @@ RMHUB_TRANSACTION_DAYS = env_int("RMHUB_TRANSACTION_DAYS", 90, minimum=1)  # how
 RMHUB_TRANSACTION_MESSAGE_BYTES = env_int("RMHUB_TRANSACTION_MESSAGE_BYTES", 64 * 1024, minimum=4096)
 RMHUB_TRANSACTION_PARTICIPANTS = env_int("RMHUB_TRANSACTION_PARTICIPANTS", 100, minimum=2)  # registered in one
 RMHUB_TRANSACTIONS_OPEN = env_int("RMHUB_TRANSACTIONS_OPEN", 1000, minimum=1)  # of one partner, of one API user
+# What the web server asks of those who send bodies (docs/operations.md, "Slow and large bodies").
+RMHUB_BODY_GRACE_SECONDS = env_int("RMHUB_BODY_GRACE_SECONDS", 10, minimum=1, maximum=600)
+RMHUB_BODY_RATE = env_int("RMHUB_BODY_RATE", 8192, minimum=1)  # bytes a second, on average, after that
+RMHUB_BODY_SECONDS = env_int("RMHUB_BODY_SECONDS", 1800, minimum=1)  # at most
+RMHUB_BODY_MEMORY_BYTES = env_int("RMHUB_BODY_MEMORY_BYTES", 64 * 1024 * 1024, minimum=1024 * 1024)
+RMHUB_BODY_SPOOL_BYTES = env_int("RMHUB_BODY_SPOOL_BYTES", 4 * 1024**3, minimum=1024 * 1024)
+RMHUB_BODY_WAIT_SECONDS = env_int("RMHUB_BODY_WAIT_SECONDS", 20, minimum=0, maximum=600)
 RMHUB_WEB_THREADS = env_int("RMHUB_WEB_THREADS", 32, minimum=1, maximum=1024)  # requests that are served at once
 # So long a message of a stream that has overtaken its predecessor waits for it; 0 = the rules decide at once.
 RMHUB_STREAM_HOLD_MS = env_int("RMHUB_STREAM_HOLD_MS", 1000, minimum=0, maximum=10_000)
@@ -206,22 +244,24 @@ RMHUB_SEND_BATCH = env_int("RMHUB_SEND_BATCH", 64, minimum=1, maximum=1000)
 RMHUB_PICKUP_THREADS = env_int("RMHUB_PICKUP_THREADS", 4, minimum=1, maximum=64)  # looks at the same time
 RMHUB_DELIVER_THREADS = env_int("RMHUB_DELIVER_THREADS", 8, minimum=1, maximum=256)
 # Mail (docs/mail.md). The relay takes mails of endpoints without a server of their own.
-RMHUB_SMTP_RELAY = env_str("RMHUB_SMTP_RELAY")
+_MAIL = ("smtp", "smtp+starttls", "smtps")
+RMHUB_SMTP_RELAY = env_url("RMHUB_SMTP_RELAY", "", _MAIL)
 RMHUB_SMTP_NAME = env_str("RMHUB_SMTP_NAME") or smtp_name(urlsplit(RMHUB_PUBLIC_URL).hostname or "localhost")
 RMHUB_SMTP_LISTEN = env_listen("RMHUB_SMTP_LISTEN")  # None = the hub takes no mail by SMTP
-RMHUB_SMTP_TLS_CERT = env_str("RMHUB_SMTP_TLS_CERT")  # paths of PEM files
-RMHUB_SMTP_TLS_KEY = env_str("RMHUB_SMTP_TLS_KEY")
+RMHUB_SMTP_TLS_CERT = env_file("RMHUB_SMTP_TLS_CERT")  # paths of PEM files
+RMHUB_SMTP_TLS_KEY = env_file("RMHUB_SMTP_TLS_KEY")
 RMHUB_SMTP_TRUSTED_RELAYS = env_networks("RMHUB_SMTP_TRUSTED_RELAYS")
 RMHUB_SMTP_TRUSTED_CHECKER = env_str("RMHUB_SMTP_TRUSTED_CHECKER")
 RMHUB_SMTP_CONNECTIONS = env_int("RMHUB_SMTP_CONNECTIONS", 50, minimum=1, maximum=1000)
 # Mails to people (docs/notifications.md): by this server, else by the relay.
-RMHUB_MAIL_SERVER = env_str("RMHUB_MAIL_SERVER")
-RMHUB_MAIL_FROM = env_str("RMHUB_MAIL_FROM") or f"rmhub@{RMHUB_SMTP_NAME}"
+RMHUB_MAIL_SERVER = env_url("RMHUB_MAIL_SERVER", "", _MAIL)
+RMHUB_MAIL_FROM = env_match("RMHUB_MAIL_FROM", f"rmhub@{RMHUB_SMTP_NAME}", r"[^@\s]+@[^@\s]+", "rmhub@hub.example.org")
 # Requests a minute of one caller (docs/api.md, "Limits"); 0 = no limit.
 RMHUB_RATE_READ = env_int("RMHUB_RATE_READ", 6000, minimum=0)
 RMHUB_RATE_SUBMIT = env_int("RMHUB_RATE_SUBMIT", 60_000, minimum=0)
 RMHUB_RATE_OPERATE = env_int("RMHUB_RATE_OPERATE", 1200, minimum=0)
 RMHUB_RATE_PARTNER = env_int("RMHUB_RATE_PARTNER", 0, minimum=0)  # of one partner at the entrances
+RMHUB_RATE_REPEATS = env_int("RMHUB_RATE_REPEATS", 60, minimum=0)  # copies of one repeatable request
 # Webhooks may not reach private addresses unless the installation says so (demo, tests, an internal bus).
 RMHUB_WEBHOOK_ALLOW_PRIVATE = env_bool("RMHUB_WEBHOOK_ALLOW_PRIVATE", False)
 
@@ -235,6 +275,7 @@ CELERY_TASK_DEFAULT_QUEUE = "rmhub"
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # a worker works without a broker, however long that is away
 CELERY_BROKER_TRANSPORT_OPTIONS = {
     "visibility_timeout": 300,
     "unacked_restore_interval": 5,
@@ -271,7 +312,7 @@ CELERY_BEAT_SCHEDULE = {
     "audit-seal": {"task": "messaging.audit_seal", "schedule": 5, "options": {"expires": 5}},
     "housekeeping": {"task": "messaging.housekeeping", "schedule": 30, "options": {"expires": 30}},
 }
-CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "run" / f"beat-{env_str('RMHUB_COOKIE_SUFFIX', 'hub')}")
+CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "run" / f"beat-{_cookie_suffix or 'hub'}")
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
@@ -307,11 +348,22 @@ SPECTACULAR_SETTINGS = {
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"()": "rmhub.logs.LineFormatter"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "root": {"handlers": ["stderr"], "level": env_str("RMHUB_LOG_LEVEL", "INFO")},
+    "formatters": {
+        "line": {"()": "rmhub.logs.LineFormatter"},
+        "one_line": {"()": "rmhub.logs.OneLineFormatter"},
+    },
+    "filters": {"outage": {"()": "rmhub.logs.OncePerOutage"}},
+    "handlers": {
+        "stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["outage"]},
+        "strangers": {"class": "logging.StreamHandler", "formatter": "one_line"},
+    },
+    "root": {
+        "handlers": ["stderr"],
+        "level": env_choice("RMHUB_LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")),
+    },
     "loggers": {
         "django.request": {"level": "ERROR"},
+        "django.security": {"handlers": ["strangers"], "propagate": False},
         "celery": {"level": "WARNING"},
         "kombu": {"level": "WARNING"},
         "urllib3": {"level": "ERROR"},
@@ -321,3 +373,32 @@ LOGGING = {
         "_granian": {"level": "WARNING"},
     },
 }
+
+# Two settings that cannot both be meant.
+if SECURE and RMHUB_PUBLIC_URL.startswith("http://") and env_str("RMHUB_PUBLIC_URL"):
+    raise ImproperlyConfigured("RMHUB_HTTPS=1, but RMHUB_PUBLIC_URL begins with http://: links would lead past TLS")
+if RMHUB_FINGERPRINT_HEADER and not RMHUB_TRUSTED_PROXIES:
+    raise ImproperlyConfigured(
+        "RMHUB_FINGERPRINT_HEADER is set, but RMHUB_TRUSTED_PROXIES names no proxy: nobody could log in by certificate"
+    )
+if SECURE and not RMHUB_TRUSTED_PROXIES:
+    raise ImproperlyConfigured(
+        "RMHUB_HTTPS=1, but RMHUB_TRUSTED_PROXIES names no proxy: its X-Forwarded-Proto is not heard, and every page "
+        "would redirect to itself"
+    )
+if bool(RMHUB_OIDC_ISSUER) != bool(RMHUB_OIDC_CLIENT_ID):
+    raise ImproperlyConfigured("RMHUB_OIDC_ISSUER and RMHUB_OIDC_CLIENT_ID go together: set both or none")
+# Read where no settings are at hand: by the embedded servers, in examples of the console, and by the tests.
+refuse_unknown(
+    "RMHUB_",
+    known_elsewhere=(
+        "RMHUB_POSTGRES_BIN",
+        "RMHUB_VALKEY_BIN",
+        "RMHUB_TOKEN",
+        "RMHUB_CHROMIUM",
+        "RMHUB_SCHEMATHESIS",
+        "RMHUB_SCREENSHOTS",
+        "RMHUB_TEST_CONNECT",
+        "RMHUB_TEST_DB",
+    ),
+)

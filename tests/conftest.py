@@ -31,7 +31,7 @@ def fresh_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Non
         yield
         return
     from messaging import servers
-    from messaging.services import circuits, door, epoch, events, forgetting, pairs, subscriptions
+    from messaging.services import circuits, door, epoch, forgetting, pairs, subscriptions, tokens
     from partners import registry
 
     settings = request.getfixturevalue("settings")
@@ -39,9 +39,9 @@ def fresh_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Non
     settings.RMHUB_LAKE_DIR = tmp_path / "lake"
     settings.RMHUB_ARCHIVE_DIR = tmp_path / "archive"
     registry.reset()
-    events.reset()
     pairs.reset()
     door.reset()
+    tokens.patience.reset()
     circuits.forget()
     servers.reset()
     subscriptions.reset()
@@ -49,7 +49,6 @@ def fresh_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Non
     forgetting.reset()
     yield
     registry.reset()
-    events.reset()
     pairs.reset()
     subscriptions.reset()
     epoch.reset()

@@ -25,3 +25,18 @@ def ensure() -> None:
     atexit.register(embedded.stop, var)
     os.environ["DATABASE_URL"] = servers.database_url
     os.environ["REDIS_URL"] = servers.redis_url
+
+
+def database_url() -> str:
+    """The test's own database, for whoever connects without Django; what a test does not commit is not seen there."""
+    from django.db import connection
+    from psycopg.conninfo import make_conninfo
+
+    name = connection.settings_dict
+    return make_conninfo(
+        host=name["HOST"],
+        port=name["PORT"] or None,
+        dbname=name["NAME"],
+        user=name["USER"],
+        password=name["PASSWORD"] or None,
+    )

@@ -10,11 +10,14 @@ from rmhub.settings import *  # noqa: E402, F403
 from rmhub.settings import DATABASES  # noqa: E402
 
 DATABASES["default"]["TEST"] = {"NAME": os.environ.get("RMHUB_TEST_DB", "test_rmhub")}
+DATABASES["default"]["OPTIONS"]["connections"] = 64  # threads of tests keep theirs
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
 }
 RMHUB_WEBHOOK_ALLOW_PRIVATE = True
+# Whoever is logged in stays so when a test moves the clock; tests of idle sessions set their own.
+RMHUB_SESSION_IDLE = 0
 # Test runs share a Valkey; those that are about limits set their own.
-RMHUB_RATE_READ = RMHUB_RATE_SUBMIT = RMHUB_RATE_OPERATE = RMHUB_RATE_PARTNER = 0
+RMHUB_RATE_READ = RMHUB_RATE_SUBMIT = RMHUB_RATE_OPERATE = RMHUB_RATE_PARTNER = RMHUB_RATE_REPEATS = 0

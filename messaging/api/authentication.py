@@ -10,8 +10,10 @@ from rest_framework.authentication import BaseAuthentication, SessionAuthenticat
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
+from messaging.api.problems import Problem
 from messaging.choices import Interface
-from messaging.services import tokens
+from messaging.models import ApiToken
+from messaging.services import sessions, tokens
 from messaging.services.audit import Actor
 from messaging.standing import standing_of
 
@@ -31,6 +33,7 @@ class Access:
     owner: str
     scopes: frozenset[str]
     partners: frozenset[uuid.UUID] | None = None
+    token: ApiToken | None = None  # None for a session
     caller: str = ""  # whose requests are counted together: a token's, or a person's
 
     @property
@@ -48,13 +51,19 @@ class TokenAuthentication(BaseAuthentication):
             return None
         if len(header) > MAX_HEADER:
             raise AuthenticationFailed("This is not an API token: it is too long.", code="invalid_token")
+        address = request.META.get("REMOTE_ADDR", "")
         try:
-            bearer = tokens.authenticate(text.strip(), request.META.get("REMOTE_ADDR", ""))
+            bearer = tokens.authenticate(text.strip(), address)
         except tokens.BadToken as error:
+            wait = tokens.token_refused(error, address=address, request_id=getattr(request, "request_id", ""))
+            if wait:
+                said = f"Too many API tokens that are none came from your address: wait {wait} s."
+                raise Problem("too_many_requests", said, headers={"Retry-After": str(wait)}) from error
             raise AuthenticationFailed(error.detail, code=error.code) from error
         owner = bearer.owner.get_username()
         name = f"{owner} (token {bearer.token.name})"[:150]
-        return bearer.owner, Access(name, owner, bearer.scopes, bearer.partners, caller=f"token:{bearer.token.pk.hex}")
+        caller = f"token:{bearer.token.pk.hex}"
+        return bearer.owner, Access(name, owner, bearer.scopes, bearer.partners, bearer.token, caller)
 
     def authenticate_header(self, request: Request) -> str:
         return 'Bearer realm="RM Hub"'
@@ -69,6 +78,8 @@ class ConsoleSessionAuthentication(SessionAuthentication):
             return None
         user = found[0]
         assert isinstance(user, User)
+        if sessions.is_idle(request.session, by_itself=False):
+            raise AuthenticationFailed("Nobody used this session for too long: log in again.", code="not_authenticated")
         if request.session.get(MUST_ENROL):
             raise AuthenticationFailed("Set up your second factor in the console first.", code="not_authenticated")
         standing = standing_of(user)

@@ -142,6 +142,13 @@ _ROWS = (
     ),
     Code("length_required", 411, "Length required", "Send the body with a Content-Length."),
     Code("stale", 412, "Changed meanwhile", "Somebody changed it since you read it. Read it again, then decide again."),
+    Code(
+        "body_too_slow",
+        408,
+        "Body too slow",
+        "The body came more slowly than the hub waits for; `detail` says how fast it must come. Send it again.",
+        retryable=True,
+    ),
     Code("message_too_large", 413, "Message too large", "The payloads are larger than hub or agreement allow."),
     Code("body_too_large", 413, "Body too large", "The body is larger than this path takes; `detail` says how much."),
     Code("unsupported_media_type", 415, "Media type not supported", "Send application/json (or multipart/form-data)."),
@@ -188,7 +195,28 @@ _ROWS = (
         "The hub cannot reach its database. Repeat after Retry-After.",
         retryable=True,
     ),
-    Code("unhealthy", 503, "The hub does not do its work", "`checks` says what is wrong.", retryable=True),
+    Code(
+        "store_full",
+        507,
+        "No room for the document",
+        "The hub's payload store is full. Nothing was taken: repeat after Retry-After, under the same Idempotency-Key. "
+        "The hub's operators have to make room.",
+        retryable=True,
+    ),
+    Code(
+        "unhealthy",
+        503,
+        "This web server takes nothing now",
+        "The database or the payload store does not take what comes: `parts` and `checks` say which, and since when.",
+        retryable=True,
+    ),
+    Code(
+        "overloaded",
+        503,
+        "Too many large bodies",
+        "The hub works on as many large bodies as it has room for. Repeat after Retry-After.",
+        retryable=True,
+    ),
     Code(
         "payload_missing",
         503,

@@ -35,13 +35,17 @@ MAX_BODY = 1024 * 1024
 # Downloads have the media type that the octets came with.
 OCTETS: dict[Status, Any] = {(200, "*/*"): OpenApiTypes.BINARY, (206, "*/*"): OpenApiTypes.BINARY}
 _OF_APPLICATIONS = ("messages:write", "deliveries:take", "transactions:write")
+_COUNT = "rmhub.rate_count"  # in the environ of WSGI
 _JSON = {"*/*", "application/*", "application/json", MEDIA_TYPE}
 _ALWAYS = ("invalid_parameter", "unknown_parameter")
 _GUARDED = (
     *("not_authenticated", "invalid_token", "token_expired", "token_revoked", "address_not_allowed", "missing_scope"),
     "too_many_requests",
 )
-_WITH_BODY = ("malformed_body", "body_too_large", "unsupported_media_type", "invalid_submission")
+_WITH_BODY = (
+    *("malformed_body", "body_too_slow", "body_too_large", "unsupported_media_type", "invalid_submission"),
+    "overloaded",
+)
 
 
 class ProblemSerializer(serializers.Serializer):
@@ -69,6 +73,9 @@ class ProblemSerializer(serializers.Serializer):
         child=serializers.CharField(), required=False, help_text="409: id and href of what is there already."
     )
     checks = serializers.DictField(required=False, help_text="503 of /health: what was looked at.")
+    parts = serializers.ListField(
+        child=serializers.DictField(), required=False, help_text="503 of /health: how each part is, since when."
+    )
 
 
 class AnyJson(BaseContentNegotiation):
@@ -129,9 +136,11 @@ class Endpoint(APIView):
         caller = request.auth
         if not isinstance(caller, Access):
             return
-        self.count = rate_limits.take(
-            _bucket(request.method or "", scope_of(self, request.method or "")), caller.caller
-        )
+        # A request is begun again once its body is there; it counts once.
+        if _COUNT not in request.META:
+            bucket = _bucket(request.method or "", scope_of(self, request.method or ""))
+            request.META[_COUNT] = rate_limits.take(bucket, caller.caller)
+        self.count = request.META[_COUNT]
         if self.count is not None and self.count.exceeded:
             wait = str(self.count.reset)
             text = f"More than {self.count.limit} requests ({self.count.bucket}) in a minute: wait {wait} s."
@@ -217,6 +226,7 @@ def operation(
 
     def declare(handler: Handler) -> Handler:
         declared: Handler = documented(handler)
+        declared.operation_id = id  # type: ignore[attr-defined]
         declared.scope = scope  # type: ignore[attr-defined]
         declared.whole_hub = whole_hub  # type: ignore[attr-defined]
         return declared

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from messaging.api.reading import Param
+from rmhub.postgresql.base import give_back
 
 Found = TypeVar("Found")
 MAX_WAIT = 30  # seconds
@@ -30,6 +31,7 @@ def looked(look: Callable[[Found | None], Found], enough: Callable[[Found], bool
     try:
         until = time.monotonic() + wait
         while not enough(found) and time.monotonic() < until:
+            give_back()
             time.sleep(_LOOK_EVERY)
             found = look(found)
         return found

@@ -177,6 +177,7 @@ def problems_markdown() -> str:
         "| `current_state`, `allowed_actions` | 409 | the state that forbids it, and what that state allows |",
         "| `existing` | 409 | id and href of what is there already |",
         "| `checks` | 503 of `/health` | what was looked at |",
+        "| `parts` | 503 of `/health` | how each part is, and since when |",
         "",
         "The hub serves this list at `/api/v1/problems`. `manage.py openapi` writes this page.",
         "",

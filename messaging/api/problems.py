@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from django.conf import settings
 from django.core import exceptions as django_errors
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, UnreadablePostError
@@ -15,13 +16,21 @@ from rest_framework.response import Response
 from messaging.api.catalogue import CODES
 from messaging.exceptions import ApplicationError, DuplicateMessageId, InvalidSubmission, OutsideAgreement, WrongState
 from messaging.services.onboarding import InvalidAgreement
+from messaging.storage import StoreUnavailable
 from partners.exceptions import InvalidInput
 from partners.exceptions import WrongState as PartnersWrongState
 from rmhub.ids import BadPublicId, public_id
 
 log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
-RETRY_AFTER = {"unavailable": "5", "unhealthy": "10", "too_many_requests": "1", "pair_queue_full": "60"}
+RETRY_AFTER = {
+    "unavailable": "5",
+    "store_full": "60",
+    "overloaded": "5",
+    "unhealthy": "10",
+    "too_many_requests": "1",
+    "pair_queue_full": "60",
+}
 Json = dict[str, Any]
 
 
@@ -62,9 +71,9 @@ def exception_handler(error: Exception, context: Json) -> Response:
     return response
 
 
-def django_problem(request: HttpRequest, code: str) -> HttpResponse:
+def django_problem(request: HttpRequest, code: str, detail: str = "") -> HttpResponse:
     """The same for what fails before, or outside of, any API view (Django's handler400, 403, 404 and 500)."""
-    problem = Problem(code)
+    problem = Problem(code, detail)
     answer = JsonResponse(body(problem, request), status=CODES[code].status, content_type=MEDIA_TYPE)
     for name, value in _headers(problem, None).items():
         answer[name] = value
@@ -115,10 +124,20 @@ def _problem(error: Exception) -> Problem | None:
         return Problem("forbidden")
     if isinstance(error, django_errors.RequestDataTooBig):
         return Problem("body_too_large", "The text fields of the form are too large: send documents as files.")
+    if isinstance(error, django_errors.TooManyFilesSent):
+        most = settings.DATA_UPLOAD_MAX_NUMBER_FILES
+        return Problem("body_too_large", f"A form carries at most {most} files.")
+    if isinstance(error, django_errors.TooManyFieldsSent):
+        return Problem("body_too_large", f"A form has at most {settings.DATA_UPLOAD_MAX_NUMBER_FIELDS} fields.")
     if isinstance(error, django_errors.SuspiciousOperation):
         return Problem("malformed_body", _sentence(str(error)))
     if isinstance(error, UnreadablePostError):
         return Problem("malformed_body", "The body ended early.")
+    if isinstance(error, StoreUnavailable):
+        log.error("payload store takes nothing", extra={"action": "store_unavailable", "error": str(error)[:200]})
+        if error.full:
+            return Problem("store_full")
+        return Problem("unavailable", "The hub's payload store takes nothing now. Repeat after Retry-After.")
     if isinstance(error, OperationalError | InterfaceError):
         log.warning("database not available", extra={"action": "api_unavailable", "error": str(error)[:200]})
         return Problem("unavailable")

@@ -16,7 +16,8 @@ from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 
 from messaging.api.problems import Problem
-from rmhub.ids import BadPublicId, read_public_id
+from messaging.selectors.reach import read_id
+from rmhub.ids import BadPublicId
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 # In a query, an unescaped + is a space: 2026-01-31T00:00:00 01:00.
@@ -91,9 +92,21 @@ def read_parameters(request: Request, known: Sequence[Param]) -> dict[str, Any]:
             values[name] = _value(by_name[name], texts[0])
         except ValueError as error:
             errors.append({"parameter": name, "code": "invalid", "detail": str(error)})
+    errors += _backwards(values)
     if errors:
         raise Problem("invalid_parameter", "; ".join(f"{e['parameter']}: {e['detail']}" for e in errors), errors=errors)
     return values
+
+
+def _backwards(values: Mapping[str, Any]) -> list[dict[str, str]]:
+    """A range of times (`..._gte` to `..._lt`) in which nothing can lie is a mistake, and no empty list."""
+    found = []
+    for name, begin in values.items():
+        end = values.get(f"{name[:-4]}_lt") if name.endswith("_gte") else None
+        if isinstance(begin, datetime) and isinstance(end, datetime) and end <= begin:
+            said = f"It must be later than {name}: the range runs backwards."
+            found.append({"parameter": f"{name[:-4]}_lt", "code": "invalid", "detail": said})
+    return found
 
 
 def _value(param: Param, text: str) -> Any:
@@ -125,7 +138,7 @@ def _value(param: Param, text: str) -> Any:
 
 def _id(prefix: str, text: str) -> uuid.UUID:
     try:
-        return read_public_id(prefix, text)
+        return read_id(prefix, text)
     except BadPublicId as error:
         raise ValueError(f"An id of the form {prefix}_<32 hexadecimal digits>.") from error
 

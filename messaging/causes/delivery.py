@@ -213,7 +213,8 @@ REPEATABLE: tuple[Row, ...] = (
         "memory_lost",
         "Memory of ids was lost",
         "The database is older than what this hub had remembered: it was restored, or its disk was lost.",
-        "Requests from before are refused until the memory window has passed. Compare with the partners.",
+        "Every pair needs resync: compare with the partners, then clear the marks. Repeatable requests from before are "
+        "refused until the memory window has passed.",
         False,
     ),
     (

@@ -65,7 +65,7 @@ FILES: tuple[Row, ...] = (
     ),
 )
 
-_AGAIN = "The hub looks again by itself, later after each failure; “look now” does not wait for that."
+_AGAIN = "The hub looks again by itself, after longer and longer waits; “Look now” does not wait."
 # The causes of the network say what it means for a message that is sent; a look is no message.
 OF_A_LOOK: Mapping[str, tuple[str, str]] = {
     "dns_error": (

@@ -48,11 +48,27 @@ HUB: tuple[Row, ...] = (
         True,
     ),
     (
+        "needs_resync",
+        "Needs resync",
+        "The hub's memory was lost: what was sent and received since the backup is not known here.",
+        "Compare with the partner what each side has of that time, then clear the mark. Until then documents that "
+        "come in may be repeats: the resolver is asked, or they are in doubt.",
+        False,
+    ),
+    (
         "internal_error",
         "Error in the hub",
         "The hub itself failed; this is not the partner's fault.",
         "Look at the hub's log for the time of the attempt, and report it.",
         False,
+    ),
+    (
+        "credentials_guessed",
+        "Wrong credentials, again and again",
+        "So many wrong credentials came from one address that the hub looks at none for a minute.",
+        "If it is a partner with an old password, give it the new one. If it is nobody you know, keep the address out "
+        "at the firewall. Where all addresses are a proxy's, name it in RMHUB_TRUSTED_PROXIES.",
+        True,
     ),
     (
         "archive_differs",
@@ -103,8 +119,15 @@ HUB: tuple[Row, ...] = (
     (
         "certificate_expiring",
         "Certificate or credential ends soon",
-        "A certificate that the partner's server may show, or a credential, ends within 30 days or is over.",
+        "A certificate that the partner's server may show, or a credential, ends within 30 days.",
         "Ask the partner for the new one and enter it before the end: both can be valid at once.",
+        False,
+    ),
+    (
+        "certificate_ended",
+        "Certificate or credential has ended",
+        "The last certificate that the partner's server may show, or a credential, is past its date.",
+        "Ask the partner for the new one and enter it: the connection fails, or is refused, until then.",
         False,
     ),
 )

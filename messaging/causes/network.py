@@ -70,8 +70,9 @@ NETWORK: tuple[Row, ...] = (
     ),
     (
         "circuit_open",
-        "Server left alone",
-        "The partner's server could not be reached several times in a row, so this attempt was not made.",
+        "Circuit open",
+        "The partner's server could not be reached several times in a row, so sending to it was stopped for a while, "
+        "and this attempt was not made.",
         "It is tried again by itself, and counts like any failed attempt. On the overview you can have it tried now.",
         True,
     ),

@@ -84,6 +84,14 @@ AUDIT: tuple[Row, ...] = (
         False,
     ),
     (
+        "audit_document_twice",
+        "Document processed twice",
+        "The audit found documents that one trigger processed under two MessageIds while its history should have known "
+        "them.",
+        "Find out whether a resolver said that it was new, and take the second one back in the application.",
+        False,
+    ),
+    (
         "audit_delivery_without_acceptance",
         "Delivery without acceptance",
         "The audit found documents that were handed to an application, and no record that they were accepted.",

@@ -97,6 +97,7 @@ REFUSALS: dict[str, str] = {
     "missing_to": "No receiver named",
     "bad_stream_header": "Stream header unreadable",
     "bad_receipt": "Receipt unreadable",
+    "bad_document_id": "Document id that is none",
     "unexpected_class": "Message class without its element",
     "stream_malformed": "Numbers of the stream out of range",
     "stream_previous_missing": "Came before what it follows",

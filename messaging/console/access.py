@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.conf import settings
+from django.contrib.auth.models import AnonymousUser
 from django.core.exceptions import PermissionDenied
 from django.http import (
     Http404,
@@ -106,7 +107,7 @@ def requires(
                 return HttpResponseNotAllowed(methods)
             wanted = scope if isinstance(scope, str) else scope(kwargs)
             if wanted != PUBLIC:
-                if not request.user.is_authenticated:
+                if not request.user.is_authenticated or has_ended(request):
                     return _to_login(request)
                 if request.session.get(ENROL) and _page_of(request) not in _ENROLLING:
                     return HttpResponseRedirect(resolve_url("console:second-factor"))
@@ -140,6 +141,17 @@ def _note_refusal(request: HttpRequest, wanted: str, parameters: dict[str, Any])
 
 def _page_of(request: HttpRequest) -> str:
     return (request.resolver_match.url_name or "") if request.resolver_match is not None else ""
+
+
+def has_ended(request: HttpRequest) -> bool:
+    """Whether nobody used the session for too long: it is ended then. Live regions ask without anybody being there."""
+    by_itself = request.headers.get("HX-Target", "").startswith("live-") or _page_of(request) == "toasts"
+    if not sessions.is_idle(request.session, by_itself=by_itself):
+        return False
+    sessions.session_ended(key=request.session.session_key or "")
+    request.session.flush()
+    request.user = AnonymousUser()
+    return True
 
 
 def _note_use(request: HttpRequest) -> None:

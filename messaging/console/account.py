@@ -15,17 +15,18 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.debug import sensitive_post_parameters
 
 from messaging.choices import Interface
-from messaging.console.access import ENROL, PUBLIC, actor, requires
+from messaging.console.access import ENROL, PUBLIC, actor, has_ended, requires
 from messaging.console.context import THEME_COOKIE, THEMES
 from messaging.console.rendering import after, page, problems, see_other
 from messaging.exceptions import ApplicationError, InvalidSubmission
-from messaging.services import openid, second_factor, sessions, throttling, users
+from messaging.services import hashing, openid, second_factor, sessions, throttling, users
 from messaging.services.audit import Actor
 
 _YEAR = 365 * 86_400
 _BACKEND = "django.contrib.auth.backends.ModelBackend"
 _PENDING = "pending_login"
 _PENDING_SECONDS = 300
+_BUSY_SECONDS = 2
 
 
 @sensitive_post_parameters("password")
@@ -33,14 +34,19 @@ _PENDING_SECONDS = 300
 def log_in(request: HttpRequest) -> HttpResponse:
     """Takes user name and password; then asks for a code, or goes where the person wanted to."""
     wanted = after(request)
-    if request.user.is_authenticated:
+    if request.user.is_authenticated and not has_ended(request):
         return see_other(wanted)
     form = AuthenticationForm(request, data=request.POST if request.method == "POST" else None)
-    wait = 0
+    wait, busy = 0, False
     if request.method == "POST":
         name, address = request.POST.get("username", "")[:150], request.META.get("REMOTE_ADDR", "")
-        wait = throttling.wait_for(name, address)
-        if not wait and form.is_valid():
+        try:
+            with hashing.queueing():
+                wait = throttling.attempt(name, address)
+                right = not wait and _is_right(form)
+        except hashing.Busy:
+            busy, wait, right = True, _BUSY_SECONDS, False
+        if right:
             user = form.get_user()
             assert isinstance(user, User)
             if second_factor.confirmed(user.pk) is None:
@@ -48,12 +54,13 @@ def log_in(request: HttpRequest) -> HttpResponse:
                 enter(request, user, "password")
                 return see_other(wanted)
             # The misses are forgotten after the code only: who has the password may not guess codes for ever.
+            throttling.taken_back(name, address)
             request.session[_PENDING] = {"user": user.pk, "next": wanted, "at": time.time()}
             return see_other("console:login-code")
         if not wait:
-            throttling.missed(name, address)
+            sessions.login_refused(name=name, actor=actor(request), what="password")
             wait = throttling.wait_for(name, address)
-    context = {"form": form, "next": wanted, "wait": wait}
+    context = {"form": form, "next": wanted, "wait": wait, "busy": busy}
     if openid.enabled():
         context["sign_on"] = settings.RMHUB_OIDC_LABEL
     return _slowed(request, "console/login.html", context, wait)
@@ -71,12 +78,12 @@ def log_in_code(request: HttpRequest) -> HttpResponse:
     wait, errors = 0, []
     if request.method == "POST":
         name, address = user.get_username(), request.META.get("REMOTE_ADDR", "")
-        wait = throttling.wait_for(name, address)
+        wait = throttling.attempt(name, address)
         if not wait:
             try:
                 how = second_factor.second_factor_check(user=user, code=request.POST.get("code", "")[:100])
             except InvalidSubmission as error:
-                throttling.missed(name, address)
+                sessions.login_refused(name=name, actor=actor(request), what="code")
                 errors, wait = problems(error), throttling.wait_for(name, address)
             else:
                 throttling.succeeded(name, address)
@@ -91,9 +98,21 @@ def log_in_code(request: HttpRequest) -> HttpResponse:
     return _slowed(request, "console/login_code.html", context, wait)
 
 
+def _is_right(form: AuthenticationForm) -> bool:
+    """Whether user name and password fit together; waits for its turn to compute, for names that do not exist too."""
+    with hashing.checking():
+        return bool(form.is_valid())
+
+
+def _has_password(user: User, password: str) -> bool:
+    with hashing.checking():
+        return user.check_password(password)
+
+
 def enter(request: HttpRequest, user: User, method: str) -> None:
     """Begins the session, under a new key; notes where it is."""
     login(request, user, backend=_BACKEND)
+    sessions.note_use(request.session)
     request.session["method"] = method
     if method == "password" and settings.RMHUB_REQUIRE_SECOND_FACTOR:
         request.session[ENROL] = True
@@ -156,14 +175,19 @@ def password(request: HttpRequest) -> HttpResponse:
     problem = ""
     if request.method == "POST":
         name, address = user.get_username(), request.META.get("REMOTE_ADDR", "")
-        wait = throttling.wait_for(name, address)
+        try:
+            with hashing.queueing():
+                wait = throttling.attempt(name, address)
+                right = not wait and _has_password(user, request.POST.get("old_password", ""))
+        except hashing.Busy:
+            wait, right = _BUSY_SECONDS, False
         if wait:
-            problem = f"Too many wrong passwords: wait {wait} s, then try again."
-        elif not user.check_password(request.POST.get("old_password", "")):
-            throttling.missed(name, address)
+            problem = f"Too many tries: wait {wait} s, then try again."
+        elif not right:
             problem = "The present password is not right."
-        elif form.is_valid():
+        else:
             throttling.succeeded(name, address)
+        if right and form.is_valid():
             before = request.session.session_key or ""
             users.password_change(user=user, password=form.cleaned_data["new_password1"], actor=actor(request))
             sessions.sessions_end(user=user, actor=actor(request), reason="By the user.", keep=before)

@@ -31,11 +31,12 @@ from messaging.console.partner_forms import (
 from messaging.console.partner_verbs import Button, Subject, Verb, act, button, dialog
 from messaging.console.rendering import see_other
 from messaging.console.trigger_fields import Field, Group
+from messaging.selectors.reach import read_id
 from messaging.services import onboarding, onboarding_content
 from partners import selectors, services
 from partners.choices import VersionState
 from partners.models import Agreement, AgreementVersion
-from rmhub.ids import BadPublicId, read_public_id
+from rmhub.ids import BadPublicId
 
 SCOPE = "agreements:write"
 NEW: tuple[Group, ...] = (
@@ -116,7 +117,7 @@ VERSION_VERBS: Mapping[str, Verb] = {verb.slug: verb for verb in (ACTIVATE, DISC
 def agreement_of(reference: str) -> Agreement:
     """The agreement of a URL. Raises Http404."""
     try:
-        return selectors.agreement(read_public_id("agr", reference))
+        return selectors.agreement(read_id("agr", reference))
     except Agreement.DoesNotExist as error:
         raise Http404(f"There is no agreement {reference}.") from error
 
@@ -327,7 +328,7 @@ def _values(fields: Mapping[str, Field], texts: Mapping[str, str]) -> tuple[dict
             continue
         text = values.pop(name, "")
         try:
-            values[f"{name}_id"] = read_public_id(prefix, text)
+            values[f"{name}_id"] = read_id(prefix, text)
         except BadPublicId:
             errors[name] = ["Choose one of the list."]
     return values, errors

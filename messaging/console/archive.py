@@ -19,9 +19,10 @@ from messaging.models import LegalHold
 from messaging.report_choices import ArchiveState, PipelineJob
 from messaging.selectors import archive, keyset, messages, pairs, pipeline
 from messaging.selectors.messages import AmbiguousId, TooBroad
+from messaging.selectors.reach import read_id
 from messaging.services import holds, restoring, retention
 from partners import selectors as partners
-from rmhub.ids import BadPublicId, read_public_id
+from rmhub.ids import BadPublicId
 
 READ, RESTORE, WRITE = "archive:read", "archive:restore", "retention:write"
 _FILTERS = ("q", "pair", "state", "direction")
@@ -81,7 +82,7 @@ def archived_page(request: HttpRequest, reference: str) -> HttpResponse:
 @requires(RESTORE, methods=("GET", "POST"))
 def archive_restore(request: HttpRequest, reference: str) -> HttpResponse:
     """The dialog, and asking for a message, or with `whole` for its whole conversation, to come back."""
-    row = archive.archived_message(read_public_id("msg", reference))
+    row = archive.archived_message(read_id("msg", reference))
     given = request.POST if request.method == "POST" else request.GET
     whole = given.get("whole") == "on"
     errors: list[tuple[str, str]] = []
@@ -147,7 +148,7 @@ def hold_new(request: HttpRequest) -> HttpResponse:
 @requires(READ)
 def hold_page(request: HttpRequest, reference: str) -> HttpResponse:
     """One hold: what it covers, who placed it and why."""
-    hold = archive.hold(read_public_id("hold", reference))
+    hold = archive.hold(read_id("hold", reference))
     context = {"hold": hold, "criteria": archive.criteria(hold), "audit": archive.audit(hold.public_id)}
     return page(request, "console/hold.html", context)
 
@@ -155,7 +156,7 @@ def hold_page(request: HttpRequest, reference: str) -> HttpResponse:
 @requires(WRITE, methods=("GET", "POST"))
 def hold_release(request: HttpRequest, reference: str) -> HttpResponse:
     """The dialog, and the end of a hold."""
-    hold: LegalHold = archive.hold(read_public_id("hold", reference))
+    hold: LegalHold = archive.hold(read_id("hold", reference))
     errors: list[tuple[str, str]] = []
     status = 200
     if request.method == "POST":
@@ -236,7 +237,7 @@ def _criteria(request: HttpRequest) -> dict[str, Any]:
     party_id = None
     if party := _text(request, "party"):
         try:
-            party_id = read_public_id("par", party)
+            party_id = read_id("par", party)
         except BadPublicId:
             errors["party"] = ["There is no such partner."]
     try:
@@ -259,7 +260,7 @@ def _criteria(request: HttpRequest) -> dict[str, Any]:
 def _message_id(text: str) -> str:
     """A hold names a MessageId; who pastes `msg_...` means that message's."""
     try:
-        key = read_public_id("msg", text) if text.startswith("msg_") else None
+        key = read_id("msg", text) if text.startswith("msg_") else None
     except BadPublicId:
         key = None
     found = messages.in_store(key) or archive.entry_of(key)

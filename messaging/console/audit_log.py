@@ -158,6 +158,7 @@ def audit_list(request: HttpRequest) -> HttpResponseBase:
         "rows": [_row(entry, who) for entry in shown.rows],
         "given": given,
         "filtered": any(given.values()),
+        "backwards": begin is not None and end is not None and end <= begin,
         "wrong": wrong,
         "verbs": records.audit_values("verb"),
         "actors": records.audit_values("actor"),
@@ -215,7 +216,10 @@ def _times(request: HttpRequest, given: Mapping[str, str]) -> tuple[datetime | N
         if given[name] and at is None:
             wrong = "A time such as 2026-01-31 or 2026-01-31T08:00, please."
         found.append(at)
-    return found[0], found[1], wrong
+    begin, end = found
+    if begin is not None and end is not None and end <= begin:
+        wrong = "The time range runs backwards: “before” must be later than “after”."
+    return begin, end, wrong
 
 
 def _instant(at: datetime | None) -> str:

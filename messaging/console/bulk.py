@@ -143,6 +143,15 @@ def _release(job: BulkJob, plan: Plan) -> list[str]:
     return [f"What is due goes out at once: {plan.waiting:,} documents are in the queues of these pairs."]
 
 
+def _clear_resync(job: BulkJob, plan: Plan) -> list[str]:
+    return [
+        "You say for all of these pairs that both sides were compared; your reason is the evidence.",
+        "Documents that come in on them are new again, unless the hub knows them: what a partner still repeats from "
+        "the time that is missing here is processed a second time.",
+        "Documents that are in doubt stay so. The incidents about the lost memory are resolved with your reason.",
+    ]
+
+
 def _acknowledge(job: BulkJob, plan: Plan) -> list[str]:
     return ["You become the owner of each: everybody sees that somebody works on it."]
 
@@ -225,6 +234,16 @@ VERBS: Mapping[str, BulkVerb] = {
             _release,
             _UNSENT,
             ("Maintenance is over", "Investigation is done"),
+        ),
+        BulkVerb(
+            "pairs_clear_resync",
+            "Clear resync",
+            "arrows-exchange",
+            "pairs",
+            _clear_resync,
+            "The hub does not look for repeats from that time any more.",
+            ("Compared with the partners' lists: nothing is missing", "What was missing was sent again, and settled"),
+            heavy=True,
         ),
         BulkVerb(
             "incidents_acknowledge", "Acknowledge", "check", "incidents", _acknowledge, _LIGHT, ("I am looking at it",)

@@ -13,13 +13,14 @@ from messaging.console.access import actor, requires
 from messaging.console.partner_forms import INVALID, Errors, reason_of, refusals
 from messaging.console.rendering import page, see_other
 from messaging.exceptions import InvalidSubmission
+from messaging.selectors.reach import read_id
 from messaging.services import bundle as services
 from messaging.services import bundle_format
 from messaging.services.bundle import ImportReport
 from partners import selectors
 from partners.models import Party
 from rmhub import clock
-from rmhub.ids import BadPublicId, read_public_id
+from rmhub.ids import BadPublicId
 
 SCOPE = "agreements:write"
 
@@ -74,7 +75,7 @@ def bundle_download(request: HttpRequest) -> HttpResponse:
     chosen, name = None, "all"
     if reference := request.GET.get("partner", ""):
         try:
-            party = selectors.parties().get(pk=read_public_id("par", reference))
+            party = selectors.parties().get(pk=read_id("par", reference))
         except (BadPublicId, Party.DoesNotExist):
             return see_other("console:bundle")
         chosen, name = [party.pk], party.public_id

@@ -30,11 +30,11 @@ from messaging.console.partner_verbs import Subject, Verb, act, dialog
 from messaging.console.party_form import SCOPE, party_of, uploaded
 from messaging.console.rendering import page, see_other
 from messaging.console.triggers import once, used_already
+from messaging.selectors.reach import read_id
 from messaging.services import onboarding
 from partners import selectors
 from partners.choices import CredentialDirection, CredentialKind
 from partners.models import Credential
-from rmhub.ids import read_public_id
 
 _ONCE = "credential_form"
 _FIELDS = by_name(CREDENTIAL)
@@ -117,7 +117,7 @@ def credential_revoke(request: HttpRequest, reference: str) -> HttpResponse:
 
 def _credential(reference: str) -> Credential:
     try:
-        return selectors.credential(read_public_id("cred", reference))
+        return selectors.credential(read_id("cred", reference))
     except ObjectDoesNotExist as error:
         raise Http404(f"There is no credential {reference}.") from error
 

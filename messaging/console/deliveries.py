@@ -20,10 +20,11 @@ from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
 from messaging.models import Delivery
 from messaging.selectors import coordinations, deliveries, doubts, keyset, triggers
 from messaging.selectors.messages import TooBroad
-from messaging.services import settling
+from messaging.services import disclosing, settling
 from rmhub import clock
 
 SCOPE = "indoubt:resolve"
+_LIVE = "live-delivery"
 DELIVERIES = ListPage(
     name="deliveries",
     view="console:deliveries",
@@ -33,6 +34,7 @@ DELIVERIES = ListPage(
         Column("state", "State", lambda row: row.state, fixed=True),
         Column("trigger", "Trigger", lambda row: row.trigger.name),
         Column("message_id", "Document", lambda row: row.message.message_id, fixed=True),
+        Column("document_id", "Document id", lambda row: row.document_id, hidden=True),
         Column("action", "Action", lambda row: row.message.action, only_csv=True),
         Column("pair", "Pair", lambda row: row.message.pair.code),
         Column("doubt", "In doubt because", lambda row: row.doubt, only_csv=True),
@@ -106,17 +108,21 @@ def delivery_page(request: HttpRequest, reference: str) -> HttpResponse:
     if reference != delivery.public_id:
         return see_other("console:delivery", delivery.public_id)
     who = person(request)
+    shown = None
+    # Opened with the page, and not again every few seconds: each time is an entry in the audit log.
+    if "payloads:read" in who.scopes and request.headers.get("HX-Target") != _LIVE:
+        shown = disclosing.delivery_answer_open(delivery=delivery, actor=actor(request), role=who.role)
     context = {
         "screen": deliveries.delivery_screen(delivery),
         "delivery": delivery,
         "headline": deliveries.headline(delivery),
         "reason": doubts.reason(delivery.doubt) if delivery.doubt else None,
         "buttons": _buttons(delivery, who),
-        "answer": _answer(delivery) if "payloads:read" in who.scopes else "",
-        "has_answer": delivery.http_status is not None,
+        "answer": _text(shown.octets.content) if shown else "",
+        "covered": shown,
         "transactions": coordinations.of_delivery(delivery.pk) if delivery.trigger.kind == ServiceKind.ATOMIC else [],
     }
-    return page(request, "console/delivery.html", context, fragments={"live-delivery": "console/delivery_live.html"})
+    return page(request, "console/delivery.html", context, fragments={_LIVE: "console/delivery_live.html"})
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -191,9 +197,9 @@ def _buttons(delivery: Delivery, who: Person) -> list[ChoiceButton]:
     return found
 
 
-def _answer(delivery: Delivery) -> str:
+def _text(answer: bytes) -> str:
     """The service's answer as text; what is no text stays readable as far as it goes."""
-    return deliveries.answer(delivery.pk).decode("utf-8", "replace").replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    return answer.decode("utf-8", "replace").replace("\x00", "\N{REPLACEMENT CHARACTER}")
 
 
 def _dialog(

@@ -25,9 +25,9 @@ from messaging.protocol.processing import Doubt
 from messaging.selectors import coordinations, doubts, evidence, messages, pairs, triggers
 from messaging.selectors import jobs as jobs_of
 from messaging.selectors.coordination_diagnosis import diagnose
+from messaging.selectors.reach import read_id
 from messaging.services import inquiries, settling
 from rmhub import clock
-from rmhub.ids import read_public_id
 
 _TABS = ("inbound", "outbound", "transactions")
 # What a resolver may well know by now.
@@ -189,7 +189,7 @@ def trigger_failed(request: HttpRequest, reference: str) -> HttpResponse:
 def message_settle(request: HttpRequest, reference: str, decision: str) -> HttpResponse:
     """One outbound message in doubt: the dialog, and the decision."""
     choice = MESSAGE.get(decision)
-    message = messages.message(read_public_id("msg", reference))
+    message = messages.message(read_id("msg", reference))
     if choice is None:
         raise Http404(f"There is no decision {decision}.")
     errors: list[tuple[str, str]] = []

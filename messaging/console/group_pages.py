@@ -12,9 +12,10 @@ from messaging.console.access import actor, requires
 from messaging.console.rendering import keyset_page, page, problems, see_other
 from messaging.exceptions import InvalidSubmission, WrongState
 from messaging.selectors import people
+from messaging.selectors.reach import read_id
 from messaging.services import partner_groups
 from partners.models import PartnerGroup
-from rmhub.ids import BadPublicId, read_public_id
+from rmhub.ids import BadPublicId
 
 SCOPE = "users:manage"
 
@@ -35,13 +36,13 @@ def group_new(request: HttpRequest) -> HttpResponse:
 @requires(SCOPE, methods=("GET", "POST"))
 def group_edit(request: HttpRequest, reference: str) -> HttpResponse:
     """A group's name and partners."""
-    return _form(request, people.group(read_public_id("grp", reference)))
+    return _form(request, people.group(read_id("grp", reference)))
 
 
 @requires(SCOPE, methods=("GET", "POST"))
 def group_delete(request: HttpRequest, reference: str) -> HttpResponse:
     """The dialog, and the end of a group that nobody is limited to."""
-    group = people.group(read_public_id("grp", reference))
+    group = people.group(read_id("grp", reference))
     errors: list[tuple[str, str]] = []
     status = 200
     if request.method == "POST":
@@ -92,7 +93,7 @@ def _form(request: HttpRequest, group: PartnerGroup | None) -> HttpResponse:
 
 def _parties(texts: list[str]) -> list[uuid.UUID]:
     try:
-        return [read_public_id("par", text) for text in texts]
+        return [read_id("par", text) for text in texts]
     except BadPublicId as error:
         raise InvalidSubmission({"partners": ["One of these is no partner (any more)."]}) from error
 

@@ -32,11 +32,12 @@ from messaging.selectors import (
     triggers,
 )
 from messaging.selectors.coordination_diagnosis import diagnose
+from messaging.selectors.reach import read_id
 from messaging.selectors.wording import span
 from messaging.services import incidents as services
 from partners import selectors as partners
 from rmhub import clock
-from rmhub.ids import BadPublicId, read_public_id
+from rmhub.ids import BadPublicId
 
 _ORDER = ("-number",)
 # Tab of the list -> (states, put off or not).
@@ -122,7 +123,7 @@ def _found(given: Mapping[str, str]) -> Any:
         states=states,
         snoozed=snoozed,
         pair_id=pairs.pair(given["pair"]).pk if given["pair"] else None,
-        partner_id=read_public_id("par", given["partner"]) if given["partner"] else None,
+        partner_id=read_id("par", given["partner"]) if given["partner"] else None,
         trigger_id=triggers.trigger(given["trigger"]).pk if given["trigger"] else None,
         cause=given["cause"],
         owner="" if owner == NOBODY else owner,
@@ -145,7 +146,7 @@ def _where(incident: Incident) -> str:
 
 def _partner_name(reference: str) -> str:
     try:
-        found = partners.parties().filter(pk=read_public_id("par", reference)).first() if reference else None
+        found = partners.parties().filter(pk=read_id("par", reference)).first() if reference else None
     except BadPublicId:
         return ""
     return found.name if found is not None else ""
@@ -332,11 +333,13 @@ def _until(request: HttpRequest) -> datetime | None:
 def _context(request: HttpRequest, incident: Incident) -> dict[str, Any]:
     story = incident_timeline.story(incident)
     put_off = incident.snoozed_until is not None and incident.snoozed_until > clock.now()
+    parts = records.incidents(part_of=incident.pk).order_by("number")[:10]
     return _now(incident) | {
         "incident": incident,
         "gone": archive.entry_of(incident.message_id) if incident.message is None else None,
         "story": story,
         "put_off": put_off,
+        "parts": [(one, causes.lookup(one.cause).label) for one in parts],
         "mine": incident.owner == person(request).name,
         "errors": [],
         "given": {},

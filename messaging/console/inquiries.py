@@ -12,8 +12,8 @@ from messaging.console.rendering import page, problems, see_other
 from messaging.exceptions import ApplicationError, InvalidSubmission
 from messaging.selectors import inquiries as selectors
 from messaging.selectors import messages
+from messaging.selectors.reach import read_id
 from messaging.services import inquiries, jobs
-from rmhub.ids import read_public_id
 
 SCOPE = "indoubt:resolve"
 REASON = "Evidence for what is in doubt"
@@ -23,7 +23,7 @@ _FILTERS = ("pair", "cause", "answer")
 @requires(SCOPE, methods=("POST",))
 def message_ask(request: HttpRequest, reference: str) -> HttpResponse:
     """Asks the partner about one message, and comes back with what it said."""
-    message = messages.message(read_public_id("msg", reference))
+    message = messages.message(read_id("msg", reference))
     try:
         said = inquiries.ask(message_id=message.pk, actor=actor(request), reason=REASON)
     except ApplicationError as error:
@@ -66,6 +66,6 @@ def _back(request: HttpRequest) -> HttpResponse | None:
 @requires("messages:read")
 def inquiry_page(request: HttpRequest, reference: str) -> HttpResponse:
     """One question: what was asked, and the answer as it came."""
-    found = selectors.inquiry(read_public_id("inq", reference))
+    found = selectors.inquiry(read_id("inq", reference))
     answer = bytes(found.response or b"").decode("utf-8", "replace")
     return page(request, "console/inquiry.html", {"inquiry": found, "message": found.message, "answer": answer})

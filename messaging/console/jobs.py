@@ -22,11 +22,12 @@ from messaging.exceptions import ApplicationError, InvalidSubmission, Stale, Wro
 from messaging.models import BulkJob
 from messaging.selectors import bulk as selections
 from messaging.selectors import jobs, pairs, screens
+from messaging.selectors.reach import read_id
 from messaging.services import audit
 from messaging.services import job_export as exports
 from messaging.services import jobs as services
 from rmhub import clock
-from rmhub.ids import BadPublicId, read_public_id
+from rmhub.ids import BadPublicId
 
 SCOPE = "indoubt:resolve"
 _SHOWN = {
@@ -255,7 +256,7 @@ def _chosen(request: HttpRequest, kind: services.Action) -> dict[str, Any]:
     ids: list[uuid.UUID] = []
     for text in request.POST.getlist("ids"):
         try:
-            ids.append(read_public_id(prefix, text))
+            ids.append(read_id(prefix, text))
         except BadPublicId as error:
             raise InvalidSubmission({"ids": ["This selection is not of this list: choose the rows again."]}) from error
     if not ids:

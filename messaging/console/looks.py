@@ -31,6 +31,7 @@ _PAIR_ICONS = {
     "holding": "hand-stop",
     "suspended": "square-filled",
     "paused": "player-pause-filled",
+    "resync": "arrows-exchange",
     "silent": "bell",
     "disabled": "minus",
 }
@@ -133,7 +134,7 @@ OTHERS: dict[str, dict[str, tuple[Look, str]]] = {
     },
     "circuit": {
         CircuitState.CLOSED: (Look("Failing", "", "yellow"), "refresh"),
-        CircuitState.OPEN: (Look("Left alone", "", "red"), "hand-stop"),
+        CircuitState.OPEN: (Look("Circuit open", "", "red"), "hand-stop"),
     },
     "route": {
         "on": (Look("On", "", "green"), "circle-filled"),

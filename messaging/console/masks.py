@@ -14,9 +14,10 @@ from messaging.console.rendering import keyset_page, page, problems, see_other
 from messaging.exceptions import InvalidSubmission, Stale
 from messaging.models import PayloadMask
 from messaging.selectors import masks as selectors
+from messaging.selectors.reach import read_id
 from messaging.services import masks as services
 from partners import selectors as partners
-from rmhub.ids import BadPublicId, public_id, read_public_id
+from rmhub.ids import BadPublicId, public_id
 
 SCOPE = "masks:manage"
 _TEXTS = ("name", "kind", "path", "service", "visible_to")
@@ -45,7 +46,7 @@ def mask_new(request: HttpRequest) -> HttpResponse:
 @requires(SCOPE, methods=("GET", "POST"))
 def mask_edit(request: HttpRequest, reference: str) -> HttpResponse:
     """The same form for a rule that there is."""
-    rule = selectors.mask(read_public_id("mask", reference))
+    rule = selectors.mask(read_id("mask", reference))
     if request.method != "POST":
         return _form(request, rule, _given(rule))
     try:
@@ -67,7 +68,7 @@ def mask_edit(request: HttpRequest, reference: str) -> HttpResponse:
 @requires(SCOPE, methods=("GET", "POST"))
 def mask_delete(request: HttpRequest, reference: str) -> HttpResponse:
     """The dialog, and deleting the rule."""
-    rule = selectors.mask(read_public_id("mask", reference))
+    rule = selectors.mask(read_id("mask", reference))
     errors: list[tuple[str, str]] = []
     status = 200
     if request.method == "POST":
@@ -124,7 +125,7 @@ def _values(request: HttpRequest) -> dict[str, Any]:
     values: dict[str, Any] = {name: request.POST.get(name, "").replace("\x00", "") for name in _TEXTS}
     chosen = request.POST.get("partner", "")
     try:
-        values["partner_id"] = read_public_id("par", chosen) if chosen else None
+        values["partner_id"] = read_id("par", chosen) if chosen else None
     except BadPublicId as error:
         raise InvalidSubmission({"partner": ["Choose one of the list."]}) from error
     return {**values, "enabled": request.POST.get("enabled") == "on"}

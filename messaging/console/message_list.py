@@ -15,12 +15,21 @@ from messaging.console.access import requires
 from messaging.console.lists import Column, ListPage
 from messaging.console.rendering import PAGE, as_context, page, read_place
 from messaging.models import Message
-from messaging.selectors import archive, keyset, message_list, messages, search_terms, searching
+from messaging.selectors import (
+    archive,
+    keyset,
+    message_estimate,
+    message_list,
+    messages,
+    search_terms,
+    searching,
+    settled,
+)
 from messaging.selectors.keyset import Page, Place
 from messaging.selectors.messages import TooBroad
+from messaging.selectors.reach import read_id
 from messaging.selectors.searching import Found
 from rmhub import clock
-from rmhub.ids import read_public_id
 
 # One page of a file may go through so many portions of the store without finding anything.
 _PORTIONS = 200
@@ -28,10 +37,10 @@ _ROUND = ((1_000_000, "M"), (1_000, "k"))
 
 
 def _latency(message: Message) -> float | None:
-    """Seconds from the first send to the acknowledgement."""
+    """Seconds from the first send to the acknowledgement; what a person settled keeps its cause, and had none."""
     if message.direction != Direction.OUT or message.first_sent_at is None or message.completed_at is None:
         return None
-    if message.state != MessageState.DELIVERED:
+    if message.state != MessageState.DELIVERED or message.cause:
         return None
     return (message.completed_at - message.first_sent_at).total_seconds()
 
@@ -50,6 +59,7 @@ MESSAGES = ListPage(
         Column("action", "Service, action", lambda row: row.action),
         Column("message_id", "MessageId", lambda row: row.message_id, fixed=True),
         Column("conversation_id", "Conversation", lambda row: row.conversation_id, hidden=True),
+        Column("document_id", "Document id", lambda row: row.identifies, hidden=True),
         Column("ref_to_message_id", "RefToMessageId", lambda row: row.ref_to_message_id, only_csv=True),
         Column("sequence_number", "Seq", lambda row: row.sequence_number),
         Column("attempts", "Attempts", lambda row: row.attempts),
@@ -97,7 +107,8 @@ def message_list_page(request: HttpRequest) -> HttpResponseBase:
         "found": found,
         "chips": _chips(request, found),
         "notes": notes,
-        "archived": archive.left(given["q"] or given["conversation"]),
+        "backwards": found.filters.backwards,
+        "archived": archive.left(found.filters.document or given["q"] or given["conversation"]),
         "filtered": any(value for name, value in given.items() if name != "window"),
         "states": MessageState.choices,
         "keys": search_terms.KEYS,
@@ -105,7 +116,7 @@ def message_list_page(request: HttpRequest) -> HttpResponseBase:
         "windows": [(name, label, _with(request, window=name)) for name, (label, _) in searching.WINDOWS.items()],
         "kept": [
             (name, given[name])
-            for name in ("agreement", "service", "conversation", "ref", "partner", "error")
+            for name in ("agreement", "service", "conversation", "document", "ref", "partner", "error")
             if given[name]
         ],
         "jumped": at,
@@ -119,12 +130,13 @@ def message_list_page(request: HttpRequest) -> HttpResponseBase:
 @requires("messages:read")
 def message_peek(request: HttpRequest, reference: str) -> HttpResponse:
     """One message in short, beside the list."""
-    message = messages.message(read_public_id("msg", reference))
+    message = messages.message(read_id("msg", reference))
     context = {
         "message": message,
         "payloads": list(messages.payloads(message.pk)),
         "attempts": list(messages.transmissions(message.pk).order_by("-id")[:5]),
         "latency": _latency(message),
+        "settled": settled.of_message(message),
     }
     return page(request, "console/message_peek.html", context, fragments={"dialog": "console/message_peek_body.html"})
 
@@ -157,10 +169,10 @@ def _place(request: HttpRequest, mark: str, moment: datetime | None) -> Place | 
 
 
 def _about(found: Found, shown: Page[Message], place: Place | None) -> str:
-    """How many there are: counted when they are all on the page, else about, from the database's statistics."""
+    """How many there are: counted when they are all on the page, else about."""
     if place is None and shown.following is None:
         return f"{len(shown.rows)} message{'' if len(shown.rows) == 1 else 's'}"
-    number = messages.estimate(found.filters)
+    number = message_estimate.estimate(found.filters)
     if number <= len(shown.rows):
         return f"more than {len(shown.rows)}"  # there is another page: what the statistics say is too old
     for unit, sign in _ROUND:

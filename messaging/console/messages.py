@@ -20,14 +20,25 @@ from messaging.models import CoordinationMessage, Message
 from messaging.profiles import in_stream
 from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.messages import Happened, move, move_repeatable, move_stream
-from messaging.selectors import archive, coordinations, deliveries, events, messages, relatives, timeline, wire_parts
+from messaging.selectors import (
+    archive,
+    coordinations,
+    deliveries,
+    events,
+    messages,
+    relatives,
+    settled,
+    timeline,
+    wire_parts,
+)
 from messaging.selectors import diagram as diagrams
 from messaging.selectors.messages import AmbiguousId
+from messaging.selectors.reach import read_id
 from messaging.services import operating, preparing, resubmitting
 from messaging.services.atomic import outgoing
 from partners import registry
 from partners.choices import Profile
-from rmhub.ids import read_public_id, uuid7
+from rmhub.ids import uuid7
 
 TABS = (
     ("timeline", "Timeline"),
@@ -58,6 +69,7 @@ def message_page(request: HttpRequest, reference: str) -> HttpResponse:
     screen = timeline.message_screen(message)
     previous, following = relatives.neighbours(message)
     context = {
+        "settled": settled.of_message(message),
         "tab": tab,
         "tabs": TABS,
         "screen": screen,
@@ -119,7 +131,7 @@ _TAB_CONTEXT: Mapping[str, Callable[[HttpRequest, Message, timeline.MessageScree
 @requires("messages:cancel", methods=("GET", "POST"))
 def message_cancel(request: HttpRequest, reference: str) -> HttpResponse:
     """The dialog, and taking an outbound message back."""
-    message = messages.message(read_public_id("msg", reference))
+    message = messages.message(read_id("msg", reference))
     errors: list[tuple[str, str]] = []
     status = 200
     if request.method == "POST":
@@ -169,10 +181,16 @@ def _take_back(request: HttpRequest, message: Message) -> None:
     operating.message_cancel(**common, expected_version=int(version))
 
 
+def _other_document(request: HttpRequest, message: Message) -> str:
+    """The document id of the form, where it was changed."""
+    given = request.POST.get("document_id", "").strip()
+    return "" if given == message.identifies else given
+
+
 @requires("messages:write", methods=("GET", "POST"))
 def message_resubmit(request: HttpRequest, reference: str) -> HttpResponse:
     """The dialog, and sending the documents as a new message."""
-    message = messages.message(read_public_id("msg", reference))
+    message = messages.message(read_id("msg", reference))
     errors: list[tuple[str, str]] = []
     status = 200
     if request.method == "POST":
@@ -183,6 +201,7 @@ def message_resubmit(request: HttpRequest, reference: str) -> HttpResponse:
                 actor=actor(request),
                 reason=_reason(request),
                 idempotency_key=f"resubmit-{message.pk.hex}-{request.POST.get('once', '')[:64]}",
+                document_id=_other_document(request, message),
             ).message
         except InvalidSubmission as error:
             errors, status = problems(error), 422
@@ -208,7 +227,7 @@ def message_resubmit(request: HttpRequest, reference: str) -> HttpResponse:
 @requires("indoubt:resolve", methods=("GET", "POST"))
 def message_redeliver(request: HttpRequest, reference: str) -> HttpResponse:
     """The dialog, and handing a received message to the triggers that have not processed it."""
-    message = messages.message(read_public_id("msg", reference))
+    message = messages.message(read_id("msg", reference))
     errors: list[tuple[str, str]] = []
     status = 200
     if request.method == "POST":

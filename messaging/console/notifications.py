@@ -18,12 +18,13 @@ from messaging.exceptions import ApplicationError, InvalidSubmission, Stale
 from messaging.models import NotificationRule
 from messaging.selectors import notifications as selectors
 from messaging.selectors import records
+from messaging.selectors.reach import read_id
 from messaging.services import notification_rules as services
 from messaging.services import notifying
 from messaging.services.notification_rules import NOTIFIABLE, RuleFields, described
 from partners.models import PartnerGroup
 from partners.validation import duration
-from rmhub.ids import BadPublicId, read_public_id
+from rmhub.ids import BadPublicId
 
 SCOPE = "notifications:manage"
 _ONCE = "notification_form"
@@ -59,7 +60,7 @@ def notification_list(request: HttpRequest) -> HttpResponse:
 @requires(SCOPE)
 def rule_page(request: HttpRequest, reference: str) -> HttpResponse:
     """One rule with what was told by it."""
-    rule = selectors.rule(read_public_id("rule", reference))
+    rule = selectors.rule(read_id("rule", reference))
     found = selectors.notifications(rule_id=rule.pk)
     context = keyset_page(request, f"console.notification-rule.{rule.pk}", found, order=("-id",), filters={})
     context |= {"rule": rule, "window": duration(rule.window), "no_mail": _no_mail()}
@@ -90,7 +91,7 @@ def rule_new(request: HttpRequest) -> HttpResponse:
 @requires(SCOPE, methods=("GET", "POST"))
 def rule_edit(request: HttpRequest, reference: str) -> HttpResponse:
     """The same form for a rule that there is."""
-    rule = selectors.rule(read_public_id("rule", reference))
+    rule = selectors.rule(read_id("rule", reference))
     if request.method != "POST":
         return _form(request, rule, _texts(rule))
     values, errors = _read(request.POST)
@@ -118,7 +119,7 @@ def rule_edit(request: HttpRequest, reference: str) -> HttpResponse:
 @requires(SCOPE, methods=("POST",))
 def rule_test(request: HttpRequest, reference: str) -> HttpResponse:
     """Sends one notification by the rule now, and says what came of it."""
-    one = notifying.rule_test(rule_id=read_public_id("rule", reference), actor=actor(request))
+    one = notifying.rule_test(rule_id=read_id("rule", reference), actor=actor(request))
     if one.last_error:
         notices.error(request, f"The test did not get out: {one.last_error}")
     else:
@@ -129,7 +130,7 @@ def rule_test(request: HttpRequest, reference: str) -> HttpResponse:
 @requires(SCOPE, methods=("GET", "POST"))
 def rule_delete(request: HttpRequest, reference: str) -> HttpResponse:
     """The dialog, and the end of a rule."""
-    rule = selectors.rule(read_public_id("rule", reference))
+    rule = selectors.rule(read_id("rule", reference))
     errors: list[tuple[str, str]] = []
     status = 200
     if request.method == "POST":
@@ -172,8 +173,8 @@ def _read(posted: QueryDict) -> tuple[RuleFields, list[tuple[str, str]]]:
     except ValueError as error:
         errors.append(("window", str(error)))
     try:
-        values["group"] = read_public_id("grp", texts["group"]) if texts["group"] else None
-        values["endpoint"] = read_public_id("whe", texts["endpoint"]) if texts["endpoint"] else None
+        values["group"] = read_id("grp", texts["group"]) if texts["group"] else None
+        values["endpoint"] = read_id("whe", texts["endpoint"]) if texts["endpoint"] else None
     except BadPublicId as error:
         errors.append(("", str(error)))
     return values, errors

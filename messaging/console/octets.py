@@ -16,17 +16,17 @@ from messaging.console.viewer import MODES, View, view
 from messaging.exceptions import ApplicationError, NotFound
 from messaging.models import Message
 from messaging.selectors import messages, records, wire_parts
+from messaging.selectors.reach import read_id
 from messaging.services import disclosing, preparing
 from messaging.services.disclosing import Masked, NotPrepared, Octets, PayloadLost
 from partners import registry
 from partners.choices import Profile
-from rmhub.ids import read_public_id
 
 
 @requires("payloads:read")
 def payload(request: HttpRequest, reference: str, number: int) -> HttpResponse:
     """One payload: pretty, raw or hex (`?mode=`), large ones in parts (`?offset=`), with what is sought (`?find=`)."""
-    message = messages.message(read_public_id("msg", reference))
+    message = messages.message(read_id("msg", reference))
     rows = list(messages.payloads(message.pk))
     row = next((row for row in rows if row.number == number), None)
     if row is None:
@@ -51,7 +51,7 @@ def payload(request: HttpRequest, reference: str, number: int) -> HttpResponse:
 @requires("payloads:read")
 def payload_download(request: HttpRequest, reference: str, number: int) -> HttpResponse:
     """The payload's exact bytes, as an attachment that no browser runs."""
-    message = messages.message(read_public_id("msg", reference))
+    message = messages.message(read_id("msg", reference))
     try:
         octets = disclosing.payload_open(
             message_id=message.pk, number=number, actor=actor(request), role=person(request).role
@@ -64,7 +64,7 @@ def payload_download(request: HttpRequest, reference: str, number: int) -> HttpR
 @requires("payloads:read")
 def documents(request: HttpRequest, reference: str) -> HttpResponse:
     """All payloads of a message as a ZIP file."""
-    message = messages.message(read_public_id("msg", reference))
+    message = messages.message(read_id("msg", reference))
     try:
         octets = disclosing.documents_open(message_id=message.pk, actor=actor(request), role=person(request).role)
     except (PayloadLost, Masked) as error:
@@ -75,7 +75,7 @@ def documents(request: HttpRequest, reference: str) -> HttpResponse:
 @requires("payloads:read")
 def wire(request: HttpRequest, reference: str) -> HttpResponse:
     """The message's exact octets."""
-    message = messages.message(read_public_id("msg", reference))
+    message = messages.message(read_id("msg", reference))
     context = {"message": message, "modes": MODES[1:], "findable": True}
     try:
         opened = disclosing.wire_open(message_id=message.pk, actor=actor(request), role=person(request).role)
@@ -89,7 +89,7 @@ def wire(request: HttpRequest, reference: str) -> HttpResponse:
 @requires("payloads:read")
 def wire_download(request: HttpRequest, reference: str) -> HttpResponse:
     """The same as a file."""
-    message = messages.message(read_public_id("msg", reference))
+    message = messages.message(read_id("msg", reference))
     try:
         octets = disclosing.wire_open(message_id=message.pk, actor=actor(request), role=person(request).role)
     except (NotPrepared, PayloadLost, Masked) as error:
@@ -100,16 +100,21 @@ def wire_download(request: HttpRequest, reference: str) -> HttpResponse:
 @requires("messages:read")
 def transmission(request: HttpRequest, reference: str) -> HttpResponse:
     """One attempt: where it went, what was sent, how it ended, and the answer to it; against the attempt before it."""
-    attempt = messages.transmission(read_public_id("att", reference))
+    attempt = messages.transmission(read_id("att", reference))
     message = messages.in_store(attempt.message_id)
     signal = messages.signal(attempt.signal_id) if attempt.signal_id else None
-    answer = view(bytes(attempt.response), "text/plain", "raw") if attempt.response else None
+    is_closed = disclosing.answer_holds_document(attempt) and "payloads:read" not in person(request).scopes
+    shown = None
+    if attempt.response and not is_closed:
+        shown = disclosing.answer_open(attempt=attempt, actor=actor(request), role=person(request).role)
     payloads = list(messages.payloads(message.pk)) if message else []
     context = {
         "attempt": attempt,
         "message": message,
         "signal": signal,
-        "answer": answer,
+        "answer": view(shown.octets.content, "text/plain", "raw") if shown else None,
+        "covered": shown,
+        "is_closed": is_closed,
         "shape": wire_parts.shape(message, payloads) if message else None,
         "compared": wire_parts.compare_answers(attempt, wire_parts.previous_attempt(attempt)),
         "curl": curl.command(attempt, message or signal, _headers(message)),
@@ -128,7 +133,7 @@ def _headers(message: Message | None) -> tuple[tuple[str, str], ...]:
 @requires("messages:read")
 def signal(request: HttpRequest, reference: str) -> HttpResponse:
     """One acknowledgement or error message with its exact octets; it holds no payload."""
-    row = messages.signal(read_public_id("sig", reference))
+    row = messages.signal(read_id("sig", reference))
     about = messages.in_store(row.about_id)
     shown = view(bytes(row.body), row.content_type, request.GET.get("mode", "") or "raw")
     context = {"signal": row, "about": about, "view": shown, "modes": MODES[1:]}
@@ -138,15 +143,18 @@ def signal(request: HttpRequest, reference: str) -> HttpResponse:
 @requires("messages:read")
 def signal_download(request: HttpRequest, reference: str) -> HttpResponse:
     """The signal's exact octets as a file."""
-    row = messages.signal(read_public_id("sig", reference))
+    row = messages.signal(read_id("sig", reference))
     return _attachment(Octets(bytes(row.body), row.content_type, f"{row.public_id}.mime", ""))
 
 
 @requires("payloads:read")
 def rejection_sample(request: HttpRequest, reference: str) -> HttpResponse:
     """The first bytes of something that was refused."""
-    row = records.rejection(read_public_id("rej", reference))
-    opened = disclosing.rejection_open(rejection_id=row.pk, actor=actor(request))
+    row = records.rejection(read_id("rej", reference))
+    try:
+        opened = disclosing.rejection_open(rejection_id=row.pk, actor=actor(request), role=person(request).role)
+    except Masked as error:
+        return _gone(request, error)
     shown = view(opened.content, opened.content_type, request.GET.get("mode", "") or "raw")
     return page(request, "console/rejection_sample.html", {"rejection": row, "view": shown, "modes": MODES[1:]})
 

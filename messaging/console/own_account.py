@@ -12,8 +12,8 @@ from messaging.console.access import ENROL, actor, requires
 from messaging.console.rendering import page, problems, see_other
 from messaging.exceptions import ApplicationError, NotFound, WrongState
 from messaging.selectors import people
+from messaging.selectors.reach import read_id
 from messaging.services import second_factor, sessions, throttling
-from rmhub.ids import read_public_id
 
 SCOPE = "pairs:read"  # everybody with a role
 
@@ -45,7 +45,7 @@ def session_end(request: HttpRequest, reference: str) -> HttpResponse:
     """Ends one of one's own sessions."""
     try:
         row = sessions.session_end(
-            session_id=read_public_id("ses", reference), actor=actor(request), reason="By the user.", of=_me(request)
+            session_id=read_id("ses", reference), actor=actor(request), reason="By the user.", of=_me(request)
         )
     except NotFound as error:
         notices.error(request, error.detail)
@@ -141,12 +141,11 @@ def _checked_code(request: HttpRequest, me: User) -> tuple[list[tuple[str, str]]
     if request.method != "POST":
         return [], 0
     name, address = me.get_username(), request.META.get("REMOTE_ADDR", "")
-    if wait := throttling.wait_for(name, address):
+    if wait := throttling.attempt(name, address):
         return [("", f"Too many wrong codes: wait {wait} s, then try again.")], wait
     try:
         second_factor.second_factor_check(user=me, code=request.POST.get("code", "")[:100])
     except ApplicationError as error:
-        throttling.missed(name, address)
         return problems(error), 0
     throttling.succeeded(name, address)
     return [], 0

@@ -44,6 +44,7 @@ def pair_verb(request: HttpRequest, code: str, verb: str) -> HttpResponse:
     possible = {state.slug for state in screen.verbs}
     if possible & {"pause", "release"}:  # the other one may be in a form that was opened before
         possible |= {"pause", "release"}
+    possible |= {"clear-resync"}  # somebody else may have, since the form was opened
     if chosen is None or verb not in possible:
         raise Http404(f"There is no verb {verb} for this pair.")
     if request.method == "GET":

@@ -20,11 +20,12 @@ from messaging.console.verbs import buttons, offered
 from messaging.selectors import changes, events, keyset, pairs, probes, records, screens, sequence
 from messaging.selectors.diagram import SCOPES, diagram_of_pair
 from messaging.selectors.keyset import Page, Place
+from messaging.selectors.reach import read_id
 from messaging.selectors.screens import TROUBLED, PairRow, PairScreen
 from messaging.services import probing
 from partners.models import Party
 from rmhub import clock
-from rmhub.ids import BadPublicId, public_id, read_public_id
+from rmhub.ids import BadPublicId, public_id
 
 _ORDER = ("severity", "code")
 _MOST_PARTNERS = 500  # in the field that narrows the list to one
@@ -65,13 +66,21 @@ PAIRS = ListPage(
         "state": given["state"],
         "direction": given["direction"],
         "partner": given["partner"],
+        "resync": given["resync"],
         "q": given["q"],
         "sort": "severity",
     },
 )
 
 
-_BULK = ("pairs_pause", "pairs_resume", "pairs_release", "incidents_acknowledge", "incidents_assign")
+_BULK = (
+    "pairs_pause",
+    "pairs_resume",
+    "pairs_release",
+    "pairs_clear_resync",
+    "incidents_acknowledge",
+    "incidents_assign",
+)
 _BULK_LABELS = {"incidents_acknowledge": "Acknowledge incidents", "incidents_assign": "Assign incidents"}
 
 
@@ -84,6 +93,7 @@ def pair_list(request: HttpRequest) -> HttpResponseBase:
         "state": _known(request.GET.get("state", ""), pairs.STATE_NAMES),
         "direction": _known(request.GET.get("direction", ""), Direction.values),
         "partner": request.GET.get("partner", "").strip()[:40].replace("\x00", ""),
+        "resync": _known(request.GET.get("resync", ""), ("true", "false")),
         "q": request.GET.get("q", "").strip()[:120].replace("\x00", ""),
     }
     partner = _partner(filters["partner"]) if filters["partner"] else None
@@ -92,6 +102,7 @@ def pair_list(request: HttpRequest) -> HttpResponseBase:
         direction=filters["direction"],
         partner_id=partner.pk if partner is not None else None,
         search=filters["q"],
+        resync=filters["resync"] == "true" if filters["resync"] else None,
     )
     if filters["partner"] and partner is None:
         found = found.none()
@@ -132,7 +143,7 @@ def pair_page(request: HttpRequest, code: str) -> HttpResponse:
 def _partner(reference: str) -> Party | None:
     """The partner that the list is narrowed to; None when there is none of this id with a pair."""
     try:
-        return pairs.partners_of_pairs().filter(pk=read_public_id("par", reference)).first()
+        return pairs.partners_of_pairs().filter(pk=read_id("par", reference)).first()
     except BadPublicId:
         return None
 

@@ -234,6 +234,13 @@ TERMS: tuple[Group, ...] = (
                 "Off: a notification without ReplyTo is answered where its sender registered.",
                 only=("profile", _WSAT),
             ),
+            Field(
+                "other_servers",
+                "Other servers of the partner",
+                "text",
+                "Addresses in messages (FaultTo, RegistrationService) may lie there too: https://txn.example:8443.",
+                only=("profile", _WSAT),
+            ),
         ),
     ),
     Group(
@@ -284,7 +291,7 @@ TERMS: tuple[Group, ...] = (
                 "Our memory window",
                 "time",
                 "How long we remember what came, to recognise repeats.",
-                only=("profile", _DOCUMENTS),
+                only=("profile", _REPEATABLE),
             ),
             Field("max_message_bytes", "Largest message, bytes", "number", "", only=("profile", _DOCUMENTS)),
         ),

@@ -30,11 +30,12 @@ from messaging.console.partner_forms import (
 from messaging.console.partner_verbs import Subject, Verb, act, dialog
 from messaging.console.rendering import see_other
 from messaging.console.trigger_fields import Field, Group
+from messaging.selectors.reach import read_id
 from messaging.services import onboarding, onboarding_content
 from partners import certificates, selectors
 from partners.choices import Transport
 from partners.models import Endpoint, PartnerGroup, Party
-from rmhub.ids import BadPublicId, read_public_id
+from rmhub.ids import BadPublicId
 
 SCOPE = "partners:write"
 OWN = Group(
@@ -77,7 +78,7 @@ VERBS: Mapping[str, Verb] = {
 def party_of(reference: str) -> Party:
     """The party of a URL. Raises Http404."""
     try:
-        return selectors.party(read_public_id("par", reference))
+        return selectors.party(read_id("par", reference))
     except Party.DoesNotExist as error:
         raise Http404(f"There is no party {reference}.") from error
 
@@ -85,7 +86,7 @@ def party_of(reference: str) -> Party:
 def endpoint_of(reference: str) -> Endpoint:
     """The endpoint of a URL. Raises Http404."""
     try:
-        return selectors.endpoint(read_public_id("end", reference))
+        return selectors.endpoint(read_id("end", reference))
     except Endpoint.DoesNotExist as error:
         raise Http404(f"There is no endpoint {reference}.") from error
 
@@ -146,7 +147,7 @@ def party_edit(request: HttpRequest, reference: str) -> HttpResponse:
         version = request.POST.get("version", "")
         values, errors = _party_values(_PARTY, texts)
         try:
-            values["groups"] = [read_public_id("grp", one) for one in chosen]
+            values["groups"] = [read_id("grp", one) for one in chosen]
         except BadPublicId:
             errors["groups"] = ["There is no such group."]
         if not version:

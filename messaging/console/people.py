@@ -18,9 +18,10 @@ from messaging.console_links import invitation_link
 from messaging.exceptions import ApplicationError, InvalidSubmission, WrongState
 from messaging.selectors import people
 from messaging.selectors.people import UserRow
+from messaging.selectors.reach import read_id
 from messaging.services import second_factor, sessions, users
 from messaging.services.users import Invitation
-from rmhub.ids import BadPublicId, read_public_id
+from rmhub.ids import BadPublicId
 from rmhub.roles import ORDER
 
 SCOPE = "users:manage"
@@ -211,7 +212,7 @@ def user_session_end(request: HttpRequest, username: str, reference: str) -> Htt
     """Ends one session of theirs."""
     row = people.user(username)
     try:
-        sessions.session_end(session_id=read_public_id("ses", reference), actor=actor(request), of=row.user)
+        sessions.session_end(session_id=read_id("ses", reference), actor=actor(request), of=row.user)
     except ApplicationError as error:
         notices.error(request, error.detail)
     else:
@@ -280,7 +281,7 @@ def _given(request: HttpRequest) -> dict[str, Any]:
 
 def _groups(texts: list[str]) -> list[uuid.UUID]:
     try:
-        return [read_public_id("grp", text) for text in texts]
+        return [read_id("grp", text) for text in texts]
     except BadPublicId as error:
         raise InvalidSubmission({"groups": ["One of these partner groups does not exist (any more)."]}) from error
 

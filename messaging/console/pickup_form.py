@@ -17,12 +17,13 @@ from messaging.console.trigger_form import Shown, ShownGroup, read_duration
 from messaging.console.triggers import once, used_already
 from messaging.exceptions import InvalidSubmission, Stale
 from messaging.selectors import pickups as selectors
+from messaging.selectors.reach import read_id
 from messaging.services import pickup_changes as services
 from partners import selectors as partners
 from partners.choices import CredentialKind, PickupKind
 from partners.models import Pickup
 from partners.validation import duration
-from rmhub.ids import BadPublicId, read_public_id
+from rmhub.ids import BadPublicId
 
 _ONCE = "pickup_form"
 _MOST_CHOICES = 500
@@ -143,7 +144,7 @@ def pickup_new(request: HttpRequest) -> HttpResponse:
 @requires(SCOPE, methods=("GET", "POST"))
 def pickup_edit(request: HttpRequest, reference: str) -> HttpResponse:
     """The same form for a pickup that there is."""
-    pickup = selectors.pickup(read_public_id("pick", reference))
+    pickup = selectors.pickup(read_id("pick", reference))
     if request.method != "POST":
         return _form(request, pickup, _texts(pickup))
     values, errors = read(request.POST)
@@ -184,9 +185,9 @@ def read(posted: QueryDict) -> tuple[dict[str, Any], dict[str, list[str]]]:
             if name == "endpoint":
                 if not text:
                     raise ValueError("Choose the endpoint that the messages are for.")
-                values["endpoint_id"] = read_public_id("end", text)
+                values["endpoint_id"] = read_id("end", text)
             elif name == "partner":
-                values["partner_id"] = read_public_id("par", text) if text else None
+                values["partner_id"] = read_id("par", text) if text else None
             elif name == "interval":
                 values[name] = read_duration(text)
             elif name == "enabled":

@@ -14,11 +14,11 @@ from messaging.console.rendering import keyset_page, page, problems, see_other
 from messaging.exceptions import InvalidSubmission, Stale, WrongState
 from messaging.selectors import pickups as selectors
 from messaging.selectors import screens
+from messaging.selectors.reach import read_id
 from messaging.services import pickup_changes as services
 from partners.choices import PickupKind
 from partners.models import Pickup
 from rmhub import clock
-from rmhub.ids import read_public_id
 
 SCOPE = "partners:write"
 
@@ -121,7 +121,7 @@ def pickup_list(request: HttpRequest) -> HttpResponse:
 @requires("partners:read")
 def pickup_page(request: HttpRequest, reference: str) -> HttpResponse:
     """One mailbox or folder: how far the hub is with it, and how it is set."""
-    pickup = selectors.pickup(read_public_id("pick", reference))
+    pickup = selectors.pickup(read_id("pick", reference))
     row = selectors.row(pickup, clock.now())
     context = {
         "row": row,
@@ -142,7 +142,7 @@ def _scope(parameters: dict[str, Any]) -> str:
 def pickup_verb(request: HttpRequest, reference: str, verb: str) -> HttpResponse:
     """GET: the dialog, as a page or in a frame of the pickup's page. POST: does it, or says why not."""
     chosen = VERBS.get(verb)
-    pickup = selectors.pickup(read_public_id("pick", reference))
+    pickup = selectors.pickup(read_id("pick", reference))
     if chosen is None:
         raise Http404(f"There is no verb {verb} for pickups.")
     if request.method == "GET":

@@ -18,12 +18,13 @@ from messaging.exceptions import ApplicationError, InvalidSubmission, TooLarge, 
 from messaging.models import PartnerLog
 from messaging.report_choices import Verdict
 from messaging.selectors import partner_logs, screens
+from messaging.selectors.reach import read_id
 from messaging.services import log_heads
 from messaging.services import partner_logs as services
 from messaging.services.report_actions import VERDICTS, log_incidents, run_id_of
 from partners import log_columns
 from partners import selectors as partners
-from rmhub.ids import BadPublicId, read_public_id
+from rmhub.ids import BadPublicId
 
 SCOPE = "pipeline:run"
 _READ = "reports:read"
@@ -215,7 +216,7 @@ def _whose(request: HttpRequest) -> tuple[Any, Any]:
         if not text and name == "party":
             raise InvalidSubmission({"party": ["Choose a partner."]})
         try:
-            found.append(read_public_id(prefix, text) if text else None)
+            found.append(read_id(prefix, text) if text else None)
         except BadPublicId:
             raise InvalidSubmission({name: ["Choose one of the list."]}) from None
     return found[0], found[1]

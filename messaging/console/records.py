@@ -8,7 +8,7 @@ from messaging.causes import REFUSALS
 from messaging.console.access import requires
 from messaging.console.rendering import keyset_page, page
 from messaging.selectors import records
-from rmhub.ids import read_public_id
+from messaging.selectors.reach import read_id
 
 
 @requires("messages:read")
@@ -28,7 +28,7 @@ def rejection_list(request: HttpRequest) -> HttpResponse:
 @requires("messages:read")
 def rejection_page(request: HttpRequest, reference: str) -> HttpResponse:
     """What is known of one refusal, without its bytes."""
-    context = {"rejection": records.rejection(read_public_id("rej", reference))}
+    context = {"rejection": records.rejection(read_id("rej", reference))}
     return page(request, "console/rejection.html", context)
 
 

@@ -16,13 +16,13 @@ from messaging.exceptions import ApplicationError, InvalidSubmission, Stale, Wro
 from messaging.models import TimingAdvice
 from messaging.report_choices import AuditKind, PipelineJob, TimingOption
 from messaging.selectors import reports
+from messaging.selectors.reach import read_id
 from messaging.services import onboarding, onboarding_content, report_actions
 from messaging.services.report_actions import AUDIT_KINDS, run_id_of
 from partners import selectors as partners
 from partners.exceptions import InvalidInput
 from partners.exceptions import WrongState as PartnersWrongState
 from partners.models import Agreement
-from rmhub.ids import read_public_id
 
 SCOPE = "pipeline:run"
 
@@ -144,7 +144,7 @@ def agreement_log_columns(request: HttpRequest, reference: str) -> HttpResponse:
 
 def _agreement(reference: str) -> Agreement:
     try:
-        return partners.agreement(read_public_id("agr", reference))
+        return partners.agreement(read_id("agr", reference))
     except ObjectDoesNotExist as error:
         raise Http404(f"There is no agreement {reference}.") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
@@ -45,7 +46,8 @@ def levels(request: HttpRequest, shown: Shown) -> dict[str, Any]:
         return {"nothing": True}
     partners = report_levels.partners(shown.run.pk)
     chosen = _chosen(request, partners)
-    begin, end = _stretch(request, extent, chosen["grain"])
+    backwards = _backwards(request)
+    begin, end = _stretch({} if backwards else request.GET, extent, chosen["grain"])
     now, before = report_levels.stretches(
         shown.run.pk,
         grain=chosen["grain"],
@@ -65,6 +67,7 @@ def levels(request: HttpRequest, shown: Shown) -> dict[str, Any]:
         **chosen,
         "partners": partners,
         "directions": Direction.choices,
+        "backwards": backwards,
         "begin": begin,
         "last_day": end - DAY,
         "extent": (extent[0], extent[1] - DAY),
@@ -89,11 +92,16 @@ def _chosen(request: HttpRequest, partners: list[str]) -> dict[str, str]:
     }
 
 
-def _stretch(request: HttpRequest, extent: tuple[datetime, datetime], grain: str) -> tuple[datetime, datetime]:
+def _backwards(request: HttpRequest) -> bool:
+    first, last = _day(request.GET.get("from", "")), _day(request.GET.get("to", ""))
+    return first is not None and last is not None and last < first
+
+
+def _stretch(given: Mapping[str, str], extent: tuple[datetime, datetime], grain: str) -> tuple[datetime, datetime]:
     """The days that the URL asks for, kept within what the run has and a chart can show."""
-    last = _day(request.GET.get("to", ""))
+    last = _day(given.get("to", ""))
     end = min(last + DAY if last else extent[1], extent[1])
-    first = _day(request.GET.get("from", ""))
+    first = _day(given.get("from", ""))
     begin = max(first or _usual(extent[0], end, grain), extent[0], end - DAY * _LONGEST[grain])
     return (begin, end) if begin < end else (_usual(*extent, grain), extent[1])
 

@@ -18,11 +18,12 @@ from messaging.console.triggers import once, used_already
 from messaging.exceptions import InvalidSubmission, Stale
 from messaging.models import Route
 from messaging.selectors import routes as selectors
+from messaging.selectors.reach import read_id
 from messaging.services import routes as services
 from partners import selectors as partners
 from partners.choices import VersionState
 from partners.validation import duration
-from rmhub.ids import BadPublicId, read_public_id
+from rmhub.ids import BadPublicId
 
 _ONCE = "route_form"
 _MOST_CHOICES = 500
@@ -98,7 +99,7 @@ def route_new(request: HttpRequest) -> HttpResponse:
 @requires(SCOPE, methods=("GET", "POST"))
 def route_edit(request: HttpRequest, reference: str) -> HttpResponse:
     """The same form for a route that there is."""
-    route = selectors.route(read_public_id("rt", reference))
+    route = selectors.route(read_id("rt", reference))
     if request.method != "POST":
         return _form(request, route, _texts(route))
     values, errors = read(request.POST)
@@ -143,7 +144,7 @@ def _value(field: Field, text: str) -> Any:
     if field.name == "onward":
         if not text:
             raise ValueError("Choose the agreement with the next hop.")
-        return read_public_id("agr", text)
+        return read_id("agr", text)
     if field.kind == "time":
         return read_duration(text)
     if field.kind == "number":

@@ -15,9 +15,9 @@ from messaging.exceptions import InvalidSubmission, Stale, WrongState
 from messaging.models import Route
 from messaging.selectors import forwards, screens
 from messaging.selectors import routes as selectors
+from messaging.selectors.reach import read_id
 from messaging.services import routes as services
 from rmhub import clock
-from rmhub.ids import read_public_id
 
 SCOPE = "agreements:write"
 _STATES = {"on": True, "off": False}
@@ -104,7 +104,7 @@ def route_list(request: HttpRequest) -> HttpResponse:
 @requires("agreements:read")
 def route_page(request: HttpRequest, reference: str) -> HttpResponse:
     """One route: what is the matter with it, the next hop, and what was passed on lately."""
-    route = selectors.route(read_public_id("rt", reference))
+    route = selectors.route(read_id("rt", reference))
     pair = forwards.onward_pair(route.onward)
     context = {
         "route": route,
@@ -123,7 +123,7 @@ def route_page(request: HttpRequest, reference: str) -> HttpResponse:
 def route_verb(request: HttpRequest, reference: str, verb: str) -> HttpResponse:
     """GET: the dialog, as a page or in a frame of the route's page. POST: does it, or says why not."""
     chosen = VERBS.get(verb)
-    route = selectors.route(read_public_id("rt", reference))
+    route = selectors.route(read_id("rt", reference))
     if chosen is None:
         raise Http404(f"There is no verb {verb} for routes.")
     if request.method == "GET":

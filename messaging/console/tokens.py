@@ -13,9 +13,10 @@ from messaging.console.access import actor, person, requires
 from messaging.console.rendering import keyset_page, page, problems, see_other
 from messaging.exceptions import ApplicationError, InvalidSubmission
 from messaging.selectors import records
+from messaging.selectors.reach import read_id
 from messaging.services import tokens
 from rmhub import clock
-from rmhub.ids import BadPublicId, read_public_id
+from rmhub.ids import BadPublicId
 from rmhub.roles import ORDER, SCOPES
 
 _DAYS = (30, 90, 180, 365)
@@ -54,7 +55,7 @@ def token_new(request: HttpRequest) -> HttpResponse:
                 granted_by=person(request).scopes,
                 expires_at=clock.now() + timedelta(days=int(days) if days in map(str, _DAYS) else 90),
                 networks=request.POST.get("networks", "").replace("\x00", "").replace(",", " ").split(),
-                groups=[read_public_id("grp", group) for group in limited_to],
+                groups=[read_id("grp", group) for group in limited_to],
                 reason=request.POST.get("reason", "").strip().replace("\x00", ""),
             )
         except InvalidSubmission as error:
@@ -81,7 +82,7 @@ def token_new(request: HttpRequest) -> HttpResponse:
 @requires("tokens:manage", methods=("GET", "POST"))
 def token_revoke(request: HttpRequest, reference: str) -> HttpResponse:
     """The dialog, and the end of a token."""
-    token = records.token(read_public_id("tok", reference))
+    token = records.token(read_id("tok", reference))
     errors: list[tuple[str, str]] = []
     status = 200
     if request.method == "POST":

@@ -19,8 +19,9 @@ from messaging.console.rendering import PAGE, as_context, page, read_place
 from messaging.models import Coordination
 from messaging.selectors import coordinations, keyset
 from messaging.selectors.messages import TooBroad
+from messaging.selectors.reach import read_id
 from partners import selectors as partners
-from rmhub.ids import BadPublicId, read_public_id
+from rmhub.ids import BadPublicId
 
 _FILTERS = ("phase", "doubtful", "doubt", "party", "role", "q", "from", "to")
 TRANSACTIONS = ListPage(
@@ -51,8 +52,12 @@ def transaction_list(request: HttpRequest) -> HttpResponseBase:
     if (other := lists.opened(request, TRANSACTIONS)) is not None:
         return other
     given, notes = _given(request), []
+    begin, end = _or_none(given["from"]), _or_none(given["to"])
+    backwards = begin is not None and end is not None and end <= begin
+    if backwards:
+        notes.append("The time range runs backwards: “before” must be later than “begun from”.")
     try:
-        found = _found(given)
+        found = coordinations.coordinations().none() if backwards else _found(given)
     except (BadPublicId, ValueError) as error:
         notes.append(str(error))
         found = coordinations.coordinations().none()
@@ -70,6 +75,7 @@ def transaction_list(request: HttpRequest) -> HttpResponseBase:
     context |= {
         "given": given,
         "notes": notes,
+        "backwards": backwards,
         "phases": [(name, look.label) for name, look in PHASE_LOOKS.items()],
         "roles": coordinations.ROLES,
         "doubtful": coordinations.doubtful_count(),
@@ -99,7 +105,7 @@ def _found(given: Mapping[str, str]) -> Any:
         phases=(given["phase"],) if given["phase"] else (),
         doubtful={"yes": True, "no": False}.get(given["doubtful"]),
         doubt=given["doubt"],
-        party_id=read_public_id("par", given["party"]) if given["party"] else None,
+        party_id=read_id("par", given["party"]) if given["party"] else None,
         role=given["role"],
         q=given["q"],
         begun_gte=_instant(given["from"]),
@@ -135,7 +141,7 @@ def _or_none(text: str) -> datetime | None:
 
 def _party_name(reference: str) -> str:
     try:
-        found = partners.parties().filter(pk=read_public_id("par", reference)).first() if reference else None
+        found = partners.parties().filter(pk=read_id("par", reference)).first() if reference else None
     except BadPublicId:
         return ""
     return found.name if found is not None else ""

@@ -139,6 +139,13 @@ GROUPS: tuple[Group, ...] = (
                 "Remembers what was begun and what was completed. Off: only the redelivery count speaks.",
             ),
             Field("history_ttl", "History time to live", "time", "A copy that comes later than this is new again."),
+            Field(
+                "document_id_path",
+                "Document id in the document",
+                "text",
+                "Where a document holds its own id: //Order/ID (names without prefixes), $.order.id or BGM+2. Empty: "
+                "it goes by the id that its sender gave, else by the MessageId.",
+            ),
             Field("resolver", "Resolver", "choice", "", tuple((one.value, one.label) for one in Consult)),
             Field(
                 "resolver_url",

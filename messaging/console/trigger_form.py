@@ -19,13 +19,14 @@ from messaging.console.triggers import once, signs, used_already
 from messaging.exceptions import InvalidSubmission, Stale
 from messaging.models import Trigger
 from messaging.selectors import triggers
+from messaging.selectors.reach import read_id
 from messaging.services import triggering
 from messaging.services.trigger_rules import TriggerValues
 from partners import selectors as partners
 from partners.choices import Profile
 from partners.models import Agreement
 from partners.validation import duration
-from rmhub.ids import BadPublicId, read_public_id
+from rmhub.ids import BadPublicId
 
 _ONCE = "trigger_form"
 # Fields that name another row: the model's attribute is the name without "_id".
@@ -136,7 +137,7 @@ def read(posted: QueryDict) -> tuple[dict[str, Any], dict[str, list[str]]]:
     for name, prefix in _REFERENCES.items():
         text = values.pop(name, "")
         try:
-            values[name] = read_public_id(prefix, text) if text else None
+            values[name] = read_id(prefix, text) if text else None
         except BadPublicId:
             errors[name] = ["Choose one of the list."]
     return values, errors

@@ -17,6 +17,7 @@ from messaging.selectors.screens import PairScreen
 from messaging.services import operating
 from partners.terms import Terms
 from partners.validation import duration, gives_up_sentence
+from rmhub import clock
 
 Effects = Callable[[PairScreen], list[str]]
 
@@ -40,7 +41,7 @@ class PairVerb:
     @property
     def long_reason(self) -> bool:
         """Whether the service wants a reason that says something."""
-        return self.slug in ("skip-head", "restart-sequence")
+        return self.slug in ("skip-head", "restart-sequence", "clear-resync")
 
     def said(self, screen: PairScreen) -> str:
         """What became of the pair, for the notice after it."""
@@ -104,8 +105,18 @@ def _budget(screen: PairScreen) -> list[str]:
     return [f"The retry counter starts at zero: {terms.retries + 1} attempts within {most}, then it suspends again."]
 
 
+def _about_cause(screen: PairScreen) -> list[str]:
+    """What is newer than the cause; else, what time alone does not mend."""
+    found = screen.diagnosis
+    if found.newer is not None:
+        return [f"{found.newer.sentence(clock.now())} {found.advice}"]
+    if found.cause is not None and not found.cause.retryable:
+        return [f"Waiting does not mend “{found.cause.label}”. {found.cause.action}"]
+    return []
+
+
 def _resume_requests(screen: PairScreen) -> list[str]:
-    pair, cause = screen.pair, screen.diagnosis.cause
+    pair = screen.pair
     said = []
     if pair.out_now:
         said.append(
@@ -116,9 +127,7 @@ def _resume_requests(screen: PairScreen) -> list[str]:
     if pair.queued:
         said.append(f"Then the {pair.queued:,} that wait, in the order in which they were submitted.")
     said.append("Open incidents of this pair are resolved with your reason, but for those about messages in doubt.")
-    if cause is not None and not cause.retryable:
-        said.append(f"Waiting does not mend “{cause.label}”. {cause.action}")
-    return said
+    return said + _about_cause(screen)
 
 
 def _flight(screen: PairScreen) -> int:
@@ -127,7 +136,7 @@ def _flight(screen: PairScreen) -> int:
 
 
 def _resume_stream(screen: PairScreen) -> list[str]:
-    count, cause, terms = _flight(screen), screen.diagnosis.cause, screen.terms
+    count, terms = _flight(screen), screen.terms
     said = []
     if count:
         said.append(
@@ -141,9 +150,7 @@ def _resume_stream(screen: PairScreen) -> list[str]:
         if terms.time_to_live:
             said.append("One whose life is over by now is not sent any more: it is in doubt if it ever went out.")
     said.append("Open incidents of this pair are resolved with your reason.")
-    if cause is not None and not cause.retryable:
-        said.append(f"Waiting does not mend “{cause.label}”. {cause.action}")
-    return said
+    return said + _about_cause(screen)
 
 
 def _resume(screen: PairScreen) -> list[str]:
@@ -151,7 +158,7 @@ def _resume(screen: PairScreen) -> list[str]:
         return _resume_requests(screen)
     if screen.streams.applies:
         return _resume_stream(screen)
-    head, cause = screen.pair.in_flight, screen.diagnosis.cause
+    head = screen.pair.in_flight
     said = []
     if head is None:
         said.append(f"Sends what waits: {screen.pair.queued:,} documents, one at a time, in order.")
@@ -163,9 +170,7 @@ def _resume(screen: PairScreen) -> list[str]:
         said += _behind(screen)
     said += _budget(screen)
     said.append("Open incidents of this pair are resolved with your reason.")
-    if cause is not None and not cause.retryable:
-        said.append(f"Waiting does not mend “{cause.label}”. {cause.action}")
-    return said
+    return said + _about_cause(screen)
 
 
 def _retry_now(screen: PairScreen) -> list[str]:
@@ -288,6 +293,22 @@ def _expect(screen: PairScreen) -> list[str]:
     ]
 
 
+def _clear_resync(screen: PairScreen) -> list[str]:
+    said = [
+        "You say that you have compared what both sides have of the time that is missing here; your reason is the "
+        "evidence.",
+    ]
+    if screen.pair.direction == "in":
+        said.append(
+            "Documents that come in are new again, unless the hub knows them. If the partner still repeats one of that "
+            "time, it is processed a second time."
+        )
+        said.append("Documents that are in doubt stay so until somebody settles them.")
+    else:
+        said.append("Nothing changes in what is sent. What applications submitted then and is not here is not sent.")
+    return [*said, "The incident about it is resolved with your reason; other incidents stay open."]
+
+
 _UNSENT = "What has been sent cannot be unsent."
 VERBS: dict[str, PairVerb] = {
     verb.slug: verb
@@ -365,6 +386,17 @@ VERBS: dict[str, PairVerb] = {
             _UNSENT,
             ("Maintenance is over", "Investigation is done"),
             "released",
+        ),
+        PairVerb(
+            "clear-resync",
+            "Clear resync",
+            "arrows-exchange",
+            "primary",
+            "pairs:skip",
+            _clear_resync,
+            "The hub does not look for repeats from that time any more.",
+            ("Compared with the partner's list: nothing is missing", "What was missing was sent again, and settled"),
+            "in sync again",
         ),
         PairVerb(
             "expect-sequence",

@@ -17,10 +17,10 @@ from messaging.console.triggers import once, used_already
 from messaging.exceptions import ApplicationError, Stale, WrongState
 from messaging.models import WebhookEndpoint
 from messaging.selectors import records
+from messaging.selectors.reach import read_id
 from messaging.services import audit, webhook_deliveries, webhooks
 from messaging.services.events import TYPES
 from rmhub import clock
-from rmhub.ids import read_public_id
 
 _ONCE_NEW, _ONCE_SECRET = "webhook_form", "webhook_secret_form"
 _SINCE = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7), "month": timedelta(days=30)}
@@ -229,7 +229,7 @@ def webhook_delete(request: HttpRequest, reference: str) -> HttpResponse:
 def webhook_delivery(request: HttpRequest, reference: str, delivery: str) -> HttpResponse:
     """One delivery: what is posted, and what came back; POST delivers it once more."""
     endpoint = _found(reference)
-    found = records.webhook_delivery(endpoint.pk, read_public_id("dlv", delivery))
+    found = records.webhook_delivery(endpoint.pk, read_id("dlv", delivery))
     errors: Errors = []
     if request.method == "POST":
         try:
@@ -257,7 +257,7 @@ def _dialog(
 
 
 def _found(reference: str) -> WebhookEndpoint:
-    return records.webhook_endpoint(read_public_id("whe", reference))
+    return records.webhook_endpoint(read_id("whe", reference))
 
 
 def _text(request: HttpRequest, name: str) -> str:

@@ -21,12 +21,13 @@ from messaging.console.rendering import page, see_other
 from messaging.exceptions import InvalidSubmission, Stale
 from messaging.models import BenchReport, OnboardingDraft
 from messaging.selectors import onboarding as selectors
+from messaging.selectors.reach import read_id
 from messaging.services import bench, bundle_format, onboarding_drafts
 from messaging.services.onboarding_drafts import STEPS
 from messaging.services.onboarding_making import Check, step_of, values_of
 from partners import selectors as partners
 from partners.models import AgreementVersion
-from rmhub.ids import BadPublicId, read_public_id
+from rmhub.ids import BadPublicId
 
 LAST = len(STEPS)
 TITLES = ("Start", "Identity", "Transport", "Agreement", "Test", "Review and activate")
@@ -86,7 +87,7 @@ def _start(request: HttpRequest) -> OnboardingDraft:
         text = file.read() if file is not None else request.POST.get("bundle", "").encode()
         return onboarding_drafts.draft_from_bundle(bundle=bundle_format.read(text), actor=actor(request))
     try:
-        clone_of = read_public_id("agr", request.POST.get("clone_of", "")) if source == "clone" else None
+        clone_of = read_id("agr", request.POST.get("clone_of", "")) if source == "clone" else None
     except BadPublicId:
         raise InvalidSubmission({"clone_of": ["Choose the agreement whose terms are taken over."]}) from None
     return onboarding_drafts.draft_create(actor=actor(request), source=source, clone_of=clone_of)
@@ -136,11 +137,13 @@ def _typed(request: HttpRequest, draft: OnboardingDraft, number: int) -> HttpRes
             secret=texts.get("secret", "").strip("\r\n"),
             actor=actor(request),
             expected=int(version) if version.isascii() and version.isdigit() and len(version) < 10 else -1,
+            # What is kept as one types may come after the Continue that it was typed before: then it is the older one.
+            over_own=not _by_htmx(request),
         )
     except Stale as error:
         draft = selectors.draft(draft.public_id)
         if _by_htmx(request):
-            return _checked(request, draft, Check(), [error.detail])
+            return _not_kept(request, draft, error)
         return _form(request, draft, number, texts, {"": [error.detail]}, Check(), status=409)
     except INVALID as error:
         errors |= refusals(error)
@@ -165,6 +168,17 @@ def _checked(request: HttpRequest, draft: OnboardingDraft, check: Check, wrong: 
     """What stands under the form: saved when, what it amounts to, what is wrong so far."""
     context = {"draft": draft, "check": check, "wrong": wrong, "saved": True}
     return page(request, "console/onboarding_check.html", context)
+
+
+def _not_kept(request: HttpRequest, draft: OnboardingDraft, error: Stale) -> HttpResponse:
+    """Says so under the form, which still has everything. Of one's own changes it knows from now on; of those of
+    somebody else not before the page is loaded again.
+    """
+    own = draft.updated_by == request.user.get_username()
+    said = error.detail
+    if own:
+        said = "Not kept yet: you have saved this draft in another window since. Continue saves what is typed here."
+    return page(request, "console/onboarding_check.html", {"draft": draft, "wrong": [said], "known": own})
 
 
 def _form(

@@ -90,6 +90,13 @@ WORDS: tuple[Word, ...] = (
         "can tell a repetition; then what waits behind it.",
     ),
     Word(
+        "resync",
+        "Needs resync",
+        "The hub's database was restored, so that what this pair sent and received since the backup is not known. It "
+        "goes on, but documents that come in may be repeats: the resolver is asked, or they are in doubt. A person "
+        "compares both sides and clears the mark.",
+    ),
+    Word(
         "sequence",
         "Sequence number",
         "The place of a message on its pair. Numbers have no gaps: the receiver takes them one after the other.",

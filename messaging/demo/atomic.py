@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,7 +19,7 @@ from messaging.demo.atomic_seeding import NAMES, AtomicPlan, Member
 from messaging.demo.atomic_taking import Votes
 from messaging.demo.databases import Log, broker_databases, own_databases, redis_database, servers
 from messaging.demo.seeding import SELLER
-from messaging.demo.stage import make_databases, new_hub
+from messaging.demo.stage import each, make_databases, new_hub
 from rmhub import embedded
 from rmhub.hubs import BASE, Hub, free_ports, listens
 from rmhub.supervisor import Process, Supervisor
@@ -75,10 +74,10 @@ def set_up(
     plan = AtomicPlan(hub.url, secrets.token_urlsafe(24), members)
     log("creating tables, applications and the trigger that joins them")
     make_databases(database_url, [database], [hub], fresh=True)
-    command = hub.manage("seed_demo", "--json", f"--atomic={atomic_seeding.written(plan)}")
-    seeded = subprocess.run(command, env=hub.environment(), stdout=subprocess.PIPE, text=True, check=True)
+    command = hub.manage("seed_demo", "--json", "--atomic")
+    (seeded,) = each([hub], lambda _: command, lambda _: atomic_seeding.written(plan))
     files = {member.name: var / f"{member.name}.sqlite3" for member in members}
-    signed: list[str] = json.loads(seeded.stdout)["secrets"]
+    signed: list[str] = json.loads(seeded)["secrets"]
     applications = tuple(
         _application(member, at, files[member.name], secret, votes, place)
         for place, (member, at, secret) in enumerate(zip(members, ports, signed, strict=True))

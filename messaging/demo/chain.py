@@ -113,7 +113,9 @@ def set_up(
     log(f"creating tables, partners and routes in {count} hubs")
     make_databases(database_url, databases, hubs, fresh=True)
     outputs = each(
-        hubs, lambda hub: hub.manage("seed_demo", "--json", f"--chain={json.dumps(asdict(plans[hub.name]))}")
+        hubs,
+        lambda hub: hub.manage("seed_demo", "--json", "--chain"),
+        lambda hub: json.dumps(asdict(plans[hub.name])),
     )
     return Chain(
         hubs=hubs,

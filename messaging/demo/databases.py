@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from rmhub import embedded
+from rmhub.env import env_str
 
 Log = Callable[[str], None]
 
@@ -34,7 +35,7 @@ def servers(keep: Path | None, log: Log) -> Iterator[tuple[Path, str, str]]:
         if keep is None:
             var.chmod(0o711)  # the servers run as another user when we are root
             stack.callback(shutil.rmtree, var, ignore_errors=True)
-        database_url, redis_url = os.environ.get("DATABASE_URL"), os.environ.get("REDIS_URL")
+        database_url, redis_url = env_str("DATABASE_URL"), env_str("REDIS_URL")
         if not database_url or not redis_url:
             log("starting PostgreSQL and Valkey")
             started = stack.enter_context(embedded.servers(var, own=keep is not None, log=log))

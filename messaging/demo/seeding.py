@@ -57,7 +57,7 @@ class Plan:
     secret_in: str
     secret_out: str
     agreements: int = 4
-    profile: str = Profile.EBXML
+    profiles: tuple[str, ...] = (Profile.EBXML,)  # of the agreements, in turn
     ordered: bool = False
     timeout: int = 2
     retries: int = 50
@@ -77,6 +77,7 @@ def seed(plan: Plan) -> None:
     partner = _party(plan.partner, ours=False)
     _credentials(partner, plan)
     for number in range(1, plan.agreements + 1):
+        profile = plan.profiles[(number - 1) % len(plan.profiles)]
         known = Agreement.objects.filter(tpa_id=tpa_id(number)).first()
         if known is not None:
             version = known.versions.latest("number")
@@ -87,10 +88,10 @@ def seed(plan: Plan) -> None:
             name=f"Orders and invoices {number}",
             own_party=own,
             partner=partner,
-            own_endpoint=_endpoint(own, plan.own, plan.profile, number, ""),
-            partner_endpoint=_endpoint(partner, plan.partner, plan.profile, number, plan.address),
+            own_endpoint=_endpoint(own, plan.own, profile, number, ""),
+            partner_endpoint=_endpoint(partner, plan.partner, profile, number, plan.address),
             services=SERVICES,
-            profile=plan.profile,
+            profile=profile,
             ordered=plan.ordered,
             repeat_interval=plan.retry_interval,
             repeat_interval_max=4 * plan.retry_interval,

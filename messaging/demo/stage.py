@@ -50,6 +50,7 @@ class Parameters:
 
     agreements: int = 4
     profile: str = "ebxml"
+    more_profiles: tuple[str, ...] = ()  # agreements have them in turn
     ordered: bool = False
     timeout: int = 1
     retries: int = 100
@@ -206,21 +207,24 @@ def set_up(
     plans = {"a": ("buyer", to_seller, "b_to_a", "a_to_b"), "b": ("seller", to_buyer, "a_to_b", "b_to_a")}
 
     def seeding(hub: Hub) -> list[str]:
-        side, port, inward, outward = plans[hub.name]
+        side, port, *_ = plans[hub.name]
         return hub.manage(
             *("seed_demo", "--json", "--side", side, "--address", f"http://127.0.0.1:{port}"),
-            # With "=", because a secret may begin with a hyphen.
-            *(f"--secret-in={known[inward]}", f"--secret-out={known[outward]}"),
+            "--secrets",
             *("--agreements", str(parameters.agreements), "--timeout", str(parameters.timeout)),
             *("--retries", str(parameters.retries), "--retry-interval", str(parameters.retry_interval)),
             *("--transport-retries", str(parameters.transport_retries)),
             *("--transport-retry-interval", str(parameters.transport_retry_interval)),
-            *("--profile", parameters.profile, *(["--ordered"] if parameters.ordered else [])),
+            *(f"--profile={one}" for one in (parameters.profile, *parameters.more_profiles)),
+            *(["--ordered"] if parameters.ordered else []),
             *_application_options(receiving, application_port),
         )
 
+    def shown(hub: Hub) -> str:
+        return "".join(f"{known[direction]}\n" for direction in plans[hub.name][2:])
+
     opens: list[tuple[str, str]] = []
-    for hub, output in zip(hubs, each(hubs, seeding), strict=True):
+    for hub, output in zip(hubs, each(hubs, seeding, shown), strict=True):
         seeded = json.loads(output)
         stage.tokens[hub.name] = seeded["token"]
         opens.append((seeded["trigger_secret"], seeded["application_token"]))
@@ -313,9 +317,22 @@ def running(
         yield stage, supervisor
 
 
-def each(hubs: Sequence[Hub], command: Callable[[Hub], list[str]]) -> list[str]:
-    """Runs a command in both hubs at the same time and returns what they print."""
-    running = [subprocess.Popen(command(hub), env=hub.environment(), stdout=subprocess.PIPE, text=True) for hub in hubs]
+def each(
+    hubs: Sequence[Hub], command: Callable[[Hub], list[str]], told: Callable[[Hub], str] = lambda hub: ""
+) -> list[str]:
+    """Run a command in all hubs at the same time and return what they print.
+
+    `told`: their standard input, for secrets: anybody on the machine can read a command line.
+    """
+    pipe = subprocess.PIPE
+    running = [
+        subprocess.Popen(command(hub), env=hub.environment(), stdin=pipe, stdout=pipe, text=True) for hub in hubs
+    ]
+    for hub, process in zip(hubs, running, strict=True):
+        assert process.stdin is not None
+        process.stdin.write(told(hub))
+        process.stdin.close()
+        process.stdin = None  # or communicate() would flush it
     outputs = [process.communicate()[0] for process in running]
     for process in running:
         if process.returncode:

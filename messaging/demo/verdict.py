@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import psycopg
+
+from messaging.selectors import invariants
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,16 @@ def judge(directions: list[tuple[str, str, set[str]]], *, ordered: bool = True) 
         p50_ms=_quantile(latencies, 0.5),
         p99_ms=_quantile(latencies, 0.99),
     )
+
+
+def contradictions(hubs: Mapping[str, str]) -> list[str]:
+    """What in these databases (hub -> URL) contradicts the invariants, a line for each violation that is shown."""
+    return [
+        f"{hub}: {found.rule.id}, {found.count} times: {row}"
+        for hub, url in hubs.items()
+        for found in invariants.check_url(url, invariants.RULES)
+        for row in found.rows
+    ]
 
 
 def acknowledged_before_arrival(sender_url: str, receiver_url: str) -> int:

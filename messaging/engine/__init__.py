@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from messaging.engine.kinds import close, collector, deliverer, sender
+from messaging.engine.kinds import close, collector, deliverer, presence, sender, stop
 
-__all__ = ["close", "collector", "deliverer", "sender"]
+__all__ = ["close", "collector", "deliverer", "presence", "sender", "stop"]

@@ -10,7 +10,7 @@ from django.db import connection
 
 from messaging import dispatch, servers, transports
 from messaging.engine.loop import Ahead, Crowded, Engine, Work
-from messaging.services import circuits, collecting, leases, pickups, waiting
+from messaging.services import circuits, collecting, epoch, leases, pickups, waiting
 from messaging.services.collecting import Found
 from messaging.services.delivering import claiming, talking
 from messaging.services.delivering import job as deliveries
@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 def _claim_sends(limit: int, worker: int, crowded: Crowded[Job]) -> list[Job]:
     waiting_pairs = {job.pair_id for job in crowded.jobs if job.pair_id}
     passed_over = waiting_pairs.union(servers.pairs_at(crowded.lanes))
+    epoch.look()
     return claim_due(limit=limit, worker=worker, passed_over=passed_over)
 
 
@@ -59,6 +60,7 @@ SENDS = Work(
     talk=talk,
     record=_record_sends,
     release_dead=lambda now: leases.release_dead(now),
+    keeps=lambda job: not waiting.renew([job]),
     ahead=Ahead(
         lane=circuits.server_of_job,
         refuse=circuits.refuse,
@@ -72,6 +74,7 @@ SENDS = Work(
 
 
 def _claim_deliveries(limit: int, worker: int, crowded: Crowded[deliveries.Job]) -> list[deliveries.Job]:
+    epoch.look()
     # One thread is always left for the other triggers.
     return claiming.claim_due(limit=limit, worker=worker, share=max(1, settings.RMHUB_DELIVER_THREADS - 1))
 
@@ -82,16 +85,26 @@ DELIVERIES = Work(
     talk=talking.talk,
     record=delivering_recording.record,
     release_dead=claiming.release_dead,
+    keeps=claiming.keeps,
 )
+
+
+def _claim_pickups(limit: int, worker: int, crowded: Crowded[pickups.Job]) -> list[pickups.Job]:
+    epoch.look()
+    return pickups.claim_due(limit, worker)
 
 
 PICKUPS = Work(
     task=dispatch.PICKUPS,
-    claim=lambda limit, worker, crowded: pickups.claim_due(limit, worker),
+    claim=_claim_pickups,
     talk=pickups.look,
     record=pickups.record,
     release_dead=lambda now: 0,  # a look's lease is short, and nobody waits for it
+    keeps=lambda job: True,  # two looks at once do no harm
 )
+
+# The presence of this process, which its engines share.
+presence = leases.WorkerLock()
 
 _sender: Engine[Job, Receipt] | None = None
 _deliverer: Engine[deliveries.Job, deliveries.Outcome] | None = None
@@ -104,7 +117,9 @@ def sender() -> Engine[Job, Receipt]:
     global _sender
     with _engine_lock:
         if _sender is None:
-            _sender = Engine(SENDS, threads=settings.RMHUB_SEND_THREADS, batch=settings.RMHUB_SEND_BATCH)
+            _sender = Engine(
+                SENDS, threads=settings.RMHUB_SEND_THREADS, batch=settings.RMHUB_SEND_BATCH, worker=presence
+            )
         return _sender
 
 
@@ -114,7 +129,7 @@ def deliverer() -> Engine[deliveries.Job, deliveries.Outcome]:
     with _engine_lock:
         if _deliverer is None:
             threads = settings.RMHUB_DELIVER_THREADS
-            _deliverer = Engine(DELIVERIES, threads=threads, batch=threads)
+            _deliverer = Engine(DELIVERIES, threads=threads, batch=threads, worker=presence)
         return _deliverer
 
 
@@ -124,16 +139,21 @@ def collector() -> Engine[pickups.Job, Found]:
     with _engine_lock:
         if _collector is None:
             threads = settings.RMHUB_PICKUP_THREADS
-            _collector = Engine(PICKUPS, threads=threads, batch=threads)
+            _collector = Engine(PICKUPS, threads=threads, batch=threads, worker=presence)
         return _collector
+
+
+def stop() -> None:
+    """Starts nothing new in this process's engines."""
+    collecting.ending.set()
+    for made in (sender(), deliverer(), collector()):
+        made.stop()
 
 
 def close() -> None:
     """Closes this process's engines: nothing new is started, and what is under way is finished."""
-    engines = (sender(), deliverer(), collector())
-    collecting.ending.set()
-    for made in engines:
-        made.stop()
-    for made in engines:
+    stop()
+    for made in (sender(), deliverer(), collector()):
         made.close()
+    presence.release()
     collecting.ending.clear()

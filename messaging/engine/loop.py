@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Generic, TypeVar
 
-from django.db import close_old_connections, connection
+from django.db import InterfaceError, OperationalError, connection
 
 from messaging import dispatch
 from messaging.services import leases
 from messaging.services.group import GroupCommit
 from messaging.services.lanes import Begun, Lanes, Pace
 from rmhub import clock
+from rmhub.postgresql.base import give_back
 
 log = logging.getLogger(__name__)
 
@@ -34,9 +35,12 @@ WATCH_SECONDS = 1.0
 FORGET_SECONDS = 30.0
 # A job that has waited for so long gets a new lease: what is left of a lease must outlast the transport's time limits.
 RENEW_SECONDS = 5.0
+# How often an outcome that the database does not take is offered again.
+AGAIN_SECONDS = 0.5
 
 JobT = TypeVar("JobT")
 OutcomeT = TypeVar("OutcomeT")
+ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +76,9 @@ class Work(Generic[JobT, OutcomeT]):
 
     `claim`: (limit, worker, what to pass over) -> jobs, committed. `talk`: no transaction is open. `record`: outcomes
     of many jobs, one transaction; returns for each the job that follows at once, or None. `release_dead`: frees what
-    dead workers had. `ahead`: more is claimed than there are threads for. Without it every claim is talked about at
-    once, and when a job has ended there may be another that waited for its end, so the engine looks again.
+    dead workers had. `keeps`: whether a job that begins late is still this worker's; then it has a new lease. `ahead`:
+    more is claimed than there are threads for. Without it every claim is talked about at once, and when a job has ended
+    there may be another that waited for its end, so the engine looks again.
     """
 
     task: str
@@ -81,13 +86,17 @@ class Work(Generic[JobT, OutcomeT]):
     talk: Callable[[JobT], OutcomeT]
     record: Callable[[list[tuple[JobT, OutcomeT]]], list[JobT | None]]
     release_dead: Callable[[datetime], int]
+    keeps: Callable[[JobT], bool]
     ahead: Ahead[JobT, OutcomeT] | None = None
 
 
 class Engine(Generic[JobT, OutcomeT]):
     """Runs what is due. `run` may be called by any number of tasks at once; one of them does the work."""
 
-    def __init__(self, work: Work[JobT, OutcomeT], *, threads: int, batch: int) -> None:
+    def __init__(
+        self, work: Work[JobT, OutcomeT], *, threads: int, batch: int, worker: leases.WorkerLock | None = None
+    ) -> None:
+        """`worker`: the presence of the process, which its engines share; None = one of its own."""
         self._work = work
         self._batch = batch
         self._lock = threading.Lock()
@@ -98,7 +107,8 @@ class Engine(Generic[JobT, OutcomeT]):
         self._lanes: Lanes[JobT] = Lanes(threads, shared=work.ahead is None)
         self._passed_over: frozenset[str] = frozenset()
         self._pace = Pace()
-        self._worker = leases.WorkerLock()
+        self._worker = worker or leases.WorkerLock()
+        self._owns_worker = worker is None
         self._looked_at = 0.0
         self._forgot_at = time.monotonic()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=work.task.rpartition(".")[2])
@@ -244,21 +254,27 @@ class Engine(Generic[JobT, OutcomeT]):
 
     def _send(self, begun: Begun[JobT]) -> None:
         following: JobT | None = begun.job
+        leased_at = begun.leased_at
         ahead = self._work.ahead
         reached: bool | None = None
         try:
-            if time.monotonic() - begun.leased_at > RENEW_SECONDS and ahead is not None and ahead.renew([begun.job]):
-                following = None
             while following is not None:
+                job = following
                 if connection.in_atomic_block:
                     raise RuntimeError("talking inside a transaction would hold its locks for as long as others like")
-                outcome = self._work.talk(following)
+                # It has waited, or this process was stopped meanwhile: others may have taken it over.
+                late = time.monotonic() - leased_at > RENEW_SECONDS
+                if late and not self._persist(lambda job=job: self._work.keeps(job)):  # type: ignore[misc]
+                    break
+                give_back()
+                outcome = self._work.talk(job)
                 reached = ahead.reached(outcome) if ahead is not None else None
-                following = self._record.submit((following, outcome))
+                leased_at = time.monotonic()
+                following = self._persist(lambda job=job, outcome=outcome: self._record.submit((job, outcome)))  # type: ignore[misc]
         except Exception:
             self._not_recorded([following])
-            close_old_connections()
         finally:
+            give_back()
             self._end(begun.lane, reached)
         if ahead is None:
             self._look_again()
@@ -278,6 +294,24 @@ class Engine(Generic[JobT, OutcomeT]):
         with self._lock:
             if self._lanes.free:
                 self._thread_free.notify_all()
+
+    def _persist(self, write: Callable[[], ResultT]) -> ResultT:
+        """What `write` returns, once the database takes it: what came of a job is known here and nowhere else.
+
+        It may write twice what was committed when the connection broke: an outcome counts once for its claim.
+        Raises what `write` raised when the engine closes meanwhile.
+        """
+        while True:
+            try:
+                return write()
+            except (OperationalError, InterfaceError) as error:
+                connection.close()
+                log.warning(
+                    "the database does not take what came of a job; offered again until it does",
+                    extra={"action": "record_waits", "error": str(error)[:200]},
+                )
+                if self._gather.wait(AGAIN_SECONDS):
+                    raise
 
     def _not_recorded(self, jobs: Sequence[JobT | None]) -> None:
         # The lease runs out, and the rules decide what may be done again.
@@ -304,7 +338,8 @@ class Engine(Generic[JobT, OutcomeT]):
         except Exception:
             # The sweep looks again in a second.
             log.exception("claim failed", extra={"action": "claim_failed", "task": self._work.task})
-            close_old_connections()
+        finally:
+            give_back()
 
     def stop(self) -> None:
         """Starts nothing new."""
@@ -326,4 +361,5 @@ class Engine(Generic[JobT, OutcomeT]):
                 # The next worker sees that this one is gone, and takes them over.
                 log.exception("not given back", extra={"action": "give_back_failed", "jobs": len(waiting)})
         self._pool.shutdown(wait=True)
-        self._worker.release()
+        if self._owns_worker:
+            self._worker.release()

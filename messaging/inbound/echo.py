@@ -9,10 +9,8 @@ from django.http import HttpRequest, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
 from messaging.inbound import reading
-from messaging.services import door, partner_echo, rate_limits
-from partners import registry
+from messaging.services import door, partner_echo
 from partners.terms import Principal
-from rmhub import clock
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +24,6 @@ def echo(request: HttpRequest) -> JsonResponse:
         principal = _authenticated(request)
         if isinstance(principal, JsonResponse):
             return principal
-        if wait := rate_limits.partner_wait(principal.party_id):
-            return _said(429, "Too many requests came from you.", **{"Retry-After": str(int(wait) + 1)})
         if request.method != "POST":
             return _json(partner_echo.greeting(principal), 200)
         body = reading.body(request, partner_echo.MAX_BYTES)
@@ -47,16 +43,11 @@ def echo(request: HttpRequest) -> JsonResponse:
 
 def _authenticated(request: HttpRequest) -> Principal | JsonResponse:
     """The partner at the door, or the answer to whoever is none. Guessing is slowed down as for messages."""
-    presented = reading.presented(request)
-    address = request.META.get("REMOTE_ADDR", "")
-    patient = door.is_patient_with(address)
-    principal = registry.current().authenticate(presented, clock.now(), thorough=patient)
-    if principal is not None:
-        return principal
-    if not patient:
-        return _said(429, "Too many wrong credentials came from this address.", **{"Retry-After": "60"})
-    if presented.authorization:
-        door.failed(address)
+    entered = reading.entered(request)
+    if entered.principal is not None:
+        return entered.principal
+    if entered.status != 401:
+        return _said(entered.status, door.SENTENCES[entered.reason], **{"Retry-After": str(entered.wait)})
     challenge = 'Basic realm="Partner services", charset="UTF-8"'
     return _said(401, "No credential of a partner was shown.", **{"WWW-Authenticate": challenge})
 

@@ -17,7 +17,7 @@ from messaging.services.epoch import MemoryChanged, ready
 from messaging.services.exchange_answers import Answer, problem, told
 from messaging.services.exchange_reading import Request
 from messaging.services.exchanging import exchange as answer
-from messaging.services.exchanging import refuse_body
+from messaging.services.exchanging import refuse_body, turn_away
 from rmhub import clock
 
 log = logging.getLogger(__name__)
@@ -34,17 +34,20 @@ def exchange(request: HttpRequest, path: str) -> HttpResponse:
         content_type=request.META.get("CONTENT_TYPE", "")[:1000],
         body=b"",
         presented=reading.presented(request),
-        remote_address=request.META.get("REMOTE_ADDR", ""),
+        remote_address=reading.address(request),
     )
     try:
+        entered = reading.entered(request)
+        if entered.principal is None:
+            return respond(request, turn_away(replace(arrival, body=reading.at_hand(request)), entered))
         body = reading.body(request, settings.RMHUB_MAX_MESSAGE_BYTES)
         if body is None:
-            return _response(request, refuse_body(arrival, settings.RMHUB_MAX_MESSAGE_BYTES))
-        return _response(request, answer(replace(arrival, body=body)))
+            return respond(request, refuse_body(arrival, settings.RMHUB_MAX_MESSAGE_BYTES, entered.principal))
+        return respond(request, answer(replace(arrival, body=body), entered.principal))
     except (DatabaseError, InterfaceError, OSError, MemoryChanged):
         # Nothing was stored, or what was stored will be found by the next copy; the partner sends it again.
         log.exception("cannot store now", extra={"action": "exchange_failed"})
-        return _response(request, problem("unavailable", retry_after=5))
+        return respond(request, problem("unavailable", retry_after=5))
 
 
 @csrf_exempt
@@ -52,17 +55,17 @@ def well_known(request: HttpRequest) -> HttpResponse:
     """`/.well-known/reliable-messaging`: how long ids are remembered here. Told to everybody, the same to everybody."""
     if request.method not in ("GET", "HEAD", "OPTIONS"):
         headers = {"Allow": "GET, HEAD, OPTIONS"}
-        return _response(request, problem("method-not-allowed", result="", headers=headers))
+        return respond(request, problem("method-not-allowed", result="", headers=headers))
     now = clock.now()
     try:
         known = telling.of_hub(ready(now), now)
     except (DatabaseError, InterfaceError, OSError, MemoryChanged):
         log.exception("cannot read now", extra={"action": "exchange_failed"})
-        return _response(request, problem("unavailable", result="", retry_after=5))
+        return respond(request, problem("unavailable", result="", retry_after=5))
     if known is None:
         detail = "No agreement for repeatable requests is in force."
-        return _response(request, problem("unknown-agreement", detail, result=""))
-    return _response(request, told(known))
+        return respond(request, problem("unknown-agreement", detail, result=""))
+    return respond(request, told(known))
 
 
 @csrf_exempt
@@ -70,7 +73,7 @@ def problems(request: HttpRequest, code: str = "") -> HttpResponse:
     """What the `type` of a problem leads to: the table of all, or one row of it."""
     if request.method not in ("GET", "HEAD", "OPTIONS"):
         headers = {"Allow": "GET, HEAD, OPTIONS"}
-        return _response(request, problem("method-not-allowed", result="", headers=headers))
+        return respond(request, problem("method-not-allowed", result="", headers=headers))
     rows = [
         {
             "type": kind.type,
@@ -83,15 +86,16 @@ def problems(request: HttpRequest, code: str = "") -> HttpResponse:
         if code in ("", kind.code)
     ]
     if code and not rows:
-        return _response(request, problem("unknown-problem", result=""))
-    return _response(request, told(rows[0] if code else {"problems": rows}))
+        return respond(request, problem("unknown-problem", result=""))
+    return respond(request, told(rows[0] if code else {"problems": rows}))
 
 
 def _headers(request: HttpRequest) -> dict[str, list[str]]:
     return {name.lower(): [value] for name, value in request.headers.items()}
 
 
-def _response(request: HttpRequest, answer: Answer) -> HttpResponse:
+def respond(request: HttpRequest, answer: Answer) -> HttpResponse:
+    """An answer of the service as one of HTTP."""
     bodyless = request.method == "HEAD" or answer.status in (204, 304)
     response = HttpResponse(b"" if bodyless else answer.body, status=answer.status)
     del response["Content-Type"]  # an answer without a body has none; every other says its own

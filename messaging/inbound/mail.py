@@ -11,7 +11,6 @@ import asyncio
 import logging
 import re
 import ssl
-import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,15 +19,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
-from django.db import DatabaseError, InterfaceError, close_old_connections, connection
 
 from messaging.protocol.codecs.mail import read_mail
 from messaging.protocol.errors import NotAMessage
 from messaging.protocol.limits import Limits
-from messaging.services import mail, mail_door, senders
+from messaging.services import epoch, mail, mail_door, senders
 from messaging.services.mail_door import Network
 from messaging.transports.base import printable
 from partners.terms import Principal
+from rmhub.postgresql.base import give_back
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -114,15 +113,7 @@ class Entrance:
         return await asyncio.get_running_loop().run_in_executor(self._pool, _in_thread, work, *arguments)
 
     def close(self) -> None:
-        """Ends the threads and their database connections."""
-        meet = threading.Barrier(_THREADS)
-
-        def last() -> None:
-            meet.wait(10)
-            connection.close()
-
-        for _ in range(_THREADS):
-            self._pool.submit(last)
+        """Ends the threads."""
         self._pool.shutdown(wait=True)
 
     # What aiosmtpd calls; the names are its own.
@@ -284,10 +275,10 @@ class Receiver(SMTP):
 
 def _in_thread(work: Callable[..., T], *arguments: Any) -> T:
     try:
+        epoch.look()
         return work(*arguments)
-    except (DatabaseError, InterfaceError, OSError):
-        close_old_connections()  # what broke under this one must not break the next
-        raise
+    finally:
+        give_back()
 
 
 def _refused(peer: str, answer: str, address: str = "") -> str:

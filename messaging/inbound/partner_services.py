@@ -10,10 +10,8 @@ from django.views.decorators.csrf import csrf_exempt
 
 from messaging.choices import PartnerAnswer
 from messaging.inbound import reading
-from messaging.services import door, partner_status, rate_limits
-from partners import registry
+from messaging.services import door, partner_status
 from partners.terms import Principal
-from rmhub import clock
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +25,6 @@ def status(request: HttpRequest) -> JsonResponse:
         principal = _authenticated(request)
         if isinstance(principal, JsonResponse):
             return principal
-        if wait := rate_limits.partner_wait(principal.party_id):
-            return _said(429, "Too many requests came from you.", **{"Retry-After": str(wait)})
         message_id = request.GET.get("message-id", "")
         if set(request.GET) - {"message-id"} or len(request.GET.getlist("message-id")) != 1:
             return _said(400, "Give one parameter, message-id: the MessageId of a message that you have sent us.")
@@ -46,16 +42,11 @@ def status(request: HttpRequest) -> JsonResponse:
 
 def _authenticated(request: HttpRequest) -> Principal | JsonResponse:
     """The partner at the door, or the answer to whoever is none. Guessing is slowed down as for messages."""
-    presented = reading.presented(request)
-    address = request.META.get("REMOTE_ADDR", "")
-    patient = door.is_patient_with(address)
-    principal = registry.current().authenticate(presented, clock.now(), thorough=patient)
-    if principal is not None:
-        return principal
-    if not patient:
-        return _said(429, "Too many wrong credentials came from this address.", **{"Retry-After": "60"})
-    if presented.authorization:
-        door.failed(address)
+    entered = reading.entered(request)
+    if entered.principal is not None:
+        return entered.principal
+    if entered.status != 401:
+        return _said(entered.status, door.SENTENCES[entered.reason], **{"Retry-After": str(entered.wait)})
     unauthorized = {"status": PartnerAnswer.UNAUTHORIZED.value, "detail": "No credential of a partner was shown."}
     challenge = 'Basic realm="Partner services", charset="UTF-8"'
     return _json(unauthorized, 401, **{"WWW-Authenticate": challenge})

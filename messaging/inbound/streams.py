@@ -12,8 +12,9 @@ from django.views.decorators.csrf import csrf_exempt
 
 from messaging.inbound import reading
 from messaging.protocol.limits import Limits
+from messaging.services import epoch
 from messaging.services.receiving import Arrival, refuse
-from messaging.services.streams.receiving import Answer, receive
+from messaging.services.streams.receiving import Answer, receive, turn_away
 from rmhub import clock
 
 log = logging.getLogger(__name__)
@@ -33,15 +34,20 @@ def stream(request: HttpRequest, path: str) -> HttpResponse:
         content_type=request.META.get("CONTENT_TYPE", "")[:1000],
         body=b"",
         presented=reading.presented(request),
-        remote_address=request.META.get("REMOTE_ADDR", ""),
+        remote_address=reading.address(request),
     )
     try:
+        entered = reading.entered(request)
+        if entered.principal is None:
+            return _answer(turn_away(replace(arrival, body=reading.at_hand(request)), entered))
         body = reading.body(request, settings.RMHUB_MAX_MESSAGE_BYTES)
         if body is None:
             limit = f"More than {settings.RMHUB_MAX_MESSAGE_BYTES} bytes."
-            return _answer(Answer(refuse(arrival, 413, "body_too_large", limit, clock.now())))
+            refused = refuse(arrival, 413, "body_too_large", limit, clock.now(), principal=entered.principal)
+            return _answer(Answer(refused))
         limits = Limits(body=settings.RMHUB_MAX_MESSAGE_BYTES)
-        return _answer(receive(replace(arrival, body=body), limits=limits))
+        epoch.look()
+        return _answer(receive(replace(arrival, body=body), limits=limits, principal=entered.principal))
     except (DatabaseError, InterfaceError, OSError):
         # Nothing was stored; the partner keeps its copy and sends it again.
         log.exception("cannot store now", extra={"action": "receive_failed"})

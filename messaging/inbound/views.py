@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
@@ -11,7 +12,8 @@ from django.views.decorators.csrf import csrf_exempt
 
 from messaging.inbound import reading
 from messaging.protocol.limits import Limits
-from messaging.services.receiving import Arrival, receive, refuse
+from messaging.services import epoch
+from messaging.services.receiving import Arrival, receive, refuse, turn_away
 from rmhub import clock
 
 log = logging.getLogger(__name__)
@@ -28,17 +30,21 @@ def ebxml(request: HttpRequest) -> HttpResponse:
         content_type=request.META.get("CONTENT_TYPE", "")[:1000],
         body=b"",
         presented=reading.presented(request),
-        remote_address=request.META.get("REMOTE_ADDR", ""),
+        remote_address=reading.address(request),
     )
     try:
+        entered = reading.entered(request)
+        if entered.principal is None:
+            turned = turn_away(replace(arrival, body=reading.at_hand(request)), entered)
+            return _answer(request, turned, entered.wait)
         body = reading.body(request, settings.RMHUB_MAX_MESSAGE_BYTES)
         if body is None:
             limit = f"More than {settings.RMHUB_MAX_MESSAGE_BYTES} bytes."
-            status = refuse(arrival, 413, "body_too_large", limit, clock.now())
+            status = refuse(arrival, 413, "body_too_large", limit, clock.now(), principal=entered.principal)
             return _answer(request, status)
         limits = Limits(body=settings.RMHUB_MAX_MESSAGE_BYTES)
-        arrival = Arrival(arrival.content_type, body, arrival.presented, arrival.remote_address)
-        return _answer(request, receive(arrival, limits=limits))
+        epoch.look()
+        return _answer(request, receive(replace(arrival, body=body), limits=limits, principal=entered.principal))
     except (DatabaseError, InterfaceError, OSError):
         # Nothing was stored; the partner keeps its copy and sends it again.
         log.exception("cannot store now", extra={"action": "receive_failed"})
@@ -47,15 +53,15 @@ def ebxml(request: HttpRequest) -> HttpResponse:
         return answer
 
 
-def _answer(request: HttpRequest, status: int) -> HttpResponse:
+def _answer(request: HttpRequest, status: int, wait: int = 0) -> HttpResponse:
     """HTTP/1.0 peers get 200 with a length of zero instead of 204 (wire-ebxml 1.10)."""
     if status == 204 and request.META.get("SERVER_PROTOCOL") == "HTTP/1.0":
         status = 200
     answer = HttpResponse(status=status)
     if status != 204:
         answer["Content-Length"] = "0"
-    if status == 429:
-        answer["Retry-After"] = "60"
+    if wait:
+        answer["Retry-After"] = str(wait)
     if status == 401:
         answer["WWW-Authenticate"] = 'Basic realm="ebXML messaging service", charset="UTF-8"'
     return answer

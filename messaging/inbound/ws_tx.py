@@ -11,7 +11,8 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 
 from messaging.inbound import reading
-from messaging.services.atomic.receiving import Answer, receive, refuse
+from messaging.services import epoch
+from messaging.services.atomic.receiving import Answer, receive, refuse, turn_away
 from messaging.services.receiving import Arrival
 from rmhub import clock
 
@@ -32,15 +33,21 @@ def coordination(request: HttpRequest, service: str) -> HttpResponse:
         content_type=request.META.get("CONTENT_TYPE", "")[:1000],
         body=b"",
         presented=reading.presented(request),
-        remote_address=request.META.get("REMOTE_ADDR", ""),
+        remote_address=reading.address(request),
     )
     try:
+        entered = reading.entered(request)
+        if entered.principal is None:
+            return _answer(turn_away(replace(arrival, body=reading.at_hand(request)), entered))
         body = reading.body(request, settings.RMHUB_TRANSACTION_MESSAGE_BYTES)
         if body is None:
             limit = f"More than {settings.RMHUB_TRANSACTION_MESSAGE_BYTES} bytes."
-            return _answer(refuse(arrival, 413, "body_too_large", limit, clock.now()))
+            refused = refuse(arrival, 413, "body_too_large", limit, clock.now(), principal=entered.principal)
+            return _answer(refused)
         soap_action = request.META.get("HTTP_SOAPACTION", "")[:1000]
-        return _answer(receive(replace(arrival, body=body), service=service, soap_action=soap_action))
+        epoch.look()
+        arrival = replace(arrival, body=body)
+        return _answer(receive(arrival, service=service, soap_action=soap_action, principal=entered.principal))
     except (DatabaseError, InterfaceError, OSError):
         # Nothing was stored; the peer keeps its copy and sends it again.
         log.exception("cannot store now", extra={"action": "receive_failed"})

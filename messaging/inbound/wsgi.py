@@ -12,13 +12,13 @@ from http import HTTPStatus
 from typing import Any
 
 from django.core.handlers.wsgi import WSGIRequest
-from django.db import close_old_connections
 from django.http import HttpRequest, HttpResponse
 
 from messaging.inbound.exchange import exchange, well_known
 from messaging.inbound.streams import stream
 from messaging.inbound.views import ebxml
 from messaging.inbound.ws_tx import coordination
+from rmhub.postgresql.base import give_back
 
 PATH = re.compile(r"/ebxml/(?:msh|errors)(?:/[A-Za-z0-9._~-]{1,64})?")
 EXCHANGE = "/exchange/"
@@ -37,13 +37,19 @@ def entrance_first(rest: WSGI) -> WSGI:
         view = _view(environ.get("PATH_INFO", ""))
         if view is None:
             return rest(environ, start_response)
-        answer = view(WSGIRequest(environ))
-        if answer.status_code >= 500:
-            close_old_connections()  # what broke under this request must not break the next
+        try:
+            answer = view(WSGIRequest(environ))
+        finally:
+            give_back()
         start_response(f"{answer.status_code} {_phrase(answer.status_code)}", list(answer.items()))
         return (answer.content,)
 
     return application
+
+
+def is_entrance(path: str) -> bool:
+    """Whether partners' messages come in by this path."""
+    return _view(path) is not None
 
 
 def _view(path: str) -> View | None:

@@ -18,7 +18,7 @@ class Migration(migrations.Migration):
             name='Circuit',
             fields=[
                 ('address', models.CharField(max_length=500, primary_key=True, serialize=False)),
-                ('state', models.CharField(choices=[('closed', 'Closed: it is used'), ('open', 'Open: left alone for a while')], default='closed', max_length=10)),
+                ('state', models.CharField(choices=[('closed', 'Closed: it is used'), ('open', 'Open: sending to it is stopped for a while')], default='closed', max_length=10)),
                 ('failures', models.PositiveIntegerField(default=0, help_text='In a row.')),
                 ('opened_at', models.DateTimeField(blank=True, null=True)),
                 ('retry_at', models.DateTimeField(blank=True, help_text='When one attempt is let through.', null=True)),

@@ -41,6 +41,7 @@ from messaging.models.stream import IncomingStream, OutgoingStream
 from messaging.models.traffic import Rejection, Signal, Transmission
 from messaging.models.traffic_hour import TrafficCursor, TrafficHour
 from messaging.models.trigger import Trigger
+from messaging.models.worker import Worker
 
 __all__ = [
     "Access",
@@ -116,4 +117,5 @@ __all__ = [
     "WebhookDelivery",
     "WebhookEndpoint",
     "WindowAdvice",
+    "Worker",
 ]

@@ -98,6 +98,9 @@ class ArchivedMessage(models.Model):
     file = models.ForeignKey(ArchiveFile, on_delete=models.PROTECT, related_name="contents")
     row = models.BigIntegerField()
     message_id = models.CharField("MessageId", max_length=512)
+    document_id = models.CharField(
+        "document id", max_length=512, blank=True, default="", help_text="As its sender gave it. Empty: its MessageId."
+    )
     conversation_id = models.CharField("ConversationId", max_length=512)
     direction = models.CharField(max_length=3, choices=Direction)
     message_state = models.CharField(max_length=12)
@@ -123,11 +126,17 @@ class ArchivedMessage(models.Model):
             models.Index(fields=("completed_at", "id"), name="archived_in_store", condition=~Q(state="archived")),
             models.Index(fields=("message_id",), name="archived_by_message_id"),
             models.Index(fields=("conversation_id",), name="archived_by_conversation"),
+            models.Index(fields=("document_id",), name="archived_by_document", condition=~Q(document_id="")),
             models.Index(F("pair"), F("id").desc(), name="archived_by_pair"),
         )
 
     def __str__(self) -> str:
         return self.message_id
+
+    @property
+    def identifies(self) -> str:
+        """The id by which applications know its document."""
+        return self.document_id or self.message_id
 
     @property
     def public_id(self) -> str:

@@ -29,20 +29,23 @@ def bulk_set(rows: Sequence[models.Model], fields: Iterable[str]) -> int:
         return int(cursor.rowcount)
 
 
-def bulk_insert(rows: Sequence[models.Model], *, returning_key: bool = False) -> None:
+def bulk_insert(rows: Sequence[models.Model], *, returning_key: bool = False, asking: str = "NULL") -> Any:
     """Inserts all rows (of one model), whose defaults in Python are filled in; columns with a database default are left
-    to it. With `returning_key` the rows get the keys that the database made. Raises IntegrityError like any insert.
+    to it. With `returning_key` the rows get the keys that the database made, and the value of the SQL expression
+    `asking`, which the same statement evaluates, is returned. Raises IntegrityError like any insert.
     """
     if not rows:
-        return
-    sql, columns = _insert(type(rows[0]), returning_key)
+        return None
+    sql, columns = _insert(type(rows[0]), asking if returning_key else None)
+    answer = None
     with connection.cursor() as cursor:
         cursor.execute(sql, _arrays(rows, columns))
         if returning_key:
-            for row, (key,) in zip(rows, cursor.fetchall(), strict=True):
+            for row, (key, answer) in zip(rows, cursor.fetchall(), strict=True):  # noqa: B007  (the same in each)
                 row.pk = key
     for row in rows:
         row._state.adding = False
+    return answer
 
 
 def _arrays(rows: Sequence[models.Model], columns: tuple[tuple[str, Convert | None], ...]) -> list[list[Any]]:
@@ -70,7 +73,7 @@ def _update(model: type[models.Model], fields: tuple[str, ...]) -> tuple[str, tu
 
 
 @cache
-def _insert(model: type[models.Model], returning_key: bool) -> tuple[str, tuple[tuple[str, Convert | None], ...]]:
+def _insert(model: type[models.Model], asking: str | None) -> tuple[str, tuple[tuple[str, Convert | None], ...]]:
     meta = model._meta
     columns = [
         column
@@ -83,9 +86,9 @@ def _insert(model: type[models.Model], returning_key: bool) -> tuple[str, tuple[
         f"INSERT INTO {quote(meta.db_table)} ({names}) "  # noqa: S608  (names come from the model)
         f"SELECT * FROM unnest({_casts(columns)})"
     )
-    if returning_key:
+    if asking is not None:
         assert meta.pk is not None
-        sql += f" RETURNING {quote(str(meta.pk.column))}"
+        sql += f" RETURNING {quote(str(meta.pk.column))}, {asking}"
     return sql, tuple((column.attname, _converter(column)) for column in columns)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import F, Q
 
-from messaging.choices import DeliveryState, JoinState
+from messaging.choices import DeliveryState, DocumentIdSource, JoinState
 from messaging.models.changes import written_by
 from messaging.models.message import Message
 from messaging.models.pair import Pair
@@ -47,7 +47,8 @@ class Join(models.Model):
 class Delivery(models.Model):
     """One document on its way to one trigger: NEW, DUPLICATE or IN DOUBT, with the evidence of each step.
 
-    `document_id` is the key of the document history (spec 4's UUID; empty = the document has no usable one).
+    `document_id` is the key of the document history (spec 4's UUID; empty = the document has no usable one), and
+    `document_id_from` says where it was found.
     `redelivery_count`: how often it was handed over before, -1 = cannot be known. `position` is the message's place in
     its pair: the order of ordered triggers. A delivery with `join` is the firing of that join; `part_of` is a document
     that waits in one. `verdict` is `messaging.protocol.processing.Status`.
@@ -62,12 +63,18 @@ class Delivery(models.Model):
     sender = models.ForeignKey(Party, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False)
     position = models.BigIntegerField()
     document_id = models.CharField(max_length=96, blank=True, default="")
+    document_id_from = models.CharField(
+        max_length=10, choices=DocumentIdSource, default=DocumentIdSource.MESSAGE, help_text="Where that id was found."
+    )
 
     state = models.CharField(max_length=10, choices=DeliveryState, default=DeliveryState.WAITING)
     verdict = models.CharField(max_length=10, choices=STATUSES, blank=True, default="")
     evidence = models.JSONField(default=list, blank=True)
     doubt = models.CharField("why it is in doubt", max_length=40, blank=True, default="")
     redelivery_count = models.IntegerField(default=0)
+    memory_lost = models.BooleanField(
+        default=False, help_text="It may have been processed in the time that a loss of memory took away."
+    )
     executions = models.PositiveIntegerField(default=0)
     retries = models.PositiveIntegerField(default=0, help_text="Used since it was last handed over.")
     due_at = models.DateTimeField(null=True, blank=True, help_text="Waiting: not before. Running: end of the lease.")
@@ -132,6 +139,13 @@ class Delivery(models.Model):
                 F("state"), F("id").desc(), name="delivery_needs_people", condition=Q(state__in=("in_doubt", "failed"))
             ),
             models.Index(fields=("trigger", "doubt"), name="delivery_by_doubt", condition=Q(state="in_doubt")),
+            # Ids that stand in documents alone; all others are those of messages, and found by these.
+            models.Index(
+                fields=("document_id",),
+                name="delivery_by_document",
+                opclasses=("varchar_pattern_ops",),
+                condition=Q(document_id_from="document"),
+            ),
             models.Index(fields=("part_of",), name="delivery_parts", condition=Q(part_of__isnull=False)),
         )
 

@@ -31,6 +31,14 @@ class Message(models.Model):
     message_id = models.CharField("MessageId", max_length=512)
     conversation_id = models.CharField("ConversationId", max_length=512)
     ref_to_message_id = models.CharField("RefToMessageId", max_length=512, blank=True, default="")
+    document_id = models.CharField(
+        "document id",
+        max_length=512,
+        blank=True,
+        default="",
+        help_text="As its application gave it, or the MessageId of the message that had the document first. "
+        "Empty: its own MessageId.",
+    )
     service = models.CharField(max_length=255)
     action = models.CharField(max_length=255)
     sequence_number = models.PositiveBigIntegerField(null=True, blank=True)
@@ -125,6 +133,12 @@ class Message(models.Model):
             ),
             # Serves exact ids and beginnings of them, whatever the database's collation is.
             models.Index(fields=("message_id",), name="message_by_id_text", opclasses=("varchar_pattern_ops",)),
+            models.Index(
+                fields=("document_id",),
+                name="message_by_document",
+                opclasses=("varchar_pattern_ops",),
+                condition=~Q(document_id=""),
+            ),
             models.Index(fields=("conversation_id",), name="message_by_conversation"),
             models.Index(fields=("ref_to_message_id",), name="message_by_ref", condition=~Q(ref_to_message_id="")),
         )
@@ -135,6 +149,11 @@ class Message(models.Model):
     @property
     def public_id(self) -> str:
         return public_id("msg", self.id)
+
+    @property
+    def identifies(self) -> str:
+        """The id of the document that it carries: messages of one sender with the same one carry the same document."""
+        return self.document_id or self.message_id
 
 
 class Payload(models.Model):

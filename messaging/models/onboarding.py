@@ -13,7 +13,8 @@ from rmhub.ids import public_id, uuid7
 class OnboardingDraft(models.Model):
     """A partner that is being set up, step by step; nothing is in force before its last step.
 
-    `data`: step -> the fields as they were typed (secrets encrypted). `version` counts the writes.
+    `data`: step -> the fields as they were typed (secrets encrypted). `version` counts the writes; all after
+    `own_since` are those of `updated_by`.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
@@ -29,6 +30,7 @@ class OnboardingDraft(models.Model):
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
     version = models.PositiveIntegerField(default=1)
+    own_since = models.PositiveIntegerField(default=1)
 
     class Meta:
         ordering = ("-updated_at",)

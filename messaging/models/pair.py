@@ -68,6 +68,16 @@ class Pair(models.Model):
         null=True, blank=True, help_text="When the rhythm was set: silence counts from then."
     )
     silent_since = models.DateTimeField(null=True, blank=True, help_text="Silent: when the awaited document was due.")
+    # After a loss of memory (`services.resync`), until a person has compared what both sides have.
+    resync_since = models.DateTimeField(
+        "needs resync since", null=True, blank=True, help_text="When the hub's memory was found to be lost."
+    )
+    resync_from = models.DateTimeField(
+        "memory ends at", null=True, blank=True, help_text="What came after this instant is forgotten; empty = unknown."
+    )
+    takes_any_number = models.BooleanField(
+        default=False, help_text="Inbound: its numbers were lost, so the next message is taken whatever its number is."
+    )
     runbook = models.TextField(
         "run-book", blank=True, default="", help_text="Markdown; shown when the pair is in trouble."
     )
@@ -88,6 +98,7 @@ class Pair(models.Model):
             models.Index(fields=("due_at",), name="pair_due", condition=Q(due_at__isnull=False, gate="open")),
             models.Index(fields=("partner",), name="pair_partner"),
             models.Index(fields=("expected_every",), name="pair_with_rhythm", condition=Q(expected_every__gt=0)),
+            models.Index(fields=("resync_since",), name="pair_needs_resync", condition=Q(resync_since__isnull=False)),
         )
 
     def __str__(self) -> str:

@@ -61,6 +61,14 @@ class Incident(models.Model):
     coordination = models.ForeignKey(
         Coordination, null=True, blank=True, on_delete=models.SET_NULL, related_name="incidents"
     )
+    part_of = models.ForeignKey(
+        "self",
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="parts",
+        help_text="The incident about the same trouble that was there first; this one closes with it.",
+    )
     occurrences = models.PositiveIntegerField(default=1)
     opened_at = models.DateTimeField()
     last_seen_at = models.DateTimeField()

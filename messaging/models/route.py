@@ -65,6 +65,15 @@ class Circuit(models.Model):
     cause = models.CharField(max_length=60, blank=True, default="")
     detail = models.TextField(blank=True, default="")
     updated_at = models.DateTimeField()
+    pair = models.ForeignKey(
+        "messaging.Pair",
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        db_constraint=False,
+        help_text="For which the last attempt that counted was made: it may be under terms that are over.",
+    )
 
     class Meta:
         ordering = ("address",)

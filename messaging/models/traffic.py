@@ -135,9 +135,15 @@ class Rejection(models.Model):
     size = models.PositiveBigIntegerField(default=0)
     sha256 = models.CharField(max_length=64, blank=True, default="")
     sample = models.BinaryField(blank=True, default=b"", help_text="The first 4 KiB.")
+    # Of those who showed no credential, all of one kind from one address within an hour are one row.
+    times = models.PositiveIntegerField(default=1)
+    last_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         ordering = ("-id",)
+        indexes = (
+            models.Index(fields=("remote_address", "at"), name="rejection_of_nobody", condition=Q(party_name="")),
+        )
 
     def __str__(self) -> str:
         return f"{self.reason} at {self.at:%Y-%m-%d %H:%M:%S}"

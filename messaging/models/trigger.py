@@ -79,6 +79,14 @@ class Trigger(models.Model):
     history_ttl = models.PositiveIntegerField(
         "history time to live, s", default=30 * DAY, validators=[MinValueValidator(60), MaxValueValidator(400 * DAY)]
     )
+    document_id_path = models.CharField(
+        "document id in the document",
+        max_length=300,
+        blank=True,
+        default="",
+        help_text="Where a document holds its own id: //Order/ID, $.order.id or BGM+2. Empty: it goes by the id that "
+        "its sender gave, else by the MessageId.",
+    )
     resolver = models.CharField(max_length=10, choices=Consult, default=Consult.NONE)
     resolver_url = models.CharField(max_length=500, blank=True, default="")
     resolver_callable = models.CharField(max_length=120, blank=True, default="")

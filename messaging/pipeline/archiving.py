@@ -12,14 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from django.db import connection
-
 from messaging.exceptions import WrongState
 from messaging.pipeline.archive_copying import copy, spark_verify
 from messaging.pipeline.archive_purging import purge
 from messaging.pipeline.archive_tally import Tally
 from messaging.services import archived, purging, retention
 from rmhub import clock
+from rmhub.postgresql.base import Lock, locked
 
 if TYPE_CHECKING:
     from messaging.pipeline.driver import Context
@@ -33,27 +32,27 @@ def run(context: Context) -> None:
     tally = Tally()
     if policy.enabled:
         usable_folder()
-        with alone():
-            copy(context.run, context.progress, spark_verify(context.session), tally)
+        with alone() as lock:
+
+            def progress(step: str, done: int, total: int) -> None:
+                lock.check()  # else another process may be archiving by now
+                context.progress(step, done, total)
+
+            copy(context.run, progress, spark_verify(context.session), tally)
             if purging.candidates(after=None, limit=1):
-                context.progress("Bringing the lake up to date", 0, 0)
+                progress("Bringing the lake up to date", 0, 0)
                 context.extract()
-            purge(context.progress, tally)
+            purge(progress, tally)
     context.publish({"days": tally.table()}, data_as_of=clock.now(), enabled=policy.enabled, **tally.facts())
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def alone() -> Iterator[Lock]:
     """Raises WrongState while another process archives."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s)", [_LOCK])
-        if not cursor.fetchone()[0]:
+    with locked(_LOCK, wait=False) as lock:
+        if lock is None:
             raise WrongState("Another process is working on the archive.", state="running")
-    try:
-        yield
-    finally:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_unlock(%s)", [_LOCK])
+        yield lock
 
 
 def usable_folder() -> None:

@@ -16,8 +16,6 @@ from datetime import UTC, date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from django.db import connection
-
 from messaging.models import LakeFile
 from messaging.pipeline import manifest
 from messaging.pipeline.lake import latest, of_files
@@ -25,6 +23,7 @@ from messaging.pipeline.manifest import LakeMoved, NewFile
 from messaging.pipeline.parts import Step, describe, synchronise
 from messaging.pipeline.schemas import ENTITIES, Entity
 from rmhub import clock
+from rmhub.postgresql.base import Lock, locked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,8 +99,9 @@ def waiting(*, least: int) -> list[Day]:
 def compact(session: SparkSession, days: list[Day], progress: Any, *, step: Step = lambda name: None) -> Compacted:
     """Compacts each day in a transaction of its own. One that somebody else has compacted meanwhile is left alone."""
     done = before = after = rows_before = rows_after = 0
-    with _writing():
+    with _writing() as writing:
         for number, day in enumerate(days):
+            writing.check()
             progress(f"Compact: {day.entity.name} of {day.day:%Y-%m-%d}", number, len(days))
             files = _write(session, day)
             step("files_complete")
@@ -149,12 +149,8 @@ def _move(written: Path, entity: Entity, day: date, begin: int, end: int) -> New
 
 
 @contextlib.contextmanager
-def _writing() -> Iterator[None]:
+def _writing() -> Iterator[Lock]:
     """Nobody deletes files without a row meanwhile."""
-    wrapper = connection.copy()
-    try:
-        with wrapper.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_lock_shared(%s)", [manifest.LOCK])
-        yield
-    finally:
-        wrapper.close()
+    with locked(manifest.LOCK, shared=True) as lock:
+        assert lock is not None
+        yield lock

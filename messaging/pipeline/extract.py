@@ -27,6 +27,7 @@ from messaging.pipeline.parts import Parts, Step, arrow_schema
 from messaging.pipeline.schemas import ENTITIES, Entity
 from messaging.selectors.events import HORIZON
 from rmhub import clock
+from rmhub.postgresql.base import Lock, locked
 
 if TYPE_CHECKING:
     from messaging.pipeline.driver import Context
@@ -105,10 +106,11 @@ def extract(progress: Progress, *, batch_rows: int = BATCH_ROWS, step: Step = la
     rows = dict.fromkeys(ENTITIES, 0)
     files: list[NewFile] = []
     batches = 0
-    with _reader() as reader:
+    with _reader() as (reader, writing):
         total = -1
         while True:
             step("state_read")
+            writing.check()  # else files that are not entered yet may be swept, once they are an hour old
             reached = False
             with contextlib.suppress(LakeMoved):
                 state = _of_this_database(reader, manifest.state(), look_at_files=not batches)
@@ -129,7 +131,7 @@ def extract(progress: Progress, *, batch_rows: int = BATCH_ROWS, step: Step = la
 
 
 @contextlib.contextmanager
-def _reader() -> Iterator[Connection]:
+def _reader() -> Iterator[tuple[Connection, Lock]]:
     """A connection of its own that only reads, and says to everybody else that files are being written."""
     wrapper = connection.copy()
     try:
@@ -140,9 +142,12 @@ def _reader() -> Iterator[Connection]:
         # Rows as text in one form, whatever the server's settings; and no more of its cores than one.
         reader.execute("SET TimeZone TO 'UTC'; SET DateStyle TO 'ISO, YMD'; SET client_encoding TO 'UTF8'")
         reader.execute("SET max_parallel_workers_per_gather TO 0; SET jit TO off; SET statement_timeout TO 0")
-        reader.execute("SELECT pg_advisory_lock_shared(%s)", [manifest.LOCK])
-        yield reader
+        with locked(manifest.LOCK, shared=True) as writing:
+            assert writing is not None
+            yield reader, writing
     finally:
+        if wrapper.connection is not None:
+            wrapper.connection.close()  # it is not as others want theirs
         wrapper.close()
 
 

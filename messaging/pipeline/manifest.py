@@ -23,6 +23,7 @@ from messaging.models import ArchivedMessage, LakeFile, LakeState, PipelineRun
 from messaging.pipeline.schemas import ENTITIES, VERSION
 from messaging.report_choices import RunState
 from rmhub import clock
+from rmhub.postgresql.base import locked
 
 # Key of the advisory lock: whoever writes files holds it shared, whoever deletes files needs it alone.
 LOCK = 0x524D4C4B
@@ -230,16 +231,11 @@ def sweep(now: datetime | None = None) -> Swept:
     Leaves everything that is younger than an hour, and does nothing while somebody writes files.
     """
     now = now or clock.now()
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s)", [LOCK])
-        if not cursor.fetchone()[0]:
+    with locked(LOCK, wait=False) as lock:
+        if lock is None:
             return Swept(0, 0)
-    try:
         first = _sweep_replaced(now)
         second = _sweep_orphans()
-    finally:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_unlock(%s)", [LOCK])
     return Swept(first.files + second.files, first.bytes + second.bytes)
 
 

@@ -7,7 +7,7 @@ import logging
 import threading
 from typing import Any
 
-from django.db import DatabaseError, connection
+from django.db import Error, connection
 
 from messaging.models import PipelineRun
 from messaging.pipeline import session
@@ -49,7 +49,7 @@ class Pulse:
                     done, total = tasks()
                 try:
                     alive = pipeline_runs.heartbeat(self._run, step, done, total)
-                except DatabaseError:
+                except Error:
                     # It may be back before the lease ends; if not, publishing is refused.
                     log.warning("no heartbeat", extra={"action": "pipeline_heartbeat"}, exc_info=True)
                     with contextlib.suppress(Exception):

@@ -18,11 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from django.db import DatabaseError, close_old_connections, connection, transaction
+from django.db import Error, transaction
 
 from messaging.models import PipelineRun
 from messaging.report_choices import RunState
 from messaging.services import log_folder, pipeline_runs
+from rmhub.postgresql.base import give_back
 from rmhub.supervisor import guard
 from rmhub.supervisor.processes import PRELUDE
 
@@ -53,7 +54,7 @@ class Runner:
                 signal.signal(number, self._asked)
         while not self._stop.is_set():
             try:
-                close_old_connections()
+                give_back()
                 self._look_into_folder()
                 run = pipeline_runs.claim_next(worker=self.worker)
                 if run is not None:
@@ -62,9 +63,9 @@ class Runner:
                     break
                 else:
                     self._stop.wait(LOOK_EVERY)
-            except DatabaseError as error:
+            except Error as error:
                 log.warning("database away", extra={"action": "pipeline_serve", "error": str(error)[:200]})
-                connection.close()
+                give_back()
                 self._stop.wait(LOOK_EVERY)
         return 0
 
@@ -114,14 +115,14 @@ class Runner:
             mine = PipelineRun.objects.filter(pk=run.pk, claim=run.claim, state=RunState.RUNNING)
             if mine.filter(cancel_requested=False).exists():
                 return None
-        except DatabaseError:
-            connection.close()
+        except Error:
+            give_back()
             return None
         return time.monotonic()
 
     def _ended(self, run: PipelineRun, code: int) -> None:
         """A child that died without a word: the run fails with what can be said about it."""
-        close_old_connections()
+        give_back()
         if self._stop.is_set() and code != 0:
             sentence = "The pipeline's process was stopped in the middle of it."
         elif code in (-signal.SIGKILL, 128 + signal.SIGKILL):

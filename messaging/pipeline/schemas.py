@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,10 @@ class Entity:
         return tuple(column.name for column in self.columns)
 
 
-def _columns(*rows: tuple[str, ...]) -> tuple[Column, ...]:
-    return tuple(Column(row[0], row[1], row[2] if len(row) > 2 else "") for row in rows)
+def _columns(*rows: tuple[str, ...] | Column) -> tuple[Column, ...]:
+    return tuple(
+        row if isinstance(row, Column) else Column(row[0], row[1], row[2] if len(row) > 2 else "") for row in rows
+    )
 
 
 EVENTS = Entity(
@@ -103,6 +105,8 @@ MESSAGES = Entity(
         ("created_at", "timestamp"),
         ("first_sent_at", "timestamp"),
         ("completed_at", "timestamp"),
+        # What the document is known by: as its sender gave it, else the MessageId.
+        Column("document_id", "string", "coalesce(nullif(t.document_id, ''), t.message_id)", since=3),
     ),
     day="created_at",
     changes=True,
@@ -170,6 +174,9 @@ DELIVERIES = Entity(
         ("created_at", "timestamp"),
         ("started_at", "timestamp"),
         ("completed_at", "timestamp"),
+        # The key of the document history beside the trigger; no document id: there is no usable one.
+        Column("sender_id", "string", since=3),
+        Column("document_id", "string", since=3),
     ),
     day="created_at",
     changes=True,
@@ -218,7 +225,15 @@ AGREEMENTS = Entity(
 TRIGGERS = Entity(
     "triggers",
     "messaging_trigger t",
-    _columns(("id", "string"), ("name", "string"), ("state", "string")),
+    _columns(
+        ("id", "string"),
+        ("name", "string"),
+        ("state", "string"),
+        # Seconds; null: it keeps no history.
+        Column(
+            "history_ttl", "long", "CASE WHEN t.detect_duplicates AND t.use_history THEN t.history_ttl END", since=3
+        ),
+    ),
 )
 
 ENTITIES = {

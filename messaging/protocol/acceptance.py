@@ -24,10 +24,15 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InboundState:
-    """The last reliable message that was accepted from this Sender; None and "" before the first."""
+    """The last reliable message that was accepted from this Sender; None and "" before the first.
+
+    `any_number`: that memory was lost, and more may have been accepted since: the next message says where the Sender
+    is.
+    """
 
     last_sequence: int | None = None
     last_message_id: str = ""
+    any_number: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,15 +196,18 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "strict-old-number",
         "spec 1, 5.2 (4), literally",
-        lambda s, r, p: p.strict_sequence and _literal_case_4(s, r),
+        lambda s, r, p: p.strict_sequence and not s.any_number and _literal_case_4(s, r),
         _refuse_number,
     ),
-    # A stored message that comes again as number 1 and was not number 1: its sender restarted the sequence with it
-    # (2.2.2 c), because our acknowledgement or error was lost. A stray copy of an old number 1 is not meant.
+    # A stored message that comes again under another number, as number 1 or as the next: its sender restarted the
+    # sequence (2.2.2 c), because our acknowledgement or error was lost, or its memory of what it had sent since a
+    # backup. A stray copy of an old number 1 is not meant.
     Rule(
         "restarted",
         "spec 1, 2.2.2 c with 5.1 (9)",
-        lambda s, r, p: r.known and r.sequence == 1 and r.known_number not in (None, 1),
+        lambda s, r, p: (
+            r.known and r.known_number not in (None, r.sequence) and r.sequence in (1, (s.last_sequence or 0) + 1)
+        ),
         _repeat_after_restart,
     ),
     Rule(
@@ -210,6 +218,14 @@ RULES: tuple[Rule, ...] = (
     ),
     # Before the numbers: a late copy of an old message is a repeat, whatever its number (closes the hole of (3)).
     Rule("known-id", "spec 1, 5.1 (9) and 5.2", lambda s, r, p: r.known, _repeat("known-id")),
+    # Without the last number none of the cases of 5.2 can be told apart. What is not known by its id is taken, for a
+    # message that is waited for would be refused for ever otherwise; whoever gets it learns that it may be a repeat.
+    Rule(
+        "numbers-lost",
+        "spec 1, 5.1 (9); conformance X22",
+        lambda s, r, p: s.any_number,
+        _accept("numbers-lost"),
+    ),
     Rule(
         "next",
         "spec 1, 5.2 (1)",

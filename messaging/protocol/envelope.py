@@ -87,7 +87,9 @@ class Envelope:
     """One message of any type, decoded or about to be encoded.
 
     `routing` is oldest hop first, the current hop last (ruling C3); never empty in
-    the ebxml profile. `defects` holds what a decoder found wrong but readable.
+    the ebxml profile. `document_id` is what the sender's application calls the
+    document (`document_ids`), empty when it goes by the MessageId. `defects` holds
+    what a decoder found wrong but readable.
     """
 
     message_type: MessageType
@@ -102,6 +104,7 @@ class Envelope:
     semantics: Semantics
     routing: tuple[RoutingHeader, ...]
     ref_to_message_id: str = ""
+    document_id: str = ""
     manifest: tuple[DocumentReference, ...] = ()
     payloads: tuple[PayloadPart, ...] = ()
     error: ErrorInfo | None = None

@@ -33,11 +33,6 @@ def horizon(memory: Memory, now: datetime) -> datetime:
     return max(max(now, memory.heartbeat) - memory.window, memory.memory_start, memory.forgotten_through)
 
 
-def forget_after(first_sent: datetime, window: timedelta, skew: timedelta) -> datetime:
-    """Until when an id has to be kept. Counted from its first-instance time, not from its arrival (protocols 2.5)."""
-    return first_sent + window + skew
-
-
 def start_after_loss(now: datetime, heartbeat: datetime, skew: timedelta) -> datetime:
     """`memory_start` after ids were lost. `heartbeat`: the latest time that is known from before the loss.
 

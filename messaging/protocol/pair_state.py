@@ -48,6 +48,7 @@ class Kind(StrEnum):
     SKIP = "skip"
     RESTART = "restart"
     SUSPEND = "suspend"
+    FORGOTTEN = "forgotten"
 
 
 class Act(StrEnum):
@@ -57,6 +58,7 @@ class Act(StrEnum):
     TRANSMIT = "transmit"  # put the stored bytes of the message in flight on the wire
     COMPLETE = "complete"  # the message in flight is acknowledged
     DROP = "drop"  # the message in flight is skipped by a person
+    RESEND = "resend"  # the message in flight waits for its next attempt, whatever was known of the last one
     REQUEUE = "requeue"  # the message in flight goes back to the head of the queue, without its number
     GIVE_UP = "give_up"  # tell From-Party and administrator (2.1.4.3): incident
     ALERT = "alert"  # transient errors hold the pair for longer than the ceiling: incident, nothing stops

@@ -7,11 +7,13 @@ a delivery in `delivery_moves`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 MAX_DOCUMENT_ID = 96  # characters (protocols 4.2)
+_UNWRITABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 class Status(StrEnum):
@@ -51,6 +53,7 @@ class Doubt(StrEnum):
     STARTED = "started_not_completed"
     UNUSABLE_ID = "unusable_id"
     HISTORY_UNREACHABLE = "history_unreachable"
+    MEMORY_LOST = "memory_lost"
     RESOLVER_IN_DOUBT = "resolver_in_doubt"
     RESOLVER_FAILED = "resolver_failed"
     RESOLVER_NONSENSE = "resolver_nonsense"
@@ -75,8 +78,8 @@ class Properties:
 class Evidence:
     """One step of the decision, as people read it and as it is stored (`dataclasses.asdict`).
 
-    `step`: redelivery, history, resolver or operator. `finding`: what it found: first, redelivered, undefined,
-    not_looked_at; an `Entry`; an `Answer`; resubmitted. `verdict`: the `Status` that this step settled,
+    `step`: redelivery, history, memory, resolver or operator. `finding`: what it found: first, redelivered, undefined,
+    not_looked_at; an `Entry`; lost; an `Answer`; resubmitted. `verdict`: the `Status` that this step settled,
     "suspend" when it could not be taken now, or "" when the next step had to be asked.
     """
 
@@ -107,12 +110,15 @@ SUSPEND = "suspend"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What `decide` was asked. `entry` is None when the history was not looked at."""
+    """What `decide` was asked. `entry` is None when the history was not looked at. `memory_lost`: the document may have
+    been processed in a time that the database knows nothing of.
+    """
 
     guaranteed: bool
     redelivery_count: int
     entry: Entry | None
     operator_override: bool
+    memory_lost: bool = False
 
 
 Applies = Callable[[Properties, Asked], bool]
@@ -149,12 +155,17 @@ _HISTORY = {
 }
 
 
+_LOST = "The hub's database was restored, and does not know what was processed before that: it may have been."
+
+
 def _found(asked: Asked) -> tuple[Evidence, ...]:
     """The evidence so far: the redelivery count, and the history's entry when it was looked at."""
-    first = _redelivery(asked)
-    if asked.entry is None:
-        return (first,)
-    return (first, Evidence("history", asked.entry.value, detail=_HISTORY[asked.entry]))
+    found = [_redelivery(asked)]
+    if asked.entry is not None:
+        found.append(Evidence("history", asked.entry.value, detail=_HISTORY[asked.entry]))
+    if asked.memory_lost:
+        found.append(Evidence("memory", "lost", detail=_LOST))
+    return tuple(found)
 
 
 def _settled(status: Status, evidence: tuple[Evidence, ...], group: str = "") -> Decision:
@@ -195,8 +206,19 @@ def _waits_for_resources(properties: Properties) -> bool:
 
 RULES: tuple[Rule, ...] = (
     Rule("resubmitted", "spec 4, step 3, note", lambda p, a: a.operator_override, _override),
-    Rule("not-checked", "spec 4, note", lambda p, a: not (p.detect_duplicates and a.guaranteed), _unchecked),
-    Rule("not-in-history", "spec 4, step 2", lambda p, a: a.entry is Entry.ABSENT, _is(Status.NEW)),
+    # A volatile document is asked about all the same where its sender's repeats are discarded: they may be forgotten.
+    Rule(
+        "not-checked",
+        "spec 4, note",
+        lambda p, a: not p.detect_duplicates or not (a.guaranteed or a.memory_lost),
+        _unchecked,
+    ),
+    Rule(
+        "not-in-history",
+        "spec 4, step 2",
+        lambda p, a: a.entry is Entry.ABSENT and not a.memory_lost,
+        _is(Status.NEW),
+    ),
     Rule("completed", "spec 4, step 2", lambda p, a: a.entry is Entry.COMPLETED, _is(Status.DUPLICATE)),
     Rule(
         "history-suspends",
@@ -211,6 +233,13 @@ RULES: tuple[Rule, ...] = (
         _is(Status.IN_DOUBT, Doubt.HISTORY_UNREACHABLE),
     ),
     Rule("ask-about-entry", "spec 4, step 3", lambda p, a: a.entry is not None and p.has_resolver, _ask),
+    Rule("ask-about-lost-memory", "spec 4, step 3; X22", lambda p, a: a.memory_lost and p.has_resolver, _ask),
+    Rule(
+        "memory-lost",
+        "spec 2, memory start, for spec 4; X22",
+        lambda p, a: a.memory_lost,
+        _is(Status.IN_DOUBT, Doubt.MEMORY_LOST),
+    ),
     Rule(
         "started",
         "spec 4, step 2",
@@ -243,11 +272,13 @@ def decide(
     redelivery_count: int,
     entry: Entry | None,
     operator_override: bool = False,
+    memory_lost: bool = False,
 ) -> Decision:
     """Redelivery count, then document history: the first rule of `RULES` that applies decides.
 
     `redelivery_count`: how often the document was handed over before, below 0 = undefined. `entry`: what the history
     says; it counts only for triggers that use it. `operator_override`: a person resubmitted the document.
+    `memory_lost`: it may have been processed before in a time that a restored database has forgotten.
     Raises ValueError when the trigger uses its history and nobody looked: no rule may guess then.
     """
     checked = properties.detect_duplicates and guaranteed and not operator_override
@@ -255,7 +286,7 @@ def decide(
         entry = None
     elif entry is None:
         raise ValueError("the trigger uses the document history: look into it before deciding")
-    asked = Asked(guaranteed, redelivery_count, entry, operator_override)
+    asked = Asked(guaranteed, redelivery_count, entry, operator_override, memory_lost)
     for rule in RULES:
         if rule.applies(properties, asked):
             return rule.decide(properties, asked)
@@ -314,13 +345,14 @@ def read_answer(text: object) -> Answer:
     return _WORDS.get(text.strip().lower(), Answer.NONSENSE) if isinstance(text, str) else Answer.NONSENSE
 
 
-def document_id(message_id: str, *fallbacks: str) -> str | None:
+def document_id(*candidates: str) -> str | None:
     """The id under which the history knows a document: the first that is not empty; None when that is too long.
 
-    A too long one is not replaced by the next (W19): two copies have to get the same id, or none.
+    One that is too long, or that no table takes, is not replaced by the next (W19): two copies have to get the same id,
+    or none.
     """
-    for candidate in (message_id, *fallbacks):
+    for candidate in candidates:
         stripped = candidate.strip()
         if stripped:
-            return stripped if len(stripped) <= MAX_DOCUMENT_ID else None
+            return stripped if len(stripped) <= MAX_DOCUMENT_ID and not _UNWRITABLE.search(stripped) else None
     return None

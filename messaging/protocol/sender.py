@@ -218,6 +218,19 @@ def _restart(state: PairState, event: Event, now: datetime, policy: SenderPolicy
     return Step(idle, (Act.REQUEUE, Act.WAKE))
 
 
+def _forgotten(state: PairState, event: Event, now: datetime, policy: SenderPolicy) -> Step:
+    """The sender lost its memory: numbers that it does not know may be taken, so the sequence restarts at 1 (2.2.2 c).
+
+    What is in flight keeps its number, under which the receiver has it or nothing, and is asked about at once: how
+    often it was sent since, and what was answered, is forgotten too. A person's decision and a pause stay.
+    """
+    restarted = replace(state, last_sequence=0)
+    if state.flow in (Flow.IDLE, Flow.HOLDING, Flow.SUSPENDED):
+        return Step(restarted)
+    again = replace(restarted, flow=Flow.RESEND_WAIT, retries=0, transport_attempts=0, due_at=now)
+    return Step(again, (Act.RESEND, Act.WAKE))
+
+
 _F, _K = Flow, Kind
 
 
@@ -231,6 +244,7 @@ _ACK = _to(_acknowledged, _F.IDLE, source="2.1.3 (5)")
 _HOLD = _to(_hold, _F.HOLDING, source="4.2")
 _SKIP = _to(_skip, _F.IDLE, source="2.2.2 c")
 _RETRY_NOW = _to(_retry_now, _F.RESEND_WAIT)
+_FORGET_AND_ASK = _to(_forgotten, _F.RESEND_WAIT, source="2.2.2 c")
 
 
 def _keep(flow: Flow, source: str = "") -> Move:
@@ -250,6 +264,7 @@ TABLE: Mapping[Flow, Mapping[Kind, Move]] = {
         _K.TRANSIENT_ERROR: _keep(_F.IDLE),
         _K.RESTART: _to(_restart, _F.IDLE, source="2.2.2 c"),
         _K.SUSPEND: _SUSPEND,
+        _K.FORGOTTEN: _to(_forgotten, _F.IDLE, source="2.2.2 c"),
     },
     _F.SENDING: {
         _K.QUEUED: _to(_queue, _F.SENDING),
@@ -261,6 +276,7 @@ TABLE: Mapping[Flow, Mapping[Kind, Move]] = {
         _K.ERROR: _ERROR,
         _K.TRANSIENT_ERROR: _HOLD,
         _K.SUSPEND: _SUSPEND,
+        _K.FORGOTTEN: _FORGET_AND_ASK,
     },
     _F.AWAITING_ACK: {
         _K.QUEUED: _to(_queue, _F.AWAITING_ACK),
@@ -273,6 +289,7 @@ TABLE: Mapping[Flow, Mapping[Kind, Move]] = {
         _K.RETRY_NOW: _RETRY_NOW,
         _K.SKIP: _SKIP,
         _K.SUSPEND: _SUSPEND,
+        _K.FORGOTTEN: _FORGET_AND_ASK,
     },
     _F.RESEND_WAIT: {
         _K.QUEUED: _to(_queue, _F.RESEND_WAIT),
@@ -285,6 +302,7 @@ TABLE: Mapping[Flow, Mapping[Kind, Move]] = {
         _K.RETRY_NOW: _RETRY_NOW,
         _K.SKIP: _SKIP,
         _K.SUSPEND: _SUSPEND,
+        _K.FORGOTTEN: _FORGET_AND_ASK,
     },
     _F.HOLDING: {
         _K.QUEUED: _to(_queue, _F.HOLDING),
@@ -297,6 +315,7 @@ TABLE: Mapping[Flow, Mapping[Kind, Move]] = {
         _K.RETRY_NOW: _RETRY_NOW,
         _K.SKIP: _SKIP,
         _K.SUSPEND: _SUSPEND,
+        _K.FORGOTTEN: _to(_forgotten, _F.HOLDING, source="2.2.2 c"),
     },
     _F.SUSPENDED: {
         _K.QUEUED: _to(_queue, _F.SUSPENDED),
@@ -309,6 +328,7 @@ TABLE: Mapping[Flow, Mapping[Kind, Move]] = {
         _K.RESUME: _to(_resume, _F.RESEND_WAIT, _F.IDLE, source="2.1.4.3"),
         _K.SKIP: _SKIP,
         _K.RESTART: _to(_restart, _F.IDLE, source="2.2.2 c"),
+        _K.FORGOTTEN: _to(_forgotten, _F.SUSPENDED, source="2.2.2 c"),
     },
 }
 

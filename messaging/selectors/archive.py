@@ -35,18 +35,25 @@ def archived(
     *,
     q: str = "",
     conversation: str = "",
+    document: str = "",
     pair_id: uuid.UUID | None = None,
     states: tuple[str, ...] = (),
     direction: str = "",
     created_gte: datetime | None = None,
     created_lt: datetime | None = None,
 ) -> QuerySet[ArchivedMessage]:
-    """Archived messages with pair and file. Not ordered. `q` is an exact id: `msg_...`, MessageId, ConversationId."""
+    """Archived messages with pair and file. Not ordered.
+
+    `document` is the exact document id that their sender gave; `q` any exact id: `msg_...`, MessageId, document id or
+    ConversationId.
+    """
     found = visibility.limit(ArchivedMessage.objects.select_related("pair__partner", "file"), "pair__partner")
     if q:
         found = found.filter(_exact(q))
     if conversation:
         found = found.filter(conversation_id=conversation)
+    if document:
+        found = found.filter(_of_document(document))
     if pair_id is not None:
         found = found.filter(pair=pair_id)
     if states:
@@ -96,7 +103,9 @@ def archived_by_reference(reference: str) -> ArchivedMessage:
 
 
 def left(text: str, *, limit: int = _MOST) -> list[ArchivedMessage]:
-    """Messages that have left the store, by this `msg_...`, MessageId or (with none of these) ConversationId."""
+    """Messages that have left the store, by this `msg_...`, MessageId, document id or (with none of these)
+    ConversationId.
+    """
     if not text or "\x00" in text:
         return []
     gone = archived(states=(ArchiveState.ARCHIVED,))
@@ -104,7 +113,7 @@ def left(text: str, *, limit: int = _MOST) -> list[ArchivedMessage]:
         return list(gone.filter(pk=read_public_id("msg", text)))
     except BadPublicId:
         pass
-    rows = list(gone.filter(message_id=text).order_by("-id")[:limit])
+    rows = list(gone.filter(Q(message_id=text) | _of_document(text)).order_by("-id")[:limit])
     return rows or list(gone.filter(conversation_id=text).order_by("-id")[:limit])
 
 
@@ -182,8 +191,14 @@ def holds_in_force() -> int:
     return holds(in_force=True).count()
 
 
+def _of_document(document_id: str) -> Q:
+    """The condition of its index is said in full, so that every plan can use it."""
+    said = Q(document_id=document_id) & ~Q(document_id="")
+    return said | Q(message_id=document_id, document_id="")
+
+
 def _exact(text: str) -> Q:
-    found = Q(message_id=text) | Q(conversation_id=text)
+    found = Q(message_id=text) | Q(conversation_id=text) | _of_document(text)
     try:
         return found | Q(pk=read_public_id("msg", text))
     except BadPublicId:

@@ -43,13 +43,14 @@ def described(prefix: str, given: Mapping[str, str], zone: tzinfo = UTC) -> dict
 
 
 def pairs_matching(given: Mapping[str, str], zone: tzinfo) -> QuerySet[Any]:
-    """`state`, `direction`, `partner` and `q`, as the list of pairs has them."""
+    """`state`, `direction`, `partner`, `resync` and `q`, as the list of pairs has them."""
     partner = given.get("partner", "")
     return pairs.pairs(
         states=_among(given, "state", pairs.STATE_NAMES),
         direction="".join(_among(given, "direction", Direction.values)),
         partner_id=_id("par", "partner", partner) if partner else None,
         search=given.get("q", ""),
+        resync={"true": True, "false": False}.get("".join(_among(given, "resync", ("true", "false")))),
     )
 
 
@@ -61,6 +62,12 @@ def messages_matching(given: Mapping[str, str], zone: tzinfo) -> QuerySet[Any]:
     if (window := given.get("window", "")) and window not in searching.WINDOWS:
         raise _refused(f"window: {window!r} is none of {', '.join(searching.WINDOWS)}.")
     found = message_list.read(given, now=clock.now(), zone=zone)
+    if found.filters.backwards:
+        begin, end = (
+            next((name for name, key in message_list.NAMES.items() if key == bound and given.get(name)), f"{bound}:")
+            for bound in ("after", "before")
+        )
+        raise _refused(f"{end} must be later than {begin}: the time range runs backwards.")
     if found.problems:
         raise _refused(" ".join(found.problems))
     return messages.matching(found.filters)
@@ -113,7 +120,7 @@ def deliveries_matching(given: Mapping[str, str], zone: tzinfo) -> QuerySet[Any]
 Reader = Callable[[Mapping[str, str], tzinfo], QuerySet[Any]]
 # Prefix of the ids -> the parameters that its list has, and what reads them.
 READERS: Mapping[str, tuple[tuple[str, ...], Reader]] = {
-    "pair": (("state", "direction", "partner", "q"), pairs_matching),
+    "pair": (("state", "direction", "partner", "resync", "q"), pairs_matching),
     "msg": (message_list.PARAMETERS, messages_matching),
     "inc": (("state", "snoozed", "show", "pair", "partner", "trigger", "cause", "owner"), incidents_matching),
     "del": (("state", "trigger", "doubt", "q"), deliveries_matching),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from messaging.choices import CircuitState
 from messaging.exceptions import NotFound
@@ -16,7 +16,10 @@ from partners import visibility
 
 @dataclass(frozen=True, slots=True)
 class CircuitRow:
-    """A server with the partners that are reached by it, from the agreements in force."""
+    """A server with the partners that are reached by it, from the agreements in force.
+
+    Without any, `circuit.pair` is the one for which it was tried last, under terms that are over.
+    """
 
     circuit: Circuit
     partners: tuple[str, ...]
@@ -28,9 +31,10 @@ class CircuitRow:
 
 def circuits(*, states: Iterable[str] = ()) -> QuerySet[Circuit]:
     """Servers that have failed since they last answered; there are few."""
-    found = Circuit.objects.all()
-    if visibility.visible() is not None:
-        found = found.filter(address__in=list(_names_by_server()))
+    found = Circuit.objects.select_related("pair__partner")
+    allowed = visibility.visible()
+    if allowed is not None:
+        found = found.filter(Q(address__in=list(_names_by_server())) | Q(pair__partner__in=allowed))
     wanted = list(states)
     return found.filter(state__in=wanted) if wanted else found
 
@@ -50,9 +54,12 @@ def rows(found: Iterable[Circuit]) -> list[CircuitRow]:
     return [CircuitRow(row, names.get(row.address, ())) for row in ordered]
 
 
-def partners_at(server: str) -> tuple[str, ...]:
-    """Names of the partners that are reached by this server."""
-    return _names_by_server().get(server, ())
+def partners_at(circuit: Circuit) -> tuple[str, ...]:
+    """Names of the partners that are reached by this server; else of the one for whom it was tried last."""
+    found = _names_by_server().get(circuit.address, ())
+    if not found and circuit.pair is not None and visibility.allows(circuit.pair.partner_id):
+        return (circuit.pair.partner.name,)
+    return found
 
 
 def _names_by_server() -> dict[str, tuple[str, ...]]:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
 from messaging.models import Coordination, Enlistment
 from messaging.protocol.atomic.words import ENDED, Phase, Protocol, Seat
+from messaging.protocol.pair_state import Gate
 from messaging.selectors.coordinations import Pending, beginner, cause_named, cause_of, name_of
-from messaging.selectors.wording import due_in, lasting, times
+from messaging.selectors.diagnosis_parts import workers_behind
+from messaging.selectors.health import OVERDUE_SECONDS
+from messaging.selectors.wording import due_in, lasting, span, times
 
 _NAMED = 3  # participants that a sentence names; the others are counted
 # A message that went out so often without an answer: its receiver is silent.
 _SILENT_AFTER = 3
 _SILENT = "transaction_peer_silent"
+_HELD = "transaction_pair_shut"
+_ASK = "Nothing ends it by itself: ask whoever has not voted."
 
 
 class Situation(StrEnum):
@@ -65,14 +70,24 @@ def diagnose(
 
     `hidden` of its participants may not be named.
     """
-    known = pending or {}
+    found = _said(one, enlistments, now, pending or {}, hidden)
+    late = (now - one.due_at).total_seconds() if one.due_at is not None else 0
+    if late <= OVERDUE_SECONDS or one.phase in ENDED:
+        return found
+    outlook, advice = workers_behind(late)
+    return replace(found, why=f"{found.why} {outlook}".strip(), action=advice)
+
+
+def _said(
+    one: Coordination, enlistments: Sequence[Enlistment], now: datetime, known: Mapping[uuid.UUID, Pending], hidden: int
+) -> Diagnosis:
     doubts = [taker for taker in enlistments if taker.doubt]
     # Somebody who only does not answer: what it waits for says more.
     unclear = [taker for taker in doubts if taker.doubt != _SILENT or one.phase in ENDED]
     if one.doubtful_since is not None and unclear:
-        return _doubtful(one, unclear)
+        return _doubtful(one, unclear, now)
     if one.doubtful_since is not None and one.phase not in _SAID:
-        return _doubtful(one, doubts)
+        return _doubtful(one, doubts, now)
     if one.phase == Phase.PREPARED:
         return _subordinate(one, enlistments, now, known)
     if one.phase in _SAID:
@@ -120,7 +135,8 @@ def _votes(
         "yellow" if _silent(asked, known) else "azure",
         headline,
         first + _unanswered(asked, known, now),
-        "Nothing to do: without all votes it is rolled back when its time is over. Rolling it back now is safe.",
+        ("Nothing to do: without all votes it is rolled back when its time is over." if one.expires_at else _ASK)
+        + " Rolling it back now is safe.",
         one.expires_at,
         "it is rolled back",
     )
@@ -135,7 +151,8 @@ def _deciding(
         Situation.DECIDING,
         "azure",
         "All votes are in: the hub does its own share and writes the decision.",
-        f"What this hub does itself{share} and the commit record are one step.",
+        f"What this hub does itself{share} and the commit record are one step, which has been due"
+        f"{lasting(one.due_at or one.changed_at, now)}.",
         "Nothing to do. If it stays so, look at the workers.",
         one.due_at,
         "a worker takes it up",
@@ -154,8 +171,8 @@ def _committing(
             "orange",
             f"Committed, but {_names(silent)} {'has' if len(silent) == 1 else 'have'} not confirmed it.",
             why,
-            "Ask them whether their system runs: what they prepared stays locked until they hear of it. Nothing is "
-            "lost by waiting. Give up on one only when it is gone for good.",
+            f"{_ask(silent, known)} What they prepared stays locked until they hear of it. Nothing is lost by "
+            "waiting. Give up on one only when it is gone for good.",
             _next(told, known),
             "it is told again",
         )
@@ -264,7 +281,8 @@ def _subordinate(
         Situation.SUPERIOR,
         "yellow",
         f"Voted yes; {name} decides.",
-        f"This hub has been waiting for the outcome{lasting(since, now)}, and may do neither by itself.",
+        f"This hub has been waiting for the outcome{lasting(since, now)}, and may do neither by itself. "
+        f"{_unanswered([superior] if superior is not None else [], known, now)}".strip(),
         "Ask them whether their coordinator runs. Decide here only when it is gone for good: their outcome may be "
         "another one.",
         _next([superior] if superior is not None else [], known),
@@ -272,19 +290,29 @@ def _subordinate(
     )
 
 
-def _doubtful(one: Coordination, doubts: Sequence[Enlistment]) -> Diagnosis:
+def _doubtful(one: Coordination, doubts: Sequence[Enlistment], now: datetime) -> Diagnosis:
     codes = {taker.doubt for taker in doubts}
     contradicts = "heuristic_outcome" in codes
     cause = cause_named("heuristic_outcome" if contradicts else next(iter(sorted(codes)), "transaction_in_doubt"))
     assert cause is not None
-    about = _names(doubts)
+    about, opened = _names(doubts), _opened(doubts, now)
     return Diagnosis(
         Situation.CONTRADICTION if contradicts else Situation.DOUBT,
         "red" if contradicts else "orange",
         f"{cause.label}{f': {about}' if doubts else ''}.",
-        cause.sentence,
-        cause.action,
+        f"{cause.sentence} In doubt{lasting(one.doubtful_since, now)}. {opened}".strip(),
+        "Wait: what was held goes out now, and their answer ends the doubt." if opened else cause.action,
     )
+
+
+def _opened(doubts: Sequence[Enlistment], now: datetime) -> str:
+    """That the pairs that held what had to be said are open again; "" while one is not."""
+    pairs = [taker.pair for taker in doubts if taker.pair is not None]
+    if {taker.doubt for taker in doubts} != {_HELD} or any(pair.gate != Gate.OPEN for pair in pairs):
+        return ""
+    opened = max((pair.changed_at for pair in pairs if pair.changed_at is not None), default=None)
+    which = "The pair has" if len(pairs) == 1 else "These pairs have"
+    return f"{which} been open again{lasting(opened, now)}."
 
 
 def _voting(takers: Sequence[Enlistment]) -> list[Enlistment]:
@@ -307,7 +335,22 @@ def _unanswered(takers: Sequence[Enlistment], known: Mapping[uuid.UUID, Pending]
         return ""
     what, taker = min(waiting, key=lambda one: one[0].since)
     length = lasting(what.since, now).replace(" for ", " in ", 1)
-    return f"{name_of(taker)} was sent {what.kind} {times(what.attempts)}{length} and has not answered."
+    if what.cause:
+        label = cause.label if (cause := cause_named(what.cause)) is not None else what.cause
+        tried = f"{what.kind} to {name_of(taker)} was tried {times(what.attempts)}{length}"
+        return f"{tried}, and the last attempt failed: {label[:1].lower()}{label[1:]}."
+    said = f"{name_of(taker)} was sent {what.kind} {times(what.attempts)}{length} and has not answered."
+    took = taker.pair.last_success_at if taker.pair is not None else None
+    if took is None or took < what.since or took > now:
+        return said
+    return f"{said} Their server took a message {span((now - took).total_seconds())} ago."
+
+
+def _ask(silent: Sequence[Enlistment], known: Mapping[uuid.UUID, Pending]) -> str:
+    """What to ask those who do not answer: their server, or what stands behind one that takes messages."""
+    if any(known[taker.pk].cause for taker in silent if taker.pk in known):
+        return "Ask them whether their system runs and can be reached."
+    return "Ask them whether the system behind their server runs."
 
 
 def _next(takers: Sequence[Enlistment], known: Mapping[uuid.UUID, Pending]) -> datetime | None:

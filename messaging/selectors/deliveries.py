@@ -10,9 +10,9 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 
-from messaging.choices import Consult, DeliveryState, ServiceKind
+from messaging.choices import Consult, DeliveryState, DocumentIdSource, ServiceKind
 from messaging.exceptions import NotFound
-from messaging.models import AuditEntry, Delivery, DocumentStarted, Message, Payload, Trigger
+from messaging.models import AuditEntry, Delivery, DocumentCompleted, DocumentStarted, Message, Payload, Trigger
 from messaging.selectors import keyset, messages, records
 from messaging.selectors.messages import bounded
 from partners.visibility import limit
@@ -27,11 +27,13 @@ def deliveries(
     trigger_id: uuid.UUID | None = None,
     message_id: uuid.UUID | None = None,
     doubt: str = "",
+    document: str = "",
     q: str = "",
 ) -> QuerySet[Delivery]:
     """Deliveries with trigger, message and sender, without bytes and secrets. Not ordered; pages by ("-id",).
 
-    `q` is an exact id: of the delivery, of its message, or the MessageId.
+    `document` is the document id that the history goes by; `q` an exact id: of the delivery or its message, the
+    MessageId, or the document id.
     """
     found = with_names(limit(Delivery.objects.all(), "pair__partner"))
     if states:
@@ -42,6 +44,8 @@ def deliveries(
         found = found.filter(message=message_id)
     if doubt:
         found = found.filter(doubt=doubt, state=DeliveryState.IN_DOUBT)
+    if document:
+        found = found.filter(_of_document(document))
     return found.filter(_exact(q)) if q else found
 
 
@@ -69,15 +73,15 @@ def with_names(queryset: QuerySet[Delivery]) -> QuerySet[Delivery]:
 
 
 def of_message(message_id: uuid.UUID) -> list[Delivery]:
-    """The deliveries of one message, in the order of their triggers' names; resubmissions behind their originals."""
+    """The deliveries of one message, in the order of their triggers' names; resubmissions behind their originals.
+
+    `first`, of a duplicate: the delivery that brought the same document before.
+    """
     found = with_names(Delivery.objects.filter(message=message_id)).order_by("trigger__name", "id")
-    return list(found[:_MOST])
-
-
-def answer(delivery_id: uuid.UUID) -> bytes:
-    """What the application's service answered last, cut at 8 KiB; empty for nothing."""
-    row = Delivery.objects.filter(pk=delivery_id).values_list("answer", flat=True).first()
-    return bytes(row) if row is not None else b""
+    rows = list(found[:_MOST])
+    for row in rows:
+        row.first = first_of(row) if row.state == DeliveryState.DUPLICATE else None  # type: ignore[attr-defined]
+    return rows
 
 
 def resubmitted_as(delivery_id: uuid.UUID) -> uuid.UUID | None:
@@ -94,7 +98,27 @@ def _exact(text: str) -> Q:
             except BadPublicId:
                 break
     known = Message.objects.filter(message_id=text).order_by("-id").values_list("pk", flat=True)
-    return Q(message__in=list(known[:_MOST]))
+    return Q(message__in=list(known[:_MOST])) | _of_document(text)
+
+
+def _of_document(document_id: str) -> Q:
+    """Whose history goes by this id: found by it where the document holds it, else by the messages that brought it."""
+    said = Message.objects.filter(messages.of_document(document_id)).order_by("-id").values_list("pk", flat=True)
+    inside = Q(document_id_from=DocumentIdSource.DOCUMENT)
+    return Q(document_id=document_id) & (inside | Q(message__in=list(said[:_MOST])))
+
+
+def first_of(delivery: Delivery) -> Delivery | None:
+    """The delivery of the same document to the same trigger that the history knows, where it is another one."""
+    if not delivery.document_id:
+        return None
+    same = {"trigger": delivery.trigger_id, "sender": delivery.sender_id, "document_id": delivery.document_id}
+    ended = DocumentCompleted.objects.filter(**same).order_by("completed_at").values_list("delivery_id", flat=True)
+    begun = DocumentStarted.objects.filter(**same).values_list("delivery_id", flat=True)
+    known = ended.first() or begun.first()
+    if known is None or known == delivery.pk:
+        return None
+    return limit(with_names(Delivery.objects.filter(pk=known)), "pair__partner").first()
 
 
 # --- the evidence ladder ---
@@ -126,6 +150,7 @@ class DeliveryScreen:
     resubmitted_as: Delivery | None
     parts: list[Delivery]
     siblings: list[Delivery]
+    first: Delivery | None = None
     audit: list[AuditEntry] = field(default_factory=list)
 
 
@@ -147,6 +172,7 @@ def delivery_screen(delivery: Delivery) -> DeliveryScreen:
         resubmitted_as=with_names(Delivery.objects.filter(resubmission_of=delivery)).first(),
         parts=list(joined.order_by("id")[:_MOST]) if joined is not None else [],
         siblings=list(siblings.order_by("id")[:_MOST]),
+        first=first_of(delivery),
         audit=list(audit.order_by("-id")[:15]),
     )
 
@@ -155,6 +181,7 @@ def delivery_screen(delivery: Delivery) -> DeliveryScreen:
 _STEPS: Mapping[str, tuple[str, str]] = {
     "redelivery": ("Redelivery count", "Was it handed over before?"),
     "history": ("Document history", "Has this trigger begun or completed it?"),
+    "memory": ("Hub's memory", "Was something forgotten that could tell?"),
     "resolver": ("Resolver", "What does the application's own check say?"),
     "operator": ("Person", "What did somebody decide?"),
 }
@@ -169,6 +196,7 @@ _FINDINGS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("history", "completed"): ("no", "Completed"),
     ("history", "unusable_id"): ("unknown", "The document has no usable id"),
     ("history", "unreachable"): ("unknown", "Could not be read"),
+    ("memory", "lost"): ("unknown", "Lost"),
     ("resolver", "new"): ("yes", "Not processed"),
     ("resolver", "duplicate"): ("no", "Processed already"),
     ("resolver", "in_doubt"): ("unknown", "Cannot say"),
@@ -189,7 +217,7 @@ _VERDICTS: Mapping[str, str] = {
 
 
 def ladder(delivery: Delivery) -> list[Rung]:
-    """The four steps in their order, each with what it found or why it was not taken."""
+    """The four steps in their order, each with what it found or why it was not taken; five after a loss of memory."""
     known: dict[str, Mapping[str, Any]] = {
         str(one.get("step", "")): one for one in delivery.evidence if isinstance(one, dict)
     }
@@ -197,13 +225,15 @@ def ladder(delivery: Delivery) -> list[Rung]:
     rungs = []
     for step, (title, question) in _STEPS.items():
         one = known.get(step)
+        if one is None and step == "memory":
+            continue  # nothing was lost
         if one is None:
             rungs.append(Rung(step, title, question, _not_taken(delivery, step, decided), "", "skipped"))
             continue
         finding, verdict = str(one.get("finding", "")), str(one.get("verdict", ""))
         sign, words = _FINDINGS.get((step, finding), ("unknown", finding.replace("_", " ").capitalize()))
         detail = str(one.get("detail", ""))
-        if detail and step in ("redelivery", "history"):  # the hub's own words for what it found
+        if detail and step in ("redelivery", "history", "memory"):  # the hub's own words for what it found
             words, detail = detail, ""
         decided = decided or verdict
         rungs.append(
@@ -228,7 +258,7 @@ def _not_taken(delivery: Delivery, step: str, decided: str) -> str:
         return "Not yet decided" if step != "operator" else "Nobody was asked"
     if step == "operator":
         return "Nobody has decided yet" if delivery.state in _UNDECIDED else "Nobody had to decide"
-    if decided:
+    if decided and decided != "in_doubt":
         return "Not needed: the step before decided"
     if step == "history" and not (trigger.detect_duplicates and trigger.use_history):
         return "This trigger keeps no history"

@@ -5,6 +5,7 @@ Made from the pair's row, the message in flight and the terms; no queries of its
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 
 from messaging import causes
@@ -21,8 +22,17 @@ from messaging.profiles import (
 )
 from messaging.protocol.pair_state import Flow, Gate, Kind
 from messaging.protocol.sender import REFUSALS, allowed, next_sequence
-from messaging.selectors import diagnosis_streams, diagnosis_transactions
-from messaging.selectors.diagnosis_parts import Diagnosis, VerbState, overdue_seconds, shut, silent, workers_behind
+from messaging.selectors import diagnosis_streams, diagnosis_transactions, newer
+from messaging.selectors.diagnosis_parts import (
+    Diagnosis,
+    VerbState,
+    after_loss,
+    overdue_seconds,
+    shut,
+    silent,
+    workers_behind,
+)
+from messaging.selectors.newer import Sign
 from messaging.selectors.pairs import state_of
 from messaging.selectors.wording import documents, due_in, lasting, span, times, waits
 from partners.services import gives_up_sentence
@@ -38,12 +48,29 @@ def diagnose(
     paused: tuple[str, str] | None = None,
     repeat_at: datetime | None = None,
     in_doubt: int = 0,
+    signs: Collection[Sign] = (),
 ) -> Diagnosis:
-    """`head`: the message that goes first, in flight or not. `terms`: what it goes under (number of attempts).
+    """What is the matter, and what a loss of memory adds to it.
+
+    `head`: the message that goes first, in flight or not. `terms`: what it goes under (number of attempts).
 
     `paused`: who paused the pair, and why. `repeat_at`: when the next of its requests in flight goes out again.
-    `in_doubt`: how many of its requests nobody knows the end of (`selectors.doubts.outbound_counts`).
+    `in_doubt`: how many of its requests nobody knows the end of (`selectors.doubts.outbound_counts`). `signs`: what is
+    known of the way to the partner (`selectors.newer.signs`).
     """
+    said = newer.applied(_by_state(pair, head, terms, now, paused, repeat_at, in_doubt), pair, signs, now)
+    return said if pair.resync_since is None else after_loss(pair, said)
+
+
+def _by_state(
+    pair: Pair,
+    head: Message | None,
+    terms: Terms | None,
+    now: datetime,
+    paused: tuple[str, str] | None,
+    repeat_at: datetime | None,
+    in_doubt: int,
+) -> Diagnosis:
     requests = carries_requests(pair, terms)
     streams = carries_stream(pair, terms)
     state = state_of(pair)
@@ -71,7 +98,15 @@ def diagnose(
 
 
 def verb_states(pair: Pair, terms: Terms | None) -> list[VerbState]:
-    """Every verb of the pair's direction, each with the reason if it cannot be used now."""
+    """Every verb of the pair's direction, each with the reason if it cannot be used now.
+
+    What ends a loss of memory is among them only where there was one.
+    """
+    marked = [VerbState("clear-resync", True)] if pair.resync_since is not None else []
+    return marked + _verb_states(pair, terms)
+
+
+def _verb_states(pair: Pair, terms: Terms | None) -> list[VerbState]:
     if pair.direction == Direction.IN:
         others = (carries_requests, carries_stream, carries_transactions)
         has_number = not any(carries(pair, terms) for carries in others)
@@ -124,7 +159,7 @@ def _suspended(pair: Pair, head: Message | None, blocked: int, now: datetime, kn
     cause = causes.lookup(pair.cause)
     why = f"{_named(head)} " if head is not None else ""
     if head is not None and head.attempts:
-        why += f"was sent {times(head.attempts)}. "
+        why += f"was tried {times(head.attempts)}. "
     elif head is not None:
         why += "never went out. "
     why += cause.sentence
@@ -314,12 +349,14 @@ def _inbound(pair: Pair, now: datetime, requests: bool, streams: bool) -> Diagno
         headline = f"The last message was taken {span((now - pair.last_success_at).total_seconds())} ago."
         why = f"Its sequence number was {pair.last_sequence}." if pair.last_sequence and not streams else ""
     outlook = f"Number {next_sequence(pair.last_sequence)} is expected next; a restart at 1 is taken too."
+    if pair.takes_any_number:
+        outlook = "Whatever number comes next is taken: the hub no longer knows which one it should be."
     if requests:
         outlook = "Requests are recognised by their ids; they have no numbers."
     if streams:
         outlook = "Each of the partner's senders has a stream of its own, with numbers of its own."
     return Diagnosis(
-        state="active",
+        state=state_of(pair),
         headline=headline,
         why=why,
         outlook=outlook,

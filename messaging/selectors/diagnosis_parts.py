@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from messaging import causes
 from messaging.causes import Cause
@@ -13,11 +14,16 @@ from messaging.protocol.pair_state import Gate
 from messaging.selectors.health import OVERDUE_SECONDS
 from messaging.selectors.wording import lasting, span, waits
 
+if TYPE_CHECKING:
+    from messaging.selectors.newer import Sign
+
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """`short` is one line for lists. `next_at`: when the hub does the next thing by itself. `blocked`: documents that
-    cannot go, the one in flight included; 0 when nothing is held up. `attempt` of `max_attempts`: reliable sends."""
+    cannot go, the one in flight included; 0 when nothing is held up. `attempt` of `max_attempts`: reliable sends.
+    `newer`: what is known since the cause was noted, and decides what is said (`selectors.newer`).
+    """
 
     state: str
     headline: str
@@ -31,6 +37,7 @@ class Diagnosis:
     attempt: int = 0
     max_attempts: int = 0
     blocked: int = 0
+    newer: Sign | None = None
 
     @property
     def retry(self) -> str:
@@ -53,6 +60,32 @@ class VerbState:
     enabled: bool
     why_not: str = ""
     until: datetime | None = None
+
+
+def after_loss(pair: Pair, said: Diagnosis) -> Diagnosis:
+    """What is the matter with a pair that needs resync: that first, unless something stops it."""
+    cause = causes.lookup("needs_resync")
+    until = f"{pair.resync_since:%Y-%m-%d %H:%M:%S} UTC"
+    since = f"between {pair.resync_from:%Y-%m-%d %H:%M:%S} and {until}" if pair.resync_from else f"before {until}"
+    lost = f"The hub's memory was lost: what happened on this pair {since} may be missing here."
+    if pair.direction == Direction.IN:
+        lost += " What comes in may be a repeat from then: the resolver is asked, or it is in doubt."
+    else:
+        lost += (
+            " What was submitted then may be delivered, or lost; what the hub still had goes out under the same ids."
+        )
+    if said.cause is not None or said.state != "resync":
+        return replace(said, why=f"{said.why} {lost}".strip(), advice=f"{said.advice} {cause.action}".strip())
+    return replace(
+        said,
+        state="resync",
+        headline="Both sides have to be compared.",
+        why=f"{lost} {said.headline} {said.why}".strip(),
+        advice=cause.action,
+        short=cause.label,
+        cause=cause,
+        since=pair.resync_since,
+    )
 
 
 def shut(pair: Pair, blocked: int, by: tuple[str, str] | None, now: datetime, known: dict[str, object]) -> Diagnosis:
@@ -99,10 +132,13 @@ def silent(pair: Pair, now: datetime) -> Diagnosis:
 
 
 def overdue_seconds(pair: Pair, now: datetime) -> float:
-    """Seconds by which the hub itself is late with this pair; 0 when it is not."""
+    """Seconds by which the hub itself is late with this pair; 0 when it is not.
+
+    Behind a gate, and while it is suspended, it is not late: it counts from the last change of these (`changed_at`).
+    """
     if pair.due_at is None or pair.gate != Gate.OPEN:
         return 0
-    late = (now - pair.due_at).total_seconds()
+    late = (now - max(pair.due_at, pair.changed_at or pair.due_at)).total_seconds()
     return late if late > OVERDUE_SECONDS else 0
 
 

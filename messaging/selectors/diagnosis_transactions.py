@@ -18,15 +18,15 @@ def diagnose(pair: Pair, terms: Terms, now: datetime, state: str, paused: tuple[
     """`state`: its state word; `paused`: who paused it, and why. Its messages time themselves, each on its own."""
     known: dict[str, object] = {"state": state, "attempt": 0, "max_attempts": 0}
     if pair.direction == Direction.IN:
-        return _inbound(pair, now)
+        return _inbound(pair, state, now)
     if state in ("paused", "disabled"):
         held = "Messages of transactions are held here; participants that have voted wait for the decision meanwhile."
         return replace(shut(pair, 0, paused, now, known), outlook=held)
     if pair.cause:
         cause = causes.lookup(pair.cause)
-        failed = times(pair.retries) if pair.retries else "just now"
+        failed = f" ({times(pair.retries)} in a row)" if pair.retries > 1 else ""
         return Diagnosis(
-            headline=f"Messages of transactions do not get through: the last attempt failed ({failed} in a row).",
+            headline=f"The last attempt to send a message of a transaction failed{failed}.",
             why=cause.sentence,
             outlook=gives_up_sentence(terms),
             advice=cause.action,
@@ -46,13 +46,13 @@ def diagnose(pair: Pair, terms: Terms, now: datetime, state: str, paused: tuple[
     )
 
 
-def _inbound(pair: Pair, now: datetime) -> Diagnosis:
+def _inbound(pair: Pair, state: str, now: datetime) -> Diagnosis:
     if pair.last_success_at is None:
         headline = "No message of a transaction was received yet."
     else:
         headline = f"The last message was taken {span((now - pair.last_success_at).total_seconds())} ago."
     return Diagnosis(
-        state="active",
+        state=state,
         headline=headline,
         outlook="Messages of transactions have no numbers: their participant says where they belong.",
         short="" if pair.last_success_at else "Nothing received yet",

@@ -26,6 +26,8 @@ _MARKS: dict[str, tuple[str, str]] = {
     "pair.released": ("Released", "good"),
     "pair.silent": ("Silent", "watch"),
     "pair.heard": ("Heard again", "good"),
+    "pair.needs_resync": ("Memory was lost", "bad"),
+    "pair.resynced": ("In sync again", "good"),
     "message.skipped": ("Skipped", "watch"),
     "message.cancelled": ("Cancelled", "watch"),
     "message.in_doubt": ("In doubt", "bad"),

@@ -62,6 +62,12 @@ REASONS: Mapping[str, Reason] = {
         "The document history could not be read, so nobody can say whether the document is new.",
         "When the database is mended, have it decided again, or look for it in the application.",
     ),
+    Doubt.MEMORY_LOST: Reason(
+        "Came after a loss of memory",
+        "The hub's database was restored, and what was processed since the backup is not known. The document may be "
+        "a repeat from that time.",
+        "Look for the document in the application: is its effect there?",
+    ),
     Doubt.RESOLVER_IN_DOUBT: Reason(
         "Resolver cannot say",
         "The resolver was asked and does not know either.",

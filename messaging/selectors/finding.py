@@ -63,7 +63,7 @@ class Found:
 
 def find(text: str, scopes: Collection[str] = ()) -> Found:
     """Looks for `msg_...` and the like, INC-n, codes of pairs, TPAIds, names of triggers, Identifiers of transactions,
-    MessageIds, ConversationIds, party identifiers.
+    MessageIds, document ids, ConversationIds, party identifiers.
 
     `scopes`: those of whoever asks; what only some may see (`_NEEDS`) is not there for others. Index look-ups for what
     is many (messages); partial names only for what is few (pairs, parties, triggers ...).
@@ -130,11 +130,13 @@ def _transaction(text: str) -> Hit | None:
 
 
 def _messages(text: str) -> tuple[list[Hit], bool]:
-    """Messages with this MessageId, else those of the conversation with this ConversationId; in the store, and those
-    that have left it for the archive.
+    """Messages with this MessageId or document id, else those of the conversation with this ConversationId; in the
+    store, and those that have left it for the archive.
     """
     rows = list(
-        messages.with_names(limit(Message.objects.filter(message_id=text), "pair__partner")).order_by("-id")[:_MOST]
+        messages.with_names(limit(Message.objects.filter(messages.of_document(text)), "pair__partner")).order_by("-id")[
+            :_MOST
+        ]
     )
     gone = archive.left(text)
     if not rows and not any(row.message_id == text for row in gone):

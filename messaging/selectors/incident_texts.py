@@ -10,7 +10,7 @@ from django.conf import settings
 from messaging import causes
 from messaging.choices import Direction
 from messaging.models import Incident
-from messaging.selectors.incident_timeline import IncidentMoment, Past, moments, similar
+from messaging.selectors.incident_timeline import IncidentMoment, Past, moments, recovery, similar
 from messaging.selectors.wording import span
 from rmhub import clock
 
@@ -53,6 +53,8 @@ def partner_note(incident: Incident) -> PartnerNote | None:
         return None
     known = causes.lookup(incident.cause)
     seen = _FOR_PARTNER.get(incident.cause, f"What our side notes: {known.label.lower()}.")
+    found = recovery(incident)
+    over = found.since if found is not None else incident.resolved_at
     inbound = pair.direction == Direction.IN
     facts = [
         ("From", pair.sender_uri),
@@ -63,12 +65,15 @@ def partner_note(incident: Incident) -> PartnerNote | None:
     ]
     if incident.message is not None:
         facts.append(("First message concerned", incident.message.message_id))
+    if over is not None:
+        facts.append(("Seems to be over since", f"{over:%Y-%m-%d %H:%M} UTC"))
     if not inbound and pair.queued:
         facts.append(("Documents that wait", f"{pair.queued:,}"))
     lines = [
         "Hello,",
         "",
-        f"there is a problem with the messages {'from you to us' if inbound else 'from us to you'}. {seen}",
+        f"there {'is' if over is None else 'was'} a problem with the messages "
+        f"{'from you to us' if inbound else 'from us to you'}. {seen if over is None else f'What we saw: “{seen}”'}",
         "",
         *(f"  {name + ':':<25}{value}" for name, value in facts),
         "",

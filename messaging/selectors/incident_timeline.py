@@ -10,10 +10,13 @@ from datetime import datetime, timedelta
 from django.db.models import Case, IntegerField, Q, QuerySet, Value, When
 
 from messaging import causes
+from messaging.causes import Evidence
 from messaging.choices import Direction, IncidentState, NoteKind, NotificationState, Outcome
 from messaging.models import AuditEntry, Event, Incident, IncidentNote, Notification, Transmission
-from messaging.selectors import records
+from messaging.protocol.pair_state import Flow
+from messaging.selectors import newer, records, screens
 from messaging.selectors.keyset import floor_id
+from messaging.selectors.newer import Tells
 from messaging.selectors.wording import span
 from rmhub import clock
 
@@ -32,6 +35,8 @@ _PAIR_EVENTS = (
     "pair.silent",
     "pair.heard",
     "pair.retry_budget",
+    "pair.needs_resync",
+    "pair.resynced",
     "circuit.opened",
     "circuit.closed",
 )
@@ -45,7 +50,9 @@ _EVENTS: dict[str, tuple[str, str]] = {
     "pair.silent": ("Pair silent", "watch"),
     "pair.heard": ("Pair heard again", "good"),
     "pair.retry_budget": ("Retries being used up", "watch"),
-    "circuit.opened": ("Partner's server left alone", "bad"),
+    "pair.needs_resync": ("Memory was lost", "bad"),
+    "pair.resynced": ("In sync again", "good"),
+    "circuit.opened": ("Sending to the partner's server stopped", "bad"),
     "circuit.closed": ("Partner's server answers again", "good"),
 }
 _NOTES: dict[str, tuple[str, str]] = {
@@ -78,7 +85,7 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Why the incident seems to be over: documents flow again. `since`: the first success after it was last seen."""
+    """Why the incident seems to be over. `since`: the newest evidence after it was last seen."""
 
     since: datetime
     sentence: str
@@ -154,16 +161,21 @@ def similar(incident: Incident, limit: int = 5) -> list[Past]:
 
 
 def recovery(incident: Incident) -> Recovery | None:
-    """Whether the trouble seems to be over while the incident still stands."""
+    """Whether the trouble seems to be over while the incident still stands: what is newer than its last sight."""
     pair = incident.pair
-    if incident.state == IncidentState.RESOLVED or pair is None or pair.flow == "suspended":
+    if incident.state == IncidentState.RESOLVED or pair is None:
         return None
-    since = pair.last_success_at
-    if since is None or since <= incident.last_seen_at:
+    now = clock.now()
+    sign = newer.of_incident(pair, screens.terms_of(pair), incident.cause, incident.last_seen_at, now)
+    if sign is None or sign.tells is not Tells.WORKS:
         return None
+    if pair.flow == Flow.SUSPENDED:
+        return Recovery(sign.at, f"{sign.sentence(now)} {pair.code} waits to be resumed.")
+    if sign.evidence is not Evidence.SUCCESS:
+        return Recovery(sign.at, sign.sentence(now))
     what = "taken from the partner" if pair.direction == Direction.IN else "acknowledged by the partner"
-    ago = span((clock.now() - since).total_seconds())
-    return Recovery(since, f"Documents of {pair.code} are {what} again, the last one {ago} ago.")
+    ago = span((now - sign.at).total_seconds())
+    return Recovery(sign.at, f"Documents of {pair.code} are {what} again, the last one {ago} ago.")
 
 
 def _events(incident: Incident, begin: datetime, end: datetime) -> list[Event]:

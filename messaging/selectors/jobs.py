@@ -211,11 +211,6 @@ def ended_for(names: Collection[str], since: datetime) -> list[BulkJob]:
     return list(found.order_by("-finished_at")[:20])
 
 
-def count_open() -> int:
-    """Jobs that are not done."""
-    return reach.jobs(BulkJob.objects.filter(due_at__isnull=False)).count()
-
-
 def asking(now: datetime) -> Progress | None:
     """The job that is asking partners right now, if there is one; the newest."""
     found = reach.jobs(BulkJob.objects.filter(due_at__isnull=False, action="ask_partner")).order_by("-id").first()

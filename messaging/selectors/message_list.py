@@ -21,6 +21,7 @@ NAMES: Mapping[str, str] = {
     "service": "service",
     "action": "action",
     "conversation": "conv",
+    "document": "document",
     "ref": "ref",
     "error": "error",
     "since": "after",
@@ -54,4 +55,7 @@ def read(given: Mapping[str, str], *, now: datetime, zone: tzinfo) -> Found:
     if window not in searching.WINDOWS:
         window = "all" if searching.is_narrow(found.filters) else next(iter(searching.WINDOWS))
     found = searching.within(found, window, now=now)
+    if found.filters.backwards:
+        problems.append("The time range runs backwards: its end must be later than its beginning.")
+        nothing = True
     return replace(found, problems=[*problems, *found.problems], nothing=nothing or found.nothing)

@@ -14,9 +14,9 @@ from operator import or_
 from django.db import OperationalError, connection, transaction
 from django.db.models import Q, QuerySet
 
-from messaging.choices import MessageState
+from messaging.choices import DocumentIdSource, MessageState
 from messaging.exceptions import ApplicationError, NotFound
-from messaging.models import Message, Pair, Payload, Signal, Transmission
+from messaging.models import Delivery, Message, Pair, Payload, Signal, Transmission
 from messaging.selectors import keyset, message_scan, pairs
 from messaging.selectors.keyset import Page, Place, id_time
 from partners import visibility
@@ -49,8 +49,9 @@ class AmbiguousId(ApplicationError):
 class MessageFilters:
     """What a list of messages is narrowed to; what is empty does not narrow.
 
-    `conversation` and `ref` are exact ids; `q` is any exact id (`msg_...`, MessageId, ConversationId), else the
-    beginning of a MessageId. `_gt` and `_lt` leave out the value itself; sizes are bytes. `cause` is a cause's code.
+    `conversation`, `document` and `ref` are exact ids; `q` is any exact id (`msg_...`, MessageId, document id,
+    ConversationId), else the beginning of a MessageId. `_gt` and `_lt` leave out the value itself; sizes are bytes.
+    `cause` is a cause's code.
     """
 
     states: tuple[str, ...] = ()
@@ -62,6 +63,7 @@ class MessageFilters:
     service: str = ""
     action: str = ""
     conversation: str = ""
+    document: str = ""
     ref: str = ""
     created_gte: datetime | None = None
     created_lt: datetime | None = None
@@ -73,9 +75,15 @@ class MessageFilters:
     q: str = ""
 
     @property
+    def backwards(self) -> bool:
+        """Whether its range of times ends before it begins."""
+        begin, end = self.created_gte, self.created_lt
+        return begin is not None and end is not None and end <= begin
+
+    @property
     def by_id(self) -> bool:
         """Whether it names messages by an id: these have indexes of their own, and no time is needed."""
-        return bool(self.q or self.conversation or self.ref)
+        return bool(self.q or self.conversation or self.document or self.ref)
 
     @property
     def unindexed(self) -> bool:
@@ -245,6 +253,8 @@ def _narrowed(filters: MessageFilters) -> _Narrowed:
             found = found.filter(**{name: text})
     if filters.conversation:
         found = found.filter(conversation_id=filters.conversation)
+    if filters.document:
+        found = found.filter(of_document(filters.document))
     if filters.ref:
         found = found.filter(ref_to_message_id=filters.ref)
     found = found.filter(_range(filters))
@@ -318,9 +328,18 @@ def _pairs(filters: MessageFilters) -> tuple[list[uuid.UUID] | None, list[uuid.U
     return pair_ids, versions
 
 
+def of_document(document_id: str) -> Q:
+    """Messages that bring the document with this id: by what their senders said, or by what it says itself."""
+    inside = Delivery.objects.filter(document_id=document_id, document_id_from=DocumentIdSource.DOCUMENT)
+    brought = list(inside.order_by("-id").values_list("message", flat=True)[:MOST_ALIKE])
+    # The condition of its index is said in full, so that every plan can use it.
+    said = Q(document_id=document_id) & ~Q(document_id="")
+    return said | Q(message_id=document_id, document_id="") | Q(pk__in=brought)
+
+
 def _named(text: str) -> Q:
     """Messages with exactly this id; when there are none, those whose MessageId begins so. Raises TooBroad."""
-    exact = Q(message_id=text) | Q(conversation_id=text)
+    exact = of_document(text) | Q(conversation_id=text)
     with suppress(BadPublicId):
         exact |= Q(pk=read_public_id("msg", text))
     if len(text) < SHORTEST_BEGINNING or Message.objects.filter(exact).exists():

@@ -44,7 +44,7 @@ from messaging.selectors import (
 from messaging.selectors.certificates import Held
 from messaging.selectors.circuits import CircuitRow
 from messaging.selectors.doubts import DoubtGroup, OutboundGroup
-from messaging.selectors.health import Health
+from messaging.selectors.health import OVERDUE_SECONDS, Health
 from messaging.selectors.screens import UNRESOLVED, PairRow, pair_rows
 from messaging.selectors.traffic import Traffic, traffic
 from messaging.selectors.triggers import TriggerRow
@@ -59,8 +59,8 @@ NEEDS_YOU = 10
 # What a message's state is while it is in its pair's queue or first in line and not given up.
 ON_THE_WAY = (MessageState.QUEUED, MessageState.SENDING, MessageState.AWAITING_ACK, MessageState.RETRYING)
 _EXPIRING = timedelta(days=30)
-# Documents do not flow until a person, or the partner, does something.
-_STOPPED = ("suspended", "silent", "paused")
+# Documents do not flow, or are in doubt, until a person, or the partner, does something.
+_STOPPED = ("suspended", "resync", "silent", "paused")
 _TROUBLED = (*_STOPPED, "holding", "retrying")
 
 
@@ -162,7 +162,7 @@ def overview(now: datetime) -> Overview:
         traffic=traffic(now),
         troubled=pair_rows(_troubled(now)[:NEEDS_YOU], now),
         troubled_more=max(0, sum(found.by_state[name] for name in _TROUBLED) - NEEDS_YOU),
-        incidents=list(records.incidents(states=UNRESOLVED).order_by("-number")[:6]),
+        incidents=list(records.incidents(states=UNRESOLVED, parts=False).order_by("-number")[:6]),
         webhooks=list(_failing_webhooks()[:5]),
         ending=_ending(now),
         recent=_recent(),
@@ -191,6 +191,7 @@ def _status(now: datetime, stopped: list[TriggerRow]) -> Status:
             received=Sum("done", filter=Q(direction=Direction.IN), default=0),
             duplicates_sum=Sum("duplicates"),
             rejected_sum=Sum("rejected"),
+            marked=Count("pk", filter=Q(resync_since__isnull=False)),
         )
     )
     by_state = dict.fromkeys(pairs.STATE_NAMES, 0) | {row["state"]: row["number"] for row in states}
@@ -209,11 +210,12 @@ def _status(now: datetime, stopped: list[TriggerRow]) -> Status:
     state = health.health()
     by_trigger = triggers.counts_by_state()
     matters = _Matters(
-        records.incidents(states=UNRESOLVED).count(),
+        records.incidents(states=UNRESOLVED, parts=False).count(),
         by_trigger[TriggerState.SUSPENDED],
         stopped,
         doubts.counts(now).all,
         coordinations.doubtful_count(),
+        sum(row["marked"] for row in states),
     )
     level, parts = _verdict(by_state, totals, oldest, state, matters, now)
     return Status(
@@ -250,6 +252,7 @@ def _stopped_triggers(now: datetime) -> list[TriggerRow]:
 def _troubled(now: datetime) -> QuerySet[RatedPair]:
     """Those that need a person before those that mend themselves; then by documents held up x how long."""
     since = Case(
+        When(state="resync", then=F("resync_since")),
         When(state="silent", then=F("silent_since")),
         default=Coalesce("changed_at", "created_at"),
         output_field=DateTimeField(),
@@ -276,6 +279,7 @@ class _Matters:
     stopped: list[TriggerRow]
     in_doubt: int
     transactions: int = 0
+    unsure: int = 0  # pairs that need resync, whatever their state is
 
 
 def _verdict(
@@ -288,25 +292,23 @@ def _verdict(
 ) -> tuple[str, tuple[Part, ...]]:
     """The one sentence, and how bad it is."""
     stopped = _suspended(by_state["suspended"], totals.blocked, oldest, matters, now)
-    if not state.broker:
-        text = "The broker does not answer, so workers are not woken and nothing is sent. Nothing is lost."
-        return "bad", (Part(text), *((Part(" "), *stopped) if stopped else ()))
-    if not state.ok:
-        text = f"The hub is behind: something was due {span(state.overdue_seconds)} ago. Check workers and beat."
-        return "bad", (Part(text), *((Part(" "), *stopped) if stopped else ()))
+    hub = next((text for text in _of_hub(state) if text), "")
+    if hub:
+        return "bad", (Part(hub), *((Part(" "), *stopped) if stopped else ()))
     if stopped:
         return "bad", stopped
     if matters.suspended_triggers:
         return "bad", (Part(_stopped(matters)),)
     trouble = [
-        f"{by_state[name]} {words}"
-        for name, words in (
-            ("silent", "silent"),
-            ("retrying", "retrying"),
-            ("holding", "held by the partner"),
-            ("paused", "paused"),
+        f"{count} {words}"
+        for count, words in (
+            (matters.unsure, "to be compared after a loss of memory"),
+            (by_state["silent"], "silent"),
+            (by_state["retrying"], "retrying"),
+            (by_state["holding"], "held by the partner"),
+            (by_state["paused"], "paused"),
         )
-        if by_state[name]
+        if count
     ]
     if trouble:
         return "watch", _plain(f"No pair is suspended; {', '.join(trouble)}. {_documents(totals.waiting)} to go.")
@@ -322,6 +324,22 @@ def _verdict(
     if not totals.pairs:
         return "good", _plain("No pair yet: pairs appear when an agreement is active.")
     return "good", _plain(f"{_flow(totals.pairs)}; {_documents(totals.waiting)} on the way.")
+
+
+def _of_hub(state: Health) -> tuple[str, ...]:
+    """What is wrong with the hub itself, the worst first; "" for what is not."""
+    said = {part.name: part.detail for part in state.troubled}
+    behind = f"The hub is behind: something was due {span(state.overdue_seconds)} ago. Check workers and beat."
+    broker = "The broker does not answer: workers are not woken, and find what is due by themselves. Nothing is lost."
+    return (
+        "" if state.store else said.get("store", "The payload store takes no documents."),
+        said.get("workers", "") if state.nobody_works else "",
+        behind if state.overdue_seconds > OVERDUE_SECONDS else "",
+        "" if state.broker else broker,
+        said.get("database", ""),
+        said.get("workers", ""),
+        said.get("store", ""),
+    )
 
 
 def _suspended(count: int, blocked: int, oldest: datetime | None, matters: _Matters, now: datetime) -> tuple[Part, ...]:

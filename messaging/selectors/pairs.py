@@ -23,6 +23,7 @@ STATES: tuple[tuple[str, Q], ...] = (
     ("holding", Q(flow=Flow.HOLDING, gate=Gate.OPEN)),
     ("retrying", Q(flow=Flow.RESEND_WAIT, gate=Gate.OPEN) | Q(retries__gt=0, gate=Gate.OPEN)),
     ("paused", Q(gate=Gate.PAUSED)),
+    ("resync", Q(resync_since__isnull=False, gate=Gate.OPEN)),
     ("silent", Q(silent_since__isnull=False, gate=Gate.OPEN)),
     ("disabled", Q(gate=Gate.DISABLED)),
     ("waiting", Q(flow=Flow.AWAITING_ACK)),
@@ -49,10 +50,12 @@ def pairs(
     direction: str = "",
     partner_id: uuid.UUID | None = None,
     search: str = "",
+    resync: bool | None = None,
 ) -> QuerySet[RatedPair]:
     """Pairs with parties and head of line, each with `state` and `severity` (0 = worst). Not ordered.
 
     Unique orders for pages: ("code",), ("severity", "code"). `search` looks in the code and in the URIs.
+    `resync`: those that need it whatever their state is, or those that do not.
     """
     found = limit(Pair.objects.select_related("own_party", "partner", "in_flight"), "partner")
     found = found.defer("in_flight__wire_frame")
@@ -74,6 +77,8 @@ def pairs(
         found = found.filter(direction=direction)
     if partner_id is not None:
         found = found.filter(partner=partner_id)
+    if resync is not None:
+        found = found.filter(resync_since__isnull=not resync)
     if search:
         found = found.filter(
             Q(code__icontains=search) | Q(sender_uri__icontains=search) | Q(receiver_uri__icontains=search)
@@ -112,6 +117,8 @@ def state_of(pair: Pair) -> str:
         return "retrying"
     if pair.gate == Gate.PAUSED:
         return "paused"
+    if opened and pair.resync_since is not None:
+        return "resync"
     if opened and pair.silent_since is not None:
         return "silent"
     if pair.gate == Gate.DISABLED:

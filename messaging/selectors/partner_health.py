@@ -13,8 +13,8 @@ from messaging.models import Incident, Pair
 from messaging.selectors import certificates, pairs
 from messaging.selectors.certificates import Held
 
-_TROUBLE = ("suspended", "holding", "retrying", "silent", "paused")
-_WORDS = {"holding": "on hold"}
+_TROUBLE = ("suspended", "holding", "retrying", "resync", "silent", "paused")
+_WORDS = {"holding": "on hold", "resync": "to be compared after a loss of memory"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,16 @@
 """Which objects the present request may name: those of partners that it may see (`partners.visibility`).
 
-The shells (`console.access`, `api.endpoint`) ask for every id that comes in a path, a query or a body, before a view
-sees it, so that a verb cannot reach what no list would show. The table also tells whose an entry of the audit log is.
+Twice, so that a verb cannot reach what no list would show: the shells (`console.access`, `api.endpoint`) ask for every
+id in a path, a query or a body before a view sees it; and views turn ids into keys by `read_id` alone, which selects
+what the id names. What may not be seen is answered like what does not exist. The table also tells whose an entry of the
+audit log is.
 """
 
 from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +42,7 @@ from messaging.models import (
 )
 from partners import visibility
 from partners.models import Agreement, Credential, Endpoint, Party, Pickup
+from rmhub.ids import parse, read_public_id
 
 # An incident is its pair's; one of a trigger is its document's.
 INCIDENT = ("pair__partner", "message__pair__partner")
@@ -97,20 +100,36 @@ OWNED: dict[str, Owned] = {
 }
 # Messages that have left the store keep their ids.
 _LEFT = Owned(ArchivedMessage, ("pair__partner",))
-_PUBLIC_ID = re.compile(r"([a-z]{2,5})_([0-9a-f]{32})")
 _INCIDENT = re.compile(r"INC-([0-9]{1,9})", re.IGNORECASE | re.ASCII)
 _DEEPEST = 20
 
 
-def check(values: Any, *, depth: int = 0) -> None:
-    """Raises NotFound when a text in `values` (texts, lists, mappings) is the id of something out of reach.
+def read_id(prefix: str, text: str) -> uuid.UUID:
+    """The key in an id of this kind, or in a bare UUID. Raises BadPublicId; NotFound for what is out of reach.
 
-    Costs nothing without a limit. A bare UUID is taken for an id of whatever it names.
+    Without a limit nothing is looked up.
     """
-    if visibility.visible() is None or depth > _DEEPEST:
+    key = read_public_id(prefix, text)
+    _require(prefix, key, text)
+    return key
+
+
+def check(values: Any, *, depth: int = 0) -> None:
+    """Raises NotFound when a text in `values` (texts, lists, mappings) is an id that names nothing within reach.
+
+    Costs nothing without a limit. A bare UUID says not what it names: `read_id` knows.
+    """
+    if visibility.visible() is None:
         return
+    if depth > _DEEPEST:
+        raise NotFound("What was sent is nested too deeply to be looked through.")
     if isinstance(values, str):
-        _check_text(values.strip())
+        text = values.strip()
+        if (named := parse(text)) is not None and named[0]:
+            _require(named[0], named[1], text)
+        number = _INCIDENT.fullmatch(text)
+        if number and not OWNED["inc"].within(Incident.objects.filter(number=int(number[1]))).exists():
+            raise NotFound(f"There is no {text}.")
     elif isinstance(values, Mapping):
         check(list(values.values()), depth=depth + 1)
     elif isinstance(values, list | tuple):
@@ -152,40 +171,11 @@ def of_audit(found: QuerySet[AuditEntry]) -> QuerySet[AuditEntry]:
     return found.alias(is_visible=about).filter(Q(is_visible=True) | own)
 
 
-def _check_text(text: str) -> None:
-    if len(text) > 200 or "\x00" in text:
+def _require(prefix: str, key: uuid.UUID, text: str) -> None:
+    """Raises NotFound, in the same words, for what may not be seen and for what is not there."""
+    kind = OWNED.get(prefix)
+    if kind is None or visibility.visible() is None:
         return
-    if _named_out_of_reach(text):
+    kinds = [kind, _LEFT] if prefix == "msg" else [kind]
+    if not any(one.within(one.model._default_manager.filter(pk=key)).exists() for one in kinds):
         raise NotFound(f"There is no {text}.")
-    form = _PUBLIC_ID.fullmatch(text)
-    kinds: Iterable[Owned]
-    if form is not None:
-        known = OWNED.get(form[1])
-        kinds, key = [known] if known else [], uuid.UUID(form[2])
-        if form[1] == "msg":
-            kinds = [*kinds, _LEFT]
-    else:
-        try:
-            key = uuid.UUID(text.partition("_")[2] or text)
-        except ValueError:
-            return
-        kinds = [*OWNED.values(), _LEFT]
-    if any(_hidden(kind, key) for kind in kinds):
-        raise NotFound(f"There is no {text}.")
-
-
-def _named_out_of_reach(text: str) -> bool:
-    """What people call pairs and incidents."""
-    if number := _INCIDENT.fullmatch(text):
-        found: QuerySet[Any] = Incident.objects.filter(number=int(number[1]))
-        return not OWNED["inc"].within(found).exists() and found.exists()
-    if ">" in text:
-        found = Pair.objects.filter(code__iexact=text)
-        return not OWNED["pair"].within(found).exists() and found.exists()
-    return False
-
-
-def _hidden(kind: Owned, key: uuid.UUID) -> bool:
-    """There is such a row, and it may not be seen."""
-    found = kind.model._default_manager.filter(pk=key)
-    return not kind.within(found).exists() and found.exists()

@@ -34,12 +34,15 @@ def incidents(
     owner: str | None = None,
     snoozed: bool | None = None,
     coordination_id: uuid.UUID | None = None,
+    parts: bool = True,
+    part_of: uuid.UUID | None = None,
 ) -> QuerySet[Incident]:
     """Incidents with their pairs, triggers and messages. Not ordered; pages by ("-number",).
 
     `owner`: a user name; "" = those that nobody has taken. `snoozed`: only those that are put off, or only the others.
+    `parts`: with those that hang on another one. `part_of`: those that hang on this one.
     """
-    known = Incident.objects.select_related("pair__partner", "message", "trigger", "coordination")
+    known = Incident.objects.select_related("pair__partner", "message", "trigger", "coordination", "part_of")
     found = visibility.either(known, *reach.INCIDENT)
     found = found.defer("message__wire_frame", "trigger__secret_encrypted")
     if states:
@@ -52,6 +55,10 @@ def incidents(
         found = found.filter(trigger=trigger_id)
     if coordination_id is not None:
         found = found.filter(coordination=coordination_id)
+    if part_of is not None:
+        found = found.filter(part_of=part_of)
+    if not parts:
+        found = found.filter(part_of=None)
     if owner is not None:
         found = found.filter(owner=owner)
     if snoozed is not None:

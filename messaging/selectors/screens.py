@@ -29,7 +29,7 @@ from messaging.models import (
     Trigger,
 )
 from messaging.profiles import carries_requests, carries_transactions, terms_in_force
-from messaging.selectors import coordinations, doubts, events, messages, pairs, records, triggers
+from messaging.selectors import coordinations, doubts, events, messages, newer, pairs, records, triggers
 from messaging.selectors.diagnosis import diagnose, verb_states
 from messaging.selectors.diagnosis_parts import Diagnosis, VerbState
 from messaging.selectors.streams import StreamState, flight, stream_state
@@ -102,7 +102,7 @@ def nav_counts() -> NavCounts:
         doubtful = coordinations.doubtful_count()
         return NavCounts(
             pairs.pairs(states=("suspended",)).count(),
-            records.incidents(states=UNRESOLVED, snoozed=False).count(),
+            records.incidents(states=UNRESOLVED, snoozed=False, parts=False).count(),
             triggers.triggers(states=(TriggerState.SUSPENDED,)).count(),
             doubts.counts(clock.now()).all + doubtful,
             doubtful,
@@ -111,7 +111,7 @@ def nav_counts() -> NavCounts:
         cursor.execute(
             "SELECT (SELECT count(*) FROM messaging_pair WHERE flow = 'suspended'),"  # noqa: S608  (constants)
             " (SELECT count(*) FROM messaging_incident"
-            "   WHERE state <> 'resolved' AND (snoozed_until IS NULL OR snoozed_until <= %s)),"
+            "   WHERE state <> 'resolved' AND part_of_id IS NULL AND (snoozed_until IS NULL OR snoozed_until <= %s)),"
             f" (SELECT count(*) FROM messaging_trigger WHERE state = 'suspended'), {doubts.COUNTS},"
             f" {coordinations.COUNT}",
             [clock.now(), *doubts.count_parameters(clock.now())],
@@ -140,7 +140,7 @@ def pair_rows(found: Iterable[Pair], now: datetime) -> list[PairRow]:
 def incident_of(pair: Pair, incidents: Iterable[Incident]) -> Incident | None:
     """Of a pair's incidents, the newest first: the unresolved one about what is the matter now, else the newest."""
     unresolved = [one for one in incidents if one.state != IncidentState.RESOLVED]
-    cause = "silent" if pairs.state_of(pair) == "silent" else pair.cause
+    cause = {"silent": "silent", "resync": "needs_resync"}.get(pairs.state_of(pair), pair.cause)
     return next((one for one in unresolved if one.cause == cause), unresolved[0] if unresolved else None)
 
 
@@ -161,21 +161,34 @@ def terms_of(pair: Pair) -> Terms | None:
 
 
 def diagnosis_of(pair: Pair, terms: Terms | None, now: datetime) -> Diagnosis:
-    """The diagnosis as the pair's page has it, for the API. Three queries at most."""
+    """The diagnosis as the pair's page has it, for the API. Ten queries at most."""
     head = pair.in_flight
     if head is None and pair.flow == "suspended":
         head = pairs.queue(pair.pk).first()
     paused = _paused_by(audit_of(pair)) if pair.gate == "paused" else None
     repeat_at = pairs.next_repeat(pair.pk) if pair.out_now else None
-    return diagnose(pair, head, terms, now, paused=paused, repeat_at=repeat_at, in_doubt=in_doubt(pair, terms))
+    return diagnose(
+        pair,
+        head,
+        terms,
+        now,
+        paused=paused,
+        repeat_at=repeat_at,
+        in_doubt=in_doubt(pair, terms),
+        signs=newer.signs([(pair, terms)], now).get(pair.pk, ()),
+    )
 
 
 def diagnoses(found: Iterable[Pair], now: datetime) -> dict[uuid.UUID, Diagnosis]:
-    """What a list says of each of these pairs; one query when some of them carry requests, else none."""
+    """What a list says of each of these pairs: one query when some carry requests, five when some have a cause."""
     chosen = [(pair, terms_of(pair)) for pair in found]
     doubtful = doubts.outbound_counts(pair.pk for pair, terms in chosen if _may_doubt(pair, terms))
+    signs = newer.signs(chosen, now)
     return {
-        pair.pk: diagnose(pair, pair.in_flight, terms, now, in_doubt=doubtful.get(pair.pk, 0)) for pair, terms in chosen
+        pair.pk: diagnose(
+            pair, pair.in_flight, terms, now, in_doubt=doubtful.get(pair.pk, 0), signs=signs.get(pair.pk, ())
+        )
+        for pair, terms in chosen
     }
 
 
@@ -206,7 +219,14 @@ def pair_screen(pair: Pair, now: datetime) -> PairScreen:
         pair=pair,
         look=PAIR_LOOKS[pairs.state_of(pair)],
         diagnosis=diagnose(
-            pair, head, terms, now, paused=_paused_by(audit), repeat_at=repeat_at, in_doubt=in_doubt(pair, terms)
+            pair,
+            head,
+            terms,
+            now,
+            paused=_paused_by(audit),
+            repeat_at=repeat_at,
+            in_doubt=in_doubt(pair, terms),
+            signs=newer.signs([(pair, terms)], now).get(pair.pk, ()),
         ),
         head=head,
         terms=terms,

@@ -22,6 +22,7 @@ KEYS: dict[str, tuple[str, str]] = {
     "service": (":", "service:urn:orders"),
     "action": (":", "action:NewOrder"),
     "conv": (":", "conv:c-77, a whole ConversationId"),
+    "document": (":", "document:order-4711, a whole document id"),
     "ref": (":", "ref:m-1@acme, the MessageId that it answers"),
     "size": ("<>", "size>100k"),
     "attempts": ("<>", "attempts>1"),

@@ -130,6 +130,7 @@ def api_parameters(found: Found) -> dict[str, str]:
         "service": filters.service,
         "action": filters.action,
         "conversation": filters.conversation,
+        "document": filters.document,
         "ref": filters.ref,
         "error": filters.cause,
         "q": " ".join([*partners_named[-1:], *([quoted] if quoted else [])]),
@@ -239,6 +240,7 @@ _BY_KEY: Mapping[str, Callable[[str], Mapping[str, Any]]] = {
     "service": _text("service"),
     "action": _text("action"),
     "conv": _text("conversation"),
+    "document": _text("document"),
     "ref": _text("ref"),
     "error": _cause,
 }

@@ -8,59 +8,22 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import connection
-from django.db.models import Case, Count, IntegerField, Prefetch, Q, QuerySet, Value, When
+from django.db.models import Case, Count, IntegerField, Max, Prefetch, Q, QuerySet, Value, When
 
-from messaging import causes
-from messaging.causes import Cause
 from messaging.choices import TRIGGER_LOOKS, Consult, JoinType, Look, ServiceKind, TriggerState
 from messaging.exceptions import NotFound
-from messaging.models import Trigger
+from messaging.models import AuditEntry, Trigger
 from messaging.selectors import reach
+from messaging.selectors.trigger_diagnosis import MOST, Backlog, TriggerDiagnosis, diagnose
 from messaging.selectors.wording import span
 from partners import visibility
 from partners.choices import ServiceDirection, VersionState
 from partners.models import AgreementService
 from rmhub.ids import BadPublicId, read_public_id
 
-# A queue may be long: nobody reads an exact number beyond this, and counting further would cost.
-MOST = 10_000
+# What a person enters that may mend what a trigger was suspended for.
+_ENTERED = ("trigger.update", "trigger.rotate_secret")
 _STATES = (TriggerState.SUSPENDED, TriggerState.ACTIVE, TriggerState.DISABLED)
-
-
-@dataclass(frozen=True, slots=True)
-class Backlog:
-    """What a trigger has to do, and what people have to look at. `oldest_at`: when the oldest that waits was stored."""
-
-    waiting: int = 0
-    running: int = 0
-    joined: int = 0
-    in_doubt: int = 0
-    failed: int = 0
-    oldest_at: datetime | None = None
-
-    @property
-    def held(self) -> int:
-        """Documents that do not go on while the trigger is suspended or disabled."""
-        return self.waiting + self.running
-
-
-@dataclass(frozen=True, slots=True)
-class TriggerDiagnosis:
-    """What is the matter, in sentences. `next_look`: when its monitor is asked next, if that may resume it."""
-
-    state: str
-    headline: str
-    why: str = ""
-    outlook: str = ""
-    advice: str = ""
-    short: str = ""
-    cause: Cause | None = None
-    next_look: datetime | None = None
-
-    @property
-    def sentence(self) -> str:
-        """All of it in a row, for the API and for screen readers."""
-        return " ".join(part for part in (self.headline, self.why, self.outlook) if part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,95 +124,34 @@ SELECT t.id,
     (SELECT count(*) FROM (SELECT 1 FROM messaging_delivery d
         WHERE d.trigger_id = t.id AND d.state = 'failed' AND d.state IN ('in_doubt', 'failed') LIMIT %s) AS counted),
     (SELECT d.created_at FROM messaging_delivery d
+        WHERE d.trigger_id = t.id AND d.state = 'waiting' ORDER BY d.due_at LIMIT 1),
+    (SELECT d.due_at FROM messaging_delivery d
         WHERE d.trigger_id = t.id AND d.state = 'waiting' ORDER BY d.due_at LIMIT 1)
 FROM unnest(%s::uuid[]) AS t(id)
 """
 
 
 def trigger_rows(found: Iterable[Trigger], now: datetime) -> list[TriggerRow]:
-    """Rows for triggers that `triggers()` read; one query for all of them."""
+    """Rows for triggers that `triggers()` read; one query for all of them, and one for those that are suspended."""
     rows = list(found)
     known = backlogs([row.pk for row in rows])
+    changed = _changes([row for row in rows if row.state == TriggerState.SUSPENDED])
     made = []
     for row in rows:
         backlog = known.get(row.pk, Backlog())
-        made.append(TriggerRow(row, TRIGGER_LOOKS[row.state], backlog, diagnose(row, backlog, now)))
+        said = diagnose(row, backlog, now, changed_at=changed.get(row.public_id))
+        made.append(TriggerRow(row, TRIGGER_LOOKS[row.state], backlog, said))
     return made
 
 
-def diagnose(trigger: Trigger, backlog: Backlog, now: datetime) -> TriggerDiagnosis:
-    """What is the matter with a trigger, from its row and its backlog; no queries of its own."""
-    since = f" for {span((now - trigger.changed_at).total_seconds())}" if trigger.changed_at else ""
-    if trigger.state == TriggerState.SUSPENDED:
-        return _suspended(trigger, backlog, since)
-    if trigger.state == TriggerState.DISABLED:
-        return TriggerDiagnosis(
-            trigger.state,
-            f"Disabled{since}.",
-            why="Documents that come now make no delivery to it.",
-            outlook=_waits(backlog, "wait until it is enabled"),
-            advice="Enable it to take documents again; those that came meanwhile are not handed over later.",
-            short="Takes no documents",
-        )
-    return _active(trigger, backlog, now)
-
-
-def _suspended(trigger: Trigger, backlog: Backlog, since: str) -> TriggerDiagnosis:
-    cause = causes.lookup(trigger.cause)
-    asked = trigger.monitor_due_at if trigger.monitor != Consult.NONE else None
-    if asked is not None:
-        outlook = "Its resource monitor is asked again, and resumes it when it says that the resources are there."
-    else:
-        outlook = "Nothing is handed over until somebody resumes it."
-    return TriggerDiagnosis(
-        trigger.state,
-        f"Suspended{since}.",
-        why=cause.sentence,
-        outlook=f"{_waits(backlog, 'wait; those that come now wait behind them')} {outlook}",
-        advice=cause.action,
-        short=cause.label,
-        cause=cause,
-        next_look=asked,
+def _changes(suspended: Sequence[Trigger]) -> dict[str, datetime]:
+    """When a person last entered something else for each of these, by its id."""
+    if not suspended:
+        return {}
+    entries = AuditEntry.objects.filter(
+        object_type="trigger", object_id__in=[row.public_id for row in suspended], verb__in=_ENTERED
     )
-
-
-def _active(trigger: Trigger, backlog: Backlog, now: datetime) -> TriggerDiagnosis:
-    if not backlog.held:
-        return TriggerDiagnosis(trigger.state, "Nothing waits.", outlook=_people(backlog), short="Nothing waits")
-    parts = []
-    if backlog.running:
-        verb = "taken" if trigger.kind == ServiceKind.PULL else "in work"
-        parts.append(f"{_number(backlog.running)} {verb}")
-    if backlog.waiting:
-        parts.append(f"{_number(backlog.waiting)} waiting")
-    short = ", ".join(parts)
-    oldest = ""
-    if backlog.waiting and backlog.oldest_at is not None:
-        oldest = f"The oldest waits for {span((now - backlog.oldest_at).total_seconds())}."
-    return TriggerDiagnosis(trigger.state, f"{short.capitalize()}.", why=oldest, outlook=_people(backlog), short=short)
-
-
-def _people(backlog: Backlog) -> str:
-    """What no machine goes on with."""
-    parts = []
-    if backlog.in_doubt:
-        parts.append(f"{_number(backlog.in_doubt)} in doubt")
-    if backlog.failed:
-        parts.append(f"{_number(backlog.failed)} failed")
-    return f"{' and '.join(parts)}: a person decides." if parts else ""
-
-
-def _waits(backlog: Backlog, how: str) -> str:
-    count = backlog.held
-    if not count:
-        return "Nothing waits."
-    if count == 1:
-        return f"1 document {how.replace('wait', 'waits', 1)}."
-    return f"{_number(count)} documents {how}."
-
-
-def _number(count: int) -> str:
-    return f"{count:,}" if count < MOST else f"{MOST:,} or more"
+    return dict(entries.order_by().values_list("object_id").annotate(at=Max("at")))
 
 
 def known_documents() -> list[tuple[str, str]]:
@@ -299,6 +201,8 @@ def policy(trigger: Trigger) -> list[str]:
         said.append(f"Keeps a document history for {span(trigger.history_ttl)}: what is in it is not processed again.")
     else:
         said.append("Keeps no history: only a document that was handed over before is suspected.")
+    if trigger.detect_duplicates and trigger.document_id_path:
+        said.append(f"Knows a document by what stands in it at {trigger.document_id_path}.")
     if trigger.detect_duplicates:
         if trigger.resolver == Consult.NONE:
             said.append("Has no resolver: what the history cannot decide is in doubt, and a person decides.")

@@ -18,7 +18,7 @@ from messaging import dispatch, storage
 from messaging.choices import Direction, MessageState, SignalKind, SignalState
 from messaging.models import Message, MessageIdentity, Pair, Payload, Rejection, Signal
 from messaging.models.bulk import bulk_insert, bulk_set
-from messaging.protocol.acceptance import Decision, Verdict, decide, received_from
+from messaging.protocol.acceptance import Decision, InboundState, Verdict, decide, received_from
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.envelope import Envelope, Semantics
 from messaging.protocol.errors import Defect
@@ -150,6 +150,7 @@ def _store(item: Item, pair: Pair, pairs: Mapping[uuid.UUID, Pair], decision: De
         agreement_version_id=item.agreed.version_id,
         semantics=envelope.semantics,
         message_id=envelope.message_id,
+        document_id=envelope.document_id,
         conversation_id=envelope.conversation_id,
         ref_to_message_id=envelope.ref_to_message_id,
         service=envelope.service,
@@ -164,17 +165,21 @@ def _store(item: Item, pair: Pair, pairs: Mapping[uuid.UUID, Pair], decision: De
         completed_at=now,
     )
     pair.next_position += 1
-    pair.last_sequence = decision.state.last_sequence or 0
-    pair.last_message_id = decision.state.last_message_id
+    _count_on(pair, decision.state)
     pair.done += 1
     pair.last_success_at = now
     rows = received_payloads.rows_of(message, envelope.payloads, envelope.manifest)
     batch.messages.append(message)
     batch.payloads += rows
+    once = decision.acknowledge or item.agreed.detect_repeats or item.agreed.semantics == Semantics.AT_MOST_ONCE
+    lost = once and pair.resync_since is not None
     if item.road is None:
-        batch.deliveries += subscriptions.deliveries_for(message, item.agreed, now)
+        contents = received_payloads.documents_of(envelope.payloads)
+        batch.deliveries += subscriptions.deliveries_for(
+            message, contents, item.agreed, now, came_by=item.came_by, memory_lost=lost
+        )
     key = (item.principal.party_id, envelope.message_id)
-    if decision.acknowledge or item.agreed.detect_repeats or item.agreed.semantics == Semantics.AT_MOST_ONCE:
+    if once:
         batch.identities.append(
             MessageIdentity(
                 scope_id=key[0],
@@ -197,13 +202,28 @@ def _store(item: Item, pair: Pair, pairs: Mapping[uuid.UUID, Pair], decision: De
     data = {"agreement": item.agreed.tpa_id, "service": message.service, "action": message.action, "size": message.size}
     batch.events.append(events.event("message.received", now, pair=pair, message=message, data=data))
     if item.road is not None:
-        _pass_on(message, rows, item.road, pairs, batch)
+        _pass_on(message, rows, item.road, pairs, batch, memory_lost=lost)
 
 
-def _pass_on(message: Message, rows: list[Payload], road: Road, pairs: Mapping[uuid.UUID, Pair], batch: Batch) -> None:
+def _count_on(pair: Pair, state: InboundState) -> None:
+    pair.last_sequence = state.last_sequence or 0
+    pair.last_message_id = state.last_message_id
+    pair.takes_any_number = state.any_number
+
+
+def _pass_on(
+    message: Message,
+    rows: list[Payload],
+    road: Road,
+    pairs: Mapping[uuid.UUID, Pair],
+    batch: Batch,
+    *,
+    memory_lost: bool,
+) -> None:
     assert road.pair_id is not None
-    made = forwarding.forward(message, rows, road, pairs[road.pair_id], batch.now)
+    made = forwarding.forward(message, rows, road, pairs[road.pair_id], batch.now, memory_lost=memory_lost)
     batch.messages.append(made.message)
+    batch.attempts += made.attempts
     batch.payloads += made.payloads
     if made.identity is not None:
         batch.identities.append(made.identity)
@@ -246,7 +266,7 @@ def _repeat(item: Item, pair: Pair, decision: Decision, stored: Known | None, ba
     if stored is not None and decision.state != inbound_state(pair):
         _follow_restart(item, pair, decision, stored, batch)
     if stored is None:
-        # Known by its number alone: its id was forgotten (memory window), and our octets with it.
+        # Known by its number alone: a person set the number that is expected, or the id is of another sender's memory.
         batch.signals.append(_acknowledgement(item, None, batch))
         batch.wake = True
         return
@@ -273,8 +293,7 @@ def _repeat(item: Item, pair: Pair, decision: Decision, stored: Known | None, ba
 
 def _follow_restart(item: Item, pair: Pair, decision: Decision, stored: Known, batch: Batch) -> None:
     """The sender counts on from this message; a further copy of it is an ordinary repeat."""
-    pair.last_sequence = decision.state.last_sequence or 0
-    pair.last_message_id = decision.state.last_message_id
+    _count_on(pair, decision.state)
     key = (item.principal.party_id, item.envelope.message_id)
     batch.known[key] = Known(stored.message_pk, item.digest, pair.last_sequence)
     MessageIdentity.objects.update_or_create(
@@ -365,6 +384,7 @@ def _write(batch: Batch, locked: Mapping[uuid.UUID, Pair]) -> None:
     bulk_insert(batch.deliveries)
     bulk_insert(batch.signals)
     bulk_insert(batch.rejections)
+    bulk_insert(batch.attempts)
     for message_pk, copies in batch.repeats.items():
         Message.objects.filter(pk=message_pk).update(copies=F("copies") + copies)
     _owe(batch, locked)

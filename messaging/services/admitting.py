@@ -27,6 +27,7 @@ from messaging.models import (
     Payload,
     Rejection,
     RememberedRequest,
+    Transmission,
 )
 from messaging.models.bulk import bulk_insert, bulk_set
 from messaging.protocol.errors import Severity
@@ -70,6 +71,7 @@ class Item:
     action: str
     conversation_id: str
     ref_to_message_id: str
+    document_id: str = ""
     remembered: bool = True
     two_roads: bool = False
     road: Road | None = None
@@ -123,6 +125,7 @@ class _Batch:
     deliveries: list[Delivery] = field(default_factory=list)
     requests: list[RememberedRequest] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
+    attempts: list[Transmission] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     copies: dict[uuid.UUID, int] = field(default_factory=dict)
     onward: forwarding.Onward = field(default_factory=forwarding.Onward)
@@ -211,6 +214,7 @@ def _execute(item: Item, outcome: Outcome, batch: _Batch) -> Outcome:
         agreement_version_id=item.terms.version_id,
         semantics=item.terms.semantics,
         message_id=item.request_id,
+        document_id=item.document_id,
         conversation_id=item.conversation_id or item.request_id,
         ref_to_message_id=item.ref_to_message_id,
         service=item.service,
@@ -225,8 +229,13 @@ def _execute(item: Item, outcome: Outcome, batch: _Batch) -> Outcome:
         completed_at=now,
     )
     deliveries = []
+    # A first-instance time after the start of memory says that it is none from before; a key says nothing.
+    lost = pair.resync_since is not None and item.remembered and item.by_key
     if item.road is None:
-        deliveries = subscriptions.deliveries_for(message, item.terms, now, answering=_answering(item))
+        contents = ((item.body, item.content_type),)
+        deliveries = subscriptions.deliveries_for(
+            message, lambda: contents, item.terms, now, answering=_answering(item), memory_lost=lost
+        )
     attended = next((delivery for delivery in deliveries if delivery.attended), None)
     if item.synchronous:
         if attended is None:
@@ -256,7 +265,7 @@ def _execute(item: Item, outcome: Outcome, batch: _Batch) -> Outcome:
     if not item.synchronous:
         batch.events.append(remembering.received_event(message, item.terms, now))
     if item.road is not None:
-        _pass_on(message, payload, item.road, batch)
+        _pass_on(message, payload, item.road, batch, memory_lost=lost)
     known = None
     # One that its caller waits for is remembered in any case: its answer comes by way of the memory.
     if item.remembered or item.synchronous:
@@ -285,10 +294,12 @@ def _way_onward(item: Item, road: Road, outcome: Outcome, batch: _Batch) -> Outc
     return _refuse(item, replace(refused, retry_after=error.min_retry_secs, detail=error.description), batch)
 
 
-def _pass_on(message: Message, payload: Payload, road: Road, batch: _Batch) -> None:
+def _pass_on(message: Message, payload: Payload, road: Road, batch: _Batch, *, memory_lost: bool) -> None:
     assert road.pair_id is not None
-    made = forwarding.forward(message, [payload], road, batch.pairs[road.pair_id], batch.now)
+    onward = batch.pairs[road.pair_id]
+    made = forwarding.forward(message, [payload], road, onward, batch.now, memory_lost=memory_lost)
     batch.messages.append(made.message)
+    batch.attempts += made.attempts
     batch.payloads += made.payloads
     if made.identity is not None:
         batch.identities.append(made.identity)
@@ -389,6 +400,7 @@ def _write(batch: _Batch) -> None:
     bulk_insert(batch.deliveries)
     bulk_insert(batch.requests)
     bulk_insert(batch.rejections)
+    bulk_insert(batch.attempts)
     for message_pk, copies in batch.copies.items():
         Message.objects.filter(pk=message_pk).update(copies=F("copies") + copies)
     ours = ("next_position", "done", "duplicates", "rejected", "last_success_at")

@@ -48,7 +48,8 @@ def targets(references: Iterable[str]) -> dict[str, list[Message]]:
     if not wanted:
         return {}
     found = Message.objects.raw(
-        "SELECT id, message_id, pair_id, agreement_version_id, sequence_number, state, attempts, forwarded_from_id"
+        "SELECT id, message_id, document_id, pair_id, agreement_version_id, sequence_number, state, attempts,"
+        " forwarded_from_id"
         " FROM messaging_message WHERE message_id = ANY(%s) AND direction = 'out'",
         [wanted],
     )

@@ -167,7 +167,7 @@ def register(file: NewFile, run: PipelineRun | None) -> set[uuid.UUID]:
         return {one.message["id"] for one in same}
 
 
-_REPLACED = ("file", "row", "message_state", "size", "completed_at", "contents", "written", "entries")
+_REPLACED = ("file", "row", "message_state", "document_id", "size", "completed_at", "contents", "written", "entries")
 
 
 def _entry(one: Copied, file: ArchiveFile) -> ArchivedMessage:
@@ -178,6 +178,7 @@ def _entry(one: Copied, file: ArchiveFile) -> ArchivedMessage:
         file=file,
         row=one.row,
         message_id=message["message_id"],
+        document_id=message["document_id"],
         conversation_id=message["conversation_id"],
         direction=message["direction"],
         message_state=message["state"],

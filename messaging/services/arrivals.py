@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from messaging.models import Delivery, Event, Message, MessageIdentity, Payload, Rejection, Signal
+from messaging.models import Delivery, Event, Message, MessageIdentity, Payload, Rejection, Signal, Transmission
 from messaging.protocol.envelope import Envelope
 from messaging.services import forwarding, two_roads
 from messaging.services.routing import Road
+from partners.choices import Transport
 from partners.terms import Principal, Terms
 
 
@@ -31,6 +32,7 @@ class Item:
     pair_id: uuid.UUID | None = None
     road: Road | None = None
     remote_address: str = ""
+    came_by: Transport = Transport.HTTP
 
     @property
     def agreed(self) -> Terms:
@@ -66,6 +68,7 @@ class Batch:
     deliveries: list[Delivery] = field(default_factory=list)
     signals: list[Signal] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
+    attempts: list[Transmission] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     repeats: dict[uuid.UUID, int] = field(default_factory=dict)
     owed: dict[uuid.UUID, int] = field(default_factory=dict)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.db import models
 
 from messaging.choices import Interface
 from messaging.exceptions import InvalidSubmission
 from messaging.models import AuditEntry
+from messaging.models.bulk import bulk_insert
 from messaging.models.naming import object_named
 from rmhub import clock
 from rmhub.ids import floor_id
@@ -82,6 +83,40 @@ def record(
         after=dict(after or {}),
         authentication=(actor.authentication or _OF_INTERFACE.get(actor.interface, ""))[:20],
         result=DONE,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Something whose outcome the hub does not know from now on. `kind`: the name of its model; `object_id`: public."""
+
+    kind: str
+    object_id: str
+    name: str
+    reason: str
+    evidence: Mapping[str, object]
+
+
+def doubted(doubts: Iterable[Doubt], now: datetime) -> None:
+    """Writes, at the moment at which they came to be in doubt, why that is so and what is known (spec 4: "sends In
+    Doubt documents to the audit subsystem"). One statement; none without doubts.
+    """
+    bulk_insert(
+        [
+            AuditEntry(
+                at=now,
+                actor=SYSTEM.name,
+                interface=SYSTEM.interface,
+                verb=f"{one.kind}.in_doubt",
+                object_type=one.kind,
+                object_id=one.object_id,
+                object_name=one.name[:255],
+                reason=one.reason,
+                after=dict(one.evidence),
+                result=DONE,
+            )
+            for one in doubts
+        ]
     )
 
 

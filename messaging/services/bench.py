@@ -41,6 +41,7 @@ from partners.secrets import SecretUnreadable
 from partners.services import Level
 from partners.terms import Terms
 from rmhub import clock
+from rmhub.postgresql.base import give_back
 
 _KEPT = 50  # reports of one agreement
 _ANSWER = 64 * 1024
@@ -331,6 +332,7 @@ def _echo(step: Step, version: AgreementVersion, terms: Terms, sample: Sample | 
         trusted_certificates=terms.trusted_certificates,
         client_certificate=known.outbound_certificate(terms.hop_party_id, now),
     )
+    give_back()
     receipt = http.post(parcel)
     if not receipt.ok:
         raise _Failed(receipt.detail or f"The test service did not answer ({receipt.cause}).")

@@ -16,14 +16,16 @@ from django.db import transaction
 from django.db.models import Q
 
 from messaging.choices import IncidentState
-from messaging.models import Incident, Pair
+from messaging.models import Event, Incident, Pair
 from messaging.services import events, incidents, pairs
+from messaging.services.incident_roots import CERTIFICATE_ENDED
 from partners import certificates, registry
 from partners.models import Credential
 from partners.terms import Terms
 from rmhub import clock
 
 CAUSE = "certificate_expiring"
+_CAUSES = (CAUSE, CERTIFICATE_ENDED)
 DAYS = (0, 7, 30)
 
 
@@ -54,7 +56,7 @@ def watch() -> int:
         ending = [*_trusted(agreed, now), *shown.get(party_id, ())]
         if ending:
             found[pairs.outbound_pair_id(agreed[0])] = sorted(set(ending), key=lambda one: (one.ends_at, one.title))
-    unresolved = Incident.objects.filter(cause=CAUSE).exclude(state=IncidentState.RESOLVED)
+    unresolved = Incident.objects.filter(cause__in=_CAUSES).exclude(state=IncidentState.RESOLVED)
     known = dict(unresolved.values_list("pair_id", "detail"))
     for pair_id, ending in found.items():
         if known.get(pair_id) != _detail(ending):
@@ -115,10 +117,15 @@ def _open(pair_id: uuid.UUID, ending: list[Ending], now: datetime) -> None:
         pair = Pair.locked([pair_id]).get(pair_id)
         if pair is None:
             return
-        seen = Incident.objects.filter(cause=CAUSE, pair=pair).order_by("-number").values_list("detail", flat=True)
-        if list(seen[:1]) == [detail]:
+        cause = CERTIFICATE_ENDED if any(one.within == 0 for one in ending) else CAUSE
+        last = Incident.objects.filter(cause__in=_CAUSES, pair=pair).select_related("pair").order_by("-number").first()
+        if last is not None and last.detail == detail:
             return  # another worker's round was faster, or a person knows of it
-        _, written = incidents.incident_open(pair=pair, cause=CAUSE, now=now, detail=detail)
+        written: list[Event] = []
+        if last is not None and last.state != IncidentState.RESOLVED:
+            incidents.incident_becomes(last, cause, detail, now)
+        else:
+            _, written = incidents.incident_open(pair=pair, cause=cause, now=now, detail=detail)
         for one in ending:
             data: dict[str, object] = {
                 "title": one.title,
@@ -137,5 +144,5 @@ def _resolve(pair_id: uuid.UUID, now: datetime) -> None:
             return
         said = "Nothing of this partner ends soon any more."
         events.write(
-            incidents.incidents_resolve_for_pair(pair=pair, now=now, by="system", resolution=said, causes=(CAUSE,))
+            incidents.incidents_resolve_for_pair(pair=pair, now=now, by="system", resolution=said, causes=_CAUSES)
         )

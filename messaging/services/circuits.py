@@ -88,7 +88,7 @@ def refuse(job: Job) -> Receipt | None:
     found = _known.rows.get(server)
     if found is None or core.verdict(found[0], clock.now()) is not Verdict.FAIL:
         return None
-    return _left_alone(server, *found)
+    return _stopped(server, *found)
 
 
 def admit(job: Job) -> Receipt | None:
@@ -107,7 +107,7 @@ def admit(job: Job) -> Receipt | None:
         found = _known.rows.get(server)
         if found is None or found[0].state is State.CLOSED:
             return None
-    return None if job.last else _left_alone(server, *found)
+    return None if job.last else _stopped(server, *found)
 
 
 def _take_probe(job: Job, server: str, found: tuple[core.Circuit, str], now: datetime) -> bool:
@@ -124,12 +124,12 @@ def _take_probe(job: Job, server: str, found: tuple[core.Circuit, str], now: dat
     return False
 
 
-def _left_alone(server: str, circuit: core.Circuit, cause: str) -> Receipt:
+def _stopped(server: str, circuit: core.Circuit, cause: str) -> Receipt:
     assert circuit.opened_at is not None and circuit.retry_at is not None
     detail = (
-        f"{server} could not be reached {circuit.failures} times in a row (last: {cause}), so it is left alone since "
-        f"{circuit.opened_at:%Y-%m-%d %H:%M:%S} UTC. The next attempt is let through at "
-        f"{circuit.retry_at:%H:%M:%S} UTC; this one was not sent."
+        f"{server} could not be reached {circuit.failures} times in a row (last: {cause}): sending to it was stopped "
+        f"at {circuit.opened_at:%Y-%m-%d %H:%M:%S} UTC, and this attempt was not made. One attempt is let through at "
+        f"{circuit.retry_at:%H:%M:%S} UTC."
     )
     return Receipt(ok=False, cause=CAUSE, detail=detail)
 
@@ -150,6 +150,7 @@ def record(outcomes: Sequence[tuple[Job, Receipt]], now: datetime) -> list[Event
     """
     known = _known
     seen: dict[str, list[tuple[Seen, Receipt]]] = {}
+    tried_for: dict[str, uuid.UUID] = {}
     for job, receipt in outcomes:
         what = core.seen(ok=receipt.ok, status=receipt.status, cause=receipt.cause)
         if known.probes.pop(job.transmission_id, None) is not None:
@@ -158,6 +159,8 @@ def record(outcomes: Sequence[tuple[Job, Receipt]], now: datetime) -> list[Event
         if what is None or _is_known(what, known.rows.get(server)):
             continue
         seen.setdefault(server, []).append((what, receipt))
+        if job.pair_id is not None:
+            tried_for[server] = job.pair_id
     if not seen:
         return []
     written: list[Event] = []
@@ -165,6 +168,7 @@ def record(outcomes: Sequence[tuple[Job, Receipt]], now: datetime) -> list[Event
     gone: list[str] = []
     for row in _locked(sorted(seen), now):
         before = circuit = core_of(row)
+        row.pair_id = tried_for.get(row.address, row.pair_id)
         for what, receipt in seen[row.address]:
             after = core.step(circuit, what, now)
             if after is not circuit and what is not Seen.REACHED and receipt.cause in core.UNREACHABLE:
@@ -180,6 +184,24 @@ def record(outcomes: Sequence[tuple[Job, Receipt]], now: datetime) -> list[Event
         Circuit.objects.filter(pk__in=gone).delete()
     transaction.on_commit(lambda: _note(known, changed, gone))
     return written
+
+
+def heard(server: str) -> None:
+    """The server has answered somebody beside the attempts (a ping, a question about a message): its circuit closes.
+
+    Call it outside of any transaction.
+    """
+    now = clock.now()
+    known = _known
+    with transaction.atomic():
+        row = Circuit.objects.select_for_update().filter(pk=server).first()
+        if row is None:
+            return
+        after = core.step(core_of(row), Seen.REACHED, now)
+        Circuit.objects.filter(pk=row.pk).delete()
+        events.write(_events(row, core_of(row), after, now))
+        transaction.on_commit(lambda: _note(known, {}, [server]))
+        dispatch.wake_on_commit(dispatch.SEND)
 
 
 def _is_known(what: Seen, found: tuple[core.Circuit, str] | None) -> bool:

@@ -22,8 +22,10 @@ from messaging.protocol.limits import Limits
 from messaging.services.collecting import LOOK_SECONDS, MOST_ITEMS, Found, Look
 from messaging.services.receiving import Arrival, receive, refuse
 from messaging.transports.sftp_connection import Place, Server, Session, Trouble, place_of, session, trouble_of
+from partners.choices import Transport
 from partners.terms import Presented
 from rmhub import clock
+from rmhub.postgresql.base import give_back
 
 log = logging.getLogger(__name__)
 
@@ -97,12 +99,13 @@ def _collect(open_session: Session, place: Place, look: Look, found: Found) -> N
         open_session.limit(look.read_timeout)
         try:
             _take(open_session, place, entry, listing.keeps, look, found)
+            give_back()  # the next one may take its time to come
         except Unreadable as error:
             # One file that is closed to us must not keep those behind it.
             found.cause, found.detail, found.permanent = "folder_closed", f"{entry.name}: {error}", True
     found.more = listing.cut and found.taken + found.refused > 0
     if listing.others and not found.cause:
-        found.detail = f"{listing.others} of what lies there is left alone: its name is none of a whole file."
+        found.detail = f"Not taken, because the name is not that of a complete file: {listing.others}."
 
 
 def _list(open_session: Session, place: Place) -> Listing:
@@ -159,7 +162,7 @@ def _take(open_session: Session, place: Place, entry: Entry, keeps: bool, look: 
 
 
 def _arrival(entity: Entity, place: Place) -> Arrival:
-    return Arrival(entity.content_type[:1000], entity.body, Presented(), remote_address=place.host)
+    return Arrival(entity.content_type[:1000], entity.body, Presented(), place.host, Transport.SFTP)
 
 
 def _read(open_session: Session, place: Place, entry: Entry, look: Look) -> bytes | None:
@@ -232,15 +235,23 @@ def _move_to_failed(open_session: Session, place: Place, entry: Entry, detail: s
     open_session.limit(look.read_timeout)
     folder = place.path(FAILED)
     try:
-        open_session.sftp.stat(folder)
+        mode = open_session.sftp.lstat(folder).st_mode
     except FileNotFoundError:
+        mode = None
         with suppress(OSError):  # another look may make it at the same moment; the move tells
             open_session.sftp.mkdir(folder, 0o750)
+    if mode is not None and not stat.S_ISDIR(mode):
+        # The partner may write here: through a link, files would go wherever it leads.
+        raise Trouble(
+            "folder_closed",
+            f"{FAILED} is a link or a file: {entry.name} cannot be set aside before it is a folder, or gone.",
+            permanent=True,
+        )
     with suppress(FileNotFoundError):
         _move(open_session, place.path(entry.name), f"{folder}/{entry.name}")
     reason = f"{folder}/{entry.name}.reason.txt"
-    # The rejection has it as well.
-    with suppress(OSError, paramiko.SSHException), open_session.sftp.open(reason, "w") as file:
+    # The rejection has it as well. Never onto what lies there: it may be a link.
+    with suppress(OSError, paramiko.SSHException), open_session.sftp.open(reason, "wx") as file:
         file.write(f"{clock.now():%Y-%m-%dT%H:%M:%SZ} {detail}\n".encode())
 
 

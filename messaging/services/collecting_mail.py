@@ -23,6 +23,7 @@ from messaging.transports.imap import Mailbox, MailboxTrouble, opened
 from partners.addresses import host_of
 from partners.terms import Presented
 from rmhub import clock
+from rmhub.postgresql.base import give_back
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ def _collect(box: Mailbox, look: Look, found: Found) -> None:
             found.more = True
             return
         status = _take(box, uid, look)
+        give_back()  # the next one may take its time to come
         if status in _LATER:
             return  # it and what lies behind it come with the next look
         if status is not None:

@@ -1,7 +1,8 @@
 """Since when ids are remembered without a gap, and how it is noticed that the memory was lost (spec 2; protocols 2.5).
 
 The row says it; a file of the store folder holds the same epoch and heartbeat. The row is written first, so a file that
-is newer than the row, or of another epoch, or without a row means: this database is not what it was.
+is newer than the row, or of another epoch, or without a row means: this database is not what it was. The file names the
+table's object id too: a dump that was read back has made the tables anew, however short before it was taken.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import json
 import logging
 import os
 import tempfile
+import threading
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,30 +21,35 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from django.conf import settings
-from django.db import DatabaseError, connection, transaction
+from django.db import connection, transaction
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import Max
 
 from messaging.models import MemoryEpoch
-from messaging.protocol.memory import Memory, start_after_loss
-from messaging.services import audit, events, incidents
+from messaging.protocol.memory import Memory, horizon, start_after_loss
+from messaging.services import audit, events, incidents, resync
+from messaging.services.atomic import keeping
 from messaging.services.audit import SYSTEM, Actor
-from messaging.services.streams.forgetting import begin_anew
 from partners.choices import Profile, VersionState
 from partners.models import AgreementVersion
 from partners.terms import Terms
+from rmhub import clock
 from rmhub.ids import uuid7
+from rmhub.postgresql.base import locked
 
 log = logging.getLogger(__name__)
 
 FILE = "memory-epoch.json"
 CAUSE = "memory_lost"
 _LOCK = 0x524D4D45  # key of the advisory lock under which row and file are compared and written
+_one = threading.Lock()
 _MADE_BY = ("messaging", "0003_partitions")  # the migration that made the memory
 _LEAST_SKEW = 300
 
 # What this process saw last. A row that is older, or another one, was put there by somebody who restored a backup.
 _seen: tuple[uuid.UUID, datetime] | None = None
+_looked_at: float | None = None
+LOOK_SECONDS = 1.0
 
 
 class MemoryChanged(Exception):
@@ -54,6 +62,28 @@ class _Note:
 
     epoch: uuid.UUID
     heartbeat: datetime
+    tables: str = ""  # "" in a file of an older version
+
+
+def look() -> None:
+    """Call before anything is taken in, sent or handed over: a memory that was lost is noticed before it is relied on.
+
+    The first call of a process compares row and file; then the row is looked at once a second at most. Raises
+    DatabaseError, OSError. Call outside of transactions.
+    """
+    global _looked_at
+    at = time.monotonic()
+    if _looked_at is not None and at - _looked_at < LOOK_SECONDS:
+        return
+    try:
+        ready(clock.now())
+    except OSError:
+        # A full disk takes no note, which is no loss.
+        row, note = MemoryEpoch.objects.first(), _read()
+        if row is None or note is None or _lost(row, note):
+            raise
+        log.exception("the heartbeat of the memory cannot be noted", extra={"action": "epoch_file"})
+    _looked_at = at
 
 
 def current() -> MemoryEpoch:
@@ -94,6 +124,7 @@ def check(now: datetime) -> MemoryEpoch:
         note = _read()
         with transaction.atomic():
             row = MemoryEpoch.objects.select_for_update().first()
+            reason = ""
             if row is None and note is None:
                 row = _first(now)
             else:
@@ -104,8 +135,19 @@ def check(now: datetime) -> MemoryEpoch:
             if now > row.heartbeat:
                 row.heartbeat = now
                 row.save(update_fields=["heartbeat"])
+        if reason:
+            keeping.restored(now)
         _note_down(row)
     return row
+
+
+def hold(memory: Memory, first_sent: datetime, now: datetime) -> None:
+    """Makes a refusal as too old hold when the clock is set back: then the window goes by the heartbeat (X12).
+
+    Call before the refusal is answered, outside of transactions. Raises DatabaseError, OSError.
+    """
+    if first_sent >= horizon(memory, memory.heartbeat):
+        check(now)
 
 
 def lost(now: datetime, *, reason: str, actor: Actor) -> MemoryEpoch:
@@ -113,6 +155,7 @@ def lost(now: datetime, *, reason: str, actor: Actor) -> MemoryEpoch:
     with _alone():
         with transaction.atomic():
             row = _start_again(MemoryEpoch.objects.select_for_update().first(), _read(), reason, now, actor)
+        keeping.restored(now)
         _note_down(row)
     return row
 
@@ -120,14 +163,8 @@ def lost(now: datetime, *, reason: str, actor: Actor) -> MemoryEpoch:
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
     """Nobody else looks at row and file while one of them is written and the other is not yet."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_lock(%s)", [_LOCK])
-    try:
+    with _one, locked(_LOCK):  # however many threads ask, the process has one connection for it
         yield
-    finally:
-        # A connection that is gone has given its lock back.
-        with contextlib.suppress(DatabaseError), connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_unlock(%s)", [_LOCK])
 
 
 def _lost(row: MemoryEpoch | None, note: _Note | None) -> str:
@@ -138,6 +175,8 @@ def _lost(row: MemoryEpoch | None, note: _Note | None) -> str:
         return f"The store folder holds no {FILE}: database and folder are not those that belong together."
     if note.epoch != row.epoch:
         return "The database's memory is not the one that the store folder belongs to."
+    if note.tables and note.tables != _tables():
+        return "The database's tables were made anew since this hub last ran: they were read back from a dump."
     latest = max(note.heartbeat, _seen[1]) if _seen is not None and _seen[0] == row.epoch else note.heartbeat
     if latest > row.heartbeat:
         return (
@@ -163,6 +202,7 @@ def _start_again(row: MemoryEpoch | None, note: _Note | None, reason: str, now: 
     latest = max(moment for moment in known if moment is not None)
     start = start_after_loss(now, latest, timedelta(seconds=_skew()))
     before: dict[str, object] = {}
+    as_of = row.heartbeat if row is not None else None
     if row is None:
         row = MemoryEpoch(forgotten_through=_midnight(latest), heartbeat=latest)
     else:
@@ -182,35 +222,9 @@ def _start_again(row: MemoryEpoch | None, note: _Note | None, reason: str, now: 
         " refused, because they may be repeats of requests that are forgotten.",
     )
     events.write(opened)
-    _doubt_what_waits(now)
-    begin_anew(now)
+    resync.begin(now, as_of, reason)
     log.error("memory of ids was lost", extra={"action": "memory_lost", "reason": reason, "start": start.isoformat()})
     return row
-
-
-def _doubt_what_waits(now: datetime) -> None:
-    """What the database has as waiting may have been processed since: it counts as handed over before, and as begun.
-
-    Not for callables: what they did was in this database, and went with it.
-    """
-    with connection.cursor() as cursor:
-        cursor.execute(REDELIVERED)
-        cursor.execute(BEGUN, [now])
-
-
-REDELIVERED = """
-UPDATE messaging_delivery d SET redelivery_count = greatest(d.redelivery_count, 0) + 1
-FROM messaging_trigger t WHERE t.id = d.trigger_id AND t.kind <> 'callable' AND d.state = 'waiting'
-"""
-BEGUN = """
-INSERT INTO messaging_documentstarted (trigger_id, sender_id, document_id, delivery_id, worker, started_at)
-SELECT d.trigger_id, d.sender_id, d.document_id, d.id, 0, %s
-FROM messaging_delivery d JOIN messaging_trigger t ON t.id = d.trigger_id
-JOIN messaging_message m ON m.id = d.message_id
-WHERE t.kind <> 'callable' AND t.detect_duplicates AND t.use_history
-AND d.state = 'waiting' AND d.document_id <> '' AND m.semantics <> 'BestEffort'
-ON CONFLICT (trigger_id, sender_id, document_id) DO NOTHING
-"""
 
 
 def _skew() -> int:
@@ -221,6 +235,17 @@ def _skew() -> int:
     return max(versions.aggregate(most=Max("clock_skew"))["most"] or 0, _LEAST_SKEW)
 
 
+def _tables() -> str:
+    """What tells these tables from others of the same content: whoever reads a dump back makes new ones."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT (SELECT oid FROM pg_database WHERE datname = current_database()), %s::regclass::oid",
+            [MemoryEpoch._meta.db_table],
+        )
+        database, table = cursor.fetchone()
+    return f"{database}/{table}"
+
+
 def _midnight(instant: datetime) -> datetime:
     return instant.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
@@ -229,7 +254,8 @@ def _read() -> _Note | None:
     path = Path(settings.RMHUB_STORE_DIR) / FILE
     try:
         values = json.loads(path.read_text())
-        return _Note(uuid.UUID(values["epoch"]), datetime.fromisoformat(values["heartbeat"]))
+        tables = str(values.get("tables", ""))
+        return _Note(uuid.UUID(values["epoch"]), datetime.fromisoformat(values["heartbeat"]), tables)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
@@ -248,6 +274,7 @@ def _note_down(row: MemoryEpoch) -> None:
         "epoch": str(row.epoch),
         "heartbeat": row.heartbeat.isoformat(),
         "memory_start": row.memory_start.isoformat(),
+        "tables": _tables(),
     }
     handle, temporary = tempfile.mkstemp(dir=folder, prefix=".epoch-")
     try:
@@ -265,5 +292,5 @@ def _note_down(row: MemoryEpoch) -> None:
 
 def reset() -> None:
     """Forgets what this process has seen (tests)."""
-    global _seen
-    _seen = None
+    global _seen, _looked_at
+    _seen = _looked_at = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -12,6 +11,7 @@ from django.db import transaction
 from messaging import dispatch
 from messaging.models import Event, Message, Pair, WebhookDelivery, WebhookEndpoint
 from messaging.models.bulk import bulk_insert
+from messaging.services import audit
 from rmhub.ids import public_id
 
 TYPES = (
@@ -37,6 +37,8 @@ TYPES = (
     "pair.silent",
     "pair.heard",
     "pair.retry_budget",
+    "pair.needs_resync",
+    "pair.resynced",
     "delivery.completed",
     "delivery.failed",
     "delivery.duplicate",
@@ -64,7 +66,7 @@ TYPES = (
     "bulk_operation.finished",
 )
 
-_endpoints: tuple[float, tuple[WebhookEndpoint, ...]] | None = None
+_ANY_ENDPOINT = "EXISTS (SELECT FROM messaging_webhookendpoint WHERE enabled)"
 
 
 def event(
@@ -75,11 +77,13 @@ def event(
     message: Message | None = None,
     data: Mapping[str, object] | None = None,
 ) -> Event:
-    """An event that is not written yet. `data` must be JSON; a message adds its MessageId and number."""
+    """An event that is not written yet. `data` must be JSON; a message adds its MessageId, number and document id."""
     pair_id = pair.pk if isinstance(pair, Pair) else pair
     facts = dict(data or {})
     if message is not None:
         facts.setdefault("message_id", message.message_id)
+        if message.document_id:
+            facts.setdefault("document_id", message.document_id)
         if message.sequence_number is not None:
             facts.setdefault("sequence_number", message.sequence_number)
     return Event(type=kind, at=at, pair_id=pair_id, message=message, data=facts)
@@ -89,16 +93,14 @@ def write(events: Sequence[Event]) -> None:
     """Stores the events and what is owed to webhook endpoints. Call inside the transaction that they tell of."""
     if not events:
         return
-    known = _webhook_endpoints()
-    bulk_insert(events, returning_key=bool(known))
-    if not known:
+    if doubts := [_doubt(event) for event in events if event.type == "message.in_doubt"]:
+        audit.doubted(doubts, max(event.at for event in events))
+    # Whether anybody is to be told is asked in the same statement: an endpoint counts from its own commit on.
+    if not bulk_insert(events, returning_key=True, asking=_ANY_ENDPOINT):
         return
-    # Looked at again and held until our commit: one that is deleted meanwhile would take this transaction with it.
+    # Held until our commit: one that is deleted meanwhile would take this transaction with it.
     endpoints = list(
-        WebhookEndpoint.objects.raw(
-            "SELECT * FROM messaging_webhookendpoint WHERE enabled AND id = ANY(%s) ORDER BY id FOR KEY SHARE",
-            [[endpoint.pk for endpoint in known]],
-        )
+        WebhookEndpoint.objects.raw("SELECT * FROM messaging_webhookendpoint WHERE enabled ORDER BY id FOR KEY SHARE")
     )
     deliveries = [
         WebhookDelivery(endpoint=endpoint, event=event, body=body(event), due_at=event.at, created_at=event.at)
@@ -111,6 +113,14 @@ def write(events: Sequence[Event]) -> None:
         transaction.on_commit(lambda: dispatch.wake(dispatch.WEBHOOKS))
 
 
+def _doubt(event: Event) -> audit.Doubt:
+    """The entry in the audit log: whatever puts a message in doubt tells it by this event."""
+    assert event.message_id is not None
+    said = dict(event.data)
+    name, reason = str(said.pop("message_id", "")), str(said.pop("detail", ""))
+    return audit.Doubt("message", public_id("msg", event.message_id), name, reason, {"state": "in_doubt", **said})
+
+
 def body(event: Event) -> dict[str, object]:
     """The thin form in which webhooks and the feed show an event: ids to look up, not the content."""
     ids: dict[str, object] = {}
@@ -119,18 +129,3 @@ def body(event: Event) -> dict[str, object]:
     if event.pair_id:
         ids["pair"] = public_id("pair", event.pair_id)
     return {"type": event.type, "timestamp": event.at.isoformat(), "data": {**ids, **event.data}}
-
-
-def _webhook_endpoints() -> tuple[WebhookEndpoint, ...]:
-    """Enabled endpoints, looked up once a second at most: a change takes that long to be seen."""
-    global _endpoints
-    at = time.monotonic()
-    if _endpoints is None or at - _endpoints[0] > 1.0:
-        _endpoints = (at, tuple(WebhookEndpoint.objects.filter(enabled=True)))
-    return _endpoints[1]
-
-
-def reset() -> None:
-    """Forgets the cached endpoints (tests)."""
-    global _endpoints
-    _endpoints = None

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
+from messaging.protocol import document_ids
 from messaging.protocol.codecs import repeatable
 from messaging.protocol.codecs.repeatable import HeaderProblem, Identity
 from messaging.services import pairs, routing, two_roads
@@ -86,7 +87,10 @@ def read_item(request: Request, principal: Principal, terms: Terms, identity: Id
         service, action = _named(given["RM-Service"], given["RM-Action"])
     else:
         service, action = _service(terms, given["RM-Service"], given["RM-Action"])
-    said = (request.target, *given.values(), *([to] if to else []))
+    document_id = _document_id(request)
+    said = [request.target, *given.values(), *([to] if to else [])]
+    if document_id:
+        said.append(f"{document_ids.HEADER}: {document_id}")
     digest = hashlib.sha256(request.body).hexdigest()
     return Item(
         terms=terms,
@@ -103,6 +107,7 @@ def read_item(request: Request, principal: Principal, terms: Terms, identity: Id
         action=action,
         conversation_id=given["RM-Conversation-ID"],
         ref_to_message_id=given["RM-Ref-To-Message-ID"],
+        document_id=document_id,
         remembered=remembers,
         road=road,
         two_roads=two_roads.has_others(principal.party_id, Profile.REPEATABLE),
@@ -169,6 +174,13 @@ def _given(request: Request, name: str) -> str:
             "malformed-header",
             f"{name} has to be one value of at most {longest} characters; what is not ASCII is percent-encoded.",
         )
+    return value
+
+
+def _document_id(request: Request) -> str:
+    value = _given(request, document_ids.HEADER)
+    if value and (sentence := document_ids.fault(value, document_ids.MAX_WIRE)):
+        raise Refused("malformed-header", f"{document_ids.HEADER} has to be {sentence}")
     return value
 
 

@@ -6,7 +6,6 @@ Names and status codes are those of OASIS Repeatable Requests 1.0; where it leav
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import re
 import uuid
@@ -17,10 +16,9 @@ from django.db import DatabaseError, IntegrityError, InterfaceError
 
 from messaging.choices import RequestState
 from messaging.exchange_problems import PROBLEMS
-from messaging.models import Rejection
 from messaging.protocol.codecs.repeatable import Identity
 from messaging.protocol.memory import Refusal, Verdict, refusal
-from messaging.services import admitting, door, epoch, forgetting, rate_limits, remembering, telling
+from messaging.services import admitting, door, epoch, forgetting, rate_limits, refusals, remembering, telling
 from messaging.services.admitting import Item, Outcome
 from messaging.services.delivering import attended
 from messaging.services.exchange_answers import (
@@ -51,29 +49,23 @@ _CLEAN_UP = re.compile(
     r"(?:.+/)?\$(?P<what>RepeatableRequestWithRequestID|RepeatableRequests?WithClientID)/(?P<id>.+)", re.DOTALL
 )
 _TRIES = 3
-_SAMPLE = 4096
 _FAILED = "service_error"  # the cause of a callable that raised, and whose transaction was rolled back
 
 
 _group: GroupCommit[Item, Outcome] = GroupCommit(admitting.admit)
 
 
-def exchange(request: Request) -> Answer:
-    """Answers one request. Raises what the database raises: then nothing was stored, and the caller says 503."""
+def exchange(request: Request, principal: Principal | None = None) -> Answer:
+    """Answers one request. Raises what the database raises: then nothing was stored, and the caller says 503.
+
+    `principal`: who sent it, if that is known already; else it is what `request.presented` proves.
+    """
     now = clock.now()
-    known = registry.current()
-    patient = door.is_patient_with(request.remote_address)
-    principal = known.authenticate(request.presented, now, thorough=patient)
-    if principal is None and not patient:
-        # Not written down: whoever guesses all day must not fill the disk.
-        return problem("too-many-attempts", result=_result(request), retry_after=int(door.SECONDS))
     if principal is None:
-        if request.presented.authorization:
-            door.failed(request.remote_address)
-        headers = {"WWW-Authenticate": 'Basic realm="Repeatable requests", charset="UTF-8"'}
-        return _refuse(request, Refused("unauthenticated", headers=headers), now)
-    if wait := rate_limits.partner_wait(principal.party_id):
-        return problem("too-many-requests", result=_result(request), retry_after=wait)
+        entered = door.enter(request.presented, request.remote_address)
+        if entered.principal is None:
+            return turn_away(request, entered)
+        principal = entered.principal
     terms: Terms | None = None
     identity: Identity | None = None
     try:
@@ -87,25 +79,39 @@ def exchange(request: Request) -> Answer:
         identity = read_identity(request)
         if batch:
             _refuse_batch(identity)
+        if identity is not None and (wait := rate_limits.repeat_wait(principal.party_id, identity.request_id)):
+            # Not written down, and without a result: an earlier copy may have been executed.
+            return problem("repeated-too-fast", result="", retry_after=max(wait, terms.repeat_interval))
         return _answer(read_item(request, principal, terms, identity))
     except Refused as refused:
         return _refuse(request, refused, now, principal=principal, terms=terms, identity=identity)
 
 
-def refuse_body(request: Request, limit: int) -> Answer:
+def turn_away(request: Request, entered: door.Entered) -> Answer:
+    """The answer to whoever does not come in; written down unless they guess."""
+    if entered.noted:
+        headers = {"WWW-Authenticate": 'Basic realm="Repeatable requests", charset="UTF-8"'}
+        return _refuse(request, Refused(entered.reason, headers=headers), clock.now())
+    return problem(entered.reason.replace("_", "-"), result=_result(request), retry_after=entered.wait)
+
+
+def refuse_body(request: Request, limit: int, principal: Principal) -> Answer:
     """413 for a body that is larger than this hub takes, and was not read."""
-    return _refuse(request, Refused("body-too-large", f"More than {limit} bytes."), clock.now())
+    return _refuse(request, Refused("body-too-large", f"More than {limit} bytes."), clock.now(), principal=principal)
 
 
 def _terms(tpa_id: str, principal: Principal) -> Terms:
     terms = registry.current().by_tpa_id(tpa_id)
+    shown = tpa_id[:200]
+    unknown = f"No agreement with TPAId {shown!r} is in force."
     if terms is None:
-        shown = tpa_id[:200]
         if "\x00" not in tpa_id and Agreement.objects.filter(tpa_id=tpa_id, partner=principal.party_id).exists():
             raise Refused("agreement-not-in-force", f"Agreement {shown} is not in force. Ask the hub's operators.")
-        raise Refused("unknown-agreement", f"No agreement with TPAId {shown!r} is in force.")
+        raise Refused("unknown-agreement", unknown)
     if terms.hop_party_id != principal.party_id:
-        raise Refused("wrong-partner", f"{principal.party_name} is not the partner of agreement {terms.tpa_id}.")
+        # To whoever asks it is like one that does not exist: nobody learns which agreements others have.
+        note = f"{principal.party_name} is not the partner of agreement {terms.tpa_id}."
+        raise Refused("unknown-agreement", unknown, note)
     if terms.profile != Profile.REPEATABLE:
         raise Refused("unknown-agreement", f"Agreement {terms.tpa_id} is not for requests: send to {terms.own_uri}.")
     return terms
@@ -124,6 +130,8 @@ def _answer(item: Item) -> Answer:
     match outcome.verdict:
         case Verdict.REFUSE:
             # Written down by the transaction that decided it.
+            if outcome.code == Refusal.OUTSIDE_MEMORY_WINDOW and item.first_sent is not None:
+                epoch.hold(outcome.memory, item.first_sent, outcome.at)
             return _refusal(item, outcome)
         case Verdict.BUSY:
             return _in_work(item)
@@ -241,23 +249,17 @@ def _refuse(
     kind = PROBLEMS[refused.code]
     status = kind.status
     detail = refused.detail or kind.meaning
-    log.warning(
-        "refused",
-        extra={"action": "refused", "reason": refused.code, "status": status, "remote": request.remote_address},
-    )
-    Rejection.objects.create(
+    refusals.write(
         at=now,
-        remote_address=request.remote_address[:64],
-        party_name=principal.party_name if principal else "",
+        status=status,
         reason=kind.reason,
-        detail=" ".join(filter(None, (detail, refused.note))).replace("\x00", "\ufffd")[:2000],
-        http_status=status,
+        detail=" ".join(filter(None, (detail, refused.note))),
+        remote_address=request.remote_address,
+        content_type=request.content_type,
+        body=request.body,
+        principal=principal,
         tpa_id=terms.tpa_id if terms else "",
         message_id=identity.request_id if identity else "",
-        content_type=request.content_type.replace("\x00", "\ufffd")[:255],
-        size=len(request.body),
-        sha256=hashlib.sha256(request.body).hexdigest(),
-        sample=request.body[:_SAMPLE],
     )
     return problem(
         refused.code,

@@ -12,15 +12,17 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from messaging.choices import Direction, MessageState
-from messaging.models import Event, Message, MessageIdentity, Pair, Payload
+from messaging.models import Event, Message, MessageIdentity, Pair, Payload, Transmission
+from messaging.profiles import is_repeatable
 from messaging.protocol.envelope import ErrorInfo, Semantics
 from messaging.protocol.errors import ErrorCode, Severity
-from messaging.services import events, queueing, upstream
+from messaging.services import events, queueing, repeating, upstream
 from messaging.services.routing import Road
 from partners.choices import Profile
 from rmhub.ids import uuid7
 
 Arriving = tuple[Road, str]  # and its MessageId
+_UNKNOWN = "The database was restored: it may have come, and gone on, in the time that is forgotten."
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class Forwarded:
     payloads: list[Payload]
     identity: MessageIdentity | None
     events: list[Event]
+    attempts: list[Transmission] = field(default_factory=list)
 
 
 def pair_ids(arriving: Sequence[Arriving]) -> set[uuid.UUID]:
@@ -97,11 +100,14 @@ def refusal(
     return upstream.blocked(road.onward, pairs[road.pair_id], onward.shut, now, road.entry.min_retry_secs)
 
 
-def forward(message: Message, payloads: Iterable[Payload], road: Road, pair: Pair, now: datetime) -> Forwarded:
+def forward(
+    message: Message, payloads: Iterable[Payload], road: Road, pair: Pair, now: datetime, *, memory_lost: bool
+) -> Forwarded:
     """Queues what was received (`message` with its payload rows) for the next hop; nothing is written yet.
 
-    MessageId, conversation and documents stay; header and number are given when it is prepared. Call with the pair's
-    lock held; the caller saves the pair (`queueing.PAIR_FIELDS`).
+    MessageId, conversation and documents stay; header and number are given when it is prepared. `memory_lost`: it may
+    have gone on before, in a time that the database has forgotten. The next hop knows it by its id then, and a request
+    that is refused is in doubt. Call with the pair's lock held; the caller saves the pair (`queueing.PAIR_FIELDS`).
     """
     terms = road.onward
     assert road.entry is not None
@@ -113,6 +119,7 @@ def forward(message: Message, payloads: Iterable[Payload], road: Road, pair: Pai
         agreement_version_id=terms.version_id,
         semantics=semantics,
         message_id=message.message_id,
+        document_id=message.document_id,
         conversation_id=message.conversation_id,
         ref_to_message_id=message.ref_to_message_id,
         service=message.service,
@@ -147,9 +154,15 @@ def forward(message: Message, payloads: Iterable[Payload], road: Road, pair: Pai
         )
     passed: dict[str, object] = {"route": road.entry.name, "mode": road.entry.mode}
     passed |= {"agreement": terms.tpa_id, "onward": onward.public_id}
+    attempts = []
+    if memory_lost:
+        passed["detail"] = _UNKNOWN
+        if is_repeatable(terms):
+            as_of = message.pair.resync_from or now
+            attempts.append(repeating.maybe_sent(onward, terms, as_of, now, cause="needs_resync", detail=_UNKNOWN))
     accepted = {"agreement": terms.tpa_id, "service": onward.service, "action": onward.action, "size": onward.size}
     written = [
         events.event("message.forwarded", now, pair=message.pair_id, message=message, data=passed),
         events.event("message.accepted", now, pair=pair, message=onward, data=accepted),
     ]
-    return Forwarded(onward, rows, identity, written)
+    return Forwarded(onward, rows, identity, written, attempts)

@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from rmhub.postgresql.base import give_back
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
@@ -55,6 +57,7 @@ class GroupCommit(Generic[Item, Result]):
             else:
                 self._busy = lead = True
         if not lead:
+            give_back()  # whoever leads may need one
             entry.woken.wait()
             lead = entry.leads
         if lead:

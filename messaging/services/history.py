@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from django.db import connection
 
-from messaging.models import Delivery, DocumentStarted, Trigger
+from messaging.choices import DeliveryState
+from messaging.models import Delivery, DocumentCompleted, DocumentStarted, Trigger
 from messaging.protocol.processing import Entry, Status
 from messaging.services import forgetting
 
@@ -102,6 +103,20 @@ def begun_by(delivery: Delivery) -> uuid.UUID | None:
         .values_list("delivery_id", flat=True)
         .first()
     )
+
+
+def overtaken(delivery: Delivery) -> bool:
+    """Whether another delivery has begun with the document and has it in work, or has processed it, since NEW was said
+    of this one: by a person when the resubmission was made, by a resolver that was asked when the hand-over began.
+    """
+    said_at = delivery.created_at if delivery.resubmission_of_id is not None else delivery.started_at
+    same = {"trigger": delivery.trigger_id, "sender": delivery.sender_id, "document_id": delivery.document_id}
+    begun = DocumentStarted.objects.filter(**same, started_at__gt=said_at).exclude(delivery_id=delivery.pk)
+    holders = begun.values_list("delivery_id", flat=True)
+    if Delivery.objects.filter(pk__in=list(holders), state=DeliveryState.RUNNING).exists():
+        return True
+    ended = DocumentCompleted.objects.filter(**same, completed_at__gt=said_at)
+    return ended.exclude(delivery_id=delivery.pk).exclude(outcome=ERROR).exists()
 
 
 def take_over(trigger: Trigger, delivery: Delivery, worker: int, now: datetime) -> None:

@@ -4,6 +4,8 @@ be forgotten is forgotten.
 
 from __future__ import annotations
 
+from django.db.models import Q
+
 from messaging.models import Rejection
 from messaging.services import (
     audit_chain,
@@ -62,9 +64,15 @@ def remember_and_forget() -> int:
 
 
 def drop_old_rejections(*, keep: int = REJECTIONS_KEPT) -> int:
-    """Keeps the newest rejections: whoever is refused all day must not fill the disk. Returns how many went."""
-    edge = Rejection.objects.order_by("-id").values_list("id", flat=True)[keep : keep + 1].first()
-    if edge is None:
-        return 0
-    dropped, _ = Rejection.objects.filter(id__lte=edge).delete()
-    return dropped
+    """Keeps the newest rejections: whoever is refused all day must not fill the disk. Returns how many went.
+
+    Those of partners and those of nobody we know are kept apart, so that strangers cannot push out what partners need.
+    """
+    gone = 0
+    nobodys = Q(party_name="")
+    for share in (nobodys, ~nobodys):
+        of_share = Rejection.objects.filter(share)
+        edge = of_share.order_by("-id").values_list("id", flat=True)[keep : keep + 1].first()
+        if edge is not None:
+            gone += of_share.filter(id__lte=edge).delete()[0]
+    return gone

@@ -18,6 +18,7 @@ from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
 from messaging.models import Coordination, Event, Incident, IncidentNote, Pair, Trigger
 from messaging.services import audit, events
 from messaging.services.audit import SYSTEM, Actor
+from messaging.services.incident_roots import CERTIFICATE_ENDED, root_of, stays_open
 from rmhub import clock
 from rmhub.ids import public_id
 from rmhub.roles import ORDER, SCOPES
@@ -27,7 +28,7 @@ REOPENED_WITHIN = timedelta(minutes=30)
 SNOOZED_MOST = timedelta(days=30)
 COMMENT_MOST = 5000
 DONE_MARK = "→"  # in a resolution, between what was found and what was done
-_LASTING = ("silent", "certificate_expiring")
+_LASTING = ("silent", "certificate_expiring", CERTIFICATE_ENDED, "needs_resync")
 _NUMBERS = 0x524D4855  # key of the advisory lock that makes incident numbers gapless
 
 
@@ -68,11 +69,24 @@ def incident_open(
         pair=pair,
         trigger=trigger,
         coordination=coordination,
+        part_of=root_of(pair, cause) if pair is not None else None,
         message_id=message_pk,
         opened_at=now,
         last_seen_at=now,
     )
     return incident, [_opened_event(incident, now, trigger)]
+
+
+def incident_becomes(incident: Incident, cause: str, detail: str, now: datetime) -> None:
+    """An unresolved incident has got further: it says so, and hangs on what shows the same already.
+
+    Call with the lock of its pair held.
+    """
+    incident.cause, incident.detail, incident.last_seen_at = cause, detail, now
+    incident.occurrences += 1
+    if incident.pair is not None and incident.part_of_id is None and not incident.parts.exists():
+        incident.part_of = root_of(incident.pair, cause)
+    incident.save(update_fields=["cause", "detail", "last_seen_at", "occurrences", "part_of"])
 
 
 def _just_ended(trigger: Trigger, cause: str, now: datetime) -> Incident | None:
@@ -104,6 +118,8 @@ def _opened_event(incident: Incident, now: datetime, trigger: Trigger | None) ->
     }
     if trigger is not None:
         data["trigger"] = trigger.public_id
+    if incident.part_of is not None:
+        data["part_of"] = incident.part_of.public_id
     if incident.coordination is not None:
         data["transaction"] = incident.coordination.public_id
     return events.event("incident.opened", now, pair=incident.pair_id, data=data)
@@ -115,15 +131,15 @@ def incidents_resolve_for_pair(
     """Resolves what is unresolved for a pair (of these causes only); call with its lock held. Returns the events.
 
     What a report found stays: no later success disproves it, so that a person closes it. A pair that is silent is so
-    until its next document comes, whatever else is mended (`services.silence`), and what ends soon does so although
-    the partner is reached today (`services.certificate_watch`).
+    until its next document comes, whatever else is mended (`services.silence`), what ends soon does so although the
+    partner is reached today (`services.certificate_watch`), and a memory that was lost is compared by a person
+    (`services.resync`).
     """
     written = []
     unresolved = Incident.objects.filter(pair=pair).exclude(state=IncidentState.RESOLVED).exclude(cause__in=FINDINGS)
     unresolved = unresolved.exclude(cause__in=_LASTING) if causes is None else unresolved.filter(cause__in=causes)
     for incident in unresolved.order_by("number").select_for_update(of=("self",)):
-        _resolve(incident, now, by, resolution)
-        written.append(_resolved_event(incident, now))
+        written += _resolve(incident, now, by, resolution)
     return written
 
 
@@ -136,8 +152,7 @@ def incidents_resolve_for_trigger(
     if causes is not None:
         unresolved = unresolved.filter(cause__in=causes)
     for incident in unresolved.order_by("number").select_for_update(of=("self",)):
-        _resolve(incident, now, by, resolution)
-        written.append(_resolved_event(incident, now))
+        written += _resolve(incident, now, by, resolution)
     return written
 
 
@@ -160,8 +175,7 @@ def incidents_resolve_for_coordination(
     if causes is not None:
         unresolved = unresolved.filter(cause__in=causes)
     for incident in unresolved.order_by("number").select_for_update(of=("self",)):
-        _resolve(incident, now, by, resolution)
-        written.append(_resolved_event(incident, now))
+        written += _resolve(incident, now, by, resolution)
     return written
 
 
@@ -173,8 +187,7 @@ def incidents_resolve_of_hub(*, cause: str, now: datetime, by: str, resolution: 
     written = []
     unresolved = Incident.objects.filter(pair=None, trigger=None, cause=cause).exclude(state=IncidentState.RESOLVED)
     for incident in unresolved.order_by("number").select_for_update(of=("self",)):
-        _resolve(incident, now, by, resolution)
-        written.append(_resolved_event(incident, now))
+        written += _resolve(incident, now, by, resolution)
     return written
 
 
@@ -294,10 +307,11 @@ def incident_resolve(
         before = _described(incident)
         now = clock.now()
         incident.version += 1
-        _resolve(incident, now, actor.name, f"{found} {DONE_MARK} {reason}" if found else reason)
+        said = f"{found} {DONE_MARK} {reason}" if found else reason
+        closed = _resolve(incident, now, actor.name, said, more={"by": actor.name})
         after = {**_described(incident), **({"found": found} if found else {})}
         audit.record(actor, "incident.resolve", incident, reason=reason, before=before, after=after)
-        events.write([_event("incident.resolved", incident, now, by=actor.name)])
+        events.write(closed)
         return incident
 
 
@@ -340,17 +354,34 @@ def _note(incident: Incident, kind: NoteKind, actor: Actor, text: str, now: date
     return IncidentNote.objects.create(incident=incident, kind=kind, author=actor.name[:150], text=text, at=now)
 
 
-def _resolve(incident: Incident, now: datetime, by: str, resolution: str) -> None:
+def _resolve(
+    incident: Incident, now: datetime, by: str, resolution: str, *, more: dict[str, str] | None = None
+) -> list[Event]:
+    """Closes it with all that hangs on it and is over with it; the rest stands for itself from now on.
+
+    Returns the events to write.
+    """
+    _close(incident, now, by, resolution)
+    written = [_event("incident.resolved", incident, now, **(more or {}))]
+    parts = Incident.objects.filter(part_of=incident).exclude(state=IncidentState.RESOLVED).select_related("pair")
+    heir: Incident | None = None
+    for part in parts.order_by("number").select_for_update(of=("self",)):
+        if stays_open(part):
+            part.part_of, heir = heir, heir or part
+            part.save(update_fields=["part_of"])
+        else:
+            _close(part, now, by, f"Closed with {incident}. {resolution}")
+            written.append(_event("incident.resolved", part, now, part_of=incident.public_id, **(more or {})))
+    return written
+
+
+def _close(incident: Incident, now: datetime, by: str, resolution: str) -> None:
     incident.state = IncidentState.RESOLVED
     incident.resolved_at = now
     incident.resolved_by = by[:150]
     incident.resolution = resolution
     incident.snoozed_until = None
     incident.save(update_fields=["state", "resolved_at", "resolved_by", "resolution", "snoozed_until", "version"])
-
-
-def _resolved_event(incident: Incident, now: datetime) -> Event:
-    return _event("incident.resolved", incident, now)
 
 
 def _event(kind: str, incident: Incident, now: datetime, **more: object) -> Event:

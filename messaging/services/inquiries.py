@@ -21,15 +21,17 @@ from django.db import transaction
 from messaging.choices import Direction, PartnerAnswer
 from messaging.exceptions import ApplicationError, NotFound, WrongState
 from messaging.models import Message, StatusInquiry
-from messaging.services import audit
+from messaging.services import audit, unreachable
 from messaging.services.audit import Actor
 from messaging.transports import Parcel, Receipt, http
 from messaging.transports.base import MAX_ANSWER, printable
+from messaging.transports.servers import server_of
 from partners import registry
 from partners.choices import Transport
 from partners.secrets import SecretUnreadable
 from rmhub import clock
 from rmhub.ids import public_id
+from rmhub.postgresql.base import give_back
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +86,7 @@ def ask_many(
             questions.append(_question(key, known.get(key), now))
         except ApplicationError as error:
             found[key] = error
+    give_back()
     if len(questions) == 1:
         answers = [_asked(questions[0].parcel, questions[0].message.message_id)]
     elif questions:
@@ -198,4 +201,6 @@ def _record(question: Question, answer: Answer, asked_at: datetime, actor: Actor
         if made.cause:
             after["cause"] = made.cause
         audit.record(actor, "message.ask_partner", question.message, reason=reason, after=after)
+    if heard:
+        unreachable.answered(server_of(question.parcel.address))
     return made

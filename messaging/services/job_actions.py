@@ -182,6 +182,10 @@ def _release(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason
     return operating.pair_release(pair_id=key, actor=actor, reason=reason)
 
 
+def _clear_resync(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
+    return operating.pair_clear_resync(pair_id=key, actor=actor, reason=reason)
+
+
 def _resume(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
     return operating.pair_resume(pair_id=key, mode=parameters["mode"], actor=actor, reason=reason)
 
@@ -320,6 +324,17 @@ ACTIONS: Mapping[str, Action] = {
         Q(direction=Direction.OUT, gate=Gate.PAUSED),
         _release,
         split=("flow",),
+    ),
+    "pairs_clear_resync": Action(
+        "Clear resync",
+        "pair",
+        "pairs:skip",
+        Pair,
+        "partner",
+        Q(resync_since__isnull=False),
+        _clear_resync,
+        split=("direction",),
+        heavy=True,
     ),
     "incidents_acknowledge": Action(
         "Acknowledge incidents",

@@ -20,9 +20,10 @@ from messaging import dispatch
 from messaging.choices import ItemState, JobState
 from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, Stale, WrongState
 from messaging.models import BulkJob, BulkJobItem
-from messaging.services import audit, events, inquiries
+from messaging.services import audit, events, inquiries, job_endings
 from messaging.services.audit import Actor
 from messaging.services.job_actions import ACTIONS, Action, Filter, Rows
+from messaging.services.job_endings import OPEN
 from messaging.services.job_parameters import checked
 from messaging.services.job_plans import MAX_IDS, PLANNED_FOR, action_of, job_plan
 from partners import visibility
@@ -52,7 +53,6 @@ log = logging.getLogger(__name__)
 CHUNK = 50
 TALKS = 16  # how many partners' answers are waited for before it is another job's turn
 KEPT_FOR = timedelta(days=90)
-OPEN = (JobState.QUEUED, JobState.RUNNING)
 ENDED = (JobState.FINISHED, JobState.CANCELLED)
 _LEASE = timedelta(seconds=60)
 _FAR = timedelta(seconds=5)  # a job that stumbled over the hub's own trouble is tried again then
@@ -206,7 +206,7 @@ def job_cancel(*, job_id: uuid.UUID, actor: Actor, reason: str) -> BulkJob:
         job.state, job.due_at, job.finished_at = JobState.CANCELLED, None, now
         job.save(update_fields=["state", "due_at", "finished_at"])
         audit.record(actor, "job.cancel", job, reason=reason, before=before, after={"state": job.state})
-        _tell(job, now)
+        events.write([job_endings.ended(job, now)])
     return job
 
 
@@ -268,7 +268,7 @@ def _run_chunk(job: BulkJob, chunk: int) -> int:
                 mine.update(due_at=max(turn, now))
             else:
                 mine.update(state=JobState.FINISHED, due_at=None, finished_at=now)
-                _tell(BulkJob.objects.get(pk=job.pk), now)
+                events.write([job_endings.ended(BulkJob.objects.get(pk=job.pk), now)])
     return len(keys)
 
 
@@ -319,19 +319,6 @@ def _count(job: BulkJob, item: BulkJobItem) -> None:
 
 def _actor(job: BulkJob) -> Actor:
     return Actor(job.actor, job.interface, job.address, job.public_id, "job")
-
-
-def _tell(job: BulkJob, now: datetime) -> None:
-    data = {
-        "job": job.public_id,
-        "action": job.action,
-        "state": job.state,
-        "actor": job.actor,
-        "total": job.total,
-        "done": job.done,
-        "refused": job.refused,
-    }
-    events.write([events.event("bulk_operation.finished", now, data=data)])
 
 
 def _expect(job: BulkJob, expect_count: int) -> None:

@@ -1,68 +1,163 @@
-"""Notices at once when a worker has died, so that what it had claimed does not wait for the end of its lease.
+"""Notices when a worker has died, so that what it had claimed does not wait for the end of its lease.
 
-Each worker process holds a session advisory lock under its number. A killed process loses its connection and with it
-the lock; transmissions on the wire whose worker holds none are released. The lease stays as the last resort (a machine
-that vanished without closing its connection).
+Each worker process has a row that it renews once a second, by whatever connection it has: this holds behind a pooler
+that shares sessions, where a lock of a session would belong to nobody. A worker counts as dead when its process is gone
+(seen by a worker of the same machine, at once), or when it has not renewed its row for `LEASE` seconds while whoever
+judges it could renew its own all the time. So nobody is taken for dead because the database was away for all of them.
+The leases of what is claimed stay as the last resort; whoever comes back after a gap gives everybody new ones.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import secrets
-from datetime import datetime
+import socket
+import threading
+import time
+from datetime import datetime, timedelta
+from functools import cache
 
-from django.db import DatabaseError, connection, connections, transaction
-from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db import Error, connection, transaction
 
 from messaging.choices import MessageState, Outcome, SignalState
-from messaging.models import Message, Pair, Signal, Transmission
+from messaging.models import Message, Pair, Signal, Transmission, Worker
+from messaging.models.worker import GAP
 from messaging.protocol.pair_state import Flow
+from rmhub import clock
+from rmhub.embedded.processes import Mark
 
 log = logging.getLogger(__name__)
 
-_CLASS = 0x524D5755  # first key of the advisory locks: "a worker of this hub"
+RENEW_SECONDS = 1.0
+# So long a worker may be silent before others take it for dead: longer than a busy machine or a failover stalls one.
+LEASE = 20.0
 
 
 class WorkerLock:
-    """The presence of one worker process in the database."""
+    """The presence of one worker process in the database. Any thread may hold it up; one at a time does."""
 
     def __init__(self) -> None:
         self.number = secrets.randbelow(2**31 - 1) + 1
-        self._connection: BaseDatabaseWrapper | None = None
+        self._lock = threading.Lock()
+        self._renewed = float("-inf")  # monotonic
 
     def hold(self) -> None:
-        """Takes the lock, again after the database was restarted. Raises DatabaseError when it cannot."""
-        if self._connection is not None:
-            try:
-                with self._connection.cursor() as cursor:
-                    cursor.execute("SELECT 1")
+        """Renews the presence, at most once in `RENEW_SECONDS`, and strikes off workers that are dead.
+
+        Raises django.db.Error when the database does not let it: then this worker is not certain of its presence.
+        """
+        with self._lock:
+            begun = time.monotonic()
+            if begun - self._renewed < RENEW_SECONDS * 0.9:
                 return
-            except DatabaseError:
-                self.release()
-        self._connection = connections.create_connection("default")
-        self._connection.inc_thread_sharing()  # used by whichever task thread runs the engine, one at a time
-        with self._connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_lock(%s, %s)", [_CLASS, self.number])
+            try:
+                with connection.cursor() as cursor:
+                    cursor.execute(_RENEW, [self.number, GAP, LEASE])
+                    row = cursor.fetchone()
+                if row is None:
+                    self._enter()
+                _strike_off(self.number, may_judge=row is not None and bool(row[0]))
+            except Error:
+                connection.close()  # a new one may do better
+                raise
+            self._renewed = begun
 
     def release(self) -> None:
-        """Gives the lock back with its connection."""
-        if self._connection is not None:
+        """Ends the presence: nothing is claimed any more."""
+        with self._lock:
+            if self._renewed == float("-inf"):
+                return
+            self._renewed = float("-inf")
             try:
-                self._connection.close()
-            except DatabaseError:
-                log.debug("lock connection was gone already")
-            self._connection = None
+                Worker.objects.filter(pk=self.number).delete()
+            except Error:
+                log.warning("presence not ended", extra={"action": "presence_left"}, exc_info=True)
+            connection.close()  # this thread has nothing more to do with the database
+
+    def _enter(self) -> None:
+        """Enters this worker, or again after a gap. Nobody could renew leases meanwhile, so all get new ones."""
+        mark = Mark.own()
+        with transaction.atomic():
+            _strike_off(self.number, may_judge=False)
+            with connection.cursor() as cursor:
+                name = f"{socket.gethostname()}:{mark.pid}"[:200]
+                cursor.execute(_ENTER, [self.number, name, _node(), mark.pid, mark.started])
+            _extend(clock.now() + timedelta(seconds=LEASE))
+
+
+# Whether it may judge others goes with the renewal: it has, when its presence is unbroken for as long as a lease.
+_RENEW = """
+UPDATE messaging_worker SET renewed_at = clock_timestamp()
+WHERE number = %s AND renewed_at > clock_timestamp() - make_interval(secs => %s)
+RETURNING held_since < clock_timestamp() - make_interval(secs => %s)
+"""
+_ENTER = """
+INSERT INTO messaging_worker (number, name, node, pid, started, held_since, renewed_at)
+VALUES (%s, %s, %s, %s, %s, clock_timestamp(), clock_timestamp())
+ON CONFLICT (number) DO UPDATE SET held_since = clock_timestamp(), renewed_at = clock_timestamp()
+"""
+_OTHERS = """
+SELECT number, pid, started, node = %s, renewed_at < clock_timestamp() - make_interval(secs => %s)
+FROM messaging_worker WHERE number <> %s AND renewed_at < clock_timestamp() - make_interval(secs => %s)
+"""
+_STRIKE_OFF = """
+DELETE FROM messaging_worker WHERE number = ANY(%s)
+OR number = ANY(%s) AND renewed_at < clock_timestamp() - make_interval(secs => %s)
+"""
+
+
+@cache
+def _node() -> str:
+    """Names what sees the same processes under the same numbers: this boot of the machine, and the container."""
+    return f"{Mark.own().boot} {os.readlink('/proc/self/ns/pid')}"
+
+
+def _strike_off(own: int, *, may_judge: bool) -> None:
+    """Removes workers whose process is gone, and with `may_judge` those that have been silent for too long."""
+    boot = Mark.own().boot
+    gone, silent = [], []
+    with connection.cursor() as cursor:
+        cursor.execute(_OTHERS, [_node(), LEASE, own, RENEW_SECONDS])
+        for number, pid, started, seen, lapsed in cursor.fetchall():
+            if seen and not Mark(pid, started, boot).is_alive():
+                gone.append(number)
+            elif lapsed and may_judge:
+                silent.append(number)
+        if gone or silent:
+            cursor.execute(_STRIKE_OFF, [gone, silent, LEASE])
+            log.warning("workers are dead", extra={"action": "workers_dead", "gone": len(gone), "silent": len(silent)})
+
+
+def _extend(until: datetime) -> None:
+    """Gives what is in the hands of workers at least so much time; passes over what is being written to."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT number FROM messaging_worker")
+        workers = [row[0] for row in cursor.fetchall()]
+        for sql in _EXTEND:
+            cursor.execute(sql, [workers, until, until])
+
+
+# Pairs, messages and signals in the order in which everybody locks them, then deliveries.
+_CLAIMED = "SELECT t.{} FROM messaging_transmission t WHERE t.outcome = 'on_the_wire' AND t.worker = ANY(%s)"
+_MORE = (
+    "WITH held AS (SELECT id FROM {table} WHERE {which} AND due_at < %s ORDER BY id FOR UPDATE SKIP LOCKED)"
+    " UPDATE {table} SET due_at = %s WHERE id IN (SELECT id FROM held)"
+)
+_EXTEND = tuple(
+    _MORE.format(table=table, which=which)
+    for table, which in (
+        ("messaging_pair", f"flow = 'sending' AND transmission_id IN ({_CLAIMED.format('id')})"),
+        ("messaging_message", f"state = 'sending' AND id IN ({_CLAIMED.format('message_id')})"),
+        ("messaging_signal", f"state = 'sending' AND id IN ({_CLAIMED.format('signal_id')})"),
+        ("messaging_delivery", "state = 'running' AND worker = ANY(%s)"),
+    )
+)
 
 
 def living() -> set[int]:
-    """Numbers of the worker processes that hold their lock right now."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT l.objid::bigint FROM pg_locks l JOIN pg_database d ON d.oid = l.database"
-            " WHERE l.locktype = 'advisory' AND l.classid = %s AND l.granted AND d.datname = current_database()",
-            [_CLASS],
-        )
-        return {int(row[0]) for row in cursor.fetchall()}
+    """Numbers of the worker processes that are there."""
+    return set(Worker.objects.values_list("number", flat=True))
 
 
 def release_dead(now: datetime) -> int:

@@ -5,7 +5,7 @@ Both entrances call `take` with what they know of the sender; it commits before 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from messaging.protocol.codecs.mail import Mail, entity
 from messaging.protocol.codecs.mail_report import Report, read_report
@@ -13,6 +13,7 @@ from messaging.protocol.errors import NotAMessage
 from messaging.protocol.limits import Limits
 from messaging.services import bounces
 from messaging.services.receiving import Arrival, receive, refuse
+from partners.choices import Transport
 from partners.terms import Presented, Principal
 from rmhub import clock
 
@@ -33,7 +34,7 @@ def take(mail: Mail, *, principal: Principal | None, remote_address: str, limits
 
     Raises what the database raises when nothing could be stored.
     """
-    arrival = Arrival("", mail.octets, Presented(), remote_address)
+    arrival = Arrival("", mail.octets, Presented(), remote_address, Transport.SMTP)
     try:
         report = read_report(mail, limits)
         if report is not None:
@@ -45,7 +46,7 @@ def take(mail: Mail, *, principal: Principal | None, remote_address: str, limits
     except NotAMessage as error:
         status = refuse(arrival, 400, error.reason, error.detail, clock.now(), principal=principal)
         return Taken(status, error.detail)
-    arrival = Arrival(content_type[:1000], body, Presented(), remote_address)
+    arrival = replace(arrival, content_type=content_type[:1000], body=body)
     if len(body) > limits.body:
         sentence = f"More than {limits.body} bytes."
         return Taken(refuse(arrival, 413, "body_too_large", sentence, clock.now(), principal=principal), sentence)

@@ -10,9 +10,7 @@ from typing import NamedTuple
 from messaging.protocol.codecs.mail import Mail, author
 from messaging.protocol.codecs.mail_checks import is_vouched_for
 from messaging.services import door, senders
-from partners import registry
 from partners.terms import Presented, Principal
-from rmhub import clock
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -26,13 +24,9 @@ class LogIn(NamedTuple):
 
 def log_in(username: bytes, password: bytes, remote_address: str) -> LogIn:
     """Checks an inbound Basic credential of a partner, as the HTTP entrance does (RFC 4954)."""
-    patient = door.is_patient_with(remote_address)
     token = base64.b64encode(username + b":" + password).decode()
-    presented = Presented(authorization=f"Basic {token}")
-    principal = registry.current().authenticate(presented, clock.now(), thorough=patient)
-    if principal is None and patient:
-        door.failed(remote_address)
-    return LogIn(principal, later=principal is None and not patient)
+    principal, refused = door.identify(Presented(authorization=f"Basic {token}"), remote_address)
+    return LogIn(principal, later=principal is None and refused.status != 401)
 
 
 def is_trusted(remote_address: str, relays: Sequence[Network]) -> bool:

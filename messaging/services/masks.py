@@ -10,7 +10,7 @@ from django.db import IntegrityError, transaction
 from messaging.choices import MaskKind
 from messaging.exceptions import InvalidSubmission, NotFound, Stale
 from messaging.models import PayloadMask
-from messaging.protocol import masking
+from messaging.protocol import selecting
 from messaging.services import audit
 from messaging.services.audit import Actor
 from partners.models import Party
@@ -115,7 +115,7 @@ def _apply(rule: PayloadMask, values: dict[str, Any]) -> None:
         errors["kind"] = [f"One of {', '.join(MaskKind.values)}."]
     elif "path" not in errors:
         try:
-            masking.check(rule.kind, rule.path)
+            selecting.check(rule.kind, rule.path)
         except ValueError as error:
             errors["path"] = [f"Write {error}."]
     if rule.visible_to not in VISIBLE_TO:

@@ -26,6 +26,7 @@ from messaging.transports.base import printable
 from messaging.transports.bounded import bounded_pool, time_limit
 from partners.secrets import SecretUnreadable, decrypt
 from rmhub import clock
+from rmhub.postgresql.base import give_back
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +76,7 @@ def check_due() -> int:
         # Callables use this thread's database connection; HTTP monitors need none.
         asked = {q.monitor: pool.submit(_ask_http, q) for q in questions if q.monitor.kind == Consult.HTTP}
         for question in questions:
+            give_back()
             waiting = asked.get(question.monitor)
             finding = waiting.result() if waiting is not None else _ask_callable(question.monitor)
             resumed += _record(question, finding)

@@ -35,6 +35,8 @@ NOTIFIABLE = (
     "pair.silent",
     "pair.heard",
     "pair.retry_budget",
+    "pair.needs_resync",
+    "pair.resynced",
     "trigger.suspended",
     "trigger.resumed",
     "circuit.opened",

@@ -26,9 +26,11 @@ _WORDS: dict[str, str] = {
     "pair.silent": "Pair silent",
     "pair.heard": "Pair heard again",
     "pair.retry_budget": "Retry budget being used up",
+    "pair.needs_resync": "Pair needs resync",
+    "pair.resynced": "Pair in sync again",
     "trigger.suspended": "Trigger suspended",
     "trigger.resumed": "Trigger resumed",
-    "circuit.opened": "Partner's server left alone",
+    "circuit.opened": "Sending to a partner's server stopped",
     "circuit.closed": "Partner's server answers again",
     "message.failed": "Message failed",
     "message.in_doubt": "Message in doubt",
@@ -61,7 +63,7 @@ _FACTS: tuple[tuple[str, str], ...] = (
     ("done", "Done"),
     ("refused", "Refused"),
     ("reason", "Reason"),
-    ("detail", "In its own words"),
+    ("detail", "Details"),
 )
 
 

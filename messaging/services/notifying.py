@@ -41,6 +41,7 @@ from partners.addresses import MailServer, mail_server
 from partners.models import Party
 from rmhub import clock
 from rmhub.ids import BadPublicId, floor_id, public_id, read_public_id
+from rmhub.postgresql.base import give_back
 
 log = logging.getLogger(__name__)
 
@@ -174,6 +175,9 @@ def _matches(rule: NotificationRule, happening: Happening, members: dict[uuid.UU
         partner = happening.pair.partner_id if happening.pair is not None else None
         if partner not in members[rule.group_id]:
             return False
+    # Of one trouble people are told once: by the incident that this one hangs on.
+    if incident is not None and event.data.get("part_of"):
+        return False
     # Whoever put it off does not want to hear of it; that it is over, and that it was put off, are worth telling.
     put_off = incident is not None and incident.snoozed_until is not None and incident.snoozed_until > clock.now()
     return not put_off or event.type in ("incident.resolved", "incident.snoozed")
@@ -209,6 +213,7 @@ def send_due() -> int:
     tried = 0
     with ThreadPoolExecutor(_SENDERS, thread_name_prefix="notify") as pool:
         while claimed := _claim(_CLAIM):
+            give_back()
             _record(list(zip(claimed, pool.map(talk, claimed), strict=True)))
             tried += len(claimed)
     return tried
@@ -234,6 +239,7 @@ def rule_test(*, rule_id: uuid.UUID, actor: Actor) -> Notification:
             created_at=now,
         )
         audit.record(actor, "notification_rule.test", rule, after={"notification": one.public_id})
+    give_back()
     outcome = talk(one)
     one.last_error = outcome.error[:255]
     if not outcome.error:

@@ -47,6 +47,7 @@ TERMS = (
     "coordination_version",
     "addressing_profile",
     "addressing_strict",
+    "other_servers",
     "soap_version",
     "note",
 )

@@ -109,10 +109,12 @@ def draft_save(
     unread: Mapping[str, str] | None = None,
     secret: str = "",
     expected: int | None = None,
+    over_own: bool = False,
 ) -> OnboardingDraft:
     """Keeps a step as it is. `unread`: what was typed and means nothing yet. `secret`: what the partner gave us.
 
-    Raises NotFound, Stale (somebody else saved it since `expected`), InvalidSubmission for fields that there are not.
+    `over_own`: what the same actor saved since `expected` is no obstacle. Raises NotFound, Stale (it was saved since
+    `expected`), InvalidSubmission for fields that there are not.
     """
     if step not in FIELDS:
         raise InvalidSubmission({"step": [f"A draft has the steps {', '.join(FIELDS)}."]})
@@ -126,7 +128,8 @@ def draft_save(
         )
     with transaction.atomic():
         draft = _locked(draft_id)
-        _require_fresh(draft, expected)
+        if not (over_own and expected is not None and _only_own_since(draft, expected, actor)):
+            _require_fresh(draft, expected)
         kept = draft.data.get(step, {})
         held: dict[str, Any] = {"values": dict(values), "unread": {k: v[:8000] for k, v in (unread or {}).items()}}
         if secret:
@@ -306,6 +309,8 @@ def _storable(value: Any) -> bool:
 
 
 def _write(draft: OnboardingDraft, actor: Actor) -> None:
+    if draft.updated_by != actor.name[:150]:
+        draft.own_since = draft.version
     draft.version += 1
     draft.updated_by, draft.updated_at = actor.name[:150], clock.now()
     draft.save()
@@ -316,6 +321,11 @@ def _locked(draft_id: uuid.UUID) -> OnboardingDraft:
     if draft is None:
         raise NotFound(f"There is no draft {public_id('drf', draft_id)}: it was activated or discarded.")
     return draft
+
+
+def _only_own_since(draft: OnboardingDraft, expected: int, actor: Actor) -> bool:
+    """Whether everything that was saved after the version `expected` is the actor's own."""
+    return draft.updated_by == actor.name[:150] and draft.own_since <= expected <= draft.version
 
 
 def _require_fresh(draft: OnboardingDraft, expected: int | None) -> None:

@@ -34,6 +34,7 @@ from messaging.models import OpenIdAccount
 from messaging.services import audit
 from messaging.services.audit import Actor
 from rmhub import clock
+from rmhub.postgresql.base import give_back
 from rmhub.roles import ORDER, Role
 
 log = logging.getLogger(__name__)
@@ -99,6 +100,7 @@ def exchange(*, redirect_uri: str, answer: Mapping[str, str], state: str, nonce:
     if not answer.get("code"):
         raise OpenIdFailed("The provider sent no code: begin the log-in again.")
     provider = _provider()
+    give_back()
     try:
         tokens = _client(redirect_uri, state).fetch_token(
             provider.token, code=answer["code"], code_verifier=verifier, timeout=TIMEOUT, allow_redirects=False
@@ -232,6 +234,7 @@ def _provider(*, anew: bool = False) -> Provider:
     if known is not None and not anew and at - known[0] < _KEPT:
         return known[1]
     _refuse_early(issuer)
+    give_back()
     try:
         said = _read(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
         if said.get("issuer") != issuer:

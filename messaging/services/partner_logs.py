@@ -94,7 +94,7 @@ def log_receive(
                 party=party,
                 agreement=agreement,
                 source=actor.interface,
-                filename=_name(filename),
+                filename=clean_name(filename),
                 path=place,
                 format=head.format,
                 size=size,
@@ -299,7 +299,8 @@ def _described(log: PartnerLog) -> dict[str, Any]:
     }
 
 
-def _name(filename: str) -> str:
+def clean_name(filename: str) -> str:
+    """A name that a partner gave a file or folder, as it may be stored and shown: never one to write under."""
     return _UNCLEAN.sub("_", filename.strip())[-255:] or "log"
 
 

@@ -12,7 +12,7 @@ import uuid
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from django.db import DatabaseError, InterfaceError, close_old_connections, connection, transaction
+from django.db import connection, transaction
 from django.db.models import Q
 
 from messaging.models import Event, PickupState
@@ -25,6 +25,7 @@ from partners.models import Pickup
 from partners.secrets import SecretUnreadable
 from partners.terms import Principal
 from rmhub import clock
+from rmhub.postgresql.base import give_back
 
 log = logging.getLogger(__name__)
 
@@ -127,9 +128,9 @@ def look(job: Job) -> Found:
         return COLLECTORS[job.look.kind](replace(job.look, until=time.monotonic() + LOOK_SECONDS))
     except Exception as error:
         log.exception("look failed", extra={"action": "look_failed", "pickup": job.look.name})
-        if isinstance(error, DatabaseError | InterfaceError):
-            close_old_connections()
         return Found(cause="internal_error", detail=type(error).__name__)
+    finally:
+        give_back()
 
 
 def record(outcomes: list[tuple[Job, Found]]) -> list[Job | None]:

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from messaging import storage
 from messaging.models import Message, Payload
+from messaging.protocol import document_ids
 from messaging.protocol.codecs import ebxml, repeatable, stream
 from messaging.protocol.envelope import (
     DocumentReference,
@@ -85,6 +86,7 @@ def _envelope(
         action=message.action,
         semantics=Semantics(message.semantics),
         ref_to_message_id=message.ref_to_message_id,
+        document_id=message.document_id,
         routing=(hop,),
         manifest=tuple(
             DocumentReference(
@@ -175,6 +177,8 @@ def request_headers(message: Message, terms: Terms) -> tuple[tuple[str, str], ..
         "RM-Conversation-ID": message.conversation_id,
         "RM-Ref-To-Message-ID": message.ref_to_message_id,
     }
+    if message.document_id:
+        named[document_ids.HEADER] = message.document_id
     if terms.hop_party_id != terms.partner_id:  # the hop is a router, and passes it on
         named["RM-To"] = ":".join(terms.partner_identifiers[0])
     # Header values are ASCII (RFC 9110, 5.5); what is not, and the sign that says so, is percent-encoded.
@@ -227,6 +231,7 @@ def prepare_for_stream(message: Message, payloads: list[Payload], terms: Terms, 
         service=message.service,
         action=message.action,
         ref_to_message_id=message.ref_to_message_id,
+        document_id=message.document_id,
         from_parties=who.from_parties,
         to_parties=who.to_parties,
         payloads=tuple(

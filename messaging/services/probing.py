@@ -12,17 +12,20 @@ from django.db import transaction
 from messaging.exceptions import NotFound, WrongState
 from messaging.models import Pair, ProbeReport
 from messaging.profiles import terms_in_force
-from messaging.services import audit
+from messaging.protocol.circuit import Seen, seen
+from messaging.services import audit, unreachable
 from messaging.services.audit import Actor
 from messaging.transports import probe as transport
 from messaging.transports.base import Login
 from messaging.transports.probe import ProbeStep, Target
+from messaging.transports.servers import server_of
 from partners import registry
 from partners.choices import CredentialKind, Transport
 from partners.models import AgreementVersion, Endpoint
 from partners.secrets import SecretUnreadable
 from rmhub import clock
 from rmhub.ids import public_id
+from rmhub.postgresql.base import give_back
 
 MOST_SECONDS = 20
 _KEPT = 200  # reports of one endpoint
@@ -38,7 +41,9 @@ def probe(*, endpoint_id: uuid.UUID, actor: Actor, pair_id: uuid.UUID | None = N
     if endpoint is None:
         raise NotFound(f"There is no endpoint {public_id('end', endpoint_id)}.")
     now = clock.now()
-    steps = transport.look(_target(endpoint), now)
+    target = _target(endpoint)
+    give_back()
+    steps = transport.look(target, now)
     failed = next((step for step in steps if step.verdict == "failed"), None)
     report = ProbeReport(
         endpoint=endpoint,
@@ -57,6 +62,8 @@ def probe(*, endpoint_id: uuid.UUID, actor: Actor, pair_id: uuid.UUID | None = N
             after["pair"] = public_id("pair", pair_id)
         audit.record(actor, "endpoint.probe", endpoint, after=after)
         _drop_old(endpoint)
+    if _answered(steps):
+        unreachable.answered(server_of(report.address, endpoint.server))
     return report
 
 
@@ -125,6 +132,12 @@ def _cause(steps: list[ProbeStep]) -> str:
     failed = [step for step in steps if step.verdict == "failed" and step.cause]
     named = next((step for step in failed if step.name == "certificate"), None) or next(iter(failed), None)
     return named.cause if named is not None else ""
+
+
+def _answered(steps: list[ProbeStep]) -> bool:
+    """Whether the server itself answered; the test services (`echo`) may lie on another one."""
+    cause = next((step.cause for step in steps if step.verdict == "failed" and step.name != "echo"), "")
+    return seen(ok=not cause, status=None, cause=cause) is Seen.REACHED
 
 
 def _drop_old(endpoint: Endpoint) -> None:

@@ -1,7 +1,8 @@
 """How many requests a caller may make in a minute: counted in Valkey, for all web processes together.
 
-Callers are API tokens, people with a console session, and partners. Without Valkey nothing is counted and everybody
-passes: a limit protects the hub from a caller that has gone wild, and is not worth an outage.
+Callers are API tokens, people with a console session, and partners; copies of one repeatable request count apart.
+Without Valkey nothing is counted and everybody passes: a limit protects the hub from a caller that has gone wild, and
+is not worth an outage.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Bucket(StrEnum):
     SUBMIT = "submit"  # what applications do all day: documents in, documents out
     OPERATE = "operate"  # every other change
     PARTNER = "partner"
+    REPEATS = "repeats"  # copies of one repeatable request
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ def limit_of(bucket: Bucket) -> int:
         Bucket.SUBMIT: settings.RMHUB_RATE_SUBMIT,
         Bucket.OPERATE: settings.RMHUB_RATE_OPERATE,
         Bucket.PARTNER: settings.RMHUB_RATE_PARTNER,
+        Bucket.REPEATS: settings.RMHUB_RATE_REPEATS,
     }
     return limits[bucket]
 
@@ -69,5 +72,13 @@ def take(bucket: Bucket, caller: str) -> Count | None:
 
 def partner_wait(party_id: uuid.UUID) -> int:
     """Seconds that a partner has to wait before the next request is taken; 0 = none."""
-    count = take(Bucket.PARTNER, party_id.hex)
+    return _wait(take(Bucket.PARTNER, party_id.hex))
+
+
+def repeat_wait(party_id: uuid.UUID, request_id: str) -> int:
+    """Seconds that a partner has to wait before the next copy of this request is looked at; 0 = none (spec 2)."""
+    return _wait(take(Bucket.REPEATS, f"{party_id.hex}:{request_id}"))
+
+
+def _wait(count: Count | None) -> int:
     return count.reset if count is not None and count.exceeded else 0

@@ -7,6 +7,12 @@ from collections.abc import Sequence
 from messaging import storage
 from messaging.models import Message, Payload
 from messaging.protocol.envelope import DocumentReference, PayloadPart
+from messaging.services.subscriptions import Documents
+
+
+def documents_of(payloads: Sequence[PayloadPart]) -> Documents:
+    """What they hold, for `subscriptions.deliveries_for`."""
+    return lambda: ((part.content, part.content_type) for part in payloads)
 
 
 def rows_of(message: Message, payloads: Sequence[PayloadPart], manifest: Sequence[DocumentReference]) -> list[Payload]:

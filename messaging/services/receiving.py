@@ -7,37 +7,34 @@ an error message is a transmission of its own.
 from __future__ import annotations
 
 import hashlib
-import logging
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.db import IntegrityError
 
-from messaging.models import Rejection
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.codecs.ebxml import normalize_uri
+from messaging.protocol.codecs.stream import StreamEnvelope
 from messaging.protocol.envelope import Envelope, MessageType
 from messaging.protocol.errors import Defect, ErrorCode, NotAMessage
 from messaging.protocol.limits import Limits
-from messaging.services import accepting, arrivals, door, pairs, rate_limits, routing
+from messaging.services import accepting, arrivals, door, pairs, refusals, routing
 from messaging.services.group import GroupCommit
 from partners import registry
+from partners.choices import Transport
 from partners.terms import Presented, Principal, Terms
 from rmhub import clock
-
-log = logging.getLogger(__name__)
-
-_SAMPLE = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What a transport hands over: one entity, who brought it, and from where."""
+    """What a transport hands over: one entity, who brought it, from where, and which transport it is."""
 
     content_type: str
     body: bytes
     presented: Presented
     remote_address: str = ""
+    came_by: Transport = Transport.HTTP
 
 
 _group: GroupCommit[arrivals.Item, int] = GroupCommit(accepting.accept)
@@ -46,28 +43,22 @@ _group: GroupCommit[arrivals.Item, int] = GroupCommit(accepting.accept)
 def receive(arrival: Arrival, *, limits: Limits, principal: Principal | None = None) -> int:
     """Takes one message, acknowledgement or error message. Returns the HTTP status to answer with.
 
-    `principal`: who sent it, if that is known already (mail, files); else it is what `arrival.presented` proves.
+    `principal`: who sent it, if that is known already; else it is what `arrival.presented` proves.
 
     204: stored, recognised or refused with an error message to come, and committed. 400: not a message.
-    401: nobody we know. 403: a partner, but not of this agreement. 429: from where
-    too many unknown came, or more of one partner than the hub takes in a minute.
+    401: nobody we know. 403: a partner without any agreement. 429: from where
+    too many unknown came, or more of one partner than the hub takes in a minute. 503: too many at once whose credential
+    has to be checked.
     413: larger than the agreement allows.
     Whatever it returns but 204, nothing was stored as a message; each refusal leaves a `Rejection`.
     """
     now = clock.now()
+    if principal is None:
+        entered = door.enter(arrival.presented, arrival.remote_address)
+        if entered.principal is None:
+            return turn_away(arrival, entered)
+        principal = entered.principal
     known = registry.current()
-    over_http = principal is None
-    if principal is None:
-        patient = door.is_patient_with(arrival.remote_address)
-        principal = known.authenticate(arrival.presented, now, thorough=patient)
-        if principal is None and not patient:
-            return 429  # not written down either: whoever guesses all day must not fill the disk
-    if principal is None:
-        if arrival.presented.authorization:
-            door.failed(arrival.remote_address)
-        return refuse(arrival, 401, "unauthenticated", "No credential of a partner was shown.", now)
-    if over_http and rate_limits.partner_wait(principal.party_id):
-        return 429  # not written down either: the partner keeps it and sends it again
     try:
         envelope = ebxml.decode(arrival.content_type, arrival.body, limits)
     except NotAMessage as error:
@@ -77,9 +68,11 @@ def receive(arrival: Arrival, *, limits: Limits, principal: Principal | None = N
     if envelope.message_type is MessageType.NORMAL:
         road = routing.road(envelope, principal, terms)
         terms = road.hop if road is not None else terms
+    foreign = ""
     if terms is not None and terms.hop_party_id != principal.party_id:
-        detail = f"{principal.party_name} is not the partner of agreement {envelope.agreement_id}."
-        return refuse(arrival, 403, "wrong_partner", detail, now, principal=principal, envelope=envelope)
+        # To its sender it is like one that does not exist: nobody learns which agreements others have.
+        foreign = f"{principal.party_name} is not the partner of agreement {envelope.agreement_id}."
+        terms = road = None
     item = arrivals.Item(
         envelope=envelope,
         body=arrival.body,
@@ -88,10 +81,11 @@ def receive(arrival: Arrival, *, limits: Limits, principal: Principal | None = N
         digest=hashlib.sha256(arrival.body).hexdigest(),
         terms=terms,
         remote_address=arrival.remote_address,
+        came_by=arrival.came_by,
     )
     if envelope.message_type is MessageType.NORMAL:
         if terms is None:
-            return _unknown_agreement(arrival, envelope, principal, now)
+            return _unknown_agreement(arrival, envelope, principal, now, foreign)
         if len(arrival.body) > terms.max_message_bytes + limits.header_document:
             detail = f"{len(arrival.body)} bytes; agreement {terms.tpa_id} allows {terms.max_message_bytes} of payload."
             return refuse(arrival, 413, "message_too_large", detail, now, principal=principal, envelope=envelope)
@@ -138,15 +132,19 @@ def outside_agreement(envelope: Envelope, terms: Terms) -> list[Defect]:
     return found
 
 
-def _unknown_agreement(arrival: Arrival, envelope: Envelope, principal: Principal, now: datetime) -> int:
-    """A partner of ours names an agreement that is not in force: it is told so where another agreement says."""
+def _unknown_agreement(arrival: Arrival, envelope: Envelope, principal: Principal, now: datetime, foreign: str) -> int:
+    """A partner of ours names an agreement that is not in force: it is told so where another agreement says.
+
+    `foreign`: for our people, that it is one with somebody else.
+    """
+    reason = "wrong_partner" if foreign else "unknown_agreement"
     detail = f"No agreement with TPAId {envelope.agreement_id!r} is in force."
     others = registry.current().by_hop(principal.party_id)
     if not others or not ebxml.may_answer_with_error(envelope):
-        return refuse(arrival, 403, "unknown_agreement", detail, now, principal=principal, envelope=envelope)
+        return refuse(arrival, 403, reason, foreign or detail, now, principal=principal, envelope=envelope)
     defect = Defect(ErrorCode.VALUE_NOT_RECOGNIZED, detail, "/ebXMLHeader/Header/TPAInfo/TPAId")
     accepting.answer_with_error(envelope, defect, others[0], now)
-    refuse(arrival, 204, "unknown_agreement", detail, now, principal=principal, envelope=envelope)
+    refuse(arrival, 204, reason, foreign or detail, now, principal=principal, envelope=envelope)
     return 204
 
 
@@ -158,30 +156,26 @@ def refuse(
     now: datetime,
     *,
     principal: Principal | None = None,
-    envelope: Envelope | None = None,
+    envelope: Envelope | StreamEnvelope | None = None,
 ) -> int:
     """Writes a refusal down and returns its status."""
-    log.warning(
-        "refused",
-        extra={"action": "refused", "reason": reason, "status": status, "remote": arrival.remote_address},
-    )
-    Rejection.objects.create(
+    refusals.write(
         at=now,
-        remote_address=arrival.remote_address[:64],
-        party_name=principal.party_name if principal else "",
-        reason=reason[:60],
-        detail=detail[:2000],
-        http_status=status,
-        tpa_id=_storable(envelope.agreement_id) if envelope else "",
-        message_id=_storable(envelope.message_id) if envelope else "",
-        content_type=_storable(arrival.content_type)[:255],
-        size=len(arrival.body),
-        sha256=hashlib.sha256(arrival.body).hexdigest(),
-        sample=arrival.body[:_SAMPLE],
+        status=status,
+        reason=reason,
+        detail=detail,
+        remote_address=arrival.remote_address,
+        content_type=arrival.content_type,
+        body=arrival.body,
+        principal=principal,
+        tpa_id=envelope.agreement_id if envelope else "",
+        message_id=envelope.message_id if envelope else "",
     )
     return status
 
 
-def _storable(text: str) -> str:
-    """PostgreSQL's text has no NUL."""
-    return text.replace("\x00", "\ufffd")[:512]
+def turn_away(arrival: Arrival, entered: door.Entered) -> int:
+    """The status for whoever does not come in; written down unless they guess."""
+    if entered.noted:
+        refuse(arrival, entered.status, entered.reason, "No credential of a partner was shown.", clock.now())
+    return entered.status

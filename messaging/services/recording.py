@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from django.db import transaction
+from django.db import DatabaseError, InterfaceError, transaction
 
 from messaging import dispatch
 from messaging.choices import MessageState, Outcome, SignalState
@@ -17,7 +18,7 @@ from messaging.protocol.messages import Happened, move
 from messaging.protocol.pair_state import Event as PairEvent
 from messaging.protocol.pair_state import Flow, Gate, Kind
 from messaging.protocol.sender import step
-from messaging.services import circuits, events, incidents, replies, suspending
+from messaging.services import circuits, events, incidents, replies, suspending, unreachable
 from messaging.services.atomic import transmitting
 from messaging.services.parcels import Job, JobKind
 from messaging.services.snapshots import OUTBOUND_FIELDS, apply_outbound, outbound_state, sender_policy
@@ -25,6 +26,8 @@ from messaging.services.streams import recording as streams
 from messaging.transports import Receipt
 from partners import registry
 from rmhub import clock
+
+log = logging.getLogger(__name__)
 
 _TRANSMISSION_FIELDS = ("outcome", "http_status", "cause", "detail", "response", "finished_at")
 
@@ -64,8 +67,21 @@ def record(outcomes: Sequence[tuple[Job, Receipt]]) -> list[bool]:
         bulk_set(attempts, _TRANSMISSION_FIELDS)
         written += circuits.record(outcomes, now)
         events.write(written)
+    for event in written:
+        if event.type == "circuit.closed":
+            _tell(str(event.data["server"]))
     moved = pair_moves | signal_moves | plain_moves | atomic.moved | causes.keys()
     return [job.transmission_id in moved for job, _ in outcomes]
+
+
+def _tell(server: str) -> None:
+    """What said that the server cannot be reached is over. Housekeeping does it where this fails: all is recorded."""
+    try:
+        unreachable.answered(server)
+    except (DatabaseError, InterfaceError):
+        log.warning(
+            "incidents of a server are left to housekeeping", extra={"action": "answered_later", "server": server}
+        )
 
 
 def _transmission(job: Job, receipt: Receipt, now: datetime, causes: Mapping[uuid.UUID, str]) -> Transmission:

@@ -7,6 +7,7 @@ deliveries that no synchronous request waits for.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 
 from django.db import connection, transaction
 
-from messaging import dispatch
+from messaging import dispatch, storage
 from messaging.applications import Reply
 from messaging.choices import DeliveryState, RequestState
 from messaging.models import ArchivedMessage, Delivery, Event, Message, MessageIdentity, RememberedRequest, Signal
@@ -25,6 +26,8 @@ from messaging.services import events, subscriptions
 from messaging.services.forgetting import day_of
 from partners import registry
 from partners.terms import Terms
+
+log = logging.getLogger(__name__)
 
 _UNDECIDED = (RequestState.RUNNING.value, RequestState.IN_DOUBT.value)
 _NO_REPLY = Reply(status=204)
@@ -209,7 +212,14 @@ def _tell_listeners(delivery: Delivery, message: Message, now: datetime) -> None
     """Before, the message might still have been released, as if it had never come."""
     terms = registry.current().version(message.agreement_version_id)
     known = Delivery.objects.filter(message=message).values_list("trigger_id", flat=True)
-    theirs = [one for one in subscriptions.deliveries_for(message, terms, now) if one.trigger_id not in set(known)]
+    lost = delivery.memory_lost
+    try:
+        wanted = subscriptions.deliveries_for(message, subscriptions.stored(message), terms, now, memory_lost=lost)
+    except storage.PayloadMissing:
+        # What the application answered is written down all the same; the listeners' deliveries say what is missing.
+        log.exception("a document cannot be looked into for its id", extra={"action": "payload_missing"})
+        wanted = subscriptions.deliveries_for(message, None, terms, now, memory_lost=lost)
+    theirs = [one for one in wanted if one.trigger_id not in set(known)]
     bulk_insert(theirs)
     events.write([received_event(message, terms, now)])
     if theirs:

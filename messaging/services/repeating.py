@@ -79,9 +79,9 @@ def promote(pairs: Sequence[Pair], heads: Mapping[uuid.UUID, Message], claim: Cl
     for pair in pairs:
         terms = _terms(heads[pair.pk])
         for message in queues.get(pair.pk, ()):
+            changed.append(message)
             if not _first_send(pair, message, payloads[message.pk], claim):
                 break
-            changed.append(message)
         set_timer(pair, terms, claim.now)
     bulk_set(changed, FIRST_FIELDS)
     bulk_set(pairs, REPEATABLE_FIELDS)
@@ -194,6 +194,30 @@ def maybe_executed(message_ids: Collection[uuid.UUID], *, but: uuid.UUID | None 
     return {pk for pk in attempts.filter(reached).values_list("message_id", flat=True) if pk is not None}
 
 
+def maybe_sent(
+    message: Message, terms: Terms, as_of: datetime, now: datetime, *, cause: str, detail: str
+) -> Transmission:
+    """A request that waits may have been sent before, in a time from `as_of` on that is forgotten.
+
+    It gets the earliest first-sent time that it can have had. Returns the attempt, of which nobody knows what came; the
+    caller saves both.
+    """
+    message.first_sent_at = as_of.replace(microsecond=0)
+    message.expires_at = deadline(message.first_sent_at, repeat_policy(terms))
+    message.attempts = 1
+    return Transmission(
+        pair_id=message.pair_id,
+        message=message,
+        number=1,
+        address=terms.partner_address,
+        outcome=Outcome.LOST,
+        cause=cause,
+        detail=detail,
+        started_at=message.first_sent_at,
+        finished_at=now,
+    )
+
+
 def _terms(message: Message) -> Terms:
     return registry.current().version(message.agreement_version_id)
 
@@ -235,12 +259,17 @@ def _first_send(pair: Pair, message: Message, payloads: list[Payload], claim: Cl
         claim.written += suspending.stop(pair, message, cause, detail, terms, claim.now)
         return False
     policy = repeat_policy(terms)
-    begun = begin(State(), claim.now, policy)
+    # One that has a first-instance time already may have been sent before (`resync`).
+    begun = begin(State(message.attempts, message.first_sent_at, unknown=message.attempts > 0), claim.now, policy)
     assert begun.state.first_sent is not None
     message.first_sent_at = begun.state.first_sent
     message.expires_at = deadline(begun.state.first_sent, policy)
     pair.queued = max(0, pair.queued - 1)
     pair.out_now += 1
+    if begun.act is not Act.SEND:
+        message.state = move_repeatable(message.state, Happened.TRANSMITTED)
+        claim.written += end(pair, message, begun, terms, window_over(message), claim.now)
+        return pair.flow == Flow.IDLE
     _transmit(message, begun, body, claim)
     return True
 

@@ -53,10 +53,14 @@ def why_not_resubmit(message: Message) -> str:
     return _NOT_YET.get(MessageState(message.state), "It is not done yet: wait for its outcome.")
 
 
-def message_resubmit(*, message_id: uuid.UUID, actor: Actor, reason: str, idempotency_key: str = "") -> Submission:
+def message_resubmit(
+    *, message_id: uuid.UUID, actor: Actor, reason: str, idempotency_key: str = "", document_id: str = ""
+) -> Submission:
     """The documents of an outbound message that is done, as a new message with a new MessageId, behind all that waits.
 
-    It goes under the agreement that is in force now; conversation, RefToMessageId and delivery semantics stay. The same
+    It goes under the agreement that is in force now; conversation, RefToMessageId, delivery semantics and document id
+    stay, so that a receiver that has processed the document knows it again. Another `document_id` makes it another
+    document, which is processed whatever became of the first. The same
     `idempotency_key` of the same actor makes one message only. Raises NotFound, WrongState, InvalidSubmission, and what
     `message_submit` raises.
     """
@@ -78,6 +82,8 @@ def message_resubmit(*, message_id: uuid.UUID, actor: Actor, reason: str, idempo
             ],
             conversation_id=message.conversation_id,
             ref_to_message_id=message.ref_to_message_id,
+            document_id=document_id,
+            resubmission_of=message,
             semantics=message.semantics,
             submitted_by=actor.name,
             idempotency_key=idempotency_key,
@@ -85,10 +91,9 @@ def message_resubmit(*, message_id: uuid.UUID, actor: Actor, reason: str, idempo
         if submission.replayed:
             return submission
         made = submission.message
-        made.resubmitted_from = message
-        Message.objects.filter(pk=made.pk).update(resubmitted_from=message.pk)
         before: dict[str, object] = {"state": message.state}
         after: dict[str, object] = {"resubmitted_as": made.public_id, "message_id": made.message_id}
+        after["document_id"] = made.identifies
         audit.record(actor, "message.resubmit", message, reason=reason, before=before, after=after)
     return submission
 
@@ -131,18 +136,23 @@ def message_redeliver(*, message_id: uuid.UUID, actor: Actor, reason: str) -> Re
 def _redeliver(message: Message, actor: Actor, reason: str) -> Redelivery:
     terms = registry.current().version(message.agreement_version_id)
     subscriptions.reset()
-    wanted = {one.trigger_id: one for one in subscriptions.deliveries_for(message, terms, clock.now())}
+    try:
+        # How a stored message came is not kept.
+        made = subscriptions.deliveries_for(message, subscriptions.stored(message), terms, clock.now(), came_by=None)
+    except storage.PayloadMissing as error:
+        raise _missing(message.state) from error
+    wanted = {one.trigger_id: one for one in made}
     result = Redelivery()
     known = Delivery.objects.filter(message=message, join__isnull=True)
     trigger_ids = {*wanted, *known.values_list("trigger", flat=True)}
     # Triggers first, like the engine, which takes deliveries under their trigger's lock.
     locked = Trigger.objects.select_for_update(of=("self",), no_key=True).filter(pk__in=trigger_ids).order_by("pk")
     for trigger in locked:
-        newest = known.filter(trigger=trigger).order_by("-id").first()
+        # The end of its resubmissions, and not the highest id: a clock may have been set back.
+        newest = known.filter(trigger=trigger, resubmissions__isnull=True).first()
         if newest is None:
-            made = wanted[trigger.pk]
-            made.save(force_insert=True)
-            result.made.append(made)
+            wanted[trigger.pk].save(force_insert=True)
+            result.made.append(wanted[trigger.pk])
         elif newest.state in (DeliveryState.FAILED, DeliveryState.IN_DOUBT):
             try:
                 settling.delivery_settle(
@@ -183,9 +193,13 @@ def _content(row: Payload, state: str) -> bytes:
     try:
         return storage.load(row.content, row.stored_as)
     except storage.PayloadMissing as error:
-        raise WrongState(
-            "The document's file is not in the store folder: restore it from the backup, or have the application "
-            "submit the document anew.",
-            state=state,
-            code="payload_missing",
-        ) from error
+        raise _missing(state) from error
+
+
+def _missing(state: str) -> WrongState:
+    return WrongState(
+        "The document's file is not in the store folder: restore it from the backup, or have the application submit "
+        "the document anew.",
+        state=state,
+        code="payload_missing",
+    )

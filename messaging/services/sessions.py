@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import uuid
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import User
+from django.contrib.sessions.backends.base import SessionBase
 from django.contrib.sessions.models import Session
 from django.db import connection, transaction
 
@@ -19,10 +23,13 @@ from messaging.services.audit import Actor
 from rmhub import clock
 from rmhub.ids import public_id, uuid7
 
+log = logging.getLogger(__name__)
+
 METHODS = {"password": "Password", "totp": "Password and code", "openid": "Single sign-on", "session": "Console"}
 _SEEN_EVERY = 60.0  # seconds between two notes of the same session, in each process
 _MAX_SEEN = 5000
 _seen: dict[str, float] = {}
+_USED = "used_at"  # in the session: when somebody used it last, seconds since 1970
 _lock = threading.Lock()
 
 
@@ -31,6 +38,23 @@ def session_begun(*, user: User, key: str, actor: Actor, agent: str, method: str
     with transaction.atomic():
         _note(user.pk, key, actor.address, agent, method, clock.now())
         audit.record(actor, "user.login", user, after={"method": method})
+
+
+def login_refused(*, name: str, actor: Actor, what: str) -> None:
+    """Notes a log-in with a wrong password or code (`what`), in the log and the audit trail; the latter once a minute.
+
+    A name that is none of a user is not written down: people type their password there by mistake. That is told as
+    well, and costs the same, so that the time of an answer does not say which names exist.
+    """
+    user = User.objects.filter(username=name.replace("\x00", "")).first()
+    known = user.get_username() if user is not None else ""
+    log.warning(
+        "log-in refused",
+        extra={"action": "login_refused", "user": known or "unknown", "remote": actor.address[:64], "wrong": what},
+    )
+    who = replace(actor, name=known or "unknown", authentication="")
+    object_id = str(user.pk) if user is not None else ""
+    audit.denied(who, "user.login", object_type="user", object_id=object_id, name=known, required=f"the right {what}")
 
 
 def session_seen(*, user_id: int, key: str, address: str, agent: str, method: str) -> None:
@@ -43,6 +67,27 @@ def session_seen(*, user_id: int, key: str, address: str, agent: str, method: st
             _seen.clear()
         _seen[key] = at
     _note(user_id, key, address, agent, method, clock.now())
+
+
+def is_idle(session: SessionBase, *, by_itself: bool) -> bool:
+    """Whether nobody has used the session for RMHUB_SESSION_IDLE; else notes its use, at most once a minute.
+
+    `by_itself`: the browser asks because time has passed, and nobody need be there.
+    """
+    if not settings.RMHUB_SESSION_IDLE:
+        return False
+    now = clock.now().timestamp()
+    used = float(session.get(_USED, now))
+    if now - used > settings.RMHUB_SESSION_IDLE:
+        return True
+    if _USED not in session or (not by_itself and now - used >= _SEEN_EVERY):
+        note_use(session)
+    return False
+
+
+def note_use(session: SessionBase) -> None:
+    """Somebody is there: the time without a click begins anew."""
+    session[_USED] = clock.now().timestamp()
 
 
 def session_moved(*, before: str, after: str) -> None:

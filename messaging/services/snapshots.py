@@ -33,7 +33,15 @@ OUTBOUND_FIELDS = (
     "probing",
 )
 REPEATABLE_FIELDS = (*OUTBOUND_FIELDS, "out_now")
-INBOUND_FIELDS = ("last_sequence", "last_message_id", "done", "duplicates", "rejected", "last_success_at")
+INBOUND_FIELDS = (
+    "last_sequence",
+    "last_message_id",
+    "takes_any_number",
+    "done",
+    "duplicates",
+    "rejected",
+    "last_success_at",
+)
 
 
 def outbound_state(pair: Pair) -> PairState:
@@ -73,7 +81,7 @@ def apply_outbound(pair: Pair, state: PairState, now: datetime) -> None:
 
 def inbound_state(pair: Pair) -> InboundState:
     """The acceptance rules' view of an inbound pair."""
-    return InboundState(pair.last_sequence or None, pair.last_message_id)
+    return InboundState(pair.last_sequence or None, pair.last_message_id, pair.takes_any_number)
 
 
 def sender_policy(terms: Terms, *, probing: bool = False) -> SenderPolicy:

@@ -27,11 +27,13 @@ from messaging.models import Event as EventRow
 from messaging.models import Message, MessageIdentity, Pair, Payload
 from messaging.models.bulk import bulk_insert, bulk_set
 from messaging.profiles import is_atomic, is_repeatable, is_stream
+from messaging.protocol import document_ids
 from messaging.protocol.codecs import repeatable
 from messaging.protocol.codecs.ebxml_lexical import CONTROL
 from messaging.protocol.codecs.mime import is_header_value
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.pair_state import Flow, Gate
+from messaging.protocol.processing import MAX_DOCUMENT_ID
 from messaging.services import events, pairs, queueing
 from messaging.services.group import GroupCommit
 from partners import registry, visibility
@@ -79,12 +81,16 @@ def message_submit(
     submitted_by: str = "",
     idempotency_key: str = "",
     time_to_live: int | None = None,
+    document_id: str = "",
+    resubmission_of: Message | None = None,
 ) -> Submission:
     """Stores a message for the partner of the agreement with this TPAId and makes it due.
 
     `time_to_live`: of a stream's message, in seconds from now; at most what its agreement says, which is the default.
-    A suspended or paused pair takes it too; a warning says so. Raises OutsideAgreement, InvalidSubmission, TooLarge,
-    DuplicateMessageId (a MessageId goes out once), IdempotencyMismatch, QueueFull.
+    `document_id`: what the application calls the document, under which its receiver knows it again; without one a
+    resubmission has that of the message whose document it is. A suspended or paused pair takes it too; a warning says
+    so. Raises OutsideAgreement, InvalidSubmission, TooLarge, DuplicateMessageId (a MessageId goes out once),
+    IdempotencyMismatch, QueueFull.
     """
     fingerprint = ""
     if idempotency_key:
@@ -93,6 +99,8 @@ def message_submit(
         identifiers = [message_id, conversation_id, ref_to_message_id, semantics]
         if time_to_live is not None:
             identifiers.append(f"time_to_live {time_to_live}")
+        if document_id:
+            identifiers.append(f"document_id {document_id}")
         fingerprint = _fingerprint(agreement, service, action, payloads, *identifiers)
         known = _replay(submitted_by, idempotency_key, fingerprint)
         if known is not None:
@@ -102,7 +110,18 @@ def message_submit(
     if terms is None or not visibility.allows(terms.partner_id):
         raise OutsideAgreement(f"No agreement with TPAId {agreement!r} is active.", code="unknown_agreement")
     wished = Semantics(semantics) if semantics in set(Semantics) else Semantics(terms.semantics)
-    _check(terms, service, action, payloads, semantics, message_id, conversation_id, ref_to_message_id, time_to_live)
+    _check(
+        terms,
+        service,
+        action,
+        payloads,
+        semantics,
+        message_id,
+        conversation_id,
+        ref_to_message_id,
+        time_to_live,
+        document_id,
+    )
     key = uuid7()
     if is_repeatable(terms):
         # Receivers of this profile compare UUIDs without regard to case.
@@ -116,6 +135,8 @@ def message_submit(
         message_id=message_id or f"{key.hex}@{_host(terms)}",
         conversation_id=conversation_id or f"conv-{key.hex}@{_host(terms)}",
         ref_to_message_id=ref_to_message_id,
+        document_id=document_id or (resubmission_of.identifies if resubmission_of is not None else ""),
+        resubmitted_from=resubmission_of,
         service=service,
         action=action,
         size=sum(len(payload.content) for payload in payloads),
@@ -248,6 +269,7 @@ def _check(
     conversation_id: str,
     ref_to_message_id: str,
     time_to_live: int | None,
+    document_id: str,
 ) -> None:
     errors: dict[str, list[str]] = {}
     identifiers = {
@@ -265,6 +287,8 @@ def _check(
             errors.setdefault(name, []).append(f"At most {limit} characters.")
     if not _MESSAGE_ID.fullmatch(message_id):
         errors.setdefault("message_id", []).append("Printable ASCII only, without blanks and angle brackets.")
+    if document_id and (sentence := document_ids.fault(document_id, MAX_DOCUMENT_ID)):
+        errors["document_id"] = [f"It has to be {sentence}"]
     for name in ("service", "action"):
         if not identifiers[name]:
             errors.setdefault(name, []).append("Required.")

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+import logging
 import re
 import secrets
 import time
 import uuid
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -23,20 +24,25 @@ from django.db import transaction
 from django.db.models import OuterRef, Q
 from django.views.decorators.debug import sensitive_variables
 
+from messaging.choices import Interface
 from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, WrongState
 from messaging.models import ApiToken
 from messaging.services import audit
 from messaging.services.audit import Actor
+from messaging.services.patience import Patience
 from messaging.standing import standing_of
 from partners.models import PartnerGroup
 from rmhub import clock
 from rmhub.ids import public_id
 from rmhub.roles import ADMIN_SCOPES, scopes_of
 
+log = logging.getLogger(__name__)
+
 PREFIX = "rmh_live_"
 DEFAULT_DAYS = 90
 MAX_DAYS = 366
 MAX_NETWORKS = 20
+GUESSES, GUESS_SECONDS = 60, 60  # tokens that are not taken, of one address
 ENDS_SOON = timedelta(days=14)
 MIN_REASON = audit.MIN_REASON
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -52,6 +58,10 @@ class BadToken(ApplicationError):
 
     code = "invalid_token"
 
+    def __init__(self, detail: str, *, code: str = "", token: ApiToken | None = None) -> None:
+        super().__init__(detail, code=code or self.code)
+        self.token = token
+
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
@@ -63,6 +73,13 @@ class Bearer:
     partners: frozenset[uuid.UUID] | None = None
 
 
+def _told(address: str, name: str, count: int) -> None:
+    log.warning("too many wrong API tokens", extra={"action": "tokens_guessed", "remote": address, "count": count})
+
+
+patience = Patience(of_name=GUESSES, of_address=GUESSES, seconds=GUESS_SECONDS, told=_told)
+
+
 @sensitive_variables("secret")
 def token_create(
     *,
@@ -71,6 +88,7 @@ def token_create(
     scopes: Iterable[str],
     actor: Actor,
     granted_by: frozenset[str],
+    made_with: ApiToken | None = None,
     expires_at: datetime | None = None,
     networks: Iterable[str] = (),
     groups: Iterable[uuid.UUID] = (),
@@ -79,9 +97,10 @@ def token_create(
     """A new token and its secret, which is shown this once.
 
     `owner` is a user or a user name; `granted_by` are the scopes of whoever asks: nobody gives away more than they
-    have, and no token has more than its owner's role. Ends after 90 days unless `expires_at` says otherwise.
-    `networks`: addresses or CIDR networks from which it may be used; none = anywhere. `groups`: of partners, beyond
-    which it sees nothing; none = whatever its owner may see. Raises InvalidSubmission.
+    have, and no token has more than its owner's role. `made_with`: the token by which they ask: the new one is good
+    from no other network and for no longer. Ends after 90 days, or with `made_with`, unless `expires_at` says
+    otherwise. `networks`: addresses or CIDR networks from which it may be used; none = anywhere. `groups`: of partners,
+    beyond which it sees nothing; none = whatever its owner may see. Raises InvalidSubmission.
     """
     now = clock.now()
     errors: dict[str, list[str]] = {}
@@ -101,11 +120,17 @@ def token_create(
         errors["networks"] = [f"No address or network: {', '.join(strange)}. Such as 192.0.2.7 or 10.1.0.0/16."]
     elif len(from_where) > MAX_NETWORKS:
         errors["networks"] = [f"At most {MAX_NETWORKS}."]
+    elif made_with is not None and (beyond := _beyond(from_where, made_with.networks)):
+        errors["networks"] = [f"{beyond} The token that you use is good from {', '.join(made_with.networks)} only."]
     wanted = set(groups)
     limited_to = list(PartnerGroup.objects.filter(pk__in=wanted))
     if len(limited_to) < len(wanted):
         errors["groups"] = ["One of these partner groups does not exist (any more)."]
     end = expires_at or now + timedelta(days=DEFAULT_DAYS)
+    if made_with is not None and expires_at is None:
+        end = min(end, made_with.expires_at)
+    if made_with is not None and end > made_with.expires_at:
+        errors["expires_at"] = [f"Not later than the token that you use, {made_with.expires_at:%Y-%m-%d %H:%M:%SZ}."]
     if not now < end <= now + timedelta(days=MAX_DAYS):
         errors["expires_at"] = [f"A time in the future, at most {MAX_DAYS} days from now."]
     if errors or user is None:
@@ -159,17 +184,38 @@ def authenticate(text: str, address: str = "") -> Bearer:
     bearer = _bearer(_hashed(text))
     token, owner = bearer.token, bearer.owner
     if token.revoked_at is not None:
-        raise BadToken("This API token was revoked.", code="token_revoked")
+        raise BadToken("This API token was revoked.", code="token_revoked", token=token)
     now = clock.now()
     if token.expires_at <= now:
-        raise BadToken(f"This API token expired at {token.expires_at:%Y-%m-%d %H:%M:%SZ}.", code="token_expired")
+        raise BadToken(
+            f"This API token expired at {token.expires_at:%Y-%m-%d %H:%M:%SZ}.", code="token_expired", token=token
+        )
     if not owner.is_active:
-        raise BadToken("The owner of this API token is not active any more.")
+        raise BadToken("The owner of this API token is not active any more.", token=token)
     if token.networks and not _is_within(address, token.networks):
         text = f"This API token may not be used from {address or 'there'}: see its networks."
-        raise BadToken(text, code="address_not_allowed")
+        raise BadToken(text, code="address_not_allowed", token=token)
     _note_use(token, now)
     return bearer
+
+
+def token_refused(error: BadToken, *, address: str, request_id: str) -> int:
+    """Notes a token that was not taken in the log, and one that is known in the audit trail; never the token itself.
+
+    Returns the seconds that its address has to wait, because too many came from it; they are not noted any more. Right
+    ones from there are taken all the same.
+    """
+    if not patience.may_try(address, "API token"):
+        return GUESS_SECONDS
+    token = error.token
+    facts = {"token": public_id("tok", token.pk) if token is not None else "unknown", "reason": error.code}
+    log.warning("API token refused", extra={"action": "token_refused", "remote": address[:64], **facts})
+    if token is not None:
+        actor = Actor(f"{token.owner.get_username()} (token {token.name})"[:150], Interface.API, address, request_id)
+        audit.denied(
+            actor, "token.use", object_type="apitoken", object_id=facts["token"], name=token.name, required=error.code
+        )
+    return 0
 
 
 def reset() -> None:
@@ -219,6 +265,20 @@ def _networks(given: Iterable[str]) -> tuple[list[str], list[str]]:
         if network not in found:
             found.append(network)
     return found, strange
+
+
+def _beyond(networks: list[str], limits: Sequence[str]) -> str:
+    """What lets these networks reach beyond those, as a sentence; "" when nothing does. No limits: nothing can."""
+    if not limits:
+        return ""
+    if not networks:
+        return "Without networks it could be used from anywhere."
+    around = [ipaddress.ip_network(limit) for limit in limits]
+    for text in networks:
+        network = ipaddress.ip_network(text)
+        if not any(network.version == one.version and network.subnet_of(one) for one in around):  # type: ignore[arg-type]
+            return f"{text} lies beyond."
+    return ""
 
 
 def _is_within(address: str, networks: Iterable[str]) -> bool:

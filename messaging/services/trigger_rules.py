@@ -14,6 +14,7 @@ from messaging import applications
 from messaging.choices import Consult, DeliveryState, JoinType, ServiceKind
 from messaging.exceptions import InvalidSubmission
 from messaging.models import Delivery, Trigger
+from messaging.protocol import document_ids
 from messaging.services import trigger_members
 from partners.addresses import uri_fault
 from partners.choices import Transport
@@ -41,6 +42,7 @@ class TriggerValues(TypedDict, total=False):
     detect_duplicates: bool
     use_history: bool
     history_ttl: int
+    document_id_path: str
     resolver: str
     resolver_url: str
     resolver_callable: str
@@ -187,6 +189,16 @@ def _party_is_partner(trigger: Trigger) -> str | None:
     return f"{trigger.party} is ours, and documents come from partners: choose a partner, or leave it open."
 
 
+def _path(trigger: Trigger) -> str | None:
+    if not trigger.document_id_path:
+        return None
+    try:
+        document_ids.check_path(trigger.document_id_path)
+    except ValueError as error:
+        return f"This leads nowhere in a document: write {error}."
+    return None
+
+
 RULES: tuple[Rule, ...] = (
     Rule("party", _party_is_partner),
     Rule("agreement", _agreement_of_party),
@@ -198,6 +210,7 @@ RULES: tuple[Rule, ...] = (
     Rule("answers", _no_answers),
     Rule("answers", trigger_members.no_answers),
     Rule("use_history", trigger_members.exactly_once),
+    Rule("document_id_path", _path),
     Rule("member_of", trigger_members.member_of),
     Rule("member_of", trigger_members.nothing_of_its_own),
     Rule("documents", trigger_members.no_documents),

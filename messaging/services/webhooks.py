@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import ipaddress
 import json
 import logging
 import secrets
@@ -31,10 +30,11 @@ from messaging.services import audit, events, incidents
 from messaging.services.audit import SYSTEM, Actor
 from messaging.transports.bounded import bounded_pool, time_limit
 from messaging.transports.http import sentence_of
-from messaging.transports.public import public_pool
+from messaging.transports.public import is_public, public_pool
 from partners.secrets import SecretUnreadable, decrypt, encrypt
 from rmhub import clock
 from rmhub.ids import public_id
+from rmhub.postgresql.base import give_back
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +96,9 @@ def endpoint_update(
         endpoint.name = endpoint.name if name is None else name
         endpoint.types = endpoint.types if types is None else list(types)
         if enabled is not None:
+            if enabled and not endpoint.enabled:
+                now = clock.now()
+                WebhookDelivery.objects.filter(endpoint=endpoint, due_at__lt=now).update(due_at=now)
             endpoint.enabled = enabled
             endpoint.disabled_reason = "" if enabled else reason[:255]
             endpoint.failing_since = None
@@ -200,6 +203,7 @@ def deliver_due(*, limit: int = 50) -> int:
     posted = 0
     with ThreadPoolExecutor(POSTERS, thread_name_prefix="webhook") as pool:
         while claimed := _claim(limit):
+            give_back()
             _record(list(zip(claimed, pool.map(post, claimed), strict=True)))
             posted += len(claimed)
     return posted
@@ -365,6 +369,6 @@ def _refuse_url(url: str) -> str | None:
         found = socket.getaddrinfo(parts.hostname, parts.port or 443, type=socket.SOCK_STREAM)
     except (OSError, ValueError):
         return f"The host {parts.hostname} is not known."
-    if any(not ipaddress.ip_address(address[4][0]).is_global for address in found):
+    if any(not is_public(str(address[4][0])) for address in found):
         return f"{parts.hostname} is not a public address (RMHUB_WEBHOOK_ALLOW_PRIVATE=1 allows it)."
     return None

@@ -85,7 +85,9 @@ class AgreementVersion(models.Model):
         default=False, help_text="Refuse an old sequence number although its MessageId is known (spec 1, 5.2 case 4)."
     )
     memory_window = models.PositiveIntegerField(
-        "memory window, s", default=400 * DAY, help_text="How long message ids are remembered."
+        "memory window, s",
+        default=400 * DAY,
+        help_text="Repeatable requests: how long their ids are remembered. Ids of other messages are kept for good.",
     )
     # Repeatable profile (spec 2): what we promise a partner and what we rely on may differ.
     partner_window = models.PositiveIntegerField(
@@ -149,6 +151,13 @@ class AgreementVersion(models.Model):
         "refuse what lacks a header",
         default=False,
         help_text="Off: a notification without ReplyTo is answered where its sender registered.",
+    )
+    other_servers = models.CharField(
+        "other servers of the partner",
+        max_length=1000,
+        blank=True,
+        default="",
+        help_text="Addresses that messages of transactions name may lie there too, such as https://txn.example:8443.",
     )
     soap_version = models.CharField("SOAP version", max_length=4, choices=SoapVersion, default=SoapVersion.V11)
     max_message_bytes = models.PositiveIntegerField(default=20 * 1024 * 1024, validators=[MinValueValidator(1024)])

@@ -8,6 +8,7 @@ from partners.models import DAY, AgreementVersion
 from partners.rules.rule import Level, Rule
 
 MAX_GIVE_UP = 400 * DAY
+KEPT_FOR_GOOD: int = AgreementVersion._meta.get_field("memory_window").get_default()
 
 
 def reliable(version: AgreementVersion) -> bool:
@@ -18,6 +19,16 @@ def reliable(version: AgreementVersion) -> bool:
 def is_http(version: AgreementVersion) -> bool:
     """Whether both sides are reached by HTTP."""
     return version.own_endpoint.transport == version.partner_endpoint.transport == Transport.HTTP
+
+
+# Of profiles whose messages carry no first-instance time: see docs/decisions.md.
+MEMORY_WINDOW_UNUSED = Rule(
+    "memory_window",
+    "memory_window_unused",
+    Level.WARNING,
+    lambda v: v.memory_window != KEPT_FOR_GOOD,
+    "MessageIds of this profile are kept for good, so a memory window of {window} says nothing: leave it out.",
+)
 
 
 COMMON: tuple[Rule, ...] = (

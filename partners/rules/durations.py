@@ -43,7 +43,6 @@ def durations(version: AgreementVersion) -> dict[str, str]:
         "first_wait": duration(first_wait(version)),
         "life": duration(version.time_to_live),
         "timeout": duration(version.timeout),
-        "repeated": duration(repeated_for(version)),
         "final": duration(version.final_receipt_within),
     }
 
@@ -75,8 +74,3 @@ def first_wait(version: AgreementVersion) -> int:
 def resends(version: AgreementVersion) -> int:
     """`resend_seconds`; 0 for a schedule that cannot be read."""
     return 0 if schedule_fault(version) else resend_seconds(version)
-
-
-def repeated_for(version: AgreementVersion) -> int:
-    """How long after its first send a stream's message may come again: to the end of its life, or of its resends."""
-    return min(version.time_to_live, resends(version)) if version.time_to_live else resends(version)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from partners.choices import ExchangeIdentity, ExchangeMode, Semantics, Transport
+from partners.choices import ExchangeIdentity, ExchangeMode, Transport
 from partners.models import AgreementVersion
-from partners.rules.common import MAX_GIVE_UP, reliable
+from partners.rules.common import MAX_GIVE_UP, MEMORY_WINDOW_UNUSED, reliable
 from partners.rules.durations import give_up_seconds
 from partners.rules.rule import Level, Rule
 
 SHORT_FOR_MAIL = 300
-
-
-def _remembers(version: AgreementVersion) -> bool:
-    return version.semantics != Semantics.BEST_EFFORT or version.detect_repeats
 
 
 def _answers_come_otherwise(version: AgreementVersion) -> bool:
@@ -55,14 +51,7 @@ EBXML: tuple[Rule, ...] = (
         "A message would be given up only after {give_up}, and 400 days are the most: "
         "lower Timeout, Retries or RetryInterval.",
     ),
-    Rule(
-        "memory_window",
-        "memory_window_short",
-        Level.ERROR,
-        lambda v: _remembers(v) and v.memory_window < give_up_seconds(v),
-        "The memory window of {window} is shorter than the {give_up} for which a message may be repeated, "
-        "so that a late repeat would not be recognised: set it to at least {give_up}.",
-    ),
+    MEMORY_WINDOW_UNUSED,
     Rule(
         "transient_ceiling",
         "transient_ceiling_short",

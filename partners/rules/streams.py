@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from partners.choices import ExchangeIdentity, ExchangeMode, Semantics
-from partners.rules.common import HTTP_ONLY, MAX_GIVE_UP, reliable
-from partners.rules.durations import first_wait, repeated_for, resends, schedule_fault
+from partners.rules.common import HTTP_ONLY, MAX_GIVE_UP, MEMORY_WINDOW_UNUSED, reliable
+from partners.rules.durations import first_wait, resends, schedule_fault
 from partners.rules.rule import Level, Rule
 
 MIN_ORDER_ACK_TIMEOUT = 50  # ms
@@ -74,14 +74,7 @@ STREAM: tuple[Rule, ...] = (
         "An order acknowledgement may take {v.max_order_ack_delay} ms and {v.order_ack_timeout} ms more, as long as "
         "the {first_wait} after which everything is sent again: lower MaximumOrderAckDelay, or raise the first wait.",
     ),
-    Rule(
-        "memory_window",
-        "memory_window_below_resends",
-        Level.ERROR,
-        lambda v: reliable(v) and v.memory_window < repeated_for(v),
-        "The memory window of {window} is shorter than the {repeated} for which a message may come again, so that a "
-        "late one would not be recognised: set it to at least {repeated}.",
-    ),
+    MEMORY_WINDOW_UNUSED,
     Rule(
         "time_to_live",
         "life_too_long",

@@ -44,6 +44,14 @@ WSAT: tuple[Rule, ...] = (
         "most; 10 m are usual.",
     ),
     Rule(
+        "other_servers",
+        "other_servers_open",
+        Level.WARNING,
+        lambda v: any(one.startswith("http:") for one in v.other_servers.split()),
+        "The other servers are {v.other_servers}, and what goes to one of http can be read and changed on its way: "
+        "name https servers only.",
+    ),
+    Rule(
         "retries",
         "silence_at_once",
         Level.WARNING,

@@ -14,7 +14,7 @@ from partners.choices import Profile, Semantics, VersionState
 from partners.exceptions import InvalidInput, PartnersError, WrongState
 from partners.models import DAY, Agreement, AgreementService, AgreementVersion, Endpoint, Party
 from partners.services.writing import save_checked, writing
-from partners.terms import resend_waits
+from partners.terms import origins, resend_waits
 from partners.validation import Problem, errors_by_field, problems
 from rmhub import clock
 
@@ -61,6 +61,7 @@ class VersionTerms(TypedDict, total=False):
     coordination_version: str
     addressing_profile: str
     addressing_strict: bool
+    other_servers: str
     soap_version: str
     note: str
 
@@ -272,6 +273,11 @@ def _apply(version: AgreementVersion, terms: VersionTerms) -> None:
             version.resend_schedule = ",".join(str(wait) for wait in resend_waits(terms["resend_schedule"]))
         except ValueError as error:
             raise InvalidInput({"resend_schedule": [str(error)]}) from error
+    if "other_servers" in terms:
+        try:
+            version.other_servers = " ".join(origins(terms["other_servers"]))
+        except ValueError as error:
+            raise InvalidInput({"other_servers": [str(error)]}) from error
 
 
 def _replace_services(version: AgreementVersion, services: Sequence[tuple[str, str, str]]) -> None:

@@ -1,12 +1,13 @@
 """Who runs the servers, and where their data live.
 
-PostgreSQL refuses to run as root. So when we are root the servers run as ``nobody``, and their data have to be where
-``nobody`` can reach them. Nothing is changed for that outside our own folders: no permission of a parent folder, no
+PostgreSQL refuses to run as root. So when we are root the servers run as another user, and their data have to be where
+that user can reach them. Nothing is changed for that outside our own folders: no permission of a parent folder, no
 new user.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import pwd
@@ -17,20 +18,34 @@ from pathlib import Path
 from rmhub.embedded.errors import EmbeddedError
 from rmhub.embedded.processes import Identity
 
+OWN_USER, SHARED_USER = "rmhub", "nobody"
 DURABLE_SUBSTITUTES = (Path("/var/lib"), Path("/var/tmp"))  # noqa: S108 - made with mkdir, and the owner is checked
 """/var/lib first: systemd empties /var/tmp of files that nobody has touched for a month."""
 THROWAWAY_SUBSTITUTES = (Path("/var/tmp"),)  # noqa: S108
 
 
 def servers_identity() -> Identity | None:
-    """The user and group to run servers as: nobody's when we are root, None (ourselves) otherwise."""
+    """Return the user and group to run servers as: None (ourselves) unless we are root.
+
+    As root it is the system user OWN_USER where the machine has one, else nobody, whom other programs share.
+    """
     if os.geteuid() != 0:
         return None
+    for name in (OWN_USER, SHARED_USER):
+        with contextlib.suppress(KeyError):
+            user = pwd.getpwnam(name)
+            return (user.pw_uid, user.pw_gid)
+    return (65534, 65534)
+
+
+def is_shared(identity: Identity | None) -> bool:
+    """Return whether other programs of the machine may run as this user, and could then read the servers' data."""
+    if identity is None:
+        return False
     try:
-        nobody = pwd.getpwnam("nobody")
+        return pwd.getpwuid(identity[0]).pw_name != OWN_USER
     except KeyError:
-        return (65534, 65534)
-    return (nobody.pw_uid, nobody.pw_gid)
+        return True
 
 
 def make_var(var: Path) -> None:
@@ -40,7 +55,10 @@ def make_var(var: Path) -> None:
     """
     try:
         var.parent.mkdir(parents=True, exist_ok=True)
-        var.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, exist_ok=True)
+        if not var.exists():
+            var.mkdir(mode=0o700, exist_ok=True)
+            if os.geteuid() == 0:
+                var.chmod(0o711)  # whatever the umask says
     except OSError as error:
         raise EmbeddedError(
             f"{var} cannot be made ({error.strerror}): name a folder that can be written to in RMHUB_VAR"
@@ -90,7 +108,7 @@ def check_owner(folder: Path, identity: Identity | None) -> None:
     if folder.exists() and (found := folder.stat().st_uid) != user:
         raise EmbeddedError(
             f"{folder} belongs to user {found}, and the servers would run as user {user}: "
-            "run as the same user as before, or name another folder in RMHUB_VAR"
+            "run as the same user as before, give it to that user (chown -R), or name another folder in RMHUB_VAR"
         )
 
 

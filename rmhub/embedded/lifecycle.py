@@ -12,7 +12,16 @@ from pathlib import Path
 
 from rmhub.embedded import postgres, processes, valkey
 from rmhub.embedded.errors import EmbeddedError
-from rmhub.embedded.identity import check_owner, choose_home, make_home, make_var, servers_identity
+from rmhub.embedded.identity import (
+    OWN_USER,
+    SHARED_USER,
+    check_owner,
+    choose_home,
+    is_shared,
+    make_home,
+    make_var,
+    servers_identity,
+)
 from rmhub.embedded.ports import choose
 from rmhub.embedded.processes import Identity, Mark
 from rmhub.embedded.state import Servers, State, forget, load, locked, save
@@ -170,6 +179,11 @@ def _start_locked(
     if (gone := _owned.pop((os.getpid(), var), None)) is not None:
         gone.stop()
     identity = servers_identity()
+    if is_shared(identity) and not throwaway:
+        log(
+            f"PostgreSQL and Valkey run as {SHARED_USER}, a user that other programs share: "
+            f"`useradd --system {OWN_USER}` gives them one of their own"
+        )
     if state is not None and state.throwaway:
         _clear(state, identity)
         _wipe(var, state)
@@ -223,6 +237,8 @@ def _launch(
         ],
         output=lambda _, line: log(line),
         name="embedded",
+        # However often they are killed: the hub waits for them, and goes on when they are back.
+        restarts_per_minute=None,
         ended=ended,
     )
     try:

@@ -11,7 +11,8 @@ WINDOW = 60.0
 class Restarts:
     """Counts the deaths of each process within the last minute. Knows no clock: the caller says what time it is."""
 
-    def __init__(self, per_minute: int) -> None:
+    def __init__(self, per_minute: int | None) -> None:
+        """`per_minute`: how many deaths are borne; None = any number."""
         self._per_minute = per_minute
         self._deaths: dict[str, collections.deque[float]] = collections.defaultdict(collections.deque)
 
@@ -24,6 +25,6 @@ class Restarts:
         deaths.append(now)
         while deaths[0] <= now - WINDOW:
             deaths.popleft()
-        if len(deaths) > self._per_minute:
+        if self._per_minute is not None and len(deaths) > self._per_minute:
             return None
-        return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (len(deaths) - 1))
+        return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(len(deaths) - 1, 10))

@@ -59,7 +59,7 @@ class Supervisor:
         *,
         output: Output | None = None,
         name: str = "hub",
-        restarts_per_minute: int = 5,
+        restarts_per_minute: int | None = 5,
         ended: Callable[[int], None] | None = None,
     ) -> None:
         """Raises ValueError when two processes have the same name."""

@@ -6,12 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 
+from messaging.demo import verdict
 from messaging.demo.stage import Link, Parameters, Stage, running
 from rmhub.supervisor import Supervisor
 
 
 @pytest.fixture(scope="session")
 def hubs() -> Iterator[tuple[Stage, Supervisor]]:
-    """Buyer's and seller's hub, joined by a good link."""
-    with running(link=Link(), parameters=Parameters()) as stage:
-        yield stage
+    """Buyer's and seller's hub, joined by a good link. Whatever the tests do with them, their invariants hold."""
+    with running(link=Link(), parameters=Parameters()) as running_hubs:
+        yield running_hubs
+        stage, _ = running_hubs
+        both = (stage.buyer, stage.seller)
+        found = verdict.contradictions({hub.name: hub.database_url for hub in both})
+        assert not found, "\n".join(found)

@@ -17,10 +17,11 @@ pytestmark = pytest.mark.acceptance
 
 
 def demo(*arguments: str) -> tuple[int, dict[str, Any]]:
+    """With four connections to the database for each process, so that dozens of threads share them."""
     run = subprocess.run(
         [sys.executable, "manage.py", "demo", "--json", *arguments],
         cwd=ROOT,
-        env={**os.environ, "DJANGO_SETTINGS_MODULE": "rmhub.settings"},
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "rmhub.settings", "RMHUB_DB_CONNECTIONS": "4"},
         capture_output=True,
         text=True,
         timeout=420,

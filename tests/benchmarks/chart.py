@@ -73,12 +73,12 @@ def _throughput(groups: Sequence[tuple[str, str, Mapping[str, Any]]], top: float
 
 
 def _cpu(groups: Sequence[tuple[str, str, Mapping[str, Any]]], top: float) -> list[str]:
-    largest = max(sum(row["cpu_ms_by_process"].values()) for _, _, row in groups)
+    largest = max(sum(filter(None, row["cpu_ms_by_process"].values())) for _, _, row in groups)
     parts, scale = _axis("CPU milliseconds per message, by process", largest, top)
     for x, width, (name, _, row) in _columns(groups):
         total = 0.0
         for process, colour in STACK:
-            value = row["cpu_ms_by_process"].get(process, 0.0)
+            value = row["cpu_ms_by_process"].get(process)
             if not value:
                 continue
             y, below = scale(total + value), scale(total)
@@ -95,11 +95,11 @@ def _cpu(groups: Sequence[tuple[str, str, Mapping[str, Any]]], top: float) -> li
 
 def _limit_rows(found: Mapping[str, Any]) -> list[tuple[str, str, float]]:
     rows = [
-        ("posts, " + _plural(row["connections"], "connection"), LIMIT, row["per_second"]["median"])
+        ("posts, " + _plural(row["connections"], "connection"), LIMIT, row["per_second"]["median"] or 0)
         for row in found["posts"]
     ]
     rows += [
-        ("commits, " + _plural(row["connections"], "connection"), LIMIT, row["per_second"]["median"])
+        ("commits, " + _plural(row["connections"], "connection"), LIMIT, row["per_second"]["median"] or 0)
         for row in found["commits"]
     ]
     if not rows:

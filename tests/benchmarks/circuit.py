@@ -24,7 +24,7 @@ import redis
 
 from rmhub.hubs import BASE, Hub, free_ports
 from tests.benchmarks.arena import Say, Servers, fresh_database, redis_database, supervised
-from tests.benchmarks.hub_runs import Window
+from tests.benchmarks.hub_runs import Window, contradictions
 from tests.benchmarks.prepare import SERVICE, tpa_id
 
 DELAY_MS = 150  # it is threads that are short then, not the processor: what a dead partner can take from others
@@ -34,11 +34,10 @@ DEATHS = ("blackhole", "mute")
 SETTLE_SECONDS = 90.0
 
 
-def run(servers: Servers, var: Path, window: Window, partners: int, rounds: int, say: Say) -> dict[str, Any]:
-    """Measures with so many partners, in a database of its own; the last one dies in each way once a round.
+def run(servers: Servers, var: Path, window: Window, partners: int, rounds: int, say: Say) -> Iterator[dict[str, Any]]:
+    """Measure with so many partners, in a database of its own; the last one dies in each way once a round.
 
-    Raises RuntimeError with what was said when the hub cannot be set up. Returns `runs`, in their order, and by way of
-    dying `lost_percent`: the median of what the others lost against the mean of the runs before and after it.
+    Raises RuntimeError with what was said when the hub cannot be set up.
     """
     folder = var / "circuit"
     folder.mkdir(parents=True, exist_ok=True)
@@ -53,7 +52,6 @@ def run(servers: Servers, var: Path, window: Window, partners: int, rounds: int,
     with redis.Redis.from_url(hub.redis_url) as broker:
         broker.flushdb()
     say(f"one dead partner among {partners}")
-    runs: list[dict[str, Any]] = []
     with _servers(partners) as others:
         ports = json.loads(_line(others))
         _prepare(hub, ports)
@@ -63,24 +61,32 @@ def run(servers: Servers, var: Path, window: Window, partners: int, rounds: int,
                 for death in DEATHS:
                     for mode in ("well", death):
                         found = _measured(hub, connection, others, partners, mode, window)
-                        runs.append({"round": number, "mode": mode, **found})
                         pace = found["messages_per_second"]
                         say(f"round {number} of {rounds}: {mode}: {pace} messages/s by the others")
-            runs.append(
-                {"round": rounds, "mode": "well", **_measured(hub, connection, others, partners, "well", window)}
-            )
-    return {"partners": partners, "delay_ms": DELAY_MS, "runs": runs, "lost_percent": lost(runs)}
+                        yield {"round": number, "mode": mode, **found}
+            found = _measured(hub, connection, others, partners, "well", window)
+            yield {"round": rounds, "mode": "well", **found}
 
 
 def lost(runs: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """By way of dying: percent of the others' throughput, each run against those without the dead one around it."""
-    found: dict[str, list[float]] = {}
-    for before, dead, after in zip(runs, runs[1:], runs[2:], strict=False):
-        if dead["mode"] != "well":
-            usual = (before["messages_per_second"] + after["messages_per_second"]) / 2
-            share = 100 * (1 - dead["messages_per_second"] / usual) if usual else 100.0
-            found.setdefault(dead["mode"], []).append(round(share, 1))
-    return {mode: {"median": round(statistics.median(each), 1), "runs": each} for mode, each in found.items()}
+    """Return by way of dying the percent of their throughput that the others lost, and the median.
+
+    Each run is held against the mean of those before and after it, in which nobody is dead.
+    """
+    found: dict[str, list[float | None]] = {}
+    for three in zip(runs, runs[1:], runs[2:], strict=False):
+        if three[1]["mode"] != "well":
+            before, with_it, after = (run["messages_per_second"] for run in three)
+            share = None
+            if None not in (before, with_it, after):
+                usual = (before + after) / 2
+                share = round(100 * (1 - with_it / usual) if usual else 100.0, 1)
+            found.setdefault(three[1]["mode"], []).append(share)
+    medians = {mode: [share for share in each if share is not None] for mode, each in found.items()}
+    return {
+        mode: {"median": round(statistics.median(medians[mode]), 1) if medians[mode] else None, "runs": each}
+        for mode, each in found.items()
+    }
 
 
 def _measured(
@@ -132,6 +138,7 @@ def _measured(
         "circuits_opened": events,
         "driver": totals,
         "settled": settled,
+        "contradictions": contradictions(hub),
     }
 
 

@@ -47,17 +47,17 @@ SAMPLE = "SELECT sender_id, request_id FROM {} TABLESAMPLE BERNOULLI (%s) LIMIT 
 SIZES = "SELECT pg_total_relation_size(%s::text::regclass), pg_relation_size(%s::text::regclass)"
 
 
-def run(servers: Servers, var: Path, sizes: Sequence[int], say: Say) -> list[dict[str, Any]]:
-    """Measures in a database of its own, one size after the other. Raises RuntimeError with what was said."""
+def run(servers: Servers, var: Path, sizes: Sequence[int], say: Say) -> Iterator[dict[str, Any]]:
+    """Measure in a database of its own, one size after the other. Raises RuntimeError with what was said."""
     hub = Hub("forgetting", fresh_database(servers, "bench_forgetting"), servers.redis_url, var / "forgetting", 0)
     shutil.rmtree(hub.var, ignore_errors=True)
     hub.var.mkdir(parents=True)
     say(f"remembering and forgetting days of {', '.join(f'{size:,}' for size in sizes)} ids")
     arguments = [sys.executable, "-m", "tests.benchmarks.forgetting", *map(str, sizes)]
     done = subprocess.run(arguments, env=hub.environment(), cwd=BASE, capture_output=True, text=True, check=False)
+    yield from map(json.loads, done.stdout.splitlines())
     if done.returncode != 0:
         raise RuntimeError(f"forgetting failed:\n{(done.stdout + done.stderr).strip()[-4000:]}")
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def main() -> None:

@@ -13,7 +13,8 @@ from typing import Any
 
 import psycopg
 
-from rmhub.hubs import BASE
+from messaging.demo import verdict
+from rmhub.hubs import BASE, Hub
 from tests.benchmarks.arena import RECEIVER, SENDER, Arena, Servers
 from tests.benchmarks.machine import costs, look, spread
 
@@ -77,6 +78,7 @@ def steady(
         "driver": totals,
         "drained": drained,
         "check": _check(arena),
+        "contradictions": contradictions(arena.sender, arena.receiver),
     }
 
 
@@ -100,7 +102,16 @@ def unloaded(
         "first_transmission_to_ack": spread([(row[2] - row[1]) * 1000 for row in rows]),
         "driver": totals,
         "drained": drained,
+        "contradictions": contradictions(arena.sender, arena.receiver),
     }
+
+
+def contradictions(*hubs: Hub) -> list[str]:
+    """What in the hubs' databases contradicts the invariants. Where nobody can look, that is said: a run is kept."""
+    try:
+        return verdict.contradictions({hub.name: hub.database_url for hub in hubs})
+    except psycopg.Error as error:
+        return [f"nobody could look: {str(error).strip()}"]
 
 
 def first_message(arena: Arena) -> None:
@@ -198,4 +209,4 @@ def _check(arena: Arena) -> dict[str, int]:
     }
 
 
-__all__ = ["RECEIVER", "SENDER", "Window", "depth", "steady", "unloaded"]
+__all__ = ["RECEIVER", "SENDER", "Window", "contradictions", "depth", "steady", "unloaded"]

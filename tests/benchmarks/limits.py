@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,8 @@ TABLE = (
 INSERT = "INSERT INTO bench_row (client, text) VALUES (:client_id, 'one row');\n"
 
 
-def posts(var: Path, seconds: float) -> list[dict[str, Any]]:
-    """4 KiB posts with keep-alive through the hub's web server, one worker and 16 threads as the hub's own."""
+def posts(var: Path, seconds: float) -> Iterator[dict[str, Any]]:
+    """Measure 4 KiB posts with keep-alive through the hub's web server, one worker and 16 threads as the hub's own."""
     (port,) = free_ports(1)
     server = Process(
         name="bare",
@@ -42,7 +43,8 @@ def posts(var: Path, seconds: float) -> list[dict[str, Any]]:
         log=var / "bare.log",
     )
     with supervised([server]) as root:
-        return [_posts(port, count, seconds, root) for count in POST_CONNECTIONS]
+        for count in POST_CONNECTIONS:
+            yield _posts(port, count, seconds, root)
 
 
 def _posts(port: int, connections: int, seconds: float, root: dict[str, int]) -> dict[str, Any]:
@@ -63,8 +65,8 @@ def _posts(port: int, connections: int, seconds: float, root: dict[str, int]) ->
     }
 
 
-def commits(servers: Servers, var: Path, seconds: float) -> list[dict[str, Any]]:
-    """Single-row inserts, one commit each, in a database of the same server; by pgbench with prepared statements.
+def commits(servers: Servers, var: Path, seconds: float) -> Iterator[dict[str, Any]]:
+    """Measure single-row inserts, one commit each, in a database of the same server, by pgbench with prepared ones.
 
     Raises RuntimeError when the programs of the server have no pgbench with them, or it fails.
     """
@@ -77,7 +79,6 @@ def commits(servers: Servers, var: Path, seconds: float) -> list[dict[str, Any]]
         }
     script = var / "insert.sql"
     script.write_text(INSERT, encoding="utf-8")
-    results = []
     for connections in COMMIT_CONNECTIONS:
         argv = [
             *(str(servers.programs / "pgbench"), "--no-vacuum", "--file", str(script), "--protocol", "prepared"),
@@ -93,14 +94,11 @@ def commits(servers: Servers, var: Path, seconds: float) -> list[dict[str, Any]]
         latency = re.search(r"^latency average = ([\d.]+) ms", done.stdout, re.MULTILINE)
         if done.returncode != 0 or rate is None or latency is None:
             raise RuntimeError(f"pgbench failed:\n{(done.stdout + done.stderr).strip()[-2000:]}")
-        results.append(
-            {
-                "kind": "commits",
-                "connections": connections,
-                "commits_per_second": float(rate[1]),
-                "average_ms": float(latency[1]),
-                "seconds": round(time.time() - begun, 1),
-                "settings": durable,
-            }
-        )
-    return results
+        yield {
+            "kind": "commits",
+            "connections": connections,
+            "commits_per_second": float(rate[1]),
+            "average_ms": float(latency[1]),
+            "seconds": round(time.time() - begun, 1),
+            "settings": durable,
+        }

@@ -63,6 +63,20 @@ LEFT JOIN messages m ON m.id = d.message_pk
 GROUP BY d.pair_id, d.trigger_id, d.message_pk
 """
 
+# History is kept for longer than the log is.
+SAME_DOCUMENT = """
+SELECT 'document_twice' AS kind, max(pair_id) AS pair_id, cast(NULL AS bigint) AS first_number,
+       cast(NULL AS bigint) AS last_number, count(*) AS count, max(first_id) AS message_id
+FROM (
+    SELECT d.pair_id, d.trigger_id, d.sender_id, d.document_id, d.message_pk, first_value(m.message_id) OVER (
+        PARTITION BY d.trigger_id, d.sender_id, d.document_id ORDER BY d.completed_at, d.id) AS first_id
+    FROM deliveries d LEFT JOIN messages m ON m.id = d.message_pk
+    WHERE d.state = 'completed' AND d.verdict = 'new' AND d.document_id <> ''
+      AND d.resubmission_of IS NULL AND d.join_id IS NULL
+) same
+GROUP BY trigger_id, sender_id, document_id HAVING count(DISTINCT message_pk) > 1
+"""
+
 WITHOUT_ACCEPTANCE = """
 SELECT 'delivery_without_acceptance' AS kind, lost.pair_id, cast(NULL AS bigint) AS first_number,
        cast(NULL AS bigint) AS last_number, lost.often AS count, coalesce(e.message_id, lost.message_pk) AS message_id
@@ -111,7 +125,7 @@ WHERE m.direction = 'in' AND m.sequence_number IS NOT NULL
 GROUP BY p.partner_id, m.message_id HAVING count(*) > 1
 """
 
-AUDIT = (SEQUENCES, TWICE, WITHOUT_ACCEPTANCE, WITHOUT_DELIVERY, WITHOUT_STORAGE, SAME_IDS)
+AUDIT = (SEQUENCES, TWICE, SAME_DOCUMENT, WITHOUT_ACCEPTANCE, WITHOUT_DELIVERY, WITHOUT_STORAGE, SAME_IDS)
 
 # The parameters are the beginning and the end of the log, an hour of margin off at both.
 _RECONCILE = """

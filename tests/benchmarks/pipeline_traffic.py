@@ -90,6 +90,7 @@ def say(text: str) -> None:
 def _check(found: dict[str, Any]) -> None:
     assert found["drained"], "the traffic did not drain"
     assert (found["check"]["received_twice"], found["check"]["out_of_order"]) == (0, 0), found["check"]
+    assert not found["contradictions"], found["contradictions"]
 
 
 @contextmanager
@@ -114,7 +115,7 @@ def _pipeline(arena: Arena, done: dict[str, Any]) -> Iterator[None]:
         yield
         process.stdin.close()
         done |= json.loads(process.stdout.readline())
-        process.wait(60)
+        process.wait(120)
     finally:
         process.kill()
         process.wait()

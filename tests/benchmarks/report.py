@@ -83,18 +83,22 @@ def _tables(raw: Figures, found: Figures) -> list[tuple[str, list[str], list[lis
         tables.append(_forgetting(raw["forgetting"]))
     if found["streams"]:
         tables.append(_streams(found["streams"]))
-    if found["circuit"]:
+    if found["circuit"] and found["circuit"]["runs"]:
         tables.append(_circuit(found["circuit"]))
     if profile := raw.get("profile"):
         tables.append(_where(profile))
         tables.append(_sessions(profile["database_profile"]))
     if found["goals"]:
-        rows = [
-            [goal["goal"], goal["wanted"], f"{goal['measured']:g}", "met" if goal["met"] else "NOT MET"]
-            for goal in found["goals"]
-        ]
+        rows = [[goal["goal"], goal["wanted"], _number(goal["measured"]), _met(goal["met"])] for goal in found["goals"]]
         tables.append(("Goals", ["", "wanted", "measured", ""], rows))
+    if raw["not_measured"]:
+        rows = [[part, " ".join(reason.split())[:200]] for part, reason in raw["not_measured"].items()]
+        tables.append(("Not measured", ["part", "why"], rows))
     return tables
+
+
+def _met(met: bool | None) -> str:
+    return "NOT MEASURED" if met is None else "met" if met else "NOT MET"
 
 
 def _forgetting(days: Sequence[Figures]) -> tuple[str, list[str], list[list[str]]]:
@@ -106,6 +110,7 @@ def _forgetting(days: Sequence[Figures]) -> tuple[str, list[str], list[list[str]
         "unknown, p50 us",
         "p99 us",
         "forget ms",
+        "remove ms",
         "others wait ms",
     ]
     rows = [
@@ -113,7 +118,7 @@ def _forgetting(days: Sequence[Figures]) -> tuple[str, list[str], list[list[str]
             f"{day['ids']:,}",
             _number(day["bytes_per_id"]),
             *(
-                f"{day[which][quantile]:g}"
+                _number(day[which][quantile])
                 for which in ("look_up_known_us", "look_up_unknown_us")
                 for quantile in ("p50", "p99")
             ),
@@ -151,8 +156,8 @@ def _circuit(dead: Figures) -> tuple[str, list[str], list[list[str]]]:
         [
             run["mode"],
             _number(run["messages_per_second"]),
-            str(run["attempts_at_the_dead_one"]) if run["mode"] in lost else "-",
-            f"{next(lost[run['mode']]):g}" if run["mode"] in lost else "-",
+            str(run["attempts_at_the_dead_one"]) if run["mode"] != "well" else "-",
+            _number(next(lost[run["mode"]], None)) if run["mode"] in lost else "-",
         ]
         for run in dead["runs"]
     ]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tests.benchmarks.arena import RECEIVER, SENDER
+from tests.benchmarks.circuit import lost
 
 Run = Mapping[str, Any]
 GOAL_PAIRS = 100
@@ -52,7 +53,7 @@ def summarise(raw: Run) -> dict[str, Any]:
             for connections, runs in _by(limits["commits"], "connections")
         ],
         "streams": _streams(raw["streams"]),
-        "circuit": raw["circuit"],
+        "circuit": {**raw["circuit"], "lost_percent": lost(raw["circuit"]["runs"])} if raw["circuit"] else {},
     }
     found["goals"] = goals(found)
     found["faults"] = faults(raw)
@@ -86,7 +87,7 @@ def _common(runs: Sequence[Run], latency: str) -> dict[str, Any]:
 
 def _typical(runs: Sequence[Run]) -> Run:
     """The run whose CPU time is the median, so that its parts add up."""
-    return sorted(runs, key=lambda run: run["cpu_ms_per_message"])[(len(runs) - 1) // 2]
+    return sorted(runs, key=lambda run: run["cpu_ms_per_message"] or 0.0)[(len(runs) - 1) // 2]
 
 
 def _ours(pairs: int, runs: Sequence[Run]) -> dict[str, Any]:
@@ -119,7 +120,8 @@ def _streams(runs: Sequence[Run]) -> list[dict[str, Any]]:
         if by_profile.keys() >= {"ebxml", "stream"}:
             one, many = by_profile["ebxml"], by_profile["stream"]
             speed = one["messages_per_second"]
-            times = round(many["messages_per_second"] / speed, 1) if speed else None
+            fast = many["messages_per_second"]
+            times = round(fast / speed, 1) if speed and fast is not None else None
             rows.append({"delay_ms": delay, "ebxml": one, "stream": many, "times": times})
     return rows
 
@@ -129,7 +131,7 @@ def goals(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     result = [
         _goal(
             f"messages of one pair as a stream, as a multiple of one by one, at {STREAM_DELAY} ms",
-            row["times"] or 0.0,
+            row["times"],
             TIMES_ONE_BY_ONE,
             least=True,
         )
@@ -150,22 +152,23 @@ def goals(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     if ours is None:
         return result
     if found["peer"]:
-        best = max(row["messages_per_second"]["median"] for row in found["peer"])
-        times = ours["messages_per_second"]["median"] / best if best else 0.0
+        best = max(row["messages_per_second"]["median"] or 0.0 for row in found["peer"])
+        own = ours["messages_per_second"]["median"]
+        times = own / best if best and own is not None else None
         result.append(_goal("messages per second, as a multiple of the peer's best", times, TIMES_THE_PEER, least=True))
     for side in (SENDER, RECEIVER):
-        value = ours["commits"][f"bench_{side}"]["median"]
-        result.append(_goal(f"commits per message on the {side}", value, COMMITS))
+        commits = ours["commits"].get(f"bench_{side}", figure([]))["median"]
+        result.append(_goal(f"commits per message on the {side}", commits, COMMITS))
     result.append(_goal("CPU ms per message, everything together", ours["cpu_ms"]["median"], CPU_MS))
     return result
 
 
-def _goal(name: str, value: float, bound: float, *, least: bool = False) -> dict[str, Any]:
-    met = value >= bound if least else value <= bound
+def _goal(name: str, value: float | None, bound: float, *, least: bool = False) -> dict[str, Any]:
+    met = None if value is None else value >= bound if least else value <= bound
     return {
         "goal": name,
         "wanted": f"{'at least' if least else 'at most'} {bound:g}",
-        "measured": round(value, 2),
+        "measured": None if value is None else round(value, 2),
         "met": met,
     }
 
@@ -173,6 +176,7 @@ def _goal(name: str, value: float, bound: float, *, least: bool = False) -> dict
 def faults(raw: Run) -> list[str]:
     """What went wrong in the runs: then their speed says nothing."""
     found = [f"{part}: {reason}" for part, reason in raw["not_measured"].items()]
+    found += [f"{name}: {line}" for name, run in _of_our_hubs(raw) for line in run["contradictions"]]
     for run in raw["ours"]["steady"]:
         check = run["check"]
         broken = {name: check[name] for name in ("sent_again", "received_twice", "out_of_order") if check[name]}
@@ -205,3 +209,13 @@ def faults(raw: Run) -> list[str]:
                 f"the peer with {run['senders']} senders failed {failed} messages: {run['example_of_a_failure']}"
             )
     return found
+
+
+def _of_our_hubs(raw: Run) -> Iterator[tuple[str, Run]]:
+    """Every run of our hubs, by what it is called."""
+    yield from ((f"ours at {run['pairs']} pairs", run) for run in raw["ours"]["steady"])
+    yield from (("ours unloaded", run) for run in raw["ours"]["unloaded"])
+    yield from ((f"{run['profile']} at {run['delay_ms']} ms", run) for run in raw["streams"])
+    yield from ((f"circuit, {run['mode']}", run) for run in raw["circuit"].get("runs", ()))
+    if "profile" in raw:
+        yield "profile", raw["profile"]

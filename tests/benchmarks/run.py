@@ -73,8 +73,9 @@ QUICK = Plan(
 
 @dataclass
 class Raw:
-    """Everything that was measured, as it goes into the JSON file."""
+    """Everything that was measured, kept in a JSON file from the first run on: whatever ends the rest, it stays."""
 
+    file: Path
     content: dict[str, Any] = field(
         default_factory=lambda: {
             "ours": {"steady": [], "unloaded": []},
@@ -89,25 +90,40 @@ class Raw:
     )
 
     @contextmanager
-    def part(self, name: str) -> Iterator[None]:
-        """A part that fails is written down with its reason; the others go on."""
+    def part(self, name: str, say: Say) -> Iterator[None]:
+        """Write down why a part fails, whatever it fails of, and go on with the others."""
         try:
             yield
-        except (RuntimeError, OSError, embedded.EmbeddedError) as error:
-            self.content["not_measured"].setdefault(name, str(error))
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}".strip()
+            self.content["not_measured"][name] = reason
+            say(f"{name} could not be measured: {reason}")
+        self.keep()
+
+    def keep(self) -> None:
+        """Write the file so that a crash leaves the one before or the new one."""
+        new = self.file.with_suffix(".new")
+        new.write_text(json.dumps(self.content, indent=1) + "\n", encoding="utf-8")
+        new.replace(self.file)
+
+    def add(self, rows: list[Any], row: Any) -> None:
+        """Keep one run."""
+        rows.append(row)
+        self.keep()
 
 
-def run(plan: Plan, var: Path, say: Say) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Measures, and returns all raw figures and their summary. Leaves nothing behind but logs and the peer's programs.
+def run(plan: Plan, var: Path, say: Say) -> tuple[Raw, dict[str, Any]]:
+    """Measure, and return all raw figures and their summary. Leaves nothing behind but logs and the peer's programs.
 
     Raises EmbeddedError when there are no servers to measure with.
     """
     var.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
-    raw = Raw()
+    started = datetime.now(UTC)
+    raw = Raw(var / f"{started:%Y%m%d-%H%M%S}.json")
     raw.content |= {
         "format": 1,
-        "started": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
+        "started": f"{started:%Y-%m-%d %H:%M:%S} UTC",
         "commit": machine.commit(BASE),
         "machine": machine.facts(),
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
@@ -126,10 +142,10 @@ def run(plan: Plan, var: Path, say: Say) -> tuple[dict[str, Any], dict[str, Any]
             raw.content["versions"]["postgresql"] = servers.version
             _measure(plan, var, servers, raw, begun, say)
     finally:
+        raw.content["took_seconds"] = round(time.monotonic() - begun, 1)
+        raw.keep()
         _clear(var)
-    raw.content["took_seconds"] = round(time.monotonic() - begun, 1)
-    found = results.summarise(raw.content)
-    return raw.content, found
+    return raw, results.summarise(raw.content)
 
 
 def _clear(var: Path) -> None:
@@ -142,15 +158,15 @@ def _measure(plan: Plan, var: Path, servers: Servers, raw: Raw, begun: float, sa
     content = raw.content
     hubs: arena.Arena | None = None
     if "ours" in plan.parts:
-        with raw.part("ours"):
+        with raw.part("ours", say):
             hubs = arena.build(servers, var, max(plan.pairs), say)
     other: peer.Peer | None = None
     environment: Path | None = None
     if "peer" in plan.parts or plan.profile:
-        with raw.part("the peer's environment"):
+        with raw.part("the peer's environment", say):
             environment = peer_environment.install(var, say)
     if "peer" in plan.parts and environment is not None:
-        with raw.part("peer"):
+        with raw.part("peer", say):
             other = peer.build(servers, environment, var, say)
             content["versions"] |= peer_environment.versions()
     longest = 0.0
@@ -164,28 +180,35 @@ def _measure(plan: Plan, var: Path, servers: Servers, raw: Raw, begun: float, sa
             break
         prefix = f"round {number} of {plan.rounds}"
         if "limits" in plan.parts:
-            with raw.part("limits"):
-                say(f"{prefix}: limits")
-                content["limits"]["posts"] += limits.posts(var, plan.limit_seconds)
-                content["limits"]["commits"] += limits.commits(servers, var, plan.limit_seconds)
+            say(f"{prefix}: limits")
+            with raw.part(f"{prefix}: posts", say):
+                for row in limits.posts(var, plan.limit_seconds):
+                    raw.add(content["limits"]["posts"], row)
+            with raw.part(f"{prefix}: commits", say):
+                for row in limits.commits(servers, var, plan.limit_seconds):
+                    raw.add(content["limits"]["commits"], row)
         if hubs is not None:
-            with raw.part("ours"):
-                _ours(plan, hubs, servers, content, prefix, say)
+            with raw.part(f"{prefix}: our hubs", say):
+                _ours(plan, hubs, servers, raw, prefix, say)
         if other is not None:
-            with raw.part("peer"):
-                _peer(plan, other, servers, content, prefix, say)
+            with raw.part(f"{prefix}: the peer", say):
+                _peer(plan, other, servers, raw, prefix, say)
         longest = max(longest, time.monotonic() - start)
     if "forgetting" in plan.parts:
-        with raw.part("forgetting"):
-            content["forgetting"] = forgetting.run(servers, var, plan.days, say)
+        with raw.part("forgetting", say):
+            for row in forgetting.run(servers, var, plan.days, say):
+                raw.add(content["forgetting"], row)
     if "streams" in plan.parts and plan.delays:
-        with raw.part("streams"):
-            content["streams"] = streams.run(servers, var, plan.window, plan.delays, say)
+        with raw.part("streams", say):
+            for row in streams.run(servers, var, plan.window, plan.delays, say):
+                raw.add(content["streams"], row)
     if "circuit" in plan.parts:
-        with raw.part("circuit"):
-            content["circuit"] = circuit.run(servers, var, plan.window, plan.partners, plan.deaths, say)
+        content["circuit"] = {"partners": plan.partners, "delay_ms": circuit.DELAY_MS, "runs": []}
+        with raw.part("circuit", say):
+            for row in circuit.run(servers, var, plan.window, plan.partners, plan.deaths, say):
+                raw.add(content["circuit"]["runs"], row)
     if plan.profile and hubs is not None and environment is not None:
-        with raw.part("profile"):
+        with raw.part("profile", say):
             pairs = max(plan.pairs)
             say(f"profile with {pairs} pairs")
             with hubs.running() as roots:
@@ -201,39 +224,45 @@ def _measure(plan: Plan, var: Path, servers: Servers, raw: Raw, begun: float, sa
                 )
 
 
-def _ours(plan: Plan, hubs: arena.Arena, servers: Servers, content: dict[str, Any], prefix: str, say: Say) -> None:
+def _ours(plan: Plan, hubs: arena.Arena, servers: Servers, raw: Raw, prefix: str, say: Say) -> None:
+    found = raw.content["ours"]
     with hubs.running() as roots:
         hub_runs.first_message(hubs)
         for pairs in plan.pairs:
-            run = hub_runs.steady(hubs, servers, roots, pairs=pairs, window=plan.window)
-            content["ours"]["steady"].append(run)
-            say(f"{prefix}: our hubs, {pairs} pairs: {run['messages_per_second']} messages/s")
+            with raw.part(f"{prefix}: our hubs, {pairs} pairs", say):
+                run = hub_runs.steady(hubs, servers, roots, pairs=pairs, window=plan.window)
+                raw.add(found["steady"], run)
+                say(f"{prefix}: our hubs, {pairs} pairs: {run['messages_per_second']} messages/s")
         pairs = min(10, max(plan.pairs))
-        run = hub_runs.unloaded(hubs, servers, roots, pairs=pairs, every=0.1, count=plan.unloaded)
-        content["ours"]["unloaded"].append(run)
-        say(f"{prefix}: our hubs unloaded: {run['submission_to_ack']['p50_ms']} ms from submission to acknowledgement")
+        with raw.part(f"{prefix}: our hubs unloaded", say):
+            run = hub_runs.unloaded(hubs, servers, roots, pairs=pairs, every=0.1, count=plan.unloaded)
+            raw.add(found["unloaded"], run)
+            submitted = run["submission_to_ack"]["p50_ms"]
+            say(f"{prefix}: our hubs unloaded: {submitted} ms from submission to acknowledgement")
 
 
-def _peer(plan: Plan, other: peer.Peer, servers: Servers, content: dict[str, Any], prefix: str, say: Say) -> None:
+def _peer(plan: Plan, other: peer.Peer, servers: Servers, raw: Raw, prefix: str, say: Say) -> None:
+    found = raw.content["peer"]
     with other.running() as roots:
         for senders in plan.senders:
-            run = peer.steady(other, servers, roots, senders=senders, window=plan.window)
-            content["peer"]["steady"].append(run)
-            say(f"{prefix}: the peer, {senders} senders: {run['messages_per_second']} messages/s")
-        if content["peer"]["race"] is None:
-            content["peer"]["race"] = peer.race(other, plan.race)
+            with raw.part(f"{prefix}: the peer, {senders} senders", say):
+                run = peer.steady(other, servers, roots, senders=senders, window=plan.window)
+                raw.add(found["steady"], run)
+                say(f"{prefix}: the peer, {senders} senders: {run['messages_per_second']} messages/s")
+        if found["race"] is None:
+            found["race"] = peer.race(other, plan.race)
 
 
-def save(raw: dict[str, Any], found: dict[str, Any], var: Path) -> dict[str, Path]:
-    """Writes the JSON, the chart and the page, and returns where they are."""
-    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    files = {kind: var / f"{stamp}.{kind}" for kind in ("json", "svg", "md")}
-    files["json"].write_text(json.dumps({**raw, "summary": found}, indent=1) + "\n", encoding="utf-8")
-    title = f"RM Hub {raw['commit']} and django-pyas2, {raw['started']}, {raw['machine']['cpus']} CPUs"
-    files["svg"].write_text(chart.svg(found, title), encoding="utf-8")
-    files["md"].write_text(report.markdown(raw, found, files["svg"].name), encoding="utf-8")
+def save(raw: Raw, found: dict[str, Any]) -> dict[str, Path]:
+    """Add the summary to the JSON, write the chart and the page, and return where they are."""
+    var = raw.file.parent
+    raw.content["summary"] = found
+    raw.keep()
+    files = {"json": raw.file, "svg": raw.file.with_suffix(".svg"), "md": raw.file.with_suffix(".md")}
+    title = f"RM Hub {raw.content['commit']} and django-pyas2, {raw.content['started']}"
+    files["svg"].write_text(chart.svg(found, f"{title}, {raw.content['machine']['cpus']} CPUs"), encoding="utf-8")
+    files["md"].write_text(report.markdown(raw.content, found, files["svg"].name), encoding="utf-8")
     profiles = var / "profile"
-    if "profile" in raw and profiles.is_dir():
-        profiles.rename(var / f"{stamp}-profile")
-        files["profile"] = var / f"{stamp}-profile"
+    if "profile" in raw.content and profiles.is_dir():
+        files["profile"] = profiles.rename(var / f"{raw.file.stem}-profile")
     return files

@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,7 +26,7 @@ import psycopg
 
 from rmhub.hubs import BASE, Hub, free_ports, link_process
 from tests.benchmarks.arena import RECEIVER, SENDER, Arena, Say, Servers, fresh_database, redis_database, supervised
-from tests.benchmarks.hub_runs import Window
+from tests.benchmarks.hub_runs import Window, contradictions
 from tests.benchmarks.machine import costs, look
 from tests.benchmarks.prepare import ACTION, SECRET, SERVICE
 
@@ -48,10 +48,9 @@ DRAIN_SECONDS = 60.0
 ACTOR = "bench"
 
 
-def run(servers: Servers, var: Path, window: Window, delays: Sequence[int], say: Say) -> list[dict[str, Any]]:
-    """Measures each delay with each profile. Raises RuntimeError with what was said when a hub cannot be set up."""
+def run(servers: Servers, var: Path, window: Window, delays: Sequence[int], say: Say) -> Iterator[dict[str, Any]]:
+    """Measure each delay with each profile. Raises RuntimeError with what was said when a hub cannot be set up."""
     arena, links = build(servers, var, delays, say)
-    found: list[dict[str, Any]] = []
     with ExitStack() as stack:
         stack.enter_context(supervised(links))
         roots = stack.enter_context(arena.running())
@@ -63,9 +62,8 @@ def run(servers: Servers, var: Path, window: Window, delays: Sequence[int], say:
                 watched = {**roots, **servers.roots}
                 backlog = round(BACKLOG[profile] * (window.warm + window.measured))
                 run = _measured(arena, connection, watched, profile, delay, backlog, window)
-                found.append(run)
                 say(f"{profile}, {delay} ms each way: {run['messages_per_second']:g} messages/s")
-    return found
+                yield run
 
 
 def build(servers: Servers, var: Path, delays: Sequence[int], say: Say) -> tuple[Arena, list[Any]]:
@@ -147,6 +145,7 @@ def _measured(
         "drained": ended["drained"],
         **costs(before, after, ended["delivered"]),
         "check": _check(arena, tpa_id(profile, delay)),
+        "contradictions": contradictions(arena.sender, arena.receiver),
     }
 
 

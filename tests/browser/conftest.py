@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 from django.contrib.auth.models import Group, User
 from django.core.cache import cache
-from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
 
 from messaging import dispatch
 from rmhub.roles import Role
 from tests.browser.chromium import ARGUMENTS, CHROMIUM
+
+expect.set_options(timeout=60_000)  # a busy machine is slow; what is there already costs no time
 
 PASSWORD = "correct horse battery"
 Open = Callable[..., Page]
@@ -101,7 +103,7 @@ def open_console(
         )
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(60_000)
         if javascript:
             page.clock.install()
         page.on("console", lambda line: complaints.append(line.text) if line.type in ("error", "warning") else None)

@@ -8,9 +8,9 @@ from datetime import timedelta
 from pathlib import Path
 
 from django.contrib.auth.models import Group
-from playwright.sync_api import Error, Page, Request, expect
+from playwright.sync_api import Error, Page, Request, Route, expect
 
-from messaging.models import AuditEntry, Pair
+from messaging.models import AuditEntry, OnboardingDraft, Pair
 from messaging.services import operating
 from messaging.services.audit import Actor
 from rmhub import clock
@@ -20,6 +20,7 @@ from tests.browser.conftest import PASSWORD, Open
 from tests.messaging.console.pages import DOWNLOADS, PAGES
 from tests.messaging.console.scenes import delivered, suspended, world
 from tests.messaging.factories import partner_side, submit
+from tests.rmhub.conditions import eventually
 
 # `make screenshots` sets it to a folder; every page that is looked at leaves a picture there.
 PICTURES = os.environ.get("RMHUB_SCREENSHOTS", "")
@@ -202,6 +203,30 @@ def test_a_session_that_ends_in_the_wizard_leaves_the_draft(open_console: Open) 
     page.goto("/partners/new/")
     page.click("[data-testid=draft] a")
     expect(page.locator("[name=uri]")).to_have_value("http://msh.zephyr.example/ebxml")
+
+
+def test_what_one_has_just_typed_in_the_wizard_does_not_conflict_with_continue(open_console: Open) -> None:
+    """The server has kept what was typed, and the page has not heard of it when Continue is pressed."""
+    page = open_console("/partners/new/")
+    page.click("[data-testid=start]")
+    page.fill("[name=name]", "Zephyr Aviation")
+    held: list[Route] = []
+
+    def kept_unheard(route: Route) -> None:
+        if route.request.headers.get("hx-request") != "true":
+            return route.continue_()
+        route.fetch()
+        held.append(route)
+        return None
+
+    page.route("**/step/2/", kept_unheard)
+    page.keyboard.press("Tab")
+    page.clock.run_for(400)
+    eventually(lambda: page.evaluate("true") and held)
+    assert OnboardingDraft.objects.get().version > 1
+    page.click("[data-testid=go-on]")
+    page.wait_for_url("**/step/3/")
+    assert held and OnboardingDraft.objects.get().title == "Zephyr Aviation"
 
 
 def test_a_live_page_costs_no_memory_and_no_focus(open_console: Open) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from django.db import connection, models
 
 from messaging import dispatch
+from messaging.selectors import health, workers
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -26,6 +28,13 @@ def woken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     published: list[str] = []
     monkeypatch.setattr(dispatch, "wake", published.append)
     return published
+
+
+@pytest.fixture(autouse=True)
+def one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As health sees it, although no worker runs beside a test; tests of presences look at the rows."""
+    there = workers.Presence("here:1", datetime(2026, 1, 1, tzinfo=UTC), None)
+    monkeypatch.setattr(health, "presences", lambda: [there])
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 Handler = Callable[[socket.socket], None]
-WAIT = 10.0
+WAIT = 120.0
 
 
 class Server:

@@ -28,7 +28,7 @@ from tests.partners.factories import make_agreement, make_endpoint, make_party
 pytestmark = pytest.mark.django_db
 
 AT = datetime(2026, 5, 1, 12, tzinfo=UTC)
-WAIT = 20.0
+WAIT = 120.0
 
 
 def acks() -> list[Signal]:

@@ -192,7 +192,7 @@ def test_two_processes_do_not_seal_at_once() -> None:
 
     def run() -> None:
         try:
-            start.wait(20)
+            start.wait(120)
             audit_chain.seal(limit=7)
         finally:
             connection.close()
@@ -201,7 +201,7 @@ def test_two_processes_do_not_seal_at_once() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(120)
     audit_chain.seal_due()
     assert sorted(AuditEntry.objects.values_list("number", flat=True)) == list(range(1, 21))
     assert audit_chain.verify().holds

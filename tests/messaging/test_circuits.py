@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
 from messaging import transports
 from messaging.exceptions import InvalidSubmission, NotFound
-from messaging.models import AuditEntry, Circuit, Event, Incident, Message, Signal, Transmission
+from messaging.models import AuditEntry, Circuit, Event, Incident, Message, Pair, Signal, Transmission
+from messaging.selectors import circuits as selectors
 from messaging.servers import pairs_at
-from messaging.services import circuits, unreachable
+from messaging.services import circuits, inquiries, probing, unreachable
 from messaging.services.audit import Actor
+from messaging.services.incidents import incident_open
 from messaging.services.recording import record
 from messaging.services.sending import Job, claim_due
 from messaging.transports import Receipt
 from messaging.transports.servers import server_of
+from partners import registry
+from partners.models import Endpoint
+from rmhub import clock
 from rmhub.clock import FrozenClock, frozen
+from tests.messaging.console.scenes import browser
 from tests.messaging.factories import LOST, REFUSED, TAKEN, PartnerSide, link, partner_side, submit
+from tests.messaging.http_server import serving
+from tests.messaging.test_probing import heads
 from tests.partners.factories import make_agreement, make_endpoint, make_party
 
 pytestmark = pytest.mark.django_db
@@ -161,7 +170,7 @@ def test_while_it_is_open_nothing_goes_out_and_the_text_says_why_and_until_when(
     assert wire.parcels == []
     assert refused.cause == "circuit_open"
     assert "could not be reached 3 times in a row (last: connect_refused)" in refused.detail
-    assert "since 2026-05-01 12:00:00 UTC" in refused.detail
+    assert "stopped at 2026-05-01 12:00:00 UTC" in refused.detail
     assert "at 12:00:05 UTC" in refused.detail
     # Exactly what a failed transport is: its own counter, its own interval.
     pair = partner.outbound
@@ -316,7 +325,7 @@ def test_of_many_workers_one_takes_the_probe() -> None:
     let_through: list[Job] = []
 
     def worker(job: Job, known: circuits._Known) -> None:
-        start.wait(10)
+        start.wait(120)
         try:
             if circuits._take_probe(job, server(partner), known.rows[server(partner)], circuits.clock.now()):
                 let_through.append(job)
@@ -328,7 +337,7 @@ def test_of_many_workers_one_takes_the_probe() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(120)
     assert len(let_through) == 1
 
 
@@ -462,3 +471,90 @@ def test_nothing_is_claimed_for_pairs_that_are_passed_over(time: FrozenClock) ->
     submit(partner)
     assert claim_due(limit=10, passed_over=pairs_at(frozenset({server(partner)}))) == []
     assert len(claim_due(limit=10)) == 3
+
+
+# ---- whoever asks: an answer is an answer ----
+
+
+def down_for_long(time: FrozenClock, url: str) -> PartnerSide:
+    """A partner at this address whose server was not reached for ten minutes: circuit and incident are open."""
+    party = make_party()
+    partner = partner_side(make_agreement(partner=party, partner_endpoint=make_endpoint(party, url)))
+    opened(partner)
+    time.move(600)
+    assert unreachable.watch() == 1
+    return partner
+
+
+def test_a_ping_that_is_answered_closes_circuit_and_incident(time: FrozenClock, woken: list[str]) -> None:
+    with serving(heads(b"HTTP/1.1 405 No\r\nConnection: close\r\n\r\n")) as there:
+        partner = down_for_long(time, there.url)
+        woken.clear()
+        probing.ping(pair_id=partner.outbound.pk, actor=ANN)
+    assert circuit(partner) is None
+    incident = Incident.objects.get()
+    assert (incident.state, incident.resolved_by, incident.resolved_at) == ("resolved", "system", clock.now())
+    assert list(Event.objects.filter(type__startswith="circuit").values_list("type", flat=True).order_by("id")) == [
+        "circuit.opened",
+        "circuit.closed",
+    ]
+    assert unreachable.watch() == 0 and Incident.objects.count() == 1
+
+
+def test_a_ping_that_is_not_answered_changes_nothing(time: FrozenClock) -> None:
+    with serving(lambda connection: None) as there:
+        partner = down_for_long(time, there.url)
+    probing.ping(pair_id=partner.outbound.pk, actor=ANN)
+    assert circuit(partner) is not None and Incident.objects.get().state == "open"
+
+
+def test_an_answer_about_a_message_closes_circuit_and_incident(time: FrozenClock) -> None:
+    with serving(heads(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")) as there:
+        partner = down_for_long(time, there.url)
+        Endpoint.objects.filter(address="", uri=there.url).update(service_address=there.url)
+        registry.reset()
+        message = submit(partner)
+        Message.objects.filter(pk=message.pk).update(attempts=1)
+        asked = inquiries.ask(message_id=message.pk, actor=ANN)
+    assert asked.http_status == 404
+    assert circuit(partner) is None and Incident.objects.get().state == "resolved"
+
+
+def test_the_incident_closes_with_the_attempt_that_is_answered(time: FrozenClock) -> None:
+    """And not with the next round of housekeeping: until then the page would say what is not so."""
+    partner = partner_side()
+    opened(partner)
+    time.move(600)
+    unreachable.watch()
+    with link():
+        attempt(*plain(partner, 1))
+    assert Incident.objects.get().state == "resolved"
+
+
+def test_a_pair_that_gave_up_keeps_its_incident_when_the_server_answers(time: FrozenClock) -> None:
+    with serving(heads(b"HTTP/1.1 405 No\r\nConnection: close\r\n\r\n")) as there:
+        partner = down_for_long(time, there.url)
+        Pair.objects.filter(pk=partner.outbound.pk).update(flow="suspended", cause="connect_refused")
+        with transaction.atomic():
+            incident_open(pair=partner.outbound, cause="connect_refused", now=clock.now())
+        probing.ping(pair_id=partner.outbound.pk, actor=ANN)
+    states = dict(Incident.objects.values_list("cause", "state"))
+    assert states == {"server_unreachable": "resolved", "connect_refused": "open"}
+
+
+def test_a_server_of_terms_that_are_over_is_known_by_the_pair_that_it_was_tried_for(time: FrozenClock) -> None:
+    """A message goes by the terms that it was made under."""
+    partner = partner_side()
+    jobs = plain(partner, 3)
+    elsewhere = [replace(job, parcel=replace(job.parcel, address="https://old.example/msh")) for job in jobs]
+    with link(REFUSED):
+        attempt(*elsewhere)
+    row = Circuit.objects.get()
+    assert row.address == "https://old.example:443" and row.pair == partner.outbound
+    (shown,) = selectors.rows(selectors.circuits())
+    assert shown.partners == () and selectors.partners_at(shown.circuit) == (partner.terms.partner_name,)
+    time.move(600)
+    assert unreachable.watch() == 1
+    assert Incident.objects.get().pair == partner.outbound
+    said = browser().get("/servers/").content.decode()
+    assert "no agreement in force uses it" not in said and partner.outbound.code.replace(">", "&gt;") in said

@@ -295,7 +295,7 @@ def test_e30_two_messages_with_the_same_number_at_the_same_moment(monkeypatch: p
             Pair.objects.select_for_update().get(pk=partner.inbound.pk)
             answers = [pool.submit(_apart, partner.send, arrival) for arrival in arrivals]
             eventually(lambda: _waiting_for_a_lock(probe) == 2)
-        assert [answer.result(timeout=60) for answer in answers] == [204, 204]
+        assert [answer.result(timeout=120) for answer in answers] == [204, 204]
     taken = received()
     assert len(taken) == 2
     assert last_accepted(partner) == (2, taken[1])
@@ -339,11 +339,11 @@ def _at_once(calls: list[Callable[[], Any]]) -> list[Any]:
 
     def run(call: Callable[[], Any]) -> Any:
         connection.ensure_connection()
-        barrier.wait(timeout=20)
+        barrier.wait(timeout=120)
         return call()
 
     with ThreadPoolExecutor(len(calls)) as pool:
-        return [future.result(timeout=60) for future in [pool.submit(_apart, run, call) for call in calls]]
+        return [future.result(timeout=120) for future in [pool.submit(_apart, run, call) for call in calls]]
 
 
 # --- sending ---
@@ -451,13 +451,13 @@ def test_e24_acknowledgements_of_nothing_in_flight_are_discarded_silently(partne
     unwanted = [
         ack,  # again, with another message in flight
         partner.acknowledgement(wire.last, ref_to_message_id="unknown@partner.example"),
-        replace(ack, presented=stranger.presented),  # by somebody else: not even looked at
+        replace(ack, presented=stranger.presented),  # by somebody else, in the partner's name
         stranger.arrival(replace(decoded(partner.acknowledgement(wire.last)), agreement_id=stranger.terms.tpa_id)),
     ]
-    assert [partner.send(arrival) for arrival in unwanted] == [204, 204, 403, 204]
+    assert [partner.send(arrival) for arrival in unwanted] == [204] * 4
     assert _row(partner.outbound) == before
     kept = Signal.objects.filter(direction=Direction.IN).order_by("id").values_list("state", flat=True)
-    assert list(kept) == [SignalState.MATCHED, *[SignalState.IGNORED] * 3]
+    assert list(kept) == [SignalState.MATCHED, *[SignalState.IGNORED] * 4]
     assert Signal.objects.filter(direction=Direction.OUT).count() == 0, "nothing is answered"
     assert work() == []
 

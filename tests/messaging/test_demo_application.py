@@ -52,7 +52,7 @@ class Running:
 
     def end(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        code = self.process.wait(20)
+        code = self.process.wait(120)
         self.pool.clear()
         return code
 
@@ -141,7 +141,7 @@ def test_it_says_that_it_is_there_and_ends_when_it_is_asked_to(tmp_path: Path) -
 
 def test_the_resolver_waits_for_a_call_that_is_in_work(tmp_path: Path) -> None:
     """Otherwise it would say NEW of a document whose first call is about to have its effect."""
-    running = Running(tmp_path / "effects.sqlite3", "--secret", SECRET, "--work-ms", "1500")
+    running = Running(tmp_path / "effects.sqlite3", "--secret", SECRET, "--work-ms", "3000")
     first = threading.Thread(target=running.document, args=("d",))
     first.start()
     said, waited = "NEW", 0.0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from dataclasses import asdict
 
 import pytest
@@ -63,14 +65,18 @@ def test_the_receiver_takes_what_the_last_router_brings() -> None:
 
 
 @pytest.mark.django_db
-def test_the_command_takes_the_plan_of_one_hub(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_takes_the_plan_of_one_hub(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = HopPlan(1, 2, before=BEFORE, after=AFTER)
     assert chain.read_plan(json.dumps(asdict(plan))) == plan
-    call_command("seed_demo", "--json", "--chain", json.dumps(asdict(plan)))
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(asdict(plan))))
+    call_command("seed_demo", "--json", "--chain")
     assert json.loads(capsys.readouterr().out)["token"].startswith("rmh_")
     assert Route.objects.exists()
+    monkeypatch.setattr(sys, "stdin", io.StringIO('{"place": 1}'))
     with pytest.raises(CommandError, match="no plan"):
-        call_command("seed_demo", "--chain", '{"place": 1}')
+        call_command("seed_demo", "--chain")
 
 
 def test_every_hop_has_an_organisation_of_its_own() -> None:

@@ -48,7 +48,7 @@ def test_the_buyers_hub_of_an_installation_shares_its_folders_and_the_sellers_do
     monkeypatch.setattr(stage.embedded, "create_database", lambda url, name: f"{url}/{name}")
     monkeypatch.setattr(stage.embedded, "database_url", lambda url, name: f"{url}/{name}")
     seeded = '{"token": "t", "users": {}, "trigger_secret": "", "application_token": ""}'
-    monkeypatch.setattr(stage, "each", lambda hubs, command: [seeded] * len(hubs))
+    monkeypatch.setattr(stage, "each", lambda hubs, *ignored: [seeded] * len(hubs))
     made = stage.set_up(
         database_url="postgresql://127.0.0.1",
         redis_url="redis://127.0.0.1/0",

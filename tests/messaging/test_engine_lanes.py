@@ -25,7 +25,7 @@ from tests.rmhub.conditions import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-WAIT = 20.0
+WAIT = 120.0
 THREADS = 8
 FIRST = 1  # how many threads a server has that has not answered yet
 

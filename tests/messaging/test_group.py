@@ -10,7 +10,7 @@ import pytest
 from messaging.services.group import GroupCommit
 from tests.rmhub.conditions import eventually
 
-WAIT = 10.0
+WAIT = 120.0
 
 
 class Worker(threading.Thread):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time as real_time
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 
@@ -17,6 +16,7 @@ from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.delivering.stage import arrive, copy_of, make_trigger
 from tests.messaging.factories import PartnerSide, partner_side
+from tests.rmhub.conditions import eventually
 
 pytestmark = pytest.mark.django_db
 
@@ -171,17 +171,12 @@ def test_whoever_begins_while_another_completes_finds_it_completed(trigger: Trig
     with transaction.atomic():
         history.complete(delivery, trigger, "success", NOON)
         thread.start()
-        assert waits.wait(10)
+        assert waits.wait(120)
         _until_somebody_waits_for_a_lock()
-    thread.join(10)
+    thread.join(120)
     assert found == [Entry.COMPLETED]
 
 
 def _until_somebody_waits_for_a_lock() -> None:
-    for _ in range(1000):
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
-            if cursor.fetchone()[0]:
-                return
-        real_time.sleep(0.01)
-    raise AssertionError("nobody waits")
+    with connection.cursor() as cursor:
+        eventually(lambda: cursor.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone())

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 AT = datetime(2026, 5, 1, 12, tzinfo=UTC)
 LATER = AT + timedelta(hours=1)
 ANN, BOB = Actor("ann"), Actor("bob")
-WAIT = 20.0
+WAIT = 120.0
 
 
 def opened(pair: Pair, cause: str = "ack_timeout", **fields: object) -> Incident:

@@ -169,7 +169,7 @@ def test_a_worker_is_woken_after_the_commit_and_swept_each_second(
     django_capture_on_commit_callbacks: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tasks, "close_old_connections", lambda: None)  # it would close the test's own
+    monkeypatch.setattr(tasks, "give_back", lambda: None)  # it would close the test's own
     trigger = doubtful(partner, 1)
     with django_capture_on_commit_callbacks(execute=True):
         job = create(trigger)

@@ -6,15 +6,16 @@ import json
 
 import pytest
 
-from messaging.protocol import masking
-from messaging.protocol.masking import COVER, Uncoverable
+from messaging.protocol import masking, selecting
+from messaging.protocol.masking import COVER
+from messaging.protocol.selecting import Unreadable
 
 ISA = "ISA*00*          *00*          *ZZ*SENDER         *ZZ*RECEIVER       *260101*1200*U*00401*000000001*0*P*>~"
 
 
 def covered(text: str, *paths: str, content_type: str = "") -> tuple[str, int]:
     content = text.encode()
-    kind = masking.kind_of(content, content_type)
+    kind = selecting.kind_of(content, content_type)
     made, count = masking.cover(content, kind, paths, text=text)
     return made.decode(), count
 
@@ -77,11 +78,11 @@ def test_elements_of_x12() -> None:
         ("<!DOCTYPE a><a/>", "xml"),
         ('{"a": ', "json"),
         ("ISA*00", "edi"),
-        ("<a>" + "x" * masking.MAX_BYTES + "</a>", "xml"),
+        ("<a>" + "x" * selecting.MAX_BYTES + "</a>", "xml"),
     ],
 )
 def test_what_cannot_be_read_is_not_shown(text: str, kind: str) -> None:
-    with pytest.raises(Uncoverable):
+    with pytest.raises(Unreadable):
         masking.cover(text.encode(), kind, ["//a"] if kind == "xml" else ["$.a"], text=text)
 
 
@@ -102,7 +103,7 @@ def test_what_cannot_be_read_is_not_shown(text: str, kind: str) -> None:
 )
 def test_paths_that_are_none_are_refused_with_an_example(kind: str, path: str) -> None:
     with pytest.raises(ValueError, match=r"such as|leads to"):
-        masking.check(kind, path)
+        selecting.check(kind, path)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ def test_paths_that_are_none_are_refused_with_an_example(kind: str, path: str) -
     [("xml", "//Customer/IBAN"), ("xml", "//@card"), ("json", "$..iban"), ("json", "$.a['b c'][0]"), ("edi", "N1+2:1")],
 )
 def test_paths_that_are_right(kind: str, path: str) -> None:
-    masking.check(kind, path)
+    selecting.check(kind, path)
 
 
 @pytest.mark.parametrize(
@@ -125,4 +126,4 @@ def test_paths_that_are_right(kind: str, path: str) -> None:
     ],
 )
 def test_kinds(content: bytes, content_type: str, kind: str) -> None:
-    assert masking.kind_of(content, content_type) == kind
+    assert selecting.kind_of(content, content_type) == kind

@@ -92,6 +92,16 @@ def test_an_incident_is_told_by_mail(time: FrozenClock) -> None:
     assert notifying.notify_due() == (0, 0), "once"
 
 
+def test_of_one_trouble_people_are_told_once(time: FrozenClock) -> None:
+    rule(events=["incident.opened", "incident.resolved"])
+    pair = partner_side().outbound
+    first = opened(pair, cause="connect_refused")
+    assert opened(pair, cause="server_unreachable").part_of == first
+    assert notifying.read_feed() == 1
+    incidents.incident_resolve(incident_id=first.pk, actor=ANN, reason="they are back")
+    assert list(Notification.objects.values_list("incident__cause", flat=True)) == ["connect_refused"]
+
+
 def test_the_same_trouble_within_the_window_is_folded_into_one(time: FrozenClock) -> None:
     rule(window=3600, events=["incident.opened"])
     pair, other = partner_side().outbound, partner_side().outbound
@@ -373,7 +383,7 @@ def test_rules_are_changed_and_removed_with_an_entry_in_the_audit_log() -> None:
 def test_beat_brings_it(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from messaging import tasks
 
-    monkeypatch.setattr(tasks, "close_old_connections", lambda: None)  # the test's own is not to be closed
+    monkeypatch.setattr(tasks, "give_back", lambda: None)  # the test's own is not to be closed
     beaten = {entry["task"]: entry["schedule"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}
     assert beaten[tasks.notifications_due.name] == beaten[tasks.audit_seal.name] == 5
     rule()

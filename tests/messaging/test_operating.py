@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db
 AT = datetime(2026, 5, 1, 12, tzinfo=UTC)
 ANN = Actor("ann", Interface.CONSOLE, "192.0.2.9", "req-1")
 WHY = "their server was down"
-WAIT = 20.0
+WAIT = 120.0
 
 
 @pytest.fixture(autouse=True)
@@ -525,7 +525,7 @@ def test_a_pair_that_does_not_exist() -> None:
 
 
 def test_an_inbound_pair_is_the_partners_to_drive(partner: PartnerSide) -> None:
-    for verb in VERBS:
+    for verb in sorted(set(VERBS) - {"clear-resync"}):  # both directions forget
         with pytest.raises(WrongState, match="inbound"):
             operating.VERBS[verb](pair_id=partner.inbound.pk, actor=ANN, reason=WHY)
 

@@ -11,6 +11,7 @@ from django.db import connection, models
 from django.test.utils import CaptureQueriesContext
 
 from messaging.models import (
+    Delivery,
     Event,
     Message,
     MessageIdentity,
@@ -18,12 +19,14 @@ from messaging.models import (
     Payload,
     Signal,
     Transmission,
+    Trigger,
     WebhookDelivery,
 )
 from messaging.selectors import pairs
 from messaging.selectors.events import OLDEST, feed, of_message, of_pair
+from messaging.selectors.messages import of_document
 from messaging.selectors.streams import flight
-from messaging.services import events, leases, operating, webhooks
+from messaging.services import leases, operating, subscriptions, webhooks
 from messaging.services.audit import Actor
 from messaging.services.recording import record
 from messaging.services.sending import Job, claim_due
@@ -37,7 +40,7 @@ pytestmark = pytest.mark.django_db
 
 AT = datetime(2026, 5, 1, 12, tzinfo=UTC)
 ROWS = 20_000
-BIG = (Pair, Message, MessageIdentity, Payload, Signal, Transmission, Event, WebhookDelivery)
+BIG = (Pair, Delivery, Message, MessageIdentity, Payload, Signal, Transmission, Event, WebhookDelivery)
 
 
 def multiply(model: type[models.Model], rows: str = f"generate_series(1, {ROWS}) AS n", **changes: str) -> None:
@@ -61,7 +64,6 @@ def multiply(model: type[models.Model], rows: str = f"generate_series(1, {ROWS})
 def full_store() -> None:
     """A store in which a year has left its traces: nearly all of it done."""
     webhooks.endpoint_create(url="http://127.0.0.1:1/", types=[], name="", actor=Actor("ann"))
-    events.reset()
     partner = partner_side()
     submit(partner)
     partner.send(partner.message(1))
@@ -175,3 +177,23 @@ def test_hot_paths_scan_no_table(full_store: None) -> None:
         found = {name: scanned for name, run in paths.items() if (scanned := scans(run))}
     assert wire.parcels == []
     assert not found, "\n\n".join(f"{name}:\n" + "\n".join(scanned) for name, scanned in found.items())
+
+
+def test_a_document_is_found_by_its_id_without_a_scan(full_store: None) -> None:
+    """By the partial indexes of what differs from the MessageId, which are small in most stores and large in some."""
+    partner = partner_side()
+    Trigger.objects.create(name="orders", kind="pull", document_id_path="//ID")
+    subscriptions.reset()
+    partner.send(partner.message(1, content=b"<Order><ID>4711</ID></Order>", document_id="order-4711"))
+    assert Delivery.objects.get().document_id_from == "document"
+    others = "SELECT id AS stored, row_number() OVER () AS n FROM messaging_message WHERE id NOT IN"
+    stored = f"({others} (SELECT message_id FROM messaging_delivery)) AS m"
+    multiply(Delivery, stored, message_id="stored", document_id="'d' || n", state="'completed'", due_at="NULL")
+    multiply(Message, message_id="'d' || n", document_id="'n' || n", due_at="NULL", state="'delivered'")
+    found: list[object] = []
+    paths: dict[str, Callable[[], object]] = {
+        "by what it says itself": lambda: found.extend(Message.objects.filter(of_document("4711"))),
+        "by what its sender called it": lambda: found.extend(Message.objects.filter(of_document("order-4711"))),
+    }
+    assert {name: scanned for name, run in paths.items() if (scanned := scans(run))} == {}
+    assert [message.document_id for message in found] == ["order-4711"] * 2

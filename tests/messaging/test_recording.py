@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.django_db
 
 AT = datetime(2026, 5, 1, 12, tzinfo=UTC)
 ANN = Actor("ann")
-WAIT = 20.0
+WAIT = 120.0
 
 
 @pytest.fixture
@@ -229,3 +230,36 @@ def test_a_record_that_fails_leaves_everything_to_the_lease(time: FrozenClock) -
     time.move(55)
     again = claim_due(limit=10) + claim_due(limit=10)
     assert [j.parcel.body for j in again] == [job.parcel.body]
+
+
+# --- acknowledgements of ours ---
+
+
+@pytest.mark.parametrize("late", [TAKEN, REFUSED], ids=["taken", "refused"])
+def test_the_outcome_of_a_lost_hand_over_moves_no_acknowledgement(time: FrozenClock, late: Receipt) -> None:
+    """Its worker was believed dead, and another has it on the wire: one is owed until that hand-over ends."""
+    partner = partner_side(transport_retries=2)
+    partner.send(partner.message(1))
+    [first] = claim_due(limit=10)
+    time.move(600)
+    [second] = claim_due(limit=10)
+    assert record([(first, late)]) == [False]
+    signal = Signal.objects.get()
+    assert (signal.state, signal.owed, signal.sends) == ("sending", 1, 0)
+    assert record([(second, TAKEN)]) == [True]
+    signal.refresh_from_db()
+    assert (signal.state, signal.owed, signal.sends) == ("sent", 0, 1)
+
+
+def test_what_is_due_again_at_once_wakes_a_worker(
+    time: FrozenClock, woken: list[str], django_capture_on_commit_callbacks: Any
+) -> None:
+    """A claim that came while the outcome held the lock has passed the pair over, and nobody else would tell."""
+    partner = partner_side(transport_retries=2, transport_retry_interval=0)
+    submit(partner)
+    [job] = claim_due(limit=10)
+    woken.clear()
+    with django_capture_on_commit_callbacks(execute=True):
+        assert record([(job, REFUSED)]) == [True]
+    assert (partner.outbound.flow, partner.outbound.due_at) == ("resend_wait", AT)
+    assert woken == ["messaging.send_due"]

@@ -64,7 +64,12 @@ def test_what_is_named_is_taken(order: Path, partner: PartnerSide) -> None:
         *("--content-type", "text/plain", "--message-id", "m@x", "--conversation-id", "c"),
     )
     message = Message.objects.get()
-    assert json.loads(out) == {"id": message.public_id, "message_id": "m@x", "state": "queued"}
+    assert json.loads(out) == {
+        "id": message.public_id,
+        "message_id": "m@x",
+        "document_id": "m@x",
+        "state": "queued",
+    }
     assert (message.conversation_id, Payload.objects.get().content_type) == ("c", "text/plain")
 
 

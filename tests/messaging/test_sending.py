@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from django.db import connection, transaction
 
+from messaging import storage
 from messaging.models import Event, Incident, Message, Pair, Payload, Signal, Transmission
 from messaging.protocol.envelope import MessageType
 from messaging.services import operating
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.django_db
 
 AT = datetime(2026, 5, 1, 12, tzinfo=UTC)
 ANN = Actor("ann")
-WAIT = 20.0
+WAIT = 120.0
 LEASE = 10 + 30 + 15  # connect and read timeout of an endpoint, and what is allowed beside them
 
 
@@ -216,6 +217,18 @@ def test_a_payload_that_is_gone_suspends_its_pair_and_no_other(in_files: Path, h
     message.refresh_from_db()
     assert (message.state, message.sequence_number, message.attempts) == ("queued", None, 0)
     assert claim_due(limit=10) == []
+
+
+def test_while_the_folder_of_the_store_cannot_be_read_nothing_is_given_up(in_files: Path) -> None:
+    partner = partner_side()
+    message = submit(partner, b"<a/>")
+    in_files.rename(in_files.with_suffix(".away"))
+    in_files.write_text("in its place")
+    with pytest.raises(storage.StoreUnavailable):
+        claim_due(limit=10)
+    in_files.unlink()
+    in_files.with_suffix(".away").rename(in_files)
+    assert [job.message_id for job in claim_due(limit=10)] == [message.pk]
 
 
 def test_when_the_store_is_mended_the_message_goes_out_as_number_1(in_files: Path) -> None:

@@ -396,7 +396,7 @@ def test_every_decision_needs_a_reason_and_a_page_that_is_not_old(app: Applicati
 @pytest.mark.django_db(transaction=True)
 def test_two_people_who_resubmit_at_once_have_it_processed_once(app: Application) -> None:
     (delivery,) = doubtful(app, partner_side(), "a@x")
-    ready = threading.Barrier(2, timeout=20)
+    ready = threading.Barrier(2, timeout=120)
     refused: list[str] = []
 
     def person() -> None:
@@ -412,7 +412,7 @@ def test_two_people_who_resubmit_at_once_have_it_processed_once(app: Application
     for one in people:
         one.start()
     for one in people:
-        one.join(20)
+        one.join(120)
     work()
     assert refused == ["already_settled"]
     assert app.documents == ["a@x"]

@@ -76,14 +76,14 @@ def test_many_threads_may_keep_the_same_bytes(root: Path) -> None:
     kept: list[storage.Stored] = []
 
     def run() -> None:
-        start.wait(10)
+        start.wait(120)
         kept.append(storage.keep(LARGE))
 
     threads = [threading.Thread(target=run) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(120)
     assert len(kept) == 8
     assert len(set(kept)) == 1
     assert len(list(root.glob("*/*"))) == 1

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.django_db
 
 AT = datetime(2026, 5, 1, 12, tzinfo=UTC)
 ANN = Actor("ann")
-WAIT = 20.0
+WAIT = 120.0
 
 
 def hand_in(partner: PartnerSide, *contents: bytes, **fields: object) -> Submission:

@@ -39,7 +39,16 @@ ME, AGREEMENT = uuid.uuid4(), uuid.uuid4()
 )
 def test_a_trigger_wants_what_fits_everything_that_it_names(subscription: dict, wanted: bool) -> None:
     known = Subscription(
-        **{"trigger_id": ME, "party_id": None, "agreement_id": None, "documents": (), "answers": False, **subscription}
+        **{
+            "trigger_id": ME,
+            "party_id": None,
+            "agreement_id": None,
+            "documents": (),
+            "answers": False,
+            "kind": "http",
+            "document_id_path": "",
+            **subscription,
+        }
     )
     assert wanted is known.wants(party_id=ME, agreement_id=AGREEMENT, service="urn:orders", action="NewOrder")
 

@@ -13,7 +13,7 @@ import pytest
 
 from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
 from messaging.models import AuditEntry, Event, Incident, WebhookDelivery, WebhookEndpoint
-from messaging.services import events, webhook_deliveries, webhooks
+from messaging.services import webhook_deliveries, webhooks
 from messaging.services.audit import Actor
 from rmhub.clock import FrozenClock, frozen
 from rmhub.ids import uuid7
@@ -36,7 +36,6 @@ def time() -> Iterator[FrozenClock]:
 
 def endpoint(url: str = "http://127.0.0.1:1/hook", types: tuple[str, ...] = ("message.accepted",), name: str = "ERP"):
     made, secret = webhooks.endpoint_create(url=url, types=types, name=name, actor=ANN)
-    events.reset()
     return made, secret
 
 
@@ -241,12 +240,10 @@ def test_a_replay_of_everything_brings_what_the_endpoint_was_not_owed(time: Froz
     submit(partner)
     WebhookDelivery.objects.update(state="delivered", due_at=None)
     webhooks.endpoint_update(endpoint_id=made.pk, enabled=False, actor=ANN, reason="maintenance")
-    events.reset()
     time.move(60)
     submit(partner)
     assert WebhookDelivery.objects.count() == 1
     webhooks.endpoint_update(endpoint_id=made.pk, enabled=True, actor=ANN)
-    events.reset()
     done = webhook_deliveries.replay(endpoint_id=made.pk, actor=ANN, since=AT - timedelta(seconds=1), everything=True)
     assert done.queued == 2
     bodies = [d.body["data"]["message_id"] for d in WebhookDelivery.objects.filter(state="pending")]

@@ -88,6 +88,7 @@ def test_terms_hold_the_whole_agreement():
         coordination_version="2004/10",
         addressing_profile="oasis",
         addressing_strict=True,
+        other_servers="https://a.example http://b.example:81",
         soap_version="1.2",
     )
     terms = registry.current().by_tpa_id("tpa:1")
@@ -150,6 +151,7 @@ def test_terms_hold_the_whole_agreement():
         "coordination_version": "2004/10",
         "addressing_profile": "oasis",
         "addressing_strict": True,
+        "other_servers": ("https://a.example", "http://b.example:81"),
         "soap_version": "1.2",
         "services": (("urn:a", "Order", "send"), ("urn:b", "*", "receive")),
     }
@@ -340,7 +342,7 @@ def test_one_thread_reloads_and_the_others_go_on_with_the_old_snapshot(monkeypat
 
     def slow_load(number):
         loading.set()
-        assert go_on.wait(10)
+        assert go_on.wait(120)
         return new
 
     monkeypatch.setattr(registry, "_load", slow_load)
@@ -348,11 +350,11 @@ def test_one_thread_reloads_and_the_others_go_on_with_the_old_snapshot(monkeypat
     monotonic.seconds += 1
     with ThreadPoolExecutor(1) as pool:
         reload = pool.submit(registry.current)
-        assert loading.wait(10)
+        assert loading.wait(120)
         monotonic.seconds += 1
         assert registry.current() is old
         go_on.set()
-        assert reload.result(10) is new
+        assert reload.result(120) is new
     assert registry.current() is new
 
 
@@ -363,7 +365,7 @@ def test_before_the_first_snapshot_threads_wait_for_one_load(monkeypatch):
     monkeypatch.setattr(registry, "_load", lambda number: loads.append(number) or empty)
 
     def call(_):
-        line.wait(10)
+        line.wait(120)
         return registry.current()
 
     with ThreadPoolExecutor(4) as pool:

@@ -382,7 +382,7 @@ def at_once(*calls):
 
     def run(call):
         try:
-            line.wait(10)
+            line.wait(120)
             return call()
         except Exception as error:
             return error

@@ -45,6 +45,7 @@ FAULTS: dict[str, str | None] = {
     "bridge": None,  # numbers left out, and the message says so
     "duplicate_id": "in",  # the MessageId of another message of the partner
     "delivered_twice": "in",
+    "document_twice": "in",  # the document of a message before, and processed all the same
     "undelivered": "in",
     "lost": None,  # not in the partner's log
     "unknown_here": None,  # in the partner's log only
@@ -311,12 +312,21 @@ class _Names:
                 fit = near[plain[near] & (partner[near] == partner[row])]
             self.alias[row] = fit[0]
             plain[fit[0]] = False
+        # Which row brought the document first.
+        self.first = np.arange(len(made.pair))
+        whole = (made.fault == 0) & made.inbound
+        for row in made.of("document_twice"):
+            near = np.arange(max(0, row - 20_000), row)
+            self.first[row] = near[whole[near] & (made.pair[near] == made.pair[row])][-1]
 
     def pks(self, rows: Numbers) -> pa.Array:
         return uuids(rows, self.salt + 10, self.made.micros[rows] // 1000)
 
     def message_ids(self, rows: Numbers) -> pa.Array:
         return uuids(self.alias[rows], self.salt + 20)
+
+    def document_ids(self, rows: Numbers) -> pa.Array:
+        return uuids(self.first[rows], self.salt + 60)
 
     def one(self, row: int) -> str:
         return str(self.message_ids(np.array([row]))[0].as_py())
@@ -362,7 +372,12 @@ def _tables(made: _Rows, names: _Names, seed: int) -> dict[str, Iterator[pa.Tabl
             "profile": ["ebxml"] * PARTNERS,
             "memory_window": [86_400 * 30] * PARTNERS,
         },
-        "triggers": {"id": [_uuid_of(4, 0), _uuid_of(4, 1)], "name": [ALL, SMALL], "state": ["active"] * 2},
+        "triggers": {
+            "id": [_uuid_of(4, 0), _uuid_of(4, 1)],
+            "name": [ALL, SMALL],
+            "state": ["active"] * 2,
+            "history_ttl": [400 * 86_400] * 2,
+        },
     }
     tables: dict[str, Iterator[pa.Table]] = {name: iter([_list(columns)]) for name, columns in lists.items()}
     tables["messages"] = _batched(made, lambda rows: _messages(made, names, rows))
@@ -373,7 +388,7 @@ def _tables(made: _Rows, names: _Names, seed: int) -> dict[str, Iterator[pa.Tabl
 
 
 def _list(columns: dict[str, list[Any]]) -> pa.Table:
-    whole = {"memory_window": pa.int64()}
+    whole = {"memory_window": pa.int64(), "history_ttl": pa.int64()}
     return pa.table({name: pa.array(values, whole.get(name, pa.string())) for name, values in columns.items()})
 
 
@@ -453,6 +468,11 @@ def _deliveries(made: _Rows, names: _Names, rows: Numbers) -> pa.Table:
             "pair_id": pair_ids(made.pair[found]),
             "position": _longs(made.position[found]),
             "state": _same("completed", count),
+            "verdict": _same("new", count),
+            "sender_id": pa.array([_uuid_of(2, number) for number in range(PARTNERS)]).take(
+                pa.array(made.pair[found] % PARTNERS)
+            ),
+            "document_id": names.document_ids(found),
             "resubmission_of": pa.nulls(count, pa.string()),
             "join_id": pa.nulls(count, pa.string()),
             "created_at": _stamps(made.micros[found]),
@@ -578,6 +598,8 @@ def _expect_findings(planted: Planted, made: _Rows, names: _Names) -> None:
         add("duplicate_id", max(row, int(names.alias[row])), -1, -1, 2, [row])
     for row in made.of("delivered_twice"):
         add("delivered_twice", row, -1, -1, 2, [row])
+    for row in made.of("document_twice"):
+        add("document_twice", row, -1, -1, 2, [int(names.first[row]), row])
     for row in made.of("undelivered"):
         add("acceptance_without_delivery", row, -1, -1, 1, [row])
     _expect_wraps(planted, made, names, order)

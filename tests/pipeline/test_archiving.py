@@ -54,6 +54,7 @@ def files() -> list[Path]:
 
 
 def test_finished_messages_are_copied_once_they_are_old_enough(scene: Scene) -> None:
+    Message.objects.filter(pk=scene.received.pk).update(document_id="order-1")
     scene.move(29 * DAY)
     assert archives.archive().facts()["archived"] == 0
     scene.move(2 * DAY)
@@ -71,6 +72,7 @@ def test_finished_messages_are_copied_once_they_are_old_enough(scene: Scene) -> 
     }
     entry = ArchivedMessage.objects.get(pk=scene.received.pk)
     assert (entry.state, entry.message_id, entry.direction) == ("copied", "in-1@partner", "in")
+    assert (entry.document_id, entry.identifies) == ("order-1", "order-1")
     assert entry.completed_at == scene.received.completed_at
     assert entry.contents == [hashlib.sha256(b"y" * 4_000).hexdigest()]
     (path,) = files()
@@ -282,7 +284,7 @@ def _elsewhere() -> Any:
 
         thread = threading.Thread(target=attempt)
         thread.start()
-        thread.join(20)
+        thread.join(120)
         if raised:
             raise raised[0]
         yield

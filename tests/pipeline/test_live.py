@@ -17,7 +17,7 @@ from urllib.parse import quote
 import psycopg
 import pytest
 from django.db import connection
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from messaging.models import LiveMinute, LiveState
 from messaging.services import live_watch
@@ -99,9 +99,10 @@ def message(cursor: Any, partner: Any, seconds: float) -> str:
     cursor.execute(
         "INSERT INTO messaging_message (id, direction, state, pair_id, agreement_version_id, semantics, message_id,"
         " conversation_id, ref_to_message_id, service, action, position, content_type, digest, size, attempts, cause,"
-        " cause_detail, copies, created_at, first_sent_at, submitted_by, idempotency_key, idempotency_fingerprint)"
+        " cause_detail, copies, created_at, first_sent_at, submitted_by, idempotency_key, idempotency_fingerprint,"
+        " document_id)"
         " VALUES (gen_random_uuid(), 'out', 'delivered', %s, %s, 'OnceAndOnlyOnce', 'm', 'c', '', 's', 'a', 1, '', '',"
-        " 0, 1, '', '', 0, now(), now() - %s * interval '1 second', '', '', '') RETURNING id",
+        " 0, 1, '', '', 0, now(), now() - %s * interval '1 second', '', '', '', '') RETURNING id",
         [partner.outbound.pk, partner.terms.version_id, seconds],
     )
     return str(cursor.fetchone()[0])
@@ -250,3 +251,14 @@ def _until(condition: Any, process: subprocess.Popen[str], seconds: float = 300)
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < deadline, "it took too long"
         time.sleep(0.2)
+
+
+@pytest.mark.django_db
+def test_sparks_workers_reach_the_database_as_its_url_says(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from messaging.pipeline.live import query
+
+    options = {**connection.settings_dict["OPTIONS"], "sslmode": "verify-full", "target_session_attrs": "read-write"}
+    monkeypatch.setitem(connection.settings_dict, "OPTIONS", options)
+    found = conninfo_to_dict(query._dsn())
+    assert (found["sslmode"], found["target_session_attrs"]) == ("verify-full", "read-write")
+    assert not {"prepare_threshold", "server_side_binding"} & set(found)

@@ -482,12 +482,77 @@ def test_a_bad_file_is_put_aside_with_a_sentence(drop: Path) -> None:
     taken = {one.name: one.error for one in log_folder.take_from_folder()}
     assert "no column message_id" in taken["bad.csv"]
     assert "called like no partner" in taken["log.csv"]
-    assert "no column message_id" in (drop / "rejected" / "bad.csv.txt").read_text()
-    assert (drop / "rejected" / "bad.csv").read_bytes() == b"a,b\n1,2\n"
     assert not (drop / "bad.csv").exists() and log_folder.take_from_folder() == []
+    kept = {text.read_text(): text.with_suffix(".log").read_bytes() for text in log_folder.rejected().glob("*.txt")}
+    (said,) = [text for text in kept if "no column message_id" in text]
+    assert said.startswith("Globex: bad.csv\n") and kept[said] == b"a,b\n1,2\n" and len(kept) == 2
     put(drop, "bad.csv", b"a,b\n")
     log_folder.take_from_folder()
-    assert (drop / "rejected" / "bad-2.csv").exists()
+    assert len(list(log_folder.rejected().glob("*.log"))) == 3
+    assert {path.stat().st_mode & 0o777 for path in log_folder.rejected().iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize("name", ["rejected", "..\\rejected", "REJECTED"])
+def test_nothing_is_written_through_a_link_in_a_partners_folder(drop: Path, tmp_path: Path, name: str) -> None:
+    target = tmp_path / "elsewhere"
+    target.mkdir()
+    (drop / name).symlink_to(target)
+    put(drop, "authorized_keys", b"a,b\n1,2\n")
+    (taken,) = log_folder.take_from_folder()
+    assert "no column message_id" in taken.error
+    assert list(target.iterdir()) == [] and not (drop / "authorized_keys").exists()
+    assert [path.name for path in drop.iterdir()] == [name]
+    assert all("authorized_keys" not in path.name for path in log_folder.rejected().iterdir())
+
+
+def test_a_folder_of_a_partner_that_becomes_a_link_is_not_entered(
+    drop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere, agreed = tmp_path / "elsewhere", drop / "agreed"
+    elsewhere.mkdir()
+    agreed.mkdir()
+    secret = put(elsewhere, "secret.csv")
+    seen = log_folder._folders
+
+    def swapped(place: int) -> list[str]:
+        found = seen(place)
+        if "agreed" in found:
+            agreed.rmdir()
+            agreed.symlink_to(elsewhere)
+        return found
+
+    monkeypatch.setattr(log_folder, "_folders", swapped)
+    assert log_folder.take_from_folder() == [] and secret.exists()
+
+
+def test_a_file_that_becomes_a_link_is_neither_read_nor_put_aside(
+    drop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret, path = put(tmp_path, "secret.csv"), put(drop)
+    seen = log_folder._whole
+
+    def swapped(place: int) -> list[str]:
+        found = seen(place)
+        path.unlink(missing_ok=True)
+        path.symlink_to(secret)
+        return found
+
+    monkeypatch.setattr(log_folder, "_whole", swapped)
+    assert log_folder.take_from_folder() == []
+    assert secret.exists() and not PartnerLog.objects.exists()
+
+
+def test_pipes_second_names_and_names_that_are_no_text_hold_nothing_up(drop: Path, tmp_path: Path) -> None:
+    os.mkfifo(drop / "pipe.csv")
+    os.utime(drop / "pipe.csv", (1, 1))
+    secret = put(tmp_path, "secret.csv")
+    os.link(secret, drop / "second.csv")
+    odd = os.fsdecode(b"\xff\xfe")
+    (drop / odd).mkdir()
+    put(drop / odd, odd)  # neither the folder's name nor the file's is text
+    (taken,) = log_folder.take_from_folder()
+    assert "is no UTF-8" in taken.error and taken.error.encode() and taken.name.encode()
+    assert not PartnerLog.objects.exists() and secret.exists() and (drop / "second.csv").exists()
 
 
 def test_a_folder_in_it_names_the_agreement(db: None) -> None:
@@ -513,7 +578,7 @@ def test_the_pipelines_process_looks_into_it(drop: Path, monkeypatch: pytest.Mon
     put(drop)
     # No child is to be started here.
     monkeypatch.setattr(pipeline_runs, "claim_next", lambda worker: None)
-    monkeypatch.setattr("messaging.pipeline.runner.close_old_connections", lambda: None)
+    monkeypatch.setattr("messaging.pipeline.runner.give_back", lambda: None)
     said: list[str] = []
     assert Runner(said.append).serve(once=True, signals=False) == 0
     log = PartnerLog.objects.get()

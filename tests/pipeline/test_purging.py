@@ -190,7 +190,7 @@ def test_a_hold_that_is_placed_while_a_purge_is_under_way_waits_and_then_holds(c
         holds.wait_for_none()
         thread.start()
         assert not placed.wait(0.3)
-    thread.join(20)
+    thread.join(120)
     assert placed.is_set()
     assert archives.purge().kept == {"held": 2}
 
@@ -221,16 +221,16 @@ def test_rows_that_somebody_else_has_locked_are_passed_over(committed: Scene) ->
                 cursor.execute("SELECT FROM messaging_message WHERE id = %s FOR UPDATE", [scene.delivered.pk])
                 cursor.execute("SELECT FROM messaging_signal WHERE about_id = %s FOR UPDATE", [scene.received.pk])
                 locked.set()
-                assert done.wait(20)
+                assert done.wait(120)
         finally:
             connection.close()
 
     thread = threading.Thread(target=hold_rows)
     thread.start()
-    assert locked.wait(20)
+    assert locked.wait(120)
     tally = archives.purge()
     done.set()
-    thread.join(20)
+    thread.join(120)
     assert (tally.facts()["purged"], tally.kept) == (1, {"locked": 2})
     assert archives.purge().facts()["purged"] == 2
 
@@ -255,7 +255,7 @@ def test_an_answer_that_comes_in_the_very_moment_of_the_purge_is_not_lost(
         if Signal.objects.filter(about=message).count() != 2:
             thread = threading.Thread(target=answer)
             thread.start()
-            thread.join(20)
+            thread.join(120)
         return found
 
     def answer() -> None:
@@ -465,14 +465,14 @@ def test_of_keeping_and_removing_at_once_the_bytes_survive(scene: Scene) -> None
         return False
 
     def keep() -> None:
-        assert asked.wait(20)
+        assert asked.wait(120)
         storage.keep(b"k" * 2_000)
         kept.set()
 
     thread = threading.Thread(target=keep)
     thread.start()
     assert storage.remove(name, is_named)
-    thread.join(20)
+    thread.join(120)
     assert path.read_bytes() == b"k" * 2_000
 
 

@@ -284,6 +284,8 @@ DECIDED_BY: dict[str, tuple[Properties, Asked]] = {
     "history-suspends": (DHV, Asked(True, 1, UNREACHABLE, False)),
     "no-history": (Properties(resolver_failure_suspends=False), Asked(True, 1, UNREACHABLE, False)),
     "ask-about-entry": (DHV, Asked(True, 0, STARTED, False)),
+    "ask-about-lost-memory": (DV, Asked(False, 0, None, False, memory_lost=True)),
+    "memory-lost": (DH, Asked(True, 0, ABSENT, False, memory_lost=True)),
     "started": (DH, Asked(True, 0, STARTED, False)),
     "unusable-id": (DH, Asked(True, 0, UNUSABLE, False)),
     "first-delivery": (DV, Asked(True, 0, None, False)),

@@ -32,6 +32,7 @@ from tests.protocol.tables import reachable
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 WAITING = frozenset({Flow.SENDING, Flow.AWAITING_ACK, Flow.RESEND_WAIT, Flow.HOLDING})
+RESTARTING = frozenset({Kind.SKIP, Kind.RESTART, Kind.FORGOTTEN})  # the next number is 1
 PEOPLE = frozenset({Kind.RESUME, Kind.RETRY_NOW, Kind.SKIP, Kind.RESTART, Kind.SUSPEND})
 
 bounded = settings(deadline=None, max_examples=500, database=None)
@@ -91,7 +92,6 @@ def is_sound(state: PairState, policy: SenderPolicy) -> None:
     assert 0 <= state.retries <= policy.retries
     assert 0 <= state.transport_attempts <= policy.transport_retries
     assert 0 <= state.last_sequence <= MAX_SEQUENCE_NUMBER
-    assert state.last_sequence > 0 or not state.in_flight
     assert state.queued >= 0
 
 
@@ -206,7 +206,7 @@ def test_what_is_done_to_the_message_in_flight_fits_what_becomes_of_it(
     assert (Act.PREPARE_NEXT in acts) is (state.flow is Flow.IDLE and after.flow is Flow.SENDING)
     assert (Act.GIVE_UP in acts) is (after.flow is Flow.SUSPENDED and state.flow is not Flow.SUSPENDED)
     expected = next_sequence(state.last_sequence) if Act.PREPARE_NEXT in acts else state.last_sequence
-    assert after.last_sequence == (0 if event.kind in (Kind.SKIP, Kind.RESTART) else expected)
+    assert after.last_sequence == (0 if event.kind in RESTARTING else expected)
 
 
 @bounded
@@ -265,9 +265,9 @@ class PairLife(RuleBasedStateMachine):
                     self.finished.append(before.in_flight)
                 case Act.REQUEUE:
                     self.queue.insert(0, before.in_flight)
-        if kind in (Kind.SKIP, Kind.RESTART):
+        if kind in RESTARTING:
             self.expected = 1
-        if kind is Kind.RESUME:
+        if kind in (Kind.RESUME, Kind.FORGOTTEN):
             self.transmissions, self.unbounded = 0, False
         if self.state.flow is Flow.HOLDING:
             self.unbounded = True
@@ -277,6 +277,10 @@ class PairLife(RuleBasedStateMachine):
         self.submitted += 1
         self.queue.append(f"m{self.submitted}")
         self._event(Kind.QUEUED)
+
+    @rule()
+    def memory_is_lost(self) -> None:
+        self._event(Kind.FORGOTTEN)
 
     @rule()
     def time_passes(self) -> None:

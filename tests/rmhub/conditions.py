@@ -11,7 +11,7 @@ from typing import TypeVar
 Value = TypeVar("Value")
 
 
-def eventually(condition: Callable[[], Value], within: float = 15.0) -> Value:
+def eventually(condition: Callable[[], Value], within: float = 120.0) -> Value:
     """The first true value of the condition; AssertionError when there is none in time."""
     deadline = time.monotonic() + within
     pause = threading.Event()

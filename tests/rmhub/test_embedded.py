@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pwd
 import shutil
 import signal
 import stat
@@ -17,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil  # type: ignore[import-untyped]
 import psycopg
@@ -24,7 +26,7 @@ import pytest
 import redis
 
 from rmhub import embedded
-from rmhub.embedded import EmbeddedError, Servers, lifecycle, ports, postgres, processes, state, valkey
+from rmhub.embedded import EmbeddedError, Servers, identity, lifecycle, ports, postgres, processes, state, valkey
 from rmhub.embedded.identity import make_home
 from rmhub.embedded.processes import Mark
 from rmhub.supervisor.processes import PRELUDE, locked
@@ -38,6 +40,28 @@ from rmhub import embedded
 print(embedded.start(Path(sys.argv[1])).database_url, flush=True)
 signal.pause()
 """
+
+
+@pytest.mark.parametrize(
+    ("uid", "users", "expected"),
+    [
+        (1000, {"rmhub": 7, "nobody": 9}, (None, False)),
+        (0, {"rmhub": 7, "nobody": 9}, ((7, 7), False)),
+        (0, {"nobody": 9}, ((9, 9), True)),
+        (0, {}, ((65534, 65534), True)),
+    ],
+    ids=["not root", "root with a user for the hub", "root without", "root on a machine without users"],
+)
+def test_who_runs_the_servers_and_whether_others_may_be_that_user(
+    monkeypatch: pytest.MonkeyPatch, uid: int, users: dict[str, int], expected: tuple[object, bool]
+) -> None:
+    found = {name: SimpleNamespace(pw_name=name, pw_uid=number, pw_gid=number) for name, number in users.items()}
+    by_number = {one.pw_uid: one for one in found.values()}
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    monkeypatch.setattr(pwd, "getpwnam", found.__getitem__)
+    monkeypatch.setattr(pwd, "getpwuid", by_number.__getitem__)
+    who = identity.servers_identity()
+    assert (who, identity.is_shared(who)) == expected
 
 
 @pytest.fixture

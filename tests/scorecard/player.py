@@ -85,17 +85,17 @@ class Player:
         """Text on the page."""
         return self.find(what).inner_text().strip()
 
-    def sees(self, what: str, timeout: float = 10_000) -> Locator:
+    def sees(self, what: str) -> Locator:
         """Waits until it is there. Raises Failed."""
         found = self.find(what)
         try:
-            found.wait_for(state="visible", timeout=timeout)
+            found.wait_for(state="visible")
         except Exception as error:
             raise Failed(f"{what} is not on {self.page.url}") from error
         return found
 
 
-def until(holds: Callable[[], bool], what: str, seconds: float = 20) -> None:
+def until(holds: Callable[[], bool], what: str, seconds: float = 120) -> None:
     """Waits for a condition of the world outside. Raises Failed."""
     end = time.monotonic() + seconds
     while not holds():
@@ -113,8 +113,8 @@ def logged_in(
         base_url=base, viewport=VIEWPORT, reduced_motion="reduce", java_script_enabled=javascript, accept_downloads=True
     )
     page = context.new_page()
-    page.set_default_timeout(15_000)
-    page.set_default_navigation_timeout(30_000)  # a busy machine makes a task late, which its seconds tell
+    page.set_default_timeout(60_000)
+    page.set_default_navigation_timeout(120_000)  # a busy machine makes a task late, which its seconds tell
     page.goto("/login/")
     page.fill("#username", name)
     page.fill("#password", password)

@@ -38,7 +38,7 @@ def onboard(player: Player, world: World) -> None:
     player.sees("[name=tpa_id]")
     player.press("go-on")
     player.press("test-run")
-    player.sees("[data-testid=bench-verdict][data-state=ok]", 30_000)
+    player.sees("[data-testid=bench-verdict][data-state=ok]")
     player.press("go-on")
     player.type("[name=reason]", "Go-live of Zephyr")
     player.press("activate")
@@ -51,7 +51,7 @@ def onboard(player: Player, world: World) -> None:
     if not any(one["ok"] for one in world.api("GET", f"/test-reports?agreement={active[0]['id']}")["data"]):
         raise Failed("no report of a test that went well is kept")
     made = world.api("POST", "/messages", _document(ZEPHYR), **{"Idempotency-Key": '"zephyr-1"'})
-    until(lambda: world.api("GET", f"/messages/{made['id']}")["state"] == "delivered", "the first message arrives", 30)
+    until(lambda: world.api("GET", f"/messages/{made['id']}")["state"] == "delivered", "the first message arrives")
 
 
 def integrate(player: Player, world: World) -> None:
@@ -77,15 +77,15 @@ def integrate(player: Player, world: World) -> None:
     secret = player.read("secret")
     player.press("a:has-text('I have it')")
     player.press("verb-test")
-    until(lambda: bool(world.partners("/hooks")), "the test event comes", 60)
+    until(lambda: bool(world.partners("/hooks")), "the test event comes")
     other = _curl(world, token, second)
     mine = f"the webhook comes for {other[1]['id']} (seen: {len(world.partners('/hooks'))})"
-    until(lambda: bool(_hooks(world, other[1]["id"])), mine, 60)
+    until(lambda: bool(_hooks(world, other[1]["id"])), mine)
     player.stop()
     for hook in (world.partners("/hooks")[0], _hooks(world, other[1]["id"])[0]):
         _verify(hook, secret)
     name = world.api("GET", f"/messages/{first[1]['id']}")["message_id"]
-    until(lambda: bool(world.partners(f"/seen?message_id={quote(name)}")), "the document arrives", 60)
+    until(lambda: bool(world.partners(f"/seen?message_id={quote(name)}")), "the document arrives")
     if len(world.partners(f"/seen?message_id={quote(name)}")) != 1:
         raise Failed("the document arrived more than once")
 

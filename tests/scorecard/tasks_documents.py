@@ -62,14 +62,14 @@ def settle_by_evidence(player: Player, world: World) -> None:
     player.key("i")
     player.press("ask-all")
     for answer in ("processed", "not_recognized"):
-        player.sees(f"[data-testid=settle-{answer}]:has-text('({facts[answer]})')", 60_000)
+        player.sees(f"[data-testid=settle-{answer}]:has-text('({facts[answer]})')")
         player.press(f"settle-{answer}")
         player.type("dialog[open] [name=reason]", "As the partner's status says")
         if (typed := player.find("dialog[open] [name=confirm]")).count():
             typed.fill(str(facts[answer]))
         player.press("dialog[open] [data-testid=plan-do]")
         player.sees(".alert-success")
-    until(lambda: len(_in_doubt(world)) == facts["no_answer"], "the rest is left", 60)
+    until(lambda: len(_in_doubt(world)) == facts["no_answer"], "the rest is left")
     player.stop()
     _settled_once(world, before)
 
@@ -85,7 +85,7 @@ def _settled_once(world: World, before: list[dict[str, object]]) -> None:
     delivered = [known[one] for one, message in now.items() if message["state"] == "delivered"]
     if len(delivered) != facts["processed"] or not all(one.startswith("processed-") for one in delivered):
         raise Failed(f"{len(delivered)} are delivered, not the {facts['processed']} that the partner has")
-    until(lambda: len(_at_corvid(world)) >= facts["not_recognized"], "those sent as new arrive", 30)
+    until(lambda: len(_at_corvid(world)) >= facts["not_recognized"], "those sent as new arrive")
     sent = _at_corvid(world)
     if len(sent) != facts["not_recognized"] or len(set(sent)) != len(sent):
         raise Failed(f"{len(sent)} were sent: {sent}")
@@ -143,7 +143,7 @@ def by_keyboard(player: Player, world: World) -> None:
     else:
         raise Failed("attempt 2 is not reached by Tab")
     player.key("Enter")
-    page.wait_for_url("**/transmissions/**", timeout=10_000)
+    page.wait_for_url("**/transmissions/**")
     player.stop()
     if "Attempt 2" not in player.read("main h1"):
         raise Failed(f"this is {player.read('h1')}")

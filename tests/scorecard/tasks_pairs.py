@@ -27,13 +27,13 @@ def why_and_repair(player: Player, world: World) -> None:
     player.press("certificates-replace")
     player.sees("ping")
     player.press("ping")
-    player.sees("[data-testid=probe][data-state=ok], [data-testid=probe] [data-state=ok]", 15_000)
+    player.sees("[data-testid=probe][data-state=ok], [data-testid=probe] [data-state=ok]")
     player.press("verb-resume")
     player.type("dialog[open] [name=reason]", "Partner renewed the certificate")
     player.press("dialog[open] [data-testid=submit]")
     player.sees(".alert-success")
     player.stop()
-    until(lambda: _pair(world, code)["queued"] == 0 and _pair(world, code)["state"] == "active", "the queue drains", 90)
+    until(lambda: _pair(world, code)["queued"] == 0 and _pair(world, code)["state"] == "active", "the queue drains")
     seen = [one for one in world.partners("/seen") if one["partner"] == "halden"]
     numbers = [one["sequence"] for one in seen if one["type"].endswith("ormal")]
     if numbers != sorted(numbers) or len(set(numbers)) < 312:
@@ -66,7 +66,7 @@ def resume_the_longest(player: Player, world: World) -> None:
     player.press("dialog[open] [data-testid=submit], main form [data-testid=submit]")
     player.sees(".alert-success")
     player.stop()
-    until(lambda: bool(world.partners(f"/seen?message_id={quote(str(head['message_id']))}")), "it is on the wire", 30)
+    until(lambda: bool(world.partners(f"/seen?message_id={quote(str(head['message_id']))}")), "it is on the wire")
     (seen, *_) = world.partners(f"/seen?message_id={quote(str(head['message_id']))}")
     stored = world.api("GET", f"/messages/{head['id']}")
     if seen["sequence"] != stored["sequence_number"] or seen["payloads"] != [
@@ -95,7 +95,7 @@ def skip_the_poison(player: Player, world: World) -> None:
     with zipfile.ZipFile(download.value.path()) as copy:
         if not any(b"poison" in copy.read(name) for name in copy.namelist()):
             raise Failed(f"the copy holds {copy.namelist()}, and not the document")
-    until(lambda: _pair(world, code)["queued"] == 0 and _pair(world, code)["state"] == "active", "the rest flows", 60)
+    until(lambda: _pair(world, code)["queued"] == 0 and _pair(world, code)["state"] == "active", "the rest flows")
     if world.api("GET", f"/messages/{head['id']}")["state"] != "skipped":
         raise Failed("the document is not skipped")
 

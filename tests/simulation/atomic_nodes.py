@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from messaging.protocol.atomic import coordinator, participant
+from messaging.protocol.atomic import coordinator, participant, progress
 from messaging.protocol.atomic.coordinator import ActKind, Kind, Partaker, Transaction
 from messaging.protocol.atomic.participant import Taking
 from messaging.protocol.atomic.resending import wait
-from messaging.protocol.atomic.words import ENDED, FaultCode, Note, Phase, Protocol, Seat
+from messaging.protocol.atomic.words import ENDED, FaultCode, Note, Phase, Protocol, Seat, Vote
 from messaging.protocol.errors import IllegalTransition
 
 if TYPE_CHECKING:
@@ -32,13 +32,26 @@ OF_SUPERIOR = {
 }
 
 
+def recover(records: Mapping[str, Sequence[Partaker]]) -> dict[str, coordinator.Step]:
+    """How a coordinator of others starts again that keeps nothing but commit records: each names the voters of one
+    transaction, who are told Commit again (5.6). What has no record is unknown from here on: presumed abort.
+    """
+    recovered = {}
+    for key, voters in records.items():
+        rows = tuple(replace(one, seat=Seat.COMMITTING, vote=Vote.PREPARED) for one in voters)
+        commits = tuple(coordinator.Act(ActKind.SEND, one.key, note=Note.COMMIT, awaits=True) for one in rows)
+        ended = progress.finish(Transaction(Phase.COMMITTING, rows, decided=True))
+        recovered[key] = coordinator.Step(ended.transaction, (*commits, *ended.acts))
+    return recovered
+
+
 @dataclass(frozen=True)
 class Build:
     """The decisions that a hub is built from, so that a wrong one can be put in."""
 
     step: Callable[[Transaction, coordinator.Event], coordinator.Step] = coordinator.step
     unknown: Callable[..., coordinator.Acts] = coordinator.unknown
-    recover: Callable[[Mapping[str, Sequence[Partaker]]], dict[str, coordinator.Step]] = coordinator.recover
+    recover: Callable[[Mapping[str, Sequence[Partaker]]], dict[str, coordinator.Step]] = recover
     take: Callable[[Taking, participant.Event], participant.Step] = participant.step
     forgotten: Callable[[Note], participant.Acts] = participant.unknown
     record_first: bool = True
@@ -272,7 +285,7 @@ class CoordinatorNode(Node):
             self.write(before, after)
 
     def write(self, before: Transaction, after: Transaction) -> None:
-        self.log = after.voters
+        self.log = tuple(one for one in after.partakers if one.votes and one.vote is Vote.PREPARED)
         self.world.record(self, before, after)
 
     def note(self, act: coordinator.Act) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from messaging.api.examples.names import (
     AGREEMENT,
     DELIVERY,
+    DOCUMENT_ID,
     HOOK,
     IDENTIFIER,
     INCIDENT,
@@ -23,11 +24,17 @@ from messaging.api.examples.names import (
 
 _NUMBERED: dict[str, Any] = {"message": MESSAGE, "pair": PAIR, "message_id": MESSAGE_ID, "sequence_number": 7}
 _MESSAGE: dict[str, Any] = {"message": MESSAGE, "pair": PAIR, "message_id": MESSAGE_ID}
-_DOCUMENT: dict[str, Any] = {"agreement": TPA_ID, "service": "urn:orders", "action": "NewOrder", "size": 48_213}
+_DOCUMENT: dict[str, Any] = {
+    "agreement": TPA_ID,
+    "service": "urn:orders",
+    "action": "NewOrder",
+    "size": 48_213,
+    "document_id": DOCUMENT_ID,
+}
 _NOT_ANSWERED: dict[str, Any] = {"cause": "ack_timeout", "detail": "No acknowledgement within 60 s."}
 _INCIDENT: dict[str, Any] = {"pair": PAIR, "incident": INCIDENT, "number": 42, "cause": "ack_timeout"}
 _TRIGGER: dict[str, Any] = {"trigger": TRIGGER, "name": "ERP orders"}
-_DELIVERY: dict[str, Any] = {**_NUMBERED, "delivery": DELIVERY, **_TRIGGER}
+_DELIVERY: dict[str, Any] = {**_NUMBERED, "document_id": DOCUMENT_ID, "delivery": DELIVERY, **_TRIGGER}
 _TRANSACTION: dict[str, Any] = {"transaction": TRANSACTION, "identifier": IDENTIFIER}
 _AGREEMENT: dict[str, Any] = {"agreement": TPA_ID, "agreement_id": AGREEMENT, "version": 2, "actor": "ana"}
 _SERVER: dict[str, Any] = {"server": "https://msh.globex.example:443", "cause": "connect_refused"}
@@ -48,7 +55,7 @@ FACTS: dict[str, dict[str, Any]] = {
     "message.delivered": {**_NUMBERED, "attempts": 1},
     "message.failed": {**_NUMBERED, **_NOT_ANSWERED, "attempts": 6},
     "message.skipped": {**_NUMBERED, "reason": "GLOBEX took order 4711 by telephone"},
-    "message.cancelled": {**_MESSAGE, "reason": "The customer withdrew the order"},
+    "message.cancelled": {**_MESSAGE, "document_id": DOCUMENT_ID, "reason": "The customer withdrew the order"},
     "message.in_doubt": {
         **_MESSAGE,
         "cause": "outcome_unknown",
@@ -83,6 +90,13 @@ FACTS: dict[str, dict[str, Any]] = {
     },
     "pair.heard": {"pair": PAIR, "silent_seconds": 25_211, "reason": "A document came again."},
     "pair.retry_budget": {"pair": PAIR, "percent": 50, "used": 3, "of": 5, "cause": "ack_timeout"},
+    "pair.needs_resync": {
+        "pair": PAIR,
+        "cause": "needs_resync",
+        "detail": "The database was restored. What came after 2026-11-22 02:00:00 UTC is not in it.",
+        "incident": INCIDENT,
+    },
+    "pair.resynced": {"pair": PAIR, "reason": "GLOBEX's list of the night was compared: nothing is missing", **_ANA},
     "delivery.completed": _DELIVERY,
     "delivery.failed": {**_DELIVERY, "cause": "service_error"},
     "delivery.duplicate": _DELIVERY,

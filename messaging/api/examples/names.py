@@ -27,6 +27,7 @@ GROUP = "grp_0192f3f2f3e47a5fb0c1d2e3f4a5b6d7"
 RUN = "run_0192f3f2f3e47a5fb0c1d2e3f4a5b6d8"
 
 MESSAGE_ID = "order-4711@acme"
+DOCUMENT_ID = "order-4711"
 CONVERSATION = "conv-4711@acme"
 CODE = "ACME>GLOBEX"
 TPA_ID = "tpa:acme-globex"

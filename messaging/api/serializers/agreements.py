@@ -134,6 +134,15 @@ class TermsFields(OptionalReasonBody):
     addressing_strict = Flag(
         required=False, help_text="Transactions: refuse a notification that lacks a header, or carries one too many."
     )
+    other_servers = Text(
+        max_length=1000,
+        required=False,
+        allow_blank=True,
+        help_text=(
+            "Transactions: servers beside that of the partner's endpoint at which addresses in messages may lie, with "
+            "blanks between them, such as `https://txn.example:8443`."
+        ),
+    )
     soap_version = serializers.ChoiceField(
         choices=SoapVersion.choices, required=False, help_text="Transactions: what the hub writes; both are read."
     )
@@ -223,6 +232,7 @@ class VersionSerializer(serializers.Serializer):
     coordination_version = serializers.ChoiceField(choices=CoordinationVersion.choices)
     addressing_profile = serializers.ChoiceField(choices=AddressingProfile.choices)
     addressing_strict = serializers.BooleanField()
+    other_servers = serializers.CharField()
     soap_version = serializers.ChoiceField(choices=SoapVersion.choices)
     note = serializers.CharField()
     gives_up = serializers.SerializerMethodField(help_text="What happens to a message that nobody acknowledges.")

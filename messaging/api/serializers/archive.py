@@ -27,6 +27,9 @@ class ArchivedMessageSerializer(serializers.Serializer):
         help_text="`copied` and `restored`: in the store too; `archived`: in the archive alone.",
     )
     message_id = serializers.CharField()
+    document_id = serializers.CharField(
+        source="identifies", help_text="The id of its document, as its sender gave it; else the MessageId."
+    )
     conversation_id = serializers.CharField()
     direction = serializers.ChoiceField(choices=Direction.choices)
     message_state = serializers.ChoiceField(choices=MessageState.choices, help_text="As it ended.")

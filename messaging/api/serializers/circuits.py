@@ -18,19 +18,22 @@ class CircuitSerializer(serializers.Serializer):
     server = serializers.CharField(source="address", help_text="scheme://host:port; all its URIs share the circuit.")
     state = serializers.ChoiceField(
         choices=CircuitState.choices,
-        help_text="`closed`: failures are counted, and it is used like any other. `open`: it is left alone.",
+        help_text="`closed`: failures are counted, and it is used like any other. `open`: sending to it is stopped.",
     )
     failures = serializers.IntegerField(help_text="In a row.")
     cause = serializers.CharField(help_text="Of the last failure.")
     cause_documentation = CauseDocumentation()
     detail = serializers.CharField(help_text="What the last failure said.")
-    opened_at = serializers.DateTimeField(allow_null=True, help_text="Since when it is left alone.")
+    opened_at = serializers.DateTimeField(allow_null=True, help_text="Since when sending to it is stopped.")
     retry_at = serializers.DateTimeField(
         allow_null=True, help_text="When one attempt is let through; while that one is under way, when it is given up."
     )
-    partners = serializers.SerializerMethodField(help_text="Names of the partners that are reached by this server.")
+    partners = serializers.SerializerMethodField(
+        help_text="Names of the partners that are reached by this server by agreements in force; else of the one for "
+        "whom it was tried last."
+    )
     updated_at = serializers.DateTimeField(help_text="When something last changed.")
 
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))
     def get_partners(self, circuit: Circuit) -> list[str]:
-        return list(partners_at(circuit.address))
+        return list(partners_at(circuit))

@@ -14,7 +14,7 @@ from messaging.api.serializers.fields import Base64, IdIn, IdOut, ReasonBody, St
 from messaging.api.serializers.incidents import MessageRef
 from messaging.api.serializers.messages import AgreementRef, PartyRef, PayloadSerializer
 from messaging.api.serializers.triggers import TriggerRef
-from messaging.choices import DeliveryState, JoinState
+from messaging.choices import DeliveryState, DocumentIdSource, JoinState
 from messaging.models import Delivery
 from messaging.protocol.processing import Status
 from messaging.selectors.documents import Taken
@@ -58,6 +58,7 @@ class DeliverySerializer(serializers.Serializer):
     evidence = EvidenceSerializer(many=True, help_text=EVIDENCE)
     doubt = serializers.CharField(help_text="In doubt: why, as a stable code.")
     document_id = serializers.CharField(help_text="The key of the document history; empty = it has no usable one.")
+    document_id_from = serializers.ChoiceField(choices=DocumentIdSource.choices, help_text="Where that id was found.")
     position = serializers.IntegerField(help_text="Its place in the order of its pair.")
     redelivery_count = serializers.IntegerField(help_text="How often it was handed over before; -1 = not known.")
     executions = serializers.IntegerField(help_text="How often the service was started with it.")
@@ -91,6 +92,11 @@ class DeliveryDetailSerializer(DeliverySerializer):
     """One document on its way to one trigger, and what it was resubmitted as."""
 
     resubmitted_as = IdOut("del", allow_null=True)
+    first_delivery = IdOut(
+        "del",
+        allow_null=True,
+        help_text="Of the same document, brought by another message: the one that the document history knows.",
+    )
 
 
 class SettleBody(ReasonBody):
@@ -158,6 +164,9 @@ class TakenDocumentSerializer(serializers.Serializer):
 
     message = IdOut("msg", source="id")
     message_id = serializers.CharField(help_text="MessageId on the wire.")
+    document_id = serializers.CharField(
+        source="identifies", help_text="What its sender calls the document; the MessageId where nothing else was said."
+    )
     conversation_id = serializers.CharField()
     ref_to_message_id = serializers.CharField()
     agreement = AgreementRef(source="agreement_version")

@@ -13,7 +13,8 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail, ValidationError
 
-from rmhub.ids import BadPublicId, public_id, read_public_id
+from messaging.selectors.reach import read_id
+from rmhub.ids import BadPublicId, public_id
 
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
@@ -103,7 +104,7 @@ class IdIn(serializers.Field):
 
     def to_internal_value(self, data: Any) -> uuid.UUID:
         try:
-            return read_public_id(self.prefix, data if isinstance(data, str) else "")
+            return read_id(self.prefix, data if isinstance(data, str) else "")
         except BadPublicId as error:
             text = f"An id of the form {self.prefix}_<32 hexadecimal digits>."
             raise ValidationError(text, code="invalid") from error

@@ -32,6 +32,12 @@ class IncidentSerializer(serializers.Serializer):
     trigger = TriggerRef(allow_null=True)
     message = MessageRef(allow_null=True)
     transaction = IdOut("txn", source="coordination_id", allow_null=True, help_text="Atomic transaction, if any.")
+    part_of = IdOut(
+        "inc",
+        source="part_of_id",
+        allow_null=True,
+        help_text="The incident about the same trouble that was there first, and with which this one closes.",
+    )
     occurrences = serializers.IntegerField()
     opened_at = serializers.DateTimeField()
     last_seen_at = serializers.DateTimeField()

@@ -17,6 +17,7 @@ from messaging.models import Message
 from messaging.profiles import in_stream
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.messages import RELIABLE, REPEATABLE, STREAM, UNRELIABLE, Happened, State
+from messaging.protocol.processing import MAX_DOCUMENT_ID
 from messaging.selectors import forwards
 from messaging.services.atomic import outgoing
 from messaging.services.resubmitting import why_not_resubmit
@@ -25,6 +26,8 @@ from messaging.services.submitting import MAX_LIFE
 from partners.choices import Profile
 from partners.terms import Terms
 from rmhub.ids import public_id
+
+_DOCUMENT_ID = "What its sender calls the document; the MessageId where nothing else was said."
 
 
 class PayloadBody(StrictBody):
@@ -54,6 +57,15 @@ class SubmissionFields(StrictBody):
         allow_blank=True,
         trim_whitespace=False,
         help_text="MessageId on the wire, if the application has its own; made up otherwise. It goes out once.",
+    )
+    document_id = Text(
+        max_length=MAX_DOCUMENT_ID,
+        required=False,
+        default="",
+        allow_blank=True,
+        trim_whitespace=False,
+        help_text="What the application calls the document, the same each time that it submits it: its receiver "
+        "processes it once, whatever message brings it. The MessageId if absent.",
     )
     conversation_id = Text(max_length=400, required=False, default="", allow_blank=True, trim_whitespace=False)
     ref_to_message_id = Text(
@@ -136,6 +148,7 @@ class MessageSerializer(serializers.Serializer):
     direction = serializers.ChoiceField(choices=Direction.choices)
     state = serializers.ChoiceField(choices=MessageState.choices)
     message_id = serializers.CharField(help_text="MessageId on the wire.")
+    document_id = serializers.CharField(source="identifies", help_text=_DOCUMENT_ID)
     conversation_id = serializers.CharField()
     ref_to_message_id = serializers.CharField()
     service = serializers.CharField()
@@ -253,6 +266,20 @@ class MessageIncludingSerializer(MessageDetailSerializer):
     events = EventSerializer(many=True, required=False, help_text="With `include=events`.")
 
 
+class ResubmitBody(ReasonBody):
+    """Why a message goes out anew."""
+
+    document_id = Text(
+        max_length=MAX_DOCUMENT_ID,
+        required=False,
+        default="",
+        allow_blank=True,
+        trim_whitespace=False,
+        help_text="Another one makes it another document, which its receiver processes whatever became of the first. "
+        "Absent: it stays the same document.",
+    )
+
+
 class MessageSettleBody(ReasonBody):
     """What a person found out about a message whose outcome at the partner is unknown."""
 
@@ -275,6 +302,7 @@ class ReceiptSerializer(serializers.Serializer):
     id = IdOut("msg")
     state = serializers.ChoiceField(choices=[MessageState.QUEUED.value], help_text="As it was accepted.")
     message_id = serializers.CharField()
+    document_id = serializers.CharField(source="identifies", help_text=_DOCUMENT_ID)
     conversation_id = serializers.CharField()
     ref_to_message_id = serializers.CharField()
     agreement = AgreementRef(source="agreement_version")
@@ -310,6 +338,7 @@ def receipt(message: Message, terms: Terms, warnings: Iterable[tuple[str, str]])
         "id": message.public_id,
         "state": MessageState.QUEUED.value,
         "message_id": message.message_id,
+        "document_id": message.identifies,
         "conversation_id": message.conversation_id,
         "ref_to_message_id": message.ref_to_message_id,
         "agreement": {

@@ -21,7 +21,16 @@ from messaging.selectors.pairs import STATE_NAMES
 from messaging.selectors.screens import diagnoses, diagnosis_of, terms_of
 from messaging.selectors.streams import StreamState, stream_state
 
-ACTIONS = ("resume", "retry-now", "skip-head", "restart-sequence", "pause", "release", "expect-sequence")
+ACTIONS = (
+    "resume",
+    "retry-now",
+    "skip-head",
+    "restart-sequence",
+    "pause",
+    "release",
+    "expect-sequence",
+    "clear-resync",
+)
 
 
 class ExpectSequenceBody(ReasonBody):
@@ -88,6 +97,17 @@ class PairSerializer(serializers.Serializer):
     expected_every = serializers.IntegerField(help_text="A document is expected every so many seconds; 0 = no rhythm.")
     silence_grace = serializers.IntegerField(help_text="Seconds beyond that before the pair is called silent.")
     silent_since = serializers.DateTimeField(allow_null=True, help_text="When the awaited document was due.")
+    resync_since = serializers.DateTimeField(
+        allow_null=True,
+        help_text="The hub's memory was lost then, and nobody has compared both sides yet: what comes in may be a "
+        "repeat. Null: nothing is missing.",
+    )
+    resync_from = serializers.DateTimeField(
+        allow_null=True, help_text="From when on things may be missing here; null when that is not known."
+    )
+    takes_any_number = serializers.BooleanField(
+        help_text="Inbound: the number that should come next was lost, so the next message is taken with its own."
+    )
     version = serializers.IntegerField(
         help_text="Counts what people do to it, and suspensions: what If-Match compares."
     )

@@ -79,6 +79,12 @@ class PickupProgressSerializer(serializers.Serializer):
     failures = serializers.IntegerField(source="progress.failures", help_text="In a row.")
     cause = serializers.CharField(source="progress.cause", help_text="Of the last failure; empty when it went well.")
     detail = serializers.CharField(source="progress.detail")
+    sentence = serializers.SerializerMethodField(
+        help_text="What the last look found, and since when it is known; for people."
+    )
+
+    def get_sentence(self, row: PickupRow) -> str:
+        return " ".join(part for part in (row.headline, row.sentence, row.outlook[0]) if part)
 
 
 class PickupSerializer(serializers.Serializer):

@@ -43,6 +43,10 @@ class RejectionSerializer(serializers.Serializer):
     content_type = serializers.CharField()
     size = serializers.IntegerField(help_text="Bytes.")
     sha256 = serializers.CharField()
+    times = serializers.IntegerField(
+        help_text="How many of this kind came from this address within an hour; counted without a credential only."
+    )
+    last_at = serializers.DateTimeField(allow_null=True, help_text="The last of them; null when there was one.")
 
 
 class AuditEntrySerializer(serializers.Serializer):
@@ -106,16 +110,37 @@ class ChecksSerializer(serializers.Serializer):
     broker = serializers.BooleanField()
     oldest_due_at = serializers.DateTimeField(allow_null=True, help_text="The oldest work whose time has come.")
     overdue_seconds = serializers.IntegerField()
-    circuits_open = serializers.IntegerField(help_text="Partners' servers that are left alone: see /circuits.")
+    circuits_open = serializers.IntegerField(
+        help_text="Partners' servers to which sending is stopped for a while: see /circuits."
+    )
+    store = serializers.BooleanField(help_text="Whether the payload store takes a document now.")
+    store_free = serializers.IntegerField(
+        allow_null=True, help_text="Octets that are free where the payload store lies; null: not known."
+    )
+
+
+class PartSerializer(serializers.Serializer):
+    """How one part of the hub is."""
+
+    name = serializers.CharField(help_text="database, store, broker, workers.")
+    state = serializers.ChoiceField(choices=["ok", "degraded", "down"])
+    detail = serializers.CharField(allow_blank=True, help_text="What is wrong, and what to do; empty for `ok`.")
+    since = serializers.DateTimeField(
+        allow_null=True, help_text="Since when that is known; of what no row tells, to this web server."
+    )
 
 
 class HealthSerializer(serializers.Serializer):
-    """The hub does its work."""
+    """This web server can take and answer requests; the parts say how the rest of the hub is."""
 
-    status = serializers.ChoiceField(choices=["ok"])
+    status = serializers.ChoiceField(
+        choices=["ok", "degraded"], help_text="`degraded`: a part does not do its work as it should."
+    )
+    ready = serializers.BooleanField(help_text="Always true here; with 503 it is not ready.")
     name = serializers.CharField()
     environment = serializers.CharField()
     checks = ChecksSerializer()
+    parts = PartSerializer(many=True)
 
 
 class CatalogueEntrySerializer(serializers.Serializer):

@@ -26,6 +26,16 @@ class RecentSerializer(serializers.Serializer):
     counted_at = serializers.DateTimeField(allow_null=True, help_text="What happened before is counted; null: not yet.")
 
 
+class WorkerSerializer(serializers.Serializer):
+    """One worker process that has not ended."""
+
+    name = serializers.CharField(help_text="The machine and the number of the process there.")
+    held_since = serializers.DateTimeField(help_text="Since when its presence is unbroken.")
+    lost_since = serializers.DateTimeField(
+        allow_null=True, help_text="It was last heard of then, and too long ago; null: it is there."
+    )
+
+
 class StatusSerializer(serializers.Serializer):
     """What the dashboard says first. Of the partners that the caller may see."""
 
@@ -41,6 +51,7 @@ class StatusSerializer(serializers.Serializer):
     transactions_in_doubt = serializers.IntegerField()
     suspended_triggers = serializers.IntegerField()
     recent = RecentSerializer()
+    workers = WorkerSerializer(many=True, help_text="Those that are not heard of any more first.")
 
 
 class TrafficHourSerializer(serializers.ModelSerializer):
@@ -110,5 +121,6 @@ def status_of(found: Status, recent: Traffic) -> dict[str, Any]:
             "ack_p95_seconds": recent.p95,
             "counted_at": recent.counted_at,
         },
+        "workers": found.health.workers,
     }
     return dict(StatusSerializer(data).data)

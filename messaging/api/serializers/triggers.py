@@ -84,6 +84,13 @@ class TriggerFields(ReasonBody):
     history_ttl = Whole(
         min_value=60, max_value=_SECONDS, required=False, help_text="Seconds that a processed document is remembered."
     )
+    document_id_path = Text(
+        max_length=300,
+        required=False,
+        allow_blank=True,
+        help_text="Where a document holds its own id: an XPath without prefixes, a JSON path from $, or an element of "
+        "a segment such as BGM+2. Empty: it goes by the id that its sender gave, else by the MessageId.",
+    )
     resolver = serializers.ChoiceField(
         choices=Consult.choices, required=False, help_text="Who is asked when neither count nor history can tell."
     )
@@ -200,6 +207,7 @@ class TriggerSerializer(serializers.Serializer):
     detect_duplicates = serializers.BooleanField()
     use_history = serializers.BooleanField()
     history_ttl = serializers.IntegerField()
+    document_id_path = serializers.CharField()
     resolver = serializers.ChoiceField(choices=Consult.choices)
     resolver_url = serializers.CharField()
     resolver_callable = serializers.CharField()

@@ -151,7 +151,10 @@ class Tokens(Endpoint):
         tag="tokens",
         scope="tokens:manage",
         summary="Create an API token",
-        description="Its scopes are at most those of its owner's role, and at most yours. The secret is shown once.",
+        description=(
+            "Its scopes are at most those of its owner's role, and at most yours. Made with a token, it is good from "
+            "that token's networks at most, and no longer than that. The secret is shown once."
+        ),
         request=shapes.TokenBody,
         responses={201: shapes.NewTokenSerializer},
         examples=(_SUBMITS,),
@@ -161,8 +164,9 @@ class Tokens(Endpoint):
         values = validated(shapes.TokenBody, request.data)
         owner = values.pop("owner", None) or request.user
         assert isinstance(owner, str | User)
+        access = access_of(request)
         made, secret = tokens.token_create(
-            owner=owner, actor=actor_of(request), granted_by=access_of(request).scopes, **values
+            owner=owner, actor=actor_of(request), granted_by=access.scopes, made_with=access.token, **values
         )
         made.secret = secret  # type: ignore[attr-defined]
         headers = {"Location": f"/api/v1/tokens/{made.public_id}"}

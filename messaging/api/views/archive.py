@@ -27,8 +27,9 @@ _MESSAGE = {"message_id": "Id of the message (`msg_...`), or its MessageId."}
 _HOLD = {"hold": "Id of the hold (`hold_...`)."}
 _LIST = ("invalid_cursor", "cursor_mismatch")
 FILTERS = (
-    Param("q", "Exact id: `msg_...`, MessageId or ConversationId."),
+    Param("q", "Exact id: `msg_...`, MessageId, document id or ConversationId."),
     Param("conversation", "Exact ConversationId."),
+    Param("document", "Exact: the document id that its sender gave."),
     Param("pair", "Id or code of a pair."),
     Param("state", "States, comma separated.", "choices", choices=tuple(ArchiveState.values)),
     Param("direction", "Direction.", "choice", choices=tuple(Direction.values)),
@@ -57,6 +58,7 @@ class ArchivedMessages(Endpoint):
         found = archive.archived(
             q=values["q"] or "",
             conversation=values["conversation"] or "",
+            document=values["document"] or "",
             pair_id=pair_id_of(values["pair"]),
             states=tuple(values["state"] or ()),
             direction=values["direction"] or "",

@@ -29,7 +29,7 @@ class Circuits(Endpoint):
         tag="circuits",
         scope="pairs:read",
         summary="List servers that could not be reached lately",
-        description="A server that answers is not in the list. `state=open`: those that are left alone right now.",
+        description="A server that answers is not in the list. `state=open`: those to which sending is stopped now.",
         parameters=(*FILTERS, *PAGING),
         responses={200: page_of(CircuitSerializer)},
         problems=("invalid_cursor", "cursor_mismatch"),

@@ -25,10 +25,11 @@ from messaging.api.views.references import id_of, trigger_id_of
 from messaging.choices import DeliveryState
 from messaging.models import Delivery
 from messaging.selectors import deliveries, documents, triggers
-from messaging.services import pulling
-from messaging.services.disclosing import Octets, payloads_open
+from messaging.services import epoch, pulling
+from messaging.services.disclosing import Masked, delivery_answer_open, payloads_open
 from messaging.services.settling import delivery_settle
 from messaging.transports.base import printable
+from rmhub.roles import role_of
 
 _PATH = {"delivery": "Id of the delivery (`del_...`)."}
 _TRIGGER = {"trigger": "Id of the trigger (`trg_...`), or its name."}
@@ -40,7 +41,8 @@ FILTERS = (
     Param("state", "States, comma separated.", "choices", choices=tuple(DeliveryState.values)),
     Param("message", "Id of a message.", "id", prefix="msg"),
     Param("doubt", "Exact code: why it is in doubt."),
-    Param("q", "Any exact id: del_..., msg_..., MessageId."),
+    Param("document", "Exact: the document id that the history goes by."),
+    Param("q", "Any exact id: del_..., msg_..., MessageId, document id."),
 )
 _SETTLE = OpenApiExample(
     "The application has it",
@@ -71,6 +73,7 @@ class Deliveries(Endpoint):
             states=values["state"] or (),
             message_id=values["message"],
             doubt=values["doubt"] or "",
+            document=values["document"] or "",
             q=values["q"] or "",
         )
         page = deliveries.delivery_page(found.select_related("join", "part_of"), limit=limit, place=place)
@@ -103,16 +106,21 @@ class DeliveryAnswer(Endpoint):
         tag="deliveries",
         scope="payloads:read",
         summary="What the application's service answered last",
-        description="Cut at 8 KiB; empty when there was no answer.",
+        description=(
+            "Cut at 8 KiB; empty when there was no answer. It may be the document that goes to the partner: reading it "
+            "is written to the audit log, and where masks hold for it, it is refused."
+        ),
         path=_PATH,
         responses=OCTETS,
-        problems=("range_not_satisfiable",),
+        problems=("range_not_satisfiable", "payload_masked"),
     )
     def get(self, request: Request, delivery: str) -> HttpResponse:
         read_parameters(request, ())
         found = deliveries.delivery(id_of("del", delivery))
-        content = deliveries.answer(found.pk)
-        return attachment(request, Octets(content, "application/octet-stream", f"{found.public_id}.bin", ""))
+        view = delivery_answer_open(delivery=found, actor=actor_of(request), role=role_of(request.user))
+        if view.hidden:
+            raise Masked(f"{', '.join(view.rules)} may cover parts of this answer: it needs the role {view.needed}.")
+        return attachment(request, view.octets)
 
 
 class Settle(Endpoint):
@@ -164,7 +172,8 @@ class Lease(Endpoint):
             "Each is yours until `lease_until`: complete, fail or release it with its `claim` before that, or extend "
             "the lease. One whose lease runs out is handed out again with a higher `redelivery_count`, or is in doubt "
             "when nobody can tell whether it was processed. After an answer that did not reach you, GET "
-            "/triggers/{trigger}/leases tells what you hold. `include=payloads` needs the scope `payloads:read` too."
+            "/triggers/{trigger}/leases tells what you hold. `include=payloads` needs the scope `payloads:read` too, "
+            "and leaves out what is larger than 64 KiB, and what is covered in parts for your role."
         ),
         path=_TRIGGER,
         parameters=(INCLUDE,),
@@ -178,6 +187,7 @@ class Lease(Endpoint):
         values = validated(shapes.LeaseBody, request.data)
         found = triggers.trigger(trigger)
         consumer = _consumer(request, values.pop("consumer"))
+        epoch.look()
         leased = pulling.lease(found.pk, consumer=consumer, **values)
         return _taken(request, [one.delivery.pk for one in leased], with_payloads)
 
@@ -292,7 +302,8 @@ def _taken(request: Request, delivery_ids: list[uuid.UUID], with_payloads: bool)
     octets: dict[tuple[uuid.UUID, int], bytes] = {}
     if with_payloads:
         wanted = [message for taken in found for message in taken.messages]
-        octets = payloads_open(messages=wanted, at_most=MAX_INCLUDED, actor=actor_of(request))
+        role = role_of(request.user)
+        octets = payloads_open(messages=wanted, at_most=MAX_INCLUDED, actor=actor_of(request), role=role)
     return Response(shapes.represent_taken(found, octets))
 
 
@@ -300,4 +311,6 @@ def _answer(request: Request, delivery_id: uuid.UUID) -> Response:
     """With the tag that `settle` takes: its part before the dot counts what people do."""
     found = deliveries.delivery(delivery_id)
     found.resubmitted_as = deliveries.resubmitted_as(found.pk)  # type: ignore[attr-defined]
+    first = deliveries.first_of(found)
+    found.first_delivery = first.pk if first is not None else None  # type: ignore[attr-defined]
     return item(request, shapes.DeliveryDetailSerializer(found).data, revision=found.version)

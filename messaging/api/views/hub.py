@@ -35,9 +35,12 @@ class Health(Public):
         id="health",
         tag="hub",
         scope=PUBLIC,
-        summary="Whether the hub does its work",
-        description="200, or 503 when the database or the broker does not answer, or when work is overdue by more "
-        "than a minute.",
+        summary="Whether this web server can take requests, and how each part of the hub is",
+        description="For a balancer the status is enough. 503: the database does not answer or the payload store "
+        "cannot take a document (a small file is written to see that), so that this web server can take nothing. 200 "
+        "otherwise: `status` is `degraded` when a part does not do its work as it should, such as a broker that is "
+        "away or workers that are late; `parts` says which, and since when. What is submitted meanwhile is kept, and "
+        "goes out later.",
         responses={200: shapes.HealthSerializer},
         problems=("unhealthy",),
     )
@@ -45,10 +48,16 @@ class Health(Public):
         read_parameters(request, ())
         found = health()
         checks = dict(shapes.ChecksSerializer(found).data)
-        if not found.ok:
-            raise Problem("unhealthy", checks=checks)
-        body = {"status": "ok", "name": settings.RMHUB_NAME, "environment": settings.RMHUB_ENVIRONMENT}
-        return Response({**body, "checks": checks})
+        parts = [dict(one) for one in shapes.PartSerializer(found.parts, many=True).data]
+        if not found.ready:
+            raise Problem("unhealthy", checks=checks, parts=parts)
+        body = {
+            "status": "ok" if found.ok else "degraded",
+            "ready": True,
+            "name": settings.RMHUB_NAME,
+            "environment": settings.RMHUB_ENVIRONMENT,
+        }
+        return Response({**body, "checks": checks, "parts": parts})
 
 
 class Problems(Public):

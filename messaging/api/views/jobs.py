@@ -27,6 +27,7 @@ from messaging.choices import ItemState, JobState
 from messaging.exceptions import WrongState
 from messaging.models import BulkJob
 from messaging.selectors import bulk, jobs, keyset
+from messaging.selectors.reach import read_id
 from messaging.services import audit
 from messaging.services.job_export import job_export
 from messaging.services.jobs import (
@@ -39,7 +40,7 @@ from messaging.services.jobs import (
     job_plan,
     job_retry,
 )
-from rmhub.ids import BadPublicId, read_public_id
+from rmhub.ids import BadPublicId
 from rmhub.roles import role_of
 
 _PATH = {"job": "Id of the bulk operation (`job_...`)."}
@@ -368,7 +369,7 @@ def _ids(prefix: str, texts: list[str]) -> list[uuid.UUID]:
     errors: dict[str, Any] = {}
     for position, text in enumerate(texts):
         try:
-            found.append(read_public_id(prefix, text))
+            found.append(read_id(prefix, text))
         except BadPublicId:
             sentence = f"An id of the form {prefix}_<32 hexadecimal digits>."
             errors[str(position)] = [ErrorDetail(sentence, code="invalid")]

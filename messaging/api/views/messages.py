@@ -9,7 +9,7 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from messaging.api.authentication import actor_of
+from messaging.api.authentication import access_of, actor_of
 from messaging.api.conditional import check_unchanged, item
 from messaging.api.endpoint import OCTETS, AnyOctets, Endpoint, operation
 from messaging.api.octets import attachment
@@ -25,7 +25,15 @@ from messaging.exceptions import NotFound, UnderWay
 from messaging.models import Message
 from messaging.models import Payload as PayloadRow
 from messaging.selectors import archive, events, keyset, messages
-from messaging.services.disclosing import Octets, documents_open, payload_open, payload_view, wire_open
+from messaging.services.disclosing import (
+    Octets,
+    answer_holds_document,
+    answer_open,
+    documents_open,
+    payload_open,
+    payload_view,
+    wire_open,
+)
 from messaging.services.operating import message_cancel, waits
 from messaging.services.settling import message_settle
 from rmhub.roles import role_of
@@ -136,6 +144,7 @@ class Settle(Endpoint):
             "unknown_agreement",
             "outside_agreement",
             "message_too_large",
+            "store_full",
             "payload_missing",
         ),
     )
@@ -274,7 +283,11 @@ class TransmissionResponse(Endpoint):
         tag="messages",
         scope="messages:read",
         summary="What the partner's server answered to an attempt",
-        description="Head and body of the HTTP answer, cut at 8 KiB; empty when there was none.",
+        description=(
+            "Head and body of the HTTP answer, cut at 8 KiB; empty when there was none. The answer to a repeatable "
+            "request may be a document: reading it needs the scope `payloads:read` too, and is written to the audit "
+            "log; where masks hold for it, only its head is here."
+        ),
         path={"transmission_id": "Id of the attempt (`att_...`)."},
         responses=OCTETS,
         problems=("range_not_satisfiable",),
@@ -282,8 +295,11 @@ class TransmissionResponse(Endpoint):
     def get(self, request: Request, transmission_id: str) -> HttpResponse:
         read_parameters(request, ())
         attempt = messages.transmission(id_of("att", transmission_id))
-        content = bytes(attempt.response or b"")
-        return attachment(request, Octets(content, "application/octet-stream", f"{attempt.public_id}.bin", ""))
+        if answer_holds_document(attempt) and "payloads:read" not in access_of(request).scopes:
+            text = "The answer may be a document of the partner's: reading it needs the scope payloads:read."
+            raise Problem("missing_scope", text, required_scope="payloads:read")
+        view = answer_open(attempt=attempt, actor=actor_of(request), role=role_of(request.user))
+        return attachment(request, view.octets)
 
 
 class Signals(Endpoint):

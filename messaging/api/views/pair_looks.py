@@ -28,10 +28,10 @@ from messaging.api.serializers.pairs import DiagnosisSerializer
 from messaging.api.views.messages import PATH as MESSAGE_PATH
 from messaging.selectors import changes, keyset, messages, pairs, probes, screens, sequence
 from messaging.selectors.diagram import SCOPES, diagram_of_message, diagram_of_pair
+from messaging.selectors.reach import read_id
 from messaging.selectors.streams import stream_state
 from messaging.services import exporting, probing
 from rmhub import clock
-from rmhub.ids import read_public_id
 from rmhub.roles import role_of
 
 _PATH = {"pair": "Id of the pair (`pair_...`), or its code."}
@@ -247,4 +247,4 @@ class OneProbe(Endpoint):
     )
     def get(self, request: Request, probe: str) -> Response:
         read_parameters(request, ())
-        return Response(ProbeSerializer(probes.probe(read_public_id("prb", probe))).data)
+        return Response(ProbeSerializer(probes.probe(read_id("prb", probe))).data)

@@ -35,6 +35,7 @@ FILTERS = (
     Param("state", "States, comma separated.", "choices", choices=pairs.STATE_NAMES),
     Param("direction", "out or in.", "choice", choices=tuple(Direction.values)),
     Param("partner", "Id of a party.", "id", prefix="par"),
+    Param("resync", "true: those that need resync after a loss of memory, in whatever state.", "flag"),
     Param("q", "Part of the code or of a URI."),
     sort_parameter("code", "-code", "severity"),
 )
@@ -65,6 +66,7 @@ class Pairs(Endpoint):
             direction=values["direction"] or "",
             partner_id=values["partner"],
             search=values["q"] or "",
+            resync=values["resync"],
         )
         page = keyset.page(found, order=_ORDERS[values["sort"]], limit=limit, place=place)
         now = clock.now()
@@ -187,5 +189,11 @@ VERBS: dict[str, type[Endpoint]] = {
         "Inbound: set the number that is taken as next, after one side lost its state",
         operating.pair_expect_sequence,
         ExpectSequenceBody,
+    ),
+    "clear-resync": _verb(
+        "clear-resync",
+        "pairs:skip",
+        "After a loss of memory: both sides were compared (the reason is the evidence), and what comes is new again",
+        operating.pair_clear_resync,
     ),
 }

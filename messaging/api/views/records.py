@@ -22,6 +22,7 @@ from messaging.choices import Interface
 from messaging.selectors import keyset, messages, records
 from messaging.services import audit_chain
 from messaging.services.disclosing import rejection_open
+from rmhub.roles import role_of
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _LIST = ("invalid_cursor", "cursor_mismatch")
@@ -99,15 +100,15 @@ class RejectionSample(Endpoint):
         tag="incidents",
         scope="payloads:read",
         summary="The first 4 KiB of what was refused",
-        description="Reading it is written to the audit log.",
+        description="Reading it is written to the audit log. Where a mask may concern it, it needs that mask's role.",
         path={"rejection_id": "Id of the rejection (`rej_...`)."},
         responses=OCTETS,
-        problems=("range_not_satisfiable",),
+        problems=("range_not_satisfiable", "payload_masked"),
     )
     def get(self, request: Request, rejection_id: str) -> HttpResponse:
         read_parameters(request, ())
         found = records.rejection(id_of("rej", rejection_id))
-        octets = rejection_open(rejection_id=found.pk, actor=actor_of(request))
+        octets = rejection_open(rejection_id=found.pk, actor=actor_of(request), role=role_of(request.user))
         return attachment(request, octets)
 
 

@@ -9,14 +9,15 @@ from django.core.exceptions import ObjectDoesNotExist
 from messaging.api.problems import Problem
 from messaging.exceptions import NotFound
 from messaging.selectors import pairs, triggers
+from messaging.selectors.reach import read_id
 from partners import selectors
-from rmhub.ids import BadPublicId, read_public_id
+from rmhub.ids import BadPublicId
 
 
 def id_of(prefix: str, text: str) -> uuid.UUID:
     """The UUID of a path's id. Raises Problem (404)."""
     try:
-        return read_public_id(prefix, text)
+        return read_id(prefix, text)
     except BadPublicId as error:
         raise Problem("not_found", str(error)) from error
 
@@ -46,7 +47,7 @@ def agreement_id_of(reference: str | None) -> uuid.UUID | None:
     if not reference:
         return None
     try:
-        return selectors.agreement(read_public_id("agr", reference)).pk
+        return selectors.agreement(read_id("agr", reference)).pk
     except (BadPublicId, ObjectDoesNotExist):
         found = selectors.agreements().filter(tpa_id=reference).first()
     if found is None:

@@ -13,7 +13,7 @@ from messaging.api.endpoint import Endpoint, operation
 from messaging.api.reading import read_parameters
 from messaging.api.serializers import related as shapes
 from messaging.api.serializers.fields import ReasonBody, validated
-from messaging.api.serializers.messages import ReceiptSerializer, receipt
+from messaging.api.serializers.messages import ReceiptSerializer, ResubmitBody, receipt
 from messaging.api.views.messages import PATH, allowed_of
 from messaging.api.views.submissions import KEY_HEADER, LOCATION, REPLAYED, idempotency_key
 from messaging.selectors import messages, relatives
@@ -38,11 +38,12 @@ class Resubmit(Endpoint):
         summary="Send the documents of a message that is done as a new message",
         description=(
             "The new message has a MessageId of its own and waits behind all others, under the agreement that is in "
-            "force now: to the partner it is another document. The old one stays as it is. Not for messages that are "
+            "force now. It keeps the document id, unless another is given, so that a receiver which goes by it knows "
+            "the document again. The old one stays as it is. Not for messages that are "
             "still on their way, in doubt, or passed on for another party."
         ),
         path=PATH,
-        request=ReasonBody,
+        request=ResubmitBody,
         responses={202: ReceiptSerializer},
         problems=(
             "ambiguous_message_id",
@@ -53,6 +54,7 @@ class Resubmit(Endpoint):
             "unknown_agreement",
             "outside_agreement",
             "message_too_large",
+            "store_full",
             "pair_queue_full",
             "payload_missing",
         ),
@@ -61,10 +63,14 @@ class Resubmit(Endpoint):
     def post(self, request: Request, message_id: str) -> Response:
         read_parameters(request, ())
         key = idempotency_key(request)
-        values = validated(ReasonBody, request.data)
+        values = validated(ResubmitBody, request.data)
         found = messages.message_by_reference(message_id)
         submission = message_resubmit(
-            message_id=found.pk, actor=actor_of(request), reason=values["reason"], idempotency_key=key
+            message_id=found.pk,
+            actor=actor_of(request),
+            reason=values["reason"],
+            idempotency_key=key,
+            document_id=values["document_id"],
         )
         message = submission.message
         terms = registry.current().version(message.agreement_version_id)

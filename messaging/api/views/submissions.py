@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from typing import Any
+from urllib.parse import unquote
 
 from django.conf import settings
 from django.core.files.uploadedfile import UploadedFile
@@ -24,7 +25,9 @@ from messaging.api.serializers import messages as shapes
 from messaging.api.serializers.fields import page_of, validated
 from messaging.api.views.references import agreement_id_of, pair_id_of
 from messaging.choices import Direction, MessageState
-from messaging.selectors import messages, searching
+from messaging.protocol import document_ids
+from messaging.protocol.processing import MAX_DOCUMENT_ID
+from messaging.selectors import message_estimate, messages, searching
 from messaging.services.submitting import NewPayload, message_submit
 from partners import registry
 from rmhub import clock
@@ -42,6 +45,7 @@ FILTERS = (
     Param("service", "Exact."),
     Param("action", "Exact."),
     Param("conversation", "ConversationId, exact."),
+    Param("document", "Document id, exact: as its sender gave it, or as a document says itself; else the MessageId."),
     Param("ref", "RefToMessageId, exact."),
     Param("created_gte", "Not before this time.", "instant"),
     Param("created_lt", "Before this time.", "instant"),
@@ -52,9 +56,9 @@ FILTERS = (
     Param("error", "Code of a cause, such as ack_timeout."),
     Param(
         "q",
-        "What the console's search box takes: an id (msg_..., MessageId, ConversationId; else the beginning of a "
-        "MessageId), and terms such as state:failed partner:Globex after:24h size>100k. An id that looks like a term "
-        "stands in quotes.",
+        "What the console's search box takes: an id (msg_..., MessageId, document id, ConversationId; else the "
+        "beginning of a MessageId), and terms such as state:failed partner:Globex after:24h size>100k. An id that "
+        "looks like a term stands in quotes.",
     ),
     sort_parameter("-created_at", "created_at"),
 )
@@ -64,6 +68,12 @@ KEY_HEADER = OpenApiParameter(
     OpenApiParameter.HEADER,
     required=True,
     description="Names this submission, e.g. a UUID. Lives as long as the message: a repeat stores nothing new.",
+)
+DOCUMENT_HEADER = OpenApiParameter(
+    document_ids.HEADER,
+    str,
+    OpenApiParameter.HEADER,
+    description="The same as document_id in the body; what is not ASCII, and the percent sign, percent-encoded.",
 )
 LOCATION = OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[202], description="The message.")
 REPLAYED = OpenApiParameter(
@@ -75,6 +85,7 @@ _EXAMPLE = OpenApiExample(
         "agreement": "tpa:acme-globex",
         "service": "urn:orders",
         "action": "Order",
+        "document_id": "order-4711",
         "conversation_id": "c-77",
         "payloads": [
             {
@@ -94,6 +105,7 @@ _RECEIPT = OpenApiExample(
         "id": "msg_0192f3f2f3e47a5fb0c1d2e3f4a5b6c7",
         "state": "queued",
         "message_id": "0192f3f2f3e47a5fb0c1d2e3f4a5b6c7@hub.acme.example",
+        "document_id": "order-4711",
         "conversation_id": "c-77",
         "ref_to_message_id": "",
         "agreement": {"id": "agr_0192f3f2f3e47a5fb0c1d2e3f4a5b6c8", "tpa_id": "tpa:acme-globex", "version": 3},
@@ -149,6 +161,7 @@ class Messages(Endpoint):
             service=values["service"] or "",
             action=values["action"] or "",
             conversation=values["conversation"] or "",
+            document=values["document"] or "",
             ref=values["ref"] or "",
             created_gte=values["created_gte"],
             created_lt=values["created_lt"],
@@ -165,7 +178,7 @@ class Messages(Endpoint):
         oldest_first = values["sort"] == "created_at"
         page = messages.message_page(found.filters, oldest_first=oldest_first, limit=limit, place=place)
         return listing(
-            request, values, page, shapes.MessageSerializer, estimate=lambda: messages.estimate(found.filters)
+            request, values, page, shapes.MessageSerializer, estimate=lambda: message_estimate.estimate(found.filters)
         )
 
     @operation(
@@ -185,17 +198,20 @@ class Messages(Endpoint):
             "idempotency_key_reused",
             "duplicate_message_id",
             "message_too_large",
+            "store_full",
             "pair_queue_full",
             "length_required",
             "unknown_agreement",
             "outside_agreement",
         ),
-        headers=(KEY_HEADER, LOCATION, REPLAYED),
+        headers=(KEY_HEADER, DOCUMENT_HEADER, LOCATION, REPLAYED),
         examples=(_EXAMPLE, _RECEIPT),
     )
     def post(self, request: Request) -> Response:
         key = idempotency_key(request)
-        submission = message_submit(**_submission(request), submitted_by=access_of(request).owner, idempotency_key=key)
+        values = _submission(request)
+        values["document_id"] = _document_id(request, values["document_id"])
+        submission = message_submit(**values, submitted_by=access_of(request).owner, idempotency_key=key)
         message = submission.message
         terms = registry.current().version(message.agreement_version_id)
         etag = tag(shapes.changeable(message, partner=terms.partner_name, tpa_id=terms.tpa_id))
@@ -214,6 +230,16 @@ def idempotency_key(request: Request) -> str:
     if not _KEY.fullmatch(key):
         raise Problem("invalid_header", "Idempotency-Key has 1 to 255 ASCII signs and no space, such as a UUID.")
     return key
+
+
+def _document_id(request: Request, said: str) -> str:
+    """That of the body, or of the header for those whose body is made by others. Raises Problem."""
+    header = unquote(request.headers.get(document_ids.HEADER, "").strip())
+    if header and said and header != said:
+        raise Problem("invalid_header", f"{document_ids.HEADER} and document_id differ: say it once.")
+    if header and (sentence := document_ids.fault(header, MAX_DOCUMENT_ID)):
+        raise Problem("invalid_header", f"{document_ids.HEADER} has to be {sentence}")
+    return header or said
 
 
 def _submission(request: Request) -> dict[str, Any]:

@@ -21,7 +21,7 @@ _MESSAGES = """
 INSERT INTO messaging_message (id, direction, state, pair_id, agreement_version_id, semantics, message_id,
     conversation_id, ref_to_message_id, service, action, sequence_number, position, content_type, digest, size,
     attempts, cause, cause_detail, copies, created_at, first_sent_at, completed_at, submitted_by, idempotency_key,
-    idempotency_fingerprint)
+    idempotency_fingerprint, document_id)
 SELECT (lpad(to_hex((extract(epoch FROM m.at) * 1000)::bigint), 12, '0') || '7' || substr(m.hash, 1, 3) || '9'
         || substr(m.hash, 4, 15))::uuid,
     m.direction, m.state, m.pair_id, m.version_id, 'OnceAndOnlyOnce', m.name,
@@ -32,7 +32,7 @@ SELECT (lpad(to_hex((extract(epoch FROM m.at) * 1000)::bigint), 12, '0') || '7' 
     '', CASE WHEN m.direction = 'in' AND m.chance < 300 THEN 1 ELSE 0 END, m.at,
     CASE WHEN m.direction = 'out' THEN m.at + interval '20 ms' END,
     CASE WHEN m.direction = 'out' THEN m.at + m.took * interval '1 ms' ELSE m.at END,
-    CASE WHEN m.direction = 'out' THEN 'erp' ELSE '' END, '', ''
+    CASE WHEN m.direction = 'out' THEN 'erp' ELSE '' END, '', '', ''
 FROM (
     SELECT n, s.*, h.hash, t.at, (n / %(slots)s) * s.share + s.rank + 1 AS number,
         n || '.' || substr(h.hash, 1, 8) || '@' || s.slug AS name,

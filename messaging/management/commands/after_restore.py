@@ -9,9 +9,9 @@ from django.core.management.base import BaseCommand
 from django.db import connection
 
 from messaging.choices import Interface
+from messaging.models import Coordination, Pair
 from messaging.pipeline import manifest
 from messaging.services import epoch
-from messaging.services.atomic import keeping
 from messaging.services.audit import Actor
 from rmhub import clock
 
@@ -21,9 +21,9 @@ CHANGING = ("messaging_message", "messaging_transmission", "messaging_signal", "
 
 class Command(BaseCommand):
     help = (
-        "After a restore: brings transaction numbers in line with this database server, lets the data pipeline's lake"
-        " begin again, and the memory of request ids and the outbound streams as well, because what came after the"
-        " backup is forgotten."
+        "After a restore, before the hub starts: brings transaction numbers in line with this database server, lets the"
+        " data pipeline's lake begin again, and marks what nobody can know because it came after the backup: every pair"
+        " needs resync, numbers begin anew, and what waits may have been processed."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -43,8 +43,13 @@ class Command(BaseCommand):
             f"memory of request ids starts again at {row.memory_start:%Y-%m-%d %H:%M:%S} UTC;"
             " what was first sent before is refused"
         )
-        doubtful = keeping.restored(clock.now())
+        doubtful = Coordination.objects.exclude(doubtful_since=None).count()
         self.stdout.write(f"{doubtful} open transactions may have been decided after the backup: each has an incident")
+        pairs = Pair.objects.exclude(resync_since=None).count()
+        self.stdout.write(
+            f"{pairs} pairs need resync: what comes in on them may be a repeat, until somebody has compared both sides"
+            " and cleared the mark (Pairs, all of them selected, Clear resync)"
+        )
 
 
 def _renumber(table: str) -> int:

@@ -57,8 +57,8 @@ class Command(BaseCommand):
             raw, found = run.run(plan, var, lambda line: self.stderr.write(line))
         except EmbeddedError as error:
             raise CommandError(str(error)) from error
-        files = run.save(raw, found, var)
-        self.stdout.write(report.table(raw, found))
+        files = run.save(raw, found)
+        self.stdout.write(report.table(raw.content, found))
         for path in files.values():
             self.stdout.write(str(path))
         if found["faults"]:

@@ -14,7 +14,7 @@ import threading
 import time
 from argparse import ArgumentParser, ArgumentTypeError
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
@@ -30,6 +30,7 @@ from messaging.demo.atomic_taking import Votes
 from messaging.demo.chain_seeding import MOST_HOPS
 from messaging.demo.stage import APPLICATION, Link, Parameters, Receiving, Stage, installation_folders, running
 from partners.choices import DOCUMENT_PROFILES, Profile
+from rmhub.hubs import Hub
 from rmhub.supervisor import Supervisor
 
 _NOT_ATOMIC = ("hops", "trigger", "resolver", "work_ms", "ordered", "keep", "pairs", "drop", "duplicate", "delay_ms")
@@ -140,6 +141,7 @@ class Command(BaseCommand):
                 path = stage.effects if receiving else None
                 stack.enter_context(_killer(supervisor, options["seed"], log, killed, path))
             result = {**self._run(stage, options, log), "killed": dict(killed)}
+            _prove(result, [stage.buyer, stage.seller], log)
         self._report(result, quiet)
         if not result["promises_kept"]:
             sys.exit(1)
@@ -174,6 +176,7 @@ class Command(BaseCommand):
                 patience=options["patience"],
                 log=log,
             )
+            _prove(result, [ring.hub], log)
         self._report(result, quiet)
         if not result["promises_kept"]:
             sys.exit(1)
@@ -209,6 +212,7 @@ class Command(BaseCommand):
                 patience=options["patience"],
                 log=log,
             )
+            _prove(result, hubs.hubs, log)
         self._report(result, quiet)
         if not result["promises_kept"]:
             sys.exit(1)
@@ -271,6 +275,16 @@ class Command(BaseCommand):
             return
         for name, value in result.items():
             self.stdout.write(f"{name.replace('_', ' '):20} {value}")
+
+
+def _prove(result: dict[str, Any], hubs: Sequence[Hub], log: Any) -> None:
+    """Looks at the rows of every hub, while its processes run: what contradicts an invariant breaks the verdict."""
+    found = verdict.contradictions({hub.name: hub.database_url for hub in hubs})
+    for line in found:
+        log(f"contradiction: {line}")
+    kept = result.pop("promises_kept")
+    result["contradictions"] = len(found)
+    result["promises_kept"] = kept and not found
 
 
 def _both_ways(stage: Stage, accepted: dict[str, set[str]]) -> list[tuple[str, str, set[str]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from argparse import ArgumentParser
 from pathlib import Path
@@ -16,6 +17,8 @@ from messaging.demo.ux import world
 from messaging.demo.ux.plan import TROUBLES, Plan
 from partners.choices import DOCUMENT_PROFILES, Profile
 from rmhub import clock
+
+_SECRETS = ("demo-partner-secret", "demo-partner-secret")
 
 
 class Command(BaseCommand):
@@ -32,10 +35,15 @@ class Command(BaseCommand):
         parser.add_argument(
             "--address", default="http://127.0.0.1:8001", help="where the partner's bytes are really sent"
         )
-        parser.add_argument("--secret-in", default="demo-partner-secret", help="the password that the partner shows us")
-        parser.add_argument("--secret-out", default="demo-partner-secret", help="the password that we show the partner")
+        parser.add_argument(
+            "--secrets",
+            action="store_true",
+            help="read two lines from standard input: the password that the partner shows us, and the one that we show",
+        )
         parser.add_argument("--agreements", type=int, default=4)
-        parser.add_argument("--profile", choices=DOCUMENT_PROFILES, default=Profile.EBXML, help="of the agreements")
+        parser.add_argument(
+            "--profile", choices=DOCUMENT_PROFILES, action="append", help="of the agreements; several take turns"
+        )
         parser.add_argument("--ordered", action="store_true", help="repeatable profile: one message after the other")
         parser.add_argument("--application", default="", help="URL of an application that gets every document")
         parser.add_argument("--kind", choices=("http", "pull"), default="http", help="it is called, or pulls itself")
@@ -47,8 +55,8 @@ class Command(BaseCommand):
         parser.add_argument("--retry-interval", type=int, default=2)
         parser.add_argument("--transport-retries", type=int, default=3)
         parser.add_argument("--transport-retry-interval", type=int, default=1)
-        parser.add_argument("--chain", default="", help="one hub of a chain instead: its plan as JSON (demo --hops)")
-        parser.add_argument("--atomic", default="", help="the coordinator instead: its plan as JSON (demo --atomic)")
+        parser.add_argument("--chain", action="store_true", help="one hub of a chain: its plan is standard input, JSON")
+        parser.add_argument("--atomic", action="store_true", help="the coordinator: its plan is standard input, JSON")
         parser.add_argument("--json", action="store_true", help="print new log-ins and an API token as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -56,20 +64,25 @@ class Command(BaseCommand):
             self._large(options)
             return
         if options["chain"]:
-            self._chain(options["chain"])
+            self._chain(sys.stdin.read())
             return
         if options["atomic"]:
-            self._atomic(options["atomic"])
+            self._atomic(sys.stdin.read())
             return
         buyer = options["side"] == "buyer"
+        secret_in, secret_out = _SECRETS
+        if options["secrets"]:
+            secret_in, secret_out = (sys.stdin.readline().strip() for _ in range(2))
+            if not secret_in or not secret_out:
+                raise CommandError("--secrets needs two lines on standard input.", returncode=2)
         plan = seeding.Plan(
             own=seeding.BUYER if buyer else seeding.SELLER,
             partner=seeding.SELLER if buyer else seeding.BUYER,
             address=options["address"].rstrip("/"),
-            secret_in=options["secret_in"],
-            secret_out=options["secret_out"],
+            secret_in=secret_in,
+            secret_out=secret_out,
             agreements=options["agreements"],
-            profile=options["profile"],
+            profiles=tuple(options["profile"] or (Profile.EBXML,)),
             ordered=options["ordered"],
             timeout=options["timeout"],
             retries=options["retries"],
@@ -126,14 +139,14 @@ class Command(BaseCommand):
         try:
             plan = atomic_seeding.read(text)
         except (ValueError, TypeError, KeyError) as error:
-            raise CommandError(f"--atomic is not a plan: {error}", returncode=2) from error
+            raise CommandError(f"Standard input is not a plan of the coordinator: {error}", returncode=2) from error
         self.stdout.write(json.dumps({"secrets": atomic_seeding.seed(plan)}))
 
     def _chain(self, text: str) -> None:
         try:
             plan = chain.read_plan(text)
         except (ValueError, TypeError, KeyError) as error:
-            raise CommandError(f"--chain holds no plan of a hub: {error}", returncode=2) from error
+            raise CommandError(f"Standard input holds no plan of a hub: {error}", returncode=2) from error
         chain_seeding.seed_hop(plan)
         seeding.people()
         token = seeding.token("demo", ["messages:write", "messages:read", "pairs:read"])

@@ -26,6 +26,12 @@ class Command(BaseCommand):
         parser.add_argument("--action", default="", help="default: the agreement's only action")
         parser.add_argument("--content-type", default="", help="default: guessed from the file's name")
         parser.add_argument("--message-id", default="", help="default: a new one")
+        parser.add_argument(
+            "--document-id",
+            default="",
+            help="what the document is called: its receiver processes it once, whatever message brings it "
+            "(default: the MessageId)",
+        )
         parser.add_argument("--conversation-id", default="")
         parser.add_argument(
             "--time-to-live", type=int, help="streams: seconds until it expires (default: the agreement's)"
@@ -50,14 +56,14 @@ class Command(BaseCommand):
                 conversation_id=options["conversation_id"],
                 submitted_by=f"command:{getpass.getuser()}",
                 time_to_live=options["time_to_live"],
+                document_id=options["document_id"],
             )
         except ApplicationError as error:
             raise CommandError(f"{error.code}: {error.detail}", returncode=2) from error
         message = submission.message
         if options["json"]:
-            self.stdout.write(
-                json.dumps({"id": message.public_id, "message_id": message.message_id, "state": message.state})
-            )
+            found = {"id": message.public_id, "message_id": message.message_id, "document_id": message.identifies}
+            self.stdout.write(json.dumps({**found, "state": message.state}))
             return
         self.stdout.write(f"{message.public_id} {message.message_id}: stored, number {message.position} of its pair")
         for _, sentence in submission.warnings:

@@ -30,6 +30,7 @@ from messaging.demo.stage import (
     set_up,
 )
 from rmhub import embedded
+from rmhub.env import env_str
 from rmhub.hubs import Hub, free_ports
 from rmhub.supervisor import Process, Supervisor
 
@@ -52,9 +53,11 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         begun = time.monotonic()
         var = Path(settings.VAR_DIR)
+        if os.geteuid() == 0:
+            self._say("the hub runs as root: start it as a user of its own where others can reach it")
         _require_free(options["host"], options["port"])
         with ExitStack() as stack:
-            database_url, redis_url = os.environ.get("DATABASE_URL"), os.environ.get("REDIS_URL")
+            database_url, redis_url = env_str("DATABASE_URL"), env_str("REDIS_URL")
             supervisor_box: list[Supervisor] = []
 
             def gone(code: int) -> None:
@@ -158,7 +161,19 @@ class Command(BaseCommand):
             f"in the application: {applied.effects_once} once, {applied.effects_twice} twice, "
             f"{applied.effects_missing} missing, {applied.in_doubt} in doubt"
         )
+        self._prove(stage)
         self._login(stage, begun)
+
+    def _prove(self, stage: Stage) -> None:
+        """Say whether the rows of both databases keep the invariants; the processes go on meanwhile."""
+        found = verdict.contradictions({hub.name: hub.database_url for hub in (stage.buyer, stage.seller)})
+        for line in found:
+            self._say(f"contradiction: {line}")
+        self._say(
+            f"{len(found)} contradictions in the databases: keep what is above, it is a defect of the hub"
+            if found
+            else "nothing in the databases of both hubs contradicts what the hub promises (check_invariants)"
+        )
 
     def _login(self, stage: Stage, begun: float) -> None:
         self._say(f"console  {stage.buyer.url}/   (the partner's: {stage.seller.url}/)")

@@ -8,6 +8,8 @@
     duplicate_id   two stored messages from one partner have the same MessageId, although repeats had to be recognised:
             numbered messages always, requests (spec 2) within their agreement's memory window
     delivered_twice   two completed deliveries of one message to one trigger; neither is a resubmission
+    document_twice   two completed deliveries of one document (by its id, of one sender, to one trigger) that two
+            messages brought, the second one stored while the trigger's history still knew the first as completed
     delivery_without_acceptance   a delivery that is past waiting and running, whose message is not in the store
     acceptance_without_delivery   accepted messages that no trigger got, though messages of the same pair, service and
             action before and after them were delivered: see `handover`
@@ -43,12 +45,13 @@ INPUTS: Mapping[str, tuple[str, ...]] = {
     ),
     "deliveries": (
         "id", "trigger_id", "message_pk", "pair_id", "position", "state", "resubmission_of", "join_id", "created_at",
+        "completed_at", "verdict", "sender_id", "document_id",
     ),
     "signals": ("direction", "kind", "state", "pair_id", "about_pk", "ref_to_message_id", "created_at"),
     "events": ("at", "type", "pair_id", "message_pk", "message_id", "rule"),
     "pairs": ("id", "code", "direction", "partner_id", "partner"),
     "agreements": ("id", "profile", "memory_window"),
-    "triggers": ("id", "name"),
+    "triggers": ("id", "name", "history_ttl"),
 }  # fmt: skip
 OUTPUTS: Mapping[str, StructType] = {
     "findings": StructType()
@@ -114,6 +117,7 @@ def run(inputs: Mapping[str, DataFrame], parameters: Mapping[str, Any]) -> dict[
     found = [
         sequences.where(F.col("count") > 0),
         proofs.delivered_twice(given, triggers),
+        proofs.document_twice(deliveries, messages, inputs["triggers"]),
         proofs.without_acceptance(given, received, triggers),
         proofs.without_delivery(undelivered, looked_at, received),
         proofs.without_storage(messages, signals, first_key, buckets),

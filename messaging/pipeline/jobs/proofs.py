@@ -116,6 +116,50 @@ def delivered_twice(given: DataFrame, triggers: DataFrame) -> DataFrame:
     return _findings(found, "delivered_twice", F.array(F.coalesce(*_ID)), detail)
 
 
+def document_twice(deliveries: DataFrame, messages: DataFrame, triggers: DataFrame) -> DataFrame:
+    """One finding for each document that two messages brought, and that the trigger processed anew although it had
+    processed it no longer ago than its history remembers.
+    """
+    key = ("trigger_id", "sender_id", "document_id")
+    done = deliveries.where(
+        "state = 'completed' and verdict = 'new' and document_id <> '' and resubmission_of is null and join_id is null"
+    )
+    hashed = F.xxhash64(*key)
+    often = done.groupBy(hashed.alias("hash")).agg(F.count(F.lit(1)).alias("rows")).where("rows > 1")
+    often = settled(often.select("hash").limit(MOST))
+    rows = done.withColumn("hash", hashed).join(F.broadcast(often), "hash", "left_semi")
+    kept = triggers.select(F.col("id").alias("trigger_id"), F.col("name").alias("trigger"), "history_ttl")
+    rows = rows.join(F.broadcast(kept), "trigger_id").where("history_ttl is not null")
+    before = Window.partitionBy(*key).orderBy("completed_at", "id")
+    since = F.unix_micros("created_at") - F.unix_micros(F.lag("completed_at").over(before))
+    known = since <= F.col("history_ttl") * 1_000_000
+    known = known & (F.lag("message_pk").over(before) != F.col("message_pk"))
+    found = (
+        rows.withColumn("known", F.coalesce(known, F.lit(False)))
+        .groupBy(*key)
+        .agg(
+            F.max_by("pair_id", "completed_at").alias("pair_id"),
+            F.min("trigger").alias("trigger"),
+            (F.sum(F.col("known").cast("long")) + 1).alias("count"),
+            F.max(F.when(F.col("known"), F.col("completed_at"))).alias("at"),
+            F.slice(F.sort_array(F.collect_list(F.struct("completed_at", "message_pk"))), 1, PROOF).alias("done"),
+        )
+        .where("count > 1")
+    )
+    proof = found.select(*key, F.posexplode("done.message_pk").alias("place", "id"))
+    proof = proof.join(messages.select("id", "message_id"), "id", "left")
+    named = F.struct("place", F.coalesce("message_id", "id").alias("named"))
+    ids = proof.groupBy(*key).agg(F.sort_array(F.collect_list(named))["named"].alias("ids"))
+    found = found.join(ids, list(key))
+    detail = F.format_string(
+        "Trigger %s processed document %s %,d times, each brought by another message.",
+        "trigger",
+        "document_id",
+        "count",
+    )
+    return _findings(found, "document_twice", F.col("ids"), detail)
+
+
 def without_acceptance(given: DataFrame, received: DataFrame, triggers: DataFrame) -> DataFrame:
     """One finding a message. Its MessageId comes from the event that told of it; without one its key stands for it."""
     lost = given.where(F.col("message_id").isNull() & ~F.col("state").isin(*handover.OPEN))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings
 from django.db import connection, connections
 from psycopg.conninfo import make_conninfo
+from psycopg.pq import Conninfo
 from pyspark import cloudpickle
 from pyspark.sql import functions as f
 
@@ -25,6 +26,7 @@ from messaging.selectors.events import HORIZON
 from messaging.services import live_watch
 from messaging.services.live_watch import Memory, Minute, Place
 from rmhub import clock
+from rmhub.postgresql.base import Lock, locked
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -200,7 +202,7 @@ def run(
 
     Raises Busy, and what the query failed with; then the next watch begins with a new checkpoint, which is always safe.
     """
-    with _alone():
+    with _alone() as alone:
         folder().mkdir(parents=True, exist_ok=True)
         place = live_watch.begin(lambda epoch: (checkpoint(epoch) / "offsets").is_dir())
         for other in folder().glob("checkpoint-*"):
@@ -212,7 +214,7 @@ def run(
         say(f"Counting from transaction {place.through:,} on.")
         memory = Memory(since=None if once else clock.now())
         try:
-            _follow(query, place, memory, failures, once=once, stop=stop, say=say)
+            _follow(query, place, memory, failures, alone, once=once, stop=stop, say=say)
         except Exception:
             if stop.is_set():  # the JVM got the signal too, and was faster
                 return
@@ -225,6 +227,7 @@ def _follow(
     place: Place,
     memory: Memory,
     failures: list[Exception],
+    alone: Lock,
     *,
     once: bool,
     stop: Flag,
@@ -235,6 +238,7 @@ def _follow(
         stop.wait(0.2 if once else 1.0)
         if not once and (clock.now() - looked).total_seconds() >= LOOK_SECONDS:
             looked = clock.now()
+            alone.check()  # else another watch may run by now
             _look(place, memory, say)
     if stop.is_set():
         _end(query)
@@ -264,21 +268,19 @@ def _end(query: StreamingQuery) -> None:
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s)", [_LOCK])
-        if not cursor.fetchone()[0]:
+def _alone() -> Iterator[Lock]:
+    with locked(_LOCK, wait=False) as lock:
+        if lock is None:
             raise Busy("Another live watch runs on this database. One is enough.")
-        try:
-            yield
-        finally:
-            cursor.execute("SELECT pg_advisory_unlock(%s)", [_LOCK])
+        yield lock
 
 
 def _dsn() -> str:
     """The hub's database for Spark's workers; a password goes to a file that only this user reads."""
     database = connection.settings_dict
+    libpq = {option.keyword.decode() for option in Conninfo.get_defaults()}
     given = {
+        **{name: value for name, value in database["OPTIONS"].items() if name in libpq},
         "host": database["HOST"],
         "port": database["PORT"],
         "dbname": database["NAME"],

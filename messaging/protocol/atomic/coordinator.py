@@ -7,7 +7,7 @@ and what is not known is aborted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from messaging.protocol.atomic import phases, progress
@@ -24,7 +24,7 @@ from messaging.protocol.atomic.transaction import (
     Step,
     Transaction,
 )
-from messaging.protocol.atomic.words import FaultCode, Note, Phase, Protocol, Seat, Vote
+from messaging.protocol.atomic.words import FaultCode, Note, Protocol, Seat, Vote
 from messaging.protocol.errors import IllegalTransition
 
 __all__ = (
@@ -38,7 +38,6 @@ __all__ = (
     "Partaker",
     "Step",
     "Transaction",
-    "recover",
     "step",
     "unknown",
 )
@@ -144,18 +143,3 @@ def unknown(note: Note, protocol: Protocol | None = None, version: str = "2006/0
     if note is Note.REPLAY and version != "2004/10":
         return (Act(ActKind.REMARK, reason=_DEPRECATED), *acts)
     return acts
-
-
-def recover(records: Mapping[str, Sequence[Partaker]]) -> dict[str, Step]:
-    """After a restart with nothing but commit records: each names the voters of one transaction.
-
-    They are told Commit again (5.6). What has no record is unknown from here on: presumed abort.
-    """
-    recovered = {}
-    for key, voters in records.items():
-        rows = tuple(replace(one, seat=Seat.COMMITTING, vote=Vote.PREPARED) for one in voters)
-        transaction = Transaction(Phase.COMMITTING, rows, decided=True)
-        commits = tuple(Act(ActKind.SEND, one.key, note=Note.COMMIT, awaits=True) for one in rows)
-        ended = progress.finish(transaction)
-        recovered[key] = Step(ended.transaction, (*commits, *ended.acts))
-    return recovered

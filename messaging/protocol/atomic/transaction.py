@@ -51,11 +51,6 @@ class Transaction:
     def partaker(self, key: str) -> Partaker | None:
         return next((one for one in self.partakers if one.key == key), None)
 
-    @property
-    def voters(self) -> tuple[Partaker, ...]:
-        """Those that voted Prepared: whoever may be told Commit."""
-        return tuple(one for one in self.partakers if one.votes and one.vote is Vote.PREPARED)
-
     def put(self, changed: Partaker) -> Transaction:
         rows = tuple(changed if one.key == changed.key else one for one in self.partakers)
         return replace(self, partakers=rows)

@@ -7,15 +7,13 @@ was read of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from xml.parsers import expat
 
 from messaging.protocol.codecs.ebxml_answers import append_hop
-from messaging.protocol.codecs.ebxml_parts import containers
-from messaging.protocol.codecs.ebxml_reader import decode_document
+from messaging.protocol.codecs.ebxml_parts import Containers, containers
+from messaging.protocol.codecs.ebxml_reader import decode_containers
 from messaging.protocol.codecs.ebxml_writer import enclose, header_document, hop_element
-from messaging.protocol.codecs.mime import Part
 from messaging.protocol.codecs.xml import XML_SPACE, parse_document
 from messaging.protocol.envelope import Envelope, RoutingHeader, Wire, WriterOptions
 from messaging.protocol.errors import NotAMessage
@@ -33,10 +31,10 @@ def forwarded(
     `Wire.join` takes the contents of its payloads, which stay as they are. Raises NotAMessage when the octets cannot be
     read, and EncodeError as `append_hop` and `encode` do.
     """
-    document, parts = containers(content_type, body, limits)
-    onward = append_hop(decode_document(document, parts, limits), hop)
-    spliced = _spliced(document, hop, padded)
-    if spliced is None or not _says(spliced, parts, onward, limits):
+    found = containers(content_type, body, limits)
+    onward = append_hop(decode_containers(found, limits), hop)
+    spliced = _spliced(found.document, hop, padded)
+    if spliced is None or not _says(found._replace(document=spliced), onward, limits):
         spliced = header_document(onward, WriterOptions(padded_sequence_number=padded))
     return enclose(onward, spliced)
 
@@ -74,10 +72,10 @@ def _last_routing_header(document: bytes) -> tuple[int, int, str]:
     return found
 
 
-def _says(document: bytes, parts: Sequence[Part], onward: Envelope, limits: Limits) -> bool:
+def _says(spliced: Containers, onward: Envelope, limits: Limits) -> bool:
     """Whether the next hop will read what it shall."""
     try:
-        read = decode_document(document, list(parts), limits)
+        read = decode_containers(spliced, limits)
     except NotAMessage:
         return False
     hop, wanted = replace(read.hop, timestamp=onward.hop.timestamp), onward.hop

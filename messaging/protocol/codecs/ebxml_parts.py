@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from lxml import etree
 
@@ -27,15 +28,23 @@ from messaging.protocol.limits import Limits
 _HEADER_MEDIA_TYPES = frozenset((HEADER_MEDIA_TYPE, "text/xml", "application/xml"))
 
 
-def containers(content_type: str, body: bytes, limits: Limits) -> tuple[bytes, list[Part]]:
-    """The header document and the payload parts (wire-ebxml 1.1)."""
+class Containers(NamedTuple):
+    """The header document and the payload parts (wire-ebxml 1.1); RM-Document-ID of the header part, as it came."""
+
+    document: bytes
+    parts: list[Part]
+    document_id: str = ""
+
+
+def containers(content_type: str, body: bytes, limits: Limits) -> Containers:
+    """What one transport entity holds. Raises NotAMessage."""
     if len(content_type) > limits.part_headers:
         raise NotAMessage("not_mime", "the Content-Type is too long")
     media_type, parameters = decode_header_value(content_type)
     if not media_type.startswith("multipart/"):
         if media_type not in _HEADER_MEDIA_TYPES:
             raise NotAMessage("not_mime", f"Content-Type {media_type[:80]!r} is neither multipart nor an ebXML header")
-        return _in_utf8(body, parameters), []
+        return Containers(_in_utf8(body, parameters), [])
     boundary = parameters.get("boundary", "")
     if not boundary:
         raise NotAMessage("not_mime", "the multipart Content-Type has no boundary")
@@ -48,7 +57,7 @@ def containers(content_type: str, body: bytes, limits: Limits) -> tuple[bytes, l
     media_type, parameters = decode_header_value(header.content_type)
     if media_type and media_type not in _HEADER_MEDIA_TYPES:
         raise NotAMessage("no_header_part", f"the root part is {media_type[:80]!r} and not an ebXML header")
-    return _in_utf8(header.content, parameters), parts
+    return Containers(_in_utf8(header.content, parameters), parts, header.headers.get("rm-document-id", ""))
 
 
 def _root_index(parts: list[Part], start: str) -> int:

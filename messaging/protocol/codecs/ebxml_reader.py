@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 
 from lxml import etree
 
+from messaging.protocol import document_ids
 from messaging.protocol.codecs.ebxml_error_body import ERROR_BODIES, decode_error
 from messaging.protocol.codecs.ebxml_lexical import (
     VERSION,
@@ -21,9 +22,8 @@ from messaging.protocol.codecs.ebxml_lexical import (
     parse_sequence_number,
     parse_timestamp,
 )
-from messaging.protocol.codecs.ebxml_parts import containers, manifest, payloads
+from messaging.protocol.codecs.ebxml_parts import Containers, containers, manifest, payloads
 from messaging.protocol.codecs.findings import Findings
-from messaging.protocol.codecs.mime import Part
 from messaging.protocol.codecs.xml import XML_SPACE, element_text, parse_document
 from messaging.protocol.envelope import Envelope, ErrorInfo, MessageType, PartyId, RoutingHeader, Semantics
 from messaging.protocol.errors import ErrorCode, NotAMessage, Severity
@@ -69,19 +69,18 @@ def decode(content_type: str, body: bytes, limits: Limits = DEFAULT_LIMITS) -> E
     """
     if len(body) > limits.body:
         raise NotAMessage("body_too_large", f"body of {len(body)} bytes; {limits.body} allowed")
-    document, parts = containers(content_type, body, limits)
-    return decode_document(document, parts, limits)
+    return decode_containers(containers(content_type, body, limits), limits)
 
 
-def decode_document(document: bytes, parts: list[Part], limits: Limits = DEFAULT_LIMITS) -> Envelope:
-    """The message whose header document and payload parts these are. Raises NotAMessage as `decode` does."""
-    root = parse_document(document, limits)
+def decode_containers(found: Containers, limits: Limits = DEFAULT_LIMITS) -> Envelope:
+    """The message that these containers are. Raises NotAMessage as `decode` does."""
+    root = parse_document(found.document, limits)
     if local_name(root) != "ebXMLHeader":
         raise NotAMessage("not_ebxml", f"the root element is {root.tag[:200]}")
-    return _envelope(root, parts, Findings(limits))
+    return _envelope(root, found, Findings(limits))
 
 
-def _envelope(root: etree._Element, parts: list[Part], findings: Findings) -> Envelope:
+def _envelope(root: etree._Element, found: Containers, findings: Findings) -> Envelope:
     sections: dict[str, list[etree._Element]] = {}
     for child in root:
         sections.setdefault(local_name(child), []).append(child)
@@ -117,7 +116,7 @@ def _envelope(root: etree._Element, parts: list[Part], findings: Findings) -> En
     own_time = _timestamp(facts.get("TimeStamp"), "/ebXMLHeader/Header/MessageData/TimeStamp", normal, findings)
     reliable = normal and semantics is Semantics.ONCE_AND_ONLY_ONCE
     routing = _routing(sections.get("RoutingHeader", ()), own_time, normal, reliable, findings)
-    payload_parts = payloads(parts, normal, findings)
+    payload_parts = payloads(found.parts, normal, findings)
     error = None
     if message_type is MessageType.ERROR:
         error = decode_error(root, findings.limits.identifier)
@@ -137,6 +136,7 @@ def _envelope(root: etree._Element, parts: list[Part], findings: Findings) -> En
         semantics=semantics,
         routing=routing,
         ref_to_message_id=facts.get("RefToMessageId", ""),
+        document_id=document_ids.read_header(found.document_id, findings) if normal else "",
         manifest=manifest(sections.get("Manifest", ()), payload_parts, normal, findings),
         payloads=payload_parts,
         error=error,

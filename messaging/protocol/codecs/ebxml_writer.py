@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
+from messaging.protocol import document_ids
 from messaging.protocol.codecs.ebxml_lexical import (
     CONTROL,
     HEADER_MEDIA_TYPE,
@@ -78,7 +79,8 @@ def _enclosed(envelope: Envelope, document: bytes) -> Wire:
     header_id = content_id_of(envelope.message_id)
     if envelope.payloads or envelope.manifest:
         header_id = _check_parts(envelope, header_id)
-    heads = [encode_part_head(header_id, _HEADER_CONTENT_TYPE, len(document))]
+    document_id = document_ids.header_value(envelope.document_id)
+    heads = [encode_part_head(header_id, _HEADER_CONTENT_TYPE, len(document), document_id=document_id)]
     for payload in envelope.payloads:
         heads.append(encode_part_head(payload.content_id, payload.content_type, len(payload.content), payload.filename))
     boundary = choose_boundary(_BOUNDARY_PREFIX, envelope.message_id, [document, *contents])
@@ -106,12 +108,14 @@ def _check(envelope: Envelope) -> None:
             raise EncodeError("a Normal message needs TPAId, ConversationId, ServiceInterface and Action")
     else:
         # Spec 1, 2.1.3 and 2.2.2; wire-ebxml 1.5 and 1.9.
-        if envelope.payloads or envelope.manifest:
+        if envelope.payloads or envelope.manifest or envelope.document_id:
             raise EncodeError(f"an {kind} message has no payload")
         if envelope.semantics is not Semantics.BEST_EFFORT or envelope.service or envelope.action:
             raise EncodeError(f"an {kind} message is BestEffort, with empty ServiceInterface and Action")
         if not envelope.ref_to_message_id:
             raise EncodeError(f"an {kind} message names the message that it answers")
+    if envelope.document_id and (sentence := document_ids.fault(envelope.document_id, document_ids.MAX_WIRE)):
+        raise EncodeError(f"the document id has to be {sentence}")
     reliable = envelope.semantics is Semantics.ONCE_AND_ONLY_ONCE
     if reliable and envelope.hop.sequence_number is None:
         raise EncodeError("OnceAndOnlyOnce needs a SequenceNumber (spec 1, 2.2.2)")

@@ -36,6 +36,7 @@ _PART_HEADERS = (
     ("content-id", "Content-ID"),
     ("content-type", "Content-Type"),
     ("content-disposition", "Content-Disposition"),
+    ("rm-document-id", "RM-Document-ID"),
 )
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")

@@ -289,8 +289,10 @@ def choose_boundary(prefix: str, message_id: str, contents: Sequence[bytes]) -> 
     return boundary
 
 
-def encode_part_head(content_id: str, content_type: str, length: int, filename: str = "") -> str:
+def encode_part_head(content_id: str, content_type: str, length: int, filename: str = "", document_id: str = "") -> str:
     """Header lines of one part, each with its CRLF (wire-ebxml 1.1). An empty `content_id` is left out.
+
+    `document_id`: the value of RM-Document-ID, which readers that do not know it pass over (RFC 2045, 5.1).
 
     Raises EncodeError for a value that a MIME header cannot carry.
     """
@@ -302,6 +304,8 @@ def encode_part_head(content_id: str, content_type: str, length: int, filename: 
     head += f"Content-Type: {content_type}\r\n"
     if filename:
         head += f"Content-Disposition: attachment; {_filename_parameter(filename)}\r\n"
+    if document_id:
+        head += f"RM-Document-ID: {document_id}\r\n"
     return f"{head}Content-Length: {length}\r\n"
 
 
@@ -355,4 +359,5 @@ _MAIL_HEADERS = {
     "content-id": "Content-ID",
     "content-type": "Content-Type",
     "content-disposition": "Content-Disposition",
+    "rm-document-id": "RM-Document-ID",
 }

@@ -2,7 +2,7 @@
 
     decode   tolerant reader    encode   strict writer
     order_ack, final_receipt    what a receiver answers
-    append_via, rebridged       the same message after a hop, or after a message that has gone
+    rebridged                   the same message after a message that has gone
     as_envelope                 the shape in which all profiles meet
 
 It is the only place that knows how a message of this profile looks on the wire.
@@ -20,7 +20,7 @@ from messaging.protocol.codecs.stream_lexical import (
     stream_id,
 )
 from messaging.protocol.codecs.stream_reader import decode
-from messaging.protocol.codecs.stream_writer import append_via, encode, final_receipt, order_ack, rebridged
+from messaging.protocol.codecs.stream_writer import encode, final_receipt, order_ack, rebridged
 from messaging.protocol.envelope import Envelope, MessageType, RoutingHeader, Semantics
 from messaging.protocol.streams.envelope import (
     FinalReceipt,
@@ -41,7 +41,6 @@ __all__ = [
     "StreamKind",
     "StreamPosition",
     "StreamReceipt",
-    "append_via",
     "as_envelope",
     "decode",
     "encode",

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from lxml import etree
 
+from messaging.protocol import document_ids
 from messaging.protocol.codecs.ebxml_parts import payloads
 from messaging.protocol.codecs.findings import Findings
 from messaging.protocol.codecs.mime import (
@@ -64,8 +65,8 @@ def decode(content_type: str, body: bytes, limits: Limits = DEFAULT_LIMITS) -> S
 
     Raises NotAMessage, and nothing else, with reason body_too_large, not_mime, truncated, too_many_parts,
     part_headers_too_large, no_header_part, bad_transfer_encoding, header_too_large, dtd_forbidden, too_deep,
-    too_many_elements, xml_not_well_formed, not_soap, missing_message_id, missing_to, bad_stream_header, bad_receipt or
-    unexpected_class.
+    too_many_elements, xml_not_well_formed, not_soap, missing_message_id, missing_to, bad_stream_header, bad_receipt,
+    bad_document_id or unexpected_class.
     """
     if len(body) > limits.body:
         raise NotAMessage("body_too_large", f"body of {len(body)} bytes; {limits.body} allowed")
@@ -237,6 +238,7 @@ def _envelope(
         service=facts.identifier("service"),
         action=facts.identifier("action"),
         ref_to_message_id=facts.identifier("reftomessageid"),
+        document_id=_document_id(facts.text("documentid")),
         from_parties=_parties(facts, "from"),
         to_parties=_parties(facts, "to"),
         manifest=_manifest(own, found_payloads, findings),
@@ -244,6 +246,13 @@ def _envelope(
         has_own_block=own is not None,
         defects=tuple(findings.defects),
     )
+
+
+def _document_id(text: str) -> str:
+    """Refused where it is none: with another id in its place a repeat of the document would not be known."""
+    if text and (sentence := document_ids.fault(text, document_ids.MAX_WIRE)):
+        raise NotAMessage("bad_document_id", f"/message/DocumentId: the document id has to be {sentence.rstrip('.')}")
+    return text
 
 
 def _label(path: _Block) -> str:

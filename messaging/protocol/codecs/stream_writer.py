@@ -6,10 +6,10 @@ Nothing here depends on the clock or on chance: equal envelopes give equal octet
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from datetime import datetime
 
+from messaging.protocol import document_ids
 from messaging.protocol.codecs.mime import (
     choose_boundary,
     content_id_keys,
@@ -149,6 +149,8 @@ def _check(envelope: StreamEnvelope) -> None:
             raise EncodeError("a message is of class 0 and carries no receipt")
         if envelope.position is not None:
             _check_position(envelope.position)
+        if envelope.document_id and (sentence := document_ids.fault(envelope.document_id, document_ids.MAX_WIRE)):
+            raise EncodeError(f"the document id has to be {sentence}")
     elif envelope.payloads or envelope.position or envelope.wish:
         raise EncodeError("a receipt has no payload and no place in a stream ([MC-MQSRM] 2.2.2)")
     elif kind is StreamKind.RECEIPT and (envelope.receipt is None or envelope.final is not None):
@@ -282,6 +284,7 @@ def _own_block(envelope: StreamEnvelope) -> str:
         ("Service", envelope.service),
         ("Action", envelope.action),
         ("RefToMessageId", envelope.ref_to_message_id),
+        ("DocumentId", envelope.document_id),
     )
     said = [f"<{name}>{identifier(value)}</{name}>\r\n" for name, value in facts if value]
     documents = []
@@ -307,34 +310,3 @@ def _parties(parties: tuple[PartyId, ...]) -> str:
         context = f' context="{identifier(party.context)}"' if party.context else ""
         pieces.append(f"<PartyId{context}>{required(party.value, 'PartyId')}</PartyId>")
     return "".join(pieces)
-
-
-_PATH_END = re.compile(rb"</(?:[A-Za-z_][\w.-]*:)?path\s*>")
-_REV_END = re.compile(rb"</(?:[A-Za-z_][\w.-]*:)?rev\s*>")
-_LENGTH = re.compile(rb"(?im)^(Content-Length:[ \t]*)([0-9]+)")
-
-
-def append_via(wire: Wire, uri: str) -> Wire:
-    """The same message after a transit hop at `uri`: one more `via` in the reverse path, every other octet as it came.
-
-    Numbers are between the two ends only, so a hop has none of its own and leaves theirs alone (M40).
-    Raises EncodeError when the document has no path.
-    """
-    frame = wire.literals[0]
-    path = _PATH_END.search(frame)
-    if path is None:
-        raise EncodeError("the message has no path")
-    reverse = _REV_END.search(frame, 0, path.start())
-    prefix = path[0][2:-1].strip().rpartition(b"path")[0]
-    via = b"<%bvia>%b</%bvia>" % (prefix, required(uri, "via").encode(), prefix)
-    at = path.start()
-    if reverse is None:
-        via = b"<%brev>%b</%brev>" % (prefix, via, prefix)
-    else:
-        at = reverse.start()
-    frame = frame[:at] + via + frame[at:]
-    if wire.content_type.lower().startswith("multipart/"):
-        head = frame.find(b"\r\n\r\n")
-        longer = _LENGTH.sub(lambda found: found[1] + b"%d" % (int(found[2]) + len(via)), frame[:head])
-        frame = longer + frame[head:]
-    return Wire(wire.content_type, (frame, *wire.literals[1:]))

@@ -92,6 +92,7 @@ class StreamEnvelope:
     service: str = ""
     action: str = ""
     ref_to_message_id: str = ""
+    document_id: str = ""
     from_parties: tuple[PartyId, ...] = ()
     to_parties: tuple[PartyId, ...] = ()
     manifest: tuple[DocumentReference, ...] = ()

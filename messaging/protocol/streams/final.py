@@ -166,7 +166,6 @@ def confirmation_due(acknowledged_at: datetime, within: timedelta) -> datetime:
 
 # Messages outside of a stream ([MS-MQQB] 3.1.1.3, MessageIDHistory; protocols 3.2).
 HISTORY_LIFE = timedelta(minutes=30)
-HISTORY_SIZE = 10_000
 
 
 def seen_before(seen_at: datetime | None, now: datetime) -> bool:
@@ -175,10 +174,3 @@ def seen_before(seen_at: datetime | None, now: datetime) -> bool:
     Either way the caller keeps `now` as the id's new time: a repeat refreshes it (M41).
     """
     return seen_at is not None and now - seen_at <= HISTORY_LIFE
-
-
-def forget(entries: Mapping[str, datetime], now: datetime) -> frozenset[str]:
-    """The ids to forget: those older than the history's life, and the oldest of what is left beyond its size."""
-    old = {key for key, seen_at in entries.items() if now - seen_at > HISTORY_LIFE}
-    left = sorted((key for key in entries if key not in old), key=lambda key: (entries[key], key))
-    return frozenset(old) | frozenset(left[: max(0, len(left) - HISTORY_SIZE)])

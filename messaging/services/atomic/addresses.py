@@ -1,7 +1,7 @@
 """Endpoint references of ours, and which ones of peers this hub writes to.
 
-A message may name any address; used are only those that lie where the agreement says that the partner is (the same
-scheme, host and port), so that nobody makes the hub call a third party.
+A message may name any address; used are only those that lie where the agreement says that the partner is (the scheme,
+host and port of its endpoint, or of one of its other servers), so that nobody makes the hub call a third party.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def may_use(epr: EndpointReference, terms: Terms) -> str:
     if not outgoing.may_go_to(terms, epr.address):
         return (
             f"{epr.address[:200]} does not have the scheme, host and port of the partner's services in agreement "
-            f"{terms.tpa_id}, {terms.partner_uri}."
+            f"{terms.tpa_id}, {' '.join((terms.partner_uri, *terms.other_servers))}."
         )
     return ""
 

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from messaging.models import Coordination, Enlistment, Event
 from messaging.protocol.atomic.words import Phase, Vote
-from messaging.services import events, incidents
+from messaging.services import audit, events, incidents
 from messaging.services.atomic import opening, outgoing
 
 HEURISTIC = "heuristic_outcome"  # somebody decided otherwise than the transaction: only people can mend it
@@ -50,6 +50,12 @@ def mark(
     written: list[Event],
 ) -> None:
     """Without an incident, for whom that was opened already."""
+    if enlistment is None or enlistment.doubt not in (cause, HEURISTIC):
+        known: dict[str, object] = {**opening.facts(coordination), "cause": cause}
+        if enlistment is not None:
+            known |= {"participant": enlistment.public_id, "seat": enlistment.seat, "vote": enlistment.vote}
+        name = str(coordination)
+        audit.doubted([audit.Doubt("coordination", coordination.public_id, name, detail, known)], now)
     if enlistment is not None and enlistment.doubt != HEURISTIC:
         enlistment.doubt, enlistment.doubt_detail = cause, detail
         enlistment.save(update_fields=["doubt", "doubt_detail"])

@@ -68,9 +68,14 @@ class Octets(Protocol):
 
 
 def may_go_to(terms: Terms, address: str) -> bool:
-    """Whether an absolute address of http or https has the origin (scheme, host, port) of the agreement's partner."""
+    """Whether an absolute address of http or https has an origin (scheme, host, port) that the agreement names."""
     wanted = _origin(address)
-    return wanted is not None and wanted in (_origin(terms.partner_uri), _origin(terms.partner_address))
+    return wanted is not None and (is_at_partner(terms, address) or wanted in map(_origin, terms.other_servers))
+
+
+def is_at_partner(terms: Terms, address: str) -> bool:
+    """Whether it has the origin of the partner's own endpoint, for which our credential is."""
+    return _origin(address) in (_origin(terms.partner_uri), _origin(terms.partner_address))
 
 
 def send(
@@ -229,12 +234,6 @@ def store_received(
         note=note[:255],
         at=now,
     )
-
-
-def open_to(enlistment: Enlistment) -> list[CoordinationMessage]:
-    """What still awaits an answer of this enlistment's other side, oldest first, each with its `message`."""
-    rows = CoordinationMessage.objects.filter(enlistment=enlistment, awaits=True, message__state__in=OPEN)
-    return list(rows.select_related("message").defer("message__wire_frame").order_by("at", "pk"))
 
 
 def cancel(message: Message, now: datetime) -> list[Event]:

@@ -7,7 +7,6 @@ go out over connections of their own (spec 5: "connections initiated by the send
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import uuid
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from datetime import datetime
 from django.conf import settings
 from django.db import IntegrityError
 
-from messaging.models import Delivery, Enlistment, Rejection, Trigger
+from messaging.models import Delivery, Enlistment, Trigger
 from messaging.protocol.atomic.words import FAULT, Note, Request
 from messaging.protocol.codecs.ebxml import normalize_uri
 from messaging.protocol.ws.epr import EndpointReference, read_parameter
@@ -25,7 +24,7 @@ from messaging.protocol.ws.messages import Register, Unreadable, WsMessage
 from messaging.protocol.ws.names import Profile
 from messaging.protocol.ws.reading import decode
 from messaging.protocol.ws.rules import check
-from messaging.services import door, rate_limits
+from messaging.services import door, receiving, refusals
 from messaging.services.atomic import addresses, notified, requested
 from messaging.services.atomic.arriving import Item, Rejected
 from messaging.services.receiving import Arrival
@@ -36,8 +35,6 @@ from rmhub import clock
 from rmhub.ids import BadPublicId, read_public_id
 
 log = logging.getLogger(__name__)
-
-_SAMPLE = 4096
 
 # What each of our services takes.
 KINDS: dict[str, frozenset[str]] = {
@@ -71,19 +68,11 @@ def receive(arrival: Arrival, *, service: str, soap_action: str = "", principal:
     `Rejection`, but for 429.
     """
     now = clock.now()
-    known = registry.current()
-    over_http = principal is None
     if principal is None:
-        patient = door.is_patient_with(arrival.remote_address)
-        principal = known.authenticate(arrival.presented, now, thorough=patient)
-        if principal is None and not patient:
-            return Answer(429, int(door.SECONDS))  # not written down: whoever guesses must not fill the disk
-    if principal is None:
-        if arrival.presented.authorization:
-            door.failed(arrival.remote_address)
-        return refuse(arrival, 401, "unauthenticated", "No credential of a partner was shown.", now)
-    if over_http and (wait := rate_limits.partner_wait(principal.party_id)):
-        return Answer(429, wait)
+        entered = door.enter(arrival.presented, arrival.remote_address)
+        if entered.principal is None:
+            return turn_away(arrival, entered)
+        principal = entered.principal
     if service not in KINDS:
         detail = f"There is no service /ws-tx/{service[:100]}: only {', '.join(KINDS)}."
         return refuse(arrival, 404, "unknown_service", detail, now, principal=principal)
@@ -211,26 +200,21 @@ def refuse(
     terms: Terms | None = None,
 ) -> Answer:
     """Writes a refusal down and answers it."""
-    log.warning(
-        "refused", extra={"action": "refused", "reason": reason, "status": status, "remote": arrival.remote_address}
-    )
-    Rejection.objects.create(
+    refusals.write(
         at=now,
-        remote_address=arrival.remote_address[:64],
-        party_name=principal.party_name if principal else "",
-        reason=reason[:60],
-        detail=_storable(detail)[:2000],
-        http_status=status,
+        status=status,
+        reason=reason,
+        detail=detail,
+        remote_address=arrival.remote_address,
+        content_type=arrival.content_type,
+        body=arrival.body,
+        principal=principal,
         tpa_id=terms.tpa_id if terms else "",
-        message_id=_storable(message.addressing.message_id)[:512] if message else "",
-        content_type=_storable(arrival.content_type)[:255],
-        size=len(arrival.body),
-        sha256=hashlib.sha256(arrival.body).hexdigest(),
-        sample=arrival.body[:_SAMPLE],
+        message_id=message.addressing.message_id if message else "",
     )
     return Answer(status)
 
 
-def _storable(text: str) -> str:
-    """PostgreSQL's text has no NUL."""
-    return text.replace("\x00", "\ufffd")
+def turn_away(arrival: Arrival, entered: door.Entered) -> Answer:
+    """The answer to whoever does not come in; written down unless they guess."""
+    return Answer(receiving.turn_away(arrival, entered), entered.wait or None)

@@ -52,7 +52,7 @@ def enlist(
         if why := addresses.may_use(peer, terms):
             raise Refused(FaultCode.INVALID_PARAMETERS, why)
     rows = list(coordination.enlistments.order_by("id"))
-    if why := _cannot(coordination, protocol, rows, local):
+    if why := _cannot(coordination, protocol, rows, terms, local):
         raise Refused(FaultCode.CANNOT_REGISTER, why)
     own = uuid7()
     event = coordinator.Event(Kind.ENLIST, key=own.hex, protocol=protocol, local=bool(local))
@@ -85,7 +85,9 @@ def enlist(
     return row
 
 
-def _cannot(coordination: Coordination, protocol: Protocol, rows: Sequence[Enlistment], local: str) -> str:
+def _cannot(
+    coordination: Coordination, protocol: Protocol, rows: Sequence[Enlistment], terms: Terms | None, local: str
+) -> str:
     """ "" when one more may register as far as its state is not concerned, or the sentence that says why not.
 
     Those that have left count: every message to the transaction has to read their rows too.
@@ -95,10 +97,21 @@ def _cannot(coordination: Coordination, protocol: Protocol, rows: Sequence[Enlis
             "This transaction hands over a document: the hub asks for the outcome itself when every application has "
             "answered. Register for Durable2PC or Volatile2PC."
         )
+    if protocol is Protocol.COMPLETION and not local and not _began(coordination, terms):
+        return (
+            "Completion is for whoever created this transaction, and you did not: register for Durable2PC or "
+            "Volatile2PC."
+        )
     most = settings.RMHUB_TRANSACTION_PARTICIPANTS
     if not local and sum(1 for row in rows if not row.local and not row.superior) >= most:
         return f"{most} have registered in this transaction, as many as this hub takes: begin another one."
     return ""
+
+
+def _began(coordination: Coordination, terms: Terms | None) -> bool:
+    """Whether the partner of these terms created the transaction; one that the API began is no partner's."""
+    version = coordination.agreement_version
+    return version is not None and terms is not None and version.agreement.partner_id == terms.partner_id
 
 
 def enlisted(coordination_id: uuid.UUID, agreement_id: uuid.UUID) -> bool:

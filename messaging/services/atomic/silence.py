@@ -46,7 +46,7 @@ def peer_is_silent(*, message_pk: uuid.UUID, now: datetime) -> None:
         ):
             if enlistment.doubt == doubting.HELD:
                 written += _no_longer_held(coordination, row, now)
-            detail = f"{row.kind} was sent {row.message.attempts} times to {row.address} and is not answered."
+            detail = f"{row.kind} was sent to {row.address} and was not answered by attempt {row.message.attempts}."
             doubting.mark(coordination, enlistment, doubting.SILENT, detail, now, written)
         events.write(written)
 

@@ -27,7 +27,7 @@ from messaging.protocol.messages import Happened, move_atomic
 from messaging.protocol.pair_state import Gate
 from messaging.services import circuits, events, incidents, preparing
 from messaging.services.atomic import silence
-from messaging.services.atomic.outgoing import OPEN, SILENT, may_go_to
+from messaging.services.atomic.outgoing import OPEN, SILENT, is_at_partner, may_go_to
 from messaging.services.atomic.releasing import let_go
 from messaging.services.parcels import Claim, Job, JobKind, parcel
 from messaging.services.snapshots import lease_seconds
@@ -98,6 +98,10 @@ def _transmit(message: Message, facts: CoordinationMessage, body: bytes, terms: 
         pair_id=message.pair_id, message=message, number=message.attempts, address=facts.address, started_at=now
     )
     claim.transmissions.append(attempt)
+    # What we show the partner's own server is for no other one, whoever named it.
+    shown = (
+        {} if is_at_partner(terms, facts.address) else {"authorization": "", "login": None, "client_certificate": ""}
+    )
     claim.jobs.append(
         Job(
             kind=JobKind.NOTIFICATION,
@@ -112,6 +116,7 @@ def _transmit(message: Message, facts: CoordinationMessage, body: bytes, terms: 
                 headers=(("SOAPAction", facts.soap_action),) if facts.soap_action else (),
                 name=name_of("message", message.message_id),
                 attempt=attempt.public_id,
+                **shown,
             ),
             version_id=terms.version_id,
             pair_id=message.pair_id,
@@ -317,6 +322,7 @@ def _silence(row: CoordinationMessage, pair: Pair) -> str:
     since = f"{message.first_sent_at:%Y-%m-%d %H:%M:%S} UTC" if message.first_sent_at else "never"
     last = message.cause_detail or "it was taken, and no answer came"
     return (
-        f"{row.kind} was sent to {pair.partner.name} {message.attempts} times since {since}. Last attempt: {last} "
+        f"{row.kind} was sent to {pair.partner.name} since {since}, and was not answered when this was noted, after "
+        f"attempt {message.attempts}. Last attempt: {last} "
         f"It goes on being sent every {terms.repeat_interval_max} s at most: that never ends by itself."
     )

@@ -6,10 +6,12 @@ order. Nothing is retried. When this process dies, the lease ends, and the ordin
 
 from __future__ import annotations
 
+import logging
+import time
 import uuid
 from dataclasses import dataclass
 
-from django.db import transaction
+from django.db import InterfaceError, OperationalError, connection, transaction
 
 from messaging import dispatch
 from messaging.applications import Reply
@@ -23,7 +25,10 @@ from messaging.services.delivering.talking import talk
 from messaging.services.group import GroupCommit
 from rmhub import clock
 
+log = logging.getLogger(__name__)
+
 GONE = "gone"
+AGAIN_SECONDS = 0.5  # how often an outcome that the database does not take is offered again
 
 _record: GroupCommit[tuple[Job, Outcome], Job | None] = GroupCommit(record)
 
@@ -58,12 +63,32 @@ def run(delivery_id: uuid.UUID) -> Finished:
     ordered = job is not None and job.trigger.ordered
     while job is not None:
         outcome = talk(job)
-        job = _record.submit((job, outcome))
+        job = _recorded(job, outcome)
     if ordered:
         dispatch.wake(dispatch.DELIVER)  # others of its pair have waited for it
     known = Delivery.objects.filter(pk=delivery_id).values_list("state", "cause", "cause_detail").first()
     state, cause, detail = known if known is not None else (GONE, outcome.cause, outcome.detail)
     return Finished(state, outcome.reply, cause, detail, outcome.retry_after)
+
+
+def _recorded(job: Job, outcome: Outcome) -> Job | None:
+    """What follows, once the database has taken the outcome: it is known here and nowhere else.
+
+    It is offered for as long as the hand-over may have taken; then the lease decides, like after this process's death.
+    """
+    until = time.monotonic() + job.lease.total_seconds()
+    while True:
+        try:
+            return _record.submit((job, outcome))
+        except (OperationalError, InterfaceError) as error:
+            if time.monotonic() > until:
+                raise
+            connection.close()
+            log.warning(
+                "the database does not take what came of a request; offered again until it does",
+                extra={"action": "record_waits", "error": str(error)[:200]},
+            )
+            time.sleep(AGAIN_SECONDS)
 
 
 def _claim(delivery_id: uuid.UUID) -> tuple[Job | None, Outcome]:

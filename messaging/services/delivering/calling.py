@@ -22,6 +22,7 @@ from messaging.services.webhooks import sign
 from messaging.transports.bounded import BoundedConnection, BoundedTLSConnection, time_limit
 from messaging.transports.http import cause_of, sentence_of
 from rmhub import clock
+from rmhub.postgresql.base import give_back
 
 CONNECT_SECONDS = 10.0
 MAX_IDLE = 1.0  # seconds; well below what servers keep idle connections for
@@ -90,6 +91,7 @@ def post(
         "webhook-timestamp": at,
         "webhook-signature": sign(secret, key, at, body),
     }
+    give_back()
     limits = urllib3.Timeout(connect=min(CONNECT_SECONDS, timeout), read=timeout)
     with time_limit(timeout):
         try:

@@ -19,7 +19,7 @@ from messaging.models import Delivery, Event, Incident, Trigger
 from messaging.models.bulk import bulk_set
 from messaging.protocol.delivery_moves import move
 from messaging.protocol.processing import Decision, Status, redelivered
-from messaging.services import events, history, incidents, remembering, triggering
+from messaging.services import audit, events, history, incidents, remembering, triggering
 from messaging.services.streams import finals
 
 FIELDS = (
@@ -68,6 +68,7 @@ class Changes:
     _ended: list[history.Ended] = field(default_factory=list)
     _released: list[Delivery] = field(default_factory=list)
     _troubles: dict[tuple[uuid.UUID, str], _Trouble] = field(default_factory=dict)
+    _doubts: list[audit.Doubt] = field(default_factory=list)
     _of_streams: set[uuid.UUID] = field(default_factory=set)  # messages whose sender may want a final receipt
 
     # --- how a delivery ends ---
@@ -104,7 +105,9 @@ class Changes:
     def duplicate(self, trigger: Trigger, delivery: Delivery, decision: Decision) -> None:
         """It was processed before: discarded (spec 4). What its own earlier hand-over has begun is done with, too."""
         self.decided(delivery, decision)
-        own = delivery.redelivery_count != 0 and history.begun_by(delivery) == delivery.pk
+        # A resolver that is asked about a lost memory may know one that nothing was known of here: it is begun, too.
+        begun = delivery.redelivery_count != 0 or delivery.memory_lost
+        own = begun and history.begun_by(delivery) == delivery.pk
         self._end(trigger, delivery, DeliveryState.DUPLICATE, outcome=history.SUCCESS if own else None)
         remembering.answered(delivery, None, self.now)
 
@@ -113,6 +116,10 @@ class Changes:
         self.decided(delivery, decision)
         delivery.doubt = decision.group
         self._end(trigger, delivery, DeliveryState.IN_DOUBT, outcome=None)
+        known: dict[str, object] = {"state": delivery.state, "doubt": delivery.doubt, "evidence": delivery.evidence}
+        known |= {"trigger": trigger.public_id, "message_id": delivery.message.message_id}
+        why = decision.evidence[-1].detail
+        self._doubts.append(audit.Doubt("delivery", delivery.public_id, str(delivery), why, known))
         remembering.doubtful(delivery, self.now)
         self._trouble(trigger, delivery, IN_DOUBT, decision.evidence[-1].detail)
 
@@ -186,12 +193,14 @@ class Changes:
         bulk_set(list(self._changed.values()), FIELDS)
         history.release_all(self._released)
         history.complete_all(self._ended, self.now)
+        audit.doubted(self._doubts, self.now)
         finals.owe(self._of_streams, self.now)
         for trouble in self._troubles.values():
             self._open_incident(trouble)
         events.write(self.events)
-        for gathered in (self._changed, self._released, self._ended, self._troubles, self._of_streams, self.events):
-            gathered.clear()
+        gathered = (self._changed, self._released, self._ended, self._doubts, self._troubles, self._of_streams)
+        for rows in (*gathered, self.events):
+            rows.clear()
 
     def _open_incident(self, trouble: _Trouble) -> None:
         incident, opened = incidents.incident_open(
@@ -219,6 +228,8 @@ class Changes:
         if outcome is not None:
             self._ended.append(history.Ended(delivery, trigger, outcome))
         data: dict[str, object] = {"delivery": delivery.public_id, "trigger": trigger.public_id, "name": trigger.name}
+        if delivery.document_id:
+            data["document_id"] = delivery.document_id
         for name in ("cause", "doubt"):
             if state != DeliveryState.COMPLETED and getattr(delivery, name):
                 data[name] = getattr(delivery, name)

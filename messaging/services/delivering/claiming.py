@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from django.db import connection, transaction
 
 from messaging import dispatch
-from messaging.choices import ServiceKind, TriggerState, WhenExhausted
+from messaging.choices import DeliveryState, ServiceKind, TriggerState, WhenExhausted
 from messaging.models import Delivery, Trigger
 from messaging.protocol.processing import redelivered
 from messaging.services import leases
@@ -237,6 +237,12 @@ UPDATE messaging_delivery SET due_at = %s WHERE id IN (
     SELECT id FROM messaging_delivery WHERE state = 'running' AND worker = ANY(%s) FOR UPDATE SKIP LOCKED
 )
 """
+
+
+def keeps(job: Job) -> bool:
+    """Whether the hand-over is still the one that was claimed; then it has a new lease. Commits."""
+    claimed = Delivery.objects.filter(pk=job.delivery.pk, claim=job.claim, state=DeliveryState.RUNNING)
+    return bool(claimed.update(due_at=clock.now() + job.lease))
 
 
 def _arrived(trigger: Trigger, now: datetime) -> None:

@@ -60,6 +60,7 @@ def take(
             redelivery_count=delivery.redelivery_count,
             entry=entries.get(delivery.pk),
             operator_override=override,
+            memory_lost=delivery.memory_lost,
         )
         if decision.suspend:
             _cannot_decide(trigger, delivery, decision, changes, by_caller)
@@ -121,12 +122,16 @@ def _consult(
     checked = [delivery for delivery in deliveries if is_checked(trigger, delivery)] if trigger.use_history else []
     entries = {delivery.pk: Entry.UNUSABLE_ID for delivery in checked if not delivery.document_id}
     usable = [delivery for delivery in checked if delivery.document_id]
-    overridden = {delivery.pk for delivery in deliveries if _is_first_resubmission(delivery)}
+    # What a person said before a loss of memory may have been followed since.
+    told = [delivery for delivery in deliveries if delivery.resubmission_of_id is not None and not delivery.memory_lost]
+    overridden = {delivery.pk for delivery in told if delivery.redelivery_count == 0}
     try:
         with transaction.atomic():
             # A later hand-over of a resubmission: the operator's word still counts when certainly none has begun.
-            resubmitted = [delivery for delivery in usable if delivery.resubmission_of_id is not None]
+            resubmitted = [delivery for delivery in told if delivery in usable]
             overridden |= {delivery.pk for delivery in resubmitted if history.begun_by(delivery) != delivery.pk}
+            # A copy of which the resolver said NEW since: the person's word was about the same document.
+            overridden -= {delivery.pk for delivery in resubmitted if history.overtaken(delivery)}
             undecided = [delivery for delivery in usable if delivery.pk not in overridden]
             if trigger.kind == ServiceKind.CALLABLE:
                 return entries | _look(trigger, undecided), overridden
@@ -140,10 +145,6 @@ def _consult(
         log.exception("history unreachable", extra={"action": "history_unreachable", "trigger": trigger.name})
         unknown = {delivery.pk for delivery in usable}
         return entries | dict.fromkeys(unknown, Entry.UNREACHABLE), overridden - unknown
-
-
-def _is_first_resubmission(delivery: Delivery) -> bool:
-    return delivery.resubmission_of_id is not None and delivery.redelivery_count == 0
 
 
 def _look(trigger: Trigger, deliveries: Sequence[Delivery]) -> dict[uuid.UUID, Entry]:

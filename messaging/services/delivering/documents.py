@@ -141,6 +141,7 @@ def question(document: Document) -> bytes:
 
 def _described(document: Document) -> dict[str, object]:
     return {
+        "document_id": document.document_id,
         "message_id": document.message_id,
         "conversation_id": document.conversation_id,
         "sender": document.sender,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from django.db import DatabaseError
+from django.db import Error
 
 from messaging import storage
 from messaging.applications import Reply
@@ -34,7 +34,7 @@ def hand_to(service: Trigger, delivery: Delivery, *, timeout: float, more: Seque
     try:
         secret = decrypt(bytes(service.secret_encrypted))
         headers, body = documents.request(documents.load(service, delivery))
-    except (SecretUnreadable, storage.PayloadMissing, DatabaseError) as error:
+    except (SecretUnreadable, storage.PayloadMissing, OSError, Error) as error:
         return nothing_said(error)
     answered = calling.post(
         service.url,
@@ -66,7 +66,7 @@ def nothing_said(error: Exception) -> Outcome:
     """What kept us from saying anything to the service, so it is certain that it has not seen the document."""
     if isinstance(error, SecretUnreadable):
         return Outcome(Ran.TRANSIENT, cause="secret_unreadable", detail=str(error), misconfigured=True)
-    cause = "payload_missing" if isinstance(error, storage.PayloadMissing) else "internal_error"
+    cause = "payload_missing" if isinstance(error, storage.PayloadMissing | OSError) else "internal_error"
     return Outcome(Ran.TRANSIENT, cause=cause, detail=printable(str(error))[:500])
 
 

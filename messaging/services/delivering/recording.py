@@ -36,6 +36,7 @@ from rmhub import clock
 
 UNKNOWN = "service_outcome_unknown"
 _TOUCH = timedelta(seconds=1)
+_AGAIN = timedelta(seconds=1)
 
 
 def record(outcomes: Sequence[tuple[Job, Outcome]]) -> list[Job | None]:
@@ -172,7 +173,13 @@ def _resolved(job: Job, outcome: Outcome, delivery: Delivery, trigger: Trigger, 
 
 
 def _run_after_all(job: Job, decision: Decision, delivery: Delivery, trigger: Trigger, changes: Changes) -> Job | None:
-    """The resolver said NEW: the document is handed over under the same claim, unless its retries are used up."""
+    """The resolver said NEW: the document is handed over under the same claim, unless its retries are used up.
+
+    When a copy has got ahead since it was asked, what it said is no longer true: then the document is decided again.
+    """
+    if history.keeps(job.trigger, delivery) and history.overtaken(delivery):
+        changes.wait(delivery, changes.now + _AGAIN)
+        return None
     policy = retry_policy(trigger)
     if delivery.cause == UNKNOWN and not policy.until_success and delivery.retries > policy.max_retries:
         detail = f"{delivery.cause_detail} The resolver says each time that it was not processed."

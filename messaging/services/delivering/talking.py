@@ -10,7 +10,7 @@ import json
 import logging
 from contextlib import suppress
 
-from django.db import DatabaseError, transaction
+from django.db import Error, transaction
 
 from messaging import storage
 from messaging.applications import RESOLVERS, SERVICES, Document, Reply, Service, Transient
@@ -80,7 +80,7 @@ def _call(job: Job) -> Outcome:
     try:
         document = documents.load(trigger, job.delivery)
         forgetting.ensure_days(forgetting.HISTORY, [history.forget_on(trigger, clock.now())])
-    except (storage.PayloadMissing, DatabaseError) as error:
+    except (storage.PayloadMissing, OSError, Error) as error:
         return posting.nothing_said(error)
     try:
         with transaction.atomic(durable=True):
@@ -89,7 +89,7 @@ def _call(job: Job) -> Outcome:
         return Outcome(again=True)
     except _Failed as failed:
         return failure(failed.__cause__ or failed)
-    except DatabaseError as error:
+    except Error as error:
         # The commit: nothing is left of what the service did. What its own rows break it breaks each time.
         return failure(error)
     return Outcome(Ran.OK, reply=reply, recorded=True)
@@ -110,6 +110,8 @@ def _inside(job: Job, service: Service, document: Document) -> Reply | None:
     if history.keeps(trigger, delivery):
         if job.overrides:
             history.take_over(trigger, delivery, job.worker, now)
+            if history.overtaken(delivery):
+                raise _Overtaken
         elif history.begin(trigger, [delivery], job.worker, now)[delivery.pk] is not Entry.ABSENT:
             raise _Overtaken
     try:
@@ -132,7 +134,7 @@ def _resolve(job: Job) -> Outcome:
     trigger = job.trigger
     try:
         document = documents.load(trigger, job.delivery)
-    except (storage.PayloadMissing, DatabaseError) as error:
+    except (storage.PayloadMissing, OSError, Error) as error:
         return Outcome(answer=Answer.TRANSIENT, cause="resolver_unavailable", detail=printable(str(error))[:500])
     if trigger.resolver == Consult.HTTP:
         return _ask_http(job, document)

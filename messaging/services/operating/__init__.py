@@ -7,6 +7,7 @@ from messaging.services.operating.messages import message_cancel, waits
 from messaging.services.operating.pairs import (
     MODES,
     VERBS,
+    pair_clear_resync,
     pair_expect_sequence,
     pair_pause,
     pair_release,
@@ -21,6 +22,7 @@ __all__ = [
     "VERBS",
     "allowed_verbs",
     "message_cancel",
+    "pair_clear_resync",
     "pair_expect_sequence",
     "pair_pause",
     "pair_release",

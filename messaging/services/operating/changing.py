@@ -122,9 +122,10 @@ _VERB_KINDS: dict[Kind, str] = {
 def allowed_verbs(pair: Pair) -> tuple[str, ...]:
     """Which of `VERBS` the pair's state takes right now (for screens and for `allowed_actions` of problems)."""
     terms = terms_in_force(pair)
+    marked = ("clear-resync",) if pair.resync_since is not None else ()
     if pair.direction != Direction.OUT:
         numbered = not any(carries(pair, terms) for carries in (carries_requests, carries_stream, carries_transactions))
-        return ("expect-sequence",) if numbered else ()
+        return (*(("expect-sequence",) if numbered else ()), *marked)
     if carries_transactions(pair, terms):
         kinds = frozenset(kind for kind in Kind if kind in _VERB_KINDS and transaction_refusal(pair, kind) is None)
     elif carries_stream(pair, terms):
@@ -140,4 +141,4 @@ def allowed_verbs(pair: Pair) -> tuple[str, ...]:
         found.append("pause")
     if pair.gate == Gate.PAUSED:
         found.append("release")
-    return tuple(found)
+    return (*found, *marked)

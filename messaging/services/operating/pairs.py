@@ -25,7 +25,7 @@ from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.messages import Happened, move
 from messaging.protocol.pair_state import Act, Flow, Gate, GateVerb, Kind, move_gate
 from messaging.protocol.sender import REFUSALS
-from messaging.services import audit, events, incidents, repeating
+from messaging.services import audit, events, incidents, repeating, resync
 from messaging.services.atomic import releasing
 from messaging.services.audit import Actor
 from messaging.services.operating.changing import (
@@ -121,12 +121,36 @@ def pair_expect_sequence(
         before: dict[str, object] = {"last_sequence": pair.last_sequence}
         pair.last_sequence = expected - 1
         pair.last_message_id = ""
+        pair.takes_any_number = False
         pair.version += 1
-        pair.save(update_fields=["last_sequence", "last_message_id", "version"])
+        pair.save(update_fields=["last_sequence", "last_message_id", "takes_any_number", "version"])
         after: dict[str, object] = {"last_sequence": pair.last_sequence}
         audit.record(actor, "pair.expect_sequence", pair, reason=reason, before=before, after=after)
         events.write(incidents.incidents_resolve_for_pair(pair=pair, now=now, by=actor.name, resolution=reason))
     return pair
+
+
+def pair_clear_resync(*, pair_id: uuid.UUID, actor: Actor, reason: str, expected_version: int | None = None) -> Pair:
+    """Says that both sides were compared after a loss of memory; `reason` is the evidence.
+
+    Documents that come in are new again unless they are known. Raises WrongState for a pair that needs none, Stale.
+    """
+    audit.require_reason(reason, at_least=audit.HEAVY_REASON)
+    with transaction.atomic():
+        pair = locked(pair_id, expected_version)
+        if pair.resync_since is None:
+            raise WrongState(f"{pair.code} does not need resync.", state=pair.flow, allowed=allowed_verbs(pair))
+        before = _marked(pair)
+        written = resync.clear(pair, by=actor.name, evidence=reason, now=clock.now())
+        pair.save(update_fields=list(resync.MARK))
+        audit.record(actor, "pair.clear_resync", pair, reason=reason, before=before, after=_marked(pair))
+        events.write(written)
+    return pair
+
+
+def _marked(pair: Pair) -> dict[str, object]:
+    moments = {"resync_since": pair.resync_since, "resync_from": pair.resync_from}
+    return {name: at.isoformat() if at is not None else None for name, at in moments.items()}
 
 
 def _act(
@@ -291,4 +315,5 @@ VERBS: dict[str, Callable[..., Pair]] = {
     "restart-sequence": pair_restart_sequence,
     "pause": pair_pause,
     "release": pair_release,
+    "clear-resync": pair_clear_resync,
 }

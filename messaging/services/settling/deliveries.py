@@ -67,6 +67,8 @@ def delivery_settle(
         written = []
         if delivery.state == DeliveryState.SETTLED:
             data: dict[str, object] = {"delivery": delivery.public_id, "trigger": trigger.public_id}
+            if delivery.document_id:
+                data["document_id"] = delivery.document_id
             data |= {"name": trigger.name, "decision": decision, "reason": reason, "actor": actor.name, **more}
             written.append(
                 events.event(
@@ -123,6 +125,7 @@ def _resubmit(delivery: Delivery, trigger: Trigger, settlement: Settlement) -> d
         sender_id=delivery.sender_id,
         position=delivery.position,
         document_id=delivery.document_id,
+        document_id_from=delivery.document_id_from,
         due_at=settlement.now,
         attended=delivery.attended and delivery.state == DeliveryState.IN_DOUBT,
         resubmission_of=delivery,

@@ -100,11 +100,11 @@ def _send_anew(message: Message, pair: Pair, settlement: Settlement) -> dict[str
         ref_to_message_id=message.ref_to_message_id,
         semantics=message.semantics,
         submitted_by=settlement.actor.name,
+        resubmission_of=message,
     )
-    # Of one that was passed on, the end is what the hop before may be waiting for.
-    Message.objects.filter(pk=submission.message.pk).update(
-        resubmitted_from=message.pk, forwarded_from=message.forwarded_from_id
-    )
+    if message.forwarded_from_id is not None:
+        # Its end is what the hop before may be waiting for.
+        Message.objects.filter(pk=submission.message.pk).update(forwarded_from=message.forwarded_from_id)
     return {"resubmitted_as": submission.message.public_id}
 
 

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 
 from django.conf import settings
 
+from rmhub.postgresql.base import give_back
+
 # How long until the stream's row is looked at, and how long at most until it is looked at again.
 FIRST_LOOK_SECONDS, LOOK_SECONDS = 0.01, 0.1
 _MAX_KNOWN = 10_000
@@ -83,6 +85,7 @@ class Holding:
         try:
             pause = FIRST_LOOK_SECONDS
             while (left := until - time.monotonic()) > 0:
+                give_back()
                 if waiter.woken.wait(min(left, pause)):
                     return True
                 if self._may_look(key, pause):

@@ -16,6 +16,7 @@ from messaging.models import Event, Message, Pair
 from messaging.models.bulk import bulk_insert, bulk_set
 from messaging.protocol.messages import Happened, move_stream
 from messaging.protocol.pair_state import Flow as PairFlow
+from messaging.protocol.streams.final import confirmation_due
 from messaging.protocol.streams.outgoing import Do, Flow, Place, next_due, room
 from messaging.services import events, incidents, queueing, retry_budget, suspending, upstream
 from messaging.services.snapshots import REPEATABLE_FIELDS, stream_policy
@@ -120,7 +121,8 @@ def _ended(row: Row, happened: Happened, now: datetime) -> Message:
     over = happened not in (Happened.STORED, Happened.REQUEUED, Happened.DOUBTED)
     due_at = None
     if happened is Happened.STORED:
-        due_at = now + timedelta(seconds=registry.current().version(row.version_id).final_receipt_within)
+        within = timedelta(seconds=registry.current().version(row.version_id).final_receipt_within)
+        due_at = confirmation_due(now, within)
     return Message(
         pk=row.pk,
         state=row.state,

@@ -15,7 +15,6 @@ from messaging.models import IncomingStream, Pair, Signal
 from messaging.models.bulk import bulk_insert, bulk_set
 from messaging.profiles import is_stream
 from messaging.protocol.codecs import stream
-from messaging.protocol.pair_state import Gate
 from messaging.protocol.streams.acceptance import Incoming
 from messaging.protocol.streams.order_ack import OrderAck, Timer, Timing, on_due, on_message
 from messaging.services.error_messages import host
@@ -39,8 +38,7 @@ def claim(claim: Claim) -> None:
     pairs = Pair.objects.in_bulk({row.pair_id for row in rows})
     made = []
     for row in rows:
-        pair = pairs[row.pair_id]
-        signal = run_out(row, pair, in_force(pair, row), claim.now)
+        signal = run_out(row, in_force(pairs[row.pair_id], row), claim.now)
         if signal is not None:
             made.append(signal)
     bulk_insert(made)
@@ -58,14 +56,13 @@ def start(row: IncomingStream, terms: Terms, now: datetime, *, requested: bool) 
     _set(row, on_message(_timer(row), now, _timing(terms), requested=requested))
 
 
-def run_out(row: IncomingStream, pair: Pair, terms: Terms | None, now: datetime) -> Signal | None:
+def run_out(row: IncomingStream, terms: Terms | None, now: datetime) -> Signal | None:
     """The order acknowledgement that is due now, if one is. The row is locked; the caller saves both.
 
-    `terms`: those in force; without any, or with the pair shut, the session is closed: nothing is sent (M23).
+    `terms`: those in force; without any the session is closed: nothing is sent (M23).
     """
     incoming = Incoming(int(row.tx_sequence_id), row.number)
-    is_open = terms is not None and pair.gate == Gate.OPEN
-    due = on_due(_timer(row), now, incoming, open=is_open)
+    due = on_due(_timer(row), now, incoming, open=terms is not None)
     _set(row, due.timer)
     if due.order_ack is None or terms is None:
         return None

@@ -16,7 +16,6 @@ from django.conf import settings
 from django.db import IntegrityError
 
 from messaging.choices import SignalKind
-from messaging.models import Rejection
 from messaging.profiles import is_stream
 from messaging.protocol.codecs import stream
 from messaging.protocol.codecs.ebxml import normalize_uri
@@ -26,7 +25,7 @@ from messaging.protocol.errors import NotAMessage
 from messaging.protocol.limits import Limits
 from messaging.protocol.streams.acceptance import Incoming, may_follow
 from messaging.protocol.streams.final import Reason
-from messaging.services import door, pairs, rate_limits, routing
+from messaging.services import door, pairs, receiving, routing
 from messaging.services.group import GroupCommit
 from messaging.services.receiving import Arrival
 from messaging.services.streams import accepting, acknowledged
@@ -40,7 +39,6 @@ from rmhub import clock
 log = logging.getLogger(__name__)
 
 _TRIES = 8
-_SAMPLE = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +65,12 @@ def receive(arrival: Arrival, *, limits: Limits, principal: Principal | None = N
     Each refusal leaves a `Rejection`, but for 429.
     """
     now = clock.now()
+    if principal is None:
+        entered = door.enter(arrival.presented, arrival.remote_address)
+        if entered.principal is None:
+            return turn_away(arrival, entered)
+        principal = entered.principal
     known = registry.current()
-    over_http = principal is None
-    if principal is None:
-        patient = door.is_patient_with(arrival.remote_address)
-        principal = known.authenticate(arrival.presented, now, thorough=patient)
-        if principal is None and not patient:
-            return Answer(429, int(door.SECONDS))  # not written down: whoever guesses must not fill the disk
-    if principal is None:
-        if arrival.presented.authorization:
-            door.failed(arrival.remote_address)
-        return _refuse(arrival, 401, "unauthenticated", "No credential of a partner was shown.", now)
-    if over_http and (wait := rate_limits.partner_wait(principal.party_id)):
-        return Answer(429, wait)
     try:
         envelope = stream.decode(arrival.content_type, arrival.body, limits)
     except NotAMessage as error:
@@ -258,29 +249,13 @@ def _refuse(
     envelope: StreamEnvelope | None = None,
 ) -> Answer:
     """Writes a refusal down and answers it."""
-    log.warning(
-        "refused", extra={"action": "refused", "reason": reason, "status": status, "remote": arrival.remote_address}
-    )
-    Rejection.objects.create(
-        at=now,
-        remote_address=arrival.remote_address[:64],
-        party_name=principal.party_name if principal else "",
-        reason=reason[:60],
-        detail=_storable(detail)[:2000],
-        http_status=status,
-        tpa_id=_storable(envelope.agreement_id)[:512] if envelope else "",
-        message_id=_storable(envelope.message_id)[:512] if envelope else "",
-        content_type=_storable(arrival.content_type)[:255],
-        size=len(arrival.body),
-        sha256=hashlib.sha256(arrival.body).hexdigest(),
-        sample=arrival.body[:_SAMPLE],
-    )
+    receiving.refuse(arrival, status, reason, detail, now, principal=principal, envelope=envelope)
     return Answer(status)
 
 
-def _storable(text: str) -> str:
-    """PostgreSQL's text has no NUL."""
-    return text.replace("\x00", "\ufffd")
+def turn_away(arrival: Arrival, entered: door.Entered) -> Answer:
+    """The answer to whoever does not come in; written down unless they guess."""
+    return Answer(receiving.turn_away(arrival, entered), entered.wait or None)
 
 
 def reset() -> None:

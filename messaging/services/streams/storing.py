@@ -27,6 +27,7 @@ from messaging.models import (
     Payload,
     Rejection,
     Signal,
+    Transmission,
 )
 from messaging.models.bulk import bulk_insert, bulk_set
 from messaging.protocol.codecs.stream import StreamReceipt
@@ -79,6 +80,7 @@ class Batch:
     deliveries: list[Delivery] = field(default_factory=list)
     signals: list[Signal] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
+    attempts: list[Transmission] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     copies: dict[uuid.UUID, int] = field(default_factory=dict)
     onward: forwarding.Onward = field(default_factory=forwarding.Onward)
@@ -97,6 +99,7 @@ def store(item: Item, pair: Pair, batch: Batch, *, again: Known | None = None) -
         agreement_version_id=item.terms.version_id,
         semantics=Semantics.ONCE_AND_ONLY_ONCE if position is not None else Semantics.BEST_EFFORT,
         message_id=envelope.message_id,
+        document_id=envelope.document_id,
         conversation_id=envelope.conversation_id or envelope.message_id,
         ref_to_message_id=envelope.ref_to_message_id,
         service=item.service,
@@ -118,7 +121,12 @@ def store(item: Item, pair: Pair, batch: Batch, *, again: Known | None = None) -
     rows = received_payloads.rows_of(message, envelope.payloads, envelope.manifest)
     batch.messages.append(message)
     batch.payloads += rows
-    deliveries = subscriptions.deliveries_for(message, item.terms, now) if item.road is None else []
+    deliveries = []
+    # Outside of streams repeats are discarded only where the agreement says so.
+    lost = pair.resync_since is not None and (position is not None or item.terms.detect_repeats)
+    if item.road is None:
+        contents = received_payloads.documents_of(envelope.payloads)
+        deliveries = subscriptions.deliveries_for(message, contents, item.terms, now, memory_lost=lost)
     batch.deliveries += deliveries
     if item.pair_id in batch.waiting:
         batch.waiting[item.pair_id] += len(deliveries)
@@ -126,16 +134,18 @@ def store(item: Item, pair: Pair, batch: Batch, *, again: Known | None = None) -
     data = {"agreement": item.terms.tpa_id, "service": message.service, "action": message.action, "size": message.size}
     batch.events.append(events.event("message.received", now, pair=pair, message=message, data=data))
     if item.road is not None:
-        _pass_on(item, message, rows, item.road, batch)
+        _pass_on(item, message, rows, item.road, batch, memory_lost=lost)
     elif position is not None and not deliveries:
         tell(item, Reason.PROCESSED, message.pk, batch)
 
 
-def _pass_on(item: Item, message: Message, rows: list[Payload], road: Road, batch: Batch) -> None:
+def _pass_on(item: Item, message: Message, rows: list[Payload], road: Road, batch: Batch, *, memory_lost: bool) -> None:
     """To the next hop. Its final receipt, where one is agreed, waits for that hop's acknowledgement."""
     assert road.pair_id is not None
-    made = forwarding.forward(message, rows, road, batch.pairs[road.pair_id], batch.now)
+    onward = batch.pairs[road.pair_id]
+    made = forwarding.forward(message, rows, road, onward, batch.now, memory_lost=memory_lost)
     batch.messages.append(made.message)
+    batch.attempts += made.attempts
     batch.payloads += made.payloads
     if made.identity is not None:
         batch.identities.append(made.identity)
@@ -209,7 +219,7 @@ def _place(item: Item) -> StreamReceipt | None:
 def write(batch: Batch) -> None:
     for key, item in batch.touched.items():
         # What is due now is made here: under steady load a claim would find the row locked each time.
-        due = order_acks.run_out(batch.streams[key], batch.pairs[item.pair_id], item.terms, batch.now)
+        due = order_acks.run_out(batch.streams[key], item.terms, batch.now)
         if due is not None:
             batch.signals.append(due)
     bulk_insert(batch.messages)
@@ -218,6 +228,7 @@ def write(batch: Batch) -> None:
     bulk_insert(batch.deliveries)
     bulk_insert(batch.signals)
     bulk_insert(batch.rejections)
+    bulk_insert(batch.attempts)
     _write_streams(batch.touched.keys(), batch)
     _write_refreshed(batch)
     for message_pk, copies in batch.copies.items():

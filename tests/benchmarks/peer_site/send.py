@@ -63,7 +63,7 @@ def main() -> None:
     ]
     for sender in senders:
         sender.start()
-    gate.wait(60)
+    gate.wait(120)
     time.sleep(warm)
     print(json.dumps({"began": time.time()}), flush=True)
     found = [results.get() for _ in senders]

@@ -60,6 +60,7 @@ SCOPES = {
     "POST pairs/{}/pause": "pairs:operate",
     "POST pairs/{}/release": "pairs:operate",
     "POST pairs/{}/expect-sequence": "pairs:skip",
+    "POST pairs/{}/clear-resync": "pairs:skip",
     "GET masks": "masks:manage",
     "POST masks": "masks:manage",
     "GET masks/{}": "masks:manage",

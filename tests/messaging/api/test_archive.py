@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from messaging.models import AuditEntry, LegalHold, PipelineRun, RetentionPolicy
+from messaging.models import AuditEntry, LegalHold, Message, PipelineRun, RetentionPolicy
 from rmhub.ids import uuid7
+from rmhub.roles import Role
 from tests.messaging.api.client import Api
 from tests.messaging.console import archive_scenes
+from tests.messaging.console.scenes import browser
 from tests.messaging.factories import PartnerSide, link, submit, work
 
 pytestmark = pytest.mark.django_db
@@ -45,6 +47,29 @@ def test_archived_messages_are_listed_and_narrowed(viewer: Api, row: Any) -> Non
     behind = viewer.get("/archive/messages", {"limit": "1", "cursor": page["next_cursor"]}).json
     assert [one["id"] for one in behind["data"]] == [row.public_id]
     assert viewer.get("/archive/messages", {"state": "gone"}).status == 400
+
+
+def test_a_document_id_is_found_after_its_message_has_left(viewer: Api, partner: PartnerSide) -> None:
+    for document_id, count in (("order-1", 2), ("", 1)):
+        for _ in range(count):
+            submit(partner, document_id=document_id)
+    with link() as wire:
+        while work():
+            partner.send(partner.acknowledgement(wire.last))
+    first, again, plain = [archive_scenes.left(one) for one in Message.objects.order_by("id")]
+    for query in ({"document": "order-1"}, {"q": "order-1"}):
+        listed = viewer.get("/archive/messages", query).json["data"]
+        assert [one["id"] for one in listed] == [again.public_id, first.public_id]
+        assert [one["document_id"] for one in listed] == ["order-1"] * 2
+    (known,) = viewer.get("/archive/messages", {"document": plain.message_id}).json["data"]
+    assert (known["id"], known["document_id"]) == (plain.public_id, plain.message_id)
+    assert viewer.get("/archive/messages", {"document": first.message_id}).json["data"] == []
+    looking = browser(Role.OPERATOR)
+    page = looking.get("/messages/", {"q": "document:order-1"}).content.decode()
+    assert first.public_id in page and again.public_id in page
+    shown = looking.get("/archive/", {"q": "order-1"}).content.decode()
+    assert first.public_id in shown and plain.public_id not in shown
+    assert "order-1" in looking.get(f"/archive/{first.public_id}/").content.decode()
 
 
 def test_one_is_read_by_id_and_by_message_id(viewer: Api, row: Any) -> None:

@@ -122,6 +122,12 @@ def test_a_filter_of_messages_means_the_newest_day_unless_it_says_more(operator:
         assert (made.status, made.json["matched"]) == (201, 2), more
     narrow = operator.post("/bulk-operations", {**body, "filter": {"pair": partner.outbound.code}})
     assert (narrow.json["matched"], narrow.json["what"]) == (2, f"pair: {partner.outbound.code}")
+    for begin, end in (("created_gte", "created_lt"), ("since", "before")):
+        times = {begin: "2026-03-01T00:00:00Z", end: "2026-02-28T00:00:00Z"}
+        turned = operator.post("/bulk-operations", {**body, "filter": {"state": "delivered", **times}})
+        assert (turned.status, turned.json["errors"][0]["pointer"]) == (422, "#/filter")
+        said = f"{end} must be later than {begin}: the time range runs backwards."
+        assert turned.json["errors"][0]["detail"] == said
     wrong = operator.post("/bulk-operations", {**body, "filter": {"state": "delivered", "window": "1y"}})
     assert (wrong.status, wrong.json["errors"][0]["pointer"]) == (422, "#/filter")
     assert "24h, 7d, 30d, all" in wrong.json["errors"][0]["detail"]

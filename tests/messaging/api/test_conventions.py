@@ -166,3 +166,27 @@ def test_a_job_says_what_its_state_takes(admin: Api, partner: PartnerSide) -> No
     jobs.run_due()
     for call in (lambda: admin.post(f"{path}/execute", execute), lambda: admin.post(f"{path}/cancel", reason)):
         assert call().json["allowed_actions"] == admin.get(path).json["allowed_actions"] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/messages", "created"),
+        ("/audit-log", "created"),
+        ("/rejections", "created"),
+        ("/traffic", "hour"),
+        ("/transactions", "begun"),
+        ("/archive/messages", "created"),
+    ],
+)
+def test_a_range_of_times_that_runs_backwards_is_refused(admin: Api, path: str, name: str) -> None:
+    for end in ("2026-01-31T00:00:00Z", "2026-01-30T23:00:00Z"):
+        answer = admin.get(path, {f"{name}_gte": "2026-01-31T00:00:00Z", f"{name}_lt": end})
+        assert (answer.status, answer.code) == (400, "invalid_parameter"), path
+        assert answer.json["errors"] == [
+            {
+                "parameter": f"{name}_lt",
+                "code": "invalid",
+                "detail": f"It must be later than {name}_gte: the range runs backwards.",
+            }
+        ]

@@ -66,6 +66,7 @@ def test_a_document_is_taken_with_what_its_message_says(taker: Api, viewer: Api,
         "document": {
             "message": message.public_id,
             "message_id": message.message_id,
+            "document_id": message.message_id,
             "conversation_id": message.conversation_id,
             "ref_to_message_id": "",
             "agreement": {

@@ -97,13 +97,13 @@ def test_an_event_of_a_transaction_that_commits_late_is_not_passed_over(api: Api
             with transaction.atomic():
                 events.write([events.event("pair.paused", clock.now(), data={"who": "late"})])
                 written.set()
-                assert may_commit.wait(20)
+                assert may_commit.wait(120)
         finally:
             connection.close()
 
     thread = threading.Thread(target=late)
     thread.start()
-    assert written.wait(20)
+    assert written.wait(120)
     write(who="early")
     early = Event.objects.get()  # visible, and numbered behind the one that is still open
     first, cursor = read_all(api)
@@ -177,9 +177,9 @@ def test_waiting_ends_with_the_first_event(api: Api) -> None:
     try:
         thread = threading.Thread(target=wait)
         thread.start()
-        assert looked.wait(20)
+        assert looked.wait(120)
         write(who="awaited")
-        thread.join(20)
+        thread.join(120)
     finally:
         view.events.feed = original
     (answer,) = answers

@@ -171,7 +171,7 @@ def test_events_of_pairs_messages_and_incidents(admin: Api, partner: PartnerSide
     did(admin, f"{incident}/assign", {"owner": admin.get("/users").json["data"][0]["username"]})
     did(admin, f"{incident}/snooze", {"until": (clock.now() + timedelta(hours=2)).isoformat()})
     did(admin, f"{incident}/resolve")
-    waiting = submit(partner)
+    waiting = submit(partner, document_id="order-1")
     for verb in ("skip-head", "pause", "release"):
         did(admin, f"{pair}/{verb}")
     did(admin, f"/messages/{waiting.public_id}/cancel")
@@ -181,7 +181,7 @@ def test_events_of_pairs_messages_and_incidents(admin: Api, partner: PartnerSide
         partner.send(partner.acknowledgement(wire.last))
     suspended(partner)
     did(admin, f"{pair}/resume")
-    partner.send(partner.message(1))
+    partner.send(partner.message(1, document_id="order-2"))
     partner.send(partner.message(9))
     plain = submit(partner, semantics="BestEffort")
     with link():

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import errno
+import os
 import re
-from datetime import timedelta
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +17,14 @@ from django.contrib.staticfiles import finders
 from django.db import OperationalError
 from django.test import Client
 
-from messaging import exceptions
+from messaging import exceptions, storage
 from messaging.api.catalogue import CODES
 from messaging.api.views import pairs as pair_views
-from messaging.models import Pair
+from messaging.models import Message, Pair
 from messaging.selectors import health
+from messaging.storage import Room
 from rmhub import clock
-from tests.messaging.api.client import PROBLEM, Api
+from tests.messaging.api.client import PROBLEM, Answer, Api, submission
 from tests.messaging.factories import PartnerSide, submit
 
 pytestmark = pytest.mark.django_db
@@ -28,38 +33,137 @@ pytestmark = pytest.mark.django_db
 # ---- health
 
 
+ROOM = Room("", False, 50_000_000_000)
+FULL = Room("No space left on device", True, 4096)
+
+
 @pytest.fixture
-def broker(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     """What the broker answers: change the first item."""
     answers = [True]
     monkeypatch.setattr(health, "_broker_answers", lambda: answers[0])
-    return answers
+    monkeypatch.setattr(storage, "room", lambda: ROOM)
+    health.forget()
+    yield answers
+    health.forget()
+
+
+def parts(answer: Answer) -> dict[str, str]:
+    return {part["name"]: part["state"] for part in answer.json["parts"]}
+
+
+WELL = {"database": "ok", "store": "ok", "broker": "ok", "workers": "ok"}
 
 
 def test_health_of_a_hub_that_works(stranger: Api, broker: list[bool], partner: PartnerSide) -> None:
     answer = stranger.get("/health")
     assert answer.status == 200
     checks = {"database": True, "broker": True, "oldest_due_at": None, "overdue_seconds": 0, "circuits_open": 0}
-    assert answer.json == {"status": "ok", "name": "RM Hub", "environment": "TEST", "checks": checks}
+    checks |= {"store": True, "store_free": ROOM.free}
+    assert parts(answer) == WELL
+    named = {"status": "ok", "ready": True, "name": "RM Hub", "environment": "TEST"}
+    assert {name: value for name, value in answer.json.items() if name != "parts"} == named | {"checks": checks}
     submit(partner)
     assert stranger.get("/health").json["checks"]["oldest_due_at"]
 
 
 def test_health_without_workers(stranger: Api, broker: list[bool], partner: PartnerSide) -> None:
+    """Submissions are taken all the same, so that no balancer may take this web server out."""
     submit(partner)
-    Pair.objects.update(due_at=clock.now() - timedelta(seconds=health.OVERDUE_SECONDS + 5))
+    due = clock.now() - timedelta(seconds=health.OVERDUE_SECONDS + 5)
+    Pair.objects.update(due_at=due)
     answer = stranger.get("/health")
-    assert (answer.status, answer.code) == (503, "unhealthy")
+    assert (answer.status, answer.json["status"], answer.json["ready"]) == (200, "degraded", True)
     assert answer.json["checks"]["overdue_seconds"] >= health.OVERDUE_SECONDS
-    assert answer.headers["retry-after"] == "10" and answer.json["retryable"] is True
+    assert parts(answer) == WELL | {"workers": "down"}
+    (workers,) = [part for part in answer.json["parts"] if part["name"] == "workers"]
+    assert "check that workers and beat run" in workers["detail"]
+    assert datetime.fromisoformat(workers["since"]) == due
     Pair.objects.update(gate="paused")  # a person's wish is no fault
-    assert stranger.get("/health").status == 200
+    assert stranger.get("/health").json["status"] == "ok"
 
 
 def test_health_without_a_broker(stranger: Api, broker: list[bool]) -> None:
-    broker[0] = False
+    with clock.frozen(clock.now()) as time:
+        broker[0] = False
+        first = clock.now()
+        stranger.get("/health")
+        time.move(90)
+        answer = stranger.get("/health")
+    assert (answer.status, answer.json["checks"]["broker"], answer.json["checks"]["database"]) == (200, False, True)
+    assert parts(answer) == WELL | {"broker": "down"} and answer.json["status"] == "degraded"
+    (found,) = [part for part in answer.json["parts"] if part["name"] == "broker"]
+    assert datetime.fromisoformat(found["since"]) == first
+    broker[0] = True
+    assert stranger.get("/health").json["parts"][2] == {"name": "broker", "state": "ok", "detail": "", "since": None}
+
+
+def test_health_with_a_full_store(stranger: Api, broker: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is there is sent and answered, but nothing can be taken in: no new request should come here."""
+    monkeypatch.setattr(storage, "room", lambda: FULL)
     answer = stranger.get("/health")
-    assert (answer.status, answer.json["checks"]["broker"], answer.json["checks"]["database"]) == (503, False, True)
+    assert (answer.status, answer.code, answer.headers["retry-after"]) == (503, "unhealthy", "10")
+    assert parts(answer) == WELL | {"store": "down"} and answer.json["checks"]["store"] is False
+    assert "full" in answer.json["parts"][1]["detail"] and answer.json["parts"][1]["since"]
+
+
+def test_health_with_little_room_names_it(stranger: Api, broker: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    little = Room("", False, 3 * django_settings.RMHUB_MAX_MESSAGE_BYTES)
+    monkeypatch.setattr(storage, "room", lambda: little)
+    answer = stranger.get("/health")
+    assert (answer.status, answer.json["status"]) == (200, "degraded")
+    assert parts(answer) == WELL | {"store": "degraded"}
+
+
+def test_the_room_of_the_store_is_seen_by_a_write(settings: Any, tmp_path: Path) -> None:
+    settings.RMHUB_STORE_DIR = tmp_path / "store"
+    found = storage.room()
+    assert (found.error, found.full) == ("", False) and found.free
+    assert list((tmp_path / "store").iterdir()) == [], "nothing of the look stays"
+    settings.RMHUB_STORE_DIR = tmp_path / "file"
+    (tmp_path / "file").write_text("in the way")
+    assert storage.room().error
+
+
+def test_health_costs_a_write_now_and_then_only(stranger: Api, broker: list[bool], monkeypatch: Any) -> None:
+    looks: list[int] = []
+    monkeypatch.setattr(storage, "room", lambda: looks.append(1) or ROOM)
+    for _ in range(5):
+        stranger.get("/health")
+    assert len(looks) == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "code"), [(errno.ENOSPC, 507, "store_full"), (errno.EROFS, 503, "unavailable")]
+)
+def test_a_store_that_takes_nothing_is_said_and_the_same_request_is_taken_later(
+    admin: Api,
+    partner: PartnerSide,
+    settings: Any,
+    tmp_path: Path,
+    monkeypatch: Any,
+    number: int,
+    status: int,
+    code: str,
+) -> None:
+    settings.RMHUB_INLINE_PAYLOAD_BYTES = 10
+    written = os.fsync
+
+    def full(handle: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    settings.RMHUB_STORE_DIR = tmp_path
+    large = base64.b64encode(b"<order>a large one</order>").decode()
+    body = submission(partner, payloads=[{"content_base64": large, "content_type": "application/xml"}])
+    monkeypatch.setattr(storage.os, "fsync", full)
+    answer = admin.submit(body, "once")
+    assert (answer.status, answer.code, answer.json["retryable"]) == (status, code, True)
+    assert answer.headers["retry-after"]
+    assert not Message.objects.exists(), "nothing is half there"
+    assert not list(tmp_path.rglob(".incoming-*"))
+    monkeypatch.setattr(storage.os, "fsync", written)
+    assert admin.submit(body, "once").status == 202
+    assert Message.objects.count() == 1
 
 
 def test_health_without_a_database(stranger: Api, broker: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,10 +23,11 @@ MEMBERS = """
     partner own_endpoint partner_endpoint services semantics timeout retries strict_sequence note direction kind
     username secret fingerprint valid_from valid_until url types enabled scopes owner expires_at agreement service
     action message_id payloads label documents url callable_name timeout answers retry_statuses detect_duplicates
-    use_history history_ttl resolver resolver_url resolver_callable resolver_failure retry_until max_retries
-    retry_interval when_exhausted suspend_on_error concurrency ordered lease_seconds monitor monitor_url
-    monitor_callable monitor_interval join_type join_timeout silent_after limit seconds consumer claim detail delay
-    decision remind_in filter ids job range_from range_to extract columns skip_unreadable verdicts kinds run log_columns
+    use_history history_ttl document_id document_id_path resolver resolver_url resolver_callable resolver_failure
+    retry_until max_retries retry_interval when_exhausted suspend_on_error concurrency ordered lease_seconds monitor
+    monitor_url monitor_callable monitor_interval join_type join_timeout silent_after limit seconds consumer claim
+    detail delay decision remind_in filter ids job range_from range_to extract columns skip_unreadable verdicts kinds
+    run log_columns
 """.split()  # noqa: SIM905
 
 BODIES: dict[str, bytes] = {

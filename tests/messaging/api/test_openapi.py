@@ -155,9 +155,7 @@ def test_answers_are_what_the_document_says(api_document: dict[str, Any], admin:
         work()
     partner.send(partner.message(7))  # refused: a rejection
     endpoint = admin.post("/webhook-endpoints", {"url": "http://127.0.0.1:9/", "types": ["message.accepted"]})
-    from messaging.services import events
 
-    events.reset()
     submit(partner)
     credential = admin.post("/credentials", {"party": party.public_id, "direction": "inbound", "kind": "bearer"})
     token = admin.post("/tokens", {"name": "x", "scopes": ["pairs:read"]})

@@ -451,6 +451,7 @@ def test_an_agreement_of_transactions_by_the_api(admin: Api) -> None:
         "coordination_version": "2004/10",
         "addressing_profile": "oasis",
         "addressing_strict": True,
+        "other_servers": "https://txn.example:8443 http://Old.example",
         "soap_version": "1.2",
         **REASON,
     }
@@ -459,6 +460,7 @@ def test_an_agreement_of_transactions_by_the_api(admin: Api) -> None:
     (version,) = made.json["versions"]
     given = ("profile", "coordination_version", "addressing_profile", "addressing_strict", "soap_version")
     assert {name: version[name] for name in given} == {name: body[name] for name in given}
+    assert version["other_servers"] == "https://txn.example:8443 http://old.example"
     assert (version["repeat_interval"], version["repeat_interval_max"], version["retries"]) == (5, 600, 10)
     assert version["gives_up"].startswith("Sends what awaits an answer again after 5 s to 10 m")
     path = made.headers["location"].removeprefix("/api/v1")
@@ -466,3 +468,12 @@ def test_an_agreement_of_transactions_by_the_api(admin: Api) -> None:
     assert admin.post(f"{path}/versions/1/activate", dict(REASON), If_Match=etag).status == 200
     refused = admin.post("/agreements", body | {"tpa_id": "tpa:other", "soap_version": "1.3"})
     assert refused.status == 422
+    for wrong in (
+        "txn.example",
+        "https://txn.example/path",
+        "https://u@txn.example",
+        "ftp://a.example",
+        "https://*.b.example",
+    ):
+        refused = admin.post("/agreements", body | {"tpa_id": "tpa:other", "other_servers": wrong})
+        assert (refused.status, refused.json["errors"][0]["pointer"]) == (422, "#/other_servers"), wrong

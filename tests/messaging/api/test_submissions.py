@@ -49,6 +49,7 @@ def test_a_document_is_accepted(admin: Api, partner: PartnerSide) -> None:
         "id": message.public_id,
         "state": "queued",
         "message_id": "inv-9@acme",
+        "document_id": "inv-9@acme",
         "conversation_id": "c-77",
         "ref_to_message_id": "r",
         "agreement": answer.json["agreement"],

@@ -346,8 +346,8 @@ def test_waiting_ends_with_the_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
 
     thread = threading.Thread(target=wait)
     thread.start()
-    assert looked.wait(20)
+    assert looked.wait(120)
     assert Api(api.token).post(f"{path}/rollback", WHY, If_Match="*").status == 200
-    thread.join(20)
+    thread.join(120)
     assert [one.json["outcome"] for one in answers] == ["aborted"]
     assert api.get(path, {"wait": "31"}).code == "invalid_parameter"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from messaging.models import AuditEntry, Delivery, Event, Rejection, Transmission, WebhookDelivery
-from messaging.services import events, tokens, webhooks
+from messaging.services import tokens, webhooks
 from messaging.services.audit import Actor
 from messaging.services.jobs import job_create
 from rmhub.roles import ADMIN_SCOPES
@@ -19,7 +19,6 @@ TEST = Actor("test")
 def things(partner: PartnerSide) -> dict[str, dict[str, str]]:
     """Collection -> path parameter -> what exists."""
     hook, _ = webhooks.endpoint_create(url="http://127.0.0.1:9/hook", types=[], name="ERP", actor=TEST)
-    events.reset()
     pair = suspended(partner)
     head = pair.in_flight
     assert head is not None

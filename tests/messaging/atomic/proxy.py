@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
-WAIT = 30.0
+WAIT = 120.0
 _ACTION = re.compile(rb"<(?:\w+:)?Action[^>]*>[^<]*/(\w+)</")
 
 

@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from messaging.models import Coordination, Event, Incident, Pair
 from messaging.protocol.atomic import resending
 from messaging.protocol.atomic.words import Note, Phase, Protocol
-from messaging.services import events, operating, pairs
+from messaging.services import operating, pairs
 from messaging.services.atomic import due, opening, silence
 from messaging.services.audit import Actor
 from messaging.transports import Receipt
@@ -226,7 +226,6 @@ def test_however_many_wait_they_are_read_at_once_and_told_once(
     time: FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Looked up every now and then by the machine's clock, and not in the middle of what is counted.
-    monkeypatch.setattr(events, "_endpoints", (float("inf"), ()))
     monkeypatch.setattr(registry, "CHECK_SECONDS", float("inf"))
     shop, app = shop_of(), peer()
 

@@ -13,10 +13,12 @@ from messaging.protocol.ws.names import Version, coordination_type
 from messaging.services import pairs
 from messaging.services.atomic.registering import enlistment_create
 from messaging.services.audit import Actor
+from partners import registry
 from partners.models import AgreementVersion
-from tests.messaging.atomic.kit import Peer, Place, Sent, coordination_of, peer
+from tests.messaging.atomic.kit import Peer, Place, Sent, coordination_of, party_of, peer
 from tests.messaging.atomic.scenes import committing, fresh
-from tests.partners.factories import make_endpoint
+from tests.messaging.factories import link, work
+from tests.partners.factories import make_endpoint, make_outbound_credential
 
 pytestmark = pytest.mark.django_db
 ELSEWHERE = EndpointReference("https://elsewhere.example/faults", ())
@@ -102,6 +104,15 @@ def test_a_late_fault_about_an_old_prepare_does_not_stop_the_outcome() -> None:
     assert (place.enlistment.seat, place.enlistment.doubt) == (Seat.COMMITTING, "")
 
 
+def test_a_fault_about_what_was_asked_of_another_participant_says_nothing_of_its_sender() -> None:
+    one, (shop, bank) = committing("Shop", "Bank")
+    of_bank = bank.sent()[-1]
+    assert (of_bank.kind, of_bank.message.state) == ("Commit", "queued")
+    assert shop.fault(FaultCode.INVALID_STATE, relates_to=of_bank.message.message_id) == 202
+    assert last_note(shop) == "A fault about Commit, of which no answer is awaited from there: nothing is done."
+    assert (fresh(one).doubtful_since, shop.enlistment.doubt, bank.enlistment.doubt) == (None, "", "")
+
+
 @pytest.mark.parametrize("names", ["Commit", "nothing"])
 def test_a_fault_about_the_outcome_itself_counts(names: str) -> None:
     one, (place,) = committing("Shop")
@@ -170,3 +181,61 @@ def test_a_fault_to_of_the_partner_itself_is_used_without_a_note() -> None:
     member.say(Note.COMMITTED, fault_to=place)
     assert [one.facts.address for one in app.sent() if one.fault] == [place.address]
     assert "not used" not in last_note(member)
+
+
+# Other servers that the agreement names (T60)
+
+
+def test_t60_a_fault_to_at_another_server_that_the_agreement_names_is_honoured() -> None:
+    app = peer(other_servers="https://elsewhere.example http://other.example:81")
+    make_outbound_credential(party_of(app), username="hub", secret="for the partner's own server")
+    context = app.create()
+    member = app.register(context, Protocol.DURABLE)
+    member.say(Note.COMMITTED, fault_to=ELSEWHERE)
+    assert [one.facts.address for one in app.sent() if one.fault] == [ELSEWHERE.address]
+    assert "not used" not in last_note(member)
+    with link() as wire:
+        work()
+    sent = {parcel.address: parcel.authorization for parcel in wire.parcels}
+    assert sent[ELSEWHERE.address] == "", "our credential is for the partner's own server"
+    assert all(shown for address, shown in sent.items() if address != ELSEWHERE.address) and len(sent) > 1
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("https://elsewhere.example:444/faults", "http://elsewhere.example/faults", "https://elsewhere.example.evil/"),
+        *("https://elsewhere.example@evil.example/", "https://not-elsewhere.example/faults"),
+    ],
+)
+def test_t60_no_other_server_is_meant_by_those_that_are_named(address: str) -> None:
+    app = peer(other_servers="https://elsewhere.example")
+    context = app.create()
+    member = app.register(context, Protocol.DURABLE)
+    member.say(Note.COMMITTED, fault_to=EndpointReference(address))
+    assert member.heard()[0] == "InvalidState", "at the endpoint of the registration"
+    assert not CoordinationMessage.objects.filter(address=address).exists()
+
+
+def test_t60_a_coordinator_at_another_server_that_the_agreement_names_is_registered_with() -> None:
+    app = peer(other_servers="https://coordinator.example:8443")
+    superior = EndpointReference("https://coordinator.example:8443/registration")
+    current = CoordinationContext("urn:upstream:1", superior, coordination_type(Version.V2006), 60_000)
+    app.ask_create(current=current, message_id="urn:uuid:t60")
+    (register,) = app.sent()
+    assert (register.kind, register.facts.address) == ("Register", superior.address)
+    where = EndpointReference("https://coordinator.example:8443/superior")
+    assert app.registered(register, own=where) == 202
+    (created,) = app.answers_to("urn:uuid:t60")
+    assert created.kind == "CreateCoordinationContextResponse"
+
+
+def test_t60_what_was_written_for_a_server_that_is_not_named_any_more_does_not_go_there() -> None:
+    app = peer(other_servers="https://elsewhere.example")
+    context = app.create()
+    app.register(context, Protocol.DURABLE).say(Note.COMMITTED, fault_to=ELSEWHERE)
+    AgreementVersion.objects.filter(pk=app.terms.version_id).update(other_servers="")
+    registry.reset()
+    with link() as wire:
+        work()
+    assert ELSEWHERE.address not in {parcel.address for parcel in wire.parcels}

@@ -27,7 +27,7 @@ from tests.rmhub.conditions import eventually
 pytestmark = pytest.mark.django_db(transaction=True)
 
 CommitFails = Callable[[type[models.Model]], AbstractContextManager[None]]
-WAIT = 20.0
+WAIT = 120.0
 
 
 def rows() -> list[object]:

@@ -87,7 +87,7 @@ def test_no_circle_of_locks(caplog: pytest.LogCaptureFixture) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(120)
 
     assert failed == []
     assert not any(thread.is_alive() for thread in threads)

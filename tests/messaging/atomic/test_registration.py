@@ -11,6 +11,8 @@ from messaging.models import Coordination, CoordinationMessage, Enlistment, Reje
 from messaging.protocol.atomic.words import FaultCode, Note, Phase, Protocol, Request, Seat
 from messaging.protocol.ws.epr import EndpointReference, parameter
 from messaging.protocol.ws.messages import Fault
+from messaging.services.atomic import opening
+from messaging.services.atomic.beginning import transaction_begin
 from messaging.services.atomic.registering import enlistment_create
 from messaging.services.audit import Actor
 from messaging.services.preparing import stored_body
@@ -109,6 +111,36 @@ def test_a_transaction_has_a_maximum_of_participants(settings) -> None:
     initiator.say(Note.COMMIT)
     member.say(Note.PREPARED)
     assert member.heard() == ["Prepare", "Commit"]
+
+
+def test_t59_completion_is_for_whoever_created_the_transaction() -> None:
+    app, shop = peer(), peer()
+    context = app.create()
+    member = shop.register(context, Protocol.DURABLE)
+    before = Coordination.objects.values().get()
+    assert shop.ask_register(context, Protocol.COMPLETION, message_id="urn:uuid:t59") == 202
+    (answer,) = shop.answers_to("urn:uuid:t59")
+    assert answer.fault is FaultCode.CANNOT_REGISTER and isinstance(answer.body, Fault)
+    assert "whoever created this transaction" in answer.body.reason
+    assert Enlistment.objects.count() == 1 and Coordination.objects.values().get() == before
+    # Nor does a participant's own seat take the initiator's words.
+    for note in (Note.COMMIT, Note.ROLLBACK):
+        seat = replace(member.hub, address=f"{HUB}/completion")
+        assert replace(member, hub=seat).say(note) == 400
+        assert coordination_of(context).phase == Phase.ACTIVE
+    app.register(context, Protocol.COMPLETION).say(Note.COMMIT)
+    assert member.heard() == ["Prepare"]
+
+
+def test_t59_completion_of_a_transaction_that_the_api_began_is_for_no_partner() -> None:
+    shop = peer()
+    begun = transaction_begin(begun_by="anna", idempotency_key="t59", expires_ms=60_000, version="2006/06").coordination
+    context = opening.context_of(begun, shop.terms)
+    member = shop.register(context, Protocol.DURABLE)
+    assert shop.ask_register(context, Protocol.COMPLETION, message_id="urn:uuid:t59") == 202
+    assert refused(shop, "urn:uuid:t59") == [FaultCode.CANNOT_REGISTER]
+    begun.refresh_from_db()
+    assert begun.phase == Phase.ACTIVE and begun.enlistments.count() == 1 and member.heard() == []
 
 
 @pytest.mark.parametrize("when", ["durable phase", "committed", "aborted", "unknown"])
@@ -263,7 +295,7 @@ def test_nobody_and_those_without_an_agreement_stay_outside() -> None:
     registry.reset()
     assert shop.ask_create() == 403
     reasons = Rejection.objects.order_by("id").values_list("reason", flat=True)
-    assert list(reasons) == ["unauthenticated", "unauthenticated", "no_agreement"]
+    assert list(reasons) == ["unauthenticated", "no_agreement"]
 
 
 def test_what_is_no_message_for_a_service_is_refused_with_a_status() -> None:

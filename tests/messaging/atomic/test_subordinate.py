@@ -48,12 +48,11 @@ def stage() -> Stage:
     return below_another()
 
 
-def below_another() -> Stage:
+def below_another(coordination_version: str = "2006/06") -> Stage:
     """A subordinate transaction of 60 s that its superior has taken, with one participant below."""
-    root, shop = peer("Above"), peer("Shop")
-    current = CoordinationContext(
-        "urn:upstream:1", EndpointReference(f"{root.base}/registration"), coordination_type(Version.V2006), 60_000
-    )
+    root, shop = (peer(name, coordination_version=coordination_version) for name in ("Above", "Shop"))
+    kind = coordination_type(Version(coordination_version))
+    current = CoordinationContext("urn:upstream:1", EndpointReference(f"{root.base}/registration"), kind, 60_000)
     root.ask_create(current=current, message_id="urn:uuid:create")
     (register,) = root.sent()
     assert isinstance(register.body, Register)

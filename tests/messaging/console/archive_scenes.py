@@ -56,7 +56,16 @@ def archived(pair: Pair, message_id: str, *, key: uuid.UUID | None = None, **val
 
 def left(message: Message) -> ArchivedMessage:
     """The message leaves the store as purging takes it out."""
-    names = ("message_id", "conversation_id", "service", "action", "sequence_number", "size", "created_at")
+    names = (
+        "message_id",
+        "document_id",
+        "conversation_id",
+        "service",
+        "action",
+        "sequence_number",
+        "size",
+        "created_at",
+    )
     row = archived(
         message.pair,
         key=message.pk,

@@ -93,7 +93,15 @@ _SESSION = "ses_" + "0" * 32  # one that has ended
 _VERBS = [
     Page(
         "pair-verb",
-        {"resume": O, "retry-now": O, "pause": O, "release": O, "skip-head": A, "restart-sequence": A}[slug],
+        {
+            "resume": O,
+            "retry-now": O,
+            "pause": O,
+            "release": O,
+            "skip-head": A,
+            "restart-sequence": A,
+            "clear-resync": A,
+        }[slug],
         lambda world, slug=slug: (_pair(world), slug),  # type: ignore[misc]
         post={"reason": "", "version": "1", "confirm": ""},
     )
@@ -369,7 +377,8 @@ PAGES: list[Page] = [
     Page("retention-change", A, post={"reason": ""}),
     Page("rejections", V),
     Page("rejection", V, lambda w: (w.rejection.public_id,)),
-    Page("rejection-sample", O, lambda w: (w.rejection.public_id,), reads_bytes=True),
+    # A mask of the scene may concern it, and needs an admin.
+    Page("rejection-sample", A, lambda w: (w.rejection.public_id,), reads_bytes=True),
     Page("audit", V),
     Page("audit-chain", V),
     Page("notification-rules", A),

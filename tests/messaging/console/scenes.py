@@ -267,7 +267,6 @@ def world(time: FrozenClock) -> World:
     """
     (far,) = lost(time)
     webhook, _ = webhooks.endpoint_create(url="http://127.0.0.1:9/hook", types=[], name="ERP", actor=ANA)
-    events.reset()  # processes look for new endpoints once a second
     stuck = suspended(time)
     flowing = partner_side()
     outbound = delivered(flowing)[0]

@@ -32,6 +32,7 @@ WRITTEN = (
 REASONS = (
     (r'NotAMessage\(\s*"([a-z_]+)"', ("protocol",)),
     (r'refuse\(arrival, \d+, "([a-z_]+)"', ("services", "inbound")),
+    (r'Entered\(None, \d+, "([a-z_]+)"', ("services",)),
 )
 
 

@@ -41,7 +41,7 @@ def test_the_overview_names_them(dead: PartnerSide) -> None:
 
 def test_the_page_says_what_since_when_and_until_when(dead: PartnerSide) -> None:
     said = text(browser(), "/servers/")
-    assert "Left alone" in said
+    assert "Circuit open" in said
     assert "timed out &lt;b&gt;after 10 s&lt;/b&gt;" in said
     assert "in 40 s" in said
     assert 'data-state="open"' in said
@@ -86,8 +86,8 @@ def test_a_pair_page_tells_why_nothing_went_out(dead: PartnerSide) -> None:
     assert refused is not None
     record([(job, refused)])
     said = text(browser(), f"/pairs/{dead.outbound.code}/")
-    assert "Server left alone" in said
-    assert "it is left alone since" in said
+    assert "Circuit open" in said
+    assert "sending to it was stopped at 2026-" in said
 
 
 def test_nothing_is_shown_of_servers_that_answer(time: FrozenClock) -> None:

@@ -128,7 +128,7 @@ def test_a_suspended_pair_names_message_cause_queue_and_what_to_do(terms: Terms)
     pair.in_flight_id = HEAD.pk
     found = diagnose(pair, HEAD, terms, NOON)
     assert found.sentence == (
-        "Suspended for 3 h 12 m. Message #18 (Invoice) was sent 4 times. The message was handed over, but no "
+        "Suspended for 3 h 12 m. Message #18 (Invoice) was tried 4 times. The message was handed over, but no "
         "acknowledgement came, although it was repeated as often as agreed. 311 documents wait behind it. "
         "Nothing is sent until somebody resumes the pair."
     )

@@ -199,9 +199,10 @@ def test_the_evidence_is_a_ladder_of_four_steps(partner: PartnerSide, queue: Tri
         for element in page.xpath("//*[@data-testid='ladder']/li")
     }
     assert list(rungs) == ["redelivery", "history", "resolver", "operator"]
+    assert "In doubt since" in page.xpath("//dt/text()") and "Ended" not in page.xpath("//dt/text()")
     assert "Handed over 1 time before." in rungs["redelivery"] and "1 m ago" in rungs["redelivery"]
     assert "no end was recorded" in rungs["history"] and "In doubt" in rungs["history"]
-    assert "Not needed: the step before decided" in rungs["resolver"]
+    assert "This trigger has no resolver" in rungs["resolver"]
     assert "Nobody has decided yet" in rungs["operator"]
     settling.delivery_settle(delivery_id=delivery.pk, decision="duplicate", actor=ANA, reason="it is in the ERP")
     page = _page(browser(), _delivery(delivery))
@@ -302,6 +303,22 @@ def test_an_outbound_message_is_settled_from_its_page(time: FrozenClock) -> None
     assert client.post(f"{url}settle/resubmit/", {"reason": "once more, please"}).status_code == 409
     assert "is not possible now" in _words(client, f"{url}settle/resubmit/")
     assert not _page(client, url).xpath("//*[starts-with(@id, 'choice-')]")
+
+
+def test_a_settled_message_says_who_settled_it_and_not_what_must_not_be_done(time: FrozenClock) -> None:
+    (message,) = lost(time)
+    client = browser(Role.OPERATOR, "olga")
+    url = f"/messages/{message.public_id}/"
+    assert "it must not be sent again" in _words(client, url)
+    client.post(f"{url}settle/delivered/", {"reason": "confirmed by telephone"})
+    time.move(120)
+    for page in (url, f"{url}peek/"):
+        said = _words(client, page)
+        assert "Settled by olga" in said and "the partner has it. “confirmed by telephone”" in said, page
+        assert "it must not be sent again" not in said and "Ask the partner" not in said
+        assert "acknowledged after" not in said, "nobody acknowledged it"
+    row = _page(client, "/messages/?state=delivered&window=all").xpath("//td[@data-label='Acknowledged after']")
+    assert [cell.text_content().strip() for cell in row] == ["—"]
 
 
 # --- jobs ---

@@ -171,11 +171,12 @@ def test_what_solved_it_before_is_shown(scene: Trouble) -> None:
     assert "same pair" in words[0].text_content()
 
 
-def test_the_form_that_closes_it_says_what_the_hub_knows(scene: Trouble) -> None:
+def test_the_form_that_closes_it_says_what_the_hub_knows(scene: Trouble, time: FrozenClock) -> None:
     page = html.fromstring(browser().get(f"/incidents/{scene.incident}/resolve/").content)
     assert page.xpath("//input[@name='found']/@value") == ["Partner certificate expired"]
     assert page.xpath("//textarea[@name='reason']")[0].text_content().strip() == ""
     later = scene.incident.last_seen_at + timedelta(seconds=5)
+    time.move(10)
     Pair.objects.filter(pk=scene.pair.pk).update(flow="idle", last_success_at=later, in_flight=None)
     incident = html.fromstring(browser().get(f"/incidents/{scene.incident}/").content)
     assert "It seems to be over." in incident.xpath("//*[@data-testid='recovered']")[0].text_content()

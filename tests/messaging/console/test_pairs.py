@@ -190,7 +190,7 @@ def test_a_suspended_pairs_page_says_why_what_waits_and_what_to_do(time: FrozenC
     time.move(3600)
     words = _text(browser(), _url(pair))
     assert "Suspended for 1 h" in words
-    assert "Message #1 (NewOrder) was sent 2 times." in words
+    assert "Message #1 (NewOrder) was tried 2 times." in words
     assert "The partner's server shows a certificate that is past its date." in words
     assert "certificate has expired" in words
     assert "3 documents wait behind it. Nothing is sent until somebody resumes the pair." in words

@@ -203,23 +203,23 @@ def test_after_a_change_of_password_this_session_stays_listed() -> None:
 
 def test_misses_count_for_all_web_processes_and_are_forgotten(time: FrozenClock) -> None:
     for _ in range(throttling.FREE):
-        throttling.missed("Ana", "10.0.0.1")
-    assert LoginThrottle.objects.get(address="10.0.0.1").misses == throttling.FREE
+        throttling.attempt("Ana", "10.0.0.1")
+    assert LoginThrottle.objects.get(name="ana", address="10.0.0.1").misses == throttling.FREE
     assert throttling.wait_for("ana", "10.0.0.1") == throttling.FIRST_WAIT
     throttling.succeeded("ana", "10.0.0.1")
     assert throttling.wait_for("ana", "10.0.0.1") == 0
     time.move(3601)
-    throttling.missed("ana", "10.0.0.1")
+    throttling.attempt("ana", "10.0.0.1")
     assert LoginThrottle.objects.get(address="").misses == 1
     time.move(3601)
-    assert throttling.forget(clock.now()) == 2
+    assert throttling.forget(clock.now()) == 3
 
 
 def test_a_name_that_is_guessed_from_everywhere_waits_but_for_where_its_owner_is_known(time: FrozenClock) -> None:
     user(Role.VIEWER, "ana")
     _log_in("ana", REMOTE_ADDR="192.0.2.1")
     for number in range(throttling.FREE_ANYWHERE):
-        throttling.missed("ana", f"10.0.0.{number}")
+        throttling.attempt("ana", f"10.0.0.{number}")
     assert throttling.wait_for("ana", "10.9.9.9") == throttling.FIRST_WAIT
     assert throttling.wait_for("ana", "192.0.2.1") == 0
     assert throttling.wait_for("bob", "10.9.9.9") == 0

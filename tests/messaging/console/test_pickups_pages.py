@@ -13,6 +13,7 @@ from messaging.services import pickups
 from messaging.services.collecting import Found
 from partners import secrets
 from partners.models import Pickup
+from rmhub import clock
 from rmhub.clock import FrozenClock
 from rmhub.roles import Role
 from tests.messaging.console.scenes import browser, folder
@@ -110,7 +111,10 @@ def test_a_change_keeps_the_secret(partner: PartnerSide) -> None:
 def test_the_page_says_what_is_in_the_way_and_what_to_do(partner: PartnerSide) -> None:
     client, made = browser(Role.VIEWER), folder(partner)
     words = _words(client, f"/pickups/{made.public_id}/")
-    assert "The server refused the connection" in words and "Ask whoever runs the server" in words
+    assert (
+        "The last look failed 0 s ago. The server refused the connection" in words
+        and "Ask whoever runs the server" in words
+    )
     assert "[Errno 111] Connection refused" in words and "kept-secret" not in words
     assert "Needs the role operator." in words and "Needs the role admin." in words
     listed = _words(client, "/pickups/")
@@ -122,8 +126,40 @@ def test_the_page_when_all_is_well(partner: PartnerSide, time: FrozenClock) -> N
     time.move(3600)
     (job,) = pickups.claim_due(1)
     pickups.record([(job, Found(taken=1234))])
+    time.move(20)
     words = _words(client, f"/pickups/{made.public_id}/")
-    assert "It can be read; what lay there was taken." in words and "1,234" in words
+    assert "The look 20 s ago could read it, and took what lay there." in words and "1,234" in words
+
+
+def test_what_was_entered_since_the_look_that_failed_comes_first(partner: PartnerSide, time: FrozenClock) -> None:
+    client, made = browser(Role.VIEWER), folder(partner)
+    PickupState.objects.update(last_looked_at=clock.now(), failures=3)
+    Pickup.objects.update(updated_at=clock.now())
+    time.move(40)
+    words = _words(client, f"/pickups/{made.public_id}/")
+    assert "The last 3 looks failed, the last one 40 s ago. The server refused the connection" in words
+    Pickup.objects.update(updated_at=clock.now())
+    time.move(10)
+    words = _words(client, f"/pickups/{made.public_id}/")
+    assert "Its settings were changed 10 s ago, and no look has ended since. Before: The server refused" in words
+    assert "Ask whoever runs the server" not in words and "Wait for the next look" in words
+    assert "changed since" in _words(client, "/pickups/")
+
+
+def test_a_look_that_nobody_makes_is_said_to_be_late(partner: PartnerSide, time: FrozenClock) -> None:
+    client, made = browser(Role.VIEWER), folder(partner)
+    time.move(3600)
+    (job,) = pickups.claim_due(1)
+    pickups.record([(job, Found())])
+    time.move(made.interval + 59)
+    assert "workers" not in _words(client, f"/pickups/{made.public_id}/")
+    time.move(7200)
+    words = _words(client, f"/pickups/{made.public_id}/")
+    assert "This was due 2 h ago: the hub's workers are not doing their work." in words
+    assert "The look 2 h 1 m ago could read it" in words and "It can be read" not in words
+    assert "due" in _words(client, "/pickups/")
+    PickupState.objects.update(due_at=None)
+    assert "The hub looks now" not in _words(client, f"/pickups/{made.public_id}/")
 
 
 def test_look_now(partner: PartnerSide, time: FrozenClock, woken: list[str]) -> None:
@@ -150,3 +186,13 @@ def test_switch_off_and_delete(partner: PartnerSide) -> None:
     assert answer["Location"] == "/pickups/"
     assert not Pickup.objects.exists() and not PickupState.objects.exists()
     assert client.get(f"{base}/").status_code == 404
+
+
+def test_the_page_says_in_words_that_no_look_has_succeeded(partner: PartnerSide) -> None:
+    client, pickup = browser(), folder(partner)
+    words = _words(client, f"/pickups/{pickup.public_id}/")
+    assert "No look has succeeded yet. The next look is" in words
+    Pickup.objects.filter(pk=pickup.pk).update(enabled=False)
+    assert "The next look" not in _words(client, f"/pickups/{pickup.public_id}/")
+    PickupState.objects.filter(pickup_id=pickup.pk).update(last_success_at=clock.now())
+    assert "Last success 0 s ago." in _words(client, f"/pickups/{pickup.public_id}/")

@@ -119,7 +119,7 @@ def test_a_failed_run_is_told_and_what_was_shown_stays(reports: dict[str, Pipeli
     assert "The last run failed, showing the results of 28 February, 03:15 UTC." in banner
     assert "The lake's files do not fit their manifest." in banner
     assert page.xpath(f"//*[@data-testid='run-failed']//a[@href='/pipeline/{broken.public_id}/']")
-    assert "3 findings break a promise" in _text(page, "verdict")
+    assert "3 violations" in _text(page, "verdict")
 
 
 def test_a_first_run_that_failed_is_told_too() -> None:
@@ -146,13 +146,13 @@ def test_an_earlier_run_is_shown_as_such_and_pages_stay_with_their_run() -> None
     first = scenes.publish("audit", scenes.audit_rows())
     second = scenes.publish("audit", scenes.audit_rows(violations=False))
     page = _page("/reports/audit/")
-    assert "Nothing breaks a promise" in _text(page, "verdict")
+    assert "No violations" in _text(page, "verdict")
     assert not _text(page, "run-earlier")
     (link,) = page.xpath("//*[@data-testid='earlier']//a/@href")
     assert link == f"?run={first.public_id}"
     earlier = _page(f"/reports/audit/{link}")
     assert "results of an earlier run" in _text(earlier, "run-earlier")
-    assert "3 findings break a promise" in _text(earlier, "verdict")
+    assert "3 violations" in _text(earlier, "verdict")
     for href in earlier.xpath("//div[@id='rows']//a[starts-with(@href, '?')]/@href"):
         assert first.public_id in href, href
     assert second.public_id not in html.tostring(earlier.xpath("//div[@id='rows']")[0]).decode()
@@ -288,6 +288,12 @@ def test_levels_compare_equal_stretches_of_whole_weeks(reports: dict[str, Pipeli
     assert len(latency.xpath(".//tbody/tr")) == 14
     volume = charts[0].xpath(".//tbody/tr")
     assert volume[0].xpath("./th/text()") == ["2026-02-14"]
+
+
+def test_days_that_run_backwards_are_refused_beside_the_last_day(reports: dict[str, PipelineRun]) -> None:
+    page = _page("/reports/levels/?from=2026-02-24&to=2026-02-20")
+    assert "The last day was before the first" in page.get_element_by_id("error-to").text_content()
+    assert not _page("/reports/levels/?from=2026-02-20&to=2026-02-24").xpath("//*[@id='error-to']")
 
 
 def test_levels_of_a_partner_by_hour(reports: dict[str, PipelineRun]) -> None:

@@ -91,7 +91,7 @@ CASES = [
         "failing",
         _pair(retries=3, cause="connect_refused"),
         "retrying",
-        "Messages of transactions do not get through: the last attempt failed (3 times in a row). The partner's "
+        "The last attempt to send a message of a transaction failed (3 times in a row). The partner's "
         f"server refused the connection: nothing listens at that address and port. {NEVER_GIVES_UP}",
     ),
     (
@@ -210,6 +210,7 @@ def test_fields_of_documents_are_not_shown_for_transactions() -> None:
         "soap_version",
         "addressing_profile",
         "addressing_strict",
+        "other_servers",
         "retries",
         "repeat_interval",
         "repeat_interval_max",
@@ -221,3 +222,11 @@ def test_the_page_of_an_agreement_says_when_all_goes_out_again(terms: Terms) -> 
     page = words(browser(Role.ADMIN), f"/agreements/{agreement.public_id}/")
 
     assert "after 5 s, rising to 10 m" in page
+
+
+def test_a_pair_that_needs_resync_says_so_in_both_directions(terms: Terms) -> None:
+    for pk in (pairs.outbound_pair_id(terms), pairs.inbound_pair_id(terms)):
+        pair = Pair.objects.get(pk=pk)
+        pair.resync_since = clock.now()
+        found = diagnose(pair, None, terms, clock.now())
+        assert (found.state, found.cause and found.cause.code) == ("resync", "needs_resync"), pair.code

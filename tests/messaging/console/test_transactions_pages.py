@@ -7,17 +7,17 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from lxml import html
 
 from messaging.causes import CAUSES
-from messaging.models import AuditEntry, Coordination, Enlistment, Incident, Message
+from messaging.models import AuditEntry, Coordination, Enlistment, Incident, Message, Pair
 from messaging.protocol.atomic.words import Note, Phase, Protocol
 from messaging.selectors import coordinations, screens
 from messaging.selectors.coordination_diagnosis import Situation, diagnose
-from messaging.services.atomic import asking, doubting, due, outgoing, settling
+from messaging.services.atomic import asking, doubting, due, opening, outgoing, settling
 from partners import visibility
 from partners.models import Party
 from rmhub import clock
@@ -89,6 +89,52 @@ def test_what_is_not_answered_says_since_when_and_by_whom(time: FrozenClock) -> 
     tree = page(of(one))
     assert titled(tree) == "Committed, but Stock has not confirmed it."
     assert "Stock was sent Commit 5 times in 10 m and has not answered." in tree.text_content()
+
+
+def test_a_message_that_never_got_there_was_tried_and_not_sent(time: FrozenClock) -> None:
+    one, places = scenes.committing("Stock")
+    waiting = Message.objects.filter(coordinating__kind="Commit", coordinating__enlistment=places[0].enlistment)
+    waiting.update(attempts=5, state="retrying", cause="connect_refused")
+    time.move(50)
+    said = page(of(one)).text_content()
+    assert "Commit to Stock was tried 5 times in 50 s, and the last attempt failed: connection refused." in said
+    assert "has not answered" not in said and "runs and can be reached" in said
+
+
+def test_a_server_that_takes_messages_is_not_said_to_be_gone(time: FrozenClock) -> None:
+    one, places = scenes.committing("Stock")
+    waiting = Message.objects.filter(coordinating__kind="Commit", coordinating__enlistment=places[0].enlistment)
+    waiting.update(attempts=5, state="awaiting_ack")
+    time.move(40)
+    Pair.objects.filter(pk=places[0].enlistment.pair_id).update(last_success_at=clock.now())
+    time.move(10)
+    said = page(of(one)).text_content()
+    assert "has not answered. Their server took a message 10 s ago." in said
+    assert "Ask them whether the system behind their server runs." in said
+
+
+def test_a_doubt_says_since_when_and_that_what_held_it_up_is_open_again(time: FrozenClock) -> None:
+    one, places = scenes.committing("Stock")
+    taker = places[0].enlistment
+    with transaction.atomic():
+        doubting.mark(opening.locked(one.pk), taker, doubting.HELD, "Behind a pair that is paused.", clock.now(), [])
+    Pair.objects.filter(pk=taker.pair_id).update(gate="paused", changed_at=clock.now())
+    time.move(60)
+    said = page(of(one)).text_content()
+    assert "In doubt for 1 m." in said and "been open again" not in said
+    Pair.objects.filter(pk=taker.pair_id).update(gate="open", changed_at=clock.now())
+    time.move(5)
+    said = page(of(one)).text_content()
+    assert "The pair has been open again for 5 s." in said
+    assert "Wait: what was held goes out now" in said and "Release the pair" not in said
+
+
+def test_what_the_hub_itself_has_left_undone_is_said(time: FrozenClock) -> None:
+    one, _ = scenes.prepared("Stock")
+    time.move(3600)
+    said = page(of(one)).text_content()
+    assert "the hub's workers are not doing their work" in said
+    assert "Check that workers and beat run" in said and "Nothing to do" not in said
 
 
 def _stated(one: Coordination) -> Situation:

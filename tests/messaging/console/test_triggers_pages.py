@@ -10,7 +10,7 @@ from django.http import QueryDict
 from django.test import Client
 from lxml import html
 
-from messaging import applications
+from messaging import applications, causes
 from messaging.console import trigger_form
 from messaging.console.trigger_fields import FIELDS
 from messaging.console.triggers import VERBS
@@ -18,6 +18,7 @@ from messaging.models import AuditEntry, Delivery, Trigger
 from messaging.services import triggering
 from messaging.services.trigger_rules import SETTINGS
 from partners.secrets import decrypt
+from rmhub import clock
 from rmhub.clock import FrozenClock
 from rmhub.roles import Role
 from tests.messaging.console.scenes import ANA, browser, documents, doubtful, failed, stop, trigger_for
@@ -93,6 +94,62 @@ def test_a_suspended_trigger_says_why_what_waits_and_when_its_monitor_is_asked(
     assert "monitor is asked in 1 m" in words
     assert "INC-1" in words
     assert page.get_element_by_id("verb-resume").get("href") == _url(trigger, "actions", "resume")
+
+
+def test_what_is_newer_than_a_suspension_decides_what_is_said(partner: PartnerSide, time: FrozenClock) -> None:
+    trigger = stop(trigger_for(partner, "ERP orders", **HTTP))
+    operator = browser(Role.OPERATOR)
+    time.move(60)
+    assert "See whether the application is up" in _words(operator, _url(trigger))
+    triggering.trigger_update(trigger_id=trigger.pk, actor=ANA, reason="moved", url="http://erp.internal:9090/")
+    time.move(20)
+    words = _words(operator, _url(trigger))
+    assert "Its settings were changed 20 s ago, and nothing was handed over since." in words
+    assert "It was suspended for “Application not reached”." in words and "Resume it to see whether" in words
+    assert "See whether the application is up" not in words
+    Trigger.objects.filter(pk=trigger.pk).update(last_success_at=clock.now())
+    time.move(5)
+    words = _words(operator, _url(trigger))
+    assert "A document was processed 5 s ago." in words and "could not be reached" not in words
+    assert words.count("Resume it.") == 1
+
+
+@pytest.mark.parametrize("cause", ["suspended_by_user", "service_error"])
+def test_what_only_a_person_can_end_is_not_ended_by_a_success(
+    partner: PartnerSide, time: FrozenClock, cause: str
+) -> None:
+    trigger = stop(trigger_for(partner, "ERP orders", **HTTP), cause=cause)
+    time.move(60)
+    Trigger.objects.filter(pk=trigger.pk).update(last_success_at=clock.now())
+    words = _words(browser(), _url(trigger))
+    assert causes.lookup(cause).sentence in words and "A document was processed" not in words
+
+
+def test_what_nobody_takes_up_is_said_to_be_late(partner: PartnerSide, time: FrozenClock) -> None:
+    trigger = trigger_for(partner, "ERP orders", **HTTP)
+    documents(partner, "a@x")
+    time.move(60)
+    words = _words(browser(), _url(trigger))
+    assert "The oldest has waited for 1 m." in words and "worker" not in words
+    time.move(60)
+    words = _words(browser(), _url(trigger))
+    assert "It was due 2 m ago, and no worker has taken it up." in words
+    assert "Check that workers and beat run" in words
+    Trigger.objects.filter(pk=trigger.pk).update(failing_since=clock.now())
+    time.move(30)
+    words = _words(browser(), _url(trigger))
+    assert "Handing over failed 30 s ago, and has not succeeded since." in words and "no worker" not in words
+
+
+def test_a_monitor_that_nobody_asks_is_said_to_be_late(partner: PartnerSide, time: FrozenClock) -> None:
+    trigger = trigger_for(
+        partner, "ERP orders", **HTTP, monitor="http", monitor_url="http://erp/up", monitor_interval=90
+    )
+    stop(trigger)
+    time.move(90 + 120)
+    words = _words(browser(), _url(trigger))
+    assert "This was due 2 m ago: the hub's workers are not doing their work." in words
+    assert "is asked again" not in words
 
 
 def test_a_viewer_sees_why_and_cannot_resume(partner: PartnerSide) -> None:

@@ -355,5 +355,7 @@ def test_looking_for_ids_costs_nothing_without_a_limit(far: PartnerSide, django_
         reach.check([pair.public_id, {"ids": [pair.public_id]}])
     with visibility.only(frozenset()), pytest.raises(NotFound):
         reach.check({"deep": [{"er": pair.public_id}]})
+    with visibility.only(frozenset()), pytest.raises(NotFound):
+        reach.check(["msg_" + "0" * 32])  # like what is there, and out of reach
     with visibility.only(frozenset()):
-        reach.check(["msg_" + "0" * 32, "not an id", 7, None, True])
+        reach.check(["job_" + "0" * 32, "not an id", 7, None, True])

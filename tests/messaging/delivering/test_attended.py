@@ -20,7 +20,7 @@ from messaging.models import (
     Signal,
     Trigger,
 )
-from messaging.services import forgetting, triggering
+from messaging.services import forgetting, remembering, triggering
 from messaging.services.delivering import attended
 from messaging.services.delivering.attended import GONE
 from rmhub import clock
@@ -71,6 +71,17 @@ def request(partner: PartnerSide, name: str = "request-1") -> Delivery:
 def remembered() -> tuple[str, int | None, bytes]:
     row = RememberedRequest.objects.get()
     return row.state, row.status, bytes(row.body or b"")
+
+
+def test_an_answer_that_was_given_once_is_never_another(partner: PartnerSide, app: Application) -> None:
+    app.plan("/documents", http(201, "created", Content_Type="text/plain"))
+    make_trigger(app, answers=True)
+    delivery = request(partner)
+    attended.run(delivery.pk)
+    before = remembered()
+    assert before == ("answered", 201, b"created")
+    remembering.answered(Delivery.objects.get(pk=delivery.pk), Reply(200, b"late", "text/plain"), clock.now())
+    assert remembered() == before
 
 
 def test_the_services_answer_is_the_answer_and_is_remembered_with_its_end(
@@ -292,7 +303,7 @@ def test_two_runs_at_once_are_one_execution(partner: PartnerSide, app: Applicati
 
     def run() -> None:
         try:
-            start.wait(10)
+            start.wait(120)
             found.append(attended.run(document.pk).state)
         finally:
             connections.close_all()
@@ -301,7 +312,7 @@ def test_two_runs_at_once_are_one_execution(partner: PartnerSide, app: Applicati
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(120)
     assert app.documents == ["request-1"]
     assert "completed" in found and set(found) <= {"completed", "running", "waiting"}
 
@@ -316,7 +327,7 @@ def test_requests_in_doubt_at_the_same_moment_share_the_incident(partner: Partne
 
     def run(document: Delivery) -> None:
         try:
-            start.wait(10)
+            start.wait(120)
             attended.run(document.pk)
         finally:
             connections.close_all()
@@ -325,7 +336,7 @@ def test_requests_in_doubt_at_the_same_moment_share_the_incident(partner: Partne
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(120)
     assert states(*documents) == ["in_doubt"] * 4
     assert Incident.objects.get().occurrences == 4
 

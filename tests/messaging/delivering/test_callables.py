@@ -238,6 +238,33 @@ def test_a_resubmitted_document_is_entered_while_it_runs(partner: PartnerSide, r
     assert not DocumentStarted.objects.exists()
 
 
+def test_a_resubmission_does_nothing_once_a_copy_has_processed_the_document(
+    partner: PartnerSide, runs: Callable[..., Trigger], monkeypatch: pytest.MonkeyPatch, time: FrozenClock
+) -> None:
+    """A worker has the resubmission in hand, the resolver says NEW of a copy, and another worker is faster."""
+    ran: list[str] = []
+
+    def service(document: Document) -> None:
+        ran.append(document.document_id)
+        if len(ran) == 1:
+            raise ValueError("no such article")
+
+    monkeypatch.setitem(applications.RESOLVERS, "orders.known", lambda document: "NEW")
+    runs(service, ordered=False, resolver="callable", resolver_callable="orders.known")
+    [delivery] = arrive(partner, "order-1")
+    work()
+    settling.delivery_settle(delivery_id=delivery.pk, decision="resubmit", actor=PERSON, reason="article added")
+    slow = claim()
+    time.move(1)
+    second = copy_of(delivery)
+    work()
+    assert (states(second), ran) == (["completed"], ["order-1"] * 2)
+    finish(slow)
+    work()
+    again = Delivery.objects.get(resubmission_of=delivery)
+    assert (states(again), ran) == (["duplicate"], ["order-1"] * 2)
+
+
 @pytest.mark.parametrize(
     ("when_exhausted", "state", "trigger_state"), [("suspend", "waiting", "suspended"), ("fail", "failed", "active")]
 )
@@ -327,7 +354,7 @@ def test_while_it_runs_nobody_takes_it_for_lost_however_long_it_takes(
     def service(document: Document) -> None:
         ran.append(document.document_id)
         inside.set()
-        assert go_on.wait(20)
+        assert go_on.wait(120)
 
     runs(service)
     [delivery] = arrive(partner, "order-1")
@@ -343,12 +370,12 @@ def test_while_it_runs_nobody_takes_it_for_lost_however_long_it_takes(
     thread = threading.Thread(target=worker)
     thread.start()
     try:
-        assert inside.wait(20)
+        assert inside.wait(120)
         assert claim() == []
         assert claiming.release_dead(clock.now()) == 0
     finally:
         go_on.set()
-        thread.join(20)
+        thread.join(120)
     assert (states(delivery), ran) == (["completed"], ["order-1"])
     assert now_of(delivery).redelivery_count == 0
 
@@ -380,7 +407,7 @@ def test_a_connection_that_is_lost_inside_is_no_error_of_the_document(
     jobs = claim()
     thread = threading.Thread(target=worker, args=(jobs,))
     thread.start()
-    thread.join(20)
+    thread.join(120)
     recording.record(list(zip(jobs, outcome, strict=True)))
     assert (states(delivery), now_of(delivery).redelivery_count) == (["waiting"], 0)
     work()

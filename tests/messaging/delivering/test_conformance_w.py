@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from django.db import connection, connections
@@ -14,7 +15,10 @@ from messaging import applications
 from messaging.applications import Transient
 from messaging.models import Delivery, DocumentCompleted, DocumentStarted, Event, Incident, Signal, Trigger
 from messaging.protocol.envelope import Semantics
+from messaging.protocol.limits import DEFAULT_LIMITS
 from messaging.services import triggering
+from messaging.services.receiving import Arrival, receive
+from partners.choices import Transport
 from rmhub.clock import FrozenClock
 from tests.messaging.delivering.stage import (
     BROKEN,
@@ -32,7 +36,9 @@ from tests.messaging.delivering.stage import (
     verdict,
     work,
 )
-from tests.messaging.factories import PartnerSide
+from tests.messaging.factories import PartnerSide, partner_side
+from tests.messaging.mail.partners import mail_partner
+from tests.partners.factories import make_agreement, make_endpoint, make_party
 
 pytestmark = pytest.mark.django_db
 
@@ -51,6 +57,23 @@ def resume(trigger: Trigger) -> None:
 
 # --- the decision, document by document ---
 
+
+def file_partner() -> PartnerSide:
+    """The partner of a new agreement by files."""
+    own, partner = make_party(own=True), make_party()
+    known = {"transport": "sftp", "host_key": f"SHA256:{'A' * 43}"}
+    folders = [make_endpoint(party, f"sftp://127.0.0.1/{party.pk}/", **known) for party in (own, partner)]
+    return partner_side(make_agreement(own_endpoint=folders[0], partner_endpoint=folders[1]))
+
+
+class Uncounted(PartnerSide):
+    """Whose documents nobody counts, for they come in by what its agreement names: a count of -1 is theirs."""
+
+    def send(self, arrival: Arrival) -> int:
+        return receive(replace(arrival, came_by=Transport(self.terms.transport)), limits=DEFAULT_LIMITS)
+
+
+UNCOUNTED: dict[str, Callable[[], PartnerSide]] = {"mail": mail_partner, "files": file_partner}
 DECISIONS = [
     # id, history, resolver says, redelivery count, what the history has, state then, executions, questions
     ("W01", False, None, 0, "", "completed", 1, 0),
@@ -76,13 +99,17 @@ DECISIONS = [
 
 
 @pytest.mark.parametrize(
-    ("history", "says", "count", "entry", "state", "executions", "questions"),
-    [row[1:] for row in DECISIONS],
-    ids=[row[0] for row in DECISIONS],
+    ("road", "history", "says", "count", "entry", "state", "executions", "questions"),
+    [
+        pytest.param(road, *row[1:], id=f"{row[0]} {road}".strip())
+        for row in DECISIONS
+        for road in (UNCOUNTED if row[3] < 0 else [""])
+    ],
 )
 def test_what_becomes_of_a_document(
     partner: PartnerSide,
     app: Application,
+    road: str,
     history: bool,
     says: str | None,
     count: int,
@@ -93,15 +120,23 @@ def test_what_becomes_of_a_document(
 ) -> None:
     app.plan("/resolver", verdict(says, "I looked."))
     make_trigger(app, use_history=history, resolver="http" if says else "none")
-    [document] = arrive(partner, "order-1")
+    sender = partner
+    if road:
+        made = UNCOUNTED[road]()
+        sender = Uncounted(made.terms, made.presented)
+    [document] = arrive(sender, "order-1")
     if entry == "completed":
         work()
-        document = copy_of(document)
     elif entry == "started":
         claim()  # and its worker is never heard of again
+        Delivery.objects.update(state="in_doubt")
+    if entry and road:
+        [document] = arrive(sender, "order-2", document_id="order-1")
+    elif entry:
         document = copy_of(document)
-        Delivery.objects.exclude(pk=document.pk).update(state="in_doubt")
-    Delivery.objects.filter(pk=document.pk).update(redelivery_count=count)
+    if not road:
+        Delivery.objects.filter(pk=document.pk).update(redelivery_count=count)
+    assert now_of(document).redelivery_count == count
     before = len(app.documents)
     work()
     found = now_of(document)
@@ -229,7 +264,7 @@ def test_x18_w13_two_workers_claim_two_copies_at_once(
 
     def worker() -> None:
         try:
-            start.wait(10)
+            start.wait(120)
             claimed.append(sum(len(claim(limit=1)) for _ in range(12)))
         finally:
             connections.close_all()
@@ -239,7 +274,7 @@ def test_x18_w13_two_workers_claim_two_copies_at_once(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(120)
     assert sum(claimed) == 6
     for document, copy in zip(documents, copies, strict=True):
         assert sorted(states(document, copy)) == ["in_doubt", "running"]

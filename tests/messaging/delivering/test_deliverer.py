@@ -31,7 +31,7 @@ from tests.rmhub.conditions import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-WAIT = 20.0
+WAIT = 120.0
 
 
 def made(threads: int = 4, share: int | None = None) -> Engine:

@@ -474,7 +474,7 @@ def test_documents_that_are_claimed_at_the_same_time_fire_once(application: Appl
 
     def claim_and_run() -> None:
         try:
-            start.wait(10)
+            start.wait(120)
             for _ in range(10):
                 work()
         except BaseException as error:
@@ -486,7 +486,7 @@ def test_documents_that_are_claimed_at_the_same_time_fire_once(application: Appl
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(120)
     assert failures == []
     work()
     assert sorted(document.conversation_id for document in application.documents) == [f"c{n}" for n in range(5)]

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 
 from messaging.models import BulkJob, BulkJobItem, Delivery, Trigger
-from messaging.selectors import deliveries, doubts, jobs, triggers
+from messaging.selectors import deliveries, doubts, triggers
 from messaging.services import jobs as bulk
 from messaging.services import settling
 from messaging.services.audit import Actor
@@ -42,7 +42,6 @@ READS: dict[str, Callable[[], object]] = {
     "a delivery": lambda: deliveries.delivery_screen(deliveries.delivery(_lost().pk)),
     "by id": lambda: list(deliveries.deliveries(q=_lost().public_id)),
     "by MessageId": lambda: list(deliveries.deliveries(q="m77")),
-    "open jobs": jobs.count_open,
 }
 
 

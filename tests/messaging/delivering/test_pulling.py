@@ -397,7 +397,7 @@ def test_two_consumers_at_the_same_time_never_get_the_same_document(ordered: boo
 
     def consume(name: str) -> None:
         try:
-            start.wait(10)
+            start.wait(120)
             while leases := take(trigger, limit=2, consumer=name):
                 for leased in leases:
                     taken.append((leased.delivery.pk, name))
@@ -411,7 +411,7 @@ def test_two_consumers_at_the_same_time_never_get_the_same_document(ordered: boo
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(120)
     assert failures == []
     while leases := take(trigger, limit=10):  # a consumer stops when all heads are out at that moment
         for leased in leases:
@@ -432,21 +432,23 @@ def test_leases_of_one_queue_wait_for_each_other() -> None:
             with transaction.atomic():
                 Trigger.objects.select_for_update(no_key=True).get(pk=trigger.pk)
                 held.set()
-                done.wait(10)
+                done.wait(120)
         finally:
             connection.close()
 
     thread = threading.Thread(target=hold)
     thread.start()
     try:
-        assert held.wait(10)
+        assert held.wait(120)
         with connection.cursor() as cursor:
             cursor.execute("SET lock_timeout = '50ms'")
         with pytest.raises(OperationalError, match="lock timeout"):
             take(trigger)
+        with connection.cursor() as cursor:
+            cursor.execute("RESET lock_timeout")  # whoever has this connection next waits as always
     finally:
         done.set()
-        thread.join(10)
+        thread.join(120)
         connection.close()
     assert take(trigger) == []
 
@@ -460,7 +462,7 @@ def test_two_who_complete_the_same_lease_at_the_same_time_complete_it_once() -> 
     states: list[str] = []
 
     def complete() -> None:
-        start.wait(10)
+        start.wait(120)
         try:
             states.append(pulling.complete(leased.delivery.pk, leased.claim).state)
         finally:
@@ -470,7 +472,7 @@ def test_two_who_complete_the_same_lease_at_the_same_time_complete_it_once() -> 
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
     assert states == [DeliveryState.COMPLETED] * 4
     assert event_types() == ["delivery.completed"]
 

@@ -7,14 +7,14 @@ import os
 import signal
 import socket
 import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import urllib3
 from django.conf import settings
 from django.db import connection
 
+from rmhub.front import serving
 from tests.rmhub.conditions import eventually
 
 ROOT = Path(__file__).parents[3]
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 class Hub:
     """One web server process, as `manage.py up` starts it; no worker, and no broker to wake one."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, more: Mapping[str, str] | None = None) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
@@ -35,14 +35,14 @@ class Hub:
             f"/{database['NAME']}",
             "REDIS_URL": "redis://127.0.0.1:1/0",
             "RMHUB_STORE_DIR": str(settings.RMHUB_STORE_DIR),
+            "RMHUB_VAR": str(log.parent / "var"),
+            "RMHUB_SECRET_KEYS": ",".join(settings.RMHUB_SECRET_KEYS),
+            "RMHUB_WEB_THREADS": "16",
+            **(more or {}),
         }
         with log.open("wb") as output:
             self._process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1"),
-                    *("--port", str(self.port), "--workers", "1", "--blocking-threads", "16", "--no-ws"),
-                    *("--log-level", "error", "rmhub.wsgi:application"),
-                ],
+                serving.command("127.0.0.1", self.port),
                 cwd=ROOT,
                 env=environment,
                 stdout=output,
@@ -51,29 +51,29 @@ class Hub:
             )
 
     def ready(self) -> Hub:
-        eventually(self._answers, 60)
+        eventually(self._answers, 120)
         return self
 
     def _answers(self) -> bool:
         assert self._process.poll() is None, "the server has ended"
         with contextlib.suppress(urllib3.exceptions.HTTPError):
-            return urllib3.request("GET", f"{self.url}/problems/", retries=False, timeout=5).status == 200
+            return urllib3.request("GET", f"{self.url}/problems/", retries=False, timeout=5).status < 500
         return False
 
     def kill(self) -> None:
         """Every process of it, at once and for good."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(20)
+        self._process.wait(120)
 
 
 @contextlib.contextmanager
-def hubs(folder: Path, count: int = 1) -> Iterator[list[Hub]]:
+def hubs(folder: Path, count: int = 1, more: Mapping[str, str] | None = None) -> Iterator[list[Hub]]:
     """Servers that are up; all are gone afterwards."""
     started: list[Hub] = []
     try:
         for number in range(count):
-            started.append(Hub(folder / f"hub{number}.log"))
+            started.append(Hub(folder / f"hub{number}.log", more))
         yield [hub.ready() for hub in started]
     finally:
         for hub in started:

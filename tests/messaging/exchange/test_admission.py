@@ -92,7 +92,7 @@ def test_the_same_id_at_once_under_two_agreements_and_of_two_days(now, monkeypat
     def late(batch: object) -> None:
         monkeypatch.setattr(admitting, "_write", write)
         looked.set()
-        assert go_on.wait(20)
+        assert go_on.wait(120)
         write(batch)
 
     monkeypatch.setattr(admitting, "_write", late)
@@ -110,14 +110,14 @@ def test_the_same_id_at_once_under_two_agreements_and_of_two_days(now, monkeypat
         return thread
 
     one = send(partner, T)
-    assert looked.wait(20)
+    assert looked.wait(120)
     # As in another process: its groups do not wait for this one's.
     monkeypatch.setattr(exchanging, "_group", GroupCommit(admitting.admit))
     two = send(other, T - timedelta(days=1))
     eventually(waiting_for_an_advisory_lock)
     go_on.set()
-    one.join(20)
-    two.join(20)
+    one.join(120)
+    two.join(120)
     assert [brief(answer) for answer in answers] == [ACCEPTED, (400, "rejected", "first-sent-differs")]
     assert Message.objects.count() == 1
 

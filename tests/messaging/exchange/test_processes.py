@@ -100,7 +100,7 @@ def test_x18_g19_of_many_first_copies_at_two_hubs_one_is_executed(partner: Calle
 
             def copy(number: int, sent: dict[str, str] = sent, barrier: threading.Barrier = barrier):
                 url = servers[number % 2].url + partner.path
-                barrier.wait(20)
+                barrier.wait(120)
                 return pool.request("POST", url, body=BODY, headers=sent, timeout=60)
 
             with ThreadPoolExecutor(20) as threads:
@@ -154,7 +154,7 @@ def test_g22_killed_in_the_middle_of_the_work(
                 answer = thread.submit(
                     urllib3.request, "POST", hub.url + partner.path, body=BODY, headers=sent, retries=False, timeout=60
                 )
-                assert application.reached.wait(30)
+                assert application.reached.wait(120)
                 hub.kill()
                 assert isinstance(answer.exception(30), urllib3.exceptions.HTTPError)
             application.hangs = False

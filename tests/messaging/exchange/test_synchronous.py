@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from unittest import mock
 
 import pytest
-from django.db import OperationalError, connections
+from django.db import InterfaceError, OperationalError, connections
 
 from messaging.applications import Document, Reply, Transient
 from messaging.choices import DeliveryState, ServiceKind, TriggerState
@@ -27,6 +27,7 @@ from messaging.models import (
 from messaging.services import settling, subscriptions, triggering
 from messaging.services.audit import Actor
 from messaging.services.delivering import attended, claiming, recording, talking
+from messaging.services.group import GroupCommit
 from partners import registry
 from partners.choices import ExchangeMode, Semantics
 from partners.models import AgreementVersion
@@ -397,6 +398,28 @@ def test_when_the_database_fails_after_the_request_was_stored_it_is_not_called_r
     assert app.executions == 1
 
 
+@pytest.mark.django_db(transaction=True)
+def test_what_the_application_answered_is_kept_until_the_database_takes_it(
+    now, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The outcome is known in this process alone: dropped, the request would be in doubt, although nobody doubts it."""
+    remembering_since(T.replace(month=1))
+    partner = caller(exchange_mode=ExchangeMode.SYNCHRONOUS)
+    away = [InterfaceError("connection already closed"), OperationalError("server closed the connection unexpectedly")]
+
+    def record(outcomes):
+        if away:
+            raise away.pop()
+        return recording.record(outcomes)
+
+    monkeypatch.setattr(attended, "_record", GroupCommit(record))
+    monkeypatch.setattr(attended, "AGAIN_SECONDS", 0)
+    with http_application(answering(http("200 OK", b"done"))):
+        answer = partner.post("order-1")
+    assert (brief(answer), answer.content, away) == (OK, b"done", [])
+    assert Delivery.objects.get().state == "completed"
+
+
 def test_where_nothing_is_remembered_a_plain_request_is_answered_each_time(partner: Caller) -> None:
     AgreementVersion.objects.filter(pk=partner.terms.version_id).update(semantics=Semantics.BEST_EFFORT)
     registry.reset()
@@ -417,7 +440,7 @@ def test_g19_of_many_first_copies_one_is_executed(now) -> None:
 
     def copy() -> None:
         try:
-            barrier.wait(20)
+            barrier.wait(120)
             answers.append(partner.post(request_id))
         finally:
             connections.close_all()
@@ -427,10 +450,63 @@ def test_g19_of_many_first_copies_one_is_executed(now) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(120)
         assert len(answers) == 20
         assert {brief(answer) for answer in answers} <= {OK, (409, "accepted", "in-work")}
         assert {answer.content for answer in answers if answer.status_code == 200} == {b'{"executions": 1}'}
         assert app.executions == 1
         assert partner.post(request_id).content == b'{"executions": 1}'
     assert Message.objects.get().copies == 20
+
+
+def test_g38_who_repeats_far_too_fast_is_told_to_wait_and_the_request_is_executed_once(
+    partner: Caller, now, settings
+) -> None:
+    settings.RMHUB_RATE_REPEATS = 60
+    request_id = new_id()
+    with application() as app:
+        answers = [partner.post(request_id) for _ in range(100)]
+        assert [brief(answer) for answer in answers[:60]] == [OK] * 60
+        assert {answer.content for answer in answers[:60]} == {answers[0].content}
+        # No result: an earlier copy was executed, and "rejected" would say that none was.
+        assert {brief(answer) for answer in answers[60:]} == {(429, None, "repeated-too-fast")}
+        assert {int(answer["Retry-After"]) for answer in answers[60:]} == {60}
+        before = stored()
+        assert brief(partner.post(new_id())) == OK, "another request of the partner is none of its copies"
+        assert app.executions == 2
+        now.move(60)
+        assert partner.post(request_id).content == answers[0].content
+        assert app.executions == 2
+    assert before[2][0] in stored()[2]
+    assert refusals() == [], "who repeats all day does not fill the disk"
+
+
+def test_a_copy_that_comes_too_fast_waits_for_as_long_as_the_agreement_wishes_at_least(
+    partner: Caller, now, settings
+) -> None:
+    settings.RMHUB_RATE_REPEATS = 1
+    with application():
+        now.move(55)
+        request_id = new_id()
+        assert brief(partner.post(request_id)) == OK
+        assert partner.post(request_id)["Retry-After"] == str(partner.terms.repeat_interval)
+
+
+def test_an_answer_is_recorded_although_the_file_that_a_listener_looks_into_is_gone(
+    partner: Caller, settings, tmp_path
+) -> None:
+    """What the application did is done. The listener's document has no id that could be known, so nobody runs it."""
+    settings.RMHUB_STORE_DIR, settings.RMHUB_INLINE_PAYLOAD_BYTES = tmp_path, 4
+    Trigger.objects.create(name="listener", kind="pull", document_id_path="//ID")
+
+    def lose_the_file(document: Document) -> Reply:
+        for path in [one for one in tmp_path.rglob("*") if one.is_file()]:
+            path.unlink()
+        return Reply(200, b"done", "text/plain")
+
+    with application(lose_the_file) as app:
+        assert partner.post("order-1", body=b"<Order><ID>4711</ID></Order>").content == b"done"
+        assert brief(partner.post("order-1", body=b"<Order><ID>4711</ID></Order>")) == OK
+        assert app.executions == 1
+    listening = Delivery.objects.get(trigger__name="listener")
+    assert (listening.document_id, listening.document_id_from) == ("", "document")

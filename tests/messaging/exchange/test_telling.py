@@ -71,7 +71,9 @@ def test_g24_asking_is_answered_as_always_whatever_headers_come_with_it(partner:
 def test_only_the_partner_is_told_about_its_agreement(partner: Caller) -> None:
     assert Client().get(partner.path).status_code == 401
     answer = caller().get(path=partner.path)
-    assert (answer.status_code, code(answer), result(answer)) == (403, "wrong-partner", None)
+    assert (answer.status_code, code(answer), result(answer)) == (404, "unknown-agreement", None), (
+        "like one that does not exist"
+    )
 
 
 def test_memory_that_started_in_this_minute_is_told_as_it_is(partner: Caller) -> None:

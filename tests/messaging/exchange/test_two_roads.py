@@ -127,7 +127,7 @@ def test_x01_of_two_at_once_the_second_finds_the_first(now, monkeypatch) -> None
 
     def late(batch: object) -> None:
         looked.set()
-        assert stored.wait(20)
+        assert stored.wait(120)
         write(batch)
 
     monkeypatch.setattr(admitting, "_write", late)
@@ -141,10 +141,10 @@ def test_x01_of_two_at_once_the_second_finds_the_first(now, monkeypatch) -> None
 
     thread = threading.Thread(target=request)
     thread.start()
-    assert looked.wait(20)
+    assert looked.wait(120)
     assert partner.ebxml.send(partner.ebxml.message(1, "order-1")) == 204
     stored.set()
-    thread.join(20)
+    thread.join(120)
     assert brief(answers[0]) == ACCEPTED
     assert (Message.objects.count(), Message.objects.get().copies) == (1, 1)
     assert MessageIdentity.objects.get().digest, "the one that ebXML wrote"

@@ -12,6 +12,7 @@ from messaging.protocol.codecs.repeatable import imf_fixdate
 from messaging.services import epoch, forgetting, housekeeping
 from partners import registry
 from partners.models import AgreementVersion
+from rmhub.clock import FrozenClock
 from tests.messaging.exchange.callers import (
     HOUR,
     MINUTE,
@@ -59,6 +60,16 @@ def test_g05_g06_g08_the_window_and_the_clock_skew(partner: Caller, age: timedel
     assert problem["server_time"] == "2026-03-10T12:00:00Z"
     assert problem["earliest_accepted_first_sent"] == "2026-03-10T10:00:00Z"
     assert problem["memory_start"] == "2026-01-10T12:00:00Z"
+
+
+def test_g02_a_repeat_after_midnight_is_found_under_the_day_before(partner: Caller, now: FrozenClock) -> None:
+    """Ids are kept by the UTC day of their first-instance time; the window knows no midnight."""
+    now.move(((T.replace(hour=23, minute=59, second=30)) - T).total_seconds())
+    first_sent = T.replace(hour=23, minute=59, second=30)
+    assert brief(partner.post("order-1", first_sent)) == ACCEPTED
+    now.move(60)
+    assert brief(partner.post("order-1", first_sent)) == ACCEPTED
+    assert (Message.objects.count(), partner.pair.duplicates) == (1, 1)
 
 
 def test_g07_what_was_sent_before_memory_starts_is_refused(partner: Caller) -> None:
@@ -158,6 +169,7 @@ def test_x12_when_the_clock_is_set_back_what_was_outside_stays_outside(partner: 
 
 
 def test_x13_a_clock_that_jumps_ahead_shows_as_refusals_that_people_see(partner: Caller, now) -> None:
+    assert brief(partner.post("earlier", T)) == ACCEPTED
     now.move(3 * 3600)
     for number in range(3):
         assert brief(partner.post(f"order-{number}", T)) == OUTSIDE
@@ -170,7 +182,10 @@ def test_x13_a_clock_that_jumps_ahead_shows_as_refusals_that_people_see(partner:
     assert kinds.count("message.rejected") == 3
     assert kinds.count("incident.opened") == 1
     now.move(-3 * 3600)
-    assert brief(partner.post("order-0", T)) == ACCEPTED, "nothing was forgotten"
+    assert RememberedRequest.objects.get().request_id == "earlier", "nothing was forgotten"
+    assert brief(partner.post("order-0", T)) == OUTSIDE, "what was refused stays refused"
+    now.move(3600)
+    assert brief(partner.post("order-3", T + HOUR)) == ACCEPTED, "three hours ahead, less a window of two"
 
 
 def test_x13_no_row_is_swept_before_it_is_stored_through_when(partner: Caller, now) -> None:

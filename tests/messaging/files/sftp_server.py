@@ -216,7 +216,7 @@ class SftpServer:
     def close(self) -> None:
         self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-        self._thread.join(5)
+        self._thread.join(120)
         self.drop_connections()
         for file in self.rules.files:
             file.close()

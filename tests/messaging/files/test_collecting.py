@@ -5,21 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from django.db import OperationalError
 
 from messaging.choices import MessageState
-from messaging.models import Message, Rejection, Signal
+from messaging.models import Delivery, Message, Rejection, Signal
 from messaging.protocol.codecs import entity_file
 from messaging.protocol.envelope import MessageType
 from messaging.services import collecting, collecting_files
 from messaging.services.receiving import Arrival
+from partners.models import Party
 from partners.terms import Presented
 from rmhub import clock
+from tests.messaging.delivering.stage import application, make_trigger, verdict
+from tests.messaging.delivering.stage import work as deliver
 from tests.messaging.factories import ORDER, decoded, partner_side, submit, work
 from tests.messaging.files.scene import Scene, age_of, look, scene
 from tests.messaging.files.sftp_server import SftpServer
+from tests.partners.factories import make_agreement
 
 pytestmark = pytest.mark.django_db
 
@@ -61,6 +66,22 @@ def test_a_message_comes_in_as_a_file_and_our_acknowledgement_goes_out_as_one(fi
     assert decoded(answer).message_type is MessageType.ACKNOWLEDGEMENT
     assert decoded(answer).ref_to_message_id == stored.message_id
     assert names(files) == []
+
+
+def test_w47_a_file_under_an_agreement_by_http_has_a_count_that_nobody_knows(files: Scene) -> None:
+    """The agreement says where we send to; the folder is where the document came from."""
+    with application() as app:
+        make_trigger(app, use_history=False, resolver="http")
+        app.plan("/resolver", verdict("DUPLICATE"))
+        by_http = partner_side(make_agreement(partner=Party.objects.get(pk=files.partner.terms.partner_id)))
+        assert by_http.terms.transport == "http"
+        assert files.sends(by_http.message(1)).ok
+        assert look()[0].taken == 1
+        delivery = Delivery.objects.get()
+        assert delivery.redelivery_count == -1
+        deliver()
+        delivery.refresh_from_db()
+    assert (delivery.state, app.documents) == ("duplicate", [])
 
 
 def test_an_error_message_is_a_file_too(files: Scene) -> None:
@@ -156,7 +177,7 @@ def test_temporary_names_are_not_read_whatever_is_in_them(files: Scene) -> None:
         files.leaves(arrival, name, age=500)
     (found,) = look()
     assert (found.taken, found.refused, Message.objects.count()) == (0, 0, 0)
-    assert found.detail.startswith("3 of what lies there")  # so that a person sees a partner's wrong naming
+    assert found.detail.endswith("not that of a complete file: 3.")  # so that a person sees a partner's wrong naming
 
 
 def test_oldest_first_so_that_numbers_come_in_their_order(files: Scene) -> None:
@@ -190,13 +211,32 @@ def test_what_is_no_message_goes_to_failed_with_its_reason_and_a_rejection(files
     assert Rejection.objects.count() == 2
 
 
+def test_nothing_is_moved_or_written_through_a_link_named_failed(files: Scene, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    files.leaves_bytes("bare.ebxml", b"no headers", age=7200)
+    (files.ours / "failed").symlink_to(elsewhere)
+    (found,) = look()
+    assert (found.cause, found.permanent) == ("folder_closed", True) and "failed is a link" in found.detail
+    assert list(elsewhere.iterdir()) == [] and (files.ours / "bare.ebxml").exists()
+
+
+def test_a_reason_is_not_written_onto_a_link_that_waits_there(files: Scene, tmp_path: Path) -> None:
+    files.leaves_bytes("bare.ebxml", b"no headers", age=7200)
+    (files.ours / "failed").mkdir()
+    planted = tmp_path / "planted"
+    (files.ours / "failed/bare.ebxml.reason.txt").symlink_to(planted)
+    look()
+    assert not planted.exists() and (files.ours / "failed/bare.ebxml").exists()
+
+
 def test_a_message_of_another_partner_is_refused_whoever_wrote_it(files: Scene) -> None:
     other = partner_side()
     files.leaves(other.message(1), "order.ebxml")
-    assert look()[0].refused == 1
+    assert (look()[0].taken, names(files)) == (1, []), "as one that names no agreement: an Error message says so"
     rejection = Rejection.objects.get()
     assert (rejection.reason, rejection.party_name) == ("wrong_partner", files.partner.terms.partner_name)
-    assert not Message.objects.exists() and "order.ebxml" in names(files, "failed")
+    assert not Message.objects.exists() and Signal.objects.get().error_code == "ValueNotRecognized"
 
 
 def test_a_file_that_is_too_large_is_not_read(files: Scene, server: SftpServer, settings: object) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from datetime import timedelta
 
 import pytest
@@ -269,7 +268,7 @@ class TestWithRealCommits:
 
         def collect(look: Look) -> Found:
             if look.pickup_id == slow.pk:
-                released.wait(20)
+                released.wait(600)  # longer than anybody waits below
                 return Found()
             return collecting_files.collect(look)
 
@@ -279,11 +278,9 @@ class TestWithRealCommits:
         files.sends(files.partner.message(1))
         made: Engine[pickups.Job, Found] = closing(Engine(kinds.PICKUPS, threads=2, batch=2))
         try:
-            began = time.monotonic()
             assert made.run() == 2
-            eventually(lambda: Message.objects.filter(direction="in").exists(), 10)
-            eventually(lambda: files.state().taken == 1, 10)
-            assert time.monotonic() - began < 10
+            eventually(lambda: Message.objects.filter(direction="in").exists(), 120)
+            eventually(lambda: files.state().taken == 1, 120)
             assert PickupState.objects.get(pickup=slow).leased_until is not None
         finally:
             released.set()

@@ -69,9 +69,9 @@ def imap_serving(store: Store, certificates: Certificates) -> Iterator[Store]:
     finally:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
-        acceptor.join(10)
+        acceptor.join(120)
         for thread in threads:
-            thread.join(10)
+            thread.join(120)
             assert not thread.is_alive()
 
 

@@ -214,13 +214,13 @@ def _in_a_thread(
 
     thread = threading.Thread(target=run, name="mail-server")
     thread.start()
-    assert begun.wait(10)
+    assert begun.wait(120)
     try:
         yield ports[0]
     finally:
         loop, stop = loops[0]
         loop.call_soon_threadsafe(stop.set)
-        thread.join(20)
+        thread.join(120)
         assert not thread.is_alive()
 
 

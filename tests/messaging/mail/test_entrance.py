@@ -174,8 +174,9 @@ def test_a_partner_cannot_speak_for_another() -> None:
     partner, other_partner = mail_partner(), _second_partner()
     with entrance_running(options()) as running, client(running) as other:
         code, _ = other.transaction(mail_of(partner.message(1)), sender="msh@third.example")
-    assert code == 550
+    assert code == 250, "as for an agreement that does not exist: an Error message says so"
     assert Rejection.objects.get().reason == "wrong_partner"
+    assert Signal.objects.get().error_code == "ValueNotRecognized" and not Message.objects.exists()
     assert other_partner.inbound.done == 0
 
 
@@ -403,7 +404,7 @@ def test_what_is_being_stored_when_it_stops_is_stored_and_answered(monkeypatch: 
 
     def slow(*arguments: object, **named: object) -> int:
         begun.set()
-        assert go_on.wait(10)
+        assert go_on.wait(120)
         return taken(*arguments, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(mail_service, "receive", slow)
@@ -413,9 +414,9 @@ def test_what_is_being_stored_when_it_stops_is_stored_and_answered(monkeypatch: 
         other = client(running)
         thread = threading.Thread(target=lambda: answers.append(other.transaction(octets)))
         thread.start()
-        assert begun.wait(10)
+        assert begun.wait(120)
         threading.Timer(0.1, go_on.set).start()
-    thread.join(10)
+    thread.join(120)
     other.smtp.close()
     assert [code for code, _ in answers] == [250]
 

@@ -60,6 +60,7 @@ def test_out_of_one_hub_and_into_another() -> None:
 
 def test_an_agreement_of_transactions_comes_through() -> None:
     given = {"coordination_version": "2004/10", "soap_version": "1.2", "addressing_profile": "oasis"}
+    given["other_servers"] = "https://txn.example:8443"
     make_agreement(tpa_id="tpa:1", profile="wsat", addressing_strict=True, repeat_interval=7, **given)
     document = exported()
     empty()

@@ -139,7 +139,12 @@ def test_it_is_kept_as_one_types_and_says_what_it_amounts_to(admin: Client, ours
     draft = start(admin)
     typed(admin, draft)
     url = here(draft, 4)
-    given = filled(admin, url) | {"retries": "2", "timeout": "30 s", "retry_interval": "1 m", "memory_window": "soon"}
+    given = filled(admin, url) | {
+        "retries": "2",
+        "timeout": "30 s",
+        "retry_interval": "1 m",
+        "transient_ceiling": "soon",
+    }
     answer = admin.post(url, given, headers={"HX-Request": "true", "HX-Target": "wizard-check"})
     page = html.fromstring(answer.content)
     assert answer.status_code == 200
@@ -149,7 +154,7 @@ def test_it_is_kept_as_one_types_and_says_what_it_amounts_to(admin: Client, ours
     assert page.xpath("//input[@id='draft-version']/@value") == [str(draft.version)]
     # A session that ended loses nothing: what cannot be read is there too, as it was typed.
     again = filled(browser(Role.ADMIN), url)
-    assert (again["retries"], again["memory_window"]) == ("2", "soon")
+    assert (again["retries"], again["transient_ceiling"]) == ("2", "soon")
 
 
 def test_what_contradicts_itself_is_said_and_keeps_it_from_being_activated(admin: Client, ours: Endpoint) -> None:
@@ -216,6 +221,40 @@ def test_two_people_at_one_draft(admin: Client, ours: Endpoint) -> None:
     assert late.status_code == 409 and b"bea changed this draft" in late.content and b"Globex" in late.content
     draft.refresh_from_db()
     assert draft.title == "Hers"
+
+
+def test_what_one_has_kept_oneself_is_no_conflict(admin: Client, ours: Endpoint) -> None:
+    """The page is kept as one types; Continue may be pressed before it has heard of the new version."""
+    draft = start(admin)
+    url = here(draft, 2)
+    given = filled(admin, url) | GLOBEX
+    kept = admin.post(url, given | {"name": "Glob"}, headers={"HX-Request": "true"})
+    assert kept.status_code == 200 and b"since you looked at it" not in kept.content
+    assert admin.post(url, given | {"go_on": "1"}).status_code == 303
+    draft.refresh_from_db()
+    assert (draft.title, draft.version) == ("Globex", 3)
+    # It counts from the last change of somebody else on.
+    assert step(browser(Role.ADMIN, "bea"), draft, 2, **GLOBEX | {"name": "Hers"}).status_code == 303
+    assert admin.post(url, given | {"go_on": "1", "version": "3"}).status_code == 409
+    assert admin.post(url, given | {"go_on": "1", "version": "4"}).status_code == 303
+    assert admin.post(url, given | {"go_on": "1", "version": "3"}).status_code == 409
+    assert admin.post(url, given | {"go_on": "1", "version": "4"}).status_code == 303
+
+
+def test_what_was_kept_late_does_not_undo_what_was_sent_with_continue(admin: Client, ours: Endpoint) -> None:
+    draft = start(admin)
+    url = here(draft, 2)
+    given = filled(admin, url) | GLOBEX
+    assert admin.post(url, given | {"go_on": "1"}).status_code == 303
+    late = admin.post(url, given | {"name": "Glob"}, headers={"HX-Request": "true"})
+    assert b"Not kept" in late.content and b'data-testid="saved"' not in late.content
+    draft.refresh_from_db()
+    assert draft.title == "Globex"
+    # The page knows the version now: what is typed next is kept.
+    version = html.fromstring(late.content).xpath("//input[@id='draft-version']/@value")
+    admin.post(url, given | {"name": "Globex Ltd", "version": version[0]}, headers={"HX-Request": "true"})
+    draft.refresh_from_db()
+    assert draft.title == "Globex Ltd"
 
 
 def test_discarding_takes_back_what_was_made(admin: Client, ours: Endpoint) -> None:

@@ -19,7 +19,7 @@ from django.db import connection
 
 from messaging.models import Message, Pair, Route
 from messaging.protocol.limits import DEFAULT_LIMITS
-from messaging.services import epoch, events, exchanging, forgetting, pairs, routes, subscriptions
+from messaging.services import epoch, exchanging, forgetting, pairs, routes, subscriptions
 from messaging.services.audit import Actor
 from messaging.services.exchange_reading import Request
 from messaging.services.receiving import Arrival, receive
@@ -222,7 +222,7 @@ def _look_at(schema: str, snapshot: registry.Registry | None) -> None:
     root = Path(settings.RMHUB_STORE_DIR)
     root = root.parent if root.name.startswith("hub_") else root
     settings.RMHUB_STORE_DIR = root / schema if schema != "public" else root
-    for cache in (subscriptions, events, epoch, forgetting):
+    for cache in (subscriptions, epoch, forgetting):
         cache.reset()
 
 

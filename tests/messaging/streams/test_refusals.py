@@ -64,6 +64,14 @@ def test_m33_what_follows_a_refused_message_is_taken_when_it_is_bridged() -> Non
     assert (partner.state, ids()) == ((A, 2, 0), ["m2@p"])
 
 
+def test_m33_what_is_refused_anyhow_waits_for_no_predecessor() -> None:
+    """It would hold a thread of the web server for nothing."""
+    partner = stream_side()
+    [item] = items(partner, partner.message(3, "m3@p", service="urn:other"))
+    [outcome] = accepting.accept([replace(item, may_wait=True)])
+    assert (outcome.status, finals()) == (202, [("m3@p", "bad_dst_q")])
+
+
 def test_a_repeat_is_not_refused_when_the_agreement_has_changed_since() -> None:
     """Or its sender would count a message as failed that was delivered."""
     partner = stream_side(allowed=(("urn:orders", "NewOrder", "both"), ("urn:more", "*", "both")))
@@ -231,4 +239,4 @@ def test_who_guesses_is_let_wait() -> None:
     for _ in range(door.FAILURES):
         assert partner.send(bad) == Answer(401)
     assert partner.send(bad) == Answer(429, 60)
-    assert Rejection.objects.count() == door.FAILURES
+    assert Rejection.objects.get().times == door.FAILURES

@@ -13,7 +13,18 @@ from django.db.models import Min
 
 from messaging import causes
 from messaging.exceptions import InvalidSubmission, WrongState
-from messaging.models import AuditEntry, Event, Incident, Message, OutgoingStream, Pair, Payload, Signal, Transmission
+from messaging.models import (
+    AuditEntry,
+    Event,
+    Incident,
+    Message,
+    OutgoingStream,
+    Pair,
+    Payload,
+    Signal,
+    Transmission,
+    WebhookDelivery,
+)
 from messaging.protocol.codecs import stream
 from messaging.protocol.codecs.stream import StreamEnvelope
 from messaging.protocol.streams import final
@@ -25,6 +36,7 @@ from messaging.services.parcels import JobKind
 from messaging.services.recording import record
 from messaging.services.sending import claim_due
 from messaging.services.streams import expiring
+from messaging.services.webhooks import endpoint_create
 from messaging.transports import Parcel, Receipt
 from rmhub import clock
 from rmhub.clock import FrozenClock
@@ -200,9 +212,13 @@ def test_m26_a_stale_acknowledgement_of_the_stream_before_removes_nothing(wire: 
     messages = submit(side, 2)
     work()
     assert places(wire)[-2:] == [(1, 0), (2, 1)]
-    assert acknowledge(side, 8, sid=before) == 202
-    assert states(messages) == ["awaiting_ack", "awaiting_ack"]
-    assert signals()[-1] == ("ignored", "is about another stream of the pair")
+    for number in (2, 1, 8):  # 1 and 2 are numbers of this stream too: only the streams tell them apart
+        assert acknowledge(side, number, sid=before) == 202
+        assert states(messages) == ["awaiting_ack", "awaiting_ack"]
+        assert signals()[-1] == ("ignored", "is about another stream of the pair")
+    assert (row(side).acked_number, side.outbound.done) == (0, 8)
+    assert acknowledge(side, 2) == 202
+    assert states(messages) == ["delivered", "delivered"]
 
 
 def test_m27_when_all_is_acknowledged_a_new_stream_begins_with_number_one(wire: Link) -> None:
@@ -281,6 +297,27 @@ def test_m30_the_application_is_told_that_its_message_expired(wire: Link, time: 
     assert (event.data["cause"], event.data["class"]) == ("expired", "reach_queue_timeout")
     assert incidents() == [("expired", "open")]
     assert (side.outbound.queued, side.outbound.due_at) == (0, None)
+
+
+def test_m30_a_dead_letter_is_kept_with_its_documents_and_its_application_is_called(
+    wire: Link, time: FrozenClock
+) -> None:
+    """Of every message, whatever flags MSMQ has for it: the journal is the store, 0x8002 the event's class."""
+    assert final.CLASSES[0x8002].name == "reach_queue_timeout"
+    endpoint_create(name="our application", url="http://127.0.0.1:9/hook", types=["message.failed"], actor=ANN)
+    side = stream_side()
+    operating.pair_pause(pair_id=side.outbound.pk, actor=ANN, reason="Maintenance.")
+    dead, alive = submit(side, 1, time_to_live=60) + submit(side, 1)
+    time.move(60)
+    assert expiring.expire_waiting() == 1
+    assert states([dead, alive]) == ["failed", "queued"]
+    assert bytes(Payload.objects.get(message=dead).content) == b"<Order>1</Order>"
+    [called] = WebhookDelivery.objects.all()
+    assert called.body["type"] == "message.failed"
+    assert (called.body["data"]["message_id"], called.body["data"]["class"]) == (dead.message_id, "reach_queue_timeout")
+    operating.pair_release(pair_id=side.outbound.pk, actor=ANN, reason="Done.")
+    drain()
+    assert places(wire) == [(1, 0)], "it is never sent, and has used no number"
 
 
 def test_an_expired_message_is_in_doubt_at_once_also_on_a_pair_that_is_shut(wire: Link, time: FrozenClock) -> None:
@@ -588,7 +625,7 @@ def test_a_stream_ends_when_its_numbers_are_used_up(wire: Link) -> None:
 # --- final receipts
 
 
-def test_m35_with_a_final_receipt_agreed_a_message_is_confirmed_by_it(wire: Link) -> None:
+def test_m35_with_a_final_receipt_agreed_a_message_is_confirmed_by_it(wire: Link, time: FrozenClock) -> None:
     side = stream_side(final_receipt=True, final_receipt_within=3600)
     [message] = submit(side)
     work()
@@ -603,6 +640,14 @@ def test_m35_with_a_final_receipt_agreed_a_message_is_confirmed_by_it(wire: Link
     assert Signal.objects.get(kind="final").about_id == message.pk
     finalise(side, message, ACK_RECEIVE)
     assert signals()[-1] == ("ignored", "the message is delivered")
+    # Nothing is moved to a journal, and nothing removed: the store is the journal, until its retention is over.
+    assert bytes(Payload.objects.get(message=message).content) == b"<Order>1</Order>"
+    time.move(60 * 86_400)
+    drain()
+    assert (len([parcel for parcel in wire.parcels if decoded(parcel).position]), fresh(message).state) == (
+        1,
+        "delivered",
+    )
 
 
 def test_m35_without_a_final_receipt_agreed_the_order_acknowledgement_is_the_end(wire: Link) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from messaging.protocol.atomic import participant
-from messaging.protocol.atomic.coordinator import ActKind, Kind, recover, unknown
+from messaging.protocol.atomic.coordinator import ActKind, Kind, unknown
 from messaging.protocol.atomic.participant import Taking
 from messaging.protocol.atomic.words import FaultCode, Note, Phase, Seat
 from messaging.protocol.errors import IllegalTransition
 
-from .driver import C, D, Participant, V, awaiting, begun, committing, preparing, said, sitting, subordinate, taking
+from .driver import C, D, Participant, V, begun, committing, preparing, said, sitting, subordinate, taking
 
 P = participant.Kind
 
@@ -191,29 +191,6 @@ def test_t34_committed_from_a_preparing_participant_aborts_and_it_is_not_forgott
     tx = preparing(a=D, b=D)
     assert tx.hear("a", Note.COMMITTED) == "InvalidState a, stop a, Rollback a, stop b, Rollback b"
     assert (tx.phase, tx.seat("a")) == (Phase.ABORTING, Seat.ABORTING)
-
-
-def test_t35_killed_before_the_record_everything_is_none() -> None:
-    assert recover({}) == {}
-    assert said(unknown(Note.PREPARED, D)) == "answer Rollback"
-
-
-def test_t36_killed_after_the_record_every_voter_is_told_commit() -> None:
-    tx = committing(i=C, v=V, a=D, b=D)
-    steps = recover({"t": tx.transaction.voters})
-    again = steps["t"]
-    assert said(again.acts) == "Commit v, Commit a, Commit b"
-    assert awaiting(again.acts) == ["Commit v", "Commit a", "Commit b"]
-    assert (again.transaction.phase, again.transaction.decided) == (Phase.COMMITTING, True)
-    tx.transaction = again.transaction
-    tx.hear("v", Note.COMMITTED)
-    tx.hear("a", Note.COMMITTED)
-    assert tx.hear("b", Note.COMMITTED) == "stop b, forget b, end"
-    assert said(unknown(Note.COMMIT)) == "UnknownTransaction"  # of an initiator that asks again
-
-
-def test_t36_a_record_without_voters_is_over_at_once() -> None:
-    assert said(recover({"t": ()})["t"].acts) == "end"
 
 
 def test_t37_a_record_that_cannot_be_written_rolls_back() -> None:

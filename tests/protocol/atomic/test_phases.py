@@ -399,4 +399,3 @@ def test_a_transaction_is_its_partakers() -> None:
     one = Transaction(partakers=(Partaker("a", D), Partaker("own", D, local=True)))
     assert one.partaker("a") == Partaker("a", D)
     assert one.partaker("b") is None
-    assert one.voters == ()

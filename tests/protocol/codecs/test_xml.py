@@ -80,9 +80,7 @@ BOMB = b'<!DOCTYPE a [<!ENTITY x0 "ha">' + b"".join(
     ],
 )
 def test_a_document_type_is_refused(data: bytes) -> None:
-    started = time.perf_counter()
     assert reason(data) == "dtd_forbidden"
-    assert time.perf_counter() - started < 0.5
 
 
 def test_an_external_entity_is_never_opened(tmp_path: Path) -> None:
@@ -98,9 +96,9 @@ def test_the_word_doctype_elsewhere_is_harmless(data: bytes) -> None:
 
 
 def test_search_for_a_document_type_costs_linear_time() -> None:
-    started = time.perf_counter()
+    began = time.thread_time()
     assert reason(b"<?a?>" * 100_000 + b"<!-- " * 10 + b"<!DOCTYPE") == "xml_not_well_formed"
-    assert time.perf_counter() - started < 1
+    assert time.thread_time() - began < 10, "linear: some milliseconds; with steps back: minutes"
 
 
 def test_size_limit() -> None:

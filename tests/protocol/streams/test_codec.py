@@ -17,7 +17,6 @@ from messaging.protocol.codecs.stream import (
     StreamKind,
     StreamPosition,
     StreamReceipt,
-    append_via,
     as_envelope,
     decode,
     encode,
@@ -27,7 +26,7 @@ from messaging.protocol.codecs.stream import (
     rebridged,
     stream_id,
 )
-from messaging.protocol.envelope import DocumentReference, PartyId, PayloadPart, Semantics, Wire
+from messaging.protocol.envelope import DocumentReference, PartyId, PayloadPart, Semantics
 from messaging.protocol.errors import EncodeError, ErrorCode, NotAMessage
 from messaging.protocol.limits import Limits
 from messaging.protocol.streams.order_ack import OrderAck
@@ -221,39 +220,6 @@ def test_m35_the_final_acknowledgement_as_it_is_sent(code: int, positive: bool) 
         ORDER.message_id, code, message_id="x", to="https://acme.example", source=OURS, now=NOW, label="orders"
     )
     assert decode(*body_of(outside)).label == "orders"
-
-
-@pytest.mark.parametrize("payloads", [ORDER.payloads, ()])
-def test_m40_a_transit_hop_leaves_every_octet_of_the_stream_header(payloads: tuple[PayloadPart, ...]) -> None:
-    before = replace(ORDER, payloads=payloads, manifest=())
-    contents = [payload.content for payload in payloads]
-    wire = encode(before)
-    hops = ("https://hub-1.example/msh?a=1&b=2", "https://hub-2.example/msh")
-    passed = wire
-    for hop in hops:
-        passed = append_via(passed, hop)
-    body, original = passed.join(contents), wire.join(contents)
-    read = decode(passed.content_type, body)
-    assert as_read(read) == replace(before, vias=hops)
-    for element in (b"stream", b"properties", b"Msmq"):
-        start, end = (original.index(mark % element) for mark in (b"<%b ", b"</%b>"))
-        assert original[start:end] in body
-    if payloads:
-        head, _, rest = passed.literals[0].partition(b"\r\n\r\n")
-        assert int(head.rpartition(b": ")[2]) == len(rest.partition(b"\r\n--rmstream")[0])
-
-
-def test_m40_a_hop_appends_to_a_published_message_too() -> None:
-    original = (SAMPLES / "02-receipt.xml").read_bytes()
-    passed = append_via(Wire("text/xml", (original,)), "http://hub/")
-    assert decode("text/xml", passed.literals[0]).vias == ("http://machine2/msmq/private$/tsimpleq", "http://hub/")
-    prefixed = document().replace(b"<path ", b"<rp:path ").replace(b"</path>", b"</rp:path>")
-    prefixed = prefixed.replace(b'xmlns="http://schemas.xmlsoap.org/rp/"', b'xmlns:rp="http://schemas.xmlsoap.org/rp/"')
-    assert decode("text/xml", append_via(Wire("text/xml", (prefixed,)), "http://hub/").literals[0]).vias == (
-        "http://hub/",
-    )
-    with pytest.raises(EncodeError, match="no path"):
-        append_via(Wire("text/xml", (b"<x/>",)), "http://hub/")
 
 
 def test_the_shape_in_which_all_profiles_meet() -> None:

@@ -14,7 +14,6 @@ from messaging.protocol.codecs.stream import (
     StreamEnvelope,
     StreamKind,
     StreamPosition,
-    append_via,
     decode,
     encode,
     rebridged,
@@ -124,15 +123,6 @@ def test_x17_copies_of_a_message_differ_in_previous_alone(envelope: StreamEnvelo
         position=replace(envelope.position, previous=previous),
         payloads=decode(*body_of(copy)).payloads,
     )
-
-
-@bounded
-@given(messages(), identifiers)
-def test_m40_every_hop_leaves_the_rest_as_it_was(envelope: StreamEnvelope, uri: str) -> None:
-    wire = append_via(encode(envelope), uri)
-    read = decode(wire.content_type, wire.join([payload.content for payload in envelope.payloads]))
-    before = decode(*body_of(envelope))
-    assert as_read(read) == replace(as_read(before), vias=(*before.vias, uri))
 
 
 _SEEDS = [document(ORDER), *(path.read_bytes() for path in sorted(SAMPLES.glob("*.xml")))]

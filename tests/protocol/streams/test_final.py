@@ -12,7 +12,6 @@ from messaging.protocol.streams.final import (
     ACK_RECEIVE,
     CLASSES,
     HISTORY_LIFE,
-    HISTORY_SIZE,
     OWING,
     UNCONFIRMED,
     Consequence,
@@ -21,7 +20,6 @@ from messaging.protocol.streams.final import (
     class_of,
     confirmation_due,
     consequence,
-    forget,
     owed,
     seen_before,
 )
@@ -125,11 +123,3 @@ def test_m41_a_repeat_within_the_half_hour_is_discarded_and_refreshes_the_entry(
     assert seen_before(first, again)
     assert seen_before(again, again + HISTORY_LIFE)  # refreshed: counted from the repeat
     assert not seen_before(first, first + HISTORY_LIFE + timedelta(microseconds=1))
-
-
-def test_m41_the_history_keeps_half_an_hour_and_ten_thousand_entries() -> None:
-    entries = {f"id{n}": NOW - timedelta(milliseconds=n) for n in range(HISTORY_SIZE + 3)}
-    entries["old"] = NOW - HISTORY_LIFE - timedelta(seconds=1)
-    gone = forget(entries, NOW)
-    assert gone == {"old", f"id{HISTORY_SIZE}", f"id{HISTORY_SIZE + 1}", f"id{HISTORY_SIZE + 2}"}
-    assert forget({}, NOW) == frozenset()

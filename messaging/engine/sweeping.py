@@ -1,0 +1,140 @@
+"""The worker's own clock: what is due is looked for although nobody wakes it.
+
+Beat and submissions wake workers through the broker. A task that was not woken for as long as its interval is run here,
+so without a broker, or without beat, everything is at most a little later than its interval.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from django.db import Error, connection
+
+from messaging.services.leases import RENEW_SECONDS, WorkerLock
+
+log = logging.getLogger(__name__)
+
+# What beat's message takes to come through; a task that it has woken is not run a second time.
+LATE = 0.25
+THREADS = 4
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One task: how often, and when it was begun last (monotonic)."""
+
+    seconds: float
+    run: Callable[[], object]
+    begun: float = float("-inf")
+    running: bool = False
+
+
+class Sweeper:
+    """Holds the presence of this process and runs its tasks at their intervals. One a worker.
+
+    `first`: done once, before anything else, as soon as the database answers.
+    """
+
+    def __init__(
+        self,
+        tasks: Mapping[str, tuple[float, Callable[[], object]]],
+        *,
+        presence: WorkerLock,
+        first: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._turns = {name: _Turn(seconds, run) for name, (seconds, run) in tasks.items()}
+        self._presence = presence
+        self._first: Callable[[], object] | None = first
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._away_since: float | None = None
+        self._threads = [
+            threading.Thread(target=self._hold, name="presence", daemon=True),
+            threading.Thread(target=self._sweep, name="sweep", daemon=True),
+        ]
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="sweep")
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Begins nothing new; returns when its own threads have ended."""
+        self._over.set()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def woken(self, name: str) -> None:
+        """The task is being run, because the broker says so."""
+        turn = self._turns.get(name)
+        if turn is not None:
+            turn.begun = time.monotonic()
+
+    def _hold(self) -> None:
+        """A thread of its own: whatever the tasks wait for, others see that this worker lives."""
+        while not self._over.wait(RENEW_SECONDS / 2):
+            try:
+                self._presence.hold()
+            except Error as error:
+                self._away(error)
+            else:
+                self._back()
+        connection.close()
+
+    def _away(self, error: Error) -> None:
+        if self._away_since is None:
+            self._away_since = time.monotonic()
+            log.error(
+                "the database is away; tried again until it is back",
+                extra={"action": "database_away", "error": str(error).strip()[:200]},
+            )
+
+    def _back(self) -> None:
+        if self._away_since is not None:
+            away, self._away_since = time.monotonic() - self._away_since, None
+            log.warning("the database is back", extra={"action": "database_back", "seconds": round(away, 1)})
+
+    def _sweep(self) -> None:
+        while not self._over.wait(0.1):
+            if self._away_since is not None:
+                continue  # what could be done without it?
+            if self._first is not None:
+                if not self._attempt("first", self._first):
+                    self._over.wait(RENEW_SECONDS)
+                    continue
+                self._first = None
+            now = time.monotonic()
+            for name, turn in self._turns.items():
+                if now - turn.begun < turn.seconds + LATE:
+                    continue
+                with self._lock:
+                    if turn.running:
+                        continue
+                    turn.running, turn.begun = True, now
+                self._pool.submit(self._run, name, turn)
+        connection.close()
+
+    def _run(self, name: str, turn: _Turn) -> None:
+        try:
+            self._attempt(name, turn.run)
+        finally:
+            with self._lock:
+                turn.running = False
+
+    def _attempt(self, name: str, run: Callable[[], object]) -> bool:
+        try:
+            run()
+        except Exception:
+            # Due work stays due; the next turn looks again.
+            log.exception("sweep failed", extra={"action": "sweep_failed", "task": name})
+            return False
+        finally:
+            connection.close()  # while others wake the tasks, these threads need none
+        return True

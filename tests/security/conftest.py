@@ -1,0 +1,8 @@
+"""Fixtures: a world with one of everything, at noon."""
+
+from __future__ import annotations
+
+from tests.messaging.conftest import commit_fails, static_folder, woken
+from tests.messaging.console.conftest import nothing_kept, scene, time
+
+__all__ = ["commit_fails", "nothing_kept", "scene", "static_folder", "time", "woken"]
