@@ -17,6 +17,8 @@ STORAGES = {
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
 }
 RMHUB_WEBHOOK_ALLOW_PRIVATE = True
+# A test's threads come straight to the services, without the front that lets those wait for whom there is no room yet.
+RMHUB_WEB_THREADS = 1024
 # Whoever is logged in stays so when a test moves the clock; tests of idle sessions set their own.
 RMHUB_SESSION_IDLE = 0
 # Test runs share a Valkey; those that are about limits set their own.
