@@ -203,6 +203,15 @@ REPEATABLE: tuple[Row, ...] = (
         True,
     ),
     (
+        "answer_without_result",
+        "Success without a result",
+        "The answer was a success, but does not say that the request was accepted (Repeatability-Result): something on "
+        "the way may have answered in the partner's place.",
+        "It is asked again. If it goes on, look at the answer: a log-in page or a proxy on the way, or a server that "
+        "does not know repeatable requests.",
+        True,
+    ),
+    (
         "still_in_work",
         "Still in work",
         "The partner is still busy with the first copy of this request.",

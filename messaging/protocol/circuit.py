@@ -38,18 +38,18 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """So many `failures` in a row open it. It is tried again after `first_wait` seconds, then twice as long each time,
-    up to `longest`.
+    """So many `failures` in a row open it. It is tried again after `first_wait` seconds, then each time after a
+    quarter of the time that it has been away, up to `longest`: whoever comes back is found soon, measured by the outage.
     """
 
     failures: int = 3  # as many as one message makes by the usual transport recovery
-    first_wait: float = 5
+    first_wait: float = 3
     longest: float = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Circuit:
-    """One server. `opened_at`: since when it is left alone. `waits`: how often in a row it was, for the next wait.
+    """One server. `opened_at`: since when it is left alone. `waits`: how often in a row it was.
 
     `retry_at`: when one attempt is let through; while a probe is under way, when its word is no longer waited for.
     """
@@ -104,20 +104,21 @@ def seen(*, ok: bool, status: int | None, cause: str) -> Seen | None:
     return None if cause in SILENT or not cause else Seen.REACHED
 
 
-def wait(waits: int, policy: Policy = POLICY) -> timedelta:
-    """How long a server is left alone the `waits`-th time in a row (from 1)."""
-    return timedelta(seconds=min(policy.longest, policy.first_wait * 2 ** min(waits - 1, 16)))
+def wait(away: timedelta, policy: Policy = POLICY) -> timedelta:
+    """How long a server is left alone that has been away for so long."""
+    return min(timedelta(seconds=policy.longest), max(timedelta(seconds=policy.first_wait), away / 4))
 
 
 def _open(circuit: Circuit, now: datetime, policy: Policy) -> Circuit:
-    waits = circuit.waits + 1
+    opened_at = circuit.opened_at or now
     return replace(
         circuit,
         state=State.OPEN,
         failures=circuit.failures + 1,
-        opened_at=circuit.opened_at or now,
-        retry_at=now + wait(waits, policy),
-        waits=waits,
+        opened_at=opened_at,
+        # After a reset the waits begin anew.
+        retry_at=now + wait(now - opened_at if circuit.waits else timedelta(0), policy),
+        waits=circuit.waits + 1,
     )
 
 

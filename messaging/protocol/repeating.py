@@ -66,8 +66,9 @@ def classify(status: int | None, result: str, cause: str) -> Reply:
     if status is None:
         return Reply.NOT_SENT if cause in NOTHING_SENT else Reply.LOST
     if 200 <= status < 300:
-        # Success that was rejected contradicts itself: it is asked again.
-        return Reply.LOST if result == "rejected" else Reply.DONE
+        # Without the header it was somebody else who spoke, a log-in page on the way; with "rejected" it contradicts
+        # itself. Either is asked again.
+        return Reply.DONE if result == "accepted" else Reply.LOST
     if status == 412:
         return Reply.OUTSIDE_WINDOW
     if status in _NOT_NOW:

@@ -4,7 +4,8 @@ Each worker process has a row that it renews once a second, by whatever connecti
 that shares sessions, where a lock of a session would belong to nobody. A worker counts as dead when its process is gone
 (seen by a worker of the same machine, at once), or when it has not renewed its row for `LEASE` seconds while whoever
 judges it could renew its own all the time. So nobody is taken for dead because the database was away for all of them.
-The leases of what is claimed stay as the last resort; whoever comes back after a gap gives everybody new ones.
+One that is seen to run has more time: it may be the only one that gets no connection, and then it alone knows what came
+of what it has in hand. Until a silent worker counts as dead, the others keep up the leases of what it has claimed.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 RENEW_SECONDS = 1.0
 # So long a worker may be silent before others take it for dead: longer than a busy machine or a failover stalls one.
 LEASE = 20.0
+# The same for one whose process is seen to run: that it is silent is the database's fault, or it hangs.
+LEASE_OF_RUNNING = 300.0
 
 
 class WorkerLock:
@@ -83,7 +86,7 @@ class WorkerLock:
             with connection.cursor() as cursor:
                 name = f"{socket.gethostname()}:{mark.pid}"[:200]
                 cursor.execute(_ENTER, [self.number, name, _node(), mark.pid, mark.started])
-            _extend(clock.now() + timedelta(seconds=LEASE))
+            _extend(list(living()))
 
 
 # Whether it may judge others goes with the renewal: it has, when its presence is unbroken for as long as a lease.
@@ -98,7 +101,7 @@ VALUES (%s, %s, %s, %s, %s, clock_timestamp(), clock_timestamp())
 ON CONFLICT (number) DO UPDATE SET held_since = clock_timestamp(), renewed_at = clock_timestamp()
 """
 _OTHERS = """
-SELECT number, pid, started, node = %s, renewed_at < clock_timestamp() - make_interval(secs => %s)
+SELECT number, pid, started, node = %s, extract(epoch FROM clock_timestamp() - renewed_at)
 FROM messaging_worker WHERE number <> %s AND renewed_at < clock_timestamp() - make_interval(secs => %s)
 """
 _STRIKE_OFF = """
@@ -114,28 +117,37 @@ def _node() -> str:
 
 
 def _strike_off(own: int, *, may_judge: bool) -> None:
-    """Removes workers whose process is gone, and with `may_judge` those that have been silent for too long."""
+    """Removes workers whose process is gone, and with `may_judge` those that have been silent for too long.
+
+    What the other silent ones have claimed stays theirs.
+    """
     boot = Mark.own().boot
-    gone, silent = [], []
+    gone, silent, awaited = [], [], []
     with connection.cursor() as cursor:
-        cursor.execute(_OTHERS, [_node(), LEASE, own, RENEW_SECONDS])
-        for number, pid, started, seen, lapsed in cursor.fetchall():
-            if seen and not Mark(pid, started, boot).is_alive():
+        cursor.execute(_OTHERS, [_node(), own, RENEW_SECONDS])
+        for number, pid, started, seen, seconds in cursor.fetchall():
+            mark = Mark(pid, started, boot)
+            if seen and not mark.is_alive():
                 gone.append(number)
-            elif lapsed and may_judge:
+            elif may_judge and seconds > (LEASE_OF_RUNNING if seen and mark.is_running() else LEASE):
                 silent.append(number)
+            elif seconds > GAP:
+                awaited.append(number)
         if gone or silent:
             cursor.execute(_STRIKE_OFF, [gone, silent, LEASE])
             log.warning("workers are dead", extra={"action": "workers_dead", "gone": len(gone), "silent": len(silent)})
+    if awaited:
+        _extend(awaited, least=LEASE / 2)
 
 
-def _extend(until: datetime) -> None:
-    """Gives what is in the hands of workers at least so much time; passes over what is being written to."""
+def _extend(workers: list[int], *, least: float = LEASE) -> None:
+    """Gives new leases to what these workers have in hand, where less than `least` seconds are left; passes over what
+    is being written to.
+    """
+    now = clock.now()
     with connection.cursor() as cursor:
-        cursor.execute("SELECT number FROM messaging_worker")
-        workers = [row[0] for row in cursor.fetchall()]
         for sql in _EXTEND:
-            cursor.execute(sql, [workers, until, until])
+            cursor.execute(sql, [workers, now + timedelta(seconds=least), now + timedelta(seconds=LEASE)])
 
 
 # Pairs, messages and signals in the order in which everybody locks them, then deliveries.

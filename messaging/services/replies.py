@@ -75,14 +75,18 @@ def record(
 
 def reply_of(receipt: Receipt, terms: Terms) -> Reply:
     """What the answer means. An application's response whose body broke off is asked for again: the partner has it
-    stored. Of an acknowledgement the status says it all.
+    stored. Of an acknowledgement the head says it all.
     """
     if receipt.status is None and receipt.cause in repeating.NEVER_LEFT:
         return Reply.NOT_SENT
     if receipt.ok and not receipt.complete and terms.exchange_mode == ExchangeMode.SYNCHRONOUS:
         return Reply.LOST
+    return classify(receipt.status, _result(receipt), receipt.cause)
+
+
+def _result(receipt: Receipt) -> str:
     values = [value for name, value in receipt.headers if name.lower() == repeatable.RESULT.lower()]
-    return classify(receipt.status, repeatable.read_result(values), receipt.cause)
+    return repeatable.read_result(values)
 
 
 def jitter() -> float:
@@ -167,7 +171,9 @@ def _told(receipt: Receipt, reply: Reply, following: Step) -> str:
     if reply is Reply.REFUSED:
         return "request_refused"
     if receipt.ok:
-        return "answer_incomplete" if not receipt.complete else "answer_contradicts_itself"
+        if not receipt.complete:
+            return "answer_incomplete"
+        return "answer_contradicts_itself" if _result(receipt) else "answer_without_result"
     return "still_in_work" if receipt.status == 409 else receipt.cause
 
 

@@ -58,6 +58,9 @@ def begin(now: datetime, as_of: datetime | None, reason: str) -> int:
     # What callables did was in this database, and went with it.
     waiting = Delivery.objects.filter(state="waiting").exclude(trigger__kind=ServiceKind.CALLABLE)
     waiting.update(memory_lost=True)
+    # One that is lost in a transaction is rolled back, and new again; but this one may have been committed since.
+    in_transactions = Delivery.objects.filter(state="running", trigger__kind=ServiceKind.ATOMIC)
+    in_transactions.update(memory_lost=True)
     # Read again: streams have moved theirs.
     written: list[Event] = []
     marked = Pair.locked(pairs)

@@ -39,17 +39,26 @@ class Mark:
         """Whether exactly this process still runs."""
         return self.boot == _boot() and self.started == _started(self.pid)
 
+    def is_running(self) -> bool:
+        """Whether it is alive and nobody has stopped it (SIGSTOP, a debugger)."""
+        return self.is_alive() and (_fields(self.pid) or [b"T"])[0] not in (b"T", b"t")
+
 
 def _boot() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-def _started(pid: int) -> int | None:
+def _fields(pid: int) -> list[bytes] | None:
+    """What the system says of a process, from its state on (proc(5), stat); None when there is none."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return None
-    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def _started(pid: int) -> int | None:
+    fields = _fields(pid)
+    return None if fields is None or fields[0] in (b"Z", b"X") else int(fields[19])
 
 
 def command(pid: int) -> list[str]:

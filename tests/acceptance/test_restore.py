@@ -9,28 +9,33 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
 import sqlite3
 import subprocess
 import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 import urllib3
 
-from messaging.demo import exchange, verdict
+from messaging.demo import atomic, atomic_run, exchange, verdict
+from messaging.demo.atomic_taking import Votes
 from messaging.demo.client import Refused
 from messaging.demo.databases import broker_databases, own_databases, servers
 from messaging.demo.seeding import tpa_id
 from messaging.demo.stage import Link, Parameters, Receiving, Stage, set_up
 from rmhub import embedded
 from rmhub.hubs import Hub, free_ports
-from rmhub.supervisor import Supervisor
+from rmhub.supervisor import Process, Supervisor
 from tests.rmhub.conditions import eventually
 
 pytestmark = pytest.mark.acceptance
@@ -39,7 +44,7 @@ AGREEMENTS = 2
 EVIDENCE = "Both sides were compared by the application's own file"
 WITHIN = 240.0  # far more than anything here takes
 _TOKEN = (
-    "from messaging.demo import seeding; from rmhub.roles import ADMIN_SCOPES;"
+    "from messaging.demo import seeding; from rmhub.roles import ADMIN_SCOPES; seeding.people();"
     " print(seeding.token('operations', sorted(ADMIN_SCOPES)))"
 )
 
@@ -49,7 +54,6 @@ class World:
     """The stage, and what was submitted to each hub so far."""
 
     stage: Stage
-    token: str
     submitted: dict[str, list[str]] = field(default_factory=lambda: {"a": [], "b": []})
 
     def send(self, count: int, hub: str = "ab") -> dict[str, list[str]]:
@@ -81,18 +85,53 @@ class World:
         known = dict(self.ask(name, query, ids))
         return {known.get(one, "gone") for one in ids}
 
-    def post(self, path: str, body: dict[str, object]) -> dict[str, object]:
-        answer = urllib3.request(
-            "POST", f"{self.stage.buyer.url}/api/v1{path}", json=body, headers={"Authorization": f"Bearer {self.token}"}
-        )
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """Somebody who may do everything, with the API of one hub."""
+
+    hub: Hub
+    token: str
+
+    def get(self, path: str) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = self._asked("GET", path, None)["data"]
+        return items
+
+    def post(self, path: str, body: dict[str, object]) -> dict[str, Any]:
+        return self._asked("POST", path, body)
+
+    def _asked(self, method: str, path: str, body: dict[str, object] | None) -> dict[str, Any]:
+        shown = {"Authorization": f"Bearer {self.token}", "If-Match": "*"}
+        answer = urllib3.request(method, f"{self.hub.url}/api/v1{path}", json=body, headers=shown)
         assert answer.status in (200, 201, 202), answer.data
-        read: dict[str, object] = json.loads(answer.data)
+        read: dict[str, Any] = json.loads(answer.data)
         return read
 
 
+def operator(hub: Hub) -> Operator:
+    return Operator(hub, manage(hub, "shell", "-v", "0", "-c", _TOKEN).strip().splitlines()[-1])
+
+
+@dataclass
+class Running:
+    """The processes of a hub that is stopped and started again."""
+
+    processes: list[Process]
+    _now: Supervisor | None = None
+
+    def start(self) -> None:
+        self._now = Supervisor(self.processes, restarts_per_minute=120)
+        self._now.start()
+
+    def stop(self) -> None:
+        if self._now is not None:
+            self._now.stop()
+        self._now = None
+
+
 @contextmanager
-def world(profile: str) -> Iterator[tuple[World, Callable[[], None], Callable[[], None]]]:
-    """Both hubs running; with how to stop and to start the buyer's."""
+def world(profile: str) -> Iterator[tuple[World, Running]]:
+    """Both hubs running; and the buyer's."""
     with ExitStack() as stack:
         var, database_url, redis_url = stack.enter_context(servers(None, lambda line: None))
         stage = set_up(
@@ -109,26 +148,15 @@ def world(profile: str) -> Iterator[tuple[World, Callable[[], None], Callable[[]
             fresh=True,
         )
         assert stage.application is not None
-        token = manage(stage.buyer, "shell", "-v", "0", "-c", _TOKEN).strip().splitlines()[-1]
         others = Supervisor(
             [stage.link, stage.application, *stage.seller.processes(prefix="b-")], restarts_per_minute=120
         )
         others.start()
         stack.callback(others.stop)
-        running: list[Supervisor] = []
-
-        def start() -> None:
-            running.append(Supervisor(stage.buyer.processes(prefix="a-"), restarts_per_minute=120))
-            running[-1].start()
-
-        def stop() -> None:
-            for one in running:
-                one.stop()
-            running.clear()
-
-        start()
-        stack.callback(stop)
-        yield World(stage, token), stop, start
+        buyer = Running(stage.buyer.processes(prefix="a-"))
+        buyer.start()
+        stack.callback(buyer.stop)
+        yield World(stage), buyer
 
 
 def manage(hub: Hub, *arguments: str) -> str:
@@ -148,14 +176,14 @@ def program(name: str) -> str:
 
 
 @contextmanager
-def traffic(made: World) -> Iterator[None]:
-    """Documents go both ways all the while."""
+def traffic(send: Callable[[], object]) -> Iterator[None]:
+    """Documents go all the while."""
     over = threading.Event()
 
     def run() -> None:
         while not over.is_set():
             with suppress(Refused):
-                made.send(1)
+                send()
 
     thread = threading.Thread(target=run)
     thread.start()
@@ -164,6 +192,11 @@ def traffic(made: World) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
+
+
+def take(hub: Hub, dump: Path) -> None:
+    made = [program("pg_dump"), "-Fc", "-f", str(dump), hub.database_url]
+    subprocess.run(made, check=True, timeout=300)
 
 
 def restore(hub: Hub, dump: Path) -> None:
@@ -177,19 +210,18 @@ def restore(hub: Hub, dump: Path) -> None:
 
 @pytest.mark.parametrize("profile", ["ebxml", "stream", "repeatable"], ids=lambda profile: f"X19-X21-X22-{profile}")
 def test_an_old_dump_is_read_back(profile: str, tmp_path: Path) -> None:
-    with world(profile) as (made, stop, start):
+    with world(profile) as (made, buyer):
         dump = tmp_path / f"{uuid.uuid4().hex}.dump"
         made.send(3)
-        with traffic(made):
+        with traffic(lambda: made.send(1)):
             eventually(lambda: sum(made.effects().values()) >= 6, WITHIN)
-            take = [program("pg_dump"), "-Fc", "-f", str(dump), made.stage.buyer.database_url]
-            subprocess.run(take, check=True, timeout=300)
+            take(made.stage.buyer, dump)
         made.send(4)
         everything = [*made.submitted["a"], *made.submitted["b"]]
         eventually(lambda: set(everything) <= set(made.effects()), WITHIN)
         eventually(lambda: made.states("a", made.submitted["a"]) == {"delivered"}, WITHIN)
         eventually(lambda: made.states("b", made.submitted["b"]) == {"delivered"}, WITHIN)
-        stop()
+        buyer.stop()
         restore(made.stage.buyer, dump)
         said = manage(made.stage.buyer, "after_restore")
         assert "pairs need resync" in said
@@ -199,7 +231,7 @@ def test_an_old_dump_is_read_back(profile: str, tmp_path: Path) -> None:
         told = made.ask("a", "SELECT pair_id FROM messaging_incident WHERE cause = 'needs_resync'")
         assert {row[0] for row in told} == {pair for _, pair in pairs}
 
-        start()
+        buyer.start()
         new = made.send(4)
         eventually(lambda: made.states("a", new["a"]) == {"delivered"}, WITHIN)
         if profile == "repeatable":
@@ -220,7 +252,7 @@ def test_an_old_dump_is_read_back(profile: str, tmp_path: Path) -> None:
         assert len(arrived) == (0 if profile == "repeatable" else len(new["b"]))
 
         everywhere = {"action": "pairs_clear_resync", "filter": {"resync": "true"}, "reason": EVIDENCE}
-        assert made.post("/bulk-operations", everywhere)["matched"] == len(pairs)
+        assert operator(made.stage.buyer).post("/bulk-operations", everywhere)["matched"] == len(pairs)
         eventually(lambda: not made.ask("a", "SELECT 1 FROM messaging_pair WHERE resync_since IS NOT NULL"), WITHIN)
         if profile == "repeatable":  # some minutes later
             with psycopg.connect(made.stage.buyer.database_url) as connection:
@@ -239,3 +271,100 @@ def test_an_old_dump_is_read_back(profile: str, tmp_path: Path) -> None:
             assert not made.ask(name, doubtful)
         found = verdict.contradictions({hub.name: hub.database_url for hub in (made.stage.buyer, made.stage.seller)})
         assert not found, "\n".join(found)
+
+
+@contextmanager
+def coordinator() -> Iterator[tuple[atomic.Ring, Running, Supervisor]]:
+    """A hub whose three applications take part in a transaction for each document; and the applications."""
+    with ExitStack() as stack:
+        var, database_url, redis_url = stack.enter_context(servers(None, lambda line: None))
+        ring = atomic.set_up(
+            database_url=database_url,
+            redis_url=redis_url,
+            var=var,
+            database=stack.enter_context(own_databases(database_url, ("hub",)))[0],
+            redis_number=stack.enter_context(broker_databases(redis_url, 1))[0],
+            votes=Votes(),
+            log=lambda line: None,
+        )
+        applications = Supervisor(list(ring.applications), restarts_per_minute=120)
+        applications.start()
+        stack.callback(applications.stop)
+        hub = Running(ring.hub.processes(prefix="hub-"))
+        hub.start()
+        stack.callback(hub.stop)
+        yield ring, hub, applications
+
+
+def test_an_old_dump_of_a_coordinator_is_read_back(tmp_path: Path) -> None:
+    """X19, X22 for WS-AtomicTransaction: what was decided since is open again, and nobody but a person ends it."""
+    with coordinator() as (ring, hub, applications):
+        until = time.monotonic() + 10 * WITHIN
+        dump = tmp_path / "hub.dump"
+        known = exchange.documents()
+
+        def send(count: int) -> None:
+            with ThreadPoolExecutor(count) as pool:
+                assert all(pool.map(lambda number: atomic_run.send(ring, known[number], until), range(count)))
+
+        def ask(query: str) -> list[tuple[Any, ...]]:
+            with psycopg.connect(ring.hub.database_url) as connection:
+                return connection.execute(query).fetchall()  # type: ignore[call-overload,no-any-return]
+
+        def deliveries() -> dict[str, str]:
+            return dict(ask("SELECT document_id, state FROM messaging_delivery"))
+
+        def effects() -> Counter[tuple[str, str]]:
+            seen = atomic_run.facts(ring).seen
+            return Counter((name, document) for name, one in seen.items() for document, _ in one.effects)
+
+        send(2)
+        eventually(lambda: list(deliveries().values()) == ["completed"] * 2, WITHIN)
+        # One application hangs, so that transactions are open in the dump, and are decided after it.
+        hung = applications.pids("shipping")
+        for pid in hung:
+            os.kill(pid, signal.SIGSTOP)
+        with traffic(lambda: send(1)):
+            eventually(lambda: len(ask("SELECT 1 FROM messaging_coordination")) >= 4, WITHIN)
+            take(ring.hub, dump)
+        for pid in hung:
+            os.kill(pid, signal.SIGCONT)
+        send(2)
+        eventually(lambda: set(deliveries().values()) == {"completed"}, WITHIN)
+        eventually(lambda: atomic_run.judge(atomic_run.facts(ring)).settled, WITHIN)
+        before = atomic_run.judge(atomic_run.facts(ring))
+        assert before.promises_kept
+        everything = effects()
+
+        hub.stop()
+        restore(ring.hub, dump)
+        assert "pairs need resync" in manage(ring.hub, "after_restore")
+        assert len(deliveries()) < before.documents_completed, "the dump is older than the traffic"
+        assert "running" in deliveries().values(), "and was taken while transactions were open"
+
+        hub.start()
+        # A transaction with participants waits for a person; what else was handed over or waited is in doubt.
+        marked = "d.state = 'in_doubt' OR d.state = 'running' AND c.doubtful_since IS NOT NULL"
+        silent = (
+            "SELECT d.document_id FROM messaging_delivery d LEFT JOIN messaging_coordination c ON c.claim = d.claim"
+            f" WHERE d.state <> 'completed' AND NOT coalesce({marked}, false)"
+        )
+        eventually(lambda: not ask(silent), WITHIN)
+        assert "in_doubt" in deliveries().values()
+        person = operator(ring.hub)
+        for one in person.get("/transactions?doubtful=true"):
+            person.post(f"/transactions/{one['id']}/rollback", {"reason": EVIDENCE})
+        eventually(lambda: set(deliveries().values()) == {"completed", "in_doubt"}, WITHIN)
+        assert effects() == everything, "processed twice"
+
+        everywhere = {"action": "pairs_clear_resync", "filter": {"resync": "true"}, "reason": EVIDENCE}
+        assert person.post("/bulk-operations", everywhere)["matched"]
+        eventually(lambda: not ask("SELECT 1 FROM messaging_pair WHERE resync_since IS NOT NULL"), WITHIN)
+        with psycopg.connect(ring.hub.database_url) as connection:  # some minutes later
+            connection.execute("UPDATE messaging_memoryepoch SET memory_start = memory_start - interval '1 hour'")
+        before_new = set(deliveries())
+        send(2)
+        eventually(lambda: [state for key, state in deliveries().items() if key not in before_new] == ["completed"] * 2)
+        eventually(lambda: len(effects()) == len(everything) + 2 * len(ring.members), WITHIN)
+        assert set(effects().values()) == {1}
+        manage(ring.hub, "check_invariants")

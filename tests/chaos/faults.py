@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from tests.chaos.world import World
@@ -71,9 +71,11 @@ def _killed(*names: str) -> Callable[[World, float], None]:
     return happens
 
 
-def _frozen(name: str) -> Callable[[World, float], None]:
+def _frozen(*names: str) -> Callable[[World, float], None]:
     def happens(world: World, seconds: float) -> None:
-        with _stopped(world, name):
+        with ExitStack() as stack:
+            for name in names:
+                stack.enter_context(_stopped(world, name))
             _wait(seconds)
 
     return happens
@@ -89,10 +91,11 @@ def _stopped(world: World, name: str) -> Iterator[None]:
 
 
 def _link_cut(world: World, seconds: float) -> None:
-    """Each time that it is started again it is killed, and what it carries breaks off."""
+    """Each time that it is started again it is killed, and what it carries breaks off. Over when it is back."""
     for _ in range(max(1, int(seconds / 0.5))):
         world.supervisor.kill("link")
         _wait(0.5)
+    world.until_link_listens()
 
 
 def _link_slow(world: World, seconds: float) -> None:
@@ -123,14 +126,14 @@ SHORT = (
 )
 FULL = (
     Fault("PostgreSQL killed", 0, _postgres_killed),
-    Fault("PostgreSQL away 30 s", 30, _postgres_away, told="database"),
-    Fault("no connection left 20 s", 20, _postgres_full, told="database"),
+    Fault("PostgreSQL away 60 s", 60, _postgres_away, told="database"),
+    Fault("no connection left 40 s", 40, _postgres_full, told="database"),
     Fault("Valkey killed", 0, _valkey_killed),
     Fault("Valkey away 60 s", 60, _valkey_away, told="broker"),
     Fault("webs and beats killed", 6, _killed("a-web", "a2-web", "b-web", "a-beat", "a2-beat", "b-beat")),
     Fault("workers killed", 6, _killed("a-worker", "b-worker", "a2-worker"), cuts=True),
     Fault("worker frozen 90 s", 90, _frozen("a2-worker"), cuts=True, told="workers"),
-    Fault("web server frozen 10 s", 10, _frozen("a2-web")),
+    Fault("web and beats frozen 10 s", 10, _frozen("a2-web", "a-beat", "a2-beat", "b-beat")),
     Fault("payload store full 15 s", 15, _store_full, told="store"),
     Fault("link cut 10 s", 10, _link_cut),
     Fault("link silent 10 s", 10, _frozen("link")),

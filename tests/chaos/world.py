@@ -18,7 +18,7 @@ import urllib3
 from messaging.demo.stage import Link, Parameters, Receiving, Stage, set_up
 from rmhub import embedded
 from rmhub.embedded import postgres, valkey
-from rmhub.hubs import Hub, free_ports
+from rmhub.hubs import Hub, free_ports, listens
 from rmhub.supervisor import Supervisor
 from tests.chaos.proxy import Proxy
 from tests.rmhub.conditions import eventually
@@ -62,6 +62,11 @@ class World:
     def until_postgres_answers(self) -> None:
         """Returns when it is there again; AssertionError after a minute. What counts is the time from then on."""
         eventually(lambda: all(_answers(url) for url in self.judged), within=60.0)
+
+    def until_link_listens(self) -> None:
+        """Returns when both ways of the link are there again; AssertionError after a minute."""
+        ports = [int(part.partition("=")[0]) for part in self.stage.link.argv if "=127.0.0.1:" in part]
+        eventually(lambda: all(_is_heard(port) for port in ports), within=60.0)
 
     def until_processes_work(self) -> None:
         """Returns when each web server answers and each worker is present; AssertionError after two minutes."""
@@ -130,6 +135,12 @@ def _answers(url: str) -> bool:
             return True
     except psycopg.OperationalError:
         return False
+
+
+def _is_heard(port: int) -> bool:
+    with suppress(OSError):
+        return listens(port)()
+    return False
 
 
 def _is_served(url: str) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +22,7 @@ from messaging.services.delivering import claiming
 from messaging.services.sending import claim_due
 from messaging.transports import Parcel, Receipt
 from rmhub import clock
-from rmhub.embedded.processes import Mark
+from rmhub.embedded.processes import Mark, _started
 from tests.messaging.delivering.stage import Application, Asked, application, arrive, http, make_trigger
 from tests.messaging.factories import TAKEN, link, partner_side, submit
 from tests.messaging.outages import end_sessions, outage
@@ -159,6 +162,47 @@ def test_a_worker_that_is_silent_for_a_moment_is_not_dead(other: leases.WorkerLo
     silent(other, leases.LEASE - 5)
     worker.hold()
     assert other.number in leases.living()
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
+def test_x23_a_worker_that_is_seen_to_run_has_more_time(other: leases.WorkerLock, stopped: bool) -> None:
+    """It may be the only one that gets no connection, and it alone knows what came of what it has in hand."""
+    worker = leases.WorkerLock()
+    worker.hold()
+    present_for(worker, 600)
+    with subprocess.Popen(["sleep", "600"]) as child:
+        try:
+            if stopped:
+                child.send_signal(signal.SIGSTOP)
+                os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+            Worker.objects.filter(pk=other.number).update(pid=child.pid, started=_started(child.pid))
+            here = Worker.objects.get(pk=worker.number).node
+            silent(other, leases.LEASE + 5, node=here)
+            worker.hold()
+            assert (other.number in leases.living()) is not stopped
+            silent(other, leases.LEASE_OF_RUNNING + 1, node=here)
+            worker.hold()
+            assert other.number not in leases.living()
+        finally:
+            child.kill()
+
+
+def test_x23_what_a_silent_worker_has_in_hand_stays_its_own(other: leases.WorkerLock, app: Application) -> None:
+    make_trigger(app)
+    [delivery] = arrive(partner_side(), "doc-1@example.com")
+    message = claimed_by(other)
+    [job] = claiming.claim_due(limit=1, worker=other.number)
+    worker = leases.WorkerLock()
+    worker.hold()
+    present_for(worker, 600)
+    silent(other, leases.GAP + 1)
+    soon = clock.now() + timedelta(seconds=1)
+    Delivery.objects.filter(pk=delivery.pk).update(due_at=soon)
+    Pair.objects.filter(pk=message.pair_id).update(due_at=soon)
+    worker.hold()
+    assert Delivery.objects.get(pk=delivery.pk).claim == job.claim
+    assert Delivery.objects.get(pk=delivery.pk).due_at > soon + timedelta(seconds=10)  # type: ignore[operator]
+    assert Pair.objects.get(pk=message.pair_id).due_at > soon + timedelta(seconds=10)  # type: ignore[operator]
 
 
 def test_a_worker_whose_process_is_gone_is_dead_at_once(other: leases.WorkerLock) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -249,18 +250,22 @@ def test_an_answer_whose_body_broke_off_is_asked_for_again(wire: Link, time: Fro
     assert bytes(Transmission.objects.get(number=2).response).endswith(b"whole")
 
 
-def test_of_an_acknowledgement_the_status_says_it_all(wire: Link) -> None:
-    wire.answer = Receipt(ok=True, status=202, response=b"HTTP 202 Accepted\r\n\r\n{", complete=False)
+def test_of_an_acknowledgement_the_head_says_it_all(wire: Link) -> None:
+    wire.answer = replace(answered(202, body=b"{"), complete=False)
     message = submit(partner())
     work()
     assert states(message) == ["delivered"]
 
 
-def test_success_that_was_rejected_is_not_taken_for_success(wire: Link) -> None:
-    wire.answer = answered(200, "rejected")
+@pytest.mark.parametrize(
+    ("result", "cause"), [("rejected", "answer_contradicts_itself"), ("", "answer_without_result")]
+)
+def test_success_that_was_not_accepted_is_not_taken_for_success(wire: Link, result: str, cause: str) -> None:
+    """A log-in page on the way answers 200 as well, and the partner has nothing."""
+    wire.answer = answered(200, result)
     message = submit(partner())
     work()
-    assert (fresh(message).state, fresh(message).cause) == ("retrying", "answer_contradicts_itself")
+    assert (fresh(message).state, fresh(message).cause) == ("retrying", cause)
 
 
 @pytest.mark.parametrize("status", [400, 422])

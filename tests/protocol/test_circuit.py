@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -48,13 +49,13 @@ def test_every_state_has_a_cell_for_all_that_can_happen() -> None:
         (UNTOUCHED, Seen.REACHED, UNTOUCHED),
         (UNTOUCHED, Seen.UNREACHABLE, Circuit(failures=1)),
         (COUNTING, Seen.REACHED, UNTOUCHED),
-        (COUNTING, Seen.UNREACHABLE, Circuit(State.OPEN, 3, NOW, after(5), 1)),
-        (COUNTING, Seen.PROBE_FAILED, Circuit(State.OPEN, 3, NOW, after(5), 1)),
+        (COUNTING, Seen.UNREACHABLE, Circuit(State.OPEN, 3, NOW, after(3), 1)),
+        (COUNTING, Seen.PROBE_FAILED, Circuit(State.OPEN, 3, NOW, after(3), 1)),
         (COUNTING, Seen.PROBE_WITHOUT_WORD, COUNTING),
         (COUNTING, Seen.RESET, UNTOUCHED),
         (OPEN, Seen.REACHED, UNTOUCHED),
         (OPEN, Seen.UNREACHABLE, OPEN),
-        (OPEN, Seen.PROBE_FAILED, Circuit(State.OPEN, 8, EARLIER, after(40), 4)),
+        (OPEN, Seen.PROBE_FAILED, Circuit(State.OPEN, 8, EARLIER, after(22.5), 4)),
         (take_probe(OPEN, NOW, 55), Seen.PROBE_WITHOUT_WORD, OPEN),
         (OPEN, Seen.RESET, Circuit(State.OPEN, 7, EARLIER, NOW, 0)),
     ],
@@ -64,24 +65,34 @@ def test_every_cell(circuit: Circuit, what: Seen, expected: Circuit) -> None:
 
 
 def test_a_server_is_left_alone_for_longer_each_time_and_never_longer_than_agreed() -> None:
-    assert [wait(times).total_seconds() for times in range(1, 8)] == [5, 10, 20, 40, 60, 60, 60]
-    assert wait(10_000) == timedelta(seconds=POLICY.longest)
+    assert [wait(timedelta(seconds=away)).total_seconds() for away in (0, 12, 20, 90, 240)] == [3, 3, 5, 22.5, 60]
+    assert wait(timedelta(days=10_000)) == timedelta(seconds=POLICY.longest)
+
+
+@given(st.floats(0, 86400))
+def test_whoever_comes_back_is_found_after_a_quarter_of_the_outage_at_most(away: float) -> None:
+    circuit = replace(UNTOUCHED, failures=2)
+    back, circuit = after(away), step(circuit, Seen.UNREACHABLE, NOW)
+    while circuit.retry_at is not None and circuit.retry_at < back:
+        circuit = step(circuit, Seen.PROBE_FAILED, circuit.retry_at)
+    assert circuit.retry_at is not None
+    assert (circuit.retry_at - back).total_seconds() <= max(3, away / 4) + 1e-3
 
 
 def test_after_a_reset_the_waits_begin_anew() -> None:
     again = step(step(OPEN, Seen.RESET, NOW), Seen.PROBE_FAILED, NOW)
-    assert (again.retry_at, again.opened_at) == (after(5), EARLIER)
+    assert (again.retry_at, again.opened_at) == (after(3), EARLIER)
 
 
 def test_while_it_is_open_one_attempt_is_let_through_at_its_time() -> None:
     opened = step(COUNTING, Seen.UNREACHABLE, NOW)
-    assert [verdict(opened, after(seconds)) for seconds in (0, 4.9, 5, 60)] == [
+    assert [verdict(opened, after(seconds)) for seconds in (0, 2.9, 3, 60)] == [
         Verdict.FAIL,
         Verdict.FAIL,
         Verdict.PROBE,
         Verdict.PROBE,
     ]
-    probing = take_probe(opened, after(5), lease=55)
+    probing = take_probe(opened, after(3), lease=57)
     assert [verdict(probing, after(seconds)) for seconds in (5, 59, 60)] == [
         Verdict.FAIL,
         Verdict.FAIL,

@@ -40,7 +40,7 @@ BEGUN = State(attempts=1, first_sent=T)
 @pytest.mark.parametrize(
     ("statuses", "result", "reply"),
     [
-        ((200, 201, 202, 204), "", Reply.DONE),
+        ((200, 201, 202, 204), "", Reply.LOST),
         ((200, 201, 202, 204), "accepted", Reply.DONE),
         ((200, 204), "rejected", Reply.LOST),
         *[((408, 409, 425, 429, 503), result, Reply.BUSY) for result in ("", "accepted", "rejected")],

@@ -141,7 +141,7 @@ FACTS: dict[str, dict[str, Any]] = {
         **_SERVER,
         "detail": "Connection refused.",
         "failures": 3,
-        "retry_at": "2026-11-22T10:00:05+00:00",
+        "retry_at": "2026-11-22T10:00:03+00:00",
     },
     "circuit.closed": {**_SERVER, "open_seconds": 95},
     "incident.opened": {**_INCIDENT, "detail": _NOT_ANSWERED["detail"]},
