@@ -34,7 +34,7 @@ KEPT, LONGEST = 0.9, 1.0
 
 @dataclass(slots=True)
 class Caller:
-    """One who asks again and again at a fixed rate, and what came of it."""
+    """One who asks at a fixed rate, and makes up for lost time after a late answer; and what came of it."""
 
     name: str
     path: str
@@ -57,7 +57,7 @@ class Caller:
                 self.wrong.append(type(error).__name__)
                 connection.close()
             self.times.append(time.monotonic() - began)
-            due = max(due + 1 / rate, time.monotonic())
+            due += 1 / rate
         connection.close()
 
 
