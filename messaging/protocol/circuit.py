@@ -38,8 +38,8 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """So many `failures` in a row open it. It is tried again after `first_wait` seconds, then each time after a
-    quarter of the time that it has been away, up to `longest`: whoever comes back is found soon, measured by the outage.
+    """So many `failures` in a row open it. It is tried again after `first_wait` seconds, then each time after a quarter
+    of the time that it has been away, up to `longest`: whoever comes back is found soon, measured by the outage.
     """
 
     failures: int = 3  # as many as one message makes by the usual transport recovery
