@@ -23,7 +23,7 @@ from messaging.models import (
     Trigger,
 )
 from messaging.protocol.atomic.words import FaultCode, Note, Phase, Protocol
-from messaging.services import settling, triggering
+from messaging.services import epoch, settling, triggering
 from messaging.services.atomic import beginning, delivering, due, keeping
 from messaging.services.delivering import claiming, talking
 from rmhub import clock
@@ -352,6 +352,20 @@ def test_a_transaction_whose_delivery_was_taken_back_cannot_commit(
     fresh.say(Note.PREPARED)
     assert fresh.heard() == ["Prepare", "Commit"]
     assert states(delivery) == ["completed"]
+
+
+def test_x22_what_a_restored_hub_was_handing_over_is_not_handed_over_again(
+    time: FrozenClock, partner: PartnerSide, first: Shop
+) -> None:
+    """Nobody had registered yet in the back-up: all may have, and may have committed, since."""
+    atomic(first)
+    (delivery,) = arrive(partner, "m1@partner.example")
+    jobs = claim()
+    epoch.lost(clock.now(), reason="The database was restored.", actor=PERSON)
+    lose(*jobs)
+    work()
+    assert states(delivery) == ["in_doubt"]
+    assert first.documents == []
 
 
 def test_a_copy_is_a_duplicate(time: FrozenClock, partner: PartnerSide, first: Shop) -> None:
