@@ -37,7 +37,7 @@ def echo(request: HttpRequest) -> JsonResponse:
         )
     except (DatabaseError, InterfaceError):
         log.exception("cannot read now", extra={"action": "echo_failed"})
-        return _said(503, "The hub cannot answer now: ask again.", **{"Retry-After": "5"})
+        return _said(503, "The hub cannot answer now: ask again.", **{"Retry-After": str(reading.SOON)})
     return _json(found, 200)
 
 

@@ -47,7 +47,7 @@ def exchange(request: HttpRequest, path: str) -> HttpResponse:
     except (DatabaseError, InterfaceError, OSError, MemoryChanged):
         # Nothing was stored, or what was stored will be found by the next copy; the partner sends it again.
         log.exception("cannot store now", extra={"action": "exchange_failed"})
-        return respond(request, problem("unavailable", retry_after=5))
+        return respond(request, problem("unavailable", retry_after=reading.SOON))
 
 
 @csrf_exempt
@@ -61,7 +61,7 @@ def well_known(request: HttpRequest) -> HttpResponse:
         known = telling.of_hub(ready(now), now)
     except (DatabaseError, InterfaceError, OSError, MemoryChanged):
         log.exception("cannot read now", extra={"action": "exchange_failed"})
-        return respond(request, problem("unavailable", result="", retry_after=5))
+        return respond(request, problem("unavailable", result="", retry_after=reading.SOON))
     if known is None:
         detail = "No agreement for repeatable requests is in force."
         return respond(request, problem("unknown-agreement", detail, result=""))

@@ -33,7 +33,7 @@ def status(request: HttpRequest) -> JsonResponse:
         found = partner_status.status_of(message_id, principal)
     except (DatabaseError, InterfaceError):
         log.exception("cannot read now", extra={"action": "status_failed"})
-        return _said(503, "The hub cannot look it up now: ask again.", **{"Retry-After": "5"})
+        return _said(503, "The hub cannot look it up now: ask again.", **{"Retry-After": str(reading.SOON)})
     answer = {"message_id": message_id, "status": found.answer.value}
     if found.received_at is not None:
         answer["received_at"] = found.received_at.isoformat()

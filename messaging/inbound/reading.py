@@ -12,6 +12,8 @@ from partners.terms import Presented
 from rmhub.front.bodies import SMALL, Later, Unfetched
 from rmhub.front.environ import LIMIT, PATIENCE, TOO_LARGE, TRUSTED
 
+# Seconds after which to come again while the hub can store nothing: when it can, all goes on within a few seconds.
+SOON = 2
 _CHUNK = 256 * 1024
 _LONGEST_LENGTH = 15  # digits of a Content-Length; more would be petabytes
 _ENTERED = "rmhub.entered"

@@ -49,7 +49,7 @@ def ebxml(request: HttpRequest) -> HttpResponse:
         # Nothing was stored; the partner keeps its copy and sends it again.
         log.exception("cannot store now", extra={"action": "receive_failed"})
         answer = HttpResponse(status=503)
-        answer["Retry-After"] = "5"
+        answer["Retry-After"] = str(reading.SOON)
         return answer
 
 

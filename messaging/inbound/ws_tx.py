@@ -51,7 +51,7 @@ def coordination(request: HttpRequest, service: str) -> HttpResponse:
     except (DatabaseError, InterfaceError, OSError):
         # Nothing was stored; the peer keeps its copy and sends it again.
         log.exception("cannot store now", extra={"action": "receive_failed"})
-        return _answer(Answer(503, retry_after=5))
+        return _answer(Answer(503, retry_after=reading.SOON))
 
 
 def _answer(answer: Answer) -> HttpResponse:

@@ -12,6 +12,7 @@ import pytest
 from django.db import IntegrityError, connection
 
 from messaging.choices import Direction, SignalKind
+from messaging.inbound import reading
 from messaging.models import Event, Incident, Message, MessageIdentity, Payload, Rejection, Signal, Transmission
 from messaging.protocol.envelope import MessageType, Semantics
 from messaging.services import accepting, operating, preparing, receiving
@@ -330,7 +331,7 @@ def test_nothing_is_acknowledged_before_the_commit(commit_fails, woken: list[str
     partner = partner_side()
     with commit_fails(Message):
         answer = post(partner.message(1, "m@p"))
-    assert (answer.status_code, answer.content, answer["Retry-After"]) == (503, b"", "5")
+    assert (answer.status_code, answer.content, answer["Retry-After"]) == (503, b"", str(reading.SOON))
     assert not Message.objects.exists()
     assert not Signal.objects.exists()
     assert not Event.objects.exists()

@@ -9,6 +9,7 @@ import pytest
 from django.db import OperationalError
 from django.test import Client
 
+from messaging.inbound import reading
 from messaging.models import Message, Pair, Rejection, RememberedRequest
 from messaging.services import forgetting, housekeeping
 from partners import registry, services
@@ -110,7 +111,7 @@ def test_without_its_database_the_hub_says_later_and_means_it(partner: Caller, w
     before = stored()
     with mock.patch(where, side_effect=OperationalError("server closed the connection unexpectedly")):
         answer = partner.post("order-1")
-    assert (brief(answer), answer["Retry-After"]) == ((503, "rejected", "unavailable"), "5")
+    assert (brief(answer), answer["Retry-After"]) == ((503, "rejected", "unavailable"), str(reading.SOON))
     assert stored() == before
     assert brief(partner.post("order-1")) == ACCEPTED
 
