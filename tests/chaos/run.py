@@ -143,6 +143,7 @@ def run(
     rows = [] if rows is None else rows
     quiet: Log = log if logs else lambda line: None
     with world(profiles, quiet) as scene:
+        scene.until_processes_work()
         load = Load(scene)
         before = Total()
         for fault in faults:
