@@ -21,7 +21,7 @@ from tests.messaging.outages import administrator, end_sessions, outage
 from tests.rmhub.conditions import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
-WAIT = 30.0
+WAIT = 120.0
 
 
 @pytest.fixture
@@ -76,6 +76,18 @@ def test_within_a_transaction_nothing_is_given_back(bound: int) -> None:
         base.give_back()
         assert connection.in_atomic_block
         assert server_pid() == first
+
+
+def test_one_that_is_given_back_within_a_transaction_is_nobody_s(bound: int) -> None:
+    """Its thread ended in the middle: the next one must not go on with what it has written."""
+    pool = connection.pool
+    assert pool is not None
+    used = pool.getconn()
+    used.autocommit = False
+    used.execute("SELECT 1")
+    pool.putconn(used)
+    assert used.closed
+    assert [server_pid() for _ in range(2)], "and its place is free"
 
 
 def test_a_thread_that_ended_without_giving_back_does_not_count_for_ever(bound: int) -> None:
