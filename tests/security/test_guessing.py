@@ -16,7 +16,7 @@ from django.test import Client
 from messaging.models import Incident, Rejection
 from messaging.services import door, hashing, housekeeping, refusals
 from messaging.services.receiving import Arrival
-from partners import authentication
+from partners import authentication, registry
 from partners.terms import Presented
 from rmhub import clock
 from tests.messaging.exchange.hubs import hubs
@@ -46,6 +46,15 @@ def test_guesses_of_one_address_have_an_end_whatever_names_they_try() -> None:
     found = [guess(partner, f"name{number}") for number in range(door.FAILURES_OF_ADDRESS + 3)]
     assert found == [401] * door.FAILURES_OF_ADDRESS + [429] * 3
     assert guess(partner, "name", "10.0.0.2") == 401
+
+
+def test_whoever_is_right_is_no_guesser() -> None:
+    """However often a credential has to be checked anew, as after each change of what partners show."""
+    partner = partner_side()
+    for _ in range(door.FAILURES + 3):
+        registry.reset()
+        assert door.enter(partner.presented, PROXY).principal is not None
+    assert [guess(partner) for _ in range(door.FAILURES + 1)] == [401] * door.FAILURES + [429]
 
 
 def test_an_ipv6_customer_is_one_guesser() -> None:
