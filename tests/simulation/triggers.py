@@ -47,6 +47,7 @@ class Build:
     keeps_order: bool = True
     commits_a_callable_once: bool = True
     takes_over_for_a_person: bool = True
+    looks_whether_a_copy_overtook_it: bool = True
     marks_what_waits_after_a_restore: bool = True
     marks_what_comes_after_a_restore: bool = True
     a_persons_word_outlives_a_restore: bool = False
@@ -253,6 +254,7 @@ class TriggerWorld:
             self.to(delivery, DeliveryState.WAITING)
         told = delivery.override and (not delivery.memory_lost or self.build.a_persons_word_outlives_a_restore)
         overridden = told and (delivery.count == 0 or (self.remembers and self.begun_by(delivery) != delivery.key))
+        overridden = overridden and not (self.build.looks_whether_a_copy_overtook_it and self.is_overtaken(delivery))
         entry = None if overridden else self.entry(delivery)
         if overridden and self.takes_part():
             self.disk.started[delivery.document] = delivery.key
@@ -290,6 +292,15 @@ class TriggerWorld:
 
     def begun_by(self, delivery: Delivery) -> int | None:
         return self.disk.started.get(delivery.document)
+
+    def is_overtaken(self, delivery: Delivery) -> bool:
+        """Whether a copy has processed the document, or has it in work, since a person said that it was not."""
+        copies = [one for one in self.disk.deliveries if one.document == delivery.document and one is not delivery]
+        return self.remembers and any(
+            one.state is DeliveryState.COMPLETED
+            or (one.state is DeliveryState.RUNNING and self.begun_by(delivery) == one.key)
+            for one in copies
+        )
 
     def takes_part(self) -> bool:
         return self.remembers and not self.callable
