@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from messaging import storage
+from messaging.inbound import reading
 from messaging.models import Message, Rejection, RememberedRequest, Signal
 from partners.choices import ExchangeMode
 from rmhub import clock
@@ -70,7 +71,7 @@ def test_a_partner_is_told_to_come_later_and_nothing_is_lost(
 
     monkeypatch.setattr(storage.os, "fsync", refuses)
     answer = post(message)
-    assert (answer.status_code, answer["Retry-After"], answer.content) == (503, "5", b"")
+    assert (answer.status_code, answer["Retry-After"], answer.content) == (503, str(reading.SOON), b"")
     assert not Message.objects.exists() and not Signal.objects.exists() and not Rejection.objects.exists()
     assert partner.inbound.last_sequence == 0
     assert not list(tmp_path.rglob(".incoming-*"))
@@ -97,7 +98,7 @@ def test_the_sender_of_a_stream_is_told_to_come_later_and_its_place_is_kept(disk
     arrivals = [side.message(number) for number in (1, 2)]
     disk.fill()
     answer = post_stream(arrivals[0])
-    assert (answer.status_code, answer["Retry-After"], answer.content) == (503, "5", b"")
+    assert (answer.status_code, answer["Retry-After"], answer.content) == (503, str(reading.SOON), b"")
     assert disk.nothing_is_left()
     disk.empty()
     assert [post_stream(arrival).status_code for arrival in (*arrivals, arrivals[0])] == [202, 202, 202]

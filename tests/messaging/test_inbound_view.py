@@ -11,6 +11,7 @@ import pytest
 from django.db import OperationalError
 from django.test import Client
 
+from messaging.inbound import reading
 from messaging.models import Message, Payload, Rejection
 from messaging.services.receiving import Arrival
 from partners.models import Party
@@ -116,7 +117,7 @@ def test_without_its_database_the_hub_says_later(partner: PartnerSide, where: st
     }[where]
     with mock.patch(target, side_effect=gone):
         answer = post(partner.message(2))
-    assert (answer.status_code, answer.content, answer["Retry-After"]) == (503, b"", "5")
+    assert (answer.status_code, answer.content, answer["Retry-After"]) == (503, b"", str(reading.SOON))
     assert stored() == before
     assert not Rejection.objects.exists()
     assert post(partner.message(2)).status_code == 204, "and when it is back, the same message is taken"
@@ -125,7 +126,7 @@ def test_without_its_database_the_hub_says_later(partner: PartnerSide, where: st
 def test_when_even_the_refusal_cannot_be_written_the_hub_says_later(partner: PartnerSide) -> None:
     with mock.patch.object(Rejection, "save", side_effect=OperationalError("no space left on device")):
         answer = post(edited(partner.message(1), ("</ebXMLHeader>", "")))
-    assert (answer.status_code, answer["Retry-After"]) == (503, "5")
+    assert (answer.status_code, answer["Retry-After"]) == (503, str(reading.SOON))
 
 
 def test_a_full_disk_is_no_acceptance(partner: PartnerSide, settings) -> None:
