@@ -103,6 +103,16 @@ INCIDENTS: tuple[Row, ...] = (
         False,
     ),
     (
+        "transaction_lost",
+        "Transaction of the lost time",
+        "The database was restored, and somebody asks for the outcome of a transaction that was begun after the "
+        "backup. Nothing is known of it here, and it may have been committed: so nobody is answered.",
+        "Ask everybody who took part what they did, and have each of them settle its share the same way. Then clear "
+        "the pair: who asks after that is answered as the protocol says of what is forgotten (a participant with "
+        "Rollback).",
+        False,
+    ),
+    (
         "transaction_peer_silent",
         "Transaction: no answer",
         "One side of a transaction does not answer, although its message was sent again as often as agreed. The hub "

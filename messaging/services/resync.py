@@ -33,6 +33,7 @@ from messaging.services.streams.forgetting import begin_anew
 from partners import registry
 
 CAUSE = "needs_resync"
+TRANSACTION = "transaction_lost"  # somebody asks about one that was begun in the time that is forgotten
 # What no timer of the agreement has a part in.
 _NO_TERMS = SenderPolicy(timeout=0, retries=0, retry_interval=0)
 MARK = ("resync_since", "resync_from", "version")
@@ -80,7 +81,9 @@ def clear(pair: Pair, *, by: str, evidence: str, now: datetime) -> list[Event]:
     pair.resync_since = pair.resync_from = None
     pair.version += 1
     cleared = events.event("pair.resynced", now, pair=pair, data={"reason": evidence, "actor": by})
-    resolved = incidents.incidents_resolve_for_pair(pair=pair, now=now, by=by, resolution=evidence, causes=(CAUSE,))
+    resolved = incidents.incidents_resolve_for_pair(
+        pair=pair, now=now, by=by, resolution=evidence, causes=(CAUSE, TRANSACTION)
+    )
     return [cleared, *resolved]
 
 

@@ -275,8 +275,11 @@ def test_an_old_dump_is_read_back(profile: str, tmp_path: Path) -> None:
 
 
 @contextmanager
-def coordinator() -> Iterator[tuple[atomic.Ring, Running, Supervisor]]:
-    """A hub whose three applications take part in a transaction for each document; and the applications."""
+def coordinator(without: int = 0) -> Iterator[tuple[atomic.Ring, Running, Supervisor]]:
+    """A hub whose three applications take part in a transaction for each document; and the applications.
+
+    The first ones, as many as are to be `without`, do not run: the test is at their addresses.
+    """
     with ExitStack() as stack:
         var, database_url, redis_url = stack.enter_context(servers(None, lambda line: None))
         ring = atomic.set_up(
@@ -288,7 +291,7 @@ def coordinator() -> Iterator[tuple[atomic.Ring, Running, Supervisor]]:
             votes=Votes(),
             log=lambda line: None,
         )
-        applications = Supervisor(list(ring.applications), restarts_per_minute=120)
+        applications = Supervisor(list(ring.applications[without:]), restarts_per_minute=120)
         applications.start()
         stack.callback(applications.stop)
         hub = Running(ring.hub.processes(prefix="hub-"))

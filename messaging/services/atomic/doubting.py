@@ -18,7 +18,8 @@ SILENT, HELD = outgoing.SILENT, outgoing.HELD
 ELSEWHERE = "address_outside_agreement"  # it registered at an address that the agreement does not name any more
 IN_DOUBT = "transaction_in_doubt"  # the database was restored: it may have been told another outcome than it now has
 _PASSING = (SILENT, HELD, REFUSED, ELSEWHERE, IN_DOUBT)  # what an answer disproves
-_ASKED_FOR = ("transaction_rolled_back", "transaction_superior_rolled_back", "transaction_settled")
+_ASKED_FOR = ("transaction_rolled_back", "transaction_settled")
+_SAID_ABOVE = "transaction_superior_rolled_back"
 
 
 def doubt(
@@ -102,9 +103,13 @@ def cleared(
 
 def _stays(coordination: Coordination, enlistment: Enlistment) -> bool:
     """Whether no answer ends the doubt. After a restore, who has forgotten a transaction that it committed answers
-    Prepare with Aborted: only a commit, a rollback that was asked for, or ReadOnly says that all is well.
+    Prepare with Aborted, and Prepared with Rollback: only a commit, a rollback that was asked for, or ReadOnly says
+    that all is well.
     """
     if enlistment.doubt != IN_DOUBT:
         return enlistment.doubt == HEURISTIC
     asked = coordination.phase in (Phase.COMMITTING, Phase.COMMITTED) or coordination.cause in _ASKED_FOR
-    return not asked and enlistment.vote != Vote.READ_ONLY
+    if asked or enlistment.vote == Vote.READ_ONLY:
+        return False
+    voted = coordination.enlistments.filter(superior=True, vote=Vote.PREPARED)
+    return coordination.cause != _SAID_ABOVE or voted.exists()

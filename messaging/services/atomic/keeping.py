@@ -14,7 +14,16 @@ from messaging.services import events
 from messaging.services.atomic import doubting
 
 _AT_ONCE = 500
-_UNDECIDED = (Phase.ACTIVE, Phase.PREPARING_VOLATILE, Phase.PREPARING_DURABLE, Phase.DECIDING, Phase.ABORTING)
+_TIMED = (Phase.ACTIVE, Phase.PREPARING_VOLATILE, Phase.PREPARING_DURABLE, Phase.DECIDING)
+_UNDECIDED = (*_TIMED, Phase.PREPARED, Phase.ABORTING)
+_MEMBER = (
+    "If this transaction was committed after the backup, {party} may have been told so. Ask there. It does not expire: "
+    "it stays open until somebody ends it here, or the votes that are missing come in."
+)
+_SUPERIOR = (
+    "{party} decides about this transaction, and may have decided and forgotten it after the backup: then it answers "
+    "Rollback, whatever the outcome was. Ask there."
+)
 
 
 def forget_old(now: datetime) -> int:
@@ -35,7 +44,7 @@ def forget_old(now: datetime) -> int:
 def restored(now: datetime) -> int:
     """After the database was restored: an open transaction may have been decided after the backup, and its participants
     told so. A person is told of each, and has the time to find out: none of them ends by itself, only by a person or by
-    votes that come in. Returns how many those are.
+    what the others say. Where this hub has voted, only its superior is asked. Returns how many those are.
     """
     count = 0
     open_ones = Coordination.objects.filter(phase__in=_UNDECIDED, enlistments__party__isnull=False).distinct()
@@ -45,14 +54,14 @@ def restored(now: datetime) -> int:
             written: list[Event] = []
             members = coordination.enlistments.exclude(party=None).exclude(seat=Seat.NONE)
             others = members.exclude(protocol=Protocol.COMPLETION)
+            if coordination.phase == Phase.PREPARED:
+                others = others.filter(superior=True)
             asked = list(others.select_related("party", "pair").order_by("id"))
-            if asked and coordination.phase != Phase.ABORTING:
+            if asked and coordination.phase in _TIMED:
                 _hold(coordination, now)
             for enlistment in asked:
-                detail = (
-                    f"The database was restored. If this transaction was committed after the backup, "
-                    f"{enlistment.party} may have been told so. Ask there. It does not expire: it stays open until "
-                    "somebody ends it here, or the votes that are missing come in."
+                detail = f"The database was restored. {_SUPERIOR if enlistment.superior else _MEMBER}".format(
+                    party=enlistment.party
                 )
                 doubting.doubt(coordination, enlistment, doubting.IN_DOUBT, detail, now, written)
             events.write(written)

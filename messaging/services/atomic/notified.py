@@ -7,17 +7,17 @@ import uuid
 from django.db import transaction
 
 from messaging.choices import Direction
-from messaging.models import Coordination, CoordinationMessage, Enlistment, Event
+from messaging.models import Coordination, CoordinationMessage, Enlistment, Event, Pair
 from messaging.protocol.atomic import coordinator, participant
 from messaging.protocol.atomic.coordinator import Act, ActKind, Kind
 from messaging.protocol.atomic.words import FaultCode, Note
 from messaging.protocol.ws.epr import EndpointReference, parameter
 from messaging.protocol.ws.messages import Fault, Notification
 from messaging.protocol.ws.rules import reply_targets
-from messaging.services import events
+from messaging.services import events, incidents, pairs, resync
 from messaging.services.atomic import addresses, changes, composing, opening, outgoing
 from messaging.services.atomic.arriving import Item, Rejected, add_note, keep, refuse_with_fault
-from rmhub.ids import BadPublicId, public_id, read_public_id
+from rmhub.ids import BadPublicId, floor_id, public_id, read_public_id
 
 _OF_SUPERIOR = {
     Note.PREPARE: Kind.SUPERIOR_PREPARE,
@@ -164,6 +164,9 @@ def _unknown(item: Item, own: uuid.UUID) -> None:
     if not isinstance(body, Notification):
         add_note(row, "It is about nothing that is known here: nothing is done.")
         return
+    presumed = (Note.COMMIT,) if item.service == addresses.PARTICIPANT else (Note.PREPARED, Note.REPLAY)
+    if body.note in presumed and _is_lost(item, row, own):
+        return
     if item.service == addresses.PARTICIPANT:
         for of_participant in participant.unknown(body.note):
             code = of_participant.fault
@@ -176,6 +179,29 @@ def _unknown(item: Item, own: uuid.UUID) -> None:
         return
     for act in coordinator.unknown(body.note, None, item.terms.coordination_version):
         _do(item, row, own, act)
+
+
+def _is_lost(item: Item, row: CoordinationMessage, own: uuid.UUID) -> bool:
+    """Whether it asks for an outcome that a restore took away, so that a person is told instead of the other side.
+
+    The None column answers Prepared with Rollback, and Commit with Committed. Both are presumptions of somebody who
+    remembers: of a transaction that was begun after the backup others may have been told, or have done, the opposite.
+    """
+    marked = Pair.objects.filter(pk=pairs.outbound_pair_id(item.terms), resync_since__isnull=False)
+    pair = marked.select_for_update(no_key=True).first()
+    if pair is None or pair.resync_since is None or own >= floor_id(pair.resync_since):
+        return False
+    if pair.resync_from is not None and own < floor_id(pair.resync_from):
+        return False
+    add_note(row, "It was begun after the backup that was restored: nothing is answered before its pair is cleared.")
+    detail = (
+        f"{item.principal.party_name} said {item.message.kind} about {item.enlistment_id}, which is not known here."
+    )
+    _, opened = incidents.incident_open(
+        pair=pair, cause=resync.TRANSACTION, detail=detail, now=item.now, message_pk=row.pk
+    )
+    events.write(opened)
+    return True
 
 
 def _do(item: Item, row: CoordinationMessage, own: uuid.UUID, act: Act) -> None:

@@ -63,11 +63,14 @@ class Member:
 
 @dataclass(slots=True)
 class Site:
-    """`hub`: base URL of the hub's services as the agreement names it. `heard`: what came to the initiator."""
+    """`hub`: base URL of the hub's services as the agreement names it. `login`: the Authorization that it shows.
+
+    `heard`: what came to the initiator.
+    """
 
     url: str
     hub: str
-    token: str
+    login: str
     profile: Profile = Profile.SEED
     version: Version = Version.V2006
     soap: Soap = Soap.V11
@@ -219,7 +222,7 @@ class Site:
         parts = urlsplit(to.address)
         connection = HTTPConnection(parts.hostname or "", parts.port, timeout=WAIT)
         try:
-            headers = octets.headers | {"Authorization": f"Bearer {self.token}"}
+            headers = octets.headers | {"Authorization": self.login}
             connection.request("POST", parts.path, octets.body, headers)
             return connection.getresponse().status
         except (HTTPException, OSError):
@@ -246,8 +249,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def site_at(site: Site) -> Iterator[str]:
-    """Serves the site; the URL under which it is reached directly."""
-    with serving(_Handler) as server:
+def site_at(site: Site, port: int = 0) -> Iterator[str]:
+    """Serves the site at this port (0: any); the URL under which it is reached directly."""
+    with serving(_Handler, port) as server:
         server.site = site  # type: ignore[attr-defined]
         yield f"http://127.0.0.1:{server.server_address[1]}"

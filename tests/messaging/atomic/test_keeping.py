@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.db import transaction
 
-from messaging.models import Coordination, Enlistment, Incident
+from messaging.models import Coordination, Enlistment, Incident, MemoryEpoch, Pair
 from messaging.protocol.atomic.words import Note, Phase, Protocol
+from messaging.services import epoch, resync
 from messaging.services.atomic import due, keeping
 from messaging.services.atomic.asking import coordination_rollback
 from messaging.services.atomic.settling import enlistment_settle
@@ -15,6 +17,7 @@ from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.atomic import scenes
 from tests.messaging.atomic.kit import peer
+from tests.messaging.atomic.test_subordinate import below_another
 
 pytestmark = pytest.mark.django_db
 
@@ -98,3 +101,80 @@ def test_after_a_restore_no_transaction_ends_by_itself(time: FrozenClock) -> Non
     assert places[0].heard() == places[1].heard() == ["Prepare", "Commit"]
     coordination_rollback(coordination_id=other.pk, actor=scenes.ANA, reason="They say that it was not committed")
     assert lonely.heard() == ["Prepare", "Rollback"]
+
+
+def _restore(back: int) -> None:
+    """As if the database were read back from a backup that is so many seconds old."""
+    MemoryEpoch.objects.update(heartbeat=clock.now() - timedelta(seconds=back))
+    epoch.lost(clock.now(), reason="a test", actor=scenes.ANA)
+
+
+def test_after_a_restore_the_superiors_rollback_proves_nothing_where_this_hub_had_voted() -> None:
+    voted, begun = below_another(), below_another(names=("Higher", "Store"))
+    voted.above.say(Note.PREPARE)
+    voted.member.say(Note.PREPARED)
+    assert keeping.restored(clock.now()) == 2
+    for stage in (voted, begun):
+        stage.above.say(Note.ROLLBACK)
+        assert stage.member.heard()[-1] == "Rollback"
+        stage.member.say(Note.ABORTED)
+    first, second = Coordination.objects.filter(phase=Phase.ABORTED).order_by("id")
+    assert first.doubtful_since is not None
+    assert second.doubtful_since is None
+    superior = Enlistment.objects.get(superior=True, coordination=first)
+    assert "it answers Rollback, whatever the outcome was" in superior.doubt_detail
+    enlistment_settle(enlistment_id=superior.pk, outcome="forget", actor=scenes.ANA, reason="They rolled it back too.")
+    assert not Coordination.objects.exclude(doubtful_since=None).exists()
+    assert not Incident.objects.exclude(state="resolved").exists()
+
+
+def test_after_a_restore_the_superiors_commit_ends_the_doubt() -> None:
+    stage = below_another()
+    stage.above.say(Note.PREPARE)
+    stage.member.say(Note.PREPARED)
+    keeping.restored(clock.now())
+    assert stage.row.doubtful_since is not None
+    assert (stage.row.phase, stage.row.due_at) == (Phase.PREPARED, None)
+    stage.above.say(Note.COMMIT)
+    assert stage.row.doubtful_since is None
+    assert Incident.objects.get().state == "resolved"
+
+
+@pytest.mark.parametrize("role", ["participant", "superior"])
+def test_after_a_restore_nobody_hears_an_outcome_of_what_was_begun_since_the_backup(role: str) -> None:
+    stage = below_another()
+    place, note, answer = {
+        "participant": (stage.member, Note.PREPARED, "Rollback"),
+        "superior": (stage.above, Note.COMMIT, "Committed"),
+    }[role]
+    Coordination.objects.all().delete()
+    _restore(back=3600)
+    before = place.heard()
+    for _ in range(2):
+        assert place.say(note) == 202
+    assert place.heard() == before
+    lost = Incident.objects.get(cause="transaction_lost")
+    assert (lost.occurrences, lost.state) == (2, "open")
+    assert lost.pair is not None and note in lost.detail
+    with transaction.atomic():
+        pair = Pair.objects.select_for_update().get(pk=lost.pair_id)
+        resync.clear(pair, by="ana", evidence="We have compared.", now=clock.now())
+        pair.save()
+    place.say(note)
+    assert place.heard() == [*before, answer]
+    assert Incident.objects.get(cause="transaction_lost").state == "resolved"
+
+
+@pytest.mark.parametrize("begun", ["before the backup", "after the restore"])
+def test_after_a_restore_what_was_forgotten_before_or_begun_since_is_answered(begun: str) -> None:
+    if begun == "after the restore":
+        below_another(names=("Higher", "Store"))
+        _restore(back=3600)
+    stage = below_another()
+    Coordination.objects.all().delete()
+    if begun == "before the backup":
+        with clock.frozen(clock.now() + timedelta(hours=1)):
+            _restore(back=60)
+    stage.member.say(Note.PREPARED)
+    assert stage.member.heard() == ["Rollback"]
+    assert not Incident.objects.filter(cause="transaction_lost").exists()

@@ -48,11 +48,13 @@ def stage() -> Stage:
     return below_another()
 
 
-def below_another(coordination_version: str = "2006/06") -> Stage:
+def below_another(coordination_version: str = "2006/06", names: tuple[str, str] = ("Above", "Shop")) -> Stage:
     """A subordinate transaction of 60 s that its superior has taken, with one participant below."""
-    root, shop = (peer(name, coordination_version=coordination_version) for name in ("Above", "Shop"))
+    root, shop = (peer(name, coordination_version=coordination_version) for name in names)
     kind = coordination_type(Version(coordination_version))
-    current = CoordinationContext("urn:upstream:1", EndpointReference(f"{root.base}/registration"), kind, 60_000)
+    current = CoordinationContext(
+        f"urn:upstream:{names[0]}", EndpointReference(f"{root.base}/registration"), kind, 60_000
+    )
     root.ask_create(current=current, message_id="urn:uuid:create")
     (register,) = root.sent()
     assert isinstance(register.body, Register)

@@ -127,7 +127,7 @@ def world(request: pytest.FixtureRequest, live_server: Any) -> Iterator[World]:
         site = Site(
             f"{proxy.url}/site",
             f"{proxy.url}/ws-tx",
-            token,
+            f"Bearer {token}",
             Profile(terms.get("addressing_profile", "seed")),
             Version(terms.get("coordination_version", "2006/06")),
             Soap(terms.get("soap_version", "1.1")),
