@@ -220,7 +220,7 @@ def gone(generation: int) -> bool:
         place = root() / f"{_GENERATION}{generation}"
         raise LakeUnusable(
             f"{len(lost)} of {len(files)} files of the lake are gone (the first: {lost[0].path}). Put them back from a"
-            f" back-up; or delete {place} to have the store read again, without what was purged from it."
+            f" backup; or delete {place} to have the store read again, without what was purged from it."
         )
     return True
 

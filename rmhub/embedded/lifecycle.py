@@ -195,7 +195,7 @@ def _start_locked(
         if postgres.data_version(state.home) is not None:
             raise EmbeddedError(
                 f"{state.home} holds a database, but {var} does not hold its passwords: restore embedded.json from a "
-                "back-up, or remove the database"
+                "backup, or remove the database"
             )
     if state.home != var:
         log(f"user {identity[0] if identity else '?'} cannot reach {var}: the servers' data are in {state.home}")

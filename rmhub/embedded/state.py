@@ -70,7 +70,7 @@ def load(var: Path) -> State | None:
         ) from error
     except (ValueError, KeyError, TypeError) as error:
         raise EmbeddedError(
-            f"{path} is damaged ({error}): it holds the passwords; restore it from a back-up of {var}"
+            f"{path} is damaged ({error}): it holds the passwords; restore it from a backup of {var}"
         ) from error
 
 

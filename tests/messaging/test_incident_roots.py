@@ -24,7 +24,7 @@ from tests.messaging.api.client import Api, make_token, make_user
 from tests.messaging.console.conftest import time  # noqa: F401  (a fixture)
 from tests.messaging.console.scenes import ANA, EXPIRED
 from tests.messaging.factories import PartnerSide, link, partner_side, submit
-from tests.partners.factories import make_outbound_credential
+from tests.partners.factories import make_agreement, make_outbound_credential
 
 pytestmark = pytest.mark.django_db
 
@@ -75,13 +75,16 @@ def test_one_ended_certificate_is_one_incident_and_says_that_it_has_ended(time: 
 def test_what_hangs_on_an_incident_closes_with_it(time: FrozenClock) -> None:  # noqa: F811
     partner, other = partner_side(), partner_side()
     pair = partner.outbound
+    beside = partner_side(make_agreement(partner=pair.partner)).outbound  # the same partner's other server
     now = clock.now()
     with transaction.atomic():
         first, _ = incidents.incident_open(pair=pair, cause="connect_refused", now=now)
         second, written = incidents.incident_open(pair=pair, cause="server_unreachable", now=now)
         elsewhere, _ = incidents.incident_open(pair=other.outbound, cause="connect_refused", now=now)
+        next_door, _ = incidents.incident_open(pair=beside, cause="connect_refused", now=now)
         unlike, _ = incidents.incident_open(pair=pair, cause="ack_timeout", now=now)
-    assert (first.part_of, second.part_of, elsewhere.part_of, unlike.part_of) == (None, first, None, None)
+    assert second.part_of == first
+    assert {one.part_of for one in (first, elsewhere, next_door, unlike)} == {None}
     assert written[0].data["part_of"] == first.public_id
     incidents.incident_resolve(incident_id=first.pk, actor=ANA, reason="they are back")
     second.refresh_from_db()
@@ -89,7 +92,7 @@ def test_what_hangs_on_an_incident_closes_with_it(time: FrozenClock) -> None:  #
     assert second.resolution == f"Closed with {first}. they are back"
     closed = Event.objects.filter(type="incident.resolved").values_list("data__incident", flat=True)
     assert set(closed) == {first.public_id, second.public_id}
-    for one in (elsewhere, unlike):
+    for one in (elsewhere, next_door, unlike):
         one.refresh_from_db()
         assert one.state == "open"
 

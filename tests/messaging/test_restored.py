@@ -1,4 +1,4 @@
-"""What a hub does after its database became an older one: a back-up, traffic, the restore, and what comes then.
+"""What a hub does after its database became an older one: a backup, traffic, the restore, and what comes then.
 
 The entrance, the services and PostgreSQL are real; the restore is a savepoint that is rolled back to.
 """
@@ -65,7 +65,7 @@ def rows_prove_the_invariants(_django_db_helper: None) -> Iterator[None]:
 
 
 class Restore:
-    """A back-up that was taken when this was made."""
+    """A backup that was taken when this was made."""
 
     def __init__(self) -> None:
         epoch.look()
@@ -503,7 +503,7 @@ def test_x22_a_job_that_ran_in_the_backup_sends_nothing_a_second_time() -> None:
     assert len(all_of_it(partner)) == 3
     restore()
     assert jobs.run_due() == 0
-    assert acknowledge_all(partner) == [], "what was sent since the back-up is not sent again"
+    assert acknowledge_all(partner) == [], "what was sent since the backup is not sent again"
     job.refresh_from_db()
     assert (job.state, job.done, job.refused, job.due_at) == ("finished", 0, 3, None)
     said = BulkJobItem.objects.filter(job=job).values_list("state", "detail")

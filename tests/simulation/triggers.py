@@ -134,7 +134,7 @@ class TriggerWorld:
         for _ in range(chance.randint(1, 3)):
             self.later(chance.random(), self.work)
         self.later(30, self.person)
-        self.came: list[tuple[int, int]] = []  # since the back-up: document, count
+        self.came: list[tuple[int, int]] = []  # since the backup: document, count
         self.forgetful, self.restores = False, kill_at is None and chance.random() < 0.4
         if self.restores:
             self.later(chance.uniform(5, 120), self.back_up, lasts=True)
@@ -175,7 +175,7 @@ class TriggerWorld:
     def broken(self, text: str) -> None:
         raise Broken(f"{text} (SIMULATION_FIRST={self.seed} SIMULATION_SEEDS=1, at {self.now:%H:%M:%S})")
 
-    # A back-up, and a database that is as of then again
+    # A backup, and a database that is as of then again
 
     def back_up(self) -> None:
         disk, processed = copy.deepcopy(self.disk), self.processed.copy()
@@ -184,7 +184,7 @@ class TriggerWorld:
 
     def restore(self, disk: Disk, processed: Counter[int]) -> None:
         """The hub's processes end; partners and the application have gone on. Until a person has compared, all that
-        comes may be a repeat, and so may what waits. What came since the back-up comes again.
+        comes may be a repeat, and so may what waits. What came since the backup comes again.
         """
         self.seen["restored"] += 1
         self.restores, self.forgetful, self.disk = False, True, disk

@@ -357,7 +357,7 @@ def test_a_transaction_whose_delivery_was_taken_back_cannot_commit(
 def test_x22_what_a_restored_hub_was_handing_over_is_not_handed_over_again(
     time: FrozenClock, partner: PartnerSide, first: Shop
 ) -> None:
-    """Nobody had registered yet in the back-up: all may have, and may have committed, since."""
+    """Nobody had registered yet in the backup: all may have, and may have committed, since."""
     atomic(first)
     (delivery,) = arrive(partner, "m1@partner.example")
     jobs = claim()
