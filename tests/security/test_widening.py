@@ -8,6 +8,7 @@ import pytest
 
 from messaging.transports.public import is_public
 from rmhub import clock
+from rmhub.roles import Role
 from tests.messaging.api.client import Api, make_token, make_user
 
 
@@ -41,6 +42,19 @@ def test_a_token_makes_none_that_outlives_it() -> None:
     assert (refused.status, refused.json["errors"][0]["pointer"]) == (422, "#/expires_at")
     made = api.post("/tokens", body)
     assert made.status == 201 and made.json["expires_at"].startswith(f"{end:%Y-%m-%dT%H:%M:%S}")
+
+
+@pytest.mark.django_db
+def test_a_token_gives_away_no_scope_that_its_maker_or_its_owner_has_not() -> None:
+    narrow = Api(make_token(make_user(), scopes=["tokens:manage", "pairs:read"]))
+    refused = narrow.post("/tokens", {"name": "wider", "scopes": ["pairs:read", "messages:write"]})
+    assert (refused.status, refused.json["errors"][0]["pointer"]) == (422, "#/scopes")
+    assert refused.json["errors"][0]["detail"] == "You do not have messages:write, so you cannot give it away."
+    assert narrow.post("/tokens", {"name": "same", "scopes": ["pairs:read"]}).status == 201
+    viewer = make_user(Role.VIEWER)
+    body = {"name": "theirs", "owner": viewer.username, "scopes": ["messages:write"]}
+    refused = Api(make_token(make_user())).post("/tokens", body)
+    assert refused.json["errors"][0]["detail"] == "The owner's role does not have messages:write."
 
 
 @pytest.mark.parametrize(
