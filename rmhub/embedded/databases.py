@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
+_TRIES = 3
+
 
 def database_url(url: str, name: str) -> str:
     """The URL of another database on the same server."""
@@ -40,5 +42,14 @@ def drop_database(url: str, name: str) -> None:
 
     if unquote(urlsplit(url).path.lstrip("/")) == name:
         raise ValueError(f"the URL is that of {name} itself: a database cannot be dropped from within")
+    drop = sql.SQL("DROP DATABASE IF EXISTS {}").format(sql.Identifier(name))
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+        for _ in range(_TRIES):
+            with contextlib.suppress(psycopg.errors.InsufficientPrivilege):
+                connection.execute(drop + sql.SQL(" WITH (FORCE)"))
+                return
+            # The server is vacuuming it. FORCE asks for a right to end that; without FORCE it is ended unasked.
+            with contextlib.suppress(psycopg.errors.ObjectInUse):
+                connection.execute(drop)
+                return
+        connection.execute(drop + sql.SQL(" WITH (FORCE)"))

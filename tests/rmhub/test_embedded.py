@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 import psycopg
@@ -168,6 +169,27 @@ def test_the_role_is_not_a_superuser_but_can_have_databases(reachable: Path) -> 
     with psycopg.connect(url):  # a session on it does not prevent it
         embedded.drop_database(servers.database_url, 'the "second" hub/é')
     embedded.drop_database(servers.database_url, 'the "second" hub/é')
+
+
+def test_a_database_that_the_server_vacuums_can_be_dropped(reachable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FORCE needs a right over the server's own workers, which the role has not; DROP alone ends them by itself."""
+    servers = embedded.running(reachable)
+    assert servers is not None
+    embedded.create_database(servers.database_url, "vacuumed")
+    said: list[str] = []
+
+    class Vacuuming(psycopg.Connection[Any]):
+        def execute(self, query: Any, *rest: Any, **options: Any) -> Any:
+            said.append(query.as_string(self).removeprefix('DROP DATABASE IF EXISTS "vacuumed"'))
+            if said == [" WITH (FORCE)"]:
+                raise psycopg.errors.InsufficientPrivilege("permission denied to terminate process")
+            return super().execute(query, *rest, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(psycopg, "connect", Vacuuming.connect)
+        embedded.drop_database(servers.database_url, "vacuumed")
+    assert said == [" WITH (FORCE)", ""]
+    assert not execute(servers.database_url, "SELECT count(*) FROM pg_database WHERE datname = 'vacuumed'")
 
 
 def test_who_finds_them_running_does_not_stop_them(reachable: Path) -> None:
