@@ -11,6 +11,7 @@ import pytest
 import urllib3
 
 from messaging.models import Message
+from rmhub.front.bodies import TooLarge, fetch
 from rmhub.front.limits import Budget, Full, Pace
 from rmhub.roles import Role
 from tests.messaging.api.client import make_token, make_user
@@ -47,6 +48,20 @@ def test_a_budget_serves_in_turn_and_gives_up_in_time() -> None:
 def test_a_pace_gives_time_first_and_then_by_the_byte() -> None:
     pace = Pace(grace=10, rate=100, longest=60)
     assert [pace.until(1000, size) for size in (0, 100, 4999, 50_000)] == [1010, 1011, pytest.approx(1059.99), 1060]
+
+
+def test_a_body_of_no_declared_length_is_read_up_to_the_limit_and_no_further(tmp_path: Path) -> None:
+    """In chunks it could go on until the disk is full."""
+    read: list[int] = []
+
+    async def endless() -> dict[str, object]:
+        read.append(1000)
+        return {"type": "http.request", "body": b"x" * 1000, "more_body": len(read) < 1000}
+
+    with ThreadPoolExecutor(1) as disk, pytest.raises(TooLarge):
+        asyncio.run(fetch(endless, 100_000, Pace(grace=3600, rate=1, longest=7200), tmp_path, disk))
+    assert len(read) == 101
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.django_db(transaction=True)
