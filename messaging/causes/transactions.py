@@ -104,12 +104,12 @@ INCIDENTS: tuple[Row, ...] = (
     ),
     (
         "transaction_lost",
-        "Transaction of the lost time",
-        "The database was restored, and somebody asks for the outcome of a transaction that was begun after the "
-        "backup. Nothing is known of it here, and it may have been committed: so nobody is answered.",
+        "Transaction begun after the backup",
+        "The database was restored, and a partner asks for the outcome of a transaction that was begun after the "
+        "backup. This hub knows nothing of it, and it may have been committed, so the hub does not answer.",
         "Ask everybody who took part what they did, and have each of them settle its share the same way. Then clear "
-        "the pair: who asks after that is answered as the protocol says of what is forgotten (a participant with "
-        "Rollback).",
+        "the resync mark of the pair: from then on the hub answers as for any forgotten transaction, and a "
+        "participant is told Rollback.",
         False,
     ),
     (

@@ -43,13 +43,12 @@ def drop_database(url: str, name: str) -> None:
     if unquote(urlsplit(url).path.lstrip("/")) == name:
         raise ValueError(f"the URL is that of {name} itself: a database cannot be dropped from within")
     drop = sql.SQL("DROP DATABASE IF EXISTS {}").format(sql.Identifier(name))
+    force = drop + sql.SQL(" WITH (FORCE)")
     with psycopg.connect(url, autocommit=True) as connection:
-        for _ in range(_TRIES):
-            with contextlib.suppress(psycopg.errors.InsufficientPrivilege):
-                connection.execute(drop + sql.SQL(" WITH (FORCE)"))
+        # Ending a vacuum takes a right that the role does not have, but only with FORCE. Without it, the server ends
+        # the vacuum, and no session.
+        for statement in (force, drop) * _TRIES:
+            with contextlib.suppress(psycopg.errors.InsufficientPrivilege, psycopg.errors.ObjectInUse):
+                connection.execute(statement)
                 return
-            # The server is vacuuming it. FORCE asks for a right to end that; without FORCE it is ended unasked.
-            with contextlib.suppress(psycopg.errors.ObjectInUse):
-                connection.execute(drop)
-                return
-        connection.execute(drop + sql.SQL(" WITH (FORCE)"))
+        connection.execute(force)

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from messaging.models import LiveMinute, LiveState
 from messaging.services import live_watch
 from tests.messaging.factories import partner_side
+from tests.rmhub.conditions import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -246,11 +246,12 @@ def _begin(lake: Path, folder: Path) -> subprocess.Popen[str]:
 
 
 def _until(condition: Any, process: subprocess.Popen[str], seconds: float = 300) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.2)
+    def holds() -> Any:
+        value = condition()
+        assert value or process.poll() is None, process.communicate()[0]
+        return value
+
+    eventually(holds, seconds)
 
 
 @pytest.mark.django_db

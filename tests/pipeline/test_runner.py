@@ -87,10 +87,10 @@ def test_a_cancelled_run_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tm
     ignore = "signal.signal(signal.SIGTERM, signal.SIG_IGN);" if stubborn else ""
     # With a child of its own, as Spark's JVM is: it has to go as well.
     text = (
-        f"import os, signal, subprocess, time; {ignore}"
+        f"import os, signal, subprocess; {ignore}"
         "child = subprocess.Popen(['sleep', '600']);"
         f"open({str(mark)!r} + '.new', 'w').write(f'{{os.getpid()}} {{child.pid}}');"
-        f"os.rename({str(mark)!r} + '.new', {str(mark)!r}); time.sleep(600)"
+        f"os.rename({str(mark)!r} + '.new', {str(mark)!r}); signal.pause()"
     )
     run = request()
 
@@ -111,7 +111,7 @@ def test_a_cancelled_run_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tm
 def test_a_runner_that_is_stopped_ends_its_run(tmp_path: Path) -> None:
     mark = tmp_path / "begun"
     run = request()
-    working = Runner(lambda line: None, script(f"import time; open({str(mark)!r}, 'w'); time.sleep(600)"))
+    working = Runner(lambda line: None, script(f"import signal; open({str(mark)!r}, 'w'); signal.pause()"))
 
     def stop() -> None:
         wait_until(mark.exists, "the child has begun")
@@ -127,11 +127,11 @@ def test_a_runner_that_is_stopped_ends_its_run(tmp_path: Path) -> None:
 
 def test_the_child_dies_with_a_runner_that_is_killed(tmp_path: Path) -> None:
     mark = tmp_path / "pid"
-    inner = f"import os, time; open({str(mark)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    inner = f"import os, signal; open({str(mark)!r}, 'w').write(str(os.getpid())); signal.pause()"
     outer = (
-        "import os, subprocess, sys, time;"
+        "import os, signal, subprocess, sys;"
         f"subprocess.Popen([sys.executable, '-I', '-S', {str(PRELUDE)!r}, str(os.getpid()), '15', '-', '-',"
-        f" sys.executable, '-c', {inner!r}], start_new_session=True); time.sleep(600)"
+        f" sys.executable, '-c', {inner!r}], start_new_session=True); signal.pause()"
     )
     parent = subprocess.Popen([sys.executable, "-c", outer])
     wait_until(lambda: mark.exists() and mark.read_text() != "", "the child has begun")

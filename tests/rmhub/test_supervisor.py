@@ -70,10 +70,17 @@ def python(name: str, code: str, **how: object) -> Process:
 
 def test_starts_in_order_and_stops_in_reverse(recorder: Recorder, started: list[Supervisor], tmp_path: Path) -> None:
     mark = tmp_path / "ready"
-    first = f"import pathlib, signal, time; time.sleep(0.05); pathlib.Path({str(mark)!r}).touch(); signal.pause()"
+    asked: list[bool] = []
+
+    def ready() -> bool:
+        asked.append(len(asked) == 2)
+        if asked[-1]:
+            mark.touch()
+        return asked[-1]
+
     supervisor = Supervisor(
         [
-            python("database", first, ready=mark.exists),
+            python("database", FOREVER, ready=ready),
             python("migrate", f"import os; print('ready first:', os.path.exists({str(mark)!r}))", once=True),
             python("web", FOREVER),
         ],

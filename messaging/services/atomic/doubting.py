@@ -19,7 +19,7 @@ ELSEWHERE = "address_outside_agreement"  # it registered at an address that the 
 IN_DOUBT = "transaction_in_doubt"  # the database was restored: it may have been told another outcome than it now has
 _PASSING = (SILENT, HELD, REFUSED, ELSEWHERE, IN_DOUBT)  # what an answer disproves
 _ASKED_FOR = ("transaction_rolled_back", "transaction_settled")
-_SAID_ABOVE = "transaction_superior_rolled_back"
+_ROLLED_BACK_ABOVE = "transaction_superior_rolled_back"
 
 
 def doubt(
@@ -112,4 +112,4 @@ def _stays(coordination: Coordination, enlistment: Enlistment) -> bool:
     if asked or enlistment.vote == Vote.READ_ONLY:
         return False
     voted = coordination.enlistments.filter(superior=True, vote=Vote.PREPARED)
-    return coordination.cause != _SAID_ABOVE or voted.exists()
+    return coordination.cause != _ROLLED_BACK_ABOVE or voted.exists()

@@ -165,7 +165,7 @@ def _unknown(item: Item, own: uuid.UUID) -> None:
         add_note(row, "It is about nothing that is known here: nothing is done.")
         return
     presumed = (Note.COMMIT,) if item.service == addresses.PARTICIPANT else (Note.PREPARED, Note.REPLAY)
-    if body.note in presumed and _is_lost(item, row, own):
+    if body.note in presumed and _left_to_a_person(item, row, own):
         return
     if item.service == addresses.PARTICIPANT:
         for of_participant in participant.unknown(body.note):
@@ -181,11 +181,11 @@ def _unknown(item: Item, own: uuid.UUID) -> None:
         _do(item, row, own, act)
 
 
-def _is_lost(item: Item, row: CoordinationMessage, own: uuid.UUID) -> bool:
-    """Whether it asks for an outcome that a restore took away, so that a person is told instead of the other side.
+def _left_to_a_person(item: Item, row: CoordinationMessage, own: uuid.UUID) -> bool:
+    """Opens an incident instead of an answer when the relationship began in the time that a restore took away.
 
-    The None column answers Prepared with Rollback, and Commit with Committed. Both are presumptions of somebody who
-    remembers: of a transaction that was begun after the backup others may have been told, or have done, the opposite.
+    The None column answers Prepared with Rollback, and Commit with Committed. Only somebody who has lost no memory may
+    presume that: others may have been told, or have done, the opposite. Returns whether it was so.
     """
     marked = Pair.objects.filter(pk=pairs.outbound_pair_id(item.terms), resync_since__isnull=False)
     pair = marked.select_for_update(no_key=True).first()
@@ -193,7 +193,9 @@ def _is_lost(item: Item, row: CoordinationMessage, own: uuid.UUID) -> bool:
         return False
     if pair.resync_from is not None and own < floor_id(pair.resync_from):
         return False
-    add_note(row, "It was begun after the backup that was restored: nothing is answered before its pair is cleared.")
+    add_note(
+        row, "Begun after the backup that was restored: there is no answer until the resync of its pair is cleared."
+    )
     detail = (
         f"{item.principal.party_name} said {item.message.kind} about {item.enlistment_id}, which is not known here."
     )
