@@ -68,7 +68,7 @@ run: setup ## start a hub and a partner to talk to, with everything they need; C
 test: lint ## all checks and all tests
 	$(PY) -m pytest -n auto -m "not acceptance and not browser and not spark" $(ARGS)
 	$(PY) -m pytest -m "spark and not acceptance" $(ARGS)
-	$(PY) -m pytest -m "acceptance or browser" $(ARGS)
+	$(PY) -m pytest -n 2 --dist loadgroup -m "acceptance or browser" $(ARGS)
 
 lint: setup ## style, types, layers, migrations, deployment settings, API description
 	$(PY) -m ruff check .

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -25,6 +26,25 @@ def ensure() -> None:
     atexit.register(embedded.stop, var)
     os.environ["DATABASE_URL"] = servers.database_url
     os.environ["REDIS_URL"] = servers.redis_url
+    _migrate_template(var, servers.database_url)
+
+
+def _migrate_template(var: Path, url: str) -> None:
+    """Makes the tables in template1, once: every new database of the server has them, and `migrate` nothing to do."""
+    import psycopg
+
+    from rmhub import embedded
+    from rmhub.embedded import state
+
+    known = state.load(var)
+    assert known is not None
+    whole = embedded.database_url(url, "template1")
+    with psycopg.connect(whole, user="postgres", password=known.superuser_password, autocommit=True) as connection:
+        connection.execute("ALTER DATABASE template1 OWNER TO rmhub")
+    manage = [sys.executable, str(Path(__file__).parent.parent / "manage.py"), "migrate", "--verbosity", "0"]
+    # The settings are those of a hub, and not the tests', which would start servers again.
+    own = {"DATABASE_URL": whole, "DJANGO_SETTINGS_MODULE": "rmhub.settings"}
+    subprocess.run(manage, env={**os.environ, **own}, check=True)
 
 
 def database_url() -> str:

@@ -204,7 +204,7 @@ def restore(hub: Hub, dump: Path) -> None:
     name = hub.database_url.rpartition("/")[2]
     beside = embedded.database_url(hub.database_url, "postgres")
     embedded.drop_database(beside, name)
-    embedded.create_database(beside, name)
+    embedded.create_database(beside, name, like="template0")  # the backup has all tables
     read = [program("pg_restore"), "--no-owner", "--exit-on-error", "-d", hub.database_url, str(dump)]
     subprocess.run(read, check=True, timeout=300, env=os.environ)
 

@@ -81,7 +81,8 @@ def scans(run: Callable[[], object]) -> list[str]:
                 # A small table may be cheaper to scan up to a LIMIT where a jump costs four times a step, as on a disk
                 # that turns; the question is whether there is an index that a large one can go by.
                 cursor.execute("SET LOCAL random_page_cost = 1.1")
-            plan = _plan(statement)
+                plan = _plan(statement)
+                cursor.execute("SET LOCAL random_page_cost TO DEFAULT")
         if _scans_a_big_table(plan):
             found.append(f"{statement[:300]}\n{plan}")
     return found

@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed"),
 ]
 
-TUTORIAL = Path(__file__).resolve().parents[2] / "docs" / "tutorial.md"
+TUTORIAL = Path(__file__).resolve().parents[3] / "docs" / "tutorial.md"
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 WAIT = 60
 

@@ -1,8 +1,9 @@
-"""Two real hubs for the acceptance tests: processes, databases and all."""
+"""Two real hubs that the tests of this folder share: processes, databases and all."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,14 @@ from messaging.demo.stage import Link, Parameters, Stage, running
 from rmhub.supervisor import Supervisor
 
 
-@pytest.fixture(scope="session")
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keeps the tests of this folder together when tests run in several processes: the hubs are started once."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("pair"))
+
+
+@pytest.fixture(scope="package")
 def hubs() -> Iterator[tuple[Stage, Supervisor]]:
     """Buyer's and seller's hub, joined by a good link. Whatever the tests do with them, their invariants hold."""
     with running(link=Link(), parameters=Parameters()) as running_hubs:
