@@ -19,22 +19,22 @@ pytestmark = pytest.mark.acceptance
 def demo(*arguments: str) -> tuple[int, dict[str, Any]]:
     """With four connections to the database for each process, so that dozens of threads share them."""
     run = subprocess.run(
-        [sys.executable, "manage.py", "demo", "--json", *arguments],
+        [sys.executable, "manage.py", "demo", "--json", "--patience", "900", *arguments],
         cwd=ROOT,
         env={**os.environ, "DJANGO_SETTINGS_MODULE": "rmhub.settings", "RMHUB_DB_CONNECTIONS": "4"},
         capture_output=True,
         text=True,
-        timeout=420,
+        timeout=2000,
     )
     assert run.stdout.strip(), run.stderr[-3000:]
     return run.returncode, json.loads(run.stdout.strip().splitlines()[-1])
 
 
-@pytest.mark.parametrize("faults", [(), ("--kill",)], ids=["bad link", "bad link and kill -9"])
-def test_every_document_arrives_once_and_in_order(faults: tuple[str, ...]) -> None:
-    code, result = demo("--messages", "120", "--drop", "0.2", "--duplicate", "0.2", *faults)
+def test_every_document_arrives_once_and_in_order_whatever_is_killed() -> None:
+    code, result = demo("--messages", "120", "--drop", "0.2", "--duplicate", "0.2", "--kill")
     promised = {"submitted": 120, "delivered": 120, "delivered_twice": 0, "lost": 0, "out_of_order": 0, "suspended": 0}
     assert {name: result[name] for name in promised} == promised
+    assert result["killed"], "nothing was killed: the run shows too little"
     assert code == 0
 
 
@@ -50,7 +50,7 @@ def test_a_stream_delivers_once_and_in_order_whatever_is_killed() -> None:
 
 def test_bad_options_are_refused_in_a_line() -> None:
     run = subprocess.run(
-        [sys.executable, "manage.py", "demo", "--drop", "1.5"], cwd=ROOT, capture_output=True, text=True, timeout=60
+        [sys.executable, "manage.py", "demo", "--drop", "1.5"], cwd=ROOT, capture_output=True, text=True, timeout=600
     )
     assert run.returncode == 2
     assert "a share from 0 to below 1" in run.stderr

@@ -162,7 +162,7 @@ def world(profile: str) -> Iterator[tuple[World, Running]]:
 
 def manage(hub: Hub, *arguments: str) -> str:
     run = subprocess.run(
-        hub.manage(*arguments), env=hub.environment(), capture_output=True, text=True, timeout=300, check=False
+        hub.manage(*arguments), env=hub.environment(), capture_output=True, text=True, timeout=900, check=False
     )
     assert run.returncode == 0, run.stderr[-3000:]
     return run.stdout
@@ -197,7 +197,7 @@ def traffic(send: Callable[[], object]) -> Iterator[None]:
 
 def take(hub: Hub, dump: Path) -> None:
     made = [program("pg_dump"), "-Fc", "-f", str(dump), hub.database_url]
-    subprocess.run(made, check=True, timeout=300)
+    subprocess.run(made, check=True, timeout=900)
 
 
 def restore(hub: Hub, dump: Path) -> None:
@@ -206,7 +206,7 @@ def restore(hub: Hub, dump: Path) -> None:
     embedded.drop_database(beside, name)
     embedded.create_database(beside, name, like="template0")  # the backup has all tables
     read = [program("pg_restore"), "--no-owner", "--exit-on-error", "-d", hub.database_url, str(dump)]
-    subprocess.run(read, check=True, timeout=300, env=os.environ)
+    subprocess.run(read, check=True, timeout=900, env=os.environ)
 
 
 @pytest.mark.parametrize("profile", ["ebxml", "stream", "repeatable"], ids=lambda profile: f"X19-X21-X22-{profile}")

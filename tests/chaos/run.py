@@ -173,6 +173,8 @@ def run(
             log(line(row))
             if fault.told:
                 log(f"  health: {watch.seen.get(fault.told, 'did not name it')}")
+            if row.falsely_in_doubt:
+                log("".join(f"  in doubt: {why}\n" for url in scene.judged for why in _doubts(url)))
         for said in load.refused:
             log(f"  not handed over: {said}")
         _check(scene)
@@ -240,6 +242,16 @@ def _settled(scene: World, load: Load) -> tuple[Total, int]:
         ),
         unsettled,
     )
+
+
+def _doubts(url: str) -> list[str]:
+    """What is in doubt in this database, and why."""
+    with psycopg.connect(url) as database:
+        found = database.execute(
+            "SELECT 'delivery', document_id, doubt, cause_detail FROM messaging_delivery WHERE state = 'in_doubt' UNION"
+            " SELECT 'message', message_id, cause, cause_detail FROM messaging_message WHERE state = 'in_doubt'"
+        ).fetchall()
+    return [" ".join(row) for row in found]
 
 
 def _check(scene: World) -> None:

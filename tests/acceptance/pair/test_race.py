@@ -67,7 +67,7 @@ def test_two_copies_at_once_are_one_delivery_and_two_acknowledgements(hubs: tupl
             f"{stage.seller.url}/ebxml/msh/1",
             body=body,
             headers={**headers, "Content-Type": content_type},
-            timeout=30,
+            timeout=300,
         )
         assert answer.data == b""
         return answer.status

@@ -97,7 +97,7 @@ class Stranger:
             ["curl", "-sS", "--max-time", "20", "-D", head, "-o", out, "-w", "%{http_code}", *data, *arguments, url],
             input=body,
             capture_output=True,
-            timeout=60,
+            timeout=600,
         )
         assert run.returncode == 0, run.stderr.decode()
         last = head.read_text().replace("\r", "").rstrip().split("\n\n")[-1]
@@ -198,7 +198,7 @@ def stranger(hubs: tuple[Stage, Supervisor], tmp_path_factory: pytest.TempPathFa
         stdout=subprocess.PIPE,
         text=True,
         check=True,
-        timeout=120,
+        timeout=600,
     )
     made = Stranger(stage, tmp_path_factory.mktemp("curl"))
     with alongside(application_process(Receiving(), port, stage.effects, run.stdout.split())):
@@ -336,7 +336,7 @@ def test_x18_two_web_processes_take_one_request_once(stranger: Stranger, beside:
     second = dataclasses.replace(stranger.stage.seller, port=port)
     beside(second.processes(prefix="second-")[0])
     both = [stranger.stage.seller.url, second.url]
-    pool = urllib3.PoolManager(maxsize=2, retries=False, timeout=30)
+    pool = urllib3.PoolManager(maxsize=2, retries=False, timeout=300)
     barrier = threading.Barrier(2)
 
     def post(root: str, agreement: str, headers: dict[str, str]) -> tuple[int, str, bytes]:

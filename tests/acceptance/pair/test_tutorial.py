@@ -26,7 +26,7 @@ pytestmark = [
 
 TUTORIAL = Path(__file__).resolve().parents[3] / "docs" / "tutorial.md"
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-WAIT = 60
+WAIT = 600
 
 
 def blocks(language: str) -> list[str]:
