@@ -13,9 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
-from unittest import mock
-
-from django.db import models
 
 from messaging import transports
 from messaging.models import Message, Pair
@@ -150,10 +147,8 @@ def partner_side(version: AgreementVersion | None = None, **terms: Any) -> Partn
 
     `profile="repeatable"` makes one of spec 2; its answers to us are `answered(...)`, the builders are ebXML's only.
     """
-    # Half of the statements that this takes ask whether rows that are right are right. Thousands of tests start here.
-    with mock.patch.object(models.Model, "full_clean"):
-        version = version or make_agreement(**terms)
-        credential, password = make_credential(version.agreement.partner)
+    version = version or make_agreement(**terms)
+    credential, password = make_credential(version.agreement.partner)
     return PartnerSide(
         registry.current().version(version.pk), Presented(authorization=basic(credential.username, password))
     )
