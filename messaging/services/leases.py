@@ -188,15 +188,23 @@ def release_dead(now: datetime) -> int:
         pairs = Pair.objects.filter(
             pk__in=[orphan.pair_id for orphan in orphans], transmission_id__in=keys, flow=Flow.SENDING
         )
-        # The claim that follows takes their lock; only the timer moves here, and only to an earlier time.
-        pairs.filter(pk__in=list(pairs.order_by("pk").select_for_update().values_list("pk", flat=True))).update(
-            due_at=now
+        signals = Signal.objects.filter(
+            pk__in=[orphan.signal_id for orphan in orphans if orphan.signal_id], state=SignalState.SENDING
         )
-        signals = [orphan.signal_id for orphan in orphans if orphan.signal_id]
-        Signal.objects.filter(pk__in=signals, state=SignalState.SENDING).update(due_at=now)
-        messages = [orphan.message_id for orphan in orphans if orphan.message_id]
-        Message.objects.filter(pk__in=messages, state=MessageState.SENDING, due_at__isnull=False).update(due_at=now)
-        Transmission.objects.filter(pk__in=keys, outcome=Outcome.ON_THE_WIRE).update(
+        messages = Message.objects.filter(
+            pk__in=[orphan.message_id for orphan in orphans if orphan.message_id],
+            state=MessageState.SENDING,
+            due_at__isnull=False,
+        )
+        # The claim that follows takes their lock; only the timer moves here, and only to an earlier time. They are
+        # locked in order first: an UPDATE takes its rows in any order, and those who record outcomes wait in order.
+        for rows in (pairs, signals, messages):
+            rows.filter(pk__in=list(rows.order_by("pk").select_for_update().values_list("pk", flat=True))).update(
+                due_at=now
+            )
+        # One that somebody holds has its outcome recorded in this very moment.
+        free = claimed.filter(pk__in=keys).order_by("pk").select_for_update(skip_locked=True)
+        Transmission.objects.filter(pk__in=list(free.values_list("pk", flat=True))).update(
             outcome=Outcome.LOST,
             cause="worker_lost",
             detail="The worker died before it recorded an outcome.",

@@ -204,7 +204,7 @@ def _dropped(came: uuid.UUID, state: str, now: datetime) -> None:
         kind=SignalKind.ACKNOWLEDGEMENT,
         state=SignalState.HELD,
     )
-    _tell(list(held.select_for_update()), _given_up(state), now)
+    _tell(list(held.order_by("pk").select_for_update()), _given_up(state), now)
     finals.dropped(came, now)
 
 
