@@ -43,7 +43,7 @@ FILE = "memory-epoch.json"
 CAUSE = "memory_lost"
 _LOCK = 0x524D4D45  # key of the advisory lock under which row and file are compared and written
 _one = threading.Lock()
-_MADE_BY = ("messaging", "0003_partitions")  # the migration that made the memory
+_MADE_BY = ("messaging", "0001_initial")  # the migration that made the memory
 _LEAST_SKEW = 300
 
 # What this process saw last. A row that is older, or another one, was put there by somebody who restored a backup.
