@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.urls import reverse
 
-from messaging.services.users import Invitation
+from messaging.access.services.users import Invitation
 
 
 def invitation_link(invitation: Invitation) -> str:

@@ -13,19 +13,15 @@ from celery import shared_task
 from celery.signals import worker_init, worker_ready, worker_shutting_down
 from django.conf import settings
 
-from messaging import engine
+from messaging.engine import kinds as engine
+from messaging.access.services import audit_chain
+from messaging.bulk.services import jobs
+from messaging.deliveries.services import monitoring
 from messaging.engine.sweeping import Sweeper
-from messaging.services import (
-    audit_chain,
-    housekeeping,
-    jobs,
-    monitoring,
-    notifying,
-    pipeline_runs,
-    traffic_hours,
-    webhooks,
-)
-from messaging.services.atomic import due
+from messaging.notifications.services import notifying, webhooks
+from messaging.overview.services import housekeeping, traffic_hours
+from messaging.profiles.wsat import due
+from messaging.reports.services import runs as pipeline_runs
 from rmhub import memory
 from rmhub.postgresql.base import give_back
 

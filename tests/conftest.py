@@ -31,7 +31,10 @@ def fresh_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Non
         yield
         return
     from messaging import servers
-    from messaging.services import circuits, door, epoch, forgetting, pairs, subscriptions, tokens
+    from messaging.access.services import tokens
+    from messaging.engine import circuits, forgetting, pairs, subscriptions
+    from messaging.engine import memory as epoch
+    from messaging.entrance import authentication as door
     from partners import registry
 
     settings = request.getfixturevalue("settings")

@@ -10,11 +10,11 @@ from rest_framework.authentication import BaseAuthentication, SessionAuthenticat
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
+from messaging.access.services import sessions, tokens
 from messaging.api.problems import Problem
 from messaging.choices import Interface
+from messaging.journal.audit import Actor
 from messaging.models import ApiToken
-from messaging.services import sessions, tokens
-from messaging.services.audit import Actor
 from messaging.standing import standing_of
 
 MAX_HEADER = 200

@@ -18,15 +18,15 @@ from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
+from messaging.access.selectors import reach
 from messaging.api.authentication import Access
 from messaging.api.catalogue import CODES
 from messaging.api.examples import of as examples_of
 from messaging.api.permissions import PUBLIC, scope_of
 from messaging.api.problems import MEDIA_TYPE, Problem
 from messaging.api.reading import Param, StrictJson, check_size
-from messaging.selectors import reach
-from messaging.services import rate_limits
-from messaging.services.rate_limits import Bucket
+from messaging.entrance import rate_limits
+from messaging.entrance.rate_limits import Bucket
 from partners import visibility
 
 Handler = TypeVar("Handler", bound=Callable[..., HttpResponseBase])

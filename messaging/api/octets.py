@@ -11,7 +11,7 @@ from django.utils.http import content_disposition_header
 from rest_framework.request import Request
 
 from messaging.api.problems import Problem
-from messaging.services.disclosing import Octets
+from messaging.messages.services.disclosing import Octets
 
 _RANGE = re.compile(r"bytes\s*=\s*(\d{0,15})-(\d{0,15})", re.ASCII)
 _SAFE_TYPE = re.compile(r"[\x20-\x7e]{1,1000}")

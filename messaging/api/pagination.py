@@ -11,9 +11,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
 
+from messaging import keyset
 from messaging.api.reading import Param, read_parameters
-from messaging.selectors import keyset
-from messaging.selectors.keyset import Page, Place
+from messaging.keyset import Page, Place
 
 Row = TypeVar("Row", bound=Model)
 MAX_LIMIT = 200

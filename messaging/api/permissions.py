@@ -10,7 +10,7 @@ from rest_framework.request import Request
 
 from messaging.api.authentication import Access, actor_of
 from messaging.api.problems import Problem
-from messaging.services import audit
+from messaging.journal import audit
 from rmhub.roles import WHOLE_HUB_SCOPES
 
 if TYPE_CHECKING:  # rest_framework.views reads the settings that name this module

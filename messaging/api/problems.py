@@ -15,7 +15,7 @@ from rest_framework.response import Response
 
 from messaging.api.catalogue import CODES
 from messaging.exceptions import ApplicationError, DuplicateMessageId, InvalidSubmission, OutsideAgreement, WrongState
-from messaging.services.onboarding import InvalidAgreement
+from messaging.onboarding.services.changing import InvalidAgreement
 from messaging.storage import StoreUnavailable
 from partners.exceptions import InvalidInput
 from partners.exceptions import WrongState as PartnersWrongState

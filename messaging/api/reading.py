@@ -15,8 +15,8 @@ from rest_framework.exceptions import ParseError
 from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 
+from messaging.access.selectors.reach import read_id
 from messaging.api.problems import Problem
-from messaging.selectors.reach import read_id
 from rmhub.ids import BadPublicId
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")

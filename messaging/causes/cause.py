@@ -7,7 +7,7 @@ from enum import StrEnum
 
 Row = tuple[str, str, str, str, bool]  # code, label, what happened, what to do, whether time alone may mend it
 
-DOCUMENTATION = "/causes/"  # the console's page, as `console.urls` has it
+DOCUMENTATION = "/causes/"  # the console's page, as `urls.console` has it
 
 
 class Evidence(StrEnum):
@@ -28,7 +28,7 @@ ANSWERED = frozenset({Evidence.SUCCESS})  # only by the partner's word about a m
 class Cause:
     """One code. `sentence` says what happened, `action` what to do; `retryable`: time alone may mend it.
 
-    `disproved_by`: newer evidence of these kinds decides what is said of it (`selectors.newer`).
+    `disproved_by`: newer evidence of these kinds decides what is said of it (`pairs.selectors.newer`).
     """
 
     code: str

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from messaging.causes.mail import REFUSALS as MAIL_REFUSALS
 from messaging.causes.streams import REFUSALS as STREAM_REFUSALS
 from messaging.causes.transactions import REFUSALS as TRANSACTION_REFUSALS
-from messaging.exchange_problems import PROBLEMS
+from messaging.profiles.repeatable.problems import PROBLEMS
 
 # Why something that came in was refused (`Rejection.reason`): reasons of the entrance, of the reader, and error codes.
 REFUSALS: Mapping[str, str] = {

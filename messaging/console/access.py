@@ -24,11 +24,12 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import resolve_url
 from django.utils.cache import add_never_cache_headers
 
+from messaging.access.selectors import reach
+from messaging.access.services import sessions
 from messaging.choices import Interface
 from messaging.exceptions import NotFound
-from messaging.selectors import reach
-from messaging.services import audit, sessions
-from messaging.services.audit import Actor
+from messaging.journal import audit
+from messaging.journal.audit import Actor
 from messaging.standing import standing_of
 from partners import visibility
 from rmhub.ids import BadPublicId

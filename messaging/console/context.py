@@ -10,7 +10,7 @@ from django.utils.functional import SimpleLazyObject
 
 from messaging.console.access import Person, person
 from messaging.console.wishes import wishes
-from messaging.selectors import screens
+from messaging.pairs.selectors import screens
 from partners import visibility
 from rmhub import clock
 

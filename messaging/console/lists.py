@@ -19,14 +19,14 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.urls import reverse
 
+from messaging.access.selectors import preferences
+from messaging.access.services import saved_views
 from messaging.console.access import person
 from messaging.console.rendering import see_other
 from messaging.console.wishes import wishes
 from messaging.exceptions import InvalidSubmission
+from messaging.keyset import Page, Place
 from messaging.models import SavedView
-from messaging.selectors import preferences
-from messaging.selectors.keyset import Page, Place
-from messaging.services import saved_views
 from partners import visibility
 from rmhub import clock
 

@@ -16,9 +16,9 @@ from django.utils import timezone
 from django.utils.cache import patch_vary_headers
 from django.utils.http import url_has_allowed_host_and_scheme
 
+from messaging import keyset
 from messaging.console import zones
 from messaging.exceptions import ApplicationError, InvalidSubmission
-from messaging.selectors import keyset
 
 Row = TypeVar("Row", bound=Model)
 PAGE = 50

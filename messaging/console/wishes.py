@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.http import HttpRequest
 
-from messaging.selectors.preferences import AS_IT_COMES, Wishes, wishes_of
+from messaging.access.selectors.preferences import AS_IT_COMES, Wishes, wishes_of
 
 
 def wishes(request: HttpRequest) -> Wishes:

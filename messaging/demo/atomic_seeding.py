@@ -6,10 +6,11 @@ import json
 from dataclasses import asdict, dataclass
 
 from messaging.choices import Interface, RetryUntil, ServiceKind, WhenExhausted
+from messaging.deliveries.services import triggering
+from messaging.deliveries.services.trigger_rules import TriggerValues
 from messaging.demo.seeding import BUYER, SELLER, SERVICES
-from messaging.services import pairs, triggering
-from messaging.services.audit import Actor
-from messaging.services.trigger_rules import TriggerValues
+from messaging.engine import pairs
+from messaging.journal.audit import Actor
 from partners import registry, services
 from partners.choices import CredentialKind, Profile
 from partners.models import Agreement, Party

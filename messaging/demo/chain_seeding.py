@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from messaging.choices import Interface, RouteMode
 from messaging.demo.seeding import BUYER, SELLER, SERVICES, Side
-from messaging.services import pairs, routes
-from messaging.services.audit import Actor
+from messaging.engine import pairs
+from messaging.journal.audit import Actor
+from messaging.routing.services import routes
 from partners import registry, services
 from partners.choices import CredentialKind
 from partners.models import Endpoint, Party

@@ -9,11 +9,13 @@ from datetime import timedelta
 from django.contrib.auth.models import Group, User
 from django.db import transaction
 
+from messaging.access.services import tokens
 from messaging.choices import Consult, Interface, RetryUntil, ServiceKind
+from messaging.deliveries.services import triggering
+from messaging.deliveries.services.trigger_rules import TriggerValues
+from messaging.engine import pairs
+from messaging.journal.audit import Actor
 from messaging.models import ApiToken, Trigger
-from messaging.services import pairs, tokens, triggering
-from messaging.services.audit import Actor
-from messaging.services.trigger_rules import TriggerValues
 from partners import registry, services
 from partners.choices import CredentialKind, Profile
 from partners.models import Agreement, Credential, Endpoint, Party

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import psycopg
 
-from messaging.selectors import invariants
+from messaging import invariants
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,16 @@ from django.conf import settings
 from django.db import connection
 
 from messaging import dispatch, servers, transports
+from messaging.deliveries.services import claiming, talking
+from messaging.deliveries.services import job as deliveries
+from messaging.deliveries.services import recording as delivering_recording
+from messaging.engine import circuits, leases, waiting
+from messaging.engine import memory as epoch
+from messaging.engine.claiming import Job, claim_due
 from messaging.engine.loop import Ahead, Crowded, Engine, Work
-from messaging.services import circuits, collecting, epoch, leases, pickups, waiting
-from messaging.services.collecting import Found
-from messaging.services.delivering import claiming, talking
-from messaging.services.delivering import job as deliveries
-from messaging.services.delivering import recording as delivering_recording
-from messaging.services.recording import record
-from messaging.services.sending import Job, claim_due
+from messaging.engine.recording import record
+from messaging.pollers.services import collecting, pickups
+from messaging.pollers.services.collecting import Found
 from messaging.transports import Receipt
 
 log = logging.getLogger(__name__)

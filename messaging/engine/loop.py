@@ -18,9 +18,9 @@ from typing import Generic, TypeVar
 from django.db import InterfaceError, OperationalError, connection
 
 from messaging import dispatch
-from messaging.services import leases
-from messaging.services.group import GroupCommit
-from messaging.services.lanes import Begun, Lanes, Pace
+from messaging.engine import leases
+from messaging.engine.group import GroupCommit
+from messaging.engine.lanes import Begun, Lanes, Pace
 from rmhub import clock
 from rmhub.postgresql.base import give_back
 
@@ -55,7 +55,7 @@ class Crowded(Generic[JobT]):
 class Ahead(Generic[JobT, OutcomeT]):
     """What is needed to claim more than there are threads for, so that one transaction claims many.
 
-    `lane`: whose threads a job takes (`services.lanes`). `refuse`: what comes of a job that is not put on the wire now;
+    `lane`: whose threads a job takes (`lanes`). `refuse`: what comes of a job that is not put on the wire now;
     None = it may be. `reached`: whether the other side answered, None = it was not asked. `renew`: new leases for jobs
     that wait; returns those that are somebody else's by now. `give_back`: jobs that are not begun any more. `key`: what
     `renew` calls a job. `refresh`: called now and then, outside of transactions.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from django.db import Error, connection
 
-from messaging.services.leases import RENEW_SECONDS, WorkerLock
+from messaging.engine.leases import RENEW_SECONDS, WorkerLock
 
 log = logging.getLogger(__name__)
 

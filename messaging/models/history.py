@@ -1,7 +1,7 @@
 """What must not be forgotten too early, and must be forgotten cheaply: document history and remembered requests.
 
 What is in work lies in a small table of its own, which is never swept; what is done lies in daily partitions, which are
-dropped whole. The partitions are made and dropped by `services.forgetting`; the models are unmanaged (migration 0002).
+dropped whole. The partitions are made and dropped by `engine.forgetting`; the models are unmanaged (migration 0002).
 """
 
 from __future__ import annotations

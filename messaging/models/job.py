@@ -11,8 +11,8 @@ from rmhub.ids import public_id, uuid7
 class BulkJob(models.Model):
     """What a person asked to be done to many objects.
 
-    `action` names an entry of `services.jobs.ACTIONS`; `what` says in words which objects. Counts are kept as items
-    are done.
+    `action` names an entry of `bulk.services.jobs.ACTIONS`; `what` says in words which objects. Counts are kept as
+    items are done.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)

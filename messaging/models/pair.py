@@ -68,7 +68,7 @@ class Pair(models.Model):
         null=True, blank=True, help_text="When the rhythm was set: silence counts from then."
     )
     silent_since = models.DateTimeField(null=True, blank=True, help_text="Silent: when the awaited document was due.")
-    # After a loss of memory (`services.resync`), until a person has compared what both sides have.
+    # After a loss of memory (`pairs.services.resync`), until a person has compared what both sides have.
     resync_since = models.DateTimeField(
         "needs resync since", null=True, blank=True, help_text="When the hub's memory was found to be lost."
     )

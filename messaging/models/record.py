@@ -18,7 +18,7 @@ class Event(models.Model):
     """Something that happened to a message or a pair. History, event feed, and what webhooks are made from.
 
     Rows are numbered before they are committed, so a reader that remembers the highest `id` would miss one that
-    commits late. `xid` closes that hole: see `selectors.events.feed`.
+    commits late. `xid` closes that hole: see `notifications.selectors.events.feed`.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -120,8 +120,8 @@ class IncidentNote(models.Model):
 class AuditEntry(models.Model):
     """An action of a person (or a token): who, when, what, why, before and after. Never changed, never deleted.
 
-    Entries are sealed moments after their commit (`services.audit_chain`): `number` is their place in the chain, and
-    `digest` is SHA-256 over the entry and the digest before it. An entry that is not sealed yet has neither.
+    Entries are sealed moments after their commit (`access.services.audit_chain`): `number` is their place in the
+    chain, and `digest` is SHA-256 over the entry and the digest before it. An entry that is not sealed yet has neither.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)

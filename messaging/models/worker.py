@@ -9,7 +9,7 @@ GAP = 5.0
 
 
 class Worker(models.Model):
-    """A worker process that is there, or was a moment ago. `services.leases` writes and reads it, by the database's
+    """A worker process that is there, or was a moment ago. `engine.leases` writes and reads it, by the database's
     clock. One that has ended, or is taken for dead, has no row.
     """
 

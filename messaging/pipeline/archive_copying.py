@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from messaging import storage
+from messaging.archive.services import archived, belongings, retention
+from messaging.archive.services.archived import Copied, Due, NewFile
+from messaging.archive.services.belongings import Belongings, Proof
 from messaging.models import PipelineRun
 from messaging.pipeline import archive_file
 from messaging.pipeline.archive_file import Entry, Files, Written
-from messaging.services import archived, belongings, retention
-from messaging.services.archived import Copied, Due, NewFile
-from messaging.services.belongings import Belongings, Proof
 from rmhub import clock
 from rmhub.ids import public_id, uuid7
 

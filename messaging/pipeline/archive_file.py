@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from django.db import models
 
+from messaging.archive.services import archived, belongings
+from messaging.archive.services.belongings import Belongings, Proof, Row
 from messaging.models import Join, Message
-from messaging.services import archived, belongings
-from messaging.services.belongings import Belongings, Proof, Row
 
 VERSION = 1
 GROUP_BYTES = 32 * 1024 * 1024

@@ -6,9 +6,9 @@ import uuid
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from messaging.archive.services import archived, purging, retention
 from messaging.models import ArchivedMessage, ArchiveFile
 from messaging.report_choices import ArchiveState
-from messaging.services import archived, purging, retention
 from rmhub import clock
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from messaging.archive.services import archived, purging, retention
 from messaging.exceptions import WrongState
 from messaging.pipeline.archive_copying import copy, spark_verify
 from messaging.pipeline.archive_purging import purge
 from messaging.pipeline.archive_tally import Tally
-from messaging.services import archived, purging, retention
 from rmhub import clock
 from rmhub.postgresql.base import Lock, locked
 

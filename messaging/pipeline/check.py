@@ -18,7 +18,7 @@ from django.db import DatabaseError, connection
 from messaging.models import LakeState, PipelineRun
 from messaging.pipeline import errors, java, session
 from messaging.report_choices import RunState
-from messaging.services import pipeline_runs
+from messaging.reports.services import runs as pipeline_runs
 from rmhub import clock
 
 NEEDED = ("pyspark", "pyarrow", "pandas", "numpy")

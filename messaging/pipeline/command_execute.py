@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from django.core.management.base import CommandParser, OutputWrapper
 
 from messaging.pipeline import driver, session
-from messaging.services import pipeline_runs
+from messaging.reports.services import runs as pipeline_runs
 
 STOPPED = 143
 NICE = 10

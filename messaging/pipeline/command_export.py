@@ -36,12 +36,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 def handle(options: Mapping[str, Any], stdout: Output) -> None:
     """Runs the export here and now, and says where the files are."""
     from messaging.choices import Interface
+    from messaging.journal.audit import Actor
     from messaging.models import PipelineRun
     from messaging.pipeline import driver, session
     from messaging.report_choices import RunState
-    from messaging.selectors import pipeline
-    from messaging.services import partner_logs, pipeline_runs
-    from messaging.services.audit import Actor
+    from messaging.reports.selectors import pipeline
+    from messaging.reports.services import partner_logs
+    from messaging.reports.services import runs as pipeline_runs
 
     party, agreement = _named(options["partner"], options["agreement"])
     run = partner_logs.export_request(

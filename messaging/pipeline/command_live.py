@@ -26,7 +26,7 @@ def handle(options: Mapping[str, Any], stdout: Output) -> None:
     """Runs until it gets SIGTERM or SIGINT; what it has counted is kept."""
     from messaging.pipeline import errors, java, session
     from messaging.pipeline.live import query
-    from messaging.services.live_watch import Superseded
+    from messaging.reports.services.live_watch import Superseded
 
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

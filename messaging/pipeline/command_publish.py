@@ -12,11 +12,11 @@ from django.core.management.base import CommandParser, OutputWrapper
 
 from messaging.choices import Interface
 from messaging.exceptions import InvalidSubmission
+from messaging.journal.audit import Actor
 from messaging.pipeline import command_run, driver
 from messaging.pipeline.command_run import instant
-from messaging.reports import REPORTS
-from messaging.services import pipeline_runs
-from messaging.services.audit import Actor
+from messaging.reports.catalogue import REPORTS
+from messaging.reports.services import runs as pipeline_runs
 from rmhub import clock
 
 if TYPE_CHECKING:

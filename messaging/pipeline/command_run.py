@@ -17,11 +17,12 @@ from django.core.management.base import CommandParser, OutputWrapper
 
 from messaging.choices import Interface
 from messaging.exceptions import WrongState
+from messaging.journal.audit import Actor
 from messaging.models import PipelineRun
 from messaging.pipeline import driver, session
 from messaging.report_choices import PipelineJob, RunState
-from messaging.services import pipeline_requests, pipeline_runs
-from messaging.services.audit import Actor
+from messaging.reports.services import requests as pipeline_requests
+from messaging.reports.services import runs as pipeline_runs
 from rmhub import clock
 
 ALL = "all"

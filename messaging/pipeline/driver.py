@@ -22,8 +22,9 @@ from messaging.models import PipelineRun
 from messaging.pipeline import errors, session
 from messaging.pipeline.pulse import Pulse
 from messaging.report_choices import PipelineJob, RunState
-from messaging.reports import REPORTS, Table
-from messaging.services import pipeline_runs, publishing
+from messaging.reports.catalogue import REPORTS, Table
+from messaging.reports.services import publishing
+from messaging.reports.services import runs as pipeline_runs
 
 if TYPE_CHECKING:
     import pyarrow as pa

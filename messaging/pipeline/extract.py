@@ -21,11 +21,11 @@ import pyarrow.csv as csv
 from django.db import connection
 
 from messaging.models import LakeState
+from messaging.notifications.selectors.events import HORIZON
 from messaging.pipeline import manifest
 from messaging.pipeline.manifest import LakeMoved, NewFile
 from messaging.pipeline.parts import Parts, Step, arrow_schema
 from messaging.pipeline.schemas import ENTITIES, Entity
-from messaging.selectors.events import HORIZON
 from rmhub import clock
 from rmhub.postgresql.base import Lock, locked
 

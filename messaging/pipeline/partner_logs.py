@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from messaging.exceptions import ApplicationError, InvalidSubmission
 from messaging.pipeline import log_values
 from messaging.pipeline.log_values import Faults
-from messaging.services import log_heads, publishing
+from messaging.reports.services import log_heads, publishing
 from partners import log_columns
 from rmhub.ids import read_public_id
 

@@ -11,7 +11,7 @@ from django.db import Error, connection
 
 from messaging.models import PipelineRun
 from messaging.pipeline import session
-from messaging.services import pipeline_runs
+from messaging.reports.services import runs as pipeline_runs
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from messaging.models import PartnerLog, PipelineRun
 from messaging.pipeline import lake, partner_logs
 from messaging.pipeline.jobs import reconcile
 from messaging.pipeline.partner_logs import EXPORTED, Normalised, UnreadableLog
-from messaging.services import partner_logs as logs
-from messaging.services import publishing
+from messaging.reports.services import partner_logs as logs
+from messaging.reports.services import publishing
 from rmhub.ids import public_id, read_public_id
 
 if TYPE_CHECKING:

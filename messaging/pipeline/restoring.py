@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from messaging.archive.services import archived, restoring
+from messaging.archive.services.belongings import Belongings
+from messaging.archive.services.restoring import Restored
 from messaging.exceptions import WrongState
 from messaging.models import ArchivedMessage
 from messaging.pipeline import archive_file
-from messaging.services import archived, restoring
-from messaging.services.belongings import Belongings
-from messaging.services.restoring import Restored
 from rmhub.ids import public_id
 
 if TYPE_CHECKING:

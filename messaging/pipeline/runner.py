@@ -22,7 +22,8 @@ from django.db import Error, transaction
 
 from messaging.models import PipelineRun
 from messaging.report_choices import RunState
-from messaging.services import log_folder, pipeline_runs
+from messaging.reports.services import log_folder
+from messaging.reports.services import runs as pipeline_runs
 from rmhub.postgresql.base import give_back
 from rmhub.supervisor import guard
 from rmhub.supervisor.processes import PRELUDE

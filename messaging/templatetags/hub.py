@@ -16,8 +16,8 @@ from messaging import causes
 from messaging.choices import DELIVERY_LOOKS, MESSAGE_LOOKS, PAIR_LOOKS, TRIGGER_LOOKS
 from messaging.console import zones
 from messaging.console.looks import LOOKS, OTHERS
-from messaging.selectors import doubts
-from messaging.selectors.wording import span as span_of
+from messaging.deliveries.selectors import doubts
+from messaging.journal.wording import span as span_of
 from rmhub import clock
 
 register = template.Library()

@@ -40,7 +40,7 @@ def send(parcel: Parcel) -> Receipt:
     """Sends one parcel as a mail and reports what came of it. Never raises for anything that the network can do.
 
     `ok`: the mail server has taken it (250 after its last octet); whether it reaches the partner is told by the
-    partner's acknowledgement, or by a bounce (`services.bounces`).
+    partner's acknowledgement, or by a bounce (`profiles.ebxml.bounces`).
     """
     transcript: list[bytes] = []
     try:

@@ -8,10 +8,10 @@ from django.core.handlers.wsgi import WSGIRequest
 from django.http import HttpRequest, HttpResponse
 
 from messaging.api.problems import django_problem
-from messaging.exchange_problems import PROBLEMS
-from messaging.inbound.exchange import respond
-from messaging.inbound.wsgi import EXCHANGE, is_entrance
-from messaging.services.exchange_answers import problem
+from messaging.entrance.exchange_view import respond
+from messaging.entrance.wsgi import EXCHANGE, is_entrance
+from messaging.profiles.repeatable.answers import problem
+from messaging.profiles.repeatable.problems import PROBLEMS
 from rmhub.front.application import WSGI, Environ, Refusal, StartResponse
 from rmhub.middleware import request_id
 

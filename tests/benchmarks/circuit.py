@@ -222,7 +222,7 @@ def main() -> None:
     from django.core.management import call_command
 
     call_command("migrate", verbosity=0)
-    from messaging.services import pairs
+    from messaging.engine import pairs
     from partners import registry, services
     from partners.choices import Profile
 

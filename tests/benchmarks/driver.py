@@ -42,7 +42,7 @@ def main() -> None:
 
 def submit(number: int) -> None:
     """One message of 4 KiB on the pair of this number (from 1)."""
-    from messaging.services.submitting import NewPayload, message_submit
+    from messaging.messages.services.submitting import NewPayload, message_submit
 
     message_submit(
         agreement=tpa_id(number),

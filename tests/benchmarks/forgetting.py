@@ -69,8 +69,9 @@ def main() -> None:
 
 def measure(count: int) -> dict[str, Any]:
     """Fills a week whose oldest day holds `count` ids, looks ids up, forgets that day, and then the others."""
+    from messaging.engine import forgetting
     from messaging.models import MemoryEpoch
-    from messaging.services import forgetting, remembering
+    from messaging.profiles.repeatable import remembering
 
     start = {"memory_start": FIRST, "forgotten_through": FIRST, "heartbeat": FIRST}
     MemoryEpoch.objects.update_or_create(pk=1, defaults=start)
@@ -121,7 +122,7 @@ def measure(count: int) -> dict[str, Any]:
 @contextmanager
 def looking_up(keys: Sequence[Any]) -> Iterator[list[float]]:
     """What each look-up takes that somebody else does meanwhile, in seconds."""
-    from messaging.services import remembering
+    from messaging.profiles.repeatable import remembering
 
     waits: list[float] = []
     stop, begun = threading.Event(), threading.Event()

@@ -145,8 +145,8 @@ def make_stock(wished: int) -> dict[str, int]:
     django.setup()
     from django.db import connection, transaction
 
-    from messaging.services import retention
-    from messaging.services.audit import Actor
+    from messaging.archive.services import retention
+    from messaging.journal.audit import Actor
 
     retention.policy_change(actor=Actor("bench"), reason="benchmark", enabled=True)
     with transaction.atomic(), connection.cursor() as cursor:
@@ -204,9 +204,9 @@ def loop() -> None:
     import django
 
     django.setup()
+    from messaging.archive.services import purging
     from messaging.pipeline import archive_copying, archive_purging, archiving, command_execute, extract, session
     from messaging.pipeline.archive_tally import Pace, Tally
-    from messaging.services import purging
 
     os.nice(command_execute.NICE)
 

@@ -28,7 +28,7 @@ def main() -> None:
     own_name, own_url, partner_name, partner_url, count = sys.argv[1:]
     django.setup()
     call_command("migrate", verbosity=0)
-    from messaging.services import pairs
+    from messaging.engine import pairs
     from partners import registry, services
     from partners.choices import CredentialKind
     from partners.models import Endpoint, Party

@@ -190,7 +190,7 @@ def prepare(plan: dict[str, Any]) -> None:
     from django.core.management import call_command
 
     call_command("migrate", verbosity=0)
-    from messaging.services import pairs
+    from messaging.engine import pairs
     from partners import registry, services
     from partners.choices import CredentialKind
 
@@ -229,10 +229,11 @@ def _duns(name: str) -> str:
 
 def carry(profile: str, delay: int, backlog: int, warm: float, seconds: float) -> None:
     """Hands a backlog in behind a closed gate, opens it, and counts what is acknowledged in the window."""
+    from messaging.engine import pairs
+    from messaging.journal.audit import Actor
+    from messaging.messages.services.submitting import NewPayload, message_submit
     from messaging.models import Message, Pair
-    from messaging.services import operating, pairs
-    from messaging.services.audit import Actor
-    from messaging.services.submitting import NewPayload, message_submit
+    from messaging.pairs.services import operating
     from partners import registry
 
     terms = registry.current().by_tpa_id(tpa_id(profile, delay))
@@ -275,7 +276,7 @@ def _counted(model: Any, pair_id: Any, begin: float, end: float) -> dict[str, An
 def _drained(pair_id: Any, actor: Any) -> dict[str, bool]:
     """Nothing of this pair may be under way when the next one is measured."""
     from messaging.models import Pair
-    from messaging.services import operating
+    from messaging.pairs.services import operating
 
     operating.pair_pause(pair_id=pair_id, actor=actor, reason="Measured.")
     deadline = time.monotonic() + DRAIN_SECONDS

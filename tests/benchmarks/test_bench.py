@@ -201,9 +201,9 @@ def test_no_messages_have_no_percentiles() -> None:
 def test_a_profile_names_parts_from_the_innermost_frame() -> None:
     site = "/srv/.venv/lib/python3.11/site-packages"
     text = (
-        f"view (messaging/inbound/views.py:3);get ({site}/django/db/models/query.py:9);wait ({site}/psycopg/x.py:1) 6\n"
-        f"view (messaging/inbound/views.py:3);get ({site}/django/db/models/query.py:12) 3\n"
-        "view (messaging/inbound/views.py:8) 1\n"
+        f"view (messaging/views.py:3);get ({site}/django/db/models/query.py:9);wait ({site}/psycopg/x.py:1) 6\n"
+        f"view (messaging/views.py:3);get ({site}/django/db/models/query.py:12) 3\n"
+        "view (messaging/views.py:8) 1\n"
     )
     profile = profiling.parse("sender web", text)
     found = profiling.summary(profile, cpu_ms_per_message=2.0)
@@ -211,7 +211,7 @@ def test_a_profile_names_parts_from_the_innermost_frame() -> None:
     assert found["by_part"] == {"psycopg and libpq": 1.2, "Django ORM": 0.6, "services": 0.2}
     assert found["by_function_itself"]["wait (psycopg/x.py)"] == 1.2
     assert found["by_function_with_callees"]["get (django/db/models/query.py)"] == 1.8  # two lines of one function
-    assert found["by_function_with_callees"]["view (messaging/inbound/views.py)"] == 2.0
+    assert found["by_function_with_callees"]["view (messaging/views.py)"] == 2.0
 
 
 def test_statements_are_told_apart_by_their_shape_and_not_by_their_values() -> None:

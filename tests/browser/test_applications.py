@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from playwright.sync_api import Page, expect
 
+from messaging.bulk.services import jobs
+from messaging.deliveries.services import deciding as settling
+from messaging.deliveries.services import triggering
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, BulkJob, Delivery, Trigger
-from messaging.services import jobs, settling, triggering
-from messaging.services.audit import Actor
 from rmhub import clock
 from rmhub.roles import Role
 from tests.browser.conftest import Open

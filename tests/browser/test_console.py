@@ -10,9 +10,9 @@ from pathlib import Path
 from django.contrib.auth.models import Group
 from playwright.sync_api import Error, Page, Request, Route, expect
 
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, OnboardingDraft, Pair
-from messaging.services import operating
-from messaging.services.audit import Actor
+from messaging.pairs.services import operating
 from rmhub import clock
 from rmhub.roles import Role
 from tests.browser.axe import AXE, RULES

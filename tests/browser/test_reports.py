@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from messaging.models import PipelineRun
-from messaging.services import pipeline_runs
+from messaging.reports.services import runs as pipeline_runs
 from rmhub import clock
 from rmhub.roles import Role
 from tests.browser.conftest import Open

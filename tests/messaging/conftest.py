@@ -11,7 +11,8 @@ import pytest
 from django.db import connection, models
 
 from messaging import dispatch
-from messaging.selectors import health, workers
+from messaging.engine import workers
+from messaging.overview.selectors import health
 
 
 @pytest.fixture(scope="session", autouse=True)

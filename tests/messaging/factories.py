@@ -15,7 +15,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from messaging import transports
+from messaging.engine import pairs
+from messaging.engine.claiming import Job, claim_due
+from messaging.engine.recording import record
+from messaging.messages.services.submitting import NewPayload, message_submit
 from messaging.models import Message, Pair
+from messaging.profiles.ebxml.receiving import Arrival, receive
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.envelope import (
     DocumentReference,
@@ -29,11 +34,6 @@ from messaging.protocol.envelope import (
 )
 from messaging.protocol.errors import ErrorCode, Severity
 from messaging.protocol.limits import DEFAULT_LIMITS
-from messaging.services import pairs
-from messaging.services.receiving import Arrival, receive
-from messaging.services.recording import record
-from messaging.services.sending import Job, claim_due
-from messaging.services.submitting import NewPayload, message_submit
 from messaging.transports import Parcel, Receipt
 from messaging.transports.http import status_cause as http_cause
 from partners import registry

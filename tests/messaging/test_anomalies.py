@@ -6,15 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from messaging.anomalies import (
-    DAY,
-    WINDOW,
-    Usual,
-    Window,
-    judge_latency,
-    judge_silence,
-    usual,
-)
+from messaging.anomalies import DAY, WINDOW, Usual, Window, judge_latency, judge_silence, usual
 
 # A Friday.
 NOW = datetime(2026, 11, 20, 16, 0, tzinfo=UTC)

@@ -10,14 +10,15 @@ import pytest
 from django.db import connection
 
 from messaging.choices import Direction
+from messaging.engine.claiming import claim_due
+from messaging.engine.recording import record
+from messaging.journal.audit import Actor
 from messaging.models import Event, Incident, Message, Pair, Rejection, Signal, Transmission
+from messaging.pairs.services import operating
+from messaging.profiles.ebxml import accepting, answering
+from messaging.profiles.ebxml.receiving import Arrival
 from messaging.protocol.envelope import RoutingHeader
 from messaging.protocol.errors import ErrorCode, Severity
-from messaging.services import accepting, answering, operating
-from messaging.services.audit import Actor
-from messaging.services.receiving import Arrival
-from messaging.services.recording import record
-from messaging.services.sending import claim_due
 from messaging.transports import Parcel, Receipt
 from partners import registry, services
 from partners.models import Agreement

@@ -8,9 +8,9 @@ import pytest
 from django.db import transaction
 
 from messaging.choices import Interface
+from messaging.journal import audit
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry
-from messaging.services import audit
-from messaging.services.audit import Actor
 from rmhub.clock import frozen
 from tests.messaging.factories import partner_side
 

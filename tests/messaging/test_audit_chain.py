@@ -10,11 +10,12 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
+from messaging.access.services import audit_chain
+from messaging.access.services.audit_chain import START, Head
 from messaging.exceptions import InvalidSubmission
+from messaging.journal import audit
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Incident
-from messaging.services import audit, audit_chain
-from messaging.services.audit import Actor
-from messaging.services.audit_chain import START, Head
 from rmhub.clock import frozen
 from tests.messaging.factories import partner_side
 

@@ -12,15 +12,17 @@ from django.db import connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
 from messaging import transports
+from messaging.engine import circuits, unreachable
+from messaging.engine.claiming import Job, claim_due
+from messaging.engine.recording import record
 from messaging.exceptions import InvalidSubmission, NotFound
+from messaging.journal.audit import Actor
+from messaging.journal.incidents import incident_open
+from messaging.messages.services import inquiries
 from messaging.models import AuditEntry, Circuit, Event, Incident, Message, Pair, Signal, Transmission
-from messaging.selectors import circuits as selectors
+from messaging.pairs.selectors import circuits as selectors
+from messaging.pairs.services import probing
 from messaging.servers import pairs_at
-from messaging.services import circuits, inquiries, probing, unreachable
-from messaging.services.audit import Actor
-from messaging.services.incidents import incident_open
-from messaging.services.recording import record
-from messaging.services.sending import Job, claim_due
 from messaging.transports import Receipt
 from messaging.transports.servers import server_of
 from partners import registry

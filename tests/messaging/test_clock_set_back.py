@@ -10,10 +10,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from messaging.choices import SignalKind
+from messaging.deliveries.services import deciding as settling
+from messaging.messages.services import resubmitting
 from messaging.models import Delivery, Event, Message, Signal, WebhookDelivery
+from messaging.notifications.services import webhooks
+from messaging.overview.services import housekeeping
+from messaging.profiles.repeatable import replies
+from messaging.profiles.wsat import due
 from messaging.protocol.atomic.words import Protocol
-from messaging.services import housekeeping, replies, resubmitting, settling, webhooks
-from messaging.services.atomic import due
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.atomic.kit import peer
@@ -115,7 +119,7 @@ def test_x12_a_document_is_redelivered_after_its_newest_resubmission(
         deliver()
         with monkeypatch.context() as behind:
             earlier = uuid.UUID(int=first.pk.int - BACK * 1000 * 2**80)
-            behind.setattr("messaging.services.settling.deliveries.uuid7", lambda: earlier)
+            behind.setattr("messaging.deliveries.services.settling.uuid7", lambda: earlier)
             settling.delivery_settle(
                 delivery_id=first.pk,
                 decision=settling.Decision.RESUBMIT,

@@ -15,16 +15,18 @@ from django.db import connection, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from messaging.choices import Direction, IncidentState, MessageState, SignalKind, SignalState
+from messaging.engine import pairs
+from messaging.engine.claiming import claim_due
+from messaging.engine.group import GroupCommit
+from messaging.journal.audit import Actor
 from messaging.models import Event, Incident, Message, MessageIdentity, Pair, Payload, Signal, WebhookDelivery
+from messaging.notifications.services.webhooks import endpoint_create
+from messaging.pairs.services import operating
+from messaging.profiles.ebxml import accepting, arrivals, receiving
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.envelope import MessageType, PartyId, Semantics
 from messaging.protocol.errors import ErrorCode
 from messaging.protocol.pair_state import Flow
-from messaging.services import accepting, arrivals, operating, pairs, receiving
-from messaging.services.audit import Actor
-from messaging.services.group import GroupCommit
-from messaging.services.sending import claim_due
-from messaging.services.webhooks import endpoint_create
 from messaging.transports import Receipt
 from partners import registry
 from rmhub import clock

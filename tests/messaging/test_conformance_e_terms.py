@@ -11,12 +11,13 @@ from datetime import UTC, datetime
 import pytest
 
 from messaging.choices import Direction, SignalKind, SignalState
+from messaging.journal.audit import Actor
 from messaging.models import Delivery, Incident, Message, MessageIdentity, Pair, Signal
+from messaging.pairs.services import operating
+from messaging.profiles.ebxml import accepting
 from messaging.protocol.envelope import MessageType
 from messaging.protocol.errors import ErrorCode
 from messaging.protocol.pair_state import Flow
-from messaging.services import accepting, operating
-from messaging.services.audit import Actor
 from partners.models import AgreementVersion
 from rmhub import clock
 from rmhub.clock import FrozenClock

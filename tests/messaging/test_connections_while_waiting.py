@@ -10,11 +10,16 @@ from typing import Any
 import pytest
 from django.db import connection, connections
 
-from messaging.inbound import mail
-from messaging.inbound.mail import Entrance
+from messaging.deliveries.services import monitoring
+from messaging.engine import memory as epoch
+from messaging.entrance import smtp_server as mail
+from messaging.entrance.smtp_server import Entrance
+from messaging.journal.audit import Actor
+from messaging.messages.services import inquiries
 from messaging.models import PickupState
-from messaging.services import epoch, inquiries, monitoring, pickups, probing, webhooks
-from messaging.services.audit import Actor
+from messaging.notifications.services import webhooks
+from messaging.pairs.services import probing
+from messaging.pollers.services import pickups
 from partners.choices import ExchangeMode
 from rmhub import clock
 from tests.messaging.delivering.documents import make_queue

@@ -19,7 +19,7 @@ import pytest
 import urllib3
 
 from messaging.demo.application import SECRETS
-from messaging.services.webhooks import sign
+from messaging.notifications.services.webhooks import sign
 from rmhub.hubs import free_ports, listens
 
 ROOT = Path(__file__).resolve().parents[2]

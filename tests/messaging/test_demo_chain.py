@@ -14,7 +14,7 @@ from messaging.demo import chain, chain_seeding
 from messaging.demo.chain_run import _portions
 from messaging.demo.chain_seeding import MOST_HOPS, HopPlan, Neighbour, seed_hop, sides
 from messaging.models import Pair, Route
-from messaging.selectors import routes
+from messaging.routing import selectors as routes
 from partners import registry
 from partners.models import Credential, Party
 from rmhub import clock

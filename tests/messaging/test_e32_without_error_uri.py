@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from messaging.models import Message, Rejection, Signal
+from messaging.profiles.ebxml.receiving import Arrival
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.errors import EncodeError
-from messaging.services.receiving import Arrival
 from tests.messaging.factories import PartnerSide, decoded, link, partner_side, submit, work
 from tests.messaging.wire import edited
 

@@ -9,12 +9,11 @@ from unittest import mock
 import pytest
 from django.db import OperationalError, connection, connections, transaction
 
-from messaging.engine import kinds, loop
+from messaging.engine import kinds, leases, loop
+from messaging.engine.claiming import claim_due
 from messaging.engine.kinds import SENDS, talk
 from messaging.engine.loop import Engine
 from messaging.models import Message, Pair, Signal, Transmission
-from messaging.services import leases
-from messaging.services.sending import claim_due
 from messaging.transports import Parcel, Receipt
 from tests.messaging.factories import TAKEN, PartnerSide, decoded, link, partner_side, submit
 from tests.rmhub.conditions import eventually
@@ -218,7 +217,7 @@ def test_an_outcome_that_cannot_be_recorded_is_left_to_the_lease(
 ) -> None:
     message = submit(partner_side())
     broken = ValueError("a mistake of ours")
-    with link(), mock.patch("messaging.services.recording._record_pairs", side_effect=broken):
+    with link(), mock.patch("messaging.engine.recording._record_pairs", side_effect=broken):
         engine.run()
         eventually(lambda: any(r.message == "outcome not recorded" for r in caplog.records))
     assert state(message) == "sending"

@@ -9,13 +9,12 @@ from contextlib import contextmanager
 import pytest
 from django.db import connections
 
-from messaging.engine import loop
+from messaging.engine import circuits, loop, waiting
+from messaging.engine.claiming import claim_due
 from messaging.engine.kinds import SENDS
 from messaging.engine.loop import Engine
+from messaging.engine.parcels import Job
 from messaging.models import Circuit, Message, Signal, Transmission
-from messaging.services import circuits, waiting
-from messaging.services.parcels import Job
-from messaging.services.sending import claim_due
 from messaging.transports import Parcel, Receipt
 from messaging.transports.servers import server_of
 from rmhub import clock
@@ -343,7 +342,7 @@ def test_refusals_that_cannot_be_recorded_are_left_to_their_leases(
     def broken(*_: object) -> None:
         raise OSError("the database went away")
 
-    monkeypatch.setattr("messaging.services.recording._record_unreliable", broken)
+    monkeypatch.setattr("messaging.engine.recording._record_unreliable", broken)
     with link():
         assert engine.run() == 1
     assert state(message) == "sending"

@@ -9,9 +9,10 @@ import zipfile
 import pytest
 
 from messaging.exceptions import NotFound, WrongState
+from messaging.journal.audit import Actor
+from messaging.messages.services import masks
 from messaging.models import AuditEntry, Message, Payload
-from messaging.services import exporting, masks
-from messaging.services.audit import Actor
+from messaging.pairs.services import exporting
 from rmhub.ids import uuid7
 from rmhub.roles import Role
 from tests.messaging.factories import REFUSED, PartnerSide, link, partner_side, submit, work

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from messaging import storage
-from messaging.inbound import reading
+from messaging.entrance import reading
 from messaging.models import Message, Rejection, RememberedRequest, Signal
 from partners.choices import ExchangeMode
 from rmhub import clock

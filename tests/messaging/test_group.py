@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from messaging.services.group import GroupCommit
+from messaging.engine.group import GroupCommit
 from tests.rmhub.conditions import eventually
 
 WAIT = 120.0

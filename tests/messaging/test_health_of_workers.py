@@ -7,9 +7,10 @@ from datetime import timedelta
 import pytest
 from lxml import html
 
+from messaging.engine import workers
+from messaging.engine.leases import WorkerLock
 from messaging.models import Worker
-from messaging.selectors import health, overview, workers
-from messaging.services.leases import WorkerLock
+from messaging.overview.selectors import health, overview
 from rmhub import clock
 from rmhub.roles import Role
 from tests.messaging.api.client import Api, make_token, make_user

@@ -9,9 +9,10 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 from django.db import connection, connections, transaction
 
+from messaging.deliveries.services import history
+from messaging.engine import forgetting
 from messaging.models import Delivery, DocumentCompleted, DocumentStarted, Trigger
 from messaging.protocol.processing import Entry
-from messaging.services import forgetting, history
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.delivering.stage import arrive, copy_of, make_trigger

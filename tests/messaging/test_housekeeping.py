@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 import pytest
 
 from messaging.choices import Direction
+from messaging.engine import pairs
 from messaging.models import Pair, Rejection
-from messaging.services import housekeeping, pairs
+from messaging.overview.services import housekeeping
 from tests.partners.factories import make_agreement, make_endpoint
 
 pytestmark = pytest.mark.django_db

@@ -11,9 +11,9 @@ import pytest
 from django.db import OperationalError
 from django.test import Client
 
-from messaging.inbound import reading
+from messaging.entrance import reading
 from messaging.models import Message, Payload, Rejection
-from messaging.services.receiving import Arrival
+from messaging.profiles.ebxml.receiving import Arrival
 from partners.models import Party
 from partners.terms import Presented
 from tests.messaging.factories import PartnerSide, partner_side
@@ -112,8 +112,8 @@ def test_without_its_database_the_hub_says_later(partner: PartnerSide, where: st
     gone = OperationalError("server closed the connection unexpectedly")
     target = {
         "authenticate": "partners.registry.current",
-        "store": "messaging.services.accepting._write",
-        "begin": "messaging.services.arrivals.Batch.__init__",
+        "store": "messaging.profiles.ebxml.accepting._write",
+        "begin": "messaging.profiles.ebxml.arrivals.Batch.__init__",
     }[where]
     with mock.patch(target, side_effect=gone):
         answer = post(partner.message(2))

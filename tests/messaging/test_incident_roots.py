@@ -9,12 +9,16 @@ from django.db import transaction
 
 from messaging import transports
 from messaging.causes import CAUSES
+from messaging.engine import circuits, unreachable
+from messaging.engine.claiming import claim_due
+from messaging.engine.recording import record
+from messaging.journal import incidents
+from messaging.journal.incident_roots import CERTIFICATE_ENDED, root_of
 from messaging.models import Circuit, Event, Incident
-from messaging.selectors import overview, screens
-from messaging.services import certificate_watch, circuits, incidents, operating, unreachable
-from messaging.services.incident_roots import CERTIFICATE_ENDED, root_of
-from messaging.services.recording import record
-from messaging.services.sending import claim_due
+from messaging.onboarding.services import certificate_watch
+from messaging.overview.selectors import overview
+from messaging.pairs.selectors import screens
+from messaging.pairs.services import operating
 from messaging.transports.servers import server_of
 from partners import registry
 from partners.models import Credential

@@ -10,10 +10,14 @@ import pytest
 from django.contrib.auth.models import Group, User
 
 from messaging.exceptions import InvalidSubmission, Stale, WrongState
+from messaging.incidents.selectors import texts as incident_texts
+from messaging.incidents.selectors import timeline as incident_timeline
+from messaging.journal import incidents
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Event, Incident, IncidentNote, Pair
-from messaging.selectors import incident_texts, incident_timeline, records, screens
-from messaging.services import incidents, operating
-from messaging.services.audit import Actor
+from messaging.overview.selectors import records
+from messaging.pairs.selectors import screens
+from messaging.pairs.services import operating
 from rmhub.clock import FrozenClock, frozen
 from rmhub.roles import Role
 from tests.messaging.console.scenes import EXPIRED, delivered, suspended

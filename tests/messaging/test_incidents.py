@@ -9,9 +9,9 @@ import pytest
 from django.db import connection, transaction
 
 from messaging.exceptions import InvalidSubmission, NotFound, WrongState
+from messaging.journal import incidents
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Event, Incident, Pair
-from messaging.services import incidents
-from messaging.services.audit import Actor
 from rmhub.clock import frozen
 from rmhub.ids import uuid7
 from tests.messaging.factories import partner_side

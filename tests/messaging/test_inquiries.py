@@ -10,12 +10,16 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from messaging.bulk.services import jobs
+from messaging.deliveries.selectors import doubts
+from messaging.deliveries.services import deciding as settling
+from messaging.entrance import authentication as door
 from messaging.exceptions import NotFound, WrongState
+from messaging.journal.audit import Actor
+from messaging.messages.selectors import evidence
+from messaging.messages.services import inquiries
 from messaging.models import AuditEntry, Delivery, Message, StatusInquiry, Transmission
 from messaging.models.inquiry import partner_said
-from messaging.selectors import doubts, evidence
-from messaging.services import door, inquiries, jobs, settling
-from messaging.services.audit import Actor
 from partners.models import AgreementVersion, Endpoint
 from rmhub import clock
 from rmhub.clock import FrozenClock, frozen

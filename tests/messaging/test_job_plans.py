@@ -7,14 +7,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from messaging.console import bulk as words
+from messaging.bulk.pages import buttons as words
+from messaging.bulk.selectors import jobs as reading
+from messaging.bulk.selectors import matching as bulk
+from messaging.bulk.services import actions as job_actions
+from messaging.bulk.services import jobs
+from messaging.bulk.services.export import job_export
 from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
+from messaging.journal import incidents
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, BulkJob, BulkJobItem, Event, Incident, Message, Pair
-from messaging.selectors import bulk
-from messaging.selectors import jobs as reading
-from messaging.services import incidents, job_actions, jobs
-from messaging.services.audit import Actor
-from messaging.services.job_export import job_export
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from rmhub.ids import uuid7

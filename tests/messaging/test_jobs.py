@@ -12,12 +12,16 @@ from django.conf import settings
 from django.db import IntegrityError, OperationalError
 
 from messaging import dispatch, tasks
+from messaging.bulk.selectors import jobs as reading
+from messaging.bulk.services import jobs
+from messaging.deliveries.services import deciding as settling
+from messaging.deliveries.services import triggering
+from messaging.engine import subscriptions
+from messaging.engine.claiming import claim_due
 from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, BulkJob, BulkJobItem, Delivery, Message, Trigger
-from messaging.selectors import jobs as reading
-from messaging.services import jobs, replies, settling, subscriptions, triggering
-from messaging.services.audit import Actor
-from messaging.services.sending import claim_due
+from messaging.profiles.repeatable import replies
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from rmhub.ids import uuid7

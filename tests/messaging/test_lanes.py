@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from messaging.services.lanes import Lanes, Pace
+from messaging.engine.lanes import Lanes, Pace
 
 
 @dataclass

@@ -9,10 +9,11 @@ import pytest
 
 from messaging import anomalies
 from messaging.choices import IncidentState, Interface
+from messaging.journal import incidents
+from messaging.journal.audit import SYSTEM, Actor
 from messaging.models import Event, Incident, LiveMinute, LiveState, Pair
-from messaging.services import incidents, live_watch
-from messaging.services.audit import SYSTEM, Actor
-from messaging.services.live_watch import Gap, Memory, Minute, Place, Superseded
+from messaging.reports.services import live_watch
+from messaging.reports.services.live_watch import Gap, Memory, Minute, Place, Superseded
 from rmhub import clock
 from tests.messaging.factories import PartnerSide, partner_side
 

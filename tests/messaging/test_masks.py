@@ -8,11 +8,11 @@ import pytest
 from lxml import html
 
 from messaging.exceptions import InvalidSubmission, Stale
+from messaging.journal.audit import Actor
+from messaging.messages.services import disclosing, masks
+from messaging.messages.services.submitting import NewPayload, message_submit
 from messaging.models import AuditEntry, Message, PayloadMask
 from messaging.protocol.masking import COVER
-from messaging.services import disclosing, masks
-from messaging.services.audit import Actor
-from messaging.services.submitting import NewPayload, message_submit
 from rmhub.roles import Role
 from tests.messaging.api.client import Api, make_token, make_user
 from tests.messaging.console.scenes import browser, iban_mask

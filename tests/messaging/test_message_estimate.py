@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 
 from messaging.choices import Direction
+from messaging.messages.selectors import estimate as message_estimate
+from messaging.messages.selectors.messages import MessageFilters
 from messaging.models import TrafficHour
-from messaging.selectors import message_estimate
-from messaging.selectors.messages import MessageFilters
-from messaging.services.traffic_hours import KEEP
+from messaging.overview.services.traffic_hours import KEEP
 from partners import visibility
 from rmhub import clock
 from rmhub.clock import FrozenClock

@@ -10,13 +10,14 @@ from lxml import html
 from messaging import causes
 from messaging.causes import CAUSES, Cause, Evidence
 from messaging.choices import Direction
+from messaging.incidents.selectors.texts import partner_note
+from messaging.messages.services import inquiries
 from messaging.models import Incident, Pair
+from messaging.pairs.selectors import changes, screens
+from messaging.pairs.selectors.diagnosis import diagnose
+from messaging.pairs.selectors.newer import Sign, Tells, newest
+from messaging.pairs.services import probing
 from messaging.protocol.pair_state import Flow
-from messaging.selectors import changes, screens
-from messaging.selectors.diagnosis import diagnose
-from messaging.selectors.incident_texts import partner_note
-from messaging.selectors.newer import Sign, Tells, newest
-from messaging.services import inquiries, probing
 from partners import registry
 from partners.models import Endpoint
 from rmhub import clock

@@ -17,9 +17,12 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from messaging.exceptions import InvalidSubmission, NotFound, Stale
+from messaging.journal import events, incidents
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Event, Incident, Notification, NotificationCursor, NotificationRule, Pair, feed
-from messaging.services import events, incidents, notification_rules, notifying, onboarding, webhooks
-from messaging.services.audit import Actor
+from messaging.notifications.services import notifying, webhooks
+from messaging.notifications.services import rules as notification_rules
+from messaging.onboarding.services import changing as onboarding
 from partners.models import PartnerGroup
 from rmhub.clock import FrozenClock, frozen
 from rmhub.ids import uuid7

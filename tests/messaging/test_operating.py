@@ -10,11 +10,11 @@ import pytest
 from django.db import connection, transaction
 
 from messaging.choices import Interface
+from messaging.engine.claiming import claim_due
 from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, Stale, UnderWay, WrongState
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Event, Incident, Message, Pair
-from messaging.services import operating
-from messaging.services.audit import Actor
-from messaging.services.sending import claim_due
+from messaging.pairs.services import operating
 from messaging.transports import Parcel
 from partners import registry, services
 from partners.models import Agreement
@@ -647,7 +647,7 @@ def test_an_action_that_fails_leaves_nothing_half_done(partner: PartnerSide, tim
     def fail(*args: object, **kwargs: object) -> None:
         raise RuntimeError("no audit, no action")
 
-    monkeypatch.setattr("messaging.services.audit.record", fail)
+    monkeypatch.setattr("messaging.journal.audit.record", fail)
     with pytest.raises(RuntimeError):
         operating.pair_resume(pair_id=partner.outbound.pk, actor=ANN, reason=WHY)
     assert Pair.objects.filter(pk=partner.outbound.pk).values().get() == before

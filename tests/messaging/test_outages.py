@@ -13,13 +13,13 @@ from datetime import timedelta
 import pytest
 from django.db import Error, connection, connections
 
+from messaging.deliveries.services import claiming
+from messaging.engine import leases
+from messaging.engine import workers
+from messaging.engine.claiming import claim_due
 from messaging.engine.kinds import DELIVERIES, SENDS
 from messaging.engine.loop import Engine
 from messaging.models import Delivery, Message, Pair, Transmission, Worker
-from messaging.selectors import workers
-from messaging.services import leases
-from messaging.services.delivering import claiming
-from messaging.services.sending import claim_due
 from messaging.transports import Parcel, Receipt
 from rmhub import clock
 from rmhub.embedded.processes import Mark, _started

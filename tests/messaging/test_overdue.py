@@ -6,11 +6,13 @@ from datetime import timedelta
 
 import pytest
 
+from messaging.deliveries.services import triggering
+from messaging.engine.pairs import close_unagreed
 from messaging.models import Delivery, Pair, Signal, WebhookDelivery
-from messaging.selectors import health, overview
-from messaging.selectors.diagnosis import diagnose
-from messaging.services import operating, triggering, webhooks
-from messaging.services.pairs import close_unagreed
+from messaging.notifications.services import webhooks
+from messaging.overview.selectors import health, overview
+from messaging.pairs.selectors.diagnosis import diagnose
+from messaging.pairs.services import operating
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.console.conftest import time  # noqa: F401  (a fixture)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from django.db import transaction
 
+from messaging.engine import pairs
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Pair
+from messaging.onboarding.services import changing as onboarding
 from messaging.protocol.pair_state import Flow, Gate
-from messaging.services import onboarding, pairs
-from messaging.services.audit import Actor
 from partners import registry
 from partners.models import Agreement
 from tests.messaging.factories import Link, PartnerSide, link, partner_side, submit, work

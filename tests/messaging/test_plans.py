@@ -10,6 +10,11 @@ import pytest
 from django.db import connection, models
 from django.test.utils import CaptureQueriesContext
 
+from messaging.engine import leases, subscriptions
+from messaging.engine.claiming import Job, claim_due
+from messaging.engine.recording import record
+from messaging.journal.audit import Actor
+from messaging.messages.selectors.messages import of_document
 from messaging.models import (
     Delivery,
     Event,
@@ -22,14 +27,11 @@ from messaging.models import (
     Trigger,
     WebhookDelivery,
 )
-from messaging.selectors import pairs
-from messaging.selectors.events import OLDEST, feed, of_message, of_pair
-from messaging.selectors.messages import of_document
-from messaging.selectors.streams import flight
-from messaging.services import leases, operating, subscriptions, webhooks
-from messaging.services.audit import Actor
-from messaging.services.recording import record
-from messaging.services.sending import Job, claim_due
+from messaging.notifications.selectors.events import OLDEST, feed, of_message, of_pair
+from messaging.notifications.services import webhooks
+from messaging.pairs.selectors import pairs
+from messaging.pairs.selectors.streams import flight
+from messaging.pairs.services import operating
 from messaging.transports import Receipt
 from rmhub.clock import frozen
 from tests.messaging.factories import LOST, REFUSED, TAKEN, answered, link, partner_side, submit, work

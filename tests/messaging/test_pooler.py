@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
-from messaging.services import leases
+from messaging.engine import leases
 from rmhub.embedded.identity import servers_identity
 from rmhub.hubs import BASE
 from tests.rmhub.conditions import eventually
@@ -24,7 +24,7 @@ PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', os.defpath)
 WORKER = """
 import django, sys
 django.setup()
-from messaging.services.leases import WorkerLock
+from messaging.engine.leases import WorkerLock
 worker = WorkerLock()
 worker.hold()
 print(worker.number, flush=True)

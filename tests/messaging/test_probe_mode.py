@@ -11,11 +11,11 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from messaging.exceptions import InvalidSubmission
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Event, Incident, Message, OutgoingStream, Pair
+from messaging.pairs.services import operating
 from messaging.protocol.codecs import stream
 from messaging.protocol.streams.order_ack import OrderAck
-from messaging.services import operating
-from messaging.services.audit import Actor
 from messaging.transports import Receipt
 from rmhub import clock
 from rmhub.clock import FrozenClock, frozen

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from messaging.exceptions import NotFound, WrongState
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Pair, ProbeReport
-from messaging.services import probing
-from messaging.services.audit import Actor
+from messaging.pairs.services import probing
 from partners.models import AgreementVersion, Endpoint
 from rmhub.ids import uuid7
 from tests.messaging.factories import PartnerSide, partner_side

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from messaging.engine import pairs
 from messaging.exceptions import WrongState
+from messaging.journal.audit import Actor
+from messaging.messages.services.submitting import NewPayload, message_submit
 from messaging.models import AuditEntry, Message
-from messaging.services import onboarding, operating, pairs
-from messaging.services.audit import Actor
-from messaging.services.submitting import NewPayload, message_submit
+from messaging.onboarding.services import changing as onboarding
+from messaging.pairs.services import operating
 from partners import registry, services
 from partners.models import AgreementVersion
 from tests.messaging.factories import LOST, Link, PartnerSide, answered, link, partner_side, submit, work

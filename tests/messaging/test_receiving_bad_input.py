@@ -11,10 +11,10 @@ import pytest
 
 from messaging.choices import Direction, SignalKind, SignalState
 from messaging.models import Event, Incident, Message, Payload, Rejection, Signal
+from messaging.profiles.ebxml import accepting, arrivals
+from messaging.profiles.ebxml.receiving import Arrival
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.envelope import MessageType, Semantics
-from messaging.services import accepting, arrivals
-from messaging.services.receiving import Arrival
 from partners import registry, services
 from partners.models import Agreement
 from partners.terms import Presented

@@ -11,12 +11,13 @@ from unittest import mock
 import pytest
 from django.db import OperationalError, connection
 
+from messaging.engine import recording
+from messaging.engine.claiming import Job, claim_due
+from messaging.engine.group import GroupCommit
+from messaging.engine.recording import record
+from messaging.journal.audit import Actor
 from messaging.models import Event, Incident, Message, Signal, Transmission
-from messaging.services import operating, recording
-from messaging.services.audit import Actor
-from messaging.services.group import GroupCommit
-from messaging.services.recording import record
-from messaging.services.sending import Job, claim_due
+from messaging.pairs.services import operating
 from messaging.transports import Receipt
 from rmhub.clock import FrozenClock, frozen
 from tests.messaging.factories import REFUSED, TAKEN, PartnerSide, link, partner_side, submit, work

@@ -8,9 +8,10 @@ import pytest
 from cryptography.fernet import Fernet
 from django.core.management import CommandError, call_command
 
+from messaging.access.services import rekeying
+from messaging.journal.audit import Actor
 from messaging.models import OnboardingDraft, SecondFactor, Trigger, WebhookEndpoint
-from messaging.services import rekeying, webhooks
-from messaging.services.audit import Actor
+from messaging.notifications.services import webhooks
 from partners.models import Party
 from partners.secrets import decrypt, encrypt
 from rmhub import clock

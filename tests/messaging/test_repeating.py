@@ -17,13 +17,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from messaging import transports
+from messaging.engine import leases, preparing
+from messaging.engine.claiming import JobKind, claim_due
+from messaging.engine.recording import record
 from messaging.exceptions import DuplicateMessageId, InvalidSubmission, WrongState
+from messaging.journal.audit import Actor
+from messaging.messages.services.submitting import NewPayload, message_submit
 from messaging.models import AuditEntry, Event, Incident, Message, Pair, Transmission
-from messaging.services import leases, operating, preparing, repeating, replies
-from messaging.services.audit import Actor
-from messaging.services.recording import record
-from messaging.services.sending import JobKind, claim_due
-from messaging.services.submitting import NewPayload, message_submit
+from messaging.pairs.services import operating
+from messaging.profiles.repeatable import repeating, replies
 from messaging.transports import Parcel, Receipt
 from partners import registry
 from rmhub import clock

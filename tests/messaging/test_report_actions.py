@@ -10,6 +10,8 @@ import pytest
 from messaging.causes import CAUSES
 from messaging.causes.reports import CAUSE_OF_KIND, CAUSE_OF_VERDICT
 from messaging.exceptions import InvalidSubmission, NotFound, WrongState
+from messaging.journal import incidents
+from messaging.journal.audit import Actor
 from messaging.models import (
     AuditEntry,
     AuditFinding,
@@ -22,8 +24,8 @@ from messaging.models import (
     TimingAdvice,
 )
 from messaging.report_choices import NOTICES, AuditKind, PipelineJob, RunState, Verdict
-from messaging.services import incidents, partner_logs, report_actions
-from messaging.services.audit import Actor
+from messaging.reports.services import actions as report_actions
+from messaging.reports.services import partner_logs
 from partners.models import AgreementVersion
 from rmhub import clock
 from tests.messaging.factories import PartnerSide, link, partner_side, submit, work

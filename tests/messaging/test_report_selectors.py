@@ -13,11 +13,13 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from messaging import keyset
 from messaging.exceptions import InvalidSubmission, NotFound
 from messaging.models import AuditFinding, LakeFile, LakeState, PipelineRun
-from messaging.reports import REPORTS
-from messaging.selectors import keyset, pipeline, report_levels, reports
-from messaging.services import pipeline_runs
+from messaging.reports.catalogue import REPORTS
+from messaging.reports.selectors import levels as report_levels
+from messaging.reports.selectors import pipeline, reports
+from messaging.reports.services import runs as pipeline_runs
 from rmhub import clock
 from rmhub.ids import BadPublicId
 from tests.messaging.console.report_scenes import (

@@ -10,9 +10,9 @@ import pytest
 from django.test import Client
 
 from messaging.choices import Direction
+from messaging.engine.claiming import claim_due
 from messaging.models import Message, Payload, Transmission
-from messaging.services import replies
-from messaging.services.sending import claim_due
+from messaging.profiles.repeatable import replies
 from messaging.transports import Parcel, Receipt
 from messaging.transports.http import status_cause
 from partners import registry

@@ -17,7 +17,13 @@ import pytest
 from django.db import connection, transaction
 from lxml import html
 
+from messaging.bulk.services import jobs
+from messaging.deliveries.services import deciding as settling
+from messaging.engine import memory as epoch
+from messaging.engine import pairs
 from messaging.exceptions import InvalidSubmission, WrongState
+from messaging.invariants import RULES, look
+from messaging.journal.audit import SYSTEM, Actor
 from messaging.models import (
     AuditEntry,
     BulkJobItem,
@@ -29,10 +35,8 @@ from messaging.models import (
     Pair,
     Transmission,
 )
+from messaging.pairs.services import operating
 from messaging.protocol.envelope import MessageType, Semantics
-from messaging.selectors.invariants import RULES, look
-from messaging.services import epoch, jobs, operating, pairs, settling
-from messaging.services.audit import SYSTEM, Actor
 from messaging.transports import Parcel
 from rmhub import clock
 from rmhub.clock import FrozenClock

@@ -6,12 +6,14 @@ import uuid
 
 import pytest
 
+from messaging.deliveries.services import triggering
 from messaging.exceptions import InvalidSubmission, NotFound, OutsideAgreement, WrongState
+from messaging.journal.audit import Actor
+from messaging.messages.selectors import relatives
+from messaging.messages.selectors.messages import message
+from messaging.messages.services import resubmitting
 from messaging.models import AuditEntry, Delivery, Event, Message
-from messaging.selectors import relatives
-from messaging.selectors.messages import message
-from messaging.services import operating, resubmitting, triggering
-from messaging.services.audit import Actor
+from messaging.pairs.services import operating
 from partners import registry
 from partners.services import agreement_disable
 from rmhub.clock import FrozenClock

@@ -7,8 +7,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from messaging.selectors import search_terms
-from messaging.selectors.search_terms import Term, read, write
+from messaging.messages.selectors import search_terms
+from messaging.messages.selectors.search_terms import Term, read, write
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -12,12 +12,12 @@ import pytest
 from django.db import connection, transaction
 
 from messaging import storage
+from messaging.engine.claiming import Job, JobKind, claim_due
+from messaging.engine.recording import record
+from messaging.journal.audit import Actor
 from messaging.models import Event, Incident, Message, Pair, Payload, Signal, Transmission
+from messaging.pairs.services import operating
 from messaging.protocol.envelope import MessageType
-from messaging.services import operating
-from messaging.services.audit import Actor
-from messaging.services.recording import record
-from messaging.services.sending import Job, JobKind, claim_due
 from partners import registry, services
 from partners.models import Agreement, Credential
 from rmhub.clock import FrozenClock, frozen

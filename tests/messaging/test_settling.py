@@ -11,7 +11,11 @@ from django.db import connections
 
 from messaging import applications
 from messaging.choices import IncidentState
+from messaging.deliveries.services import deciding as settling
+from messaging.deliveries.services import triggering
+from messaging.engine.claiming import claim_due
 from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
+from messaging.journal.audit import Actor
 from messaging.models import (
     AuditEntry,
     Delivery,
@@ -22,9 +26,7 @@ from messaging.models import (
     Message,
     Payload,
 )
-from messaging.services import replies, settling, triggering
-from messaging.services.audit import Actor
-from messaging.services.sending import claim_due
+from messaging.profiles.repeatable import replies
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from rmhub.ids import uuid7

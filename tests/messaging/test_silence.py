@@ -10,11 +10,12 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from messaging.exceptions import InvalidSubmission, Stale
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Event, Incident, Pair
-from messaging.selectors import pairs
-from messaging.services import housekeeping, operating, silence
-from messaging.services.audit import Actor
-from messaging.services.pair_settings import pair_update
+from messaging.overview.services import housekeeping
+from messaging.pairs.selectors import pairs
+from messaging.pairs.services import operating, silence
+from messaging.pairs.services.settings import pair_update
 from rmhub import clock
 from rmhub.clock import FrozenClock, frozen
 from tests.messaging.factories import REFUSED, PartnerSide, link, partner_side, submit, work

@@ -21,10 +21,10 @@ from messaging.exceptions import (
     QueueFull,
     TooLarge,
 )
+from messaging.journal.audit import Actor
+from messaging.messages.services.submitting import NewPayload, Submission, message_submit
 from messaging.models import Event, Message, MessageIdentity, Pair, Payload
-from messaging.services import operating
-from messaging.services.audit import Actor
-from messaging.services.submitting import NewPayload, Submission, message_submit
+from messaging.pairs.services import operating
 from partners import registry, services
 from partners.models import Agreement
 from rmhub.clock import frozen

@@ -11,9 +11,9 @@ from django.db import ProgrammingError
 
 from messaging import dispatch
 from messaging.choices import TriggerState
+from messaging.engine import subscriptions
+from messaging.engine.subscriptions import Subscription
 from messaging.models import Delivery, Message, Trigger
-from messaging.services import subscriptions
-from messaging.services.subscriptions import Subscription
 from tests.messaging.factories import ACTION, SERVICE, partner_side
 
 pytestmark = pytest.mark.django_db

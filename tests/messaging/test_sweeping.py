@@ -13,9 +13,9 @@ from django.conf import settings
 from django.db import OperationalError, connection
 
 from messaging import tasks
+from messaging.engine import leases
 from messaging.engine.sweeping import Sweeper
 from messaging.models import Delivery
-from messaging.services import leases
 from rmhub.hubs import Hub, free_ports
 from tests.messaging.delivering.stage import application, arrive, make_trigger
 from tests.messaging.factories import partner_side

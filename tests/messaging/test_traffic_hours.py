@@ -10,8 +10,8 @@ from django.core.cache import cache
 
 from messaging.models import Event, TrafficCursor, TrafficHour
 from messaging.models.traffic_hour import LATENCY_EDGES
-from messaging.selectors.traffic import quantile, traffic
-from messaging.services import traffic_hours
+from messaging.overview.selectors.traffic import quantile, traffic
+from messaging.overview.services import traffic_hours
 from partners import visibility
 from rmhub import clock
 from rmhub.clock import FrozenClock

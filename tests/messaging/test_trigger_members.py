@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from messaging import applications
+from messaging.deliveries.services import triggering
+from messaging.engine import subscriptions
 from messaging.exceptions import InvalidSubmission, WrongState
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Trigger
-from messaging.services import subscriptions, triggering
-from messaging.services.audit import Actor
 from partners.models import Agreement
 from rmhub.roles import Role
 from tests.messaging.atomic.kit import peer

@@ -14,10 +14,12 @@ from django.db import transaction
 from messaging import applications
 from messaging.applications import Document
 from messaging.choices import IncidentState, TriggerState
+from messaging.deliveries.services import triggering
+from messaging.engine import subscriptions
 from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
+from messaging.journal import events, incidents
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Delivery, Event, Incident, Join, Trigger
-from messaging.services import events, incidents, subscriptions, triggering
-from messaging.services.audit import Actor
 from partners.secrets import decrypt
 from rmhub import clock
 from rmhub.clock import FrozenClock

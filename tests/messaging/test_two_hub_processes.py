@@ -11,7 +11,7 @@ import urllib3
 
 from messaging.choices import SignalKind
 from messaging.models import Delivery, Message, MessageIdentity, Signal
-from messaging.services.receiving import Arrival
+from messaging.profiles.ebxml.receiving import Arrival
 from tests.messaging.delivering.stage import make_trigger
 from tests.messaging.exchange.hubs import Hub, hubs
 from tests.messaging.factories import partner_side

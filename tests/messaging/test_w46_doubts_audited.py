@@ -10,10 +10,11 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from messaging.choices import DeliveryState
+from messaging.deliveries.services import pulling
+from messaging.engine import memory as epoch
 from messaging.models import AuditEntry, Coordination, Delivery, Enlistment, Message
+from messaging.profiles.wsat import keeping
 from messaging.protocol.atomic.words import Note, Protocol
-from messaging.services import epoch, pulling
-from messaging.services.atomic import keeping
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.atomic.kit import peer

@@ -12,9 +12,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Event, Incident, WebhookDelivery, WebhookEndpoint
-from messaging.services import webhook_deliveries, webhooks
-from messaging.services.audit import Actor
+from messaging.notifications.services import webhook_deliveries, webhooks
 from rmhub.clock import FrozenClock, frozen
 from rmhub.ids import uuid7
 from tests.messaging.factories import PartnerSide, partner_side, submit

@@ -15,9 +15,9 @@ import pytest
 from django.db import connection, transaction
 
 from messaging.exceptions import InvalidSubmission, NotFound, Stale
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Event, Message, WebhookDelivery, WebhookEndpoint
-from messaging.services import webhooks
-from messaging.services.audit import Actor
+from messaging.notifications.services import webhooks
 from messaging.transports.public import public_pool
 from rmhub.clock import FrozenClock, frozen
 from rmhub.ids import uuid7

@@ -10,8 +10,8 @@ from django.http import HttpResponse
 from django.test import Client
 
 from messaging.models import Message
-from messaging.services import arrivals, receiving
-from messaging.services.receiving import Arrival
+from messaging.profiles.ebxml import arrivals, receiving
+from messaging.profiles.ebxml.receiving import Arrival
 from tests.messaging.factories import PartnerSide
 
 MSH = "/ebxml/msh"

@@ -17,16 +17,16 @@ import pyarrow.parquet as pq
 from django.db import connection
 
 from messaging import applications, storage
+from messaging.archive.services import retention
+from messaging.archive.services.belongings import Proof
+from messaging.archive.services.restoring import Restored, restore_request, wanted
+from messaging.journal.audit import Actor
+from messaging.messages.services.submitting import NewPayload, message_submit
 from messaging.models import ArchivedMessage, LakeState, Message, PipelineRun
 from messaging.pipeline import archive_copying, archive_purging, archiving, manifest, restoring
 from messaging.pipeline.archive_copying import ReadBack
 from messaging.pipeline.archive_tally import Pace, Tally
 from messaging.protocol.envelope import MessageType
-from messaging.services import retention
-from messaging.services.audit import Actor
-from messaging.services.belongings import Proof
-from messaging.services.restoring import Restored, restore_request, wanted
-from messaging.services.submitting import NewPayload, message_submit
 from messaging.transports import Parcel
 from rmhub import clock
 from rmhub.clock import FrozenClock

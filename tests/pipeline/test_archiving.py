@@ -13,6 +13,7 @@ import pytest
 from django.db import connection
 
 from messaging import storage
+from messaging.archive.services import archived, belongings, restoring
 from messaging.exceptions import WrongState
 from messaging.models import (
     ArchiveDay,
@@ -30,7 +31,7 @@ from messaging.pipeline import archive_copying, archive_file, archive_tally, arc
 from messaging.pipeline.archive_copying import spark_verify
 from messaging.pipeline.archive_tally import Pace, Tally
 from messaging.report_choices import PipelineJob
-from messaging.services import archived, belongings, pipeline_runs, restoring
+from messaging.reports.services import runs as pipeline_runs
 from rmhub import clock
 from tests.messaging.conftest import static_folder, woken  # noqa: F401
 from tests.messaging.factories import submit

@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 from django.db import models
 
-from messaging import reports
 from messaging.pipeline.jobs import audit, reconcile
 from messaging.pipeline.schemas import ENTITIES
 from messaging.protocol.envelope import MAX_SEQUENCE_NUMBER as LAST
 from messaging.report_choices import NOTICES, AuditKind
+from messaging.reports import catalogue as reports
 from tests.benchmarks import pipeline_sql
 from tests.pipeline import planted
 from tests.pipeline.planted import Finding, Planted

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
+from messaging.journal.audit import Actor
 from messaging.models import LakeState, PipelineRun
 from messaging.pipeline import check, java, session
-from messaging.services import pipeline_runs
-from messaging.services.audit import Actor
+from messaging.reports.services import runs as pipeline_runs
 
 pytestmark = pytest.mark.django_db
 

@@ -16,10 +16,10 @@ from django.core.management import call_command
 from django.db import connection
 
 from messaging.exceptions import ApplicationError
+from messaging.journal.audit import Actor
 from messaging.models import AuditFinding, LakeState, PipelineRun, PublishedReport
 from messaging.pipeline import driver, pulse
-from messaging.services import pipeline_runs
-from messaging.services.audit import Actor
+from messaging.reports.services import runs as pipeline_runs
 from rmhub import clock
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from django.db.models import Max, Min
 
 from messaging import dispatch
 from messaging.models import Event
-from messaging.reports import REPORTS
+from messaging.reports.catalogue import REPORTS
 from rmhub import clock
 from tests.pipeline import store_sql
 from tests.pipeline.stepwise import Choice, World, course

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from django.db import OperationalError, connection, connections
 
+from messaging.journal.audit import Actor
 from messaging.models import (
     ArchivedMessage,
     ArchiveFile,
@@ -37,8 +38,7 @@ from messaging.pipeline import driver, extract, manifest, parts, schemas
 from messaging.pipeline.extract import STEPS
 from messaging.pipeline.schemas import EVENTS, MESSAGES, PAIRS, Column
 from messaging.report_choices import PipelineJob, RunState
-from messaging.services import pipeline_runs
-from messaging.services.audit import Actor
+from messaging.reports.services import runs as pipeline_runs
 from rmhub import clock
 from tests.messaging.factories import link, partner_side, submit, work
 from tests.pipeline import lakes

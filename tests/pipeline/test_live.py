@@ -19,7 +19,7 @@ from django.db import connection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from messaging.models import LiveMinute, LiveState
-from messaging.services import live_watch
+from messaging.reports.services import live_watch
 from tests.messaging.factories import partner_side
 from tests.rmhub.conditions import eventually
 

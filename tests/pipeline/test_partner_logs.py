@@ -15,12 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from messaging.exceptions import InvalidSubmission, TooLarge
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, PartnerLog, PipelineRun
 from messaging.pipeline import partner_logs as reader
 from messaging.pipeline.partner_logs import LOG_COLUMNS, LOG_SCHEMA, UnreadableLog
 from messaging.pipeline.runner import Runner
-from messaging.services import log_folder, log_heads, partner_logs, pipeline_runs
-from messaging.services.audit import Actor
+from messaging.reports.services import log_folder, log_heads, partner_logs
+from messaging.reports.services import runs as pipeline_runs
 from partners import log_columns
 from partners.models import Party
 from tests.partners.factories import make_agreement, make_party

@@ -14,9 +14,9 @@ from django.db import connection
 
 from messaging import tasks
 from messaging.exceptions import InvalidSubmission, NotFound, WrongState
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Event, PipelineRun, RetentionPolicy
-from messaging.services import pipeline_runs
-from messaging.services.audit import Actor
+from messaging.reports.services import runs as pipeline_runs
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from rmhub.env import env_hour

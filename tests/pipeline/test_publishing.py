@@ -13,10 +13,11 @@ import pytest
 from django.db import connection
 
 from messaging.exceptions import InvalidSubmission
+from messaging.journal.audit import Actor
 from messaging.models import AuditFinding, AuditPair, PipelineRun, PublishedReport
-from messaging.reports import REPORTS
-from messaging.services import pipeline_runs, publishing
-from messaging.services.audit import Actor
+from messaging.reports.catalogue import REPORTS
+from messaging.reports.services import publishing
+from messaging.reports.services import runs as pipeline_runs
 
 pytestmark = pytest.mark.django_db
 

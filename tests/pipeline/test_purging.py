@@ -14,6 +14,9 @@ import pytest
 from django.db import connection, transaction
 
 from messaging import storage
+from messaging.archive.services import archived, belongings, holds, purging
+from messaging.deliveries.services import deciding as settling
+from messaging.deliveries.services import joining
 from messaging.models import (
     ArchivedMessage,
     ArchiveFile,
@@ -29,10 +32,9 @@ from messaging.models import (
     Signal,
     Transmission,
 )
+from messaging.pairs.services import operating
 from messaging.pipeline import archive_file
 from messaging.protocol.envelope import MessageType
-from messaging.services import archived, belongings, holds, operating, purging, settling
-from messaging.services.delivering import joining
 from rmhub import clock
 from tests.messaging.conftest import static_folder, woken  # noqa: F401
 from tests.messaging.delivering.stage import make_trigger

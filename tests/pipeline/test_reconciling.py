@@ -18,10 +18,12 @@ import pytest
 from django.core.management import call_command
 
 from messaging import dispatch
+from messaging.journal.audit import Actor
 from messaging.models import Message, PartnerLog, Payload, PipelineRun, ReconciliationFinding, ReconciliationSummary
-from messaging.selectors import pipeline
-from messaging.services import partner_logs, pipeline_runs, replies
-from messaging.services.audit import Actor
+from messaging.profiles.repeatable import replies
+from messaging.reports.selectors import pipeline
+from messaging.reports.services import partner_logs
+from messaging.reports.services import runs as pipeline_runs
 from rmhub import clock
 from rmhub.ids import public_id
 from tests.messaging.factories import PartnerSide, link, partner_side, submit

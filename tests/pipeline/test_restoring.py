@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from messaging.archive.services import archived, belongings, restoring
+from messaging.engine import preparing
 from messaging.exceptions import InvalidSubmission, NotFound, WrongState
 from messaging.models import (
     ArchivedMessage,
@@ -22,11 +24,10 @@ from messaging.models import (
     PipelineRun,
     Signal,
 )
+from messaging.notifications.selectors import events
 from messaging.pipeline import manifest
 from messaging.pipeline import restoring as reading
 from messaging.pipeline.schemas import ENTITIES
-from messaging.selectors import events
-from messaging.services import archived, belongings, preparing, restoring
 from rmhub import clock
 from tests.messaging.conftest import static_folder, woken  # noqa: F401
 from tests.messaging.factories import submit

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
+from messaging.journal.audit import Actor
 from messaging.models import PipelineRun
 from messaging.pipeline import runner
 from messaging.pipeline.runner import Runner
-from messaging.services import pipeline_runs
-from messaging.services.audit import Actor
+from messaging.reports.services import runs as pipeline_runs
 from rmhub.supervisor.processes import PRELUDE
 
 pytestmark = pytest.mark.django_db(transaction=True)

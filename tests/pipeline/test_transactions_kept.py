@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from messaging.archive.services import belongings
+from messaging.engine import preparing
 from messaging.models import Coordination, CoordinationMessage, Enlistment, Message, Payload
 from messaging.pipeline.extract import select
 from messaging.pipeline.schemas import ENTITIES
+from messaging.profiles.wsat import outgoing
 from messaging.protocol.atomic.words import Protocol
-from messaging.services import belongings, preparing
-from messaging.services.atomic import outgoing
 from partners import registry
 from rmhub import clock
 from tests.messaging.atomic.test_outgoing import Octets

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from unittest import mock
 
+from messaging.deliveries.services import deciding as settling
+from messaging.engine.claiming import claim_due
+from messaging.engine.recording import record
+from messaging.journal.audit import Actor
 from messaging.models import Delivery, Message, Pair
+from messaging.pairs.services import operating
+from messaging.profiles.repeatable import replies
 from messaging.protocol.envelope import Semantics
-from messaging.services import operating, replies, settling
-from messaging.services.audit import Actor
-from messaging.services.recording import record
-from messaging.services.sending import claim_due
 from messaging.transports import Parcel, Receipt
 from partners.models import Party
 from rmhub import clock

@@ -12,8 +12,8 @@ import pytest
 from django.db import OperationalError, connection, connections, transaction
 from psycopg import sql
 
-from messaging.selectors import health
-from messaging.services.group import GroupCommit
+from messaging.engine.group import GroupCommit
+from messaging.overview.selectors import health
 from rmhub import clock
 from rmhub.clock import frozen
 from rmhub.postgresql import base

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from messaging.journal.audit import Actor
+from messaging.messages.services import masks
 from messaging.models import AuditEntry, Delivery, Message, Rejection, Transmission
+from messaging.profiles.ebxml.receiving import Arrival
 from messaging.protocol import masking, selecting
 from messaging.protocol.masking import COVER
 from messaging.protocol.selecting import Unreadable
-from messaging.services import masks
-from messaging.services.audit import Actor
-from messaging.services.receiving import Arrival
 from messaging.transports import Receipt
 from partners.models import Agreement, Party
 from rmhub.roles import Role

@@ -10,8 +10,10 @@ import pytest
 from django.db import close_old_connections
 from django.test import Client
 
+from messaging.access.services import tokens
+from messaging.engine import hashing
+from messaging.entrance import throttling
 from messaging.models import ApiToken, AuditEntry, LoginThrottle
-from messaging.services import hashing, throttling, tokens
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from rmhub.roles import Role
@@ -49,8 +51,8 @@ def test_a_password_that_was_typed_as_the_name_is_nowhere(time: FrozenClock, cap
 
 
 def test_a_wrong_code_is_noted_too(time: FrozenClock) -> None:
-    from messaging.services import sessions
-    from messaging.services.audit import Actor
+    from messaging.access.services import sessions
+    from messaging.journal.audit import Actor
 
     user(Role.VIEWER, "ana")
     sessions.login_refused(name="ana", actor=Actor("", "console", "192.0.2.9"), what="code")

@@ -13,9 +13,12 @@ import urllib3
 from django.db import connection
 from django.test import Client
 
+from messaging.engine import hashing
+from messaging.entrance import authentication as door
+from messaging.entrance import refusals
 from messaging.models import Incident, Rejection
-from messaging.services import door, hashing, housekeeping, refusals
-from messaging.services.receiving import Arrival
+from messaging.overview.services import housekeeping
+from messaging.profiles.ebxml.receiving import Arrival
 from partners import authentication, registry
 from partners.terms import Presented
 from rmhub import clock

@@ -1,4 +1,4 @@
-"""What each type of event carries, for the examples of webhooks: `data` as `services.events.body` shows it."""
+"""What each type of event carries, for the examples of webhooks: `data` as `journal.events.body` shows it."""
 
 from __future__ import annotations
 

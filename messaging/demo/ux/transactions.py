@@ -13,18 +13,18 @@ from django.db import transaction
 from messaging.demo.ux.directory import Lane
 from messaging.demo.ux.plan import OWN_ROOT, SECRET, Plan
 from messaging.demo.ux.timeline import past
+from messaging.engine.claiming import claim_due
+from messaging.engine.recording import record
+from messaging.journal.audit import Actor
 from messaging.models import Coordination, Enlistment, Message
+from messaging.profiles.ebxml.receiving import Arrival
+from messaging.profiles.wsat import addresses, beginning, due, receiving, registering
+from messaging.profiles.wsat.opening import locked
 from messaging.protocol.atomic.words import FAULT, FaultCode, Note, Protocol
 from messaging.protocol.ws.epr import EndpointReference, parameter
 from messaging.protocol.ws.messages import Body, Fault
 from messaging.protocol.ws.names import Profile, Soap, Version
 from messaging.protocol.ws.writing import compose, encode
-from messaging.services.atomic import addresses, beginning, due, receiving, registering
-from messaging.services.atomic.opening import locked
-from messaging.services.audit import Actor
-from messaging.services.receiving import Arrival
-from messaging.services.recording import record
-from messaging.services.sending import claim_due
 from messaging.transports import Receipt
 from partners import registry
 from partners.models import Agreement, AgreementVersion, Credential, Endpoint, Party

@@ -33,16 +33,17 @@ from messaging.demo.ux.plan import (
     Plan,
 )
 from messaging.demo.ux.timeline import past
+from messaging.engine.claiming import Job, claim_due
+from messaging.engine.recording import record
+from messaging.journal import audit
+from messaging.journal.audit import Actor
+from messaging.messages.services.submitting import NewPayload, message_submit
 from messaging.models import Message, Pair, ProbeReport, Signal
+from messaging.pairs.services import operating, silence
+from messaging.profiles.ebxml.receiving import Arrival, receive
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.envelope import MessageType
 from messaging.protocol.limits import DEFAULT_LIMITS
-from messaging.services import audit, operating, silence
-from messaging.services.audit import Actor
-from messaging.services.receiving import Arrival, receive
-from messaging.services.recording import record
-from messaging.services.sending import Job, claim_due
-from messaging.services.submitting import NewPayload, message_submit
 from messaging.transports import Receipt
 from messaging.transports.probe import ProbeStep, certificate_step
 from partners.models import AgreementVersion

@@ -9,10 +9,10 @@ from django.core.management.base import BaseCommand
 from django.db import connection
 
 from messaging.choices import Interface
+from messaging.engine import memory as epoch
+from messaging.journal.audit import Actor
 from messaging.models import Coordination, Pair
 from messaging.pipeline import manifest
-from messaging.services import epoch
-from messaging.services.audit import Actor
 from rmhub import clock
 
 # The update of a table whose rows change leaves the number of its own transaction there, whatever it sets.

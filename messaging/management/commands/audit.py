@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from messaging.services import audit_chain
+from messaging.access.services import audit_chain
 
 
 class Command(BaseCommand):

@@ -13,8 +13,8 @@ from django.core.management.base import BaseCommand, CommandError
 
 from messaging.choices import Interface
 from messaging.exceptions import ApplicationError, InvalidSubmission
-from messaging.services import bundle, bundle_format
-from messaging.services.audit import Actor
+from messaging.journal.audit import Actor
+from messaging.onboarding.services import bundle, bundle_format
 from partners import selectors
 from partners.exceptions import PartnersError
 

@@ -11,7 +11,7 @@ import psycopg
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, connection
 
-from messaging.selectors.invariants import RULES, Finding, Rule, check
+from messaging.invariants import RULES, Finding, Rule, check
 
 
 class Command(BaseCommand):

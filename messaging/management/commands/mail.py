@@ -9,7 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from messaging.inbound.mail import Entrance, Options, serve
+from messaging.entrance.smtp_server import Entrance, Options, serve
 
 
 class Command(BaseCommand):

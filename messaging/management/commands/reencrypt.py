@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from messaging.services.rekeying import secrets_reencrypt
+from messaging.access.services.rekeying import secrets_reencrypt
 from partners.secrets import SecretUnreadable
 
 

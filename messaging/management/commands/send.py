@@ -12,7 +12,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from messaging.exceptions import ApplicationError
-from messaging.services.submitting import NewPayload, message_submit
+from messaging.messages.services.submitting import NewPayload, message_submit
 from partners import registry
 
 

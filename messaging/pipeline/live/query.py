@@ -1,4 +1,5 @@
-"""The streaming query: events of one micro batch to counts by pair and minute, and those to `services.live_watch`."""
+"""The streaming query: events of one micro batch to counts by pair and minute, and those to
+`reports.services.live_watch`."""
 
 from __future__ import annotations
 
@@ -20,11 +21,11 @@ from psycopg.pq import Conninfo
 from pyspark import cloudpickle
 from pyspark.sql import functions as f
 
+from messaging.notifications.selectors.events import HORIZON
 from messaging.pipeline import session
 from messaging.pipeline.live import source
-from messaging.selectors.events import HORIZON
-from messaging.services import live_watch
-from messaging.services.live_watch import Memory, Minute, Place
+from messaging.reports.services import live_watch
+from messaging.reports.services.live_watch import Memory, Minute, Place
 from rmhub import clock
 from rmhub.postgresql.base import Lock, locked
 

@@ -1,8 +1,8 @@
 """The streaming source `hub_events`: the hub's events by transaction number, each exactly once.
 
 An offset is the number of a transaction: all below it are read. It never passes a transaction that may still be under
-way (`selectors.events.HORIZON`), so what commits late is read later and not lost; and what lies between two offsets
-never changes, so a batch that is read again after a crash has the same rows.
+way (`notifications.selectors.events.HORIZON`), so what commits late is read later and not lost; and what lies between
+two offsets never changes, so a batch that is read again after a crash has the same rows.
 
 Runs in Spark's Python workers, without Django: psycopg and pyarrow only. Options: `dsn` (conninfo; a password is in the
 passfile that it names, because options are written to logs), `horizon` (SQL), `first` (where a new checkpoint begins),

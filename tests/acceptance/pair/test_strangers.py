@@ -39,8 +39,9 @@ WINDOW = 86_400  # seconds
 # Two agreements of the repeatable profile at the seller's hub, and a trigger for each; prints the triggers' secrets.
 SET_UP = """
 from messaging.demo import seeding
-from messaging.services import pairs, triggering
-from messaging.services.audit import Actor
+from messaging.deliveries.services import triggering
+from messaging.engine import pairs
+from messaging.journal.audit import Actor
 from partners import services
 from partners.models import Party
 

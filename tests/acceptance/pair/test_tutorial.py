@@ -36,8 +36,9 @@ def blocks(language: str) -> list[str]:
 # What the tutorial has people do in the console; prints the token, and the endpoint's secret.
 IN_THE_CONSOLE = """
 from django.contrib.auth.models import User
-from messaging.services import tokens, webhooks
-from messaging.services.audit import Actor
+from messaging.access.services import tokens
+from messaging.journal.audit import Actor
+from messaging.notifications.services import webhooks
 from rmhub.roles import scopes_of
 
 admin = User.objects.get(username="admin")

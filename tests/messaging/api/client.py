@@ -12,9 +12,10 @@ from typing import Any
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
+from messaging.access.services import tokens
+from messaging.journal import incidents
+from messaging.journal.audit import Actor
 from messaging.models import Incident, Pair
-from messaging.services import incidents, tokens
-from messaging.services.audit import Actor
 from rmhub import clock
 from rmhub.roles import ADMIN_SCOPES, Role, scopes_of
 from tests.messaging.factories import ACTION, SERVICE, PartnerSide, link, submit, work

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from messaging.services import tokens
+from messaging.access.services import tokens
 from rmhub.roles import Role
 from tests.messaging.api.client import Api, make_token, make_user
 from tests.messaging.factories import PartnerSide, partner_side

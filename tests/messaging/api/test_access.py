@@ -12,9 +12,9 @@ from django.test import Client
 from django.urls import URLPattern, get_resolver
 from rest_framework.views import APIView
 
+from messaging.access.services import tokens
 from messaging.api.permissions import PUBLIC, scope_of
 from messaging.models import ApiToken, AuditEntry
-from messaging.services import tokens
 from rmhub import clock
 from rmhub.roles import ADMIN_SCOPES, Role
 from tests.messaging.api.client import REASON, Api, make_token, make_user, suspended
@@ -273,9 +273,9 @@ ANY_ID = "0192f3f2f3e47a5fb0c1d2e3f4a5b6c7"
 
 
 def patterns() -> Iterator[URLPattern]:
-    import messaging.api.urls
+    import messaging.urls.api
 
-    yield from (pattern for pattern in messaging.api.urls.urlpatterns if pattern.name != "not-found")
+    yield from (pattern for pattern in messaging.urls.api.urlpatterns if pattern.name != "not-found")
 
 
 def operations() -> dict[str, str | None]:
@@ -302,7 +302,7 @@ def test_every_operation_declares_the_scope_that_the_table_says() -> None:
 
 
 def test_nothing_else_hangs_below_the_api() -> None:
-    """Whoever adds a path outside of messaging.api.urls must declare a scope as well."""
+    """Whoever adds a path outside of messaging.urls.api must declare a scope as well."""
     roots = [str(pattern.pattern) for pattern in get_resolver().url_patterns]
     assert [root for root in roots if "api" in root] == ["api/v1/", "^api/"]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from messaging.access.services import audit_chain
+from messaging.journal import audit
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry
-from messaging.services import audit, audit_chain
-from messaging.services.audit import Actor
 from tests.messaging.api.client import REASON, Api, make_incident
 from tests.messaging.factories import PartnerSide
 

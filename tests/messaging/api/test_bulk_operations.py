@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from messaging.bulk.services import jobs
 from messaging.models import AuditEntry, BulkJob, Incident, Message, Pair, StatusInquiry
-from messaging.services import jobs
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from rmhub.roles import Role

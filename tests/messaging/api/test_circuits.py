@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
+from messaging.engine import circuits
 from messaging.models import AuditEntry, Circuit, Message, Pair, Signal
-from messaging.selectors import health
-from messaging.services import circuits
+from messaging.overview.selectors import health
 from messaging.transports.servers import server_of
 from rmhub import clock
 from tests.messaging.api.client import REASON, Api

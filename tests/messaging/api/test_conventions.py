@@ -7,8 +7,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from messaging.api.catalogue import CODES
+from messaging.bulk.services import jobs
 from messaging.models import BulkJob
-from messaging.services import jobs
 from rmhub import clock
 from tests.messaging.api import test_pickups, test_routes
 from tests.messaging.api.client import Api, make_token, make_user, suspended

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from messaging.deliveries.services import triggering
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Delivery, DocumentCompleted, DocumentStarted, Payload, Trigger
 from messaging.protocol.envelope import DocumentReference, PayloadPart
-from messaging.services import triggering
-from messaging.services.audit import Actor
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from rmhub.roles import Role

@@ -10,9 +10,9 @@ import pytest
 from django.db import connection, transaction
 
 from messaging.api import long_poll
-from messaging.api.views import events as view
+from messaging.journal import events
 from messaging.models import Event
-from messaging.services import events
+from messaging.notifications.api import events as view
 from rmhub import clock
 from rmhub.roles import Role
 from tests.messaging.api.client import Answer, Api, make_token, make_user
@@ -67,7 +67,7 @@ def test_small_pages_give_the_same_events(api: Api) -> None:
 
 
 def test_types_choose(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    from messaging.selectors import events as selectors
+    from messaging.notifications.selectors import events as selectors
 
     for number in range(5):
         write("pair.paused", number=number)

@@ -15,12 +15,17 @@ from messaging import transports
 from messaging.api import examples
 from messaging.api.examples.events import FACTS
 from messaging.api.openapi import document
+from messaging.bulk.services import jobs
+from messaging.deliveries.services import triggering
+from messaging.engine import circuits
+from messaging.engine.claiming import claim_due
+from messaging.engine.recording import record
+from messaging.journal import events
+from messaging.journal.audit import Actor
+from messaging.journal.events import TYPES
 from messaging.models import Delivery, Event, Incident, Message
-from messaging.services import certificate_watch, circuits, events, jobs, silence, triggering
-from messaging.services.audit import Actor
-from messaging.services.events import TYPES
-from messaging.services.recording import record
-from messaging.services.sending import claim_due
+from messaging.onboarding.services import certificate_watch
+from messaging.pairs.services import silence
 from partners import registry, services
 from partners.models import Endpoint
 from rmhub import clock

@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from messaging.bulk.services import jobs
+from messaging.deliveries.services import deciding as settling
+from messaging.deliveries.services import pulling, triggering
+from messaging.journal.audit import Actor
 from messaging.models import (
     AuditEntry,
     BulkJob,
@@ -20,8 +24,6 @@ from messaging.models import (
     Message,
     Trigger,
 )
-from messaging.services import jobs, pulling, settling, triggering
-from messaging.services.audit import Actor
 from partners.models import PartnerGroup
 from rmhub import clock
 from rmhub.clock import FrozenClock
@@ -452,9 +454,10 @@ def test_a_viewer_looks_and_does_not_decide(viewer: Api, partner: PartnerSide, t
 
 def test_the_console_and_the_api_do_the_same(operator: Api, partner: PartnerSide, time: FrozenClock) -> None:
     """Whatever a person can decide in the console, a script can decide, and both are told when the other was faster."""
-    from messaging.api.serializers import deliveries, messages
-    from messaging.api.serializers import jobs as job_shapes
-    from messaging.console import decisions
+    from messaging.bulk import serializers as job_shapes
+    from messaging.deliveries.pages import decisions
+    from messaging.deliveries.serializers import deliveries
+    from messaging.messages.serializers import messages
 
     known = {
         choice: set(field.choices)

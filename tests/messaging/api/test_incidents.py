@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from messaging.journal import incidents
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Incident
-from messaging.services import incidents
-from messaging.services.audit import Actor
 from rmhub.roles import Role
 from tests.messaging.api.client import REASON, Api, make_incident, make_token, make_user, suspended
 from tests.messaging.factories import PartnerSide

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from messaging.bulk.services.jobs import job_create
+from messaging.journal.audit import Actor
 from messaging.models import Delivery
-from messaging.services.audit import Actor
-from messaging.services.jobs import job_create
 from tests.messaging.api.client import Api, make_incident, suspended
 from tests.messaging.api.test_access import SCOPES
 from tests.messaging.delivering.documents import documents_from, make_queue

@@ -6,10 +6,10 @@ from itertools import chain
 
 import pytest
 
+from messaging import keyset
+from messaging.keyset import BadCursor, CursorMismatch, Place
 from messaging.models import Pair
-from messaging.selectors import keyset
-from messaging.selectors.keyset import BadCursor, CursorMismatch, Place
-from messaging.selectors.pairs import pairs
+from messaging.pairs.selectors.pairs import pairs
 from tests.messaging.api.client import Api, make_incident
 from tests.messaging.factories import PartnerSide, submit
 from tests.partners.factories import make_party

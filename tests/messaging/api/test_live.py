@@ -8,8 +8,8 @@ import pytest
 
 from messaging import anomalies
 from messaging.models import LiveMinute, LiveState
-from messaging.services import live_watch
-from messaging.services.live_watch import Memory
+from messaging.reports.services import live_watch
+from messaging.reports.services.live_watch import Memory
 from rmhub import clock
 from rmhub.ids import public_id, uuid7
 from tests.messaging.api.client import Api

@@ -11,12 +11,12 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from messaging.api.conditional import check_unchanged
-from messaging.api.views import messages as views
+from messaging.messages.api import messages as views
+from messaging.messages.selectors import messages as selectors
+from messaging.messages.selectors import scan as message_scan
+from messaging.messages.selectors.messages import MessageFilters, message_page
+from messaging.messages.services.submitting import NewPayload, message_submit
 from messaging.models import AuditEntry, Message, Payload, Signal, Transmission
-from messaging.selectors import message_scan
-from messaging.selectors import messages as selectors
-from messaging.selectors.messages import MessageFilters, message_page
-from messaging.services.submitting import NewPayload, message_submit
 from partners import visibility
 from tests.messaging.api.client import REASON, Api, in_flight, suspended
 from tests.messaging.factories import ACTION, SERVICE, PartnerSide, link, partner_side, submit, work

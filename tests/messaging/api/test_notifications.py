@@ -8,7 +8,7 @@ import pytest
 from django.core import mail
 
 from messaging.models import AuditEntry, Notification, NotificationRule, WebhookEndpoint
-from messaging.services import notification_rules
+from messaging.notifications.services import rules as notification_rules
 from partners.models import PartnerGroup
 from rmhub import clock
 from tests.messaging.api.client import Api, make_incident
@@ -100,6 +100,6 @@ def test_only_admins_see_and_make_them(operator: Api) -> None:
 
 
 def _types() -> tuple[str, ...]:
-    from messaging.services.events import TYPES
+    from messaging.journal.events import TYPES
 
     return TYPES

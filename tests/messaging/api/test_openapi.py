@@ -19,9 +19,9 @@ from django.core.management import CommandError, call_command
 
 from messaging.api.catalogue import CODES
 from messaging.api.openapi import document
+from messaging.engine import subscriptions
+from messaging.journal.events import TYPES
 from messaging.models import Delivery, Message
-from messaging.services import subscriptions
-from messaging.services.events import TYPES
 from rmhub.ids import read_public_id
 from rmhub.roles import ADMIN_SCOPES, OPERATOR_SCOPES, VIEWER_SCOPES, Role
 from rmhub.roles import SCOPES as SCOPES_OF_ROLES

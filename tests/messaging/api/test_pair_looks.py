@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Message, Pair, ProbeReport
-from messaging.services import probing
-from messaging.services.audit import Actor
+from messaging.pairs.services import probing
 from partners import visibility
 from rmhub.roles import Role
 from tests.messaging.api.client import REASON, Api, make_token, make_user, suspended
@@ -130,7 +130,7 @@ def test_skipping_wants_a_reason_that_says_something(admin: Api, partner: Partne
 
 
 def test_probes_of_others_are_not_shown(partner: PartnerSide) -> None:
-    from messaging.selectors import probes
+    from messaging.pairs.selectors import probes
 
     probing.ping(pair_id=partner.outbound.pk, actor=Actor("ann"))
     with visibility.only(frozenset()):

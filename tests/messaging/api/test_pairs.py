@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Pair
-from messaging.services import operating
-from messaging.services.audit import Actor
+from messaging.pairs.services import operating
 from rmhub.roles import Role
 from tests.messaging.api.client import REASON, Answer, Api, in_flight, make_token, make_user, suspended
 from tests.messaging.factories import PartnerSide, link, partner_side, submit, work

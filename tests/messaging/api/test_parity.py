@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 
-from messaging.console import decisions, party_form, pickups, triggers, urls, verbs
+from messaging.deliveries.pages import decisions, triggers
+from messaging.onboarding.pages import party_form
+from messaging.pairs.pages import verbs
+from messaging.pollers.pages import pickups
+from messaging.urls import console as urls
 from rmhub.roles import role_for
 from tests.messaging.api.test_access import SCOPES
 
@@ -148,9 +152,9 @@ def test_and_the_same_people_may_do_it(name: str) -> None:
 
 
 def test_the_same_decisions() -> None:
-    from messaging.api.serializers.deliveries import SettleBody
-    from messaging.api.serializers.jobs import PlanBody
-    from messaging.api.serializers.messages import MessageSettleBody
+    from messaging.bulk.serializers import PlanBody
+    from messaging.deliveries.serializers.deliveries import SettleBody
+    from messaging.messages.serializers.messages import MessageSettleBody
 
     def choices(body: type, field: str) -> set[str]:
         return set(body().fields[field].choices)
@@ -161,10 +165,11 @@ def test_the_same_decisions() -> None:
 
 
 def test_the_same_settings_and_verbs_of_routes() -> None:
-    from messaging.api.serializers.routes import RouteBody, RouteChanges
-    from messaging.api.views.routes import VERBS
-    from messaging.console import route_form, routes
-    from messaging.services.routes import RouteFields
+    from messaging.routing.api import VERBS
+    from messaging.routing.pages import form as route_form
+    from messaging.routing.pages import routes
+    from messaging.routing.serializers import RouteBody, RouteChanges
+    from messaging.routing.services.routes import RouteFields
 
     settings = set(RouteFields.__annotations__)
     assert set(route_form.FIELDS) == set(RouteChanges().fields) - {"reason"} == settings
@@ -173,8 +178,8 @@ def test_the_same_settings_and_verbs_of_routes() -> None:
 
 
 def test_the_same_settings_of_triggers() -> None:
-    from messaging.api.serializers.triggers import TriggerBody, TriggerChanges, settings_of
-    from messaging.services.trigger_rules import SETTINGS
+    from messaging.deliveries.serializers.triggers import TriggerBody, TriggerChanges, settings_of
+    from messaging.deliveries.services.trigger_rules import SETTINGS
 
     for body in (TriggerBody, TriggerChanges):
         members = set(body().fields) - {"reason"}

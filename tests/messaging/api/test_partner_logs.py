@@ -9,7 +9,7 @@ import pytest
 
 from messaging.models import AuditEntry, Incident, PartnerLog, PipelineRun
 from messaging.report_choices import PipelineJob, Verdict
-from messaging.services import partner_logs
+from messaging.reports.services import partner_logs
 from rmhub.ids import public_id
 from tests.messaging.api.client import REASON, Answer, Api
 from tests.messaging.factories import PartnerSide

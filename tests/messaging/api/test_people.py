@@ -6,9 +6,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from messaging.access.services import sessions
+from messaging.journal.audit import Actor
 from messaging.models import Access, AuditEntry, SecondFactor
-from messaging.services import sessions
-from messaging.services.audit import Actor
 from rmhub import clock
 from rmhub.roles import SCOPES, Role
 from tests.messaging.api import test_access

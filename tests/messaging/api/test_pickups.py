@@ -8,8 +8,8 @@ import pytest
 
 from messaging import dispatch
 from messaging.models import AuditEntry, Incident, PickupState
-from messaging.services import pickups
-from messaging.services.collecting import Found
+from messaging.pollers.services import pickups
+from messaging.pollers.services.collecting import Found
 from partners import secrets
 from partners.models import Credential, Pickup
 from tests.messaging.api.client import REASON, Answer, Api

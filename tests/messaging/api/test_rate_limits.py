@@ -12,8 +12,8 @@ import redis
 from django.test import Client
 
 from messaging import dispatch
-from messaging.services import rate_limits
-from messaging.services.rate_limits import Bucket
+from messaging.entrance import rate_limits
+from messaging.entrance.rate_limits import Bucket
 from rmhub.clock import FrozenClock, frozen
 from rmhub.roles import Role
 from tests.messaging.api.client import Api, make_incident, make_token, make_user, submission

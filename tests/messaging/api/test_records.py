@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from messaging.access.services import tokens
 from messaging.models import ApiToken, AuditEntry, Event, Incident, Rejection, WebhookDelivery, WebhookEndpoint
-from messaging.services import tokens
 from rmhub import clock
 from rmhub.roles import ADMIN_SCOPES, OPERATOR_SCOPES, Role
 from tests.messaging.api.client import REASON, Api, make_incident, make_token, make_user, suspended

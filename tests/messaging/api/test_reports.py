@@ -12,7 +12,7 @@ import pytest
 
 from messaging.models import AuditFinding, Incident, PipelineRun, ServiceLevel
 from messaging.report_choices import PipelineJob
-from messaging.reports import REPORTS
+from messaging.reports.catalogue import REPORTS
 from partners.models import AgreementVersion
 from rmhub.ids import public_id
 from tests.messaging.api.client import REASON, Api

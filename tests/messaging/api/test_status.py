@@ -9,7 +9,7 @@ import pytest
 from django.core.cache import cache
 
 from messaging.models import AuditEntry, SavedView, TrafficHour
-from messaging.selectors import health
+from messaging.overview.selectors import health
 from tests.messaging.api.client import Api, make_token, make_user, suspended
 from tests.messaging.factories import PartnerSide, partner_side, submit
 

@@ -13,9 +13,9 @@ from django.db import connection
 from django.test import Client
 from django.test.client import BOUNDARY, MULTIPART_CONTENT, encode_multipart
 
+from messaging.journal.audit import Actor
 from messaging.models import Event, Message, Payload
-from messaging.services import operating
-from messaging.services.audit import Actor
+from messaging.pairs.services import operating
 from rmhub.roles import Role
 from tests.messaging.api.client import PROBLEM, Answer, Api, make_token, make_user, submission, suspended
 from tests.messaging.factories import ACTION, SERVICE, PartnerSide, partner_side

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from messaging.access.services import tokens
 from messaging.models import ApiToken, AuditEntry
-from messaging.services import tokens
 from partners.models import PartnerGroup
 from rmhub.ids import uuid7
 from tests.messaging.api.client import Api, make_token, make_user

@@ -12,11 +12,11 @@ from lxml import etree
 
 from messaging.api import long_poll
 from messaging.models import AuditEntry, Coordination, Enlistment, Event
+from messaging.profiles.wsat.opening import coordination_open
 from messaging.protocol.atomic.words import Note, Protocol
 from messaging.protocol.ws.epr import EndpointReference
 from messaging.protocol.ws.reading import read_context
-from messaging.selectors import coordinations
-from messaging.services.atomic.opening import coordination_open
+from messaging.transactions.selectors import coordinations
 from partners.choices import VersionState
 from partners.models import AgreementVersion, PartnerGroup, Party
 from rmhub import clock

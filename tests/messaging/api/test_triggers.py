@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from messaging import applications
+from messaging.deliveries.services import triggering
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Trigger
-from messaging.services import triggering
-from messaging.services.audit import Actor
 from rmhub import clock
 from rmhub.ids import public_id
 from tests.messaging.api.client import REASON, Api
@@ -83,7 +83,7 @@ def test_a_trigger_is_made_with_every_setting_and_shows_its_secret_once(admin: A
 
 def test_every_setting_of_the_service_is_a_member_here(admin: Api) -> None:
     """Whatever the console's form has, a script can set."""
-    from messaging.services.trigger_rules import SETTINGS as of_service
+    from messaging.deliveries.services.trigger_rules import SETTINGS as of_service
 
     members = {*SETTINGS, "name", "callable_name", "party", "agreement", "member_of", "atomic_agreement"}
     assert members == {name.removesuffix("_id") for name in of_service}

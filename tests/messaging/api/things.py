@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from messaging.access.services import tokens
+from messaging.bulk.services.jobs import job_create
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Delivery, Event, Rejection, Transmission, WebhookDelivery
-from messaging.services import tokens, webhooks
-from messaging.services.audit import Actor
-from messaging.services.jobs import job_create
+from messaging.notifications.services import webhooks
 from rmhub.roles import ADMIN_SCOPES
 from tests.messaging.api.client import make_incident, make_user, suspended
 from tests.messaging.atomic import scenes

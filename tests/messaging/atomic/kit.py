@@ -25,6 +25,7 @@ from django.test import Client
 from lxml import etree
 
 from messaging.choices import Direction
+from messaging.engine.preparing import stored_body
 from messaging.models import Coordination, CoordinationMessage, Enlistment, Message
 from messaging.protocol.atomic.words import FAULT, FaultCode, Note, Protocol, Request
 from messaging.protocol.ws.epr import EndpointReference
@@ -42,7 +43,6 @@ from messaging.protocol.ws.messages import (
 from messaging.protocol.ws.names import Profile, Soap, Version, coordination_type
 from messaging.protocol.ws.reading import decode
 from messaging.protocol.ws.writing import compose, encode
-from messaging.services.preparing import stored_body
 from partners import registry
 from partners.choices import CredentialKind
 from partners.models import Endpoint, Party

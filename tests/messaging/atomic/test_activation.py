@@ -9,13 +9,13 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from messaging.engine.preparing import stored_body
 from messaging.models import Coordination, CoordinationMessage, Delivery, Event, Message, Rejection
+from messaging.profiles.wsat import asking, due, opening
 from messaging.protocol.atomic.words import FAULT, FaultCode, Phase, Protocol, Request
 from messaging.protocol.ws.epr import EndpointReference
 from messaging.protocol.ws.messages import CoordinationContext, Create, Created, Fault
 from messaging.protocol.ws.names import Version, coordination_type
-from messaging.services.atomic import asking, due, opening
-from messaging.services.preparing import stored_body
 from partners import registry
 from partners.models import AgreementVersion
 from rmhub.clock import FrozenClock

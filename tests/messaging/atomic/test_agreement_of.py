@@ -8,8 +8,8 @@ import pytest
 
 from messaging.choices import Direction
 from messaging.models import CoordinationMessage, Rejection
+from messaging.profiles.wsat.opening import context_of, coordination_open
 from messaging.protocol.atomic.words import FaultCode, Note, Protocol
-from messaging.services.atomic.opening import context_of, coordination_open
 from partners import registry
 from partners.choices import VersionState
 from partners.models import AgreementVersion, Endpoint

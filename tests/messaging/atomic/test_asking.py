@@ -6,15 +6,15 @@ import io
 
 import pytest
 
+from messaging.entrance import authentication as door
+from messaging.entrance.wsgi import entrance_first
 from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
-from messaging.inbound.wsgi import entrance_first
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Coordination, Event, Incident
+from messaging.profiles.wsat import asking, doubting, due, opening, settling, silence
+from messaging.profiles.wsat.registering import enlisted, enlistment_create
 from messaging.protocol.atomic.words import Note, Phase, Protocol, Seat
 from messaging.protocol.ws.epr import EndpointReference
-from messaging.services import door
-from messaging.services.atomic import asking, doubting, due, opening, settling, silence
-from messaging.services.atomic.registering import enlisted, enlistment_create
-from messaging.services.audit import Actor
 from partners import registry
 from partners.models import Endpoint
 from rmhub import clock
@@ -235,7 +235,7 @@ def test_who_guesses_is_let_wait() -> None:
 
 
 def test_a_partner_that_sends_too_much_is_let_wait(settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    from messaging.services import rate_limits
+    from messaging.entrance import rate_limits
 
     app = peer()
     monkeypatch.setattr(rate_limits, "partner_wait", lambda party_id: 17)

@@ -9,8 +9,8 @@ import pytest
 from messaging.demo.ux import certificates, directory, transactions
 from messaging.demo.ux.plan import TROUBLES, Plan
 from messaging.models import Coordination, Incident, Message
-from messaging.selectors import coordinations
-from messaging.selectors.coordination_diagnosis import Situation, diagnose
+from messaging.transactions.selectors import coordinations
+from messaging.transactions.selectors.diagnosis import Situation, diagnose
 from rmhub import clock
 from rmhub.ids import read_public_id
 

@@ -10,11 +10,11 @@ from django.db import connection
 from lxml import etree
 
 from messaging.models import Coordination, Rejection
+from messaging.profiles.wsat import delivering
 from messaging.protocol.atomic.words import FAULT, FaultCode, Note, Phase, Protocol, Request, Seat
 from messaging.protocol.ws.epr import EndpointReference
 from messaging.protocol.ws.messages import CoordinationContext, Fault, Octets
 from messaging.protocol.ws.names import Version, coordination_type
-from messaging.services.atomic import delivering
 from rmhub.clock import FrozenClock
 from tests.messaging.atomic.kit import Peer, Place, coordination_of, peer
 from tests.messaging.atomic.test_subordinate import below_another

@@ -8,12 +8,13 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from messaging.engine import pairs
+from messaging.journal.audit import Actor
 from messaging.models import Coordination, Event, Incident, Pair
+from messaging.pairs.services import operating
+from messaging.profiles.wsat import due, opening, silence
 from messaging.protocol.atomic import resending
 from messaging.protocol.atomic.words import Note, Phase, Protocol
-from messaging.services import operating, pairs
-from messaging.services.atomic import due, opening, silence
-from messaging.services.audit import Actor
 from messaging.transports import Receipt
 from partners import registry, services
 from partners.models import AgreementVersion

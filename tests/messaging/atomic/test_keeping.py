@@ -7,12 +7,13 @@ from datetime import timedelta
 import pytest
 from django.db import transaction
 
+from messaging.engine import memory as epoch
 from messaging.models import Coordination, Enlistment, Incident, MemoryEpoch, Pair
+from messaging.pairs.services import resync
+from messaging.profiles.wsat import due, keeping
+from messaging.profiles.wsat.asking import coordination_rollback
+from messaging.profiles.wsat.settling import enlistment_settle
 from messaging.protocol.atomic.words import Note, Phase, Protocol
-from messaging.services import epoch, resync
-from messaging.services.atomic import due, keeping
-from messaging.services.atomic.asking import coordination_rollback
-from messaging.services.atomic.settling import enlistment_settle
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.atomic import scenes

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from messaging.engine import pairs
 from messaging.exceptions import WrongState
+from messaging.journal.audit import Actor
 from messaging.models import CoordinationMessage, Enlistment
+from messaging.profiles.wsat.registering import enlistment_create
 from messaging.protocol.atomic.words import FaultCode, Note, Phase, Protocol, Seat
 from messaging.protocol.ws.epr import EndpointReference
 from messaging.protocol.ws.messages import CoordinationContext, Created, Register
 from messaging.protocol.ws.names import Version, coordination_type
-from messaging.services import pairs
-from messaging.services.atomic.registering import enlistment_create
-from messaging.services.audit import Actor
 from partners import registry
 from partners.models import AgreementVersion
 from tests.messaging.atomic.kit import Peer, Place, Sent, coordination_of, party_of, peer

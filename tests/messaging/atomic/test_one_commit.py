@@ -15,10 +15,10 @@ from django.db import DatabaseError, connection, connections, models, transactio
 
 from messaging.exceptions import WrongState
 from messaging.models import Coordination, CoordinationMessage, Enlistment, Event, Message
+from messaging.profiles.wsat import asking, delivering, due, opening, registering
+from messaging.profiles.wsat.problems import LocalWorkFailed
 from messaging.protocol.atomic.words import Note, Phase, Protocol, Seat
 from messaging.protocol.ws.messages import Created, Octets, Registered
-from messaging.services.atomic import asking, delivering, due, opening, registering
-from messaging.services.atomic.problems import LocalWorkFailed
 from rmhub.clock import FrozenClock
 from tests.messaging.atomic.kit import Peer, Place, coordination_of, peer
 from tests.messaging.atomic.test_subordinate import below_another

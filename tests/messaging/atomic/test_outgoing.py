@@ -13,7 +13,12 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from messaging import transports
+from messaging.engine import circuits, leases, pairs, preparing, waiting
+from messaging.engine.claiming import JobKind, claim_due
+from messaging.engine.recording import record
 from messaging.exceptions import InvalidSubmission, OutsideAgreement, WrongState
+from messaging.journal.audit import Actor
+from messaging.messages.services import resubmitting
 from messaging.models import (
     AuditEntry,
     Coordination,
@@ -25,12 +30,9 @@ from messaging.models import (
     Pair,
     Transmission,
 )
+from messaging.pairs.services import operating
+from messaging.profiles.wsat import outgoing
 from messaging.protocol.atomic.words import Protocol
-from messaging.services import circuits, leases, operating, pairs, preparing, resubmitting, waiting
-from messaging.services.atomic import outgoing
-from messaging.services.audit import Actor
-from messaging.services.recording import record
-from messaging.services.sending import JobKind, claim_due
 from messaging.transports import Receipt
 from partners import registry, services
 from partners.terms import Terms

@@ -10,13 +10,14 @@ from contextlib import suppress
 import pytest
 from django.db import connections, transaction
 
+from messaging.engine import leases, pairs
+from messaging.engine.claiming import claim_due
+from messaging.engine.recording import record
 from messaging.exceptions import ApplicationError
+from messaging.journal.audit import Actor
 from messaging.models import Coordination, Incident, Message, Pair
-from messaging.services import leases, operating, pairs
-from messaging.services.atomic import outgoing
-from messaging.services.audit import Actor
-from messaging.services.recording import record
-from messaging.services.sending import claim_due
+from messaging.pairs.services import operating
+from messaging.profiles.wsat import outgoing
 from messaging.transports import Receipt
 from rmhub import clock
 from tests.messaging.atomic.test_outgoing import Scene, begun, enlisted, set_up

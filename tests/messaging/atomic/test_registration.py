@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
+from messaging.engine.preparing import stored_body
 from messaging.exceptions import WrongState
+from messaging.journal.audit import Actor
 from messaging.models import Coordination, CoordinationMessage, Enlistment, Rejection
+from messaging.profiles.wsat import opening
+from messaging.profiles.wsat.beginning import transaction_begin
+from messaging.profiles.wsat.registering import enlistment_create
 from messaging.protocol.atomic.words import FaultCode, Note, Phase, Protocol, Request, Seat
 from messaging.protocol.ws.epr import EndpointReference, parameter
 from messaging.protocol.ws.messages import Fault
-from messaging.services.atomic import opening
-from messaging.services.atomic.beginning import transaction_begin
-from messaging.services.atomic.registering import enlistment_create
-from messaging.services.audit import Actor
-from messaging.services.preparing import stored_body
 from partners import registry
 from partners.choices import VersionState
 from partners.models import AgreementVersion, Endpoint

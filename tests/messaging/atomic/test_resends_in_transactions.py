@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from messaging.engine import pairs
+from messaging.journal.audit import Actor
 from messaging.models import Incident
+from messaging.pairs.services import operating
+from messaging.profiles.wsat import due
+from messaging.profiles.wsat.settling import enlistment_settle
 from messaging.protocol.atomic.words import Note, Phase, Protocol
 from messaging.protocol.ws.reading import decode
-from messaging.services import operating, pairs
-from messaging.services.atomic import due
-from messaging.services.atomic.settling import enlistment_settle
-from messaging.services.audit import Actor
 from messaging.transports import Receipt
 from rmhub.clock import FrozenClock
 from tests.messaging.atomic.kit import LIMIT, Peer, Place, peer

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import pytest
 
 from messaging.models import CoordinationMessage, Event, Message
+from messaging.profiles.wsat import due
 from messaging.protocol.atomic.words import FaultCode, Note, Phase, Protocol, Seat
 from messaging.protocol.ws.epr import EndpointReference, parameter
-from messaging.services.atomic import due
 from rmhub.clock import FrozenClock
 from rmhub.ids import public_id, uuid7
 from tests.messaging.atomic.kit import Peer, Place, coordination_of, peer

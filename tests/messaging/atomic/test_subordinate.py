@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import pytest
 
 from messaging.exceptions import InvalidSubmission, Stale, WrongState
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Coordination, Enlistment, Event, Incident
+from messaging.profiles.wsat import asking, due
+from messaging.profiles.wsat.settling import enlistment_settle, settlements, warning
 from messaging.protocol.atomic.words import FaultCode, Note, Phase, Protocol, Seat
 from messaging.protocol.ws.epr import EndpointReference
 from messaging.protocol.ws.messages import CoordinationContext, Register
 from messaging.protocol.ws.names import Version, coordination_type
-from messaging.services.atomic import asking, due
-from messaging.services.atomic.settling import enlistment_settle, settlements, warning
-from messaging.services.audit import Actor
 from rmhub.clock import FrozenClock
 from tests.messaging.atomic.kit import Peer, Place, peer
 

@@ -8,13 +8,13 @@ import pytest
 from django.db import transaction
 
 from messaging.models import Coordination, Enlistment, Message
+from messaging.profiles.wsat import doubting, opening
+from messaging.profiles.wsat.asking import coordination_rollback
+from messaging.profiles.wsat.settling import enlistment_settle
 from messaging.protocol.atomic.words import Note, Phase
-from messaging.selectors import coordinations
-from messaging.selectors.coordination_diagnosis import Diagnosis, Situation, diagnose
-from messaging.selectors.coordination_sequence import Step, sequence
-from messaging.services.atomic import doubting, opening
-from messaging.services.atomic.asking import coordination_rollback
-from messaging.services.atomic.settling import enlistment_settle
+from messaging.transactions.selectors import coordinations
+from messaging.transactions.selectors.diagnosis import Diagnosis, Situation, diagnose
+from messaging.transactions.selectors.sequence import Step, sequence
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.atomic import scenes

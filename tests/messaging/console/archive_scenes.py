@@ -6,10 +6,10 @@ import uuid
 from datetime import timedelta
 from typing import Any
 
+from messaging.archive.services import holds
+from messaging.journal.audit import Actor
 from messaging.models import ArchivedMessage, ArchiveFile, LegalHold, Message, Pair
 from messaging.report_choices import ArchiveState
-from messaging.services import holds
-from messaging.services.audit import Actor
 from rmhub import clock
 from rmhub.ids import uuid7
 
@@ -72,7 +72,7 @@ def left(message: Message) -> ArchivedMessage:
         completed_at=message.completed_at,
         **{name: getattr(message, name) for name in names},
     )
-    from messaging.services import belongings
+    from messaging.archive.services import belongings
 
     belongings.delete([message.pk])
     return row

@@ -10,11 +10,16 @@ from dataclasses import dataclass, field
 
 from django.urls import reverse
 
-from messaging.console import agreement_forms, party_form, people, pickups, routes, transactions, triggers
-from messaging.console.decisions import DELIVERY, MESSAGE
-from messaging.console.verbs import VERBS
+from messaging.access.pages import people
+from messaging.deliveries.pages import triggers
+from messaging.deliveries.pages.decisions import DELIVERY, MESSAGE
 from messaging.models import BenchReport, OnboardingDraft
-from messaging.reports import REPORTS
+from messaging.onboarding.pages import agreement_forms, party_form
+from messaging.pairs.pages.verbs import VERBS
+from messaging.pollers.pages import pickups
+from messaging.reports.catalogue import REPORTS
+from messaging.routing.pages import routes
+from messaging.transactions.pages import transactions
 from partners.models import Credential, PartnerGroup
 from rmhub.roles import Role
 from tests.messaging.console.scenes import World

@@ -10,11 +10,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from messaging.journal.audit import Actor
 from messaging.models import PipelineRun
 from messaging.report_choices import AuditKind, PipelineJob, TimingOption, Verdict, WindowBasis
-from messaging.reports import REPORTS, Table
-from messaging.services import pipeline_runs, publishing
-from messaging.services.audit import Actor
+from messaging.reports.catalogue import REPORTS, Table
+from messaging.reports.services import publishing
+from messaging.reports.services import runs as pipeline_runs
 from rmhub import clock
 
 OLGA = Actor("olga", "console")

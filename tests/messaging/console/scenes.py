@@ -12,6 +12,13 @@ from django.contrib.auth.models import Group, User
 from django.db import transaction
 from django.test import Client
 
+from messaging.access.services import tokens
+from messaging.bulk.services import jobs
+from messaging.deliveries.services import pulling, triggering
+from messaging.engine import subscriptions
+from messaging.journal import events
+from messaging.journal.audit import Actor
+from messaging.messages.services import masks
 from messaging.models import (
     ApiToken,
     ArchivedMessage,
@@ -42,26 +49,16 @@ from messaging.models import (
     WebhookDelivery,
     WebhookEndpoint,
 )
+from messaging.notifications.services import rules as notification_rules
+from messaging.notifications.services import webhooks
+from messaging.pollers import selectors as selectors_of_pickups
+from messaging.pollers.services import changes as pickup_changes
+from messaging.pollers.services import pickups
+from messaging.pollers.services.collecting import Found
+from messaging.profiles.ebxml.receiving import Arrival
 from messaging.protocol.errors import ErrorCode
-from messaging.selectors import pickups as selectors_of_pickups
-from messaging.services import (
-    events,
-    jobs,
-    masks,
-    notification_rules,
-    partner_logs,
-    pickup_changes,
-    pickups,
-    pulling,
-    routes,
-    subscriptions,
-    tokens,
-    triggering,
-    webhooks,
-)
-from messaging.services.audit import Actor
-from messaging.services.collecting import Found
-from messaging.services.receiving import Arrival
+from messaging.reports.services import partner_logs
+from messaging.routing.services import routes
 from messaging.transports import Receipt
 from messaging.transports.servers import server_of
 from partners.models import AgreementVersion, Party, Pickup

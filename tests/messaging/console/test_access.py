@@ -7,9 +7,9 @@ from django.test import Client
 from django.urls import URLPattern
 
 from messaging.console.access import PUBLIC
-from messaging.console.urls import urlpatterns
-from messaging.console.verbs import VERBS
 from messaging.models import AuditEntry, Event, Incident, Message, Pair
+from messaging.pairs.pages.verbs import VERBS
+from messaging.urls.console import urlpatterns
 from rmhub.roles import ORDER, Role
 from tests.messaging.console.pages import PAGES, Page
 from tests.messaging.console.scenes import World, browser

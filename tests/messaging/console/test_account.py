@@ -6,8 +6,8 @@ import pytest
 from django.test import Client
 from lxml import html
 
+from messaging.entrance import throttling
 from messaging.models import AuditEntry
-from messaging.services import throttling
 from rmhub.clock import FrozenClock
 from rmhub.roles import Role
 from tests.messaging.console.scenes import PASSWORD, browser, user

@@ -8,8 +8,8 @@ import pytest
 from django.test import Client
 from lxml import html
 
+from messaging.access.services import tokens
 from messaging.models import ApiToken, AuditEntry, WebhookDelivery, WebhookEndpoint
-from messaging.services import tokens
 from partners.models import PartnerGroup
 from partners.secrets import decrypt
 from rmhub import clock

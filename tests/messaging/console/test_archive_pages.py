@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from lxml import html
 
+from messaging.archive.services import retention
 from messaging.models import ArchivedMessage, AuditEntry, Event, Incident, LegalHold, PipelineRun, RetentionPolicy
-from messaging.selectors import finding
-from messaging.services import retention
+from messaging.overview.selectors import finding
 from rmhub import clock
 from rmhub.roles import Role
 from tests.messaging.console import archive_scenes

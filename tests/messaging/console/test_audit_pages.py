@@ -9,9 +9,11 @@ import pytest
 from django.test import Client
 from lxml import html
 
+from messaging.access.services import audit_chain
+from messaging.journal import audit
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Message, Pair
-from messaging.services import audit, audit_chain, operating
-from messaging.services.audit import Actor
+from messaging.pairs.services import operating
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from rmhub.roles import Role

@@ -75,9 +75,9 @@ def test_failures_that_are_counted_are_forgotten(time: FrozenClock) -> None:
 
 
 def test_a_pair_page_tells_why_nothing_went_out(dead: PartnerSide) -> None:
-    from messaging.services import circuits
-    from messaging.services.recording import record
-    from messaging.services.sending import claim_due
+    from messaging.engine import circuits
+    from messaging.engine.claiming import claim_due
+    from messaging.engine.recording import record
 
     circuits.refresh(at_once=True)
     submit(dead)

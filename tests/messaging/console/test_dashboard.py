@@ -11,7 +11,7 @@ from django.test import Client
 from lxml import html
 
 from messaging.models import Incident, Pair, TrafficCursor, TrafficHour
-from messaging.selectors import health
+from messaging.overview.selectors import health
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from rmhub.roles import Role

@@ -9,12 +9,12 @@ import pytest
 
 from messaging import causes
 from messaging.choices import PAIR_LOOKS, Direction
-from messaging.console.verbs import VERBS
+from messaging.journal.wording import span
 from messaging.models import Message, Pair
+from messaging.pairs.pages.verbs import VERBS
+from messaging.pairs.selectors.diagnosis import diagnose, verb_states
+from messaging.pairs.services import operating
 from messaging.protocol.pair_state import Flow, Gate
-from messaging.selectors.diagnosis import diagnose, verb_states
-from messaging.selectors.wording import span
-from messaging.services import operating
 from partners.terms import Terms
 from tests.messaging.console.conftest import NOON
 from tests.messaging.factories import partner_side

@@ -10,13 +10,13 @@ from django.http import QueryDict
 from django.test.utils import CaptureQueriesContext
 from lxml import html
 
-from messaging.console import diagram
+from messaging.messages.pages import diagram
+from messaging.messages.selectors import messages
+from messaging.messages.selectors.diagram import FOLD_ABOVE, diagram_of_message, diagram_of_pair
+from messaging.messages.selectors.diagram_folding import fold
+from messaging.messages.selectors.diagram_steps import Step
 from messaging.models import Message, Pair, Transmission
-from messaging.selectors import messages
-from messaging.selectors.diagram import FOLD_ABOVE, diagram_of_message, diagram_of_pair
-from messaging.selectors.diagram_folding import fold
-from messaging.selectors.diagram_steps import Step
-from messaging.services import operating, probing
+from messaging.pairs.services import operating, probing
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.console.scenes import ANA, browser, delivered, documents, refused, suspended, trigger_for
@@ -104,7 +104,7 @@ def test_of_requests_it_is_about_the_first_on_its_way(time: FrozenClock) -> None
 
 
 def test_what_comes_in_goes_on_to_the_application(time: FrozenClock) -> None:
-    from messaging.services import pulling
+    from messaging.deliveries.services import pulling
 
     side = partner_side()
     trigger = trigger_for(side, "Warehouse")

@@ -8,9 +8,11 @@ import pytest
 from django.test import Client
 from lxml import html
 
-from messaging.console.decisions import DELIVERY, MESSAGE
+from messaging.bulk.services import jobs
+from messaging.deliveries.pages.decisions import DELIVERY, MESSAGE
+from messaging.deliveries.services import deciding as settling
+from messaging.deliveries.services import triggering
 from messaging.models import AuditEntry, BulkJob, BulkJobItem, Delivery, Message, Trigger
-from messaging.services import jobs, settling, triggering
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from rmhub.roles import Role

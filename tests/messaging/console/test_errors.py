@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import resolve
 from lxml import html
 
-from messaging.console import overview
+from messaging.overview.pages import overview
 from rmhub.roles import Role
 from tests.messaging.console.scenes import browser
 

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from lxml import html
 
+from messaging.journal import incidents
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Incident, Pair
-from messaging.services import incidents
-from messaging.services.audit import Actor
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from rmhub.roles import Role

@@ -12,9 +12,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from lxml import html
 
-from messaging.console import bulk
+from messaging.bulk.pages import buttons as bulk
+from messaging.bulk.services import jobs
 from messaging.models import AuditEntry, BulkJob, Delivery, Incident, Message, Pair, StatusInquiry
-from messaging.services import jobs
 from rmhub.clock import FrozenClock
 from rmhub.roles import Role
 from tests.messaging.console.scenes import World, browser, delivered, doubtful, failed, suspended

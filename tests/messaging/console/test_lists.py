@@ -15,10 +15,10 @@ from django.test import Client
 from lxml import html
 
 from messaging.console import lists
-from messaging.console.deliveries import DELIVERIES
-from messaging.console.partners import PARTNERS
+from messaging.deliveries.pages.deliveries import DELIVERIES
+from messaging.keyset import Page, Place
 from messaging.models import AuditEntry, Delivery, Preference, SavedView
-from messaging.selectors.keyset import Page, Place
+from messaging.onboarding.pages.partners import PARTNERS
 from partners.models import Agreement, Party, PartyIdentifier
 from rmhub import clock
 from rmhub.clock import FrozenClock

@@ -9,10 +9,10 @@ import pytest
 from lxml import html
 
 from messaging import anomalies
-from messaging.console.live import bars, line
 from messaging.models import LiveMinute, LiveState, Pair
-from messaging.services import live_watch
-from messaging.services.live_watch import Memory
+from messaging.reports.pages.live import bars, line
+from messaging.reports.services import live_watch
+from messaging.reports.services.live_watch import Memory
 from rmhub import clock
 from rmhub.ids import uuid7
 from rmhub.roles import Role

@@ -11,9 +11,10 @@ from django.test import Client
 from django.utils.http import urlencode
 from lxml import html
 
+from messaging.messages.selectors import listing as message_list
+from messaging.messages.selectors import scan as message_scan
+from messaging.messages.services.submitting import NewPayload, message_submit
 from messaging.models import AuditEntry, BulkJob, Message, SavedView, Transmission
-from messaging.selectors import message_list, message_scan
-from messaging.services.submitting import NewPayload, message_submit
 from messaging.transports import Receipt
 from rmhub.clock import FrozenClock
 from rmhub.ids import uuid7
@@ -143,7 +144,7 @@ def test_jumping_to_a_time_shows_what_was_then_and_the_way_back(db: None) -> Non
 
 
 def test_jumping_needs_no_window_and_file_and_jobs_mean_the_same(db: None) -> None:
-    from messaging.selectors import bulk
+    from messaging.bulk.selectors import matching as bulk
 
     _, new, older, old = _several()
     client = browser(Role.ADMIN)
@@ -179,7 +180,7 @@ def test_a_time_without_messages_says_so_and_leads_on(db: None) -> None:
 
 
 def test_a_view_that_is_saved_after_a_jump_keeps_no_place(db: None) -> None:
-    from messaging.services.saved_views import canonical
+    from messaging.access.services.saved_views import canonical
 
     assert canonical("at=2026-01-01T00:00&state=failed&cursor=x") == "state=failed"
 
@@ -238,7 +239,7 @@ def test_bulk_verbs_say_which_role_they_need(scene: World) -> None:
 
 
 def test_jobs_about_all_that_match_mean_what_the_list_shows(db: None) -> None:
-    from messaging.selectors import bulk
+    from messaging.bulk.selectors import matching as bulk
 
     _, new, older, old = _several()
     for given, expected in (
@@ -391,8 +392,8 @@ def test_the_beginning_of_an_id_is_enough_for_the_search_at_the_top(db: None) ->
 
 
 def test_statistics_that_are_too_old_do_not_count_less_than_is_shown(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("messaging.console.message_list.PAGE", 2)
-    monkeypatch.setattr("messaging.console.message_list.messages.estimate", lambda filters: 1)
+    monkeypatch.setattr("messaging.messages.pages.listing.PAGE", 2)
+    monkeypatch.setattr("messaging.messages.pages.listing.messages.estimate", lambda filters: 1)
     _several()
     words = _page(browser(Role.VIEWER), range="all", window="all").text_content()
     assert "more than 2" in words and "about 1" not in words

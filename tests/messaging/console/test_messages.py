@@ -9,10 +9,10 @@ from django.test import Client
 from django.utils.http import urlencode
 from lxml import html
 
+from messaging.journal.audit import Actor
+from messaging.messages.selectors import messages as selectors
 from messaging.models import AuditEntry, Message
-from messaging.selectors import messages as selectors
-from messaging.services.audit import Actor
-from messaging.services.operating import pair_pause
+from messaging.pairs.services.operating import pair_pause
 from rmhub.clock import FrozenClock
 from rmhub.roles import Role
 from tests.messaging.console.conftest import NOON

@@ -9,9 +9,10 @@ from django.core import mail
 from django.test import Client
 from lxml import html
 
+from messaging.journal import incidents
+from messaging.journal.audit import Actor
 from messaging.models import NotificationRule, WebhookEndpoint
-from messaging.services import incidents, notification_rules
-from messaging.services.audit import Actor
+from messaging.notifications.services import rules as notification_rules
 from partners.models import PartnerGroup
 from rmhub import clock
 from rmhub.roles import Role

@@ -9,8 +9,8 @@ from django.http import HttpResponse
 from django.test import Client
 from lxml import html
 
+from messaging.messages.services.submitting import NewPayload, message_submit
 from messaging.models import AuditEntry, Message, Payload, PayloadMask, Signal, Transmission
-from messaging.services.submitting import NewPayload, message_submit
 from messaging.transports import Receipt
 from rmhub.clock import FrozenClock
 from rmhub.roles import Role

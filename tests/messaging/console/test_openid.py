@@ -11,9 +11,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 from joserfc.jwk import ECKey
 
+from messaging.access.services import openid, users
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, OpenIdAccount, UserSession
-from messaging.services import openid, users
-from messaging.services.audit import Actor
 from rmhub import clock
 from rmhub.clock import frozen
 from rmhub.roles import Role, role_of

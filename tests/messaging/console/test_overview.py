@@ -9,8 +9,8 @@ from django.test import Client
 from lxml import html
 
 from messaging.models import Pair
-from messaging.selectors import health, overview
-from messaging.services import operating
+from messaging.overview.selectors import health, overview
+from messaging.pairs.services import operating
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from rmhub.roles import Role

@@ -13,13 +13,14 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from lxml import html
 
-from messaging.console.runbooks import rendered
 from messaging.demo.ux import certificates
 from messaging.demo.ux.directory import Lane
 from messaging.demo.ux.troubles import looked_at
+from messaging.journal import incidents
 from messaging.models import AuditEntry, Incident, Message, Pair, ProbeReport
-from messaging.services import incidents, silence
-from messaging.services.pair_settings import pair_update
+from messaging.pairs.pages.runbooks import rendered
+from messaging.pairs.services import silence
+from messaging.pairs.services.settings import pair_update
 from messaging.transports.probe import certificate_step
 from partners.models import AgreementVersion, Endpoint
 from rmhub import clock
@@ -301,7 +302,7 @@ def test_the_list_names_owner_and_agreement(time: FrozenClock) -> None:
 
 
 def test_buttons_say_until_when_an_attempt_is_on_the_wire(time: FrozenClock) -> None:
-    from messaging.services.sending import claim_due
+    from messaging.engine.claiming import claim_due
 
     side = partner_side()
     submit(side)

@@ -8,10 +8,10 @@ from django.test import Client
 from lxml import html
 
 from messaging.choices import MessageState
+from messaging.journal.incidents import incident_open
 from messaging.models import AuditEntry, Incident, Message, Pair
+from messaging.pairs.services import operating
 from messaging.protocol.errors import ErrorCode
-from messaging.services import operating
-from messaging.services.incidents import incident_open
 from messaging.transports import Receipt
 from rmhub import clock
 from rmhub.clock import FrozenClock

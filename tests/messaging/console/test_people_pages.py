@@ -12,8 +12,9 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from lxml import html
 
+from messaging.access.services import second_factor, sessions
+from messaging.entrance import throttling
 from messaging.models import Access, AuditEntry, LoginThrottle, SecondFactor, UserSession
-from messaging.services import second_factor, sessions, throttling
 from partners.models import PartnerGroup
 from rmhub import clock
 from rmhub.clock import FrozenClock
@@ -323,7 +324,7 @@ def test_where_it_is_required_nothing_else_opens_before_it_is_set_up(settings: o
 
 
 def test_a_pending_log_in_ends(monkeypatch: pytest.MonkeyPatch, time: FrozenClock) -> None:
-    from messaging.console import account
+    from messaging.access.pages import account
 
     user(Role.VIEWER, "ana")
     secret, _ = _enrolled(_log_in("ana"))

@@ -9,8 +9,8 @@ from django.test import Client
 from lxml import html
 
 from messaging.models import AuditEntry, PickupState
-from messaging.services import pickups
-from messaging.services.collecting import Found
+from messaging.pollers.services import pickups
+from messaging.pollers.services.collecting import Found
 from partners import secrets
 from partners.models import Pickup
 from rmhub import clock

@@ -8,7 +8,7 @@ import pytest
 from lxml import html
 
 from messaging.models import AuditEntry, LakeFile, LakeState, PipelineRun
-from messaging.services import pipeline_runs
+from messaging.reports.services import runs as pipeline_runs
 from rmhub.clock import FrozenClock
 from rmhub.roles import Role
 from tests.messaging.console import report_scenes as scenes

@@ -7,8 +7,9 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from messaging.bulk.services import jobs
+from messaging.journal import incidents
 from messaging.models import Pair
-from messaging.services import incidents, jobs
 from partners import registry
 from rmhub import clock
 from rmhub.clock import FrozenClock

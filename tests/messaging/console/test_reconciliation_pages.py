@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from messaging.models import AuditEntry, Incident, PartnerLog, PipelineRun, ReconciliationSummary
 from messaging.report_choices import PipelineJob, Verdict
-from messaging.services import partner_logs
+from messaging.reports.services import partner_logs
 from partners.models import Agreement, AgreementVersion
 from rmhub.roles import Role
 from tests.messaging.console.scenes import browser, partner_log

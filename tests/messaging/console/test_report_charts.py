@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from lxml import etree
 
-from messaging.console import chart_scales as scales
-from messaging.console import report_charts as charts
-from messaging.console.report_charts import Bar, Chart, Series
+from messaging.reports.pages import chart_scales as scales
+from messaging.reports.pages import charts
+from messaging.reports.pages.charts import Bar, Chart, Series
 
 DAY = timedelta(days=1)
 BEGIN = datetime(2026, 2, 1, tzinfo=UTC)

@@ -14,8 +14,8 @@ from lxml import html
 
 from messaging.models import AuditFinding, PipelineRun
 from messaging.report_choices import PipelineJob
-from messaging.reports import REPORTS
-from messaging.services import pipeline_runs
+from messaging.reports.catalogue import REPORTS
+from messaging.reports.services import runs as pipeline_runs
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from rmhub.ids import public_id

@@ -10,10 +10,11 @@ from lxml import html
 
 from messaging.choices import Direction
 from messaging.models import Message, Pair
+from messaging.pairs.selectors.diagnosis import diagnose, verb_states
+from messaging.pairs.services import operating
+from messaging.pairs.services.operating import message_cancel
+from messaging.profiles.repeatable import replies
 from messaging.protocol.pair_state import Flow, Gate
-from messaging.selectors.diagnosis import diagnose, verb_states
-from messaging.services import operating, replies
-from messaging.services.operating import message_cancel
 from partners.models import Agreement
 from partners.terms import Terms
 from rmhub.clock import FrozenClock

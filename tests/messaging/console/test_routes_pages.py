@@ -6,8 +6,8 @@ import pytest
 from django.test import Client
 from lxml import html
 
+from messaging.engine import pairs
 from messaging.models import AuditEntry, Message, Route
-from messaging.services import pairs
 from partners.models import Agreement
 from rmhub.ids import uuid7
 from rmhub.roles import Role

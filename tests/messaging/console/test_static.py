@@ -9,9 +9,10 @@ from pathlib import Path
 
 from django.contrib.staticfiles import finders
 
-from messaging.console import decisions, triggers, wayfinding
 from messaging.console.context import NAVIGATION
-from messaging.console.verbs import VERBS
+from messaging.deliveries.pages import decisions, triggers
+from messaging.overview.pages import wayfinding
+from messaging.pairs.pages.verbs import VERBS
 from tests.messaging.console import tabler_auto
 
 STATIC = Path(__file__).parents[3] / "static"

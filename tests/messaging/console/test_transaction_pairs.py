@@ -10,16 +10,16 @@ from django.test import Client
 from lxml import html
 
 from messaging.choices import Direction
-from messaging.console import onboarding_fields, partner_fields
+from messaging.engine import pairs
 from messaging.models import Coordination, Enlistment, Message, Pair
+from messaging.onboarding.pages import onboarding_fields, partner_fields
+from messaging.pairs.selectors.diagnosis import diagnose, verb_states
+from messaging.pairs.selectors.sequence import sequence
+from messaging.pairs.selectors.streams import StreamState
+from messaging.profiles.wsat import outgoing
 from messaging.protocol.atomic.words import Protocol
 from messaging.protocol.pair_state import Flow, Gate
 from messaging.protocol.ws.messages import Octets
-from messaging.selectors.diagnosis import diagnose, verb_states
-from messaging.selectors.sequence import sequence
-from messaging.selectors.streams import StreamState
-from messaging.services import pairs
-from messaging.services.atomic import outgoing
 from partners import registry
 from partners.models import Agreement, AgreementVersion
 from partners.terms import Terms

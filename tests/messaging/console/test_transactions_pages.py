@@ -14,10 +14,11 @@ from lxml import html
 
 from messaging.causes import CAUSES
 from messaging.models import AuditEntry, Coordination, Enlistment, Incident, Message, Pair
+from messaging.pairs.selectors import screens
+from messaging.profiles.wsat import asking, doubting, due, opening, outgoing, settling
 from messaging.protocol.atomic.words import Note, Phase, Protocol
-from messaging.selectors import coordinations, screens
-from messaging.selectors.coordination_diagnosis import Situation, diagnose
-from messaging.services.atomic import asking, doubting, due, opening, outgoing, settling
+from messaging.transactions.selectors import coordinations
+from messaging.transactions.selectors.diagnosis import Situation, diagnose
 from partners import visibility
 from partners.models import Party
 from rmhub import clock

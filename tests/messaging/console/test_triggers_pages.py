@@ -11,12 +11,12 @@ from django.test import Client
 from lxml import html
 
 from messaging import applications, causes
-from messaging.console import trigger_form
-from messaging.console.trigger_fields import FIELDS
-from messaging.console.triggers import VERBS
+from messaging.deliveries.pages import trigger_form
+from messaging.deliveries.pages.trigger_fields import FIELDS
+from messaging.deliveries.pages.triggers import VERBS
+from messaging.deliveries.services import triggering
+from messaging.deliveries.services.trigger_rules import SETTINGS
 from messaging.models import AuditEntry, Delivery, Trigger
-from messaging.services import triggering
-from messaging.services.trigger_rules import SETTINGS
 from partners.secrets import decrypt
 from rmhub import clock
 from rmhub.clock import FrozenClock

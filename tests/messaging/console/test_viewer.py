@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from messaging.console import viewer
-from messaging.console.viewer import HEX_LIMIT, TEXT_LIMIT, View, view
+from messaging.messages.pages import viewer
+from messaging.messages.pages.viewer import HEX_LIMIT, TEXT_LIMIT, View, view
 from messaging.protocol.masking import COVER
 
 

@@ -13,14 +13,18 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import URLPattern, reverse
 
-from messaging.api.urls import urlpatterns as api_patterns
+from messaging.access.selectors import reach
+from messaging.bulk.selectors import jobs as job_selectors
+from messaging.bulk.services import jobs
 from messaging.exceptions import NotFound
+from messaging.journal.audit import Actor
 from messaging.models import Access, AuditEntry, BulkJob, Incident, Message, Pair, feed
-from messaging.selectors import events, pairs, reach, records
-from messaging.selectors import jobs as job_selectors
-from messaging.services import jobs, operating
-from messaging.services.audit import Actor
+from messaging.notifications.selectors import events
+from messaging.overview.selectors import records
+from messaging.pairs.selectors import pairs
+from messaging.pairs.services import operating
 from messaging.standing import standing_of
+from messaging.urls.api import urlpatterns as api_patterns
 from partners import visibility
 from partners.models import Credential, PartnerGroup, Party
 from rmhub.clock import FrozenClock

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from messaging.deliveries.services import claiming, recording, talking, triggering
+from messaging.deliveries.services.job import Job
+from messaging.engine import subscriptions
+from messaging.journal.audit import Actor
 from messaging.models import Delivery, Message, Payload, Trigger
-from messaging.services import subscriptions, triggering
-from messaging.services.audit import Actor
-from messaging.services.delivering import claiming, recording, talking
-from messaging.services.delivering.job import Job
 from rmhub import clock
 from rmhub.ids import uuid7
 from tests.messaging.factories import PartnerSide

@@ -10,6 +10,9 @@ from django.db import connections
 
 from messaging import applications
 from messaging.applications import Reply, Transient
+from messaging.deliveries.services import attended, triggering
+from messaging.deliveries.services.attended import GONE
+from messaging.engine import forgetting
 from messaging.models import (
     Delivery,
     DocumentStarted,
@@ -20,9 +23,7 @@ from messaging.models import (
     Signal,
     Trigger,
 )
-from messaging.services import forgetting, remembering, triggering
-from messaging.services.delivering import attended
-from messaging.services.delivering.attended import GONE
+from messaging.profiles.repeatable import remembering
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.delivering.stage import (

@@ -11,9 +11,9 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from messaging import applications
 from messaging.applications import Document, Reply, Transient
+from messaging.deliveries.services import claiming, recording, talking, triggering
+from messaging.deliveries.services import deciding as settling
 from messaging.models import Delivery, DocumentCompleted, DocumentStarted, Incident, Message, Trigger
-from messaging.services import settling, triggering
-from messaging.services.delivering import claiming, recording, talking
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.delivering.stage import (

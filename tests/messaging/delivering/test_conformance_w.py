@@ -13,11 +13,11 @@ from django.db import connection, connections
 
 from messaging import applications
 from messaging.applications import Transient
+from messaging.deliveries.services import triggering
 from messaging.models import Delivery, DocumentCompleted, DocumentStarted, Event, Incident, Signal, Trigger
+from messaging.profiles.ebxml.receiving import Arrival, receive
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.limits import DEFAULT_LIMITS
-from messaging.services import triggering
-from messaging.services.receiving import Arrival, receive
 from partners.choices import Transport
 from rmhub.clock import FrozenClock
 from tests.messaging.delivering.stage import (
@@ -609,7 +609,7 @@ def test_w43_killed_again_after_the_resolver_said_new(partner: PartnerSide, app:
     [document] = arrive(partner, "order-1")
     lose(*claim())
     jobs = claim()
-    from messaging.services.delivering import recording, talking
+    from messaging.deliveries.services import recording, talking
 
     recording.record([(job, talking.talk(job)) for job in jobs])
     assert states(document) == ["running"]

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 import pytest
 from django.db import connection, connections, transaction
 
+from messaging.deliveries.services.job import Job
 from messaging.engine import kinds
 from messaging.engine.kinds import DELIVERIES
 from messaging.engine.loop import Engine
 from messaging.models import Delivery, DocumentStarted
-from messaging.services.delivering.job import Job
 from rmhub import clock
 from tests.messaging.delivering.stage import (
     Application,

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from messaging import applications
+from messaging.deliveries.services import pulling
+from messaging.messages.services import resubmitting
 from messaging.models import Coordination, Delivery, Event, Join, Message, Rejection, Signal, Trigger
+from messaging.profiles.ebxml.receiving import Arrival
+from messaging.profiles.stream import receiving as streams
 from messaging.protocol.codecs import entity_file, mail
 from messaging.protocol.envelope import PayloadPart
-from messaging.services import pulling, resubmitting
-from messaging.services.receiving import Arrival
-from messaging.services.streams import receiving as streams
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.delivering.documents import SERVICE

@@ -16,10 +16,10 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from messaging.deliveries.services import calling, claiming, recording, talking, triggering
+from messaging.deliveries.services import deciding as settling
 from messaging.models import Delivery, DocumentCompleted, DocumentStarted, Event, Incident, Trigger
 from messaging.protocol.envelope import DocumentReference, PayloadPart
-from messaging.services import settling, triggering
-from messaging.services.delivering import calling, claiming, recording, talking
 from partners.secrets import decrypt
 from rmhub import clock
 from rmhub.clock import FrozenClock

@@ -12,10 +12,11 @@ from django.db import connection
 from messaging import applications
 from messaging.applications import Document, Transient
 from messaging.choices import DeliveryState, JoinState
+from messaging.deliveries.services import deciding as settling
+from messaging.deliveries.services import joining, pulling, triggering
 from messaging.models import AuditEntry, Delivery, DocumentCompleted, DocumentStarted, Incident, Join, Message, Trigger
+from messaging.overview.services import housekeeping
 from messaging.protocol.envelope import Semantics
-from messaging.services import housekeeping, pulling, settling, triggering
-from messaging.services.delivering import joining
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.delivering.conftest import NOON

@@ -17,8 +17,8 @@ from django.db import transaction
 from messaging import applications, tasks
 from messaging.applications import Transient
 from messaging.choices import IncidentState, TriggerState
+from messaging.deliveries.services import monitoring, triggering
 from messaging.models import Event, Incident, Trigger
-from messaging.services import monitoring, triggering
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.delivering.conftest import NOON

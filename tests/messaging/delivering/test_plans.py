@@ -9,10 +9,9 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from messaging.deliveries.services import attended, claiming, history, recording, talking
+from messaging.deliveries.services.job import Job
 from messaging.models import Delivery, DocumentStarted, Event, Message, Pair, Payload
-from messaging.services import history
-from messaging.services.delivering import attended, claiming, recording, talking
-from messaging.services.delivering.job import Job
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.delivering.stage import Application, arrive, claim, copy_of, lose, make_trigger, work

@@ -7,9 +7,8 @@ from datetime import timedelta
 
 import pytest
 
+from messaging.deliveries.services import joining, pulling
 from messaging.models import Delivery, Join
-from messaging.services import pulling
-from messaging.services.delivering import joining
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.delivering import test_plans

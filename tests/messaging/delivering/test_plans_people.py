@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 from django.db import transaction
 
+from messaging.bulk.services import jobs as bulk
+from messaging.deliveries.selectors import deliveries, doubts, triggers
+from messaging.deliveries.services import deciding as settling
+from messaging.journal.audit import Actor
 from messaging.models import BulkJob, BulkJobItem, Delivery, Trigger
-from messaging.selectors import deliveries, doubts, triggers
-from messaging.services import jobs as bulk
-from messaging.services import settling
-from messaging.services.audit import Actor
 from rmhub import clock
 from tests.messaging.delivering.test_plans import full_store, scans
 

@@ -13,10 +13,11 @@ from django.db import OperationalError, connection, transaction
 from messaging import applications
 from messaging.applications import Document, Transient
 from messaging.choices import DeliveryState, TriggerState
+from messaging.deliveries.services import claiming, history, pulling, triggering
+from messaging.engine import forgetting
 from messaging.exceptions import InvalidSubmission, NotFound, WrongState
 from messaging.models import Delivery, DocumentCompleted, DocumentStarted, Event, Incident, Trigger
-from messaging.services import forgetting, history, housekeeping, pulling, triggering
-from messaging.services.delivering import claiming
+from messaging.overview.services import housekeeping
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from rmhub.ids import uuid7

@@ -9,10 +9,11 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 
+from messaging.deliveries.services import attended, recording, talking, triggering
+from messaging.deliveries.services import deciding as settling
 from messaging.exceptions import WrongState
 from messaging.models import Delivery, DocumentCompleted, DocumentStarted, Trigger
-from messaging.services import remembering, settling, triggering
-from messaging.services.delivering import attended, recording, talking
+from messaging.profiles.repeatable import remembering
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.delivering.stage import (

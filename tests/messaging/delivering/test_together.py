@@ -9,6 +9,9 @@ from django.db import connection
 
 from messaging import applications
 from messaging.applications import Document, Transient
+from messaging.deliveries.services import claiming, talking, triggering
+from messaging.deliveries.services import deciding as settling
+from messaging.engine import memory as epoch
 from messaging.exceptions import InvalidSubmission
 from messaging.models import (
     AuditEntry,
@@ -22,10 +25,8 @@ from messaging.models import (
     Message,
     Trigger,
 )
+from messaging.profiles.wsat import beginning, delivering, due, keeping
 from messaging.protocol.atomic.words import FaultCode, Note, Phase, Protocol
-from messaging.services import epoch, settling, triggering
-from messaging.services.atomic import beginning, delivering, due, keeping
-from messaging.services.delivering import claiming, talking
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging import factories
@@ -341,7 +342,7 @@ def test_a_transaction_whose_delivery_was_taken_back_cannot_commit(
     (delivery,) = arrive(partner, "m1@partner.example")
     jobs = claim()
     finish(jobs)
-    monkeypatch.setattr("messaging.services.delivering.together.abandon_lost", lambda claims: 0)
+    monkeypatch.setattr("messaging.deliveries.services.together.abandon_lost", lambda claims: 0)
     lose(*jobs)
     work()
     stale, fresh = first.places

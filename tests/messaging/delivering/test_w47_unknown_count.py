@@ -9,10 +9,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from messaging.deliveries.services import pulling
+from messaging.entrance import authentication as door
+from messaging.entrance import mail
+from messaging.messages.services import resubmitting
 from messaging.models import Delivery
 from messaging.protocol.codecs.mail import read_mail
 from messaging.protocol.limits import DEFAULT_LIMITS
-from messaging.services import door, mail, pulling, resubmitting
 from tests.messaging.delivering import stage
 from tests.messaging.delivering.stage import Application, arrive, make_trigger, now_of, verdict, work
 from tests.messaging.factories import PartnerSide, partner_side

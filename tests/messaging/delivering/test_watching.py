@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from messaging.choices import IncidentState, TriggerState
+from messaging.deliveries.services import pulling, triggering, watching
+from messaging.journal import incidents
 from messaging.models import DocumentStarted, Event, Incident, Trigger
-from messaging.services import housekeeping, incidents, pulling, triggering, watching
+from messaging.overview.services import housekeeping
 from rmhub.clock import FrozenClock
 from tests.messaging.delivering.documents import documents_from, make_queue
 from tests.messaging.delivering.stage import PERSON

@@ -14,10 +14,10 @@ from typing import Any
 from django.db import connections
 
 from messaging.models import Coordination, Trigger
+from messaging.profiles.wsat import due
 from messaging.protocol.atomic.words import Note, Protocol
 from messaging.protocol.ws.messages import CoordinationContext
 from messaging.protocol.ws.reading import read_context
-from messaging.services.atomic import due
 from tests.messaging.atomic.kit import Peer, Place, peer
 from tests.messaging.delivering.stage import Answer, Application, Asked, http, make_trigger
 

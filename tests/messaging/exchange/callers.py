@@ -21,9 +21,10 @@ from django.test import Client
 from messaging import applications
 from messaging.applications import Document, Reply, Service
 from messaging.choices import ServiceKind
+from messaging.engine import memory as epoch
+from messaging.engine import pairs, subscriptions
 from messaging.models import Delivery, Message, Pair, Rejection, RememberedRequest, Trigger
 from messaging.protocol.codecs.repeatable import imf_fixdate
-from messaging.services import epoch, pairs, subscriptions
 from partners import registry
 from partners.choices import Profile
 from partners.models import AgreementVersion

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connection, connections, models
 
+from messaging.engine import subscriptions
+from messaging.engine.group import GroupCommit
 from messaging.models import Delivery, Event, Message, RememberedRequest, Trigger
-from messaging.services import admitting, exchanging, subscriptions
-from messaging.services.group import GroupCommit
+from messaging.profiles.repeatable import admitting, exchanging
 from partners.models import AgreementVersion
 from tests.messaging.exchange.callers import NEW_ORDER, ORDERS, Caller, T, brief, caller, remembering_since, stored
 from tests.partners.factories import make_agreement, make_endpoint

@@ -9,9 +9,10 @@ import pytest
 from django.db import OperationalError
 from django.test import Client
 
-from messaging.inbound import reading
+from messaging.engine import forgetting
+from messaging.entrance import reading
 from messaging.models import Message, Pair, Rejection, RememberedRequest
-from messaging.services import forgetting, housekeeping
+from messaging.overview.services import housekeeping
 from partners import registry, services
 from partners.models import AgreementVersion
 from tests.messaging.exchange.callers import (
@@ -106,7 +107,7 @@ def test_a_body_that_is_too_large_is_refused(partner: Caller, settings) -> None:
     assert refusals() == [("message_too_large", 413), ("body_too_large", 413)]
 
 
-@pytest.mark.parametrize("where", ["partners.registry.current", "messaging.services.admitting._write"])
+@pytest.mark.parametrize("where", ["partners.registry.current", "messaging.profiles.repeatable.admitting._write"])
 def test_without_its_database_the_hub_says_later_and_means_it(partner: Caller, where: str) -> None:
     before = stored()
     with mock.patch(where, side_effect=OperationalError("server closed the connection unexpectedly")):

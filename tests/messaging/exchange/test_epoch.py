@@ -12,9 +12,11 @@ import pytest
 from django.core.management import call_command
 from django.db import connections
 
+from messaging.deliveries.services import pulling
+from messaging.engine import memory as epoch
+from messaging.journal.audit import SYSTEM
 from messaging.models import AuditEntry, Delivery, Event, Incident, MemoryEpoch, Message, Pair
-from messaging.services import epoch, housekeeping, pulling
-from messaging.services.audit import SYSTEM
+from messaging.overview.services import housekeeping
 from partners import services
 from partners.models import AgreementVersion
 from rmhub import clock

@@ -10,9 +10,9 @@ from hashlib import sha256
 import pytest
 from django.db import connection, connections, transaction
 
+from messaging.engine import forgetting
+from messaging.engine.forgetting import HISTORY, REQUESTS, Forgotten
 from messaging.models import MemoryEpoch, RememberedRequest
-from messaging.services import forgetting
-from messaging.services.forgetting import HISTORY, REQUESTS, Forgotten
 from partners.choices import Profile
 from rmhub.ids import uuid7
 from tests.partners.factories import make_agreement

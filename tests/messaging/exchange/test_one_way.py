@@ -7,9 +7,9 @@ import json
 import pytest
 
 from messaging import dispatch
+from messaging.engine import subscriptions
+from messaging.engine.preparing import stored_body
 from messaging.models import Delivery, Event, Message, Payload, RememberedRequest, Trigger
-from messaging.services import subscriptions
-from messaging.services.preparing import stored_body
 from partners.models import AgreementVersion
 from tests.messaging.exchange.callers import (
     BODY,

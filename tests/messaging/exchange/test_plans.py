@@ -10,9 +10,10 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from messaging.engine import forgetting
 from messaging.models import RememberedRequest
-from messaging.services import forgetting, remembering
-from messaging.services.remembering import Key
+from messaging.profiles.repeatable import remembering
+from messaging.profiles.repeatable.remembering import Key
 from partners.choices import ExchangeMode
 from tests.messaging.exchange.callers import Caller, T, application, brief, caller, new_id, remembering_since
 

@@ -18,11 +18,12 @@ import urllib3
 
 from messaging import applications
 from messaging.choices import DeliveryState
+from messaging.deliveries.services import claiming, recording, talking, triggering
+from messaging.engine import memory as epoch
+from messaging.engine import subscriptions
+from messaging.journal.audit import Actor
 from messaging.models import Delivery, Message, RememberedRequest, Trigger
 from messaging.protocol.codecs.repeatable import imf_fixdate
-from messaging.services import epoch, subscriptions, triggering
-from messaging.services.audit import Actor
-from messaging.services.delivering import claiming, recording, talking
 from partners.choices import ExchangeMode
 from rmhub import clock
 from tests.messaging.exchange.callers import BODY, Caller, brief, caller, new_id

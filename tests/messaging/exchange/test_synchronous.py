@@ -12,6 +12,11 @@ from django.db import InterfaceError, OperationalError, connections
 
 from messaging.applications import Document, Reply, Transient
 from messaging.choices import DeliveryState, ServiceKind, TriggerState
+from messaging.deliveries.services import attended, claiming, recording, talking, triggering
+from messaging.deliveries.services import deciding as settling
+from messaging.engine import subscriptions
+from messaging.engine.group import GroupCommit
+from messaging.journal.audit import Actor
 from messaging.models import (
     Delivery,
     DocumentCompleted,
@@ -24,10 +29,6 @@ from messaging.models import (
     RememberedRequest,
     Trigger,
 )
-from messaging.services import settling, subscriptions, triggering
-from messaging.services.audit import Actor
-from messaging.services.delivering import attended, claiming, recording, talking
-from messaging.services.group import GroupCommit
 from partners import registry
 from partners.choices import ExchangeMode, Semantics
 from partners.models import AgreementVersion
@@ -390,7 +391,7 @@ def test_a_request_by_a_process_that_died_is_taken_over_and_its_repeat_gets_the_
 def test_when_the_database_fails_after_the_request_was_stored_it_is_not_called_rejected(partner: Caller, where) -> None:
     gone = OperationalError("server closed the connection unexpectedly")
     with application() as app:
-        with mock.patch(f"messaging.services.exchanging.{where}", side_effect=gone):
+        with mock.patch(f"messaging.profiles.repeatable.exchanging.{where}", side_effect=gone):
             assert brief(partner.post("order-1")) == (409, "accepted", "in-work")
         assert app.executions == (0 if where == "attended.run" else 1)
         with clock.frozen(T + MINUTE):

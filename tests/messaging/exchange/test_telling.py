@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from django.test import Client
 
-from messaging import exchange_problems
-from messaging.exchange_problems import PROBLEMS
 from messaging.models import MemoryEpoch
-from messaging.services import exchanging
+from messaging.profiles.repeatable import exchanging
+from messaging.profiles.repeatable import problems as exchange_problems
+from messaging.profiles.repeatable.problems import PROBLEMS
 from tests.messaging.exchange.callers import HOUR, MINUTE, Caller, T, caller, code, new_id, result
 
 TOLD = {
@@ -93,8 +93,8 @@ def test_every_problem_is_explained_where_its_type_leads(client: Client) -> None
 
 
 def test_every_problem_in_the_code_is_in_the_list() -> None:
-    root = Path(exchanging.__file__).parents[1]
-    sources = [root / "inbound/exchange.py", *(root / "services").glob("exchang*.py"), root / "services/admitting.py"]
+    root = Path(exchanging.__file__).parents[2]
+    sources = [root / "entrance/exchange_view.py", *(root / "profiles/repeatable").glob("*.py")]
     written: set[str] = set()
     for path in (*sources, root / "protocol/memory.py", root / "protocol/codecs/repeatable.py"):
         text = path.read_text()

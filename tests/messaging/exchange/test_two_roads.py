@@ -11,9 +11,10 @@ from django.db import connections
 
 from messaging.applications import Document, Reply, Transient
 from messaging.choices import DeliveryState, Direction, SignalKind
+from messaging.deliveries.services import attended
+from messaging.engine import subscriptions
 from messaging.models import Delivery, Incident, Message, MessageIdentity, RememberedRequest, Signal, Trigger
-from messaging.services import admitting, remembering, subscriptions
-from messaging.services.delivering import attended
+from messaging.profiles.repeatable import admitting, remembering
 from partners.choices import ExchangeMode, Profile
 from partners.models import AgreementVersion
 from tests.messaging.exchange.callers import (

@@ -7,9 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from messaging.engine import forgetting
+from messaging.engine import memory as epoch
 from messaging.models import Event, Incident, MemoryEpoch, Message, RememberedRequest
+from messaging.overview.services import housekeeping
 from messaging.protocol.codecs.repeatable import imf_fixdate
-from messaging.services import epoch, forgetting, housekeeping
 from partners import registry
 from partners.models import AgreementVersion
 from rmhub.clock import FrozenClock

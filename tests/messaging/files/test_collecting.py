@@ -12,10 +12,10 @@ from django.db import OperationalError
 
 from messaging.choices import MessageState
 from messaging.models import Delivery, Message, Rejection, Signal
+from messaging.pollers.services import collecting, collecting_files
+from messaging.profiles.ebxml.receiving import Arrival
 from messaging.protocol.codecs import entity_file
 from messaging.protocol.envelope import MessageType
-from messaging.services import collecting, collecting_files
-from messaging.services.receiving import Arrival
 from partners.models import Party
 from partners.terms import Presented
 from rmhub import clock

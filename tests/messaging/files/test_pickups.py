@@ -13,8 +13,8 @@ from messaging.choices import IncidentState
 from messaging.engine import kinds
 from messaging.engine.loop import Engine
 from messaging.models import Incident, Message, PickupState
-from messaging.services import collecting_files, pickups
-from messaging.services.collecting import Found, Look
+from messaging.pollers.services import collecting_files, pickups
+from messaging.pollers.services.collecting import Found, Look
 from partners import services
 from rmhub import clock
 from tests.messaging.files.scene import Scene, scene

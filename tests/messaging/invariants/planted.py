@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from messaging.access.services import audit_chain
 from messaging.protocol.atomic.words import Note, Protocol
-from messaging.services import audit_chain
 from rmhub.clock import FrozenClock
 from tests.messaging.atomic.kit import peer
 from tests.messaging.factories import Link, link, work

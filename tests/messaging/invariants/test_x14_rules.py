@@ -18,9 +18,9 @@ from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 
+from messaging.invariants import RULES, Rule, check, look
 from messaging.management.commands import check_invariants
 from messaging.models import Pair
-from messaging.selectors.invariants import RULES, Rule, check, look
 from rmhub import clock
 from rmhub.hubs import BASE, free_ports
 from tests.messaging.factories import partner_side

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.db import connection, connections
 
-from messaging.inbound import mail
+from messaging.entrance import smtp_server as mail
 from tests.messaging.mail.servers import certificates, trusting
 
 __all__ = ["certificates", "one_connection", "trusting"]

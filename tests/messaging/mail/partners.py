@@ -7,9 +7,9 @@ import smtplib
 import ssl
 from dataclasses import dataclass
 
-from messaging.inbound.mail import Options
+from messaging.entrance.smtp_server import Options
+from messaging.profiles.ebxml.receiving import Arrival
 from messaging.protocol.codecs.mail import Heading, write_mail
-from messaging.services.receiving import Arrival
 from partners.terms import Presented
 from rmhub import clock
 from tests.messaging.factories import PartnerSide, partner_side

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from messaging.inbound.mail import Entrance, Options, serve
+from messaging.entrance.smtp_server import Entrance, Options, serve
 
 Answer = str | Callable[["Posted"], str]
 

@@ -6,13 +6,14 @@ from datetime import timedelta
 
 import pytest
 
+from messaging.engine.claiming import claim_due
+from messaging.entrance import mail
+from messaging.messages.selectors.messages import message as read_message
+from messaging.messages.selectors.timeline import message_screen
 from messaging.models import Event, Incident, Message, Rejection, Signal, Transmission
+from messaging.profiles.ebxml import bounces
 from messaging.protocol.codecs.mail import read_mail
 from messaging.protocol.limits import DEFAULT_LIMITS
-from messaging.selectors.messages import message as read_message
-from messaging.selectors.timeline import message_screen
-from messaging.services import bounces, mail
-from messaging.services.sending import claim_due
 from messaging.transports import send
 from messaging.transports.smtp import message_id
 from rmhub import clock

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 from django.db import models
 
-from messaging.inbound.mail import Entrance
+from messaging.entrance import mail as mail_service
+from messaging.entrance.mail_door import is_trusted
+from messaging.entrance.smtp_server import Entrance
 from messaging.models import Incident, Message, Rejection, Signal
 from messaging.models.message import Payload
+from messaging.profiles.ebxml.receiving import Arrival
 from messaging.protocol.codecs.mail import entity, read_mail
 from messaging.protocol.envelope import MessageType
-from messaging.services import mail as mail_service
-from messaging.services.mail_door import is_trusted
-from messaging.services.receiving import Arrival
 from partners.terms import Presented
 from tests.messaging.factories import ORDER, PartnerSide, decoded, partner_side, submit, work
 from tests.messaging.mail.partners import (

@@ -11,12 +11,12 @@ import pytest
 from django.conf import LazySettings
 from django.db import models
 
+from messaging.engine.claiming import claim_due
+from messaging.engine.recording import record
+from messaging.entrance import mail as mail_service
 from messaging.models import Message, PickupState, Rejection, Transmission
-from messaging.services import collecting_mail, pickups
-from messaging.services import mail as mail_service
-from messaging.services.collecting import Found, Look
-from messaging.services.recording import record
-from messaging.services.sending import claim_due
+from messaging.pollers.services import collecting_mail, pickups
+from messaging.pollers.services.collecting import Found, Look
 from messaging.transports import send
 from messaging.transports.base import Login
 from messaging.transports.imap import mailbox_name

@@ -9,9 +9,10 @@ import pytest
 from django.test import Client
 
 from messaging.exceptions import NotFound
+from messaging.journal.audit import Actor
 from messaging.models import Message, ProbeReport, Rejection
-from messaging.services import bench, probing, samples
-from messaging.services.audit import Actor
+from messaging.onboarding.services import bench, samples
+from messaging.pairs.services import probing
 from messaging.transports import Receipt, http
 from partners import registry, services
 from partners.models import AgreementVersion

@@ -11,9 +11,9 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from messaging.exceptions import InvalidSubmission
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Pair
-from messaging.services import bundle, bundle_format
-from messaging.services.audit import Actor
+from messaging.onboarding.services import bundle, bundle_format
 from partners import services
 from partners.models import Agreement, AgreementVersion, Party
 from tests.partners.factories import make_agreement, make_outbound_credential

@@ -6,10 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from messaging.journal import incidents
+from messaging.journal.audit import Actor
 from messaging.models import Event, Incident
-from messaging.selectors import certificates
-from messaging.services import certificate_watch, incidents
-from messaging.services.audit import Actor
+from messaging.onboarding.selectors import certificates
+from messaging.onboarding.services import certificate_watch
 from partners import registry, services
 from partners.models import Endpoint
 from rmhub import clock

@@ -11,9 +11,10 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from lxml import html
 
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, BenchReport, OnboardingDraft, Pair
-from messaging.services import bundle, onboarding_drafts
-from messaging.services.audit import Actor
+from messaging.onboarding.services import bundle
+from messaging.onboarding.services import drafts as onboarding_drafts
 from partners import registry
 from partners.models import Agreement, AgreementVersion, Credential, Endpoint, Party
 from partners.terms import Presented

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from messaging.services import parcels
+from messaging.engine import parcels
 from messaging.transports import Parcel, Receipt, http
 from partners import certificates, registry, services
 from partners.certificates import read_upload

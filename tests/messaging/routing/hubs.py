@@ -17,14 +17,17 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.db import connection
 
+from messaging.engine import forgetting, pairs, subscriptions
+from messaging.engine import memory as epoch
+from messaging.engine.claiming import Job
+from messaging.journal.audit import Actor
 from messaging.models import Message, Pair, Route
+from messaging.profiles.ebxml.receiving import Arrival, receive
+from messaging.profiles.repeatable import exchanging
+from messaging.profiles.repeatable.reading import Request
+from messaging.profiles.stream import receiving as streams
 from messaging.protocol.limits import DEFAULT_LIMITS
-from messaging.services import epoch, exchanging, forgetting, pairs, routes, subscriptions
-from messaging.services.audit import Actor
-from messaging.services.exchange_reading import Request
-from messaging.services.receiving import Arrival, receive
-from messaging.services.sending import Job
-from messaging.services.streams import receiving as streams
+from messaging.routing.services import routes
 from messaging.transports import Parcel, Receipt
 from messaging.transports.http import status_cause
 from partners import registry

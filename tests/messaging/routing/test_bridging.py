@@ -7,12 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 from messaging.choices import Direction
+from messaging.deliveries.services import deciding as settling
+from messaging.engine import subscriptions
+from messaging.messages.services.submitting import NewPayload, message_submit
 from messaging.models import Delivery, Message, MessageIdentity, Payload, Rejection, Signal, Trigger
+from messaging.pairs.services import operating
+from messaging.profiles.repeatable import exchanging, replies
+from messaging.profiles.repeatable.reading import Request
 from messaging.protocol.codecs import ebxml, stream
 from messaging.protocol.errors import ErrorCode
-from messaging.services import exchanging, operating, replies, settling, subscriptions
-from messaging.services.exchange_reading import Request
-from messaging.services.submitting import NewPayload, message_submit
 from messaging.transports import Parcel
 from partners import registry
 from partners.terms import Presented

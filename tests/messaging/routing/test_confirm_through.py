@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from messaging.archive.services import archived
 from messaging.models import Message, Pair, Signal
+from messaging.pairs.services import operating
 from messaging.protocol.envelope import Envelope
 from messaging.protocol.errors import ErrorCode, Severity
-from messaging.services import archived, operating
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.routing.hubs import WHO, WHY, Network

@@ -9,10 +9,13 @@ import pytest
 from messaging import applications
 from messaging.applications import Document
 from messaging.choices import MessageState
+from messaging.deliveries.services import deciding as settling
+from messaging.engine import subscriptions
+from messaging.messages.services import resubmitting
+from messaging.messages.services.submitting import NewPayload, message_submit
 from messaging.models import Delivery, Message, Trigger
+from messaging.pairs.services import operating
 from messaging.protocol.codecs import ebxml, stream
-from messaging.services import operating, resubmitting, settling, subscriptions
-from messaging.services.submitting import NewPayload, message_submit
 from rmhub.clock import FrozenClock
 from tests.messaging.delivering import stage
 from tests.messaging.exchange.callers import T, remembering_since

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 
+from messaging.engine import pairs
 from messaging.models import Pair
+from messaging.profiles.ebxml.receiving import Arrival, receive
 from messaging.protocol.limits import DEFAULT_LIMITS
-from messaging.services import pairs
-from messaging.services.receiving import Arrival, receive
 from partners.terms import Presented
 from tests.messaging.routing.hubs import Network
 from tests.messaging.routing.test_store_and_forward import acknowledgements, states, submit

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
+from messaging.messages.selectors.timeline import message_screen
 from messaging.models import Event, Message, Transmission
 from messaging.protocol.envelope import MessageType
-from messaging.selectors.timeline import message_screen
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.exchange.callers import remembering_since

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from messaging.engine import pairs
 from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
+from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Message, Pair, Route
-from messaging.selectors import routes as selectors
-from messaging.services import pairs, routes, routing
-from messaging.services.audit import Actor
+from messaging.routing import selectors
+from messaging.routing.services import routes, routing
 from partners import registry, services
 from tests.partners.factories import make_agreement, make_party
 

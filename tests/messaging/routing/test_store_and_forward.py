@@ -8,12 +8,14 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from messaging.messages.services.submitting import NewPayload, message_submit
 from messaging.models import Circuit, Event, Message, MessageIdentity, Pair, Payload, Rejection, Signal, Transmission
+from messaging.pairs.services import operating
+from messaging.profiles.ebxml import accepting, arrivals, receiving
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.envelope import Envelope, MessageType
 from messaging.protocol.errors import ErrorCode
-from messaging.services import accepting, arrivals, operating, receiving, routes
-from messaging.services.submitting import NewPayload, message_submit
+from messaging.routing.services import routes
 from messaging.transports import Parcel
 from partners import registry, services
 from rmhub.clock import FrozenClock, now

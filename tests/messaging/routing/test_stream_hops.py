@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from messaging.choices import MessageState
+from messaging.messages.services.submitting import NewPayload, message_submit
 from messaging.models import IncomingStream, Message, Signal
 from messaging.protocol.codecs import stream
 from messaging.protocol.envelope import PayloadPart
-from messaging.services.submitting import NewPayload, message_submit
 from messaging.transports import Parcel
 from rmhub.clock import FrozenClock
 from tests.messaging.routing.hubs import SERVICE, Hub, Network, join, network, uri

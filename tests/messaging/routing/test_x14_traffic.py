@@ -17,13 +17,15 @@ import pytest
 from django.db import connection
 
 from messaging import transports
+from messaging.deliveries.services import claiming, pulling
+from messaging.engine import subscriptions
+from messaging.engine.claiming import claim_due
 from messaging.exceptions import WrongState
+from messaging.invariants import RULES, look
+from messaging.messages.services.submitting import NewPayload, message_submit
 from messaging.models import Delivery, Message, Pair, Trigger
-from messaging.selectors.invariants import RULES, look
-from messaging.services import operating, pulling, replies, subscriptions
-from messaging.services.delivering import claiming
-from messaging.services.sending import claim_due
-from messaging.services.submitting import NewPayload, message_submit
+from messaging.pairs.services import operating
+from messaging.profiles.repeatable import replies
 from messaging.transports import Parcel
 from rmhub import clock
 from rmhub.clock import FrozenClock

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from messaging.services.streams import receiving
+from messaging.profiles.stream import receiving
 from rmhub import clock
 from rmhub.clock import FrozenClock
 

@@ -10,15 +10,15 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import Any
 
+from messaging.engine import pairs
 from messaging.models import IncomingStream, Pair
+from messaging.profiles.ebxml.receiving import Arrival
+from messaging.profiles.stream.receiving import Answer, receive
 from messaging.protocol.codecs import stream
 from messaging.protocol.codecs.stream import StreamEnvelope, StreamKind, StreamPosition
 from messaging.protocol.envelope import PartyId, PayloadPart
 from messaging.protocol.limits import DEFAULT_LIMITS
 from messaging.protocol.streams.numbers import tx_sequence_id
-from messaging.services import pairs
-from messaging.services.receiving import Arrival
-from messaging.services.streams.receiving import Answer, receive
 from messaging.transports import Parcel
 from partners import registry
 from partners.models import AgreementVersion

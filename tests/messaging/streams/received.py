@@ -9,9 +9,9 @@ from django.test import Client
 
 from messaging.choices import Direction, SignalKind
 from messaging.models import Message, Signal
-from messaging.services.receiving import Arrival
-from messaging.services.streams import accepting, receiving
-from messaging.services.streams.receiving import Answer
+from messaging.profiles.ebxml.receiving import Arrival
+from messaging.profiles.stream import accepting, receiving
+from messaging.profiles.stream.receiving import Answer
 from tests.messaging.streams.partner import StreamSide
 
 TAKEN, GAP = Answer(202), Answer(503, 1)

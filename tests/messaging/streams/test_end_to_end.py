@@ -15,9 +15,9 @@ import pytest
 from django.db.models import Min
 
 from messaging.models import IncomingStream, Message, Pair, Signal
+from messaging.profiles.ebxml.receiving import Arrival
+from messaging.profiles.stream.receiving import receive
 from messaging.protocol.limits import DEFAULT_LIMITS
-from messaging.services.receiving import Arrival
-from messaging.services.streams.receiving import receive
 from messaging.transports import Parcel, Receipt
 from partners import registry
 from partners.models import AgreementVersion

@@ -7,16 +7,18 @@ from typing import Any
 import pytest
 
 from messaging.choices import Direction, SignalKind
+from messaging.deliveries.services import pulling
+from messaging.engine import pairs
+from messaging.journal.audit import Actor
 from messaging.models import (
     Delivery,
     Message,
     Pair,
     Signal,
 )
+from messaging.profiles.ebxml.receiving import Arrival
 from messaging.protocol.envelope import PartyId
-from messaging.services import pairs, pulling, routes, upstream
-from messaging.services.audit import Actor
-from messaging.services.receiving import Arrival
+from messaging.routing.services import routes, upstream
 from partners import registry
 from partners.models import Agreement
 from rmhub.clock import FrozenClock

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from messaging.engine import memory as epoch
+from messaging.journal.audit import Actor
 from messaging.models import Message, OutgoingStream, Pair
 from messaging.protocol.codecs import stream
 from messaging.protocol.streams.order_ack import OrderAck
-from messaging.services import epoch
-from messaging.services.audit import Actor
 from messaging.transports import Receipt
 from rmhub import clock
 from rmhub.clock import FrozenClock

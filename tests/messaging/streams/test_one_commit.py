@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connection, models
 
-from messaging.inbound import reading
+from messaging.entrance import reading
 from messaging.models import (
     Delivery,
     Event,
@@ -18,7 +18,7 @@ from messaging.models import (
     MessageIdentity,
     Signal,
 )
-from messaging.services.receiving import Arrival
+from messaging.profiles.ebxml.receiving import Arrival
 from partners.terms import Presented
 from rmhub.clock import FrozenClock
 from tests.messaging.delivering.stage import make_trigger

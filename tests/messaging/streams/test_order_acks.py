@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from messaging.archive.services import purging
 from messaging.choices import Direction, SignalKind
 from messaging.models import IncomingStream, Signal, Transmission
+from messaging.profiles.stream import accepting
 from messaging.protocol.codecs.stream import StreamEnvelope, StreamKind
-from messaging.services import purging
-from messaging.services.streams import accepting
 from partners import registry, services
 from partners.models import Agreement
 from rmhub.clock import FrozenClock

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from django.db import connection
 
+from messaging.engine.parcels import Claim
 from messaging.models import Delivery, IncomingStream, Message, MessageIdentity, Pair, Signal
-from messaging.services.parcels import Claim
-from messaging.services.streams import accepting, order_acks
+from messaging.profiles.stream import accepting, order_acks
 from rmhub.clock import FrozenClock
 from tests.messaging import test_plans
 from tests.messaging.delivering.stage import make_trigger

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from messaging.deliveries.services import attended
+from messaging.engine import preparing
 from messaging.models import (
     Delivery,
     Event,
@@ -20,12 +22,10 @@ from messaging.models import (
     Rejection,
     Signal,
 )
+from messaging.profiles.ebxml.receiving import Arrival
+from messaging.profiles.stream import accepting
+from messaging.profiles.stream.receiving import Answer
 from messaging.protocol.envelope import PayloadPart
-from messaging.services import preparing
-from messaging.services.delivering import attended
-from messaging.services.receiving import Arrival
-from messaging.services.streams import accepting
-from messaging.services.streams.receiving import Answer
 from partners.models import Agreement
 from rmhub.clock import FrozenClock
 from tests.messaging.delivering.stage import make_trigger

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from messaging.inbound.wsgi import entrance_first
+from messaging.entrance.wsgi import entrance_first
 from messaging.models import (
     Delivery,
     Incident,
@@ -18,11 +18,11 @@ from messaging.models import (
     Rejection,
     Signal,
 )
+from messaging.profiles.ebxml.receiving import Arrival
+from messaging.profiles.stream import accepting
+from messaging.profiles.stream.receiving import Answer
 from messaging.protocol.codecs.stream import StreamKind
 from messaging.protocol.envelope import PartyId
-from messaging.services.receiving import Arrival
-from messaging.services.streams import accepting
-from messaging.services.streams.receiving import Answer
 from partners import registry, services
 from partners.models import Agreement
 from partners.terms import Presented
@@ -232,7 +232,7 @@ def test_a_body_beyond_the_hub_s_limit_is_not_read(settings) -> None:
 
 
 def test_who_guesses_is_let_wait() -> None:
-    from messaging.services import door
+    from messaging.entrance import authentication as door
 
     partner = stream_side()
     bad = replace(partner.message(1), presented=wrong_password(partner))

@@ -12,7 +12,13 @@ import pytest
 from django.db.models import Min
 
 from messaging import causes
+from messaging.deliveries.services import deciding as settling
+from messaging.engine import leases, preparing
+from messaging.engine.claiming import claim_due
+from messaging.engine.parcels import JobKind
+from messaging.engine.recording import record
 from messaging.exceptions import InvalidSubmission, WrongState
+from messaging.journal.audit import Actor
 from messaging.models import (
     AuditEntry,
     Event,
@@ -25,18 +31,14 @@ from messaging.models import (
     Transmission,
     WebhookDelivery,
 )
+from messaging.notifications.services.webhooks import endpoint_create
+from messaging.pairs.services import operating
+from messaging.profiles.stream import expiring
 from messaging.protocol.codecs import stream
 from messaging.protocol.codecs.stream import StreamEnvelope
 from messaging.protocol.streams import final
 from messaging.protocol.streams.numbers import split_id
 from messaging.protocol.streams.order_ack import OrderAck
-from messaging.services import leases, operating, preparing, settling
-from messaging.services.audit import Actor
-from messaging.services.parcels import JobKind
-from messaging.services.recording import record
-from messaging.services.sending import claim_due
-from messaging.services.streams import expiring
-from messaging.services.webhooks import endpoint_create
 from messaging.transports import Parcel, Receipt
 from rmhub import clock
 from rmhub.clock import FrozenClock
@@ -799,7 +801,7 @@ def test_a_stream_has_one_semantics(wire: Link) -> None:
 
 
 def test_several_payloads_go_in_one_message(wire: Link) -> None:
-    from messaging.services.submitting import NewPayload, message_submit
+    from messaging.messages.services.submitting import NewPayload, message_submit
 
     side = stream_side()
     message_submit(

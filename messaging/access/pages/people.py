@@ -1,0 +1,290 @@
+"""Users: the list, a person's page, inviting, changing, ending sessions."""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from django.conf import settings
+from django.contrib import messages as notices
+from django.http import Http404, HttpRequest, HttpResponse
+from django.views.decorators.debug import sensitive_variables
+
+from messaging.access.selectors import people
+from messaging.access.selectors.people import UserRow
+from messaging.access.selectors.reach import read_id
+from messaging.access.services import second_factor, sessions, users
+from messaging.access.services.users import Invitation
+from messaging.console.access import actor, requires
+from messaging.console.rendering import keyset_page, page, problems, see_other
+from messaging.console_links import invitation_link
+from messaging.exceptions import ApplicationError, InvalidSubmission, WrongState
+from rmhub.ids import BadPublicId
+from rmhub.roles import ORDER
+
+SCOPE = "users:manage"
+_ONCE = "user_form"
+ROLE_WORDS = {
+    "viewer": "Viewer: sees everything but documents",
+    "operator": "Operator: also documents, retry, resume, pause, in doubt, incidents",
+    "admin": "Admin: also partners, agreements, skip and cancel, users, tokens, settings",
+    "": "No role: cannot open anything",
+}
+
+
+@requires(SCOPE)
+def user_list(request: HttpRequest) -> HttpResponse:
+    """Everybody, by name; `?show=` active or off, `?q=` in names and addresses."""
+    show = request.GET.get("show", "active")
+    show = show if show in ("active", "off", "all") else "active"
+    text = request.GET.get("q", "").strip()[:150].replace("\x00", "")
+    found = people.users(search=text, active={"active": True, "off": False}.get(show))
+    context = keyset_page(request, "console.users", found, order=("username",), filters={"show": show, "q": text})
+    context |= {"rows": [people.row(user) for user in context["rows"]], "show": show, "q": text}
+    return page(request, "console/users.html", context)
+
+
+@requires(SCOPE)
+def user_page(request: HttpRequest, username: str) -> HttpResponse:
+    """One person: role, partners, sessions, and what was done to them."""
+    return _page(request, people.user(username))
+
+
+@sensitive_variables("invitation")
+@requires(SCOPE, methods=("GET", "POST"))
+def user_new(request: HttpRequest) -> HttpResponse:
+    """The form; POST makes the person and shows their invitation this once."""
+    errors: list[tuple[str, str]] = []
+    if request.method == "POST":
+        # A reload posts the form again.
+        if request.POST.get("once", "-") != request.session.get(_ONCE):
+            notices.error(
+                request, "This form was used already. If the invitation is lost, make a new one on their page."
+            )
+            return see_other("console:users")
+        try:
+            user, invitation = users.user_create(
+                username=_text(request, "username"),
+                actor=actor(request),
+                reason=_text(request, "reason"),
+                **_given(request),
+            )
+        except InvalidSubmission as error:
+            errors = problems(error)
+        else:
+            del request.session[_ONCE]
+            return _invited(request, user.get_username(), invitation)
+    request.session[_ONCE] = secrets.token_urlsafe(16)
+    context = _form(request, None, errors) | {"once": request.session[_ONCE]}
+    return page(request, "console/user_form.html", context, status=422 if errors else 200)
+
+
+@requires(SCOPE, methods=("GET", "POST"))
+def user_edit(request: HttpRequest, username: str) -> HttpResponse:
+    """Role, partners, name and address."""
+    row = people.user(username)
+    errors: list[tuple[str, str]] = []
+    status = 200
+    if request.method == "POST":
+        try:
+            users.user_change(
+                user_id=row.user.pk, actor=actor(request), reason=_text(request, "reason"), **_given(request)
+            )
+        except InvalidSubmission as error:
+            errors, status = problems(error), 422
+        except WrongState as error:
+            errors, status = problems(error), 409
+        else:
+            notices.success(request, f"{username} is changed. It holds from their next click.")
+            return see_other("console:user", username)
+    return page(request, "console/user_form.html", _form(request, row, errors), status=status)
+
+
+def _switch_off(request: HttpRequest, row: UserRow, reason: str) -> str:
+    users.user_change(user_id=row.user.pk, actor=actor(request), reason=reason, is_active=False)
+    return f"{row.user.get_username()} is switched off, and is out everywhere."
+
+
+def _switch_on(request: HttpRequest, row: UserRow, reason: str) -> str:
+    users.user_change(user_id=row.user.pk, actor=actor(request), reason=reason, is_active=True)
+    return f"{row.user.get_username()} can log in again."
+
+
+def _reset_factor(request: HttpRequest, row: UserRow, reason: str) -> str:
+    second_factor.second_factor_remove(user=row.user, actor=actor(request), reason=reason)
+    return f"{row.user.get_username()} logs in without a second factor until they set up a new one."
+
+
+def _end_sessions(request: HttpRequest, row: UserRow, reason: str) -> str:
+    count = sessions.sessions_end(user=row.user, actor=actor(request), reason=reason)
+    return f"{count} session{'' if count == 1 else 's'} of {row.user.get_username()} ended."
+
+
+Act = Callable[[HttpRequest, UserRow, str], str]
+# slug -> label, icon, what it does to the person, what is done.
+VERBS: dict[str, tuple[str, str, tuple[str, ...], Act]] = {
+    "switch-off": (
+        "Switch off",
+        "ban",
+        ("They are out at once, everywhere, and cannot log in.", "Their API tokens are refused from now on.",
+         "What they did stays under their name. They can be switched on again."),
+        _switch_off,
+    ),
+    "switch-on": ("Switch on", "check", ("They can log in again, and their API tokens count again.",), _switch_on),
+    "reset-factor": (
+        "Reset second factor",
+        "shield-x",
+        ("Their device and their recovery codes are worth nothing from now on.",
+         "They log in with the password alone until they set up a new one: be sure that it is them who asks."),
+        _reset_factor,
+    ),
+    "end-sessions": (
+        "End all sessions",
+        "logout",
+        ("They must log in again everywhere. What they have typed and not sent is lost.",),
+        _end_sessions,
+    ),
+}  # fmt: skip
+
+
+@requires(SCOPE, methods=("GET", "POST"))
+def user_verb(request: HttpRequest, username: str, verb: str) -> HttpResponse:
+    """The dialog of one act, and the act."""
+    row = people.user(username)
+    known = VERBS.get(verb)
+    if known is None:
+        raise Http404(f"There is no verb {verb}.")
+    label, sign, effects, act = known
+    errors: list[tuple[str, str]] = []
+    status = 200
+    if request.method == "POST":
+        reason = _text(request, "reason")
+        try:
+            if len(reason) < 3:
+                raise InvalidSubmission({"reason": ["Say why, in at least 3 characters: it goes into the audit log."]})
+            done = act(request, row, reason)
+        except InvalidSubmission as error:
+            errors, status = problems(error), 422
+        except ApplicationError as error:
+            errors, status = problems(error), 409
+        else:
+            notices.success(request, done)
+            return see_other("console:user", username)
+    context = {
+        "row": row,
+        "slug": verb,
+        "label": label,
+        "sign": sign,
+        "effects": effects,
+        "errors": errors,
+        "given": request.POST,
+    }
+    return page(
+        request, "console/user_verb.html", context, fragments={"dialog": "console/user_verb_form.html"}, status=status
+    )
+
+
+@sensitive_variables("invitation")
+@requires(SCOPE, methods=("GET", "POST"))
+def user_invite(request: HttpRequest, username: str) -> HttpResponse:
+    """The form; POST makes a new invitation and shows it this once."""
+    row = people.user(username)
+    if request.method == "POST":
+        if request.POST.get("once", "-") != request.session.get(_ONCE):
+            notices.error(request, "This form was used already. An invitation is shown once; make a new one.")
+            return see_other("console:user", username)
+        del request.session[_ONCE]
+        try:
+            invitation = users.user_invite(user=row.user, actor=actor(request), reason=_text(request, "reason"))
+        except WrongState as error:
+            notices.error(request, error.detail)
+            return see_other("console:user", username)
+        return _invited(request, username, invitation)
+    request.session[_ONCE] = secrets.token_urlsafe(16)
+    context = {"row": row, "once": request.session[_ONCE], "given": {}}
+    return page(request, "console/user_invite.html", context)
+
+
+@requires(SCOPE, methods=("POST",))
+def user_session_end(request: HttpRequest, username: str, reference: str) -> HttpResponse:
+    """Ends one session of theirs."""
+    row = people.user(username)
+    try:
+        sessions.session_end(session_id=read_id("ses", reference), actor=actor(request), of=row.user)
+    except ApplicationError as error:
+        notices.error(request, error.detail)
+    else:
+        notices.success(request, "The session has ended.")
+    return see_other("console:user", username)
+
+
+def _invited(request: HttpRequest, username: str, invitation: Invitation) -> HttpResponse:
+    days = settings.PASSWORD_RESET_TIMEOUT // 86_400
+    context = {"username": username, "link": invitation_link(invitation), "days": days}
+    return page(request, "console/user_invited.html", context)
+
+
+def _page(request: HttpRequest, row: UserRow) -> HttpResponse:
+    verbs = [
+        (slug, label, sign)
+        for slug, (label, sign, _, _) in VERBS.items()
+        if slug == ("switch-on" if not row.user.is_active else "switch-off")
+        or (slug == "reset-factor" and row.second_factor)
+        or slug == "end-sessions"
+    ]
+    context = {
+        "row": row,
+        "verbs": verbs,
+        "role_words": ROLE_WORDS[row.role.value if row.role else ""],
+        "sessions": list(people.sessions(user_id=row.user.pk).order_by("-last_seen_at")[:50]),
+        "methods": sessions.METHODS,
+        "here": request.session.session_key,
+        "audit": people.audit(row.user),
+    }
+    return page(request, "console/user.html", context)
+
+
+def _form(request: HttpRequest, row: UserRow | None, errors: list[tuple[str, str]]) -> dict[str, Any]:
+    """The form as it was sent, else as the person is."""
+    if request.method == "POST":
+        given = {name: _text(request, name) for name in ("username", "full_name", "email", "role", "reason")}
+        limited, chosen = request.POST.get("limited") == "on", request.POST.getlist("groups")
+    elif row is not None:
+        user = row.user
+        given = {"username": user.get_username(), "full_name": user.first_name, "email": user.email}
+        given["role"] = row.role.value if row.role else ""
+        limited, chosen = row.limited, [group.public_id for group in row.groups]
+    else:
+        given, limited, chosen = {"role": "viewer"}, False, []
+    return {
+        "row": row,
+        "given": given,
+        "limited": limited,
+        "chosen": chosen,
+        "groups": list(people.groups().order_by("name")),
+        "roles": [(role.value, ROLE_WORDS[role.value]) for role in ORDER] + [("", ROLE_WORDS[""])],
+        "errors": errors,
+    }
+
+
+def _given(request: HttpRequest) -> dict[str, Any]:
+    return {
+        "role": _text(request, "role"),
+        "full_name": _text(request, "full_name"),
+        "email": _text(request, "email"),
+        "limited": request.POST.get("limited") == "on",
+        "groups": _groups(request.POST.getlist("groups")),
+    }
+
+
+def _groups(texts: list[str]) -> list[uuid.UUID]:
+    try:
+        return [read_id("grp", text) for text in texts]
+    except BadPublicId as error:
+        raise InvalidSubmission({"groups": ["One of these partner groups does not exist (any more)."]}) from error
+
+
+def _text(request: HttpRequest, name: str) -> str:
+    return request.POST.get(name, "").strip().replace("\x00", "")

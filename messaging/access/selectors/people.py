@@ -1,0 +1,108 @@
+"""Users, their sessions, and partner groups, as screens and the API read them."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
+from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet
+
+from messaging.exceptions import NotFound
+from messaging.models import AuditEntry, OpenIdAccount, SecondFactor, UserSession
+from messaging.overview.selectors import records
+from partners.models import PartnerGroup, Party
+from partners.visibility import limit
+from rmhub import clock
+from rmhub.ids import public_id
+from rmhub.roles import ORDER, Role
+
+
+@dataclass(frozen=True, slots=True)
+class UserRow:
+    """A person with what they may do and see."""
+
+    user: User
+    role: Role | None
+    limited: bool
+    groups: list[PartnerGroup] = field(default_factory=list)
+    second_factor: bool = False
+    single_sign_on: bool = False
+
+    @property
+    def invited(self) -> bool:
+        """They have neither set a password nor logged in yet."""
+        return not self.user.has_usable_password() and not self.single_sign_on
+
+
+def users(*, search: str = "", role: str = "", active: bool | None = None) -> QuerySet[User]:
+    """People with roles, groups and second factor, without passwords. Not ordered; pages by ("username",)."""
+    found = User.objects.select_related("hub_access").prefetch_related(
+        "groups", Prefetch("hub_access__groups", queryset=PartnerGroup.objects.order_by("name"))
+    )
+    found = found.annotate(
+        has_factor=Exists(SecondFactor.objects.filter(user=OuterRef("pk"), confirmed_at__isnull=False)),
+        has_openid=Exists(OpenIdAccount.objects.filter(user=OuterRef("pk"))),
+    )
+    if search:
+        words = Q(username__icontains=search) | Q(first_name__icontains=search) | Q(email__icontains=search)
+        found = found.filter(words)
+    if role:
+        has_it = Q(groups__name=role)
+        found = found.filter(has_it | Q(is_superuser=True) if role == Role.ADMIN else has_it).distinct()
+    return found if active is None else found.filter(is_active=active)
+
+
+def row(user: User) -> UserRow:
+    """A person that `users` read."""
+    names = {group.name for group in user.groups.all()}
+    role = Role.ADMIN if user.is_superuser else next((role for role in reversed(ORDER) if role in names), None)
+    access = getattr(user, "hub_access", None)
+    return UserRow(
+        user=user,
+        role=role,
+        limited=access is not None and access.limited,
+        groups=list(access.groups.all()) if access is not None else [],
+        second_factor=bool(getattr(user, "has_factor", False)),
+        single_sign_on=bool(getattr(user, "has_openid", False)),
+    )
+
+
+def user(username: str) -> UserRow:
+    """One person, by user name. Raises NotFound."""
+    found = users().filter(username=username).first() if "\x00" not in username else None
+    if found is None:
+        raise NotFound(f"There is no user {username[:150]}.")
+    return row(found)
+
+
+def audit(user: User, limit: int = 15) -> list[AuditEntry]:
+    """What people did to this one, newest first."""
+    return list(records.audit_entries(object_type="user", object_id=str(user.pk)).order_by("-id")[:limit])
+
+
+def sessions(*, user_id: int | None = None) -> QuerySet[UserSession]:
+    """Where people are logged in now. Not ordered; pages by ("-id",)."""
+    alive = Session.objects.filter(session_key=OuterRef("session_key"), expire_date__gt=clock.now())
+    found = UserSession.objects.select_related("user").filter(Exists(alive))
+    return found if user_id is None else found.filter(user=user_id)
+
+
+def groups() -> QuerySet[PartnerGroup]:
+    """Partner groups with `size`, how many partners they have. Not ordered; pages by ("name",)."""
+    return PartnerGroup.objects.annotate(size=Count("partners"))
+
+
+def group(group_id: uuid.UUID) -> PartnerGroup:
+    """One group with its partners. Raises NotFound."""
+    members = Prefetch("partners", queryset=limit(Party.objects.order_by("name"), "pk"))
+    found = groups().prefetch_related(members).filter(pk=group_id).first()
+    if found is None:
+        raise NotFound(f"There is no partner group {public_id('grp', group_id)}.")
+    return found
+
+
+def choosable() -> list[Party]:
+    """Partners that a group can have: all that are not ours and in use."""
+    return list(Party.objects.filter(is_own=False, archived_at=None).order_by("name"))

@@ -1,0 +1,253 @@
+"""People: made, invited, given a role and the partners that they may see, switched off; and their own passwords.
+
+Nobody is deleted: what they did names them for ever. One admin who sees everything always remains.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser, Group, User
+from django.contrib.auth.password_validation import validate_password
+from django.contrib.auth.tokens import default_token_generator
+from django.contrib.auth.validators import UnicodeUsernameValidator
+from django.core.exceptions import ValidationError
+from django.core.validators import EmailValidator
+from django.db import IntegrityError, connection, transaction
+from django.utils.encoding import force_bytes
+from django.utils.http import urlsafe_base64_decode, urlsafe_base64_encode
+from django.views.decorators.debug import sensitive_variables
+
+from messaging.access.services import sessions
+from messaging.exceptions import InvalidSubmission, NotFound, WrongState
+from messaging.journal import audit
+from messaging.journal.audit import Actor
+from messaging.models import Access
+from partners.models import PartnerGroup
+from rmhub.roles import ORDER, Role
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """With these two the person sets a password: once, and within `PASSWORD_RESET_TIMEOUT`."""
+
+    uid: str
+    token: str
+
+
+@sensitive_variables("password")
+def password_change(*, user: AbstractBaseUser, password: str, actor: Actor) -> None:
+    """Sets a password that the validators have taken. All other sessions of the user end."""
+    with transaction.atomic():
+        user.set_password(password)
+        user.save(update_fields=["password"])
+        audit.record(actor, "user.change_password", user, reason="By the user.")
+
+
+def user_create(
+    *,
+    username: str,
+    role: str,
+    actor: Actor,
+    email: str = "",
+    full_name: str = "",
+    limited: bool = False,
+    groups: Collection[uuid.UUID] = (),
+    reason: str = "",
+) -> tuple[User, Invitation]:
+    """A person without a password, and the invitation with which they set one. Raises InvalidSubmission."""
+    errors: dict[str, list[str]] = {}
+    name = username.strip()
+    try:
+        UnicodeUsernameValidator()(name)
+    except ValidationError as error:
+        errors["username"] = [str(error.message)]
+    if name.lower() == "new":  # the address of the form
+        errors["username"] = ["Choose another name."]
+    if len(name) > 150:
+        errors["username"] = ["At most 150 characters."]
+    elif "username" not in errors and User.objects.filter(username__iexact=name).exists():
+        errors["username"] = [f"There is a user {name} already."]
+    wanted = _checked(errors, role=role, email=email, full_name=full_name, groups=groups)
+    if errors:
+        raise InvalidSubmission(errors)
+    try:
+        with transaction.atomic():
+            user = User(username=name, email=email.strip(), first_name=full_name.strip())
+            user.set_unusable_password()
+            user.save(force_insert=True)
+            _give(user, role, limited, wanted)
+            audit.record(actor, "user.create", user, reason=reason, after=described(user))
+    except IntegrityError as error:
+        raise InvalidSubmission({"username": [f"There is a user {name} already."]}) from error
+    return user, invitation(user)
+
+
+def user_change(
+    *,
+    user_id: int,
+    actor: Actor,
+    reason: str,
+    role: str | None = None,
+    limited: bool | None = None,
+    groups: Collection[uuid.UUID] | None = None,
+    email: str | None = None,
+    full_name: str | None = None,
+    is_active: bool | None = None,
+) -> User:
+    """Changes what is given. Whoever is switched off is out at once, and their sessions and tokens end with it.
+
+    Raises InvalidSubmission by field, NotFound, WrongState when no admin who sees everything would be left.
+    """
+    audit.require_reason(reason)
+    errors: dict[str, list[str]] = {}
+    with transaction.atomic():
+        _one_at_a_time()
+        user = User.objects.select_for_update().filter(pk=user_id).first()
+        if user is None:
+            raise NotFound("There is no such user.")
+        before = described(user)
+        access = Access.objects.filter(user=user).first()
+        wanted = _checked(
+            errors,
+            role=before["role"] if role is None else role,
+            email=user.email if email is None else email,
+            full_name=user.first_name if full_name is None else full_name,
+            groups=() if groups is None else groups,
+        )
+        if errors:
+            raise InvalidSubmission(errors)
+        user.email = user.email if email is None else email.strip()
+        user.first_name = user.first_name if full_name is None else full_name.strip()
+        user.is_active = user.is_active if is_active is None else is_active
+        if role is not None:
+            user.is_superuser = user.is_superuser and role == Role.ADMIN
+        user.save()
+        kept = list(access.groups.all()) if access is not None else []
+        _give(
+            user,
+            before["role"] if role is None else role,
+            (access is not None and access.limited) if limited is None else limited,
+            kept if groups is None else wanted,
+        )
+        if not _full_admins():
+            raise WrongState(
+                "This is the last admin who sees all partners: make another one first.", state="last_admin"
+            )
+        after = described(user)
+        changed = {name for name in after if after[name] != before[name]}
+        if changed:
+            audit.record(
+                actor,
+                "user.change",
+                user,
+                reason=reason,
+                before={name: before[name] for name in sorted(changed)},
+                after={name: after[name] for name in sorted(changed)},
+            )
+        if not user.is_active:
+            sessions.sessions_end(user=user, actor=actor, reason=reason)
+    return user
+
+
+def user_invite(*, user: User, actor: Actor, reason: str = "") -> Invitation:
+    """A new invitation, for whoever has forgotten their password. The old password works until it is replaced."""
+    if not user.is_active:
+        raise WrongState(f"{user.get_username()} is switched off.", state="inactive")
+    with transaction.atomic():
+        audit.record(actor, "user.invite", user, reason=reason)
+    return invitation(user)
+
+
+def invitation(user: User) -> Invitation:
+    """Bound to the user's present password and last log-in: either makes it worthless."""
+    return Invitation(urlsafe_base64_encode(force_bytes(user.pk)), default_token_generator.make_token(user))
+
+
+def invited(uid: str, token: str) -> User | None:
+    """Whose invitation this is; None for one that is worthless."""
+    try:
+        user = User.objects.filter(pk=int(urlsafe_base64_decode(uid).decode()), is_active=True).first()
+    except (ValueError, OverflowError):
+        return None
+    return user if user is not None and default_token_generator.check_token(user, token) else None
+
+
+@sensitive_variables("password")
+def invitation_accept(*, user: User, token: str, password: str, actor: Actor) -> None:
+    """Sets the invited person's password. All their sessions end. Raises InvalidSubmission for a poor password, and
+    WrongState when the invitation was used in the meantime.
+    """
+    with transaction.atomic():
+        locked = User.objects.select_for_update().get(pk=user.pk)
+        if not default_token_generator.check_token(locked, token):
+            raise WrongState("This invitation was used, or is too old: ask an admin for a new one.", state="used")
+        try:
+            validate_password(password, locked)
+        except ValidationError as error:
+            raise InvalidSubmission({"password": list(error.messages)}) from error
+        locked.set_password(password)
+        locked.save(update_fields=["password"])
+        sessions.sessions_end(user=locked, actor=actor)
+        audit.record(actor, "user.accept_invitation", locked)
+
+
+def described(user: User) -> dict[str, Any]:
+    """What the audit log keeps of a person."""
+    access = Access.objects.filter(user=user).first()
+    names = set(user.groups.values_list("name", flat=True))
+    role = Role.ADMIN if user.is_superuser else next((role for role in reversed(ORDER) if role in names), None)
+    return {
+        "role": role.value if role else "",
+        "limited": access is not None and access.limited,
+        "groups": sorted(access.groups.values_list("name", flat=True)) if access is not None else [],
+        "email": user.email,
+        "full_name": user.first_name,
+        "is_active": user.is_active,
+    }
+
+
+def _checked(
+    errors: dict[str, list[str]], *, role: str, email: str, full_name: str, groups: Collection[uuid.UUID]
+) -> list[PartnerGroup]:
+    if role and role not in ORDER:
+        errors["role"] = [f"One of {', '.join(ORDER)}, or none."]
+    if email.strip():
+        try:
+            EmailValidator()(email.strip())
+        except ValidationError:
+            errors["email"] = ["This is no mail address."]
+        if len(email.strip()) > 254:
+            errors["email"] = ["At most 254 characters."]
+    if len(full_name.strip()) > 150:
+        errors["full_name"] = ["At most 150 characters."]
+    if "\x00" in email + full_name:
+        errors["full_name"] = ["It has a control character in it."]
+    wanted = list(PartnerGroup.objects.filter(pk__in=set(groups)))
+    if len(wanted) < len(set(groups)):
+        errors["groups"] = ["One of these partner groups does not exist (any more)."]
+    return wanted
+
+
+def _give(user: User, role: str, limited: bool, groups: list[PartnerGroup]) -> None:
+    user.groups.remove(*Group.objects.filter(name__in=ORDER).exclude(name=role))
+    if role and not user.is_superuser:
+        user.groups.add(Group.objects.get_or_create(name=role)[0])
+    if limited or groups or Access.objects.filter(user=user).exists():
+        access, _ = Access.objects.update_or_create(user=user, defaults={"limited": limited})
+        access.groups.set(groups)
+
+
+def _one_at_a_time() -> None:
+    """Two admins who demote each other at the same moment: the second sees what the first did."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtext('rmhub.users'))")
+
+
+def _full_admins() -> bool:
+    """Whether somebody is left who can change everything."""
+    active = User.objects.filter(is_active=True).exclude(hub_access__limited=True)
+    return active.filter(is_superuser=True).exists() or active.filter(groups__name=Role.ADMIN).exists()

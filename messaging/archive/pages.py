@@ -1,0 +1,293 @@
+"""The archive: what has left the store and how it comes back; legal holds; the policy."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from django.contrib import messages as notices
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils.http import urlencode
+
+from messaging import keyset
+from messaging.access.selectors.reach import read_id
+from messaging.archive import selectors as archive
+from messaging.archive.services import holds, restoring, retention
+from messaging.choices import Direction
+from messaging.console.access import actor, requires
+from messaging.console.rendering import PAGE, as_context, keyset_page, page, problems, read_place, see_other
+from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, Stale, WrongState
+from messaging.messages.selectors import messages
+from messaging.messages.selectors.messages import AmbiguousId, TooBroad
+from messaging.models import LegalHold
+from messaging.pairs.selectors import pairs
+from messaging.report_choices import ArchiveState, PipelineJob
+from messaging.reports.pages.days import read_days
+from messaging.reports.selectors import pipeline
+from partners import selectors as partners
+from rmhub.ids import BadPublicId
+
+READ, RESTORE, WRITE = "archive:read", "archive:restore", "retention:write"
+_FILTERS = ("q", "pair", "state", "direction")
+
+
+@requires(READ)
+def archive_list(request: HttpRequest) -> HttpResponse:
+    """Newest first; the URL holds the filters."""
+    given = {name: request.GET.get(name, "").strip()[:512].replace("\x00", "") for name in _FILTERS}
+    notes: list[str] = []
+    pair_id = _pair_id(given["pair"], notes)
+    found = archive.archived(
+        q=given["q"],
+        pair_id=pair_id,
+        states=(given["state"],) if given["state"] in ArchiveState.values else (),
+        direction=given["direction"] if given["direction"] in Direction.values else "",
+    )
+    mark = keyset.fingerprint("console.archive", given, "-id")
+    context: dict[str, Any] = {"rows": [], "next_cursor": "", "previous_cursor": ""}
+    if not notes:
+        try:
+            context = as_context(archive.archived_page(found, limit=PAGE, place=read_place(request, mark)), mark)
+        except TooBroad:
+            notes.append("This search took too long and was stopped. Look for an exact id, or narrow it by pair.")
+    context |= {
+        "given": given,
+        "notes": notes,
+        "filtered": any(given.values()),
+        "states": ArchiveState.choices,
+        "directions": Direction.choices,
+        "archive": archive.archive(),
+    }
+    return page(request, "console/archive.html", context)
+
+
+@requires(READ)
+def archived_page(request: HttpRequest, reference: str) -> HttpResponse:
+    """Where one message lies, what is known of it without opening the archive, and the way back."""
+    try:
+        row = archive.archived_by_reference(reference)
+    except AmbiguousId:
+        return see_other(f"{reverse('console:archive')}?{urlencode({'q': reference})}")
+    if reference != row.public_id:
+        return see_other("console:archived", row.public_id)
+    context = {
+        "row": row,
+        "gone": row.state == ArchiveState.ARCHIVED,
+        "leaves_on": archive.leaves_on(row),
+        "conversation": archive.conversation_size(row.conversation_id),
+        "others": [one for one in archive.left(row.conversation_id) if one.pk != row.pk],
+        "runs": list(pipeline.runs(jobs=(PipelineJob.RESTORE,), scope=row.public_id).order_by("-id")[:5]),
+        "audit": archive.audit(row.public_id),
+    }
+    return page(request, "console/archived.html", context)
+
+
+@requires(RESTORE, methods=("GET", "POST"))
+def archive_restore(request: HttpRequest, reference: str) -> HttpResponse:
+    """The dialog, and asking for a message, or with `whole` for its whole conversation, to come back."""
+    row = archive.archived_message(read_id("msg", reference))
+    given = request.POST if request.method == "POST" else request.GET
+    whole = given.get("whole") == "on"
+    errors: list[tuple[str, str]] = []
+    status = 200
+    if request.method == "POST":
+        what: dict[str, Any] = {"conversation_id": row.conversation_id} if whole else {"message": row.pk}
+        try:
+            run = restoring.restore_request(actor=actor(request), reason=_text(request, "reason"), **what)
+        except WrongState as error:
+            errors, status = problems(error), 409
+        except InvalidSubmission as error:
+            errors, status = problems(error), 422
+        else:
+            notices.success(request, "It is being brought back: this takes some seconds.")
+            return see_other("console:pipeline-run", run.public_id)
+    context = {
+        "row": row,
+        "whole": whole,
+        "count": archive.conversation_size(row.conversation_id),
+        "days": archive.policy().purge_after,
+        "errors": errors,
+        "given": request.POST,
+    }
+    return page(
+        request,
+        "console/archive_restore.html",
+        context,
+        fragments={"dialog": "console/archive_restore_form.html"},
+        status=status,
+    )
+
+
+# --- legal holds ---
+
+
+@requires(READ)
+def hold_list(request: HttpRequest) -> HttpResponse:
+    """Those in force, or with `?show=all` the released ones too."""
+    show = "all" if request.GET.get("show") == "all" else "in-force"
+    found = archive.holds(in_force=None if show == "all" else True)
+    context = keyset_page(request, "console.holds", found, order=("-id",), filters={"show": show})
+    context["rows"] = [(one, archive.criteria(one)) for one in context["rows"]]
+    return page(request, "console/holds.html", {**context, "show": show})
+
+
+@requires(WRITE, methods=("GET", "POST"))
+def hold_new(request: HttpRequest) -> HttpResponse:
+    """The form, filled with what `?message_id=`, `?conversation_id=`, `?pair=` and `?party=` say; and placing it."""
+    errors: list[tuple[str, str]] = []
+    given = request.POST if request.method == "POST" else request.GET
+    if request.method == "POST":
+        try:
+            hold = holds.hold_place(actor=actor(request), reason=_text(request, "reason"), **_criteria(request))
+        except InvalidSubmission as error:
+            errors = problems(error)
+        else:
+            notices.success(request, f"{hold.name} is in force: what it covers stays.")
+            return see_other("console:hold", hold.public_id)
+    context = {"errors": errors, "given": given, "parties": partners.parties()[:500]}
+    return page(request, "console/hold_new.html", context, status=422 if errors else 200)
+
+
+@requires(READ)
+def hold_page(request: HttpRequest, reference: str) -> HttpResponse:
+    """One hold: what it covers, who placed it and why."""
+    hold = archive.hold(read_id("hold", reference))
+    context = {"hold": hold, "criteria": archive.criteria(hold), "audit": archive.audit(hold.public_id)}
+    return page(request, "console/hold.html", context)
+
+
+@requires(WRITE, methods=("GET", "POST"))
+def hold_release(request: HttpRequest, reference: str) -> HttpResponse:
+    """The dialog, and the end of a hold."""
+    hold: LegalHold = archive.hold(read_id("hold", reference))
+    errors: list[tuple[str, str]] = []
+    status = 200
+    if request.method == "POST":
+        try:
+            holds.hold_release(hold_id=hold.pk, actor=actor(request), reason=_text(request, "reason"))
+        except WrongState as error:
+            errors, status = problems(error), 409
+        except InvalidSubmission as error:
+            errors, status = problems(error), 422
+        else:
+            notices.success(request, f"{hold.name} is released.")
+            return see_other("console:hold", hold.public_id)
+    context = {"hold": hold, "criteria": archive.criteria(hold), "errors": errors, "given": request.POST}
+    return page(
+        request,
+        "console/hold_release.html",
+        context,
+        fragments={"dialog": "console/hold_release_form.html"},
+        status=status,
+    )
+
+
+# --- the policy ---
+
+
+@requires(READ)
+def retention_page(request: HttpRequest) -> HttpResponse:
+    """The policy in force, and what it has led to."""
+    policy = archive.policy()
+    context = {
+        "policy": policy,
+        "archive": archive.archive(),
+        "holds": archive.holds_in_force(),
+        "run": pipeline.runs(jobs=(PipelineJob.ARCHIVE,)).order_by("-id").first(),
+        "audit": archive.audit("1", "retentionpolicy"),
+    }
+    return page(request, "console/retention.html", context)
+
+
+@requires(WRITE, methods=("GET", "POST"))
+def retention_change(request: HttpRequest) -> HttpResponse:
+    """The form, and another policy."""
+    policy = archive.policy()
+    errors: list[tuple[str, str]] = []
+    status = 200
+    given: dict[str, Any] = {
+        name: getattr(policy, name) for name in ("archive_after", "purge_after", "keep_archive", "version")
+    }
+    given["enabled"] = "on" if policy.enabled else ""
+    if request.method == "POST":
+        given = {name: _text(request, name) for name in (*given, "reason")}
+        try:
+            retention.policy_change(
+                actor=actor(request),
+                reason=given["reason"],
+                enabled=given["enabled"] == "on",
+                expected_version=int(given["version"]) if given["version"].isdigit() else None,
+                **{name: _days(given[name], name) for name in ("archive_after", "purge_after", "keep_archive")},
+            )
+        except Stale as error:
+            errors, status = problems(error), 409
+            given["version"] = archive.policy().version
+        except InvalidSubmission as error:
+            errors, status = problems(error), 422
+        else:
+            notices.success(request, "The policy is changed; the next run goes by it.")
+            return see_other("console:retention")
+    return page(request, "console/retention_change.html", {"given": given, "errors": errors}, status=status)
+
+
+def _criteria(request: HttpRequest) -> dict[str, Any]:
+    """Raises InvalidSubmission."""
+    errors: dict[str, list[str]] = {}
+    notes: list[str] = []
+    pair_id = _pair_id(_text(request, "pair"), notes)
+    if notes:
+        errors["pair"] = notes
+    party_id = None
+    if party := _text(request, "party"):
+        try:
+            party_id = read_id("par", party)
+        except BadPublicId:
+            errors["party"] = ["There is no such partner."]
+    try:
+        days = read_days(request.POST)
+    except InvalidSubmission as error:
+        errors |= error.errors
+    if errors:
+        raise InvalidSubmission(errors)
+    return {
+        "name": _text(request, "name"),
+        "party_id": party_id,
+        "pair_id": pair_id,
+        "conversation_id": _text(request, "conversation_id"),
+        "message_id": _message_id(_text(request, "message_id")),
+        "range_from": days.begin,
+        "range_to": days.end,
+    }
+
+
+def _message_id(text: str) -> str:
+    """A hold names a MessageId; who pastes `msg_...` means that message's."""
+    try:
+        key = read_id("msg", text) if text.startswith("msg_") else None
+    except BadPublicId:
+        key = None
+    found = messages.in_store(key) or archive.entry_of(key)
+    return found.message_id if found is not None else text
+
+
+def _pair_id(text: str, notes: list[str]) -> uuid.UUID | None:
+    if not text:
+        return None
+    try:
+        found: uuid.UUID = pairs.pair(text).pk
+    except (NotFound, BadPublicId) as error:
+        notes.append(error.detail if isinstance(error, ApplicationError) else str(error))
+        return None
+    return found
+
+
+def _days(text: str, name: str) -> int:
+    """Raises InvalidSubmission."""
+    if not (text.isascii() and text.isdigit() and len(text) < 7):
+        raise InvalidSubmission({name: ["A number of days."]})
+    return int(text)
+
+
+def _text(request: HttpRequest, name: str) -> str:
+    return request.POST.get(name, "").strip().replace("\x00", "")

@@ -1,0 +1,206 @@
+"""The archive as screens and API read it: where messages lie that have left the store, holds, the policy, the files."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+from django.db.models import Count, Max, Min, Q, QuerySet, Sum
+
+from messaging import keyset
+from messaging.exceptions import NotFound
+from messaging.messages.selectors.messages import AmbiguousId, bounded
+from messaging.models import ArchivedMessage, ArchiveFile, AuditEntry, LegalHold, RetentionPolicy
+from messaging.overview.selectors import records
+from messaging.report_choices import ArchiveState
+from partners import visibility
+from rmhub.ids import BadPublicId, public_id, read_public_id
+
+_MOST = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """What the archive holds. `bytes` on disk; `payload_bytes` as they came."""
+
+    files: int
+    messages: int
+    bytes: int
+    payload_bytes: int
+    first_day: date | None
+    last_day: date | None
+
+
+def archived(
+    *,
+    q: str = "",
+    conversation: str = "",
+    document: str = "",
+    pair_id: uuid.UUID | None = None,
+    states: tuple[str, ...] = (),
+    direction: str = "",
+    created_gte: datetime | None = None,
+    created_lt: datetime | None = None,
+) -> QuerySet[ArchivedMessage]:
+    """Archived messages with pair and file. Not ordered.
+
+    `document` is the exact document id that their sender gave; `q` any exact id: `msg_...`, MessageId, document id or
+    ConversationId.
+    """
+    found = visibility.limit(ArchivedMessage.objects.select_related("pair__partner", "file"), "pair__partner")
+    if q:
+        found = found.filter(_exact(q))
+    if conversation:
+        found = found.filter(conversation_id=conversation)
+    if document:
+        found = found.filter(_of_document(document))
+    if pair_id is not None:
+        found = found.filter(pair=pair_id)
+    if states:
+        found = found.filter(state__in=states)
+    if direction:
+        found = found.filter(direction=direction)
+    if created_gte is not None:
+        found = found.filter(created_at__gte=created_gte)
+    if created_lt is not None:
+        found = found.filter(created_at__lt=created_lt)
+    return found
+
+
+def archived_page(
+    found: QuerySet[ArchivedMessage], *, limit: int, place: keyset.Place | None = None
+) -> keyset.Page[ArchivedMessage]:
+    """A page of `archived`, newest first. Raises messages.TooBroad when the search takes too long."""
+    with bounded():
+        return keyset.page(found, order=("-id",), limit=limit, place=place)
+
+
+def archived_message(key: uuid.UUID) -> ArchivedMessage:
+    """Raises NotFound."""
+    found = archived().filter(pk=key).first()
+    if found is None:
+        raise NotFound(f"There is no {public_id('msg', key)} in the archive.")
+    return found
+
+
+def entry_of(key: uuid.UUID | None) -> ArchivedMessage | None:
+    """Where the message lies that something names; None when it is not in the archive."""
+    return archived().filter(pk=key).first() if key else None
+
+
+def archived_by_reference(reference: str) -> ArchivedMessage:
+    """One by its id (`msg_...`) or its MessageId. Raises NotFound, AmbiguousId."""
+    try:
+        return archived_message(read_public_id("msg", reference))
+    except BadPublicId:
+        pass
+    found = list(archived().filter(message_id=reference).order_by("-id")[:2]) if "\x00" not in reference else []
+    if not found:
+        raise NotFound(f"There is no message {reference} in the archive.")
+    if len(found) > 1:
+        raise AmbiguousId(f"More than one archived message has the MessageId {reference}: look for it with q.")
+    return found[0]
+
+
+def left(text: str, *, limit: int = _MOST) -> list[ArchivedMessage]:
+    """Messages that have left the store, by this `msg_...`, MessageId, document id or (with none of these)
+    ConversationId.
+    """
+    if not text or "\x00" in text:
+        return []
+    gone = archived(states=(ArchiveState.ARCHIVED,))
+    try:
+        return list(gone.filter(pk=read_public_id("msg", text)))
+    except BadPublicId:
+        pass
+    rows = list(gone.filter(Q(message_id=text) | _of_document(text)).order_by("-id")[:limit])
+    return rows or list(gone.filter(conversation_id=text).order_by("-id")[:limit])
+
+
+def conversation_size(conversation_id: str) -> int:
+    """How many messages of the conversation have left the store."""
+    return archived(conversation=conversation_id, states=(ArchiveState.ARCHIVED,)).count()
+
+
+def archive() -> Archive:
+    """All of it, from the books of its files."""
+    row = ArchiveFile.objects.aggregate(
+        files=Count("id"),
+        messages=Sum("messages"),
+        bytes=Sum("bytes"),
+        payload_bytes=Sum("payload_bytes"),
+        first_day=Min("day"),
+        last_day=Max("day"),
+    )
+    return Archive(
+        files=row["files"],
+        messages=row["messages"] or 0,
+        bytes=row["bytes"] or 0,
+        payload_bytes=row["payload_bytes"] or 0,
+        first_day=row["first_day"],
+        last_day=row["last_day"],
+    )
+
+
+def audit(object_id: str, object_type: str = "") -> list[AuditEntry]:
+    """What people did to an archived message (in the store and in the archive), a hold or the policy, newest first."""
+    return list(records.audit_entries(object_id=object_id, object_type=object_type).order_by("-id")[:15])
+
+
+def leaves_on(row: ArchivedMessage) -> datetime | None:
+    """When the policy lets a message go that is in the store; None when it has left."""
+    if row.state == ArchiveState.ARCHIVED:
+        return None
+    since = row.restored_at if row.state == ArchiveState.RESTORED else row.completed_at
+    return since + timedelta(days=policy().purge_after) if since else None
+
+
+def policy() -> RetentionPolicy:
+    """The policy in force; the defaults (switched off) where nobody has set one."""
+    return RetentionPolicy.objects.filter(pk=1).first() or RetentionPolicy()
+
+
+def holds(*, in_force: bool | None = None) -> QuerySet[LegalHold]:
+    """Legal holds with what they name. Not ordered; pages by ("-id",)."""
+    found = visibility.either(LegalHold.objects.select_related("party", "pair"), "party", "pair__partner")
+    return found if in_force is None else found.filter(released_at__isnull=in_force)
+
+
+def hold(key: uuid.UUID) -> LegalHold:
+    """Raises NotFound."""
+    found = holds().filter(pk=key).first()
+    if found is None:
+        raise NotFound(f"There is no legal hold {public_id('hold', key)}.")
+    return found
+
+
+def criteria(one: LegalHold) -> list[tuple[str, str]]:
+    """What a hold covers, in words."""
+    rows = [
+        ("Partner", str(one.party) if one.party else ""),
+        ("Pair", one.pair.code if one.pair else ""),
+        ("ConversationId", one.conversation_id),
+        ("MessageId", one.message_id),
+        ("Entered from", f"{one.range_from:%Y-%m-%d %H:%M} UTC" if one.range_from else ""),
+        ("Entered before", f"{one.range_to:%Y-%m-%d %H:%M} UTC" if one.range_to else ""),
+    ]
+    return [(name, value) for name, value in rows if value]
+
+
+def holds_in_force() -> int:
+    return holds(in_force=True).count()
+
+
+def _of_document(document_id: str) -> Q:
+    """The condition of its index is said in full, so that every plan can use it."""
+    said = Q(document_id=document_id) & ~Q(document_id="")
+    return said | Q(message_id=document_id, document_id="")
+
+
+def _exact(text: str) -> Q:
+    found = Q(message_id=text) | Q(conversation_id=text) | _of_document(text)
+    try:
+        return found | Q(pk=read_public_id("msg", text))
+    except BadPublicId:
+        return found

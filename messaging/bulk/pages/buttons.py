@@ -1,0 +1,323 @@
+"""Bulk jobs as buttons of lists and as plans that a person confirms: words, effects and fields of each action.
+
+The actions themselves are `services.actions`'; a test holds this table against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from django.http import HttpRequest
+
+from messaging.bulk.selectors.jobs import Plan
+from messaging.bulk.services.actions import ACTIONS
+from messaging.bulk.services.parameters import MAX_STAGGER
+from messaging.console.access import person
+from messaging.console.lists import BulkAction
+from messaging.deliveries.pages.decisions import DELIVERY, MESSAGE, Many
+from messaging.journal.incidents import may_own
+from messaging.models import BulkJob
+
+Effects = Callable[[BulkJob, Plan], list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A choice of a field: value and words."""
+
+    value: str
+    label: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A parameter that a person gives when they execute a plan. `kind`: radio, select or number."""
+
+    name: str
+    label: str
+    kind: str
+    options: tuple[Option, ...] = ()
+    hint: str = ""
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BulkVerb:
+    """How one action is shown. `what`: its objects in the plural."""
+
+    action: str
+    label: str
+    icon: str
+    what: str
+    effects: Effects
+    forever: str
+    presets: tuple[str, ...]
+    heavy: bool = False
+    takes: tuple[str, ...] = ()
+
+    @property
+    def scope(self) -> str:
+        return ACTIONS[self.action].scope
+
+
+def actions(request: HttpRequest, *names: str, labels: Mapping[str, str] = MappingProxyType({})) -> list[BulkAction]:
+    """The buttons of a list's selection; those that the person's role does not have say so.
+
+    A decision about deliveries has it behind a colon: `settle_deliveries:duplicate`. `labels`: other words than the
+    verb's, for lists whose rows are not its objects.
+    """
+    who = person(request)
+    found = []
+    for name in names:
+        action, _, decision = name.partition(":")
+        verb = VERBS[action]
+        label, icon = (DELIVERY[decision].group_label, DELIVERY[decision].icon) if decision else (verb.label, verb.icon)
+        missing = who.lacks(verb.scope)
+        found.append(BulkAction(name, labels.get(name, label), icon, f"Needs the role {missing}." if missing else ""))
+    return found
+
+
+def verb_of(job: BulkJob) -> BulkVerb:
+    """The words of a job's action; those of a decision about documents are the decision's own."""
+    table = {"settle_deliveries": DELIVERY, "settle_messages": MESSAGE}.get(job.action)
+    choice = table.get(str(job.parameters.get("decision", ""))) if table is not None else None
+    if choice is None:
+        return VERBS[job.action]
+    many = Many(job.total, "each" if job.action == "settle_messages" else "the trigger")
+    said = choice.effects(many)
+    return BulkVerb(
+        job.action,
+        choice.group_label,
+        choice.icon,
+        VERBS[job.action].what,
+        lambda job, plan: said,
+        choice.forever,
+        choice.presets,
+        choice.heavy,
+    )
+
+
+def fields(verb: BulkVerb, job: BulkJob, me: str) -> list[Field]:
+    """What the plan's form asks for, beside the reason."""
+    made = {
+        "mode": Field("mode", "How each pair begins", "radio", _MODES, value=str(job.parameters.get("mode", "probe"))),
+        "stagger": Field(
+            "stagger",
+            "Seconds between two pairs",
+            "number",
+            hint=f"0 to {MAX_STAGGER}. Spares a partner that is just up again.",
+            value=str(job.parameters.get("stagger", 0)),
+        ),
+    }
+    if "owner" in verb.takes:
+        people = tuple(Option(name, name) for name in may_own())
+        made["owner"] = Field("owner", "Owner", "select", people, value=str(job.parameters.get("owner") or me))
+    return [made[name] for name in verb.takes]
+
+
+_MODES = (
+    Option("probe", "Probe first", "One message, without retries; the rest follows when the partner has it."),
+    Option("all", "All at once", "What waits goes out at once, in its order."),
+)
+
+
+def _pause(job: BulkJob, plan: Plan) -> list[str]:
+    return [
+        "From now on nothing is sent on these pairs. Attempts that are on the wire are finished.",
+        "Applications can go on submitting; what they submit waits until the pairs are released.",
+    ]
+
+
+def _resume(job: BulkJob, plan: Plan) -> list[str]:
+    return [
+        f"The pairs go on one after the other: {plan.waiting:,} documents in their queues go out in their order.",
+        "Each begins with the message that it stopped at: the same id, the same octets.",
+        "The retry counters start at zero. Open incidents of these pairs are resolved with your reason.",
+    ]
+
+
+def _release(job: BulkJob, plan: Plan) -> list[str]:
+    return [f"What is due goes out at once: {plan.waiting:,} documents are in the queues of these pairs."]
+
+
+def _clear_resync(job: BulkJob, plan: Plan) -> list[str]:
+    return [
+        "You say for all of these pairs that both sides were compared; your reason is the evidence.",
+        "Documents that come in on them are new again, unless the hub knows them: what a partner still repeats from "
+        "the time that is missing here is processed a second time.",
+        "Documents that are in doubt stay so. The incidents about the lost memory are resolved with your reason.",
+    ]
+
+
+def _acknowledge(job: BulkJob, plan: Plan) -> list[str]:
+    return ["You become the owner of each: everybody sees that somebody works on it."]
+
+
+def _assign(job: BulkJob, plan: Plan) -> list[str]:
+    return ["The person owns each of them from now on; they count as acknowledged."]
+
+
+def _resolve(job: BulkJob, plan: Plan) -> list[str]:
+    return ["Each is closed with your reason. One whose cause is still there opens again as a new incident."]
+
+
+def _cancel(job: BulkJob, plan: Plan) -> list[str]:
+    return ["Each leaves its queue and is never sent. Its sender is told so by an event."]
+
+
+def _resubmit(job: BulkJob, plan: Plan) -> list[str]:
+    return [
+        "Each document is submitted again as a new message with a new MessageId; the old messages stay as they are.",
+        "The partner cannot see that it is the same document: if they have it, they process it a second time.",
+    ]
+
+
+def _export(job: BulkJob, plan: Plan) -> list[str]:
+    return [
+        "The documents of these messages are checked, and lie ready as one ZIP file with an index on the job's page.",
+        "Nothing is changed. The audit log keeps who took them, and why.",
+    ]
+
+
+def _ask(job: BulkJob, plan: Plan) -> list[str]:
+    return ["Each partner is asked what has become of each message. Nothing is changed on either side."]
+
+
+def _ask_application(job: BulkJob, plan: Plan) -> list[str]:
+    return [
+        "Each document is decided again, and its trigger's resolver is asked.",
+        "If it says NEW, the document is processed; DUPLICATE, it is discarded; anything else, it is in doubt again.",
+    ]
+
+
+def _redeliver(job: BulkJob, plan: Plan) -> list[str]:
+    return DELIVERY["resubmit"].effects(Many(job.total, "the trigger", failed=True))
+
+
+def _settle(job: BulkJob, plan: Plan) -> list[str]:
+    return []
+
+
+_LIGHT = "Nothing here is final."
+_UNSENT = "What has been sent cannot be unsent."
+VERBS: Mapping[str, BulkVerb] = {
+    verb.action: verb
+    for verb in (
+        BulkVerb(
+            "pairs_pause",
+            "Pause",
+            "player-pause",
+            "pairs",
+            _pause,
+            "Nothing here is final: release the pairs and they go on.",
+            ("Partner's maintenance window", "Investigation"),
+        ),
+        BulkVerb(
+            "pairs_resume",
+            "Resume",
+            "player-play",
+            "pairs",
+            _resume,
+            _UNSENT,
+            ("Partner fixed their firewall", "Partner's server is up again", "Certificate replaced"),
+            heavy=True,
+            takes=("mode", "stagger"),
+        ),
+        BulkVerb(
+            "pairs_release",
+            "Release",
+            "player-play",
+            "pairs",
+            _release,
+            _UNSENT,
+            ("Maintenance is over", "Investigation is done"),
+        ),
+        BulkVerb(
+            "pairs_clear_resync",
+            "Clear resync",
+            "arrows-exchange",
+            "pairs",
+            _clear_resync,
+            "The hub does not look for repeats from that time any more.",
+            ("Compared with the partners' lists: nothing is missing", "What was missing was sent again, and settled"),
+            heavy=True,
+        ),
+        BulkVerb(
+            "incidents_acknowledge", "Acknowledge", "check", "incidents", _acknowledge, _LIGHT, ("I am looking at it",)
+        ),
+        BulkVerb(
+            "incidents_assign", "Assign", "user", "incidents", _assign, _LIGHT, ("Their partner",), takes=("owner",)
+        ),
+        BulkVerb(
+            "incidents_resolve",
+            "Resolve",
+            "circle-check",
+            "incidents",
+            _resolve,
+            "A resolved incident is not opened again; a new one tells of new trouble.",
+            ("Fixed on the partner's side", "Fixed on our side"),
+        ),
+        BulkVerb(
+            "messages_resubmit",
+            "Resubmit as new",
+            "arrow-forward-up",
+            "messages",
+            _resubmit,
+            _UNSENT,
+            ("Partner says they do not have them", "Partner lost them"),
+            heavy=True,
+        ),
+        BulkVerb(
+            "messages_cancel",
+            "Cancel",
+            "ban",
+            "messages",
+            _cancel,
+            "A cancelled message is never sent again; it can only be submitted anew under another MessageId.",
+            ("Submitted by mistake", "Sent by other means"),
+            heavy=True,
+        ),
+        BulkVerb(
+            "messages_export",
+            "Export documents",
+            "download",
+            "messages",
+            _export,
+            _LIGHT,
+            ("Asked for by the partner", "Needed for an audit"),
+        ),
+        BulkVerb(
+            "ask_partner",
+            "Ask the partner",
+            "message-question",
+            "messages",
+            _ask,
+            _LIGHT,
+            ("Evidence for what is in doubt",),
+        ),
+        BulkVerb(
+            "ask_application",
+            "Ask the application",
+            "message-question",
+            "documents",
+            _ask_application,
+            "The resolver decides, or it is in doubt again.",
+            ("The resolver is up again", "The resolver was corrected"),
+        ),
+        BulkVerb(
+            "redeliver_failed",
+            "Process again",
+            "arrow-forward-up",
+            "documents",
+            _redeliver,
+            DELIVERY["resubmit"].forever,
+            DELIVERY["resubmit"].presets,
+            heavy=True,
+        ),
+        BulkVerb("settle_deliveries", "Settle", "check", "documents", _settle, "", ()),
+        BulkVerb("settle_messages", "Settle", "check", "messages", _settle, "", ()),
+    )
+}

@@ -1,0 +1,318 @@
+"""Bulk jobs: planning one from a list's selection, executing it, its progress and results, and cancelling it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+from urllib.parse import parse_qsl
+
+from django.contrib import messages as notices
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+
+from messaging.access.selectors.reach import read_id
+from messaging.bulk.pages import buttons as bulk
+from messaging.bulk.selectors import jobs
+from messaging.bulk.selectors import matching as selections
+from messaging.bulk.services import export as exports
+from messaging.bulk.services import jobs as services
+from messaging.choices import ItemState, JobState
+from messaging.console import zones
+from messaging.console.access import actor, person, requires
+from messaging.console.rendering import TOASTS, keyset_page, page, problems, see_other
+from messaging.exceptions import ApplicationError, InvalidSubmission, Stale, WrongState
+from messaging.journal import audit
+from messaging.models import BulkJob
+from messaging.pairs.selectors import pairs, screens
+from rmhub import clock
+from rmhub.ids import BadPublicId
+
+SCOPE = "indoubt:resolve"
+_SHOWN = {
+    "all": (),
+    "refused": (ItemState.REFUSED,),
+    "done": (ItemState.DONE,),
+    "waiting": (ItemState.PENDING, ItemState.CANCELLED),
+}
+_MAX_FILTER = 4000
+_NEWS = timedelta(minutes=10)
+_NUMBERS = ("stagger", "remind_in")
+
+
+@requires("deliveries:read")
+def job_list(request: HttpRequest) -> HttpResponse:
+    """Newest first."""
+    context = keyset_page(request, "console.jobs", jobs.jobs(), order=("-id",), filters={})
+    now = clock.now()
+    context["rows"] = [(jobs.progress(job, now), jobs.title(job)) for job in context["rows"]]
+    context["first_page"] = not request.GET.get("cursor")
+    return page(request, "console/jobs.html", context, fragments={"live-jobs": "console/jobs_live.html"})
+
+
+@requires(SCOPE, methods=("POST",))
+def job_plan(request: HttpRequest) -> HttpResponse:
+    """Plans a job over what was selected in a list, and shows the plan. Nothing is done yet."""
+    name, _, decision = request.POST.get("action", "").partition(":")
+    origin = _origin(request)
+    try:
+        kind = services.ACTIONS.get(name)
+        if kind is None or name not in bulk.VERBS:
+            raise InvalidSubmission({"action": ["Choose what is to be done."]})
+        _check_scope(request, name)
+        made = services.job_plan(
+            action=name,
+            parameters=_parameters(request, kind) | ({"decision": decision[:150]} if decision else {}),
+            actor=actor(request),
+            origin=origin,
+            **_chosen(request, kind),
+        )
+    except InvalidSubmission as error:
+        context = {"errors": problems(error), "origin": origin or reverse("console:jobs")}
+        return page(request, "console/job_refused.html", context, status=422)
+    return see_other("console:job", made.public_id)
+
+
+@requires("deliveries:read")
+def job_page(request: HttpRequest, reference: str) -> HttpResponse:
+    """A plan with its form; or how far a job is, and what came of each object."""
+    job = jobs.job(reference)
+    if reference != job.public_id:
+        return see_other("console:job", job.public_id)
+    if job.state == JobState.PLANNED:
+        return _plan_page(request, job)
+    show = request.GET.get("show", "all")
+    show = show if show in _SHOWN else "all"
+    found = jobs.items(job.pk, states=tuple(_SHOWN[show]))
+    context = keyset_page(request, f"console.job.{job.pk}", found, order=("id",), filters={"show": show})
+    context["rows"] = jobs.item_rows(job, context["rows"])
+    context |= {
+        "job": job,
+        "title": jobs.title(job),
+        "progress": jobs.progress(job, clock.now()),
+        "show": show,
+        "audit": screens.audit_of(job),
+        "missing": person(request).lacks(services.ACTIONS[job.action].scope),
+        "export": job.action == "messages_export",
+    }
+    return page(request, "console/job.html", context, fragments={"live-job": "console/job_live.html"})
+
+
+@requires(SCOPE, methods=("GET", "POST"))
+def job_execute(request: HttpRequest, reference: str) -> HttpResponse:
+    """GET: the plan with its form. POST: begins the job."""
+    job = jobs.job(reference)
+    if request.method == "GET":
+        planned = job.state == JobState.PLANNED
+        return _plan_page(request, job) if planned else see_other("console:job", job.public_id)
+    kind = services.ACTIONS[job.action]
+    _check_scope(request, job.action)
+    if job.state != JobState.PLANNED:
+        notices.info(request, f"{job.actor} has begun this job already.")
+        return see_other("console:job", job.public_id)
+    errors = _form_errors(request, job)
+    if errors:
+        return _plan_page(request, job, errors=errors, status=422)
+    try:
+        begun = services.job_execute(
+            job_id=job.pk,
+            expect_count=int(request.POST["expected"]),
+            actor=actor(request),
+            reason=request.POST.get("reason", "").strip(),
+            parameters=_parameters(request, kind),
+        )
+    except (Stale, WrongState) as error:
+        return _plan_page(request, jobs.job(job.pk), errors=problems(error), status=409)
+    except InvalidSubmission as error:
+        return _plan_page(request, job, errors=problems(error), status=422)
+    notices.success(request, f"The job has begun: {begun.total:,} to do.")
+    return see_other("console:job", begun.public_id)
+
+
+@requires(SCOPE, methods=("POST",))
+def job_discard(request: HttpRequest, reference: str) -> HttpResponse:
+    """Throws a plan away, and goes back to where it came from."""
+    job = jobs.job(reference)
+    try:
+        services.job_discard(job_id=job.pk)
+    except WrongState as error:
+        notices.error(request, error.detail)
+        return see_other("console:job", job.public_id)
+    return see_other(_safe(request, str(job.plan.get("origin", ""))) or "console:jobs")
+
+
+@requires(SCOPE, methods=("POST",))
+def job_retry(request: HttpRequest, reference: str) -> HttpResponse:
+    """Plans the same for what a job was refused."""
+    job = jobs.job(reference)
+    _check_scope(request, job.action)
+    try:
+        made = services.job_retry(job_id=job.pk, actor=actor(request))
+    except ApplicationError as error:
+        notices.error(request, "; ".join(text for _, text in problems(error)))
+        return see_other("console:job", job.public_id)
+    return see_other("console:job", made.public_id)
+
+
+@requires("deliveries:read")
+def job_results(request: HttpRequest, reference: str) -> StreamingHttpResponse:
+    """What came of each object, as a CSV file."""
+    job = jobs.job(reference)
+    return _file(jobs.csv_lines(job), "text/csv; charset=utf-8", f"{job.public_id}.csv")
+
+
+@requires("payloads:read")
+def job_export(request: HttpRequest, reference: str) -> StreamingHttpResponse:
+    """The documents of an export job, as a ZIP file with an index."""
+    job = jobs.job(reference)
+    if job.action != "messages_export" or job.state != JobState.FINISHED:
+        raise PermissionDenied("Only an export that is finished has a file.")
+    stream = exports.job_export(job=job, actor=actor(request), role=person(request).role)
+    return _file(stream, "application/zip", f"{job.public_id}.zip")
+
+
+@requires(SCOPE, methods=("GET", "POST"))
+def job_cancel(request: HttpRequest, reference: str) -> HttpResponse:
+    """The dialog, and the end of a job."""
+    job = jobs.job(reference)
+    errors: list[tuple[str, str]] = []
+    status = 200
+    if request.method == "POST":
+        reason = request.POST.get("reason", "").strip().replace("\x00", "")
+        try:
+            services.job_cancel(job_id=job.pk, actor=actor(request), reason=reason)
+        except WrongState as error:
+            errors, status = problems(error), 409
+            job = jobs.job(job.pk)
+        except InvalidSubmission as error:
+            errors, status = problems(error), 422
+        else:
+            notices.success(request, "The job is cancelled: what was not done yet is left as it was.")
+            return see_other("console:job", job.public_id)
+    progress = jobs.progress(job, clock.now())
+    context = {"job": job, "title": jobs.title(job), "progress": progress, "errors": errors, "given": request.POST}
+    return page(
+        request, "console/job_cancel.html", context, fragments={"dialog": "console/job_cancel_form.html"}, status=status
+    )
+
+
+def _ended(request: HttpRequest) -> list[tuple[str, str, str]]:
+    """Toasts about the person's own jobs that have ended in the last minutes, on whatever page they are."""
+    found = jobs.ended_for([person(request).name], clock.now() - _NEWS)
+    return [(job.public_id, _news(job), reverse("console:job", args=[job.public_id])) for job in found]
+
+
+def _news(job: BulkJob) -> str:
+    refused = f", {job.refused:,} refused" if job.refused else ""
+    how = "cancelled" if job.state == JobState.CANCELLED else "finished"
+    return f"{jobs.title(job)}: {how}, {job.done:,} of {job.total:,} done{refused}."
+
+
+TOASTS.append(_ended)
+
+
+def _plan_page(
+    request: HttpRequest, job: BulkJob, *, errors: list[tuple[str, str]] | None = None, status: int = 200
+) -> HttpResponse:
+    verb = bulk.verb_of(job)
+    plan = jobs.plan(job, clock.now())
+    who = person(request)
+    missing = who.lacks(verb.scope)
+    why_not = f"This needs the role {missing}." if missing else ""
+    if plan.expired:
+        why_not = "This plan is older than an hour: much may have changed since. Plan it again."
+    context = {
+        "job": job,
+        "verb": verb,
+        "plan": plan,
+        "what": verb.what if job.total != 1 else verb.what.removesuffix("s"),
+        "effects": verb.effects(job, plan),
+        "fields": bulk.fields(verb, job, who.name) if not why_not else [],
+        "why_not": why_not,
+        "origin": _safe(request, plan.origin) or reverse("console:jobs"),
+        "errors": errors or [],
+        "given": request.POST,
+    }
+    return page(request, "console/job_plan.html", context, status=status)
+
+
+def _chosen(request: HttpRequest, kind: services.Action) -> dict[str, Any]:
+    """What of the list is meant: all that its filter shows, or the rows that were ticked.
+
+    From the list of pairs, an action on incidents is about the unresolved ones of these pairs.
+    """
+    of_pairs = request.POST.get("list") == "pairs" and kind.prefix == "inc"
+    prefix = "pair" if of_pairs else kind.prefix
+    if request.POST.get("all"):
+        query = request.POST.get("filter", "").replace("\x00", "")[:_MAX_FILTER].lstrip("?")
+        given = dict(parse_qsl(query))
+        rows = selections.matching(prefix, given, zones.zone_of(request))
+        chosen = selections.described(prefix, given, zones.zone_of(request))
+        if of_pairs:
+            said = ", ".join(f"{name}: {text}" for name, text in sorted(chosen.items()))
+            return {"rows": selections.incidents_of(rows), "chosen": {"pairs": said or "all of them"}}
+        return {"rows": rows, "chosen": chosen}
+    ids: list[uuid.UUID] = []
+    for text in request.POST.getlist("ids"):
+        try:
+            ids.append(read_id(prefix, text))
+        except BadPublicId as error:
+            raise InvalidSubmission({"ids": ["This selection is not of this list: choose the rows again."]}) from error
+    if not ids:
+        raise InvalidSubmission({"ids": ["Nothing is chosen: tick rows, or take all that match."]})
+    if of_pairs:
+        rows = selections.incidents_of(pairs.pairs().filter(pk__in=ids))
+        return {"rows": rows, "chosen": {"pairs": f"{len(set(ids)):,} chosen one by one"}}
+    return {"ids": ids}
+
+
+def _parameters(request: HttpRequest, kind: services.Action) -> dict[str, Any]:
+    """Those of the action's parameters that the form has; numbers are read, and what is none is left to the service."""
+    found: dict[str, Any] = {}
+    for name in (*kind.takes, *(("decision", "remind_in") if kind.decisions else ())):
+        text = request.POST.get(name, "").strip()
+        if not text:
+            continue
+        number = name in _NUMBERS and text.isascii() and text.isdigit() and len(text) < 9
+        found[name] = int(text) if number else text[:150]
+    return found
+
+
+def _form_errors(request: HttpRequest, job: BulkJob) -> list[tuple[str, str]]:
+    errors = []
+    seen = request.POST.get("expected", "")
+    if not (seen.isascii() and seen.isdigit() and len(seen) < 9):
+        errors.append(("", "This form is not complete: open it again."))
+    if "\x00" in request.POST.get("reason", ""):
+        errors.append(("reason", "There is a control character in this text: take it out."))
+    if bulk.verb_of(job).heavy and request.POST.get("confirm", "").strip().replace(",", "") != str(job.total):
+        errors.append(("confirm", f"Type {job.total} to show that you mean all of them."))
+    return errors
+
+
+def _check_scope(request: HttpRequest, action: str) -> None:
+    scope = services.ACTIONS[action].scope
+    missing = person(request).lacks(scope)
+    if missing:
+        audit.denied(actor(request), "job.act", object_type="action", object_id=action, required=scope)
+        raise PermissionDenied(f"This needs the role {missing}.")
+
+
+def _origin(request: HttpRequest) -> str:
+    return _safe(request, request.POST.get("next", "")[:_MAX_FILTER])
+
+
+def _safe(request: HttpRequest, path: str) -> str:
+    """A page of ours, "" for anything else."""
+    ours = path.startswith("/") and url_has_allowed_host_and_scheme(path, allowed_hosts={request.get_host()})
+    return path if ours else ""
+
+
+def _file(stream: Iterator[Any], content_type: str, name: str) -> StreamingHttpResponse:
+    response = StreamingHttpResponse(stream, content_type=content_type)
+    response["Content-Disposition"] = f'attachment; filename="{name}"'
+    response["X-Content-Type-Options"] = "nosniff"
+    return response

@@ -1,0 +1,405 @@
+"""What bulk jobs can do: the table of actions, and the service that each calls for one object."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Model, Q, QuerySet
+
+from messaging.choices import (
+    Consult,
+    DeliveryState,
+    Direction,
+    IncidentState,
+    MessageState,
+    PartnerAnswer,
+    TriggerState,
+)
+from messaging.deliveries.services import deciding as settling
+from messaging.exceptions import InvalidSubmission, NotFound
+from messaging.journal import incidents
+from messaging.journal.audit import HEAVY_REASON, MIN_REASON, Actor
+from messaging.messages.services import resubmitting
+from messaging.models import Delivery, Incident, Message, Pair, Payload
+from messaging.models.inquiry import partner_said
+from messaging.pairs.services import operating
+from messaging.protocol.pair_state import Gate
+from partners.visibility import limit
+from rmhub.ids import BadPublicId, read_public_id
+
+Filter = Mapping[str, Any]
+Rows = QuerySet[Any]
+Run = Callable[[uuid.UUID, Mapping[str, Any], Actor, str], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One kind of job.
+
+    `label`: the verb, for people. `prefix`: of the ids of its objects. `scope`: who may. `can`: which rows it can be
+    done to. `split`: by what a plan counts them, for people. `group`: what all of one job must have in common, unless
+    the partner's answer is what they share (`by_answer`). `decisions`: the allowed ones, none = it takes no decision.
+    `takes`: names of further parameters. `find`: the rows that a filter of its own means; None = it takes the filters
+    of the list of its objects (`selectors.matching`), which are given to it as rows. `run` does one object and raises
+    ApplicationError; None for what talks to partners (`asking`). `heavy`: cannot be taken back.
+    """
+
+    label: str
+    prefix: str
+    scope: str
+    model: type[Model]
+    partner: str  # lookup path to the party whose object it is
+    can: Q
+    run: Run | None
+    split: tuple[str, ...] = ()
+    group: tuple[str, ...] = ()
+    by_answer: bool = False
+    decisions: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
+    find: Callable[[Filter], Rows] | None = None
+    heavy: bool = False
+
+    def all(self) -> Rows:
+        """All objects of its kind that the caller may see. Not ordered."""
+        found = limit(self.model._default_manager.all(), self.partner)
+        return found.annotate(answer=partner_said()) if self.by_answer else found
+
+    def rows(self) -> Rows:
+        """Those that it can be done to."""
+        return self.all().filter(self.can)
+
+    def least_reason(self, parameters: Mapping[str, Any]) -> int:
+        """How many characters a reason needs: more for what cannot be taken back."""
+        decision = parameters.get("decision", "")
+        return HEAVY_REASON if self.heavy and decision not in (*_LIGHT, None) else MIN_REASON
+
+
+_LIGHT = ("later", "ask")
+
+
+def _only(chosen: Filter, names: Collection[str]) -> None:
+    unknown = sorted(set(chosen) - set(names))
+    if unknown:
+        raise InvalidSubmission({"filter": [f"Unknown: {', '.join(unknown)}. Known: {', '.join(sorted(names))}."]})
+
+
+def _key(prefix: str, name: str, chosen: Filter) -> uuid.UUID:
+    text = chosen.get(name)
+    try:
+        return read_public_id(prefix, text if isinstance(text, str) else "")
+    except BadPublicId as error:
+        raise InvalidSubmission({"filter": [f"{name}: an id of the form {prefix}_… is needed."]}) from error
+
+
+def _in_doubt(chosen: Filter) -> Rows:
+    _only(chosen, ("trigger", "doubt"))
+    if not chosen.get("doubt"):
+        raise InvalidSubmission({"filter": ["doubt: name one reason, so that all are of one evidence group."]})
+    found = ACTIONS["settle_deliveries"].rows()
+    return found.filter(trigger=_key("trg", "trigger", chosen), doubt=str(chosen["doubt"])[:40].replace("\x00", ""))
+
+
+def _failed(chosen: Filter) -> Rows:
+    _only(chosen, ("trigger",))
+    return ACTIONS["redeliver_failed"].rows().filter(trigger=_key("trg", "trigger", chosen))
+
+
+def _messages_in_doubt(chosen: Filter) -> Rows:
+    """One pair's for one cause, or all that the partners say the same about, or both."""
+    _only(chosen, ("pair", "cause", "answer"))
+    found = ACTIONS["settle_messages"].rows()
+    answer = chosen.get("answer")
+    if answer:
+        if answer not in PartnerAnswer.values:
+            raise InvalidSubmission({"filter": [f"answer: one of {', '.join(PartnerAnswer.values)}."]})
+        found = found.filter(answer=answer)
+    if answer and "pair" not in chosen and "cause" not in chosen:
+        return found
+    if not chosen.get("cause"):
+        raise InvalidSubmission({"filter": ["cause: name one, so that all are of one evidence group."]})
+    return found.filter(pair=_key("pair", "pair", chosen), cause=str(chosen["cause"])[:60].replace("\x00", ""))
+
+
+def _to_ask(chosen: Filter) -> Rows:
+    """Messages in doubt about which the partner can be asked: all of them, a pair's, or those of one answer."""
+    _only(chosen, ("pair", "cause", "answer"))
+    found = ACTIONS["ask_partner"].rows().filter(state=MessageState.IN_DOUBT)
+    if "pair" in chosen:
+        found = found.filter(pair=_key("pair", "pair", chosen))
+    if "cause" in chosen:
+        found = found.filter(cause=str(chosen["cause"])[:60].replace("\x00", ""))
+    if "answer" in chosen:
+        found = found.filter(answer=str(chosen["answer"])[:16].replace("\x00", ""))
+    return found
+
+
+def _to_resolve(chosen: Filter) -> Rows:
+    """Documents in doubt whose trigger has a resolver: all of them, a trigger's, or those of one reason."""
+    _only(chosen, ("trigger", "doubt"))
+    found = ACTIONS["ask_application"].rows()
+    if "trigger" in chosen:
+        found = found.filter(trigger=_key("trg", "trigger", chosen))
+    if "doubt" in chosen:
+        found = found.filter(doubt=str(chosen["doubt"])[:40].replace("\x00", ""))
+    return found
+
+
+def _settle_delivery(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
+    return settling.delivery_settle(
+        delivery_id=key,
+        decision=parameters["decision"],
+        remind_in=parameters.get("remind_in"),
+        actor=actor,
+        reason=reason,
+    )
+
+
+def _settle_message(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
+    return settling.message_settle(
+        message_id=key,
+        decision=parameters["decision"],
+        remind_in=parameters.get("remind_in"),
+        actor=actor,
+        reason=reason,
+    )
+
+
+def _redeliver(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
+    return settling.delivery_settle(
+        delivery_id=key, decision=settling.Decision.RESUBMIT.value, actor=actor, reason=reason
+    )
+
+
+def _ask_application(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
+    return settling.delivery_settle(delivery_id=key, decision=settling.Decision.ASK.value, actor=actor, reason=reason)
+
+
+def _pause(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
+    return operating.pair_pause(pair_id=key, actor=actor, reason=reason)
+
+
+def _release(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
+    return operating.pair_release(pair_id=key, actor=actor, reason=reason)
+
+
+def _clear_resync(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
+    return operating.pair_clear_resync(pair_id=key, actor=actor, reason=reason)
+
+
+def _resume(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
+    return operating.pair_resume(pair_id=key, mode=parameters["mode"], actor=actor, reason=reason)
+
+
+def _acknowledge(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
+    owner = actor.name.partition(" (token ")[0]
+    return incidents.incident_acknowledge(incident_id=key, actor=actor, reason=reason, owner=owner)
+
+
+def _assign(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
+    return incidents.incident_assign(incident_id=key, owner=parameters["owner"], actor=actor, reason=reason)
+
+
+def _resolve(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
+    return incidents.incident_resolve(incident_id=key, actor=actor, reason=reason)
+
+
+def _cancel(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
+    # Planned were messages that waited: one that has left the queue since is given up one by one, or not at all.
+    return operating.message_cancel(message_id=key, actor=actor, reason=reason, only_waiting=True)
+
+
+def _resubmit(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
+    return resubmitting.message_resubmit(message_id=key, actor=actor, reason=reason)
+
+
+def _export(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
+    """Whether the documents are there: they are read when the job's file is downloaded."""
+    if not Payload.objects.filter(message=key).exists():
+        raise NotFound("It has no document in the store: it may have been purged.")
+    return None
+
+
+_ENDED = (
+    MessageState.DELIVERED,
+    MessageState.SENT,
+    MessageState.FAILED,
+    MessageState.SKIPPED,
+    MessageState.CANCELLED,
+)
+_UNRESOLVED = ~Q(state=IncidentState.RESOLVED)
+ACTIONS: Mapping[str, Action] = {
+    "settle_deliveries": Action(
+        "Settle documents",
+        "del",
+        "indoubt:resolve",
+        Delivery,
+        "pair__partner",
+        Q(state=DeliveryState.IN_DOUBT),
+        _settle_delivery,
+        split=("trigger__name", "doubt"),
+        group=("trigger", "doubt"),
+        decisions=tuple(one.value for one in settling.Decision),
+        find=_in_doubt,
+        heavy=True,
+    ),
+    "settle_messages": Action(
+        "Settle messages",
+        "msg",
+        "indoubt:resolve",
+        Message,
+        "pair__partner",
+        Q(direction=Direction.OUT, state=MessageState.IN_DOUBT),
+        _settle_message,
+        split=("pair__code", "cause", "answer"),
+        group=("pair", "cause"),
+        by_answer=True,
+        decisions=tuple(one.value for one in settling.MessageDecision),
+        find=_messages_in_doubt,
+        heavy=True,
+    ),
+    "redeliver_failed": Action(
+        "Process failed documents again",
+        "del",
+        "indoubt:resolve",
+        Delivery,
+        "pair__partner",
+        Q(state=DeliveryState.FAILED),
+        _redeliver,
+        split=("trigger__name",),
+        group=("trigger",),
+        find=_failed,
+        heavy=True,
+    ),
+    "ask_partner": Action(
+        "Ask the partner",
+        "msg",
+        "indoubt:resolve",
+        Message,
+        "pair__partner",
+        Q(direction=Direction.OUT, attempts__gt=0) & ~Q(agreement_version__partner_endpoint__service_address=""),
+        None,
+        split=("pair__code", "answer"),
+        by_answer=True,
+        find=_to_ask,
+    ),
+    "ask_application": Action(
+        "Ask the application",
+        "del",
+        "indoubt:resolve",
+        Delivery,
+        "pair__partner",
+        Q(state=DeliveryState.IN_DOUBT) & ~Q(trigger__resolver=Consult.NONE) & ~Q(trigger__state=TriggerState.DISABLED),
+        _ask_application,
+        split=("trigger__name", "doubt"),
+        find=_to_resolve,
+    ),
+    "pairs_pause": Action(
+        "Pause pairs",
+        "pair",
+        "pairs:operate",
+        Pair,
+        "partner",
+        Q(direction=Direction.OUT, gate=Gate.OPEN),
+        _pause,
+        split=("flow",),
+    ),
+    "pairs_resume": Action(
+        "Resume pairs",
+        "pair",
+        "pairs:operate",
+        Pair,
+        "partner",
+        Q(direction=Direction.OUT, flow="suspended"),
+        _resume,
+        split=("cause",),
+        takes=("mode", "stagger"),
+        heavy=True,
+    ),
+    "pairs_release": Action(
+        "Release pairs",
+        "pair",
+        "pairs:operate",
+        Pair,
+        "partner",
+        Q(direction=Direction.OUT, gate=Gate.PAUSED),
+        _release,
+        split=("flow",),
+    ),
+    "pairs_clear_resync": Action(
+        "Clear resync",
+        "pair",
+        "pairs:skip",
+        Pair,
+        "partner",
+        Q(resync_since__isnull=False),
+        _clear_resync,
+        split=("direction",),
+        heavy=True,
+    ),
+    "incidents_acknowledge": Action(
+        "Acknowledge incidents",
+        "inc",
+        "incidents:write",
+        Incident,
+        "pair__partner",
+        Q(state=IncidentState.OPEN),
+        _acknowledge,
+        split=("cause",),
+    ),
+    "incidents_assign": Action(
+        "Assign incidents",
+        "inc",
+        "incidents:write",
+        Incident,
+        "pair__partner",
+        _UNRESOLVED,
+        _assign,
+        split=("cause",),
+        takes=("owner",),
+    ),
+    "incidents_resolve": Action(
+        "Resolve incidents",
+        "inc",
+        "incidents:write",
+        Incident,
+        "pair__partner",
+        _UNRESOLVED,
+        _resolve,
+        split=("cause",),
+    ),
+    "messages_resubmit": Action(
+        "Resubmit as new messages",
+        "msg",
+        "messages:write",
+        Message,
+        "pair__partner",
+        Q(direction=Direction.OUT, state__in=_ENDED),
+        _resubmit,
+        split=("pair__code",),
+        heavy=True,
+    ),
+    "messages_cancel": Action(
+        "Cancel messages",
+        "msg",
+        "messages:cancel",
+        Message,
+        "pair__partner",
+        Q(direction=Direction.OUT, state=MessageState.QUEUED),
+        _cancel,
+        split=("pair__code",),
+        heavy=True,
+    ),
+    "messages_export": Action(
+        "Export documents",
+        "msg",
+        "payloads:read",
+        Message,
+        "pair__partner",
+        Q(),
+        _export,
+        split=("pair__code",),
+    ),
+}

@@ -1,0 +1,232 @@
+"""Deliveries of documents to applications: the list, the page with its evidence, and settling one."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from django.contrib import messages as notices
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.urls import reverse
+
+from messaging import keyset
+from messaging.bulk.pages import buttons as bulk
+from messaging.choices import DeliveryState, ServiceKind
+from messaging.console import lists
+from messaging.console.access import Person, actor, person, requires
+from messaging.console.lists import Column, ListPage
+from messaging.console.rendering import PAGE, as_context, page, problems, read_place, see_other
+from messaging.deliveries.pages.decisions import DELIVERY, REMIND, Choice, ChoiceButton, many_of, remind_in
+from messaging.deliveries.selectors import deliveries, doubts, triggers
+from messaging.deliveries.services import deciding as settling
+from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
+from messaging.messages.selectors.messages import TooBroad
+from messaging.messages.services import disclosing
+from messaging.models import Delivery
+from messaging.transactions.selectors import coordinations
+from rmhub import clock
+
+SCOPE = "indoubt:resolve"
+_LIVE = "live-delivery"
+DELIVERIES = ListPage(
+    name="deliveries",
+    view="console:deliveries",
+    columns=(
+        Column("id", "Id", lambda row: row.public_id, only_csv=True),
+        Column("stored", "Stored", lambda row: row.created_at),
+        Column("state", "State", lambda row: row.state, fixed=True),
+        Column("trigger", "Trigger", lambda row: row.trigger.name),
+        Column("message_id", "Document", lambda row: row.message.message_id, fixed=True),
+        Column("document_id", "Document id", lambda row: row.document_id, hidden=True),
+        Column("action", "Action", lambda row: row.message.action, only_csv=True),
+        Column("pair", "Pair", lambda row: row.message.pair.code),
+        Column("doubt", "In doubt because", lambda row: row.doubt, only_csv=True),
+        Column("cause", "What is known", lambda row: row.cause),
+        Column("http_status", "HTTP", lambda row: row.http_status, only_csv=True),
+        Column("runs", "Runs", lambda row: row.executions),
+        Column("retries", "Retries", lambda row: row.retries, only_csv=True),
+        Column("redeliveries", "Redeliveries", lambda row: row.redelivery_count, only_csv=True),
+        Column("decision", "Decision", lambda row: row.decision, only_csv=True),
+        Column("decided_by", "Decided by", lambda row: row.decided_by, only_csv=True),
+    ),
+    api="/api/v1/deliveries",
+    api_query=lambda given: {"trigger": given["trigger"], "state": given["state"], "q": given["q"]},
+)
+
+
+# Each is about what is in doubt, or about what has failed: the plan says what it leaves out.
+_BULK = ("settle_deliveries:duplicate", "settle_deliveries:resubmit", "ask_application", "redeliver_failed")
+_BULK_LABELS = {"redeliver_failed": "Process failed ones again"}
+
+
+@requires("deliveries:read")
+def delivery_list(request: HttpRequest) -> HttpResponseBase:
+    """Newest first, by trigger, state and exact id. The first page is live; its rows do not move."""
+    if (other := lists.opened(request, DELIVERIES)) is not None:
+        return other
+    given = {name: request.GET.get(name, "").strip()[:512].replace("\x00", "") for name in ("trigger", "q")}
+    state = request.GET.get("state", "")
+    given["state"] = state if state in DeliveryState.values else ""
+    notes = []
+    chosen, trigger_id = None, None
+    if given["trigger"]:
+        try:
+            chosen = triggers.trigger(given["trigger"])
+            trigger_id = chosen.pk
+        except NotFound as error:
+            notes.append(error.detail)
+            trigger_id = uuid.UUID(int=0)  # nothing is of it
+    mark = keyset.fingerprint("console.deliveries", given, "-id")
+    found = deliveries.deliveries(
+        states=(given["state"],) if given["state"] else (), trigger_id=trigger_id, q=given["q"]
+    )
+    if lists.csv_wanted(request):
+        return lists.csv(
+            request, DELIVERIES, lambda place, limit: deliveries.delivery_page(found, limit=limit, place=place)
+        )
+    context: dict[str, Any] = {"rows": [], "next_cursor": "", "previous_cursor": ""}
+    try:
+        context = as_context(deliveries.delivery_page(found, limit=PAGE, place=read_place(request, mark)), mark)
+    except TooBroad:
+        notes.append("This search took too long and was stopped. Narrow it by trigger or state.")
+    context |= {
+        "given": given,
+        "notes": notes,
+        "trigger": chosen,
+        "triggers": list(triggers.triggers().order_by("name")[:200]),
+        "states": DeliveryState.choices,
+        "filtered": any(given.values()),
+        "first_page": not request.GET.get("cursor"),
+        "bulk_actions": bulk.actions(request, *_BULK, labels=_BULK_LABELS),
+        **lists.tools(request, DELIVERIES, given),
+    }
+    fragments = {"live-deliveries": "console/deliveries_live.html"}
+    return page(request, "console/deliveries.html", context, fragments=fragments)
+
+
+@requires("deliveries:read")
+def delivery_page(request: HttpRequest, reference: str) -> HttpResponse:
+    """One delivery: what became of it, by which evidence, and what a person can decide."""
+    delivery = deliveries.delivery(reference)
+    if reference != delivery.public_id:
+        return see_other("console:delivery", delivery.public_id)
+    who = person(request)
+    shown = None
+    # Opened with the page, and not again every few seconds: each time is an entry in the audit log.
+    if "payloads:read" in who.scopes and request.headers.get("HX-Target") != _LIVE:
+        shown = disclosing.delivery_answer_open(delivery=delivery, actor=actor(request), role=who.role)
+    context = {
+        "screen": deliveries.delivery_screen(delivery),
+        "delivery": delivery,
+        "headline": deliveries.headline(delivery),
+        "reason": doubts.reason(delivery.doubt) if delivery.doubt else None,
+        "buttons": _buttons(delivery, who),
+        "answer": _text(shown.octets.content) if shown else "",
+        "covered": shown,
+        "transactions": coordinations.of_delivery(delivery.pk) if delivery.trigger.kind == ServiceKind.ATOMIC else [],
+    }
+    return page(request, "console/delivery.html", context, fragments={_LIVE: "console/delivery_live.html"})
+
+
+@requires(SCOPE, methods=("GET", "POST"))
+def delivery_settle(request: HttpRequest, reference: str, decision: str) -> HttpResponse:
+    """GET: the dialog, as a page or in a frame. POST: decides, or says why not."""
+    choice = DELIVERY.get(decision)
+    delivery = deliveries.delivery(reference)
+    if choice is None:
+        raise Http404(f"There is no decision {decision}.")
+    if request.method == "GET":
+        return _dialog(request, delivery, choice)
+    errors = checked(request, choice)
+    version = request.POST.get("version", "")
+    if not (version.isascii() and version.isdigit()):
+        errors.append(("", "This form is not complete: open it again from the delivery's page."))
+    if errors:
+        return _dialog(request, delivery, choice, errors=errors, status=422)
+    try:
+        settled = settling.delivery_settle(
+            delivery_id=delivery.pk,
+            decision=choice.slug,
+            actor=actor(request),
+            reason=request.POST.get("reason", "").strip(),
+            expected_version=int(version),
+            remind_in=remind_in(request.POST.get("remind_in", "")) if choice.slug == "later" else None,
+        )
+    except (Stale, WrongState) as error:
+        return _dialog(request, deliveries.delivery(delivery.pk), choice, errors=problems(error), status=409)
+    except InvalidSubmission as error:
+        return _dialog(request, delivery, choice, errors=problems(error), status=422)
+    notices.success(request, f"The document is {choice.done}.")
+    made = deliveries.delivery_screen(settled).resubmitted_as if choice.slug == "resubmit" else None
+    return see_other("console:delivery", (made or settled).public_id)
+
+
+def checked(request: HttpRequest, choice: Choice) -> list[tuple[str, str]]:
+    """What a decision's form itself can tell; the rest is the service's to say."""
+    errors = []
+    if "\x00" in request.POST.get("reason", ""):
+        errors.append(("reason", "There is a control character in this text: take it out."))
+    if choice.slug == "later" and remind_in(request.POST.get("remind_in", "")) is None:
+        errors.append(("remind_in", "Choose when it is to be shown again."))
+    return errors
+
+
+def why_not(delivery: Delivery, decision: str) -> str:
+    """Why this decision cannot be taken now; "" when it can."""
+    trigger = delivery.trigger
+    if decision in settling.delivery_decisions(delivery, trigger):
+        return ""
+    if delivery.state not in (DeliveryState.IN_DOUBT, DeliveryState.FAILED):
+        return f"It is {delivery.get_state_display().lower()} now."
+    if trigger.state == "disabled":
+        return "The trigger is disabled."
+    if decision == "ask":
+        return "The trigger has no resolver." if trigger.resolver == "none" else "The service has answered."
+    return "Not in this state."
+
+
+def _buttons(delivery: Delivery, who: Person) -> list[ChoiceButton]:
+    """The decisions of a delivery that waits for one; what is likely to help first."""
+    if delivery.state not in (DeliveryState.IN_DOUBT, DeliveryState.FAILED):
+        return []
+    missing = who.lacks(SCOPE)
+    found = []
+    for choice in DELIVERY.values():
+        reason = f"Needs the role {missing}." if missing else why_not(delivery, choice.slug)
+        if choice.slug == "ask" and delivery.state == DeliveryState.FAILED:
+            continue
+        href = reverse("console:delivery-settle", args=[delivery.public_id, choice.slug])
+        found.append(ChoiceButton(choice, href, reason, choice.label))
+    return found
+
+
+def _text(answer: bytes) -> str:
+    """The service's answer as text; what is no text stays readable as far as it goes."""
+    return answer.decode("utf-8", "replace").replace("\x00", "\N{REPLACEMENT CHARACTER}")
+
+
+def _dialog(
+    request: HttpRequest,
+    delivery: Delivery,
+    choice: Choice,
+    *,
+    errors: list[tuple[str, str]] | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    reason = why_not(delivery, choice.slug)
+    context = {
+        "delivery": delivery,
+        "headline": deliveries.headline(delivery),
+        "choice": choice,
+        "effects": choice.effects(many_of(delivery.trigger, 1, failed=delivery.state == DeliveryState.FAILED)),
+        "possible": not reason,
+        "why_not": reason,
+        "remind": REMIND if choice.slug == "later" else (),
+        "errors": errors or [],
+        "given": request.POST,
+        "reminder": delivery.remind_at is not None and delivery.remind_at > clock.now(),
+    }
+    return page(
+        request, "console/settle.html", context, fragments={"dialog": "console/settle_form.html"}, status=status
+    )

@@ -1,0 +1,315 @@
+"""What is in doubt: inbound by trigger and reason, outbound by the partners' answers and by pair and cause,
+transactions by partner and reason and one by one.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib import messages as notices
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import reverse
+
+from messaging.access.selectors.reach import read_id
+from messaging.bulk.selectors import jobs as jobs_of
+from messaging.choices import Direction, MessageState, PartnerAnswer
+from messaging.console.access import Person, actor, person, requires
+from messaging.console.rendering import keyset_page, page, problems, see_other
+from messaging.deliveries.pages.decisions import MESSAGE, REMIND, Choice, ChoiceButton, Many, remind_in
+from messaging.deliveries.pages.deliveries import SCOPE, checked
+from messaging.deliveries.pages.doubt_groups import Answered, Failed, Inbound, Outbound, code_of, settle
+from messaging.deliveries.selectors import doubts, triggers
+from messaging.deliveries.services import deciding as settling
+from messaging.exceptions import ApplicationError, InvalidSubmission
+from messaging.messages.selectors import evidence, messages
+from messaging.messages.services import inquiries
+from messaging.models import Message
+from messaging.pairs.selectors import pairs
+from messaging.protocol.processing import Doubt
+from messaging.transactions.pages.transactions import settle_buttons
+from messaging.transactions.selectors import coordinations
+from messaging.transactions.selectors.diagnosis import diagnose
+from rmhub import clock
+
+_TABS = ("inbound", "outbound", "transactions")
+# What a resolver may well know by now.
+_ASK_FIRST = (Doubt.RESOLVER_FAILED, Doubt.RESOLVER_NONSENSE, Doubt.HISTORY_UNREACHABLE)
+
+
+@requires("deliveries:read")
+def doubt_list(request: HttpRequest) -> HttpResponse:
+    """Three tabs: did our application process it; did the partner get it; did all who took part do the same."""
+    tab = request.GET.get("tab", "")
+    now = clock.now()
+    inbound, outbound = doubts.groups(now), doubts.outbound_groups(now)
+    about = coordinations.doubtful_count()
+    if tab not in _TABS:
+        tab = "outbound" if outbound and not inbound else "inbound"
+        tab = "transactions" if about and not inbound and not outbound else tab
+    context = {
+        "tab": tab,
+        "groups": [(group, doubts.age(group.oldest_at, now)) for group in inbound],
+        "outbound": [(group, doubts.age(group.oldest_at, now)) for group in outbound],
+        "answers": [_answer_row(request, group, now) for group in doubts.by_answer(outbound)],
+        "asking": jobs_of.asking(now) if tab == "outbound" else None,
+        "may_ask": _may_ask(request),
+        "askable": sum(group.count for group in inbound if group.can_ask and group.trigger.state != "disabled"),
+        "inbound_count": sum(group.count for group in inbound),
+        "outbound_count": sum(group.count for group in outbound),
+        "transaction_count": about,
+        "transactions": _doubtful_rows(request, now) if tab == "transactions" else [],
+        "transaction_groups": _transaction_groups(now) if tab == "transactions" else [],
+    }
+    return page(request, "console/doubts.html", context, fragments={"live-doubts": "console/doubts_live.html"})
+
+
+def _doubtful_rows(request: HttpRequest, now: datetime) -> list[dict[str, Any]]:
+    """Transactions in doubt, the oldest doubt first, each with what is the matter and how to settle it."""
+    who = person(request)
+    return [
+        {
+            "transaction": one,
+            "diagnosis": diagnose(one, coordinations.taking_part(one), now),
+            "names": [coordinations.name_of(taker) for taker in coordinations.doubts_of(one)],
+            "settle": [
+                (coordinations.name_of(taker), button)
+                for taker in coordinations.doubts_of(one)
+                for button in settle_buttons(one, taker, who)
+            ],
+            "level": doubts.age(one.doubtful_since or now, now),
+        }
+        for one in coordinations.doubtful()
+    ]
+
+
+def _transaction_groups(now: datetime) -> list[dict[str, Any]]:
+    """Groups of transactions with the list of each."""
+    rows = []
+    for group in doubts.transaction_groups():
+        query = {"doubtful": "yes", "doubt": group.doubt, "party": group.partner.public_id if group.partner else ""}
+        asked = urlencode({name: value for name, value in query.items() if value})
+        href = f"{reverse('console:transactions')}?{asked}"
+        rows.append({"group": group, "href": href, "level": doubts.age(group.oldest_at, now)})
+    return rows
+
+
+@requires("deliveries:read")
+def doubt_group(request: HttpRequest, reference: str, doubt: str) -> HttpResponse:
+    """One group: why they are in doubt, what can be decided, and the documents, the oldest first."""
+    trigger = triggers.trigger(reference)
+    code = code_of(doubt)
+    found = doubts.group(trigger, code, clock.now())
+    rows = doubts.documents(trigger.pk, code)
+    mark = f"console.doubts.{trigger.pk}.{code}"
+    context = keyset_page(request, mark, rows, order=("id",), filters={})
+    context |= {
+        "trigger": trigger,
+        "group": found,
+        "reason": doubts.reason(code),
+        "buttons": _buttons(request, Inbound(trigger, code, found.count if found else 0)),
+        "level": doubts.age(found.oldest_at, clock.now()) if found else "good",
+    }
+    return page(request, "console/doubt.html", context, fragments={"live-doubt": "console/doubt_live.html"})
+
+
+@requires("messages:read")
+def outbound_group(request: HttpRequest, code: str, cause: str) -> HttpResponse:
+    """The messages of one pair whose outcome is unknown for one cause."""
+    pair = pairs.pair(code)
+    cause = code_of(cause)
+    found = doubts.outbound_group(pair, cause, clock.now())
+    rows = doubts.outbound_messages(pair.pk, cause)
+    context = keyset_page(request, f"console.doubts.{pair.pk}.{cause}", rows, order=("id",), filters={})
+    context |= {
+        "pair": pair,
+        "group": found,
+        "cause": cause,
+        "buttons": _buttons(request, Outbound(pair, cause, *_size(found), found.mixed if found else False)),
+        "may_ask": _may_ask(request),
+        "level": doubts.age(found.oldest_at, clock.now()) if found else "good",
+    }
+    return page(
+        request, "console/doubt_outbound.html", context, fragments={"live-doubt": "console/doubt_outbound_live.html"}
+    )
+
+
+@requires("messages:read")
+def answer_group(request: HttpRequest, answer: str) -> HttpResponse:
+    """The messages of all pairs about which their partners say the same."""
+    found = _answer(answer)
+    now = clock.now()
+    group = next((one for one in doubts.by_answer(doubts.outbound_groups(now)) if one.answer == found), None)
+    context = keyset_page(request, f"console.doubts.answer.{found}", doubts.answered(found), order=("id",), filters={})
+    context |= {
+        "answer": found,
+        "label": PartnerAnswer(found).label if found else "Not asked yet",
+        "group": group,
+        "row": _answer_row(request, group, now) if group else None,
+        "may_ask": _may_ask(request),
+    }
+    return page(
+        request, "console/doubt_answer.html", context, fragments={"live-doubt": "console/doubt_answer_live.html"}
+    )
+
+
+@requires(SCOPE, methods=("GET", "POST"))
+def answer_settle(request: HttpRequest, answer: str, decision: str) -> HttpResponse:
+    """The plan of a job over all messages with one answer, and its beginning. Comes back to what is in doubt."""
+    found = _answer(answer)
+    groups = doubts.by_answer(doubts.outbound_groups(clock.now()))
+    group = next((one for one in groups if one.answer == found), None)
+    return settle(request, Answered(found, group.count if group else 0), decision)
+
+
+@requires(SCOPE, methods=("GET", "POST"))
+def doubt_settle(request: HttpRequest, reference: str, doubt: str, decision: str) -> HttpResponse:
+    """The plan of a job over one inbound group, and its beginning."""
+    trigger = triggers.trigger(reference)
+    code = code_of(doubt)
+    found = doubts.group(trigger, code, clock.now())
+    return settle(request, Inbound(trigger, code, *_size(found)), decision)
+
+
+@requires(SCOPE, methods=("GET", "POST"))
+def outbound_settle(request: HttpRequest, code: str, cause: str, decision: str) -> HttpResponse:
+    """The plan of a job over one outbound group, and its beginning."""
+    pair = pairs.pair(code)
+    cause = code_of(cause)
+    found = doubts.outbound_group(pair, cause, clock.now())
+    return settle(request, Outbound(pair, cause, *_size(found), found.mixed if found else False), decision)
+
+
+@requires(SCOPE, methods=("GET", "POST"))
+def trigger_failed(request: HttpRequest, reference: str) -> HttpResponse:
+    """The plan of a job that resubmits what a trigger's service failed on, and its beginning."""
+    trigger = triggers.trigger(reference)
+    count = triggers.backlogs([trigger.pk])[trigger.pk].failed
+    return settle(request, Failed(trigger, count), "resubmit")
+
+
+@requires(SCOPE, methods=("GET", "POST"))
+def message_settle(request: HttpRequest, reference: str, decision: str) -> HttpResponse:
+    """One outbound message in doubt: the dialog, and the decision."""
+    choice = MESSAGE.get(decision)
+    message = messages.message(read_id("msg", reference))
+    if choice is None:
+        raise Http404(f"There is no decision {decision}.")
+    errors: list[tuple[str, str]] = []
+    status = 200
+    if request.method == "POST":
+        errors, status = checked(request, choice), 422
+        if not errors:
+            try:
+                settled = settling.message_settle(
+                    message_id=message.pk,
+                    decision=choice.slug,
+                    actor=actor(request),
+                    reason=request.POST.get("reason", "").strip(),
+                    remind_in=remind_in(request.POST.get("remind_in", "")) if choice.slug == "later" else None,
+                )
+            except InvalidSubmission as error:
+                errors = problems(error)
+            except ApplicationError as error:
+                errors, status = problems(error), 409
+                message = messages.message(message.pk)
+            else:
+                notices.success(request, f"The message is {choice.done}.")
+                return see_other("console:message", settled.public_id)
+    possible = choice.slug in settling.message_decisions(message)
+    context = {
+        "message": message,
+        "choice": choice,
+        "effects": choice.effects(Many(1, message.pair.code)),
+        "possible": possible,
+        "why_not": "" if possible else f"It is {message.get_state_display().lower()} now.",
+        "remind": REMIND if choice.slug == "later" else (),
+        "errors": errors,
+        "given": request.POST,
+    }
+    fragments = {"dialog": "console/settle_message_form.html"}
+    return page(request, "console/settle_message.html", context, fragments=fragments, status=status)
+
+
+def message_buttons(message: Message, who: Person) -> list[ChoiceButton]:
+    """What can be decided about an outbound message that is in doubt; none for any other."""
+    missing = who.lacks(SCOPE)
+    return [
+        ChoiceButton(
+            MESSAGE[slug],
+            reverse("console:message-settle", args=[message.public_id, slug]),
+            f"Needs the role {missing}." if missing else "",
+            MESSAGE[slug].label,
+        )
+        for slug in settling.message_decisions(message)
+    ]
+
+
+def evidence_of(message: Message, who: Person, tab: str = "timeline") -> dict[str, Any]:
+    """Context of a message's page: what is known about an outbound message that is not known to be delivered.
+
+    What the evidence speaks for is offered first; nothing is chosen for the person. Empty for all other messages.
+    """
+    open_question = message.direction == Direction.OUT and message.attempts and message.state != MessageState.DELIVERED
+    if tab != "timeline" or not open_question:
+        return {}
+    found = evidence.of_message(message, clock.now())
+    missing = who.lacks(SCOPE)
+    buttons = message_buttons(message, who)
+    buttons.sort(key=lambda button: button.choice.slug != found.suggestion)
+    return {
+        "evidence": found,
+        "evidence_why_not": f"Needs the role {missing}." if missing else inquiries.can_ask(message),
+        "buttons": buttons,
+    }
+
+
+def _buttons(request: HttpRequest, group: Inbound | Outbound) -> list[ChoiceButton]:
+    missing = person(request).lacks(SCOPE)
+    found = []
+    for choice in _suggested(group):
+        reason = f"Needs the role {missing}." if missing else group.possible(choice.slug)
+        label = f"{choice.group_label} ({group.count:,})" if group.count > 1 else choice.label
+        found.append(ChoiceButton(choice, group.href(choice.slug), reason, label))
+    return found if group.count else []
+
+
+def _answer(segment: str) -> str:
+    answer = "" if segment == "none" else segment
+    if answer and answer not in PartnerAnswer.values:
+        raise Http404(f"No partner answers {segment}.")
+    return answer
+
+
+def _answer_row(request: HttpRequest, group: doubts.AnswerGroup, now: datetime) -> dict[str, Any]:
+    """A group of one answer, with the decision that it is evidence for."""
+    button = None
+    if group.suggestion:
+        missing = person(request).lacks(SCOPE)
+        choice = MESSAGE[group.suggestion]
+        button = ChoiceButton(
+            choice,
+            reverse("console:doubt-answer-settle", args=[group.answer, choice.slug]),
+            f"Needs the role {missing}." if missing else "",
+            f"{choice.group_label} ({group.count:,})",
+        )
+    return {"group": group, "level": doubts.age(group.oldest_at, now), "button": button}
+
+
+def _may_ask(request: HttpRequest) -> str:
+    """The role that is missing for asking partners, "" when none is."""
+    return person(request).lacks(SCOPE)
+
+
+def _size(group: doubts.DoubtGroup | doubts.OutboundGroup | None) -> tuple[int, int]:
+    """How many there are, and how many of them were put off."""
+    return (group.count, group.later) if group is not None else (0, 0)
+
+
+def _suggested(group: Inbound | Outbound) -> list[Choice]:
+    """The choices, the one that is likely to help first."""
+    choices = list(group.choices.values())
+    if isinstance(group, Inbound) and group.doubt in _ASK_FIRST and not group.possible("ask"):
+        choices.sort(key=lambda choice: choice.slug != "ask")
+    return choices

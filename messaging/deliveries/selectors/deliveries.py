@@ -1,0 +1,310 @@
+"""Deliveries: one document on its way to one trigger, and the evidence by which it was new, duplicate or in doubt."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Q, QuerySet
+
+from messaging import keyset
+from messaging.choices import Consult, DeliveryState, DocumentIdSource, ServiceKind
+from messaging.exceptions import NotFound
+from messaging.messages.selectors import messages
+from messaging.messages.selectors.messages import bounded
+from messaging.models import AuditEntry, Delivery, DocumentCompleted, DocumentStarted, Message, Payload, Trigger
+from messaging.overview.selectors import records
+from partners.visibility import limit
+from rmhub.ids import BadPublicId, public_id, read_public_id
+
+_MOST = 50
+
+
+def deliveries(
+    *,
+    states: tuple[str, ...] = (),
+    trigger_id: uuid.UUID | None = None,
+    message_id: uuid.UUID | None = None,
+    doubt: str = "",
+    document: str = "",
+    q: str = "",
+) -> QuerySet[Delivery]:
+    """Deliveries with trigger, message and sender, without bytes and secrets. Not ordered; pages by ("-id",).
+
+    `document` is the document id that the history goes by; `q` an exact id: of the delivery or its message, the
+    MessageId, or the document id.
+    """
+    found = with_names(limit(Delivery.objects.all(), "pair__partner"))
+    if states:
+        found = found.filter(state__in=states)
+    if trigger_id is not None:
+        found = found.filter(trigger=trigger_id)
+    if message_id is not None:
+        found = found.filter(message=message_id)
+    if doubt:
+        found = found.filter(doubt=doubt, state=DeliveryState.IN_DOUBT)
+    if document:
+        found = found.filter(_of_document(document))
+    return found.filter(_exact(q)) if q else found
+
+
+def delivery_page(found: QuerySet[Delivery], *, limit: int, place: keyset.Place | None = None) -> keyset.Page[Delivery]:
+    """A page of `deliveries`, newest first. Raises messages.TooBroad when the search takes too long."""
+    with bounded():
+        return keyset.page(found, order=("-id",), limit=limit, place=place)
+
+
+def delivery(reference: str | uuid.UUID) -> Delivery:
+    """One delivery with everything but the service's answer, by id (`del_...`). Raises NotFound."""
+    key = read_public_id("del", reference) if isinstance(reference, str) else reference
+    rows = limit(Delivery.objects.filter(pk=key), "pair__partner")
+    found = with_names(rows).select_related("resubmission_of", "join", "part_of").first()
+    if found is None:
+        raise NotFound(f"There is no delivery {public_id('del', key)}.")
+    return found
+
+
+def with_names(queryset: QuerySet[Delivery]) -> QuerySet[Delivery]:
+    """The same deliveries with what a row shows."""
+    return queryset.select_related(
+        "trigger", "sender", "message__pair__partner", "message__agreement_version__agreement"
+    ).defer("answer", "message__wire_frame", "trigger__secret_encrypted")
+
+
+def of_message(message_id: uuid.UUID) -> list[Delivery]:
+    """The deliveries of one message, in the order of their triggers' names; resubmissions behind their originals.
+
+    `first`, of a duplicate: the delivery that brought the same document before.
+    """
+    found = with_names(Delivery.objects.filter(message=message_id)).order_by("trigger__name", "id")
+    rows = list(found[:_MOST])
+    for row in rows:
+        row.first = first_of(row) if row.state == DeliveryState.DUPLICATE else None  # type: ignore[attr-defined]
+    return rows
+
+
+def resubmitted_as(delivery_id: uuid.UUID) -> uuid.UUID | None:
+    """The delivery that a person had made from this one, if any."""
+    return Delivery.objects.filter(resubmission_of=delivery_id).values_list("pk", flat=True).first()
+
+
+def _exact(text: str) -> Q:
+    """By index each: an OR over two tables would have none. A MessageId is unique for its sender only."""
+    for prefix, column in (("del", "pk"), ("msg", "message")):
+        if text.startswith(f"{prefix}_"):
+            try:
+                return Q(**{column: read_public_id(prefix, text)})
+            except BadPublicId:
+                break
+    known = Message.objects.filter(message_id=text).order_by("-id").values_list("pk", flat=True)
+    return Q(message__in=list(known[:_MOST])) | _of_document(text)
+
+
+def _of_document(document_id: str) -> Q:
+    """Whose history goes by this id: found by it where the document holds it, else by the messages that brought it."""
+    said = Message.objects.filter(messages.of_document(document_id)).order_by("-id").values_list("pk", flat=True)
+    inside = Q(document_id_from=DocumentIdSource.DOCUMENT)
+    return Q(document_id=document_id) & (inside | Q(message__in=list(said[:_MOST])))
+
+
+def first_of(delivery: Delivery) -> Delivery | None:
+    """The delivery of the same document to the same trigger that the history knows, where it is another one."""
+    if not delivery.document_id:
+        return None
+    same = {"trigger": delivery.trigger_id, "sender": delivery.sender_id, "document_id": delivery.document_id}
+    ended = DocumentCompleted.objects.filter(**same).order_by("completed_at").values_list("delivery_id", flat=True)
+    begun = DocumentStarted.objects.filter(**same).values_list("delivery_id", flat=True)
+    known = ended.first() or begun.first()
+    if known is None or known == delivery.pk:
+        return None
+    return limit(with_names(Delivery.objects.filter(pk=known)), "pair__partner").first()
+
+
+# --- the evidence ladder ---
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One step of the decision. `sign`: yes, no, unknown or skipped; `verdict` in words, "" = it did not decide."""
+
+    step: str
+    title: str
+    question: str
+    finding: str
+    verdict: str
+    sign: str
+    detail: str = ""
+    at: datetime | None = None
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryScreen:
+    """All of a delivery's page."""
+
+    delivery: Delivery
+    rungs: list[Rung]
+    payloads: list[Payload]
+    started: DocumentStarted | None
+    resubmitted_as: Delivery | None
+    parts: list[Delivery]
+    siblings: list[Delivery]
+    first: Delivery | None = None
+    audit: list[AuditEntry] = field(default_factory=list)
+
+
+def delivery_screen(delivery: Delivery) -> DeliveryScreen:
+    """Everything about one delivery that `delivery` read. A fixed number of queries."""
+    begun = DocumentStarted.objects.filter(
+        trigger=delivery.trigger_id, sender=delivery.sender_id, document_id=delivery.document_id
+    )
+    siblings = with_names(Delivery.objects.filter(message=delivery.message_id).exclude(pk=delivery.pk))
+    # A join may bring together documents of several partners.
+    parts = limit(Delivery.objects.filter(part_of=delivery.join_id), "pair__partner")
+    joined = with_names(parts) if delivery.join_id else None
+    audit = records.audit_entries(object_type="delivery", object_id=delivery.public_id)
+    return DeliveryScreen(
+        delivery=delivery,
+        rungs=ladder(delivery),
+        payloads=list(messages.payloads(delivery.message_id)),
+        started=begun.first() if delivery.document_id else None,
+        resubmitted_as=with_names(Delivery.objects.filter(resubmission_of=delivery)).first(),
+        parts=list(joined.order_by("id")[:_MOST]) if joined is not None else [],
+        siblings=list(siblings.order_by("id")[:_MOST]),
+        first=first_of(delivery),
+        audit=list(audit.order_by("-id")[:15]),
+    )
+
+
+# step -> title, question; the order is the order of the decision (spec 4).
+_STEPS: Mapping[str, tuple[str, str]] = {
+    "redelivery": ("Redelivery count", "Was it handed over before?"),
+    "history": ("Document history", "Has this trigger begun or completed it?"),
+    "memory": ("Hub's memory", "Was something forgotten that could tell?"),
+    "resolver": ("Resolver", "What does the application's own check say?"),
+    "operator": ("Person", "What did somebody decide?"),
+}
+# (step, finding) -> sign and words.
+_FINDINGS: Mapping[tuple[str, str], tuple[str, str]] = {
+    ("redelivery", "first"): ("yes", "Handed over for the first time"),
+    ("redelivery", "redelivered"): ("no", "Handed over before"),
+    ("redelivery", "undefined"): ("unknown", "Cannot be known"),
+    ("redelivery", "not_looked_at"): ("skipped", "Not looked at"),
+    ("history", "absent"): ("yes", "No entry"),
+    ("history", "started"): ("unknown", "Begun, and no end recorded"),
+    ("history", "completed"): ("no", "Completed"),
+    ("history", "unusable_id"): ("unknown", "The document has no usable id"),
+    ("history", "unreachable"): ("unknown", "Could not be read"),
+    ("memory", "lost"): ("unknown", "Lost"),
+    ("resolver", "new"): ("yes", "Not processed"),
+    ("resolver", "duplicate"): ("no", "Processed already"),
+    ("resolver", "in_doubt"): ("unknown", "Cannot say"),
+    ("resolver", "transient"): ("unknown", "Not available"),
+    ("resolver", "failed"): ("unknown", "Ended with an error"),
+    ("resolver", "nonsense"): ("unknown", "Said something that is no verdict"),
+    ("operator", "resubmitted"): ("yes", "Resubmitted: process it, whatever the history says"),
+    ("operator", "processed"): ("no", "The application has processed it"),
+    ("operator", "not_processed"): ("yes", "Not processed: resubmitted"),
+}
+_VERDICTS: Mapping[str, str] = {
+    "new": "New",
+    "duplicate": "Duplicate",
+    "in_doubt": "In doubt",
+    "unchecked": "Processed without a check",
+    "suspend": "Asked again later",
+}
+
+
+def ladder(delivery: Delivery) -> list[Rung]:
+    """The four steps in their order, each with what it found or why it was not taken; five after a loss of memory."""
+    known: dict[str, Mapping[str, Any]] = {
+        str(one.get("step", "")): one for one in delivery.evidence if isinstance(one, dict)
+    }
+    decided = ""
+    rungs = []
+    for step, (title, question) in _STEPS.items():
+        one = known.get(step)
+        if one is None and step == "memory":
+            continue  # nothing was lost
+        if one is None:
+            rungs.append(Rung(step, title, question, _not_taken(delivery, step, decided), "", "skipped"))
+            continue
+        finding, verdict = str(one.get("finding", "")), str(one.get("verdict", ""))
+        sign, words = _FINDINGS.get((step, finding), ("unknown", finding.replace("_", " ").capitalize()))
+        detail = str(one.get("detail", ""))
+        if detail and step in ("redelivery", "history", "memory"):  # the hub's own words for what it found
+            words, detail = detail, ""
+        decided = decided or verdict
+        rungs.append(
+            Rung(
+                step,
+                title,
+                question,
+                words,
+                _VERDICTS.get(verdict, verdict),
+                sign,
+                detail,
+                _instant(one.get("at")),
+                str(one.get("by", "")),
+            )
+        )
+    return rungs
+
+
+def _not_taken(delivery: Delivery, step: str, decided: str) -> str:
+    trigger = delivery.trigger
+    if not delivery.evidence:
+        return "Not yet decided" if step != "operator" else "Nobody was asked"
+    if step == "operator":
+        return "Nobody has decided yet" if delivery.state in _UNDECIDED else "Nobody had to decide"
+    if decided and decided != "in_doubt":
+        return "Not needed: the step before decided"
+    if step == "history" and not (trigger.detect_duplicates and trigger.use_history):
+        return "This trigger keeps no history"
+    if step == "resolver" and trigger.resolver == Consult.NONE:
+        return "This trigger has no resolver"
+    return "Not asked"
+
+
+_UNDECIDED = (DeliveryState.IN_DOUBT, DeliveryState.FAILED)
+
+
+def _instant(text: object) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+# --- sentences ---
+
+
+def headline(delivery: Delivery) -> str:
+    """What has become of it, in one sentence."""
+    state = DeliveryState(delivery.state)
+    trigger: Trigger = delivery.trigger
+    if state == DeliveryState.SETTLED:
+        how = {"duplicate": "as processed already", "resubmit": "by resubmitting it"}.get(delivery.decision, "")
+        return f"Settled {how} by {delivery.decided_by}.".replace("  ", " ")
+    if state == DeliveryState.WAITING and trigger.state != "active":
+        return f"Waits: {trigger.name} is {trigger.state}."
+    if state == DeliveryState.RUNNING and trigger.kind == ServiceKind.PULL:
+        return f"Taken by {delivery.taken_by or 'a consumer'}."
+    if state == DeliveryState.RUNNING and trigger.kind == ServiceKind.ATOMIC:
+        return "Its members have it in one transaction, which is not decided yet."
+    return _HEADLINES[state]
+
+
+_HEADLINES: Mapping[DeliveryState, str] = {
+    DeliveryState.WAITING: "Waits for its turn.",
+    DeliveryState.RUNNING: "The application has it right now.",
+    DeliveryState.JOINED: "Waits in a join for the other documents of its conversation.",
+    DeliveryState.COMPLETED: "The application has processed it.",
+    DeliveryState.FAILED: "The application's service ended with an error; it is not handed over again by itself.",
+    DeliveryState.DUPLICATE: "A copy of a document that was processed before: discarded.",
+    DeliveryState.IN_DOUBT: "No rule can say whether the application has processed it: a person decides.",
+    DeliveryState.DISCARDED: "Discarded by the rules of its join.",
+}

@@ -1,0 +1,257 @@
+"""Triggers as people look at them: what waits, what is the matter, what happens next. Counts stop at `MOST`."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import connection
+from django.db.models import Case, Count, IntegerField, Max, Prefetch, Q, QuerySet, Value, When
+
+from messaging.access.selectors import reach
+from messaging.choices import TRIGGER_LOOKS, Consult, JoinType, Look, ServiceKind, TriggerState
+from messaging.deliveries.selectors.trigger_diagnosis import MOST, Backlog, TriggerDiagnosis, diagnose
+from messaging.exceptions import NotFound
+from messaging.journal.wording import span
+from messaging.models import AuditEntry, Trigger
+from partners import visibility
+from partners.choices import ServiceDirection, VersionState
+from partners.models import AgreementService
+from rmhub.ids import BadPublicId, read_public_id
+
+# What a person enters that may mend what a trigger was suspended for.
+_ENTERED = ("trigger.update", "trigger.rotate_secret")
+_STATES = (TriggerState.SUSPENDED, TriggerState.ACTIVE, TriggerState.DISABLED)
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerRow:
+    """A trigger with what is the matter with it."""
+
+    trigger: Trigger
+    look: Look
+    backlog: Backlog
+    diagnosis: TriggerDiagnosis
+
+
+def triggers(
+    *, states: tuple[str, ...] = (), kind: str = "", party_id: uuid.UUID | None = None, search: str = ""
+) -> QuerySet[Trigger]:
+    """Triggers without their secrets, each with `severity` (0 = suspended). Not ordered.
+
+    Unique orders for pages: ("name",), ("severity", "name"). `search` looks in the name and in the service's address.
+    """
+    found = (
+        visibility.shared(
+            Trigger.objects.select_related("party", "agreement__partner", "member_of", "atomic_agreement"),
+            *reach.TRIGGER,
+        )
+        .defer("secret_encrypted", "member_of__secret_encrypted")
+        .prefetch_related(Prefetch("members", Trigger.objects.defer("secret_encrypted").order_by("name")))
+        .annotate(
+            severity=Case(
+                When(state=TriggerState.SUSPENDED, then=Value(0)),
+                When(state=TriggerState.ACTIVE, then=Value(1)),
+                default=Value(2),
+                output_field=IntegerField(),
+            )
+        )
+    )
+    if states:
+        found = found.filter(state__in=states)
+    if kind:
+        found = found.filter(kind=kind)
+    if party_id is not None:
+        found = found.filter(party=party_id)
+    if search:
+        found = found.filter(Q(name__icontains=search) | Q(url__icontains=search) | Q(callable_name__icontains=search))
+    return found
+
+
+def trigger(reference: str | uuid.UUID) -> Trigger:
+    """One trigger without its secret, by id (`trg_...`) or name. Raises NotFound."""
+    if isinstance(reference, uuid.UUID):
+        chosen = Q(pk=reference)
+    else:
+        try:
+            chosen = Q(pk=read_public_id("trg", reference))
+        except BadPublicId:
+            chosen = Q(name=reference) if "\x00" not in reference else Q(pk__in=[])
+    found = triggers().filter(chosen).first()
+    if found is None:
+        raise NotFound(f"There is no trigger {reference}.")
+    return found
+
+
+def wholes() -> QuerySet[Trigger]:
+    """Triggers that may have members, by name."""
+    return triggers(kind=ServiceKind.ATOMIC).order_by("name")
+
+
+def counts_by_state() -> dict[str, int]:
+    """How many triggers are in each state. Triggers are few."""
+    if visibility.visible() is not None:
+        found = dict(triggers().order_by().values_list("state").annotate(number=Count("pk")))
+        return {state.value: found.get(state.value, 0) for state in _STATES}
+    counts = dict.fromkeys([state.value for state in _STATES], 0)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT state, count(*) FROM messaging_trigger GROUP BY state")
+        counts.update(dict(cursor.fetchall()))
+    return counts
+
+
+def backlogs(trigger_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, Backlog]:
+    """What lies with these triggers, in one query over the partial indexes of what is not done."""
+    if not trigger_ids:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(_BACKLOGS, [MOST, MOST, MOST, MOST, MOST, list(trigger_ids)])
+        return {row[0]: Backlog(*row[1:]) for row in cursor.fetchall()}
+
+
+_BACKLOGS = """
+SELECT t.id,
+    (SELECT count(*) FROM (SELECT 1 FROM messaging_delivery d
+        WHERE d.trigger_id = t.id AND d.state = 'waiting' LIMIT %s) AS counted),
+    (SELECT count(*) FROM (SELECT 1 FROM messaging_delivery d
+        WHERE d.trigger_id = t.id AND d.state = 'running' LIMIT %s) AS counted),
+    (SELECT count(*) FROM (SELECT 1 FROM messaging_join j JOIN messaging_delivery d ON d.part_of_id = j.id
+        WHERE j.trigger_id = t.id AND j.state = 'open' AND d.state = 'joined' LIMIT %s) AS counted),
+    (SELECT count(*) FROM (SELECT 1 FROM messaging_delivery d
+        WHERE d.trigger_id = t.id AND d.state = 'in_doubt' LIMIT %s) AS counted),
+    (SELECT count(*) FROM (SELECT 1 FROM messaging_delivery d
+        WHERE d.trigger_id = t.id AND d.state = 'failed' AND d.state IN ('in_doubt', 'failed') LIMIT %s) AS counted),
+    (SELECT d.created_at FROM messaging_delivery d
+        WHERE d.trigger_id = t.id AND d.state = 'waiting' ORDER BY d.due_at LIMIT 1),
+    (SELECT d.due_at FROM messaging_delivery d
+        WHERE d.trigger_id = t.id AND d.state = 'waiting' ORDER BY d.due_at LIMIT 1)
+FROM unnest(%s::uuid[]) AS t(id)
+"""
+
+
+def trigger_rows(found: Iterable[Trigger], now: datetime) -> list[TriggerRow]:
+    """Rows for triggers that `triggers()` read; one query for all of them, and one for those that are suspended."""
+    rows = list(found)
+    known = backlogs([row.pk for row in rows])
+    changed = _changes([row for row in rows if row.state == TriggerState.SUSPENDED])
+    made = []
+    for row in rows:
+        backlog = known.get(row.pk, Backlog())
+        said = diagnose(row, backlog, now, changed_at=changed.get(row.public_id))
+        made.append(TriggerRow(row, TRIGGER_LOOKS[row.state], backlog, said))
+    return made
+
+
+def _changes(suspended: Sequence[Trigger]) -> dict[str, datetime]:
+    """When a person last entered something else for each of these, by its id."""
+    if not suspended:
+        return {}
+    entries = AuditEntry.objects.filter(
+        object_type="trigger", object_id__in=[row.public_id for row in suspended], verb__in=_ENTERED
+    )
+    return dict(entries.order_by().values_list("object_id").annotate(at=Max("at")))
+
+
+def known_documents() -> list[tuple[str, str]]:
+    """(service, action) that partners may send under the agreements in force: what a trigger can be made for."""
+    found = AgreementService.objects.filter(version__state=VersionState.ACTIVE).exclude(direction=ServiceDirection.SEND)
+    return list(found.order_by("service", "action").values_list("service", "action").distinct()[:50])
+
+
+# --- what a trigger does, in words ---
+
+
+def subscription(trigger: Trigger) -> str:
+    """Which documents it takes, e.g. `Orders / New of agreement TPA-7 with Globex`."""
+    if trigger.member_of is not None:
+        return f"What {trigger.member_of.name} takes, together with its other members"
+    named = [f"{one['service']} / {one['action']}" for one in trigger.documents]
+    if len(named) > 3:
+        named = [*named[:3], f"{len(named) - 3} more"]
+    what = ", ".join(named) or "Every document"
+    if trigger.agreement is not None:
+        return f"{what} of agreement {trigger.agreement} with {trigger.agreement.partner}"
+    return f"{what} from {trigger.party}" if trigger.party is not None else f"{what} from every partner"
+
+
+def target(trigger: Trigger) -> str:
+    """Where documents go: the URL, the callable's name, or that they are fetched."""
+    return {
+        ServiceKind.HTTP.value: trigger.url,
+        ServiceKind.CALLABLE.value: trigger.callable_name,
+        ServiceKind.PULL.value: "pull queue",
+        ServiceKind.ATOMIC.value: "its members, all of them or none",
+    }[trigger.kind]
+
+
+def policy(trigger: Trigger) -> list[str]:
+    """Its exactly-once properties as sentences, in the order of spec 4."""
+    if trigger.member_of is not None:
+        return _membership(trigger)
+    said = []
+    if trigger.kind == ServiceKind.ATOMIC:
+        within = span(trigger.timeout)
+        said.append(f"Hands a document to all members in one transaction, which they have {within} to vote in.")
+        said.append("A member that fails or votes no has it rolled back everywhere; then it is handed over again.")
+    if not trigger.detect_duplicates:
+        said.append("Looks for no duplicates: every document is processed, also one that was processed before.")
+    elif trigger.use_history:
+        said.append(f"Keeps a document history for {span(trigger.history_ttl)}: what is in it is not processed again.")
+    else:
+        said.append("Keeps no history: only a document that was handed over before is suspected.")
+    if trigger.detect_duplicates and trigger.document_id_path:
+        said.append(f"Knows a document by what stands in it at {trigger.document_id_path}.")
+    if trigger.detect_duplicates:
+        if trigger.resolver == Consult.NONE:
+            said.append("Has no resolver: what the history cannot decide is in doubt, and a person decides.")
+        else:
+            named = trigger.resolver_url if trigger.resolver == Consult.HTTP else trigger.resolver_callable
+            then = "the trigger is suspended" if trigger.resolver_failure == "suspend" else "the document is in doubt"
+            said.append(
+                f"Asks its resolver {named} about what the history cannot decide; if that cannot answer, {then}."
+            )
+    if trigger.kind == ServiceKind.PULL:
+        said.append(f"A consumer has {span(trigger.lease_seconds)} to complete a document that it took.")
+    else:
+        said.append(_retries(trigger))
+    said.append(_order(trigger))
+    if trigger.suspend_on_error:
+        said.append("A service that ends with an error suspends it.")
+    if trigger.join_type != JoinType.NONE:
+        within = span(trigger.join_timeout)
+        said.append(f"Joins the documents of a conversation: {trigger.get_join_type_display()}, within {within}.")
+    if trigger.answers:
+        said.append("What the service answers is what the partner of a synchronous exchange gets.")
+    if trigger.silent_after:
+        said.append(f"Without a document for {span(trigger.silent_after)} it is an incident.")
+    return said
+
+
+def _membership(trigger: Trigger) -> list[str]:
+    assert trigger.member_of is not None
+    said = [f"Takes part in the transactions of {trigger.member_of.name}, which decides what is handed over, and when."]
+    if trigger.atomic_agreement is not None:
+        said.append(f"Its application registers and votes under the agreement {trigger.atomic_agreement}.")
+    if trigger.kind == ServiceKind.CALLABLE:
+        said.append("It runs when all others have voted, in the transaction of the commit record.")
+    return said
+
+
+def _retries(trigger: Trigger) -> str:
+    every = f"every {span(trigger.retry_interval)}" if trigger.retry_interval else "at once"
+    if trigger.retry_until == "success":
+        return f"A service that is not available is tried {every} until it succeeds."
+    then = "the trigger is suspended" if trigger.when_exhausted == "suspend" else "the document fails"
+    if not trigger.max_retries:
+        return f"A service that is not available is not retried: {then}."
+    times = "once more" if trigger.max_retries == 1 else f"{trigger.max_retries} more times"
+    return f"A service that is not available is tried {times}, {every}; then {then}."
+
+
+def _order(trigger: Trigger) -> str:
+    limit = "one document" if trigger.concurrency == 1 else f"{trigger.concurrency} documents"
+    if trigger.ordered:
+        return f"Processes the documents of a pair one after the other, and up to {limit} of different pairs at a time."
+    return f"Processes up to {limit} at a time, in any order."

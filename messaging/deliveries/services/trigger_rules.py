@@ -1,0 +1,308 @@
+"""What the settings of a trigger may be: one table of rules, each with the field that it speaks of."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+from django.core.exceptions import ValidationError
+from django.db import models
+
+from messaging import applications
+from messaging.choices import Consult, DeliveryState, JoinType, ServiceKind
+from messaging.deliveries.services import trigger_members
+from messaging.exceptions import InvalidSubmission
+from messaging.models import Delivery, Trigger
+from messaging.protocol import document_ids
+from partners.addresses import uri_fault
+from partners.choices import Transport
+from partners.services.writing import is_clean
+
+MAX_DOCUMENTS = 100
+MAX_TEXT = 255
+
+
+class TriggerValues(TypedDict, total=False):
+    """What a person can set of a trigger; see `messaging.models.Trigger`. Times are whole seconds."""
+
+    name: str
+    party_id: uuid.UUID | None
+    agreement_id: uuid.UUID | None
+    documents: Sequence[Mapping[str, str]]
+    kind: str
+    url: str
+    callable_name: str
+    member_of_id: uuid.UUID | None
+    atomic_agreement_id: uuid.UUID | None
+    timeout: int
+    answers: bool
+    retry_statuses: Sequence[int]
+    detect_duplicates: bool
+    use_history: bool
+    history_ttl: int
+    document_id_path: str
+    resolver: str
+    resolver_url: str
+    resolver_callable: str
+    resolver_failure: str
+    retry_until: str
+    max_retries: int
+    retry_interval: int
+    when_exhausted: str
+    suspend_on_error: bool
+    concurrency: int
+    ordered: bool
+    lease_seconds: int
+    monitor: str
+    monitor_url: str
+    monitor_callable: str
+    monitor_interval: int
+    join_type: str
+    join_timeout: int
+    silent_after: int
+
+
+SETTINGS: tuple[str, ...] = tuple(TriggerValues.__annotations__)
+
+
+def apply_values(trigger: Trigger, values: TriggerValues) -> None:
+    """Sets what is given; what belongs to a kind of service, resolver or monitor that is not chosen is emptied.
+
+    Raises InvalidSubmission when a value was given for a kind that has no use for it.
+    """
+    for name, value in values.items():
+        setattr(trigger, name, value.strip() if isinstance(value, str) else value)
+    errors: dict[str, list[str]] = {}
+    for chooser, needed in _NEEDS.items():
+        chosen = getattr(trigger, chooser)
+        for kind, field in needed.items():
+            if kind == chosen:
+                continue
+            if str(values.get(field) or "").strip():
+                errors[field] = [f"This is used by the kind “{kind}” only, and “{chosen}” is chosen: leave it empty."]
+            setattr(trigger, field, "")
+    if errors:
+        raise InvalidSubmission(errors)
+
+
+def check(
+    trigger: Trigger, *, was_join: str = JoinType.NONE, was_kind: str = "", was_member_of: uuid.UUID | None = None
+) -> None:
+    """Raises InvalidSubmission with everything that is wrong, by field.
+
+    `was_...`: what stood there before a change; `was_kind` is empty for a new trigger.
+    """
+    errors = _unclean(trigger) or _documents_errors(trigger) or _status_errors(trigger)
+    if errors:  # the database driver would stumble over these, so that nothing else is looked at
+        raise InvalidSubmission(errors)
+    try:
+        trigger.full_clean(validate_constraints=False)
+    except ValidationError as error:
+        raise InvalidSubmission(_by_field(error)) from error
+    for rule in RULES:
+        if (sentence := rule.broken(trigger)) is not None:
+            errors.setdefault(rule.field, []).append(sentence)
+    if (
+        was_join != trigger.join_type
+        and Delivery.objects.filter(trigger=trigger, state=DeliveryState.JOINED, part_of__isnull=False).exists()
+    ):
+        errors["join_type"] = [
+            "Documents wait in joins of this trigger: let these complete or expire before you change the join."
+        ]
+    if was_kind:
+        errors |= trigger_members.moves(trigger, was_kind=was_kind, was_member_of=was_member_of)
+    if errors:
+        raise InvalidSubmission(errors)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One row: `broken` gives the sentence that says what is wrong and what to do, or None."""
+
+    field: str
+    broken: Callable[[Trigger], str | None]
+
+
+# Which field a chosen kind needs.
+_NEEDS: dict[str, dict[str, str]] = {
+    "kind": {ServiceKind.HTTP.value: "url", ServiceKind.CALLABLE.value: "callable_name"},
+    "resolver": {Consult.HTTP.value: "resolver_url", Consult.CALLABLE.value: "resolver_callable"},
+    "monitor": {Consult.HTTP.value: "monitor_url", Consult.CALLABLE.value: "monitor_callable"},
+}
+
+
+def _address(chooser: str, kind: str, field: str) -> Callable[[Trigger], str | None]:
+    def broken(trigger: Trigger) -> str | None:
+        if getattr(trigger, chooser) != kind:
+            return None
+        address = getattr(trigger, field)
+        if not address:
+            return "Enter the address, such as http://orders.internal:8080/documents."
+        fault = uri_fault(address, Transport.HTTP)
+        return fault[1] if fault else None
+
+    return broken
+
+
+def _registered(
+    chooser: str, kind: str, field: str, known: Mapping[str, object], what: str
+) -> Callable[[Trigger], str | None]:
+    def broken(trigger: Trigger) -> str | None:
+        name = getattr(trigger, field)
+        if getattr(trigger, chooser) != kind or name in known:
+            return None
+        names = ", ".join(sorted(known)) or "none: no installed application registers one"
+        asked = f"No installed application registers a {what} named {name!r}." if name else f"Name the {what}."
+        return f"{asked} Registered: {names}."
+
+    return broken
+
+
+def _no_answers(trigger: Trigger) -> str | None:
+    if not trigger.answers:
+        return None
+    if trigger.kind == ServiceKind.PULL:
+        return "Nobody can wait for the answer of a pull queue: switch this off, or choose another kind of service."
+    if trigger.join_type != JoinType.NONE:
+        return "A join has no single sender to answer: switch this off, or take the join away."
+    return None
+
+
+def _join_needs_types(trigger: Trigger) -> str | None:
+    if trigger.join_type not in (JoinType.ALL, JoinType.ONLY_ONE) or len(trigger.documents) >= 2:
+        return None
+    return "This join is made of documents of different types: name at least two services and actions, one for each."
+
+
+def _agreement_of_party(trigger: Trigger) -> str | None:
+    agreement, party = trigger.agreement, trigger.party
+    if agreement is None or party is None or agreement.partner_id == party.pk:
+        return None
+    return f"{agreement} is an agreement with {agreement.partner}, not with {party}: choose one, or leave one open."
+
+
+def _party_is_partner(trigger: Trigger) -> str | None:
+    if trigger.party is None or not trigger.party.is_own:
+        return None
+    return f"{trigger.party} is ours, and documents come from partners: choose a partner, or leave it open."
+
+
+def _path(trigger: Trigger) -> str | None:
+    if not trigger.document_id_path:
+        return None
+    try:
+        document_ids.check_path(trigger.document_id_path)
+    except ValueError as error:
+        return f"This leads nowhere in a document: write {error}."
+    return None
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("party", _party_is_partner),
+    Rule("agreement", _agreement_of_party),
+    Rule("url", _address("kind", ServiceKind.HTTP, "url")),
+    Rule(
+        "callable_name",
+        _registered("kind", ServiceKind.CALLABLE, "callable_name", applications.SERVICES, "service"),
+    ),
+    Rule("answers", _no_answers),
+    Rule("answers", trigger_members.no_answers),
+    Rule("use_history", trigger_members.exactly_once),
+    Rule("document_id_path", _path),
+    Rule("member_of", trigger_members.member_of),
+    Rule("member_of", trigger_members.nothing_of_its_own),
+    Rule("documents", trigger_members.no_documents),
+    Rule("atomic_agreement", trigger_members.agreement),
+    Rule("resolver_url", _address("resolver", Consult.HTTP, "resolver_url")),
+    Rule(
+        "resolver_callable",
+        _registered("resolver", Consult.CALLABLE, "resolver_callable", applications.RESOLVERS, "resolver"),
+    ),
+    Rule("monitor_url", _address("monitor", Consult.HTTP, "monitor_url")),
+    Rule(
+        "monitor_callable",
+        _registered("monitor", Consult.CALLABLE, "monitor_callable", applications.MONITORS, "monitor"),
+    ),
+    Rule(
+        "suspend_on_error",
+        # Documents of a concurrent trigger have no order that a suspension could keep (spec 4; protocols 4.1).
+        lambda t: (
+            "Only a trigger that processes in order can be suspended by an error: "
+            "choose “in order, pair by pair”, or switch this off."
+            if t.suspend_on_error and not t.ordered
+            else None
+        ),
+    ),
+    Rule("documents", _join_needs_types),
+)
+
+
+def _unclean(trigger: Trigger) -> dict[str, list[str]]:
+    """Text that neither HTTP headers nor the database take."""
+    errors = {}
+    for field in trigger._meta.concrete_fields:
+        if field.name in SETTINGS and isinstance(field, models.CharField):
+            value = getattr(trigger, field.attname)
+            if not isinstance(value, str):
+                errors[field.name] = ["A text is needed here."]
+            elif not is_clean(value):
+                errors[field.name] = ["There is a control character in this text: take it out."]
+    return errors
+
+
+def _documents_errors(trigger: Trigger) -> dict[str, list[str]]:
+    """`documents` is a list of {"service", "action"}; brings each to exactly these two, without blanks around."""
+    given: Any = trigger.documents
+    shape = (
+        'A list of {"service": …, "action": …} is needed; an action * stands for any, an empty list for all documents.'
+    )
+    if not isinstance(given, list | tuple):
+        return {"documents": [shape]}
+    if len(given) > MAX_DOCUMENTS:
+        return {
+            "documents": [f"At most {MAX_DOCUMENTS} services and actions: use * for the action, or several triggers."]
+        }
+    taken: list[dict[str, str]] = []
+    for number, entry in enumerate(given, start=1):
+        if not isinstance(entry, Mapping) or set(entry) != {"service", "action"}:
+            return {"documents": [f"Entry {number}: {shape}"]}
+        service, action = entry["service"], entry["action"]
+        if not isinstance(service, str) or not isinstance(action, str):
+            return {"documents": [f"Entry {number}: service and action are texts."]}
+        service, action = service.strip(), action.strip()
+        if not service or not action:
+            return {"documents": [f"Entry {number}: name the service and the action (* for any action)."]}
+        if len(service) > MAX_TEXT or len(action) > MAX_TEXT or not is_clean(service) or not is_clean(action):
+            return {"documents": [f"Entry {number}: at most {MAX_TEXT} characters each, and no control characters."]}
+        one = {"service": service, "action": action}
+        if one in taken:
+            return {"documents": [f"Entry {number}: {service} / {action} is there already: take it out."]}
+        taken.append(one)
+    trigger.documents = taken
+    return {}
+
+
+def _status_errors(trigger: Trigger) -> dict[str, list[str]]:
+    given: Any = trigger.retry_statuses
+    sentence = "HTTP statuses from 400 to 599 that say: not processed, try again later."
+    if not isinstance(given, list | tuple) or len(given) > 50:
+        return {"retry_statuses": [sentence]}
+    if any(isinstance(one, bool) or not isinstance(one, int) or not 400 <= one <= 599 for one in given):
+        return {"retry_statuses": [sentence]}
+    trigger.retry_statuses = sorted(set(given))
+    return {}
+
+
+def _by_field(error: ValidationError) -> dict[str, list[str]]:
+    found = {field: [str(sentence) for sentence in sentences] for field, sentences in error.message_dict.items()}
+    for field, what in (
+        ("party", "party"),
+        ("agreement", "agreement"),
+        ("atomic_agreement", "agreement"),
+        ("member_of", "trigger"),
+    ):
+        if field in found:
+            found[field] = [f"There is no such {what}: choose one that is registered, or leave it open."]
+    return found

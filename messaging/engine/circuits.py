@@ -1,0 +1,293 @@
+"""Circuits of servers that could not be reached lately (spec 1, 2.5.4): `protocol.circuit` decides, here rows move.
+
+Only servers that failed have a row. Each process reads all of them once a second at most and looks into that copy for
+every attempt, so that an ordinary success costs nothing; what changes is written in the transaction that records the
+attempts. Of several workers exactly one takes the probe: whoever moves `retry_at` on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+
+from django.db import transaction
+
+from messaging import dispatch
+from messaging.engine.parcels import Job
+from messaging.exceptions import NotFound
+from messaging.journal import audit, events
+from messaging.journal.audit import Actor
+from messaging.models import Circuit, Event
+from messaging.protocol import circuit as core
+from messaging.protocol.circuit import Seen, State, Verdict
+from messaging.transports import Receipt
+from messaging.transports.servers import server_of
+from rmhub import clock
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
+CAUSE = "circuit_open"
+
+
+class _Known:
+    """This process's copy of the rows, and the probes that it has under way."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.looked_at = float("-inf")  # monotonic seconds
+        self.rows: dict[str, tuple[core.Circuit, str]] = {}  # server -> circuit, cause of the last failure
+        self.probes: dict[uuid.UUID, str] = {}  # transmission -> server
+
+
+_known = _Known()
+
+
+def forget() -> None:
+    """Forgets the copy (tests)."""
+    global _known
+    _known = _Known()
+
+
+def refresh(*, at_once: bool = False) -> None:
+    """Reads the rows again when the copy is older than a second. Never inside a transaction: it would read the past."""
+    known = _known
+    if not at_once and time.monotonic() - known.looked_at < LOOK_SECONDS:
+        return
+    rows = {row.address: (core_of(row), row.cause) for row in Circuit.objects.all()}
+    with known.lock:
+        known.rows = rows
+        known.looked_at = time.monotonic()
+
+
+def core_of(row: Circuit) -> core.Circuit:
+    """The row as the decision table knows it."""
+    return core.Circuit(State(row.state), row.failures, row.opened_at, row.retry_at, row.opened_times)
+
+
+def server_of_job(job: Job) -> str:
+    """The server that the job's attempt goes to."""
+    return server_of(job.parcel.address, job.parcel.server)
+
+
+# --- before an attempt ---
+
+
+def refuse(job: Job) -> Receipt | None:
+    """What comes of an attempt that need not wait for a thread, because its server is left alone. None: it may go on.
+
+    The last attempt of a message is never refused: nobody is given up on without having been asked.
+    """
+    if job.last:
+        return None
+    server = server_of_job(job)
+    found = _known.rows.get(server)
+    if found is None or core.verdict(found[0], clock.now()) is not Verdict.FAIL:
+        return None
+    return _stopped(server, *found)
+
+
+def admit(job: Job) -> Receipt | None:
+    """The same for an attempt that would begin now: takes the probe when it is time for one. None: it is sent."""
+    server = server_of_job(job)
+    found = _known.rows.get(server)
+    if found is None:
+        return None
+    now = clock.now()
+    verdict = core.verdict(found[0], now)
+    if verdict is Verdict.SEND:
+        return None
+    if verdict is Verdict.PROBE:
+        if _take_probe(job, server, found, now):
+            return None
+        found = _known.rows.get(server)
+        if found is None or found[0].state is State.CLOSED:
+            return None
+    return None if job.last else _stopped(server, *found)
+
+
+def _take_probe(job: Job, server: str, found: tuple[core.Circuit, str], now: datetime) -> bool:
+    known = _known
+    lease = job.parcel.connect_timeout + job.parcel.read_timeout + 15
+    taken = core.take_probe(found[0], now, lease)
+    free = Circuit.objects.filter(address=server, state=State.OPEN.value, retry_at__lte=now)
+    if free.update(retry_at=taken.retry_at, updated_at=now):
+        with known.lock:
+            known.rows[server] = (taken, found[1])
+            known.probes[job.transmission_id] = server
+        return True
+    refresh(at_once=True)
+    return False
+
+
+def _stopped(server: str, circuit: core.Circuit, cause: str) -> Receipt:
+    assert circuit.opened_at is not None and circuit.retry_at is not None
+    detail = (
+        f"{server} could not be reached {circuit.failures} times in a row (last: {cause}): sending to it was stopped "
+        f"at {circuit.opened_at:%Y-%m-%d %H:%M:%S} UTC, and this attempt was not made. One attempt is let through at "
+        f"{circuit.retry_at:%H:%M:%S} UTC."
+    )
+    return Receipt(ok=False, cause=CAUSE, detail=detail)
+
+
+# --- after attempts ---
+
+
+def reached(receipt: Receipt) -> bool | None:
+    """Whether the server answered; None = it was not asked."""
+    what = core.seen(ok=receipt.ok, status=receipt.status, cause=receipt.cause)
+    return None if what is None else what is Seen.REACHED
+
+
+def record(outcomes: Sequence[tuple[Job, Receipt]], now: datetime) -> list[Event]:
+    """Moves the circuits of these attempts' servers; returns the events to write. Call last in the transaction.
+
+    No query unless something changes: a server failed, or one answered that has a row.
+    """
+    known = _known
+    seen: dict[str, list[tuple[Seen, Receipt]]] = {}
+    tried_for: dict[str, uuid.UUID] = {}
+    for job, receipt in outcomes:
+        what = core.seen(ok=receipt.ok, status=receipt.status, cause=receipt.cause)
+        if known.probes.pop(job.transmission_id, None) is not None:
+            what = {None: Seen.PROBE_WITHOUT_WORD, Seen.UNREACHABLE: Seen.PROBE_FAILED}.get(what, what)
+        server = server_of_job(job)
+        if what is None or _is_known(what, known.rows.get(server)):
+            continue
+        seen.setdefault(server, []).append((what, receipt))
+        if job.pair_id is not None:
+            tried_for[server] = job.pair_id
+    if not seen:
+        return []
+    written: list[Event] = []
+    changed: dict[str, tuple[core.Circuit, str]] = {}
+    gone: list[str] = []
+    for row in _locked(sorted(seen), now):
+        before = circuit = core_of(row)
+        row.pair_id = tried_for.get(row.address, row.pair_id)
+        for what, receipt in seen[row.address]:
+            after = core.step(circuit, what, now)
+            if after is not circuit and what is not Seen.REACHED and receipt.cause in core.UNREACHABLE:
+                row.cause, row.detail = receipt.cause, receipt.detail[:1000]
+            circuit = after
+        if circuit.state is State.CLOSED and not circuit.failures:
+            gone.append(row.address)
+        else:
+            _put(row, circuit, now)
+            changed[row.address] = circuit, row.cause
+        written += _events(row, before, circuit, now)
+    if gone:
+        Circuit.objects.filter(pk__in=gone).delete()
+    transaction.on_commit(lambda: _note(known, changed, gone))
+    return written
+
+
+def heard(server: str) -> None:
+    """The server has answered somebody beside the attempts (a ping, a question about a message): its circuit closes.
+
+    Call it outside of any transaction.
+    """
+    now = clock.now()
+    known = _known
+    with transaction.atomic():
+        row = Circuit.objects.select_for_update().filter(pk=server).first()
+        if row is None:
+            return
+        after = core.step(core_of(row), Seen.REACHED, now)
+        Circuit.objects.filter(pk=row.pk).delete()
+        events.write(_events(row, core_of(row), after, now))
+        transaction.on_commit(lambda: _note(known, {}, [server]))
+        dispatch.wake_on_commit(dispatch.SEND)
+
+
+def _is_known(what: Seen, found: tuple[core.Circuit, str] | None) -> bool:
+    """Whether the copy says already what was seen: a server that answers has no row, and one that is dead is open."""
+    if what is Seen.REACHED:
+        return found is None
+    return what is Seen.UNREACHABLE and found is not None and found[0].state is State.OPEN
+
+
+def _locked(servers: list[str], now: datetime) -> list[Circuit]:
+    """The rows of these servers, made where missing: in one order, so that two groups never wait for each other."""
+    return list(
+        Circuit.objects.raw(
+            "INSERT INTO messaging_circuit AS c"
+            " (address, state, failures, opened_times, cause, detail, updated_at)"
+            " SELECT address, 'closed', 0, 0, '', '', %s FROM unnest(%s::text[]) WITH ORDINALITY AS s(address, place)"
+            " ORDER BY place ON CONFLICT (address) DO UPDATE SET updated_at = excluded.updated_at RETURNING c.*",
+            [now, servers],
+        )
+    )
+
+
+def _put(row: Circuit, circuit: core.Circuit, now: datetime) -> None:
+    row.state = circuit.state.value
+    row.failures, row.opened_times = circuit.failures, circuit.waits
+    row.opened_at, row.retry_at, row.updated_at = circuit.opened_at, circuit.retry_at, now
+    row.save(update_fields=[field.attname for field in Circuit._meta.concrete_fields if not field.primary_key])
+
+
+def _events(row: Circuit, before: core.Circuit, after: core.Circuit, now: datetime) -> list[Event]:
+    if before.state is after.state:
+        return []
+    facts: dict[str, object] = {"server": row.address, "cause": row.cause}
+    if after.state is State.OPEN:
+        assert after.retry_at is not None
+        log.warning("circuit opened", extra={"action": "circuit_opened", **facts})
+        facts |= {"detail": row.detail, "failures": after.failures, "retry_at": after.retry_at.isoformat()}
+        return [events.event("circuit.opened", now, data=facts)]
+    assert before.opened_at is not None
+    log.info("circuit closed", extra={"action": "circuit_closed", **facts})
+    facts["open_seconds"] = int((now - before.opened_at).total_seconds())
+    return [events.event("circuit.closed", now, data=facts)]
+
+
+def _note(known: _Known, changed: Mapping[str, tuple[core.Circuit, str]], gone: Collection[str]) -> None:
+    with known.lock:
+        known.rows = {server: found for server, found in {**known.rows, **changed}.items() if server not in gone}
+
+
+# --- people ---
+
+
+def circuit_reset(*, circuit_id: str, actor: Actor, reason: str) -> Circuit:
+    """A person wants the server tried now: the next attempt is let through, and the waits begin anew.
+
+    Failures that were only counted are forgotten: then what is returned is closed, and has no row any more. Raises
+    InvalidSubmission without a reason, and NotFound when no circuit has this id: it has closed, or there never was one.
+    """
+    audit.require_reason(reason)
+    with transaction.atomic():
+        row = find(circuit_id, locked=True)
+        now = clock.now()
+        before = _facts(row)
+        circuit = core.step(core_of(row), Seen.RESET, now)
+        _put(row, circuit, now)
+        audit.record(actor, "circuit.reset", row, reason=reason, before=before, after=_facts(row))
+        if circuit.state is State.CLOSED:
+            Circuit.objects.filter(pk=row.pk).delete()
+        dispatch.wake_on_commit(dispatch.SEND)
+    return row
+
+
+def find(circuit_id: str, *, locked: bool = False) -> Circuit:
+    """By public id. Raises NotFound. There are as many rows as servers that failed lately: few."""
+    for row in Circuit.objects.all():
+        if row.public_id == circuit_id:
+            found = Circuit.objects.select_for_update().filter(pk=row.pk).first() if locked else row
+            if found is not None:
+                return found
+    raise NotFound("This server answers again, or nothing was ever sent to it: there is no circuit to try.")
+
+
+def _facts(row: Circuit) -> dict[str, object]:
+    return {
+        "server": row.address,
+        "state": row.state,
+        "failures": row.failures,
+        "retry_at": row.retry_at.isoformat() if row.retry_at else None,
+    }

@@ -1,0 +1,390 @@
+"""Claims what is due, in one transaction over many pairs. The second step, talking, is `messaging.engine`'s.
+
+Six kinds of work: pairs (reliable messages, one in flight each), unreliable messages, signals (our acknowledgements
+and error messages), repeatable requests (`repeating`), transactional streams (`streams`), and messages of atomic
+transactions (`atomic.transmitting`). The third step, `recording`, takes the outcomes.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from django.db import transaction
+
+from messaging import storage
+from messaging.choices import MessageState, Outcome, SignalState
+from messaging.engine import preparing, retry_budget, suspending
+from messaging.engine.parcels import Claim, Job, JobKind, parcel
+from messaging.engine.snapshots import OUTBOUND_FIELDS, apply_outbound, lease_seconds, outbound_state, sender_policy
+from messaging.journal import events
+from messaging.models import Event, Message, Pair, Payload, Signal, Transmission
+from messaging.models.bulk import bulk_insert, bulk_set
+from messaging.profile import is_atomic, is_repeatable, is_stream
+from messaging.profiles.repeatable import repeating
+from messaging.profiles.stream import expiring, order_acks
+from messaging.profiles.stream import sending as streams
+from messaging.profiles.wsat import transmitting
+from messaging.protocol.codecs.entity_file import name_of
+from messaging.protocol.envelope import Semantics
+from messaging.protocol.errors import EncodeError
+from messaging.protocol.messages import Happened, move
+from messaging.protocol.pair_state import Act, Flow, Gate, Kind, Step
+from messaging.protocol.pair_state import Event as PairEvent
+from messaging.protocol.sender import step
+from partners import registry
+from partners.choices import VersionState
+from partners.terms import Terms
+from rmhub import clock
+
+__all__ = ["Claim", "Job", "JobKind", "claim_due", "parcel"]
+
+STATE_FIELDS = ("state", "attempts", "due_at", "cause", "cause_detail", "first_sent_at", "completed_at")
+PREPARED_FIELDS = (*STATE_FIELDS, "sequence_number", "content_type", "wire_frame", "digest")
+
+
+def claim_due(*, limit: int, worker: int = 0, passed_over: Collection[uuid.UUID] = ()) -> list[Job]:
+    """Claims up to `limit` due transmissions of each kind for this worker and commits; each has a lease from now on.
+
+    Safe to run in many workers at once: rows that another one holds are passed over (SKIP LOCKED). Nothing is claimed
+    for the pairs in `passed_over`: enough that goes their way waits for a thread already.
+    """
+    claim = Claim(clock.now(), limit, list(passed_over))
+    with transaction.atomic(durable=True):
+        _claim_pairs(claim)
+        order_acks.claim(claim)
+        _claim_signals(claim)
+        _claim_messages(claim)
+        for transmission in claim.transmissions:
+            transmission.worker = worker
+        bulk_insert(claim.transmissions)
+        events.write(claim.written)
+    transmitting.report(claim.silent, claim.held, claim.now)
+    return claim.jobs
+
+
+def _claim_pairs(claim: Claim) -> None:
+    # SKIP LOCKED: a pair that an acknowledgement or a person holds right now is looked at again at the next wake-up.
+    pairs = list(
+        Pair.objects.raw(
+            "SELECT * FROM messaging_pair WHERE due_at <= %s AND due_at IS NOT NULL AND gate = 'open'"  # noqa: S608
+            f" AND direction = 'out'{claim.but('id')} ORDER BY due_at LIMIT %s FOR UPDATE SKIP LOCKED",
+            claim.parameters,
+        )
+    )
+    if not pairs:
+        return
+    messages = _heads([pair.pk for pair in pairs if pair.flow == Flow.IDLE])
+    pairs = streams.promote(pairs, messages, claim)
+    pairs = _without_repeatable(pairs, messages, claim)
+    if not pairs:
+        return
+    busy = {pair.in_flight_id for pair in pairs if pair.in_flight_id}
+    if busy:
+        in_flight = {message.pk: message for message in Message.objects.filter(pk__in=busy)}
+        messages |= {pair.pk: in_flight[pair.in_flight_id] for pair in pairs if pair.in_flight_id}
+    payloads = preparing.payloads_of(message.pk for message in messages.values())
+    changed: list[Message] = []
+    lost: list[uuid.UUID] = []
+    for pair in pairs:
+        message = messages.get(pair.pk)
+        if pair.flow == Flow.SENDING and pair.transmission_id:
+            lost.append(pair.transmission_id)
+        job = _advance(pair, message, payloads, claim)
+        if message is not None:
+            changed.append(message)
+        if job is not None:
+            claim.jobs.append(job)
+    _mark_lost(claim.now, pk__in=lost)
+    bulk_set(pairs, OUTBOUND_FIELDS)
+    # Octets are written once; a resend touches the state only.
+    bulk_set([message for message in changed if message.attempts == 1], PREPARED_FIELDS)
+    bulk_set([message for message in changed if message.attempts != 1], STATE_FIELDS)
+
+
+def _without_repeatable(pairs: list[Pair], heads: dict[uuid.UUID, Message], claim: Claim) -> list[Pair]:
+    """The pairs that have one message in flight at a time, once the others have put theirs in flight.
+
+    Takes the heads of those others out of `heads`.
+    """
+    versions = registry.current()
+    many = {
+        pair_id: heads.pop(pair_id)
+        for pair_id, head in list(heads.items())
+        if is_repeatable(versions.version(head.agreement_version_id))
+    }
+    if not many:
+        return pairs
+    repeating.promote([pair for pair in pairs if pair.pk in many], many, claim)
+    return [pair for pair in pairs if pair.pk not in many]
+
+
+def _advance(pair: Pair, message: Message | None, payloads: dict[uuid.UUID, list[Payload]], claim: Claim) -> Job | None:
+    """One due pair: the timer's event through the machine, and what the machine asks for."""
+    now, written = claim.now, claim.written
+    state = outbound_state(pair)
+    if message is None:
+        # Nothing waits although the count says so: the queue is the truth.
+        apply_outbound(pair, replace(state, queued=0, due_at=None), now)
+        return None
+    if pair.out_now:
+        # Its agreement had the repeatable profile before: what is in flight under that comes to its end first.
+        apply_outbound(pair, replace(state, due_at=None), now)
+        return None
+    terms = registry.current().version(message.agreement_version_id)
+    policy = sender_policy(terms, probing=pair.probing)
+    if pair.flow == Flow.IDLE and terms.state == VersionState.DISABLED:
+        moved = step(state, PairEvent(Kind.SUSPEND, cause="agreement_disabled"), now, policy)
+        _finish(pair, message, moved, now, written)
+        return None
+    moved = step(state, PairEvent(Kind.DUE), now, policy)
+    if Act.PREPARE_NEXT in moved.acts:
+        message.sequence_number = moved.state.last_sequence
+        try:
+            body = preparing.prepare(message, payloads[message.pk], terms, now)
+        except (EncodeError, storage.PayloadMissing) as error:
+            # No number is used up: the message never had bytes. A person cancels it or mends the store.
+            message.sequence_number = None
+            moved = step(state, PairEvent(Kind.SUSPEND, cause=_unsendable(error)), now, policy)
+            pair.cause_detail = str(error)[:500]
+            _finish(pair, message, moved, now, written)
+            return None
+        moved = Step(replace(moved.state, in_flight=str(message.pk)), moved.acts)
+    elif Act.TRANSMIT in moved.acts:
+        try:
+            body = preparing.stored_body(message, payloads[message.pk])
+        except storage.PayloadMissing as error:
+            moved = step(state, PairEvent(Kind.SUSPEND, cause="payload_missing"), now, policy)
+            pair.cause_detail = str(error)[:500]
+            _finish(pair, message, moved, now, written)
+            return None
+    else:
+        _finish(pair, message, moved, now, written)
+        return None
+    used = pair.retries
+    apply_outbound(pair, moved.state, now)
+    written += retry_budget.told(pair, used, policy.retries, now)
+    return _transmit(pair, message, body, terms, claim)
+
+
+def _finish(pair: Pair, message: Message, moved: Step, now: datetime, written: list[Event]) -> None:
+    """A step that sends nothing: the lease ran out, or the pair gives up."""
+    apply_outbound(pair, moved.state, now)
+    if Act.GIVE_UP in moved.acts:
+        pair.transmission_id = None
+        written += suspending.give_up(pair, message, now)
+    elif pair.flow in (Flow.RESEND_WAIT, Flow.AWAITING_ACK):
+        message.state = move(message.state, Happened.WILL_RETRY, reliable=True)
+
+
+def _transmit(pair: Pair, message: Message, body: bytes, terms: Terms, claim: Claim) -> Job:
+    now = claim.now
+    message.state = move(message.state, Happened.TRANSMITTED, reliable=True)
+    message.attempts += 1
+    message.first_sent_at = message.first_sent_at or now
+    attempt = Transmission(
+        pair=pair, message=message, number=message.attempts, address=terms.partner_address, started_at=now
+    )
+    claim.transmissions.append(attempt)
+    pair.transmission_id = attempt.pk
+    if message.attempts > 1:
+        data = {"attempt": message.attempts, "retries": pair.retries, "cause": pair.cause}
+        claim.written.append(events.event("message.retrying", now, pair=pair, message=message, data=data))
+    return Job(
+        kind=JobKind.PAIR,
+        transmission_id=attempt.pk,
+        transport=terms.transport,
+        parcel=parcel(
+            terms,
+            terms.partner_address,
+            message.content_type,
+            body,
+            now,
+            name=name_of("message", message.message_id),
+            attempt=attempt.public_id,
+        ),
+        version_id=terms.version_id,
+        pair_id=pair.pk,
+        message_id=message.pk,
+        # A probe is the person's own look at the partner: it is made although the server is left alone just now.
+        last=pair.probing or (pair.retries >= terms.retries and pair.transport_attempts >= terms.transport_retries),
+    )
+
+
+def _heads(pair_ids: list[uuid.UUID]) -> dict[uuid.UUID, Message]:
+    """The first queued message of each pair: one index probe a pair, however long the queues are."""
+    if not pair_ids:
+        return {}
+    rows = Message.objects.raw(
+        "SELECT m.* FROM unnest(%s::uuid[]) AS p(id) CROSS JOIN LATERAL ("
+        " SELECT * FROM messaging_message WHERE pair_id = p.id AND state = 'queued' AND due_at IS NULL"
+        " ORDER BY position LIMIT 1) AS m",
+        [pair_ids],
+    )
+    return {message.pair_id: message for message in rows}
+
+
+def _mark_lost(now: datetime, **where: list[uuid.UUID]) -> None:
+    """Transmissions whose lease ran out; `where` names them by one field."""
+    if any(where.values()):
+        Transmission.objects.filter(**where, outcome=Outcome.ON_THE_WIRE).update(
+            outcome=Outcome.LOST,
+            cause="worker_lost",
+            detail="No outcome was recorded before the lease ran out.",
+            finished_at=now,
+        )
+
+
+def _claim_signals(claim: Claim) -> None:
+    now = claim.now
+    signals = list(
+        Signal.objects.raw(
+            f"SELECT * FROM messaging_signal WHERE due_at <= %s AND due_at IS NOT NULL{claim.but('pair_id')}"  # noqa: S608
+            " ORDER BY due_at LIMIT %s FOR UPDATE SKIP LOCKED",
+            claim.parameters,
+        )
+    )
+    _mark_lost(now, signal_id__in=[signal.pk for signal in signals if signal.state == SignalState.SENDING])
+    for signal in signals:
+        terms = registry.current().version(signal.agreement_version_id)  # type: ignore[arg-type]
+        to_error_uri = signal.kind == "error" or is_stream(terms)
+        address = terms.partner_error_address if to_error_uri else terms.partner_address
+        signal.state = SignalState.SENDING
+        signal.attempts += 1
+        signal.due_at = now + timedelta(seconds=lease_seconds(terms))
+        attempt = Transmission(
+            pair_id=signal.pair_id,
+            signal=signal,
+            number=signal.sends + signal.attempts,
+            address=address,
+            started_at=now,
+        )
+        claim.transmissions.append(attempt)
+        claim.jobs.append(
+            Job(
+                kind=JobKind.SIGNAL,
+                transmission_id=attempt.pk,
+                transport=terms.transport,
+                parcel=parcel(
+                    terms,
+                    address,
+                    signal.content_type,
+                    bytes(signal.body),
+                    now,
+                    target=terms.partner_error_uri if to_error_uri else terms.partner_uri,
+                    headers=streams.HEADERS if is_stream(terms) else (),
+                    name=name_of(signal.kind, signal.message_id),
+                    attempt=attempt.public_id,
+                ),
+                version_id=terms.version_id,
+                pair_id=signal.pair_id,
+                signal_id=signal.pk,
+                number=attempt.number,
+            )
+        )
+    bulk_set(signals, ("state", "attempts", "due_at"))
+
+
+def _claim_messages(claim: Claim) -> None:
+    """Messages that no pair times: those that are sent once, repeats of requests, and what ends in a stream.
+
+    What goes out again in a stream is its pair's to time, until its life is over.
+    """
+    due = list(
+        Message.objects.raw(
+            f"SELECT * FROM messaging_message WHERE due_at <= %s AND due_at IS NOT NULL{claim.but('pair_id')}"  # noqa: S608
+            " AND (state <> 'retrying' OR tx_sequence_id IS NULL OR expires_at <= %s)"
+            " ORDER BY due_at LIMIT %s FOR UPDATE SKIP LOCKED",
+            [*claim.parameters[:-1], claim.now, claim.limit],
+        )
+    )
+    messages = [message for message in due if message.tx_sequence_id is None]
+    if len(messages) < len(due):
+        in_streams = [message for message in due if message.tx_sequence_id is not None]
+        leased = [message.pk for message in in_streams if message.state == MessageState.SENDING]
+        _mark_lost(claim.now, message_id__in=leased)
+        expiring.end_due(in_streams, claim)
+    if not messages:
+        return
+    found = Pair.objects.filter(pk__in={message.pair_id for message in messages})
+    holds = {pk: (gate, flow) for pk, gate, flow in found.values_list("pk", "gate", "flow")}
+    payloads = preparing.payloads_of(message.pk for message in messages)
+    _mark_lost(claim.now, message_id__in=[message.pk for message in messages if message.state == MessageState.SENDING])
+    versions = registry.current()
+    once: list[Message] = []
+    again: list[Message] = []
+    atomic: list[Message] = []
+    for message in messages:
+        terms = versions.version(message.agreement_version_id)
+        (again if is_repeatable(terms) else atomic if is_atomic(terms) else once).append(message)
+    for message in once:
+        gate, _ = holds[message.pair_id]
+        _send_once(message, payloads, gate, claim)
+    bulk_set(once, PREPARED_FIELDS)
+    repeating.resend(again, payloads, holds, claim)
+    transmitting.send(atomic, holds, claim)
+
+
+def _send_once(message: Message, payloads: dict[uuid.UUID, list[Payload]], gate: str, claim: Claim) -> None:
+    now, written = claim.now, claim.written
+    pair_id: uuid.UUID = message.pair_id
+    terms = registry.current().version(message.agreement_version_id)
+    if message.state == MessageState.SENDING:
+        # The outcome of its one transmission is unknown, and it may not go out twice (spec 1, 3.1.2 and 3.1.3).
+        _fail(message, "worker_lost", "The worker died while it was sent; it may have arrived.", now, written)
+        return
+    if gate != Gate.OPEN:
+        message.due_at = now + timedelta(seconds=10)  # looked at again soon; release makes it due at once
+        return
+    message.state = move(message.state, Happened.TRANSMITTED, reliable=False)
+    if terms.state == VersionState.DISABLED:
+        _fail(message, "agreement_disabled", f"Agreement {terms.tpa_id} is disabled.", now, written)
+        return
+    try:
+        body = preparing.prepare(message, payloads[message.pk], terms, now)
+    except (EncodeError, storage.PayloadMissing) as error:
+        _fail(message, _unsendable(error), str(error)[:500], now, written)
+        return
+    message.attempts += 1
+    message.first_sent_at = now
+    message.due_at = now + timedelta(seconds=lease_seconds(terms))
+    attempt = Transmission(
+        pair_id=pair_id, message=message, number=message.attempts, address=terms.partner_address, started_at=now
+    )
+    claim.transmissions.append(attempt)
+    claim.jobs.append(
+        Job(
+            kind=JobKind.UNRELIABLE,
+            transmission_id=attempt.pk,
+            transport=terms.transport,
+            parcel=parcel(
+                terms,
+                terms.partner_address,
+                message.content_type,
+                body,
+                now,
+                name=name_of("message", message.message_id),
+                attempt=attempt.public_id,
+            ),
+            version_id=terms.version_id,
+            pair_id=pair_id,
+            message_id=message.pk,
+        )
+    )
+
+
+def _unsendable(error: EncodeError | storage.PayloadMissing) -> str:
+    """The cause code of what keeps a message from being put on the wire."""
+    return "payload_missing" if isinstance(error, storage.PayloadMissing) else "payload_invalid"
+
+
+def _fail(message: Message, cause: str, detail: str, now: datetime, written: list[Event]) -> None:
+    message.state = move(message.state, Happened.GAVE_UP, reliable=False)
+    message.cause, message.cause_detail = cause, detail
+    message.due_at, message.completed_at = None, now
+    # What was sent as BestEffort may be lost without a word (3.1.3); what we never sent is another matter.
+    if cause != "worker_lost" or message.semantics == Semantics.AT_MOST_ONCE:
+        data = {"cause": cause, "detail": detail}
+        written.append(events.event("message.failed", now, pair=message.pair_id, message=message, data=data))

@@ -1,0 +1,209 @@
+"""Finds or makes the two pairs of an agreement."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from django.db import connection, transaction
+from django.db.models import Q
+
+from messaging import dispatch
+from messaging.choices import Direction, MessageState
+from messaging.engine.snapshots import apply_outbound, outbound_state
+from messaging.exceptions import WrongState
+from messaging.models import Enlistment, Message, Pair
+from messaging.profile import carries_transactions, terms_in_force
+from messaging.profiles.repeatable import repeating
+from messaging.profiles.wsat import releasing
+from messaging.protocol.atomic.words import ENDED, Seat
+from messaging.protocol.codecs.ebxml import normalize_uri
+from messaging.protocol.pair_state import Gate, GateVerb, move_gate
+from partners import registry
+from partners.choices import Profile, VersionState
+from partners.models import AgreementVersion
+from partners.terms import Terms
+from rmhub import clock
+
+_CODES = 0x524D4856  # key of the advisory lock under which codes of pairs are chosen
+
+_IN_FORCE = (VersionState.ACTIVE, VersionState.DISABLED)
+_OPEN = (MessageState.QUEUED, MessageState.SENDING, MessageState.AWAITING_ACK, MessageState.RETRYING)
+
+# URIs of a version never change and pairs are never deleted, so what was found once stays true.
+_known: dict[tuple[uuid.UUID, Direction], uuid.UUID] = {}
+# What was made in a transaction is true for that one only until it is committed: it may be rolled back.
+_uncommitted: dict[tuple[uuid.UUID, Direction], Callable[[], object]] = {}
+
+
+def outbound_pair_id(terms: Terms) -> uuid.UUID:
+    """The pair on which we send under these terms; made at first use."""
+    return _pair_id(terms, Direction.OUT)
+
+
+def inbound_pair_id(terms: Terms) -> uuid.UUID:
+    """The pair on which the partner sends under these terms; made at first use."""
+    return _pair_id(terms, Direction.IN)
+
+
+def _pair_id(terms: Terms, direction: Direction) -> uuid.UUID:
+    key = (terms.version_id, direction)
+    if key not in _known or not _still_there(key):
+        ours, theirs = normalize_uri(terms.own_uri), normalize_uri(terms.partner_uri)
+        sender, receiver = (ours, theirs) if direction == Direction.OUT else (theirs, ours)
+        pair, made = _pair(terms, direction, sender, receiver)
+        _known[key] = pair.pk
+        if made and connection.in_atomic_block:
+            committed: Callable[[], object] = partial(_uncommitted.pop, key, None)
+            _uncommitted[key] = committed
+            transaction.on_commit(committed)
+    return _known[key]
+
+
+def _still_there(key: tuple[uuid.UUID, Direction]) -> bool:
+    """False for what was made in a transaction that was rolled back, or that is not the present one and still open."""
+    committed = _uncommitted.get(key)
+    if committed is None or any(function is committed for _, function, *_ in connection.run_on_commit):
+        return True
+    _uncommitted.pop(key, None)
+    return False
+
+
+def ensure_pairs() -> int:
+    """Makes the pairs of all active agreements, so that screens show them from the start. Returns how many."""
+    before = Pair.objects.count()
+    for terms in registry.current().active():
+        outbound_pair_id(terms)
+        inbound_pair_id(terms)
+    return Pair.objects.count() - before
+
+
+def close_unagreed() -> int:
+    """Disables the outbound pairs that no agreement in force uses, and enables those that one uses again.
+
+    A disabled pair keeps what waits and sends nothing; answers to what it sent are still taken. Returns how many moved.
+    """
+    agreed = {(normalize_uri(terms.own_uri), normalize_uri(terms.partner_uri)) for terms in registry.current().active()}
+    now = clock.now()
+    moved = 0
+    with transaction.atomic():
+        wrong = [
+            key
+            for key, sender, receiver, gate in Pair.objects.filter(direction=Direction.OUT).values_list(
+                "pk", "sender_uri", "receiver_uri", "gate"
+            )
+            if ((sender, receiver) in agreed) == (gate == Gate.DISABLED)
+        ]
+        for pair in Pair.locked(wrong).values():
+            verb = GateVerb.ENABLE if pair.gate == Gate.DISABLED else GateVerb.DISABLE
+            apply_outbound(pair, replace(outbound_state(pair), gate=move_gate(Gate(pair.gate), verb)), now)
+            pair.save(update_fields=["gate", "changed_at", "version"])
+            moved += 1
+            if verb is GateVerb.ENABLE:
+                if carries_transactions(pair, terms_in_force(pair)):
+                    releasing.let_go(pair, now)
+                elif pair.out_now:
+                    repeating.let_go(pair, now)
+                dispatch.wake_on_commit(dispatch.SEND)
+    return moved
+
+
+def require_drained(draft: AgreementVersion) -> None:
+    """A pair changes how it sends only when nothing is on its way: what was begun under the old terms ends under them.
+
+    The pair stays locked until the commit, so that nothing is put into its queue meanwhile. Raises WrongState with the
+    code pair_not_drained.
+    """
+    in_force = AgreementVersion.objects.filter(agreement=draft.agreement_id, state__in=_IN_FORCE)
+    before = in_force.select_related("own_endpoint", "partner_endpoint").first()
+    if before is None:
+        return
+    changes = [
+        what
+        for what, changed in (
+            ("another profile", before.profile != draft.profile),
+            (
+                "other endpoints",
+                (before.own_endpoint_id, before.partner_endpoint_id)
+                != (draft.own_endpoint_id, draft.partner_endpoint_id),
+            ),
+            ("no order any more", before.profile == Profile.REPEATABLE and before.ordered and not draft.ordered),
+        )
+        if changed
+    ]
+    if not changes:
+        return
+    known = Pair.objects.filter(
+        direction=Direction.OUT,
+        sender_uri=normalize_uri(before.own_endpoint.uri),
+        receiver_uri=normalize_uri(before.partner_endpoint.uri),
+    )
+    for pair in Pair.locked(known.values_list("pk", flat=True)).values():
+        still = Q(state__in=_OPEN) | Q(pk=pair.in_flight_id)
+        count = Message.objects.filter(still, pair=pair, agreement_version__agreement=draft.agreement_id).count()
+        if count:
+            raise WrongState(
+                f"Version {draft.number} has {' and '.join(changes)}, and {count:,} "
+                f"message{'' if count == 1 else 's'} of this agreement "
+                f"{'is' if count == 1 else 'are'} still open on {pair.code}: let them come to their end, "
+                "or cancel them, then activate the version.",
+                state=draft.state,
+                code="pair_not_drained",
+            )
+    # Between a vote and the outcome there may be no message: what is owed then goes to where the peer registered.
+    bound = Enlistment.objects.filter(agreement_version__agreement=draft.agreement_id).exclude(seat=Seat.NONE)
+    bound = bound.exclude(coordination__phase__in=ENDED)
+    if count := bound.values("coordination").distinct().count():
+        raise WrongState(
+            f"Version {draft.number} has {' and '.join(changes)}, and this agreement takes part in {count:,} "
+            f"transaction{'' if count == 1 else 's'} that {'has' if count == 1 else 'have'} not ended: let "
+            f"{'it' if count == 1 else 'them'} come to {'its' if count == 1 else 'their'} end, or roll "
+            f"{'it' if count == 1 else 'them'} back, then activate the version.",
+            state=draft.state,
+            code="pair_not_drained",
+        )
+
+
+def _pair(terms: Terms, direction: Direction, sender_uri: str, receiver_uri: str) -> tuple[Pair, bool]:
+    """The pair, and whether it was made just now."""
+    found = Pair.objects.filter(direction=direction, sender_uri=sender_uri, receiver_uri=receiver_uri).first()
+    if found is not None:
+        return found, False
+    sender, receiver = terms.own_party_name, terms.hop_party_name
+    if direction == Direction.IN:
+        sender, receiver = receiver, sender
+    with transaction.atomic():
+        # Two that are made at the same moment would choose the same code.
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_CODES])
+        return Pair.objects.get_or_create(
+            direction=direction,
+            sender_uri=sender_uri,
+            receiver_uri=receiver_uri,
+            defaults={
+                "own_party_id": terms.own_party_id,
+                "partner_id": terms.hop_party_id,
+                "code": _free_code(f"{_short(sender)}>{_short(receiver)}"),
+            },
+        )
+
+
+def _short(name: str) -> str:
+    return re.sub(r"[^A-Z0-9]+", "-", name.upper()).strip("-")[:40] or "PARTY"
+
+
+def _free_code(wished: str) -> str:
+    """The wished-for code, or with the next free number behind it (two agreements may join the same two parties)."""
+    taken = set(Pair.objects.filter(code__startswith=wished).values_list("code", flat=True))
+    if wished not in taken:
+        return wished
+    return next(f"{wished}-{n}" for n in range(2, len(taken) + 3) if f"{wished}-{n}" not in taken)
+
+
+def reset() -> None:
+    """Forgets which pairs were found (tests)."""
+    _known.clear()
+    _uncommitted.clear()

@@ -1,0 +1,87 @@
+"""What was refused at the entrances, written down once: for people who have to find out why."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import F
+
+from messaging.engine.group import GroupCommit
+from messaging.models import Rejection
+from partners.terms import Principal
+
+log = logging.getLogger(__name__)
+
+SAMPLE = 4096
+# Refusals of nobody in particular, of one kind and from one address, are one row for so long.
+FOLDED = timedelta(hours=1)
+
+
+def write(
+    *,
+    at: datetime,
+    status: int,
+    reason: str,
+    detail: str,
+    remote_address: str,
+    content_type: str,
+    body: bytes,
+    principal: Principal | None = None,
+    tpa_id: str = "",
+    message_id: str = "",
+) -> None:
+    """Writes a refusal down. Of those who showed no credential the first is kept, and the others are counted on it."""
+    log.warning(
+        "refused",
+        extra={"action": "refused", "reason": reason, "status": status, "remote": remote_address},
+    )
+    row = Rejection(
+        at=at,
+        remote_address=remote_address[:64],
+        party_name=principal.party_name if principal else "",
+        reason=reason[:60],
+        detail=_storable(detail)[:2000],
+        http_status=status,
+        tpa_id=_storable(tpa_id)[:512],
+        message_id=_storable(message_id)[:512],
+        content_type=_storable(content_type)[:255],
+        size=len(body),
+        sha256=hashlib.sha256(body).hexdigest(),
+        sample=body[:SAMPLE],
+    )
+    if row.reason == "unauthenticated":
+        _folding.submit(row)
+    else:
+        row.save(force_insert=True)
+
+
+def _fold(rows: list[Rejection]) -> list[None]:
+    """Counts them on rows of the last hour, or writes the first of each kind and address."""
+    kinds: dict[tuple[str, str, int], list[Rejection]] = {}
+    for row in rows:
+        kinds.setdefault((row.remote_address, row.reason, row.http_status), []).append(row)
+    with transaction.atomic():
+        for (address, reason, status), same in sorted(kinds.items()):  # in one order, or two processes could deadlock
+            first, last = same[0], same[-1]
+            alike = Rejection.objects.filter(
+                party_name="", remote_address=address, reason=reason, http_status=status, at__gt=first.at - FOLDED
+            )
+            known = alike.order_by("-id").values_list("pk", flat=True).first()
+            if known is None or not Rejection.objects.filter(pk=known).update(
+                times=F("times") + len(same), last_at=last.at
+            ):
+                first.times, first.last_at = len(same), last.at if len(same) > 1 else None
+                first.save(force_insert=True)
+    return [None] * len(rows)
+
+
+# Strangers who are refused by the hundred must not queue for one row with a web thread each.
+_folding: GroupCommit[Rejection, None] = GroupCommit(_fold)
+
+
+def _storable(text: str) -> str:
+    """PostgreSQL's text has no NUL."""
+    return text.replace("\x00", "\ufffd")

@@ -1,0 +1,376 @@
+"""Incidents: the list, the page, and what people do with one: take it, give it to somebody, put it off, talk about it,
+close it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib import messages as notices
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+
+from messaging import causes, keyset
+from messaging.access.selectors.reach import read_id
+from messaging.archive import selectors as archive
+from messaging.bulk.pages import buttons as bulk
+from messaging.choices import IncidentState
+from messaging.console import lists, zones
+from messaging.console.access import actor, person, requires
+from messaging.console.lists import Column, ListPage
+from messaging.console.rendering import after, keyset_page, page, problems, see_other
+from messaging.deliveries.selectors import triggers
+from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, Stale, WrongState
+from messaging.incidents.selectors import texts as incident_texts
+from messaging.incidents.selectors import timeline as incident_timeline
+from messaging.journal import incidents as services
+from messaging.journal.wording import span
+from messaging.models import Incident
+from messaging.overview.selectors import records
+from messaging.pairs.selectors import pairs, screens
+from messaging.transactions.selectors import coordinations
+from messaging.transactions.selectors.diagnosis import diagnose
+from partners import selectors as partners
+from rmhub import clock
+from rmhub.ids import BadPublicId
+
+_ORDER = ("-number",)
+# Tab of the list -> (states, put off or not).
+_SHOWN: dict[str, tuple[tuple[str, ...], bool | None]] = {
+    "open": (screens.UNRESOLVED, False),
+    "snoozed": (screens.UNRESOLVED, True),
+    "resolved": ((IncidentState.RESOLVED,), None),
+    "all": ((), None),
+}
+_TABS = (("open", "Unresolved"), ("snoozed", "Put off"), ("resolved", "Resolved"), ("all", "All"))
+NOBODY = "nobody"  # in place of an owner: those that nobody has taken
+_FILTERS = ("pair", "partner", "trigger", "cause", "owner")
+# How long something is put off, as the dialog offers it: minutes and words.
+SNOOZES = ((60, "1 hour"), (240, "4 hours"), (1440, "1 day"), (10_080, "1 week"))
+
+INCIDENTS = ListPage(
+    name="incidents",
+    view="console:incidents",
+    columns=(
+        Column("incident", "Incident", str, fixed=True),
+        Column("state", "State", lambda one: one.get_state_display()),
+        Column("what", "What", lambda one: causes.lookup(one.cause).label),
+        Column("cause", "Cause", lambda one: one.cause, only_csv=True),
+        Column("where", "Where", lambda one: _where(one)),
+        Column("partner", "Partner", lambda one: one.pair.partner.name if one.pair is not None else "", hidden=True),
+        Column("waiting", "Queue", lambda one: one.pair.in_queue if one.pair is not None else None),
+        Column("opened", "Opened", lambda one: one.opened_at),
+        Column("seen", "Last seen", lambda one: one.last_seen_at),
+        Column("times", "Times", lambda one: one.occurrences),
+        Column("owner", "Owner", lambda one: one.owner),
+        Column("snoozed", "Put off until", lambda one: one.snoozed_until, only_csv=True),
+        Column("resolved", "Resolved", lambda one: one.resolved_at, only_csv=True),
+        Column("resolved_by", "Resolved by", lambda one: one.resolved_by, only_csv=True),
+        Column("resolution", "Resolution", lambda one: one.resolution, only_csv=True),
+        Column("detail", "Detail", lambda one: one.detail, only_csv=True),
+    ),
+    api="/api/v1/incidents",
+    api_query=lambda given: _api_query(given),
+)
+
+
+@requires("incidents:read")
+def incident_list(request: HttpRequest) -> HttpResponseBase:
+    """The unresolved ones first, by owner, pair, partner, trigger and cause; the others under their tabs."""
+    if (other := lists.opened(request, INCIDENTS)) is not None:
+        return other
+    given, wrong = _given(request), ""
+    try:
+        found = _found(given)
+    except (NotFound, BadPublicId) as error:
+        found, wrong = records.incidents().none(), str(error)
+    if lists.csv_wanted(request):
+        return lists.csv(
+            request,
+            INCIDENTS,
+            lambda place, limit: keyset.page(found, order=_ORDER, limit=limit, place=place),
+        )
+    context = keyset_page(request, "console.incidents", found, order=_ORDER, filters=given)
+    context |= lists.tools(request, INCIDENTS, given)
+    context |= {
+        "given": given,
+        "show": given["show"],
+        "wrong": wrong,
+        "tabs": _TABS,
+        "filtered": any(given[name] for name in _FILTERS),
+        "bulk_actions": bulk.actions(request, "incidents_acknowledge", "incidents_assign", "incidents_resolve"),
+        "partner_name": _partner_name(given["partner"]),
+    }
+    return page(request, "console/incidents.html", context, fragments={"live-incidents": "console/incidents_live.html"})
+
+
+def _given(request: HttpRequest) -> dict[str, str]:
+    show = request.GET.get("show", "open")
+    given = {name: request.GET.get(name, "").strip()[:255].replace("\x00", "") for name in _FILTERS}
+    return {"show": show if show in _SHOWN else "open", **given}
+
+
+def _found(given: Mapping[str, str]) -> Any:
+    """The incidents of a list's filters. Raises NotFound, BadPublicId."""
+    states, snoozed = _SHOWN[given["show"]]
+    owner = given["owner"] or None
+    return records.incidents(
+        states=states,
+        snoozed=snoozed,
+        pair_id=pairs.pair(given["pair"]).pk if given["pair"] else None,
+        partner_id=read_id("par", given["partner"]) if given["partner"] else None,
+        trigger_id=triggers.trigger(given["trigger"]).pk if given["trigger"] else None,
+        cause=given["cause"],
+        owner="" if owner == NOBODY else owner,
+    )
+
+
+def _api_query(given: Mapping[str, str]) -> dict[str, object]:
+    states, snoozed = _SHOWN[given["show"]]
+    put_off = "" if snoozed is None else str(snoozed).lower()
+    return {"state": ",".join(states), "snoozed": put_off, **{name: given[name] for name in _FILTERS}}
+
+
+def _where(incident: Incident) -> str:
+    if incident.pair is not None:
+        return incident.pair.code
+    if incident.coordination is not None:
+        return incident.coordination.identifier
+    return incident.trigger.name if incident.trigger is not None else ""
+
+
+def _partner_name(reference: str) -> str:
+    try:
+        found = partners.parties().filter(pk=read_id("par", reference)).first() if reference else None
+    except BadPublicId:
+        return ""
+    return found.name if found is not None else ""
+
+
+@requires("incidents:read")
+def incident_page(request: HttpRequest, number: str) -> HttpResponse:
+    """One incident: what it is, its pair as it is now, all that happened, what helped before."""
+    incident = records.incident(number)
+    if number != str(incident):
+        return see_other("console:incident", str(incident))
+    context = _context(request, incident)
+    return page(request, "console/incident.html", context, fragments={"live-incident": "console/incident_live.html"})
+
+
+@requires("incidents:write", methods=("POST",))
+def incident_acknowledge(request: HttpRequest, number: str) -> HttpResponse:
+    """Whoever does it owns the incident from now on. One press, no dialog: it can be handed on at any time.
+
+    From a list whose form says `next` one comes back to that list.
+    """
+    incident = records.incident(number)
+    try:
+        services.incident_acknowledge(
+            incident_id=incident.pk,
+            actor=actor(request),
+            reason=_text(request, "reason"),
+            expected_version=_version(request),
+        )
+    except Stale:
+        notices.error(request, f"{_faster(records.incident(incident.pk))} It was left as it is.")
+    except ApplicationError as error:
+        notices.error(request, error.detail)
+    else:
+        notices.success(request, f"{incident} is yours.")
+    return see_other(after(request)) if request.POST.get("next") else see_other("console:incident", str(incident))
+
+
+@requires("incidents:write", methods=("GET", "POST"))
+def incident_assign(request: HttpRequest, number: str) -> HttpResponse:
+    """The dialog, and giving it to somebody; oneself is the first button."""
+
+    def do(incident: Incident, version: int | None) -> str:
+        owner = _text(request, "owner")
+        services.incident_assign(
+            incident_id=incident.pk,
+            owner=owner,
+            actor=actor(request),
+            reason=_text(request, "reason"),
+            expected_version=version,
+        )
+        return f"{incident} is {'yours' if owner == request.user.get_username() else f'given to {owner}'}."
+
+    return _dialog(request, number, "assign", do, {"people": services.may_own})
+
+
+@requires("incidents:write", methods=("GET", "POST"))
+def incident_snooze(request: HttpRequest, number: str) -> HttpResponse:
+    """The dialog, and putting it off until a time; or back on the list, when it is put off."""
+
+    def do(incident: Incident, version: int | None) -> str:
+        until = _until(request)
+        services.incident_snooze(
+            incident_id=incident.pk,
+            until=until,
+            actor=actor(request),
+            reason=_text(request, "reason"),
+            expected_version=version,
+        )
+        return f"{incident} is put off." if until is not None else f"{incident} is back on the list."
+
+    return _dialog(request, number, "snooze", do, {"snoozes": lambda: SNOOZES})
+
+
+@requires("incidents:write", methods=("GET", "POST"))
+def incident_resolve(request: HttpRequest, number: str) -> HttpResponse:
+    """The dialog, and closing it with what was found and done."""
+
+    def do(incident: Incident, version: int | None) -> str:
+        services.incident_resolve(
+            incident_id=incident.pk,
+            actor=actor(request),
+            reason=_text(request, "reason"),
+            found=_text(request, "found"),
+            expected_version=version,
+        )
+        return f"{incident} is resolved."
+
+    return _dialog(request, number, "resolve", do, {})
+
+
+@requires("incidents:write", methods=("POST",))
+def incident_comment(request: HttpRequest, number: str) -> HttpResponse:
+    """Writes something to it; open or not."""
+    incident = records.incident(number)
+    try:
+        services.incident_comment(incident_id=incident.pk, text=_text(request, "text"), actor=actor(request))
+    except InvalidSubmission as error:
+        context = _context(request, incident) | {"errors": problems(error), "given": request.POST}
+        return page(request, "console/incident.html", context, status=422)
+    return see_other(f"/incidents/{incident}/#timeline")
+
+
+@requires("incidents:read")
+def incident_note(request: HttpRequest, number: str) -> HttpResponse:
+    """A letter to the partner, to be copied and changed."""
+    incident = records.incident(number)
+    note = incident_texts.partner_note(incident)
+    if note is None:
+        raise NotFound(f"{incident} is about no partner.")
+    return page(request, "console/incident_note.html", {"incident": incident, "note": note})
+
+
+@requires("incidents:read")
+def incident_post_mortem(request: HttpRequest, number: str) -> HttpResponse:
+    """All that is known of it as a Markdown file."""
+    incident = records.incident(number)
+    answer = HttpResponse(incident_texts.post_mortem(incident), content_type="text/markdown; charset=utf-8")
+    answer["Content-Disposition"] = f'attachment; filename="{incident}.md"'
+    return answer
+
+
+def _dialog(
+    request: HttpRequest,
+    number: str,
+    verb: str,
+    do: Callable[[Incident, int | None], str],
+    more: Mapping[str, Callable[[], Any]],
+) -> HttpResponse:
+    """A verb with a form: GET shows it, POST does it; 409 when somebody was faster, 422 when something is missing."""
+    incident = records.incident(number)
+    errors: list[tuple[str, str]] = []
+    status, faster = 200, ""
+    if request.method == "POST":
+        try:
+            said = do(incident, _version(request))
+        except InvalidSubmission as error:
+            errors, status = problems(error), 422
+        except (Stale, WrongState) as error:
+            errors, status = problems(error), 409
+            incident = records.incident(incident.pk)
+            faster = _faster(incident)
+        else:
+            notices.success(request, said)
+            return see_other("console:incident", str(incident))
+    given = request.POST if errors else _proposed(incident, verb)
+    context = _now(incident) | {name: read() for name, read in more.items()}
+    context |= {"incident": incident, "errors": errors, "faster": faster, "given": given, "verb": verb}
+    template = f"console/incident_{verb}"
+    return page(request, f"{template}.html", context, fragments={"dialog": f"{template}_form.html"}, status=status)
+
+
+def _proposed(incident: Incident, verb: str) -> dict[str, str]:
+    """What stands in a form when it opens: what the hub knows already."""
+    if verb != "resolve":
+        return {}
+    over = incident_timeline.recovery(incident)
+    return {"found": causes.lookup(incident.cause).label, "reason": over.sentence if over is not None else ""}
+
+
+def _faster(incident: Incident) -> str:
+    """Who acted on it while a form was open."""
+    entry = next(iter(screens.audit_of(incident, limit=1)), None)
+    if entry is None:
+        return ""
+    ago = span((clock.now() - entry.at).total_seconds())
+    did = entry.verb.removeprefix("incident.").replace("_", " ")
+    return f"{entry.actor} was faster: {did}, {ago} ago{f': {entry.reason}' if entry.reason else ''}."
+
+
+def _until(request: HttpRequest) -> datetime | None:
+    """The end that a form names, by minutes from now or by a time; None = now. Raises InvalidSubmission."""
+    given = _text(request, "for")
+    if given == "now":
+        return None
+    if given.isascii() and given.isdigit() and len(given) < 6:
+        return clock.now() + timedelta(minutes=int(given))
+    at = zones.read_local(_text(request, "until"), zones.zone_of(request))
+    if at is None:
+        raise InvalidSubmission({"until": ["Choose how long, or a time such as 2026-01-31T08:00."]})
+    return at
+
+
+def _context(request: HttpRequest, incident: Incident) -> dict[str, Any]:
+    story = incident_timeline.story(incident)
+    put_off = incident.snoozed_until is not None and incident.snoozed_until > clock.now()
+    parts = records.incidents(part_of=incident.pk).order_by("number")[:10]
+    return _now(incident) | {
+        "incident": incident,
+        "gone": archive.entry_of(incident.message_id) if incident.message is None else None,
+        "story": story,
+        "put_off": put_off,
+        "parts": [(one, causes.lookup(one.cause).label) for one in parts],
+        "mine": incident.owner == person(request).name,
+        "errors": [],
+        "given": {},
+    }
+
+
+def _now(incident: Incident) -> dict[str, Any]:
+    """The pair or trigger as it is now."""
+    pair, trigger = incident.pair, incident.trigger
+    return {
+        "trigger_row": triggers.trigger_rows([trigger], clock.now())[0] if trigger is not None else None,
+        "row": screens.pair_rows([pair], clock.now())[0] if pair is not None else None,
+        **_transaction(incident),
+    }
+
+
+def _transaction(incident: Incident) -> dict[str, Any]:
+    """The transaction as it is now, for people who may see it."""
+    if incident.coordination_id is None:
+        return {}
+    try:
+        one = coordinations.coordination(incident.coordination_id)
+    except NotFound:
+        return {}
+    takers, waiting = coordinations.taking_part(one), coordinations.pending(one.pk)
+    found = diagnose(one, takers, clock.now(), pending=waiting, hidden=coordinations.hidden(one))
+    return {"transaction": one, "transaction_now": found}
+
+
+def _version(request: HttpRequest) -> int | None:
+    """The version that a form was made from; None for one that names none."""
+    text = request.POST.get("version", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def _text(request: HttpRequest, name: str) -> str:
+    return request.POST.get(name, "").strip().replace("\x00", "")

@@ -1,0 +1,194 @@
+"""States of pairs and messages that contradict each other, and timers that nobody would ever look at."""
+
+from __future__ import annotations
+
+from messaging.invariants.rule import Rule
+
+_OPEN = "('sending', 'awaiting_ack', 'retrying')"
+
+RULES = (
+    Rule(
+        "one-in-flight",
+        "A reliable ebXML pair has one message in flight at most: the one that its row names",
+        "D 2; spec 1, 2.1.3",
+        f"""
+SELECT m.pair_id, m.id, m.message_id, m.state, p.flow, p.in_flight_id
+FROM messaging_message m JOIN messaging_pair p ON p.id = m.pair_id
+JOIN partners_agreementversion v ON v.id = m.agreement_version_id
+WHERE m.direction = 'out' AND (m.state IN {_OPEN} OR m.state = 'failed')
+AND m.semantics = 'OnceAndOnlyOnce' AND v.profile = 'ebxml' AND p.in_flight_id IS DISTINCT FROM m.id
+""",
+    ),
+    Rule(
+        "in-flight-state",
+        "The state of the message in flight is the one that its pair is in",
+        "D 2, 6; spec 1, 2.1.3",
+        """
+SELECT p.id AS pair_id, p.flow, p.in_flight_id, m.state, m.sequence_number
+FROM messaging_pair p
+LEFT JOIN messaging_message m ON m.id = p.in_flight_id AND m.pair_id = p.id AND m.direction = 'out'
+WHERE p.in_flight_id IS NOT NULL AND NOT coalesce(m.sequence_number IS NOT NULL AND CASE p.flow
+    WHEN 'sending' THEN m.state = 'sending'
+    WHEN 'suspended' THEN m.state = 'failed'
+    WHEN 'idle' THEN false
+    ELSE m.state IN ('awaiting_ack', 'retrying') END, false)
+""",
+    ),
+    Rule(
+        "queued",
+        "The count of what waits on a pair is the number of messages that wait",
+        "D 6; I11",
+        """
+SELECT p.id AS pair_id, p.queued, coalesce(m.waiting, 0) AS waiting
+FROM messaging_pair p LEFT JOIN (
+    SELECT pair_id, count(*) AS waiting FROM messaging_message
+    WHERE direction = 'out' AND state = 'queued' AND due_at IS NULL GROUP BY pair_id
+) m ON m.pair_id = p.id
+WHERE p.direction = 'out' AND p.queued <> coalesce(m.waiting, 0)
+""",
+    ),
+    Rule(
+        "out-now",
+        "The count of what is in flight on a pair of requests or a stream is the number of messages in flight",
+        "D 6; I11",
+        f"""
+SELECT p.id AS pair_id, p.out_now, coalesce(m.flying, 0) AS flying
+FROM messaging_pair p LEFT JOIN (
+    SELECT pair_id, count(*) AS flying
+    FROM messaging_message m JOIN partners_agreementversion v ON v.id = m.agreement_version_id
+    WHERE direction = 'out' AND m.state IN {_OPEN} AND (v.profile = 'repeatable' OR m.tx_sequence_id IS NOT NULL)
+    GROUP BY pair_id
+) m ON m.pair_id = p.id
+WHERE p.direction = 'out' AND p.out_now <> coalesce(m.flying, 0)
+""",
+    ),
+    Rule(
+        "prepared",
+        "What was sent has its octets, and a reliable message its number; what waits for its first send has none",
+        "D 3; I9",
+        f"""
+SELECT m.pair_id, m.id, m.message_id, m.state, m.attempts, m.sequence_number, m.digest <> '' AS has_octets
+FROM messaging_message m JOIN partners_agreementversion v ON v.id = m.agreement_version_id
+WHERE m.direction = 'out' AND (
+    m.state = 'queued' AND m.sequence_number IS NOT NULL
+    OR (m.state IN {_OPEN} OR m.state IN ('delivered', 'sent', 'confirming')) AND (m.wire_frame IS NULL OR m.digest = ''
+        OR m.sequence_number IS NULL AND m.semantics = 'OnceAndOnlyOnce' AND v.profile IN ('ebxml', 'stream'))
+)
+""",
+    ),
+    Rule(
+        "same-octets",
+        "What may go out once more has the octets that it went out with: they give its SHA-256",
+        "D 3; I9",
+        f"""
+WITH going AS (
+    SELECT id, pair_id, message_id, digest, wire_frame AS frame,
+        get_byte(wire_frame, 0) * 256 + get_byte(wire_frame, 1) AS count
+    FROM messaging_message m WHERE direction = 'out' AND (state IN {_OPEN} OR state = 'failed')
+    AND wire_frame IS NOT NULL AND digest <> '' AND attempts > 0
+    AND NOT EXISTS (SELECT FROM messaging_payload p WHERE p.message_id = m.id AND p.stored_as <> '')
+), literals AS (
+    SELECT id, number, frame, count, length, sum(length) OVER (PARTITION BY id ORDER BY number) - length AS at
+    FROM going CROSS JOIN LATERAL generate_series(0, count - 1) AS number CROSS JOIN LATERAL (
+        SELECT get_byte(frame, 2 + 4 * number)::bigint * 16777216 + get_byte(frame, 3 + 4 * number) * 65536
+            + get_byte(frame, 4 + 4 * number) * 256 + get_byte(frame, 5 + 4 * number) AS length
+    ) AS l
+), parts AS (
+    SELECT id, 2 * number AS place, substring(frame FROM (3 + 4 * count + at)::int FOR length::int) AS octets
+    FROM literals
+    UNION ALL
+    SELECT p.message_id, 2 * row_number() OVER (PARTITION BY p.message_id ORDER BY p.number) - 1, p.content
+    FROM messaging_payload p JOIN going ON going.id = p.message_id WHERE NOT p.in_frame
+), joined AS (
+    SELECT id, encode(sha256(string_agg(octets, ''::bytea ORDER BY place)), 'hex') AS found FROM parts GROUP BY id
+)
+SELECT going.pair_id, going.id, going.message_id, going.digest, joined.found
+FROM going JOIN joined USING (id) WHERE joined.found IS DISTINCT FROM going.digest
+""",
+    ),
+    Rule(
+        "ended",
+        "A message that has ended says when; one that has not does not",
+        "I11",
+        f"""
+SELECT pair_id, id, message_id, direction, state, completed_at FROM messaging_message
+WHERE state IN ('delivered', 'received', 'sent', 'skipped', 'cancelled') AND completed_at IS NULL
+OR (state IN {_OPEN} OR state IN ('queued', 'in_doubt')) AND completed_at IS NOT NULL
+OR (direction = 'in') <> (state = 'received')
+""",
+    ),
+    Rule(
+        "pair-timer",
+        "A pair with something to do has a time at which a worker looks at it",
+        "D 7; I10",
+        """
+SELECT id AS pair_id, flow, gate, queued, out_now, due_at FROM messaging_pair
+WHERE direction = 'out' AND due_at IS NULL
+AND (flow IN ('sending', 'awaiting_ack', 'resend_wait', 'holding') OR flow = 'idle' AND queued > 0 AND out_now = 0)
+""",
+    ),
+    Rule(
+        "message-timer",
+        "A message that its pair does not time has a time of its own at which a worker looks at it",
+        "D 7; I10",
+        f"""
+SELECT m.pair_id, m.id, m.message_id, m.state, p.flow FROM messaging_message m JOIN messaging_pair p ON p.id = m.pair_id
+WHERE m.direction = 'out' AND m.due_at IS NULL AND m.state IN {_OPEN} AND p.in_flight_id IS DISTINCT FROM m.id
+AND (m.state = 'sending' OR m.tx_sequence_id IS NULL OR p.due_at IS NULL AND p.flow <> 'suspended')
+""",
+    ),
+    Rule(
+        "told",
+        "A pair that was suspended has told somebody: there is an incident with its cause",
+        "spec 1, 2.1.4.3",
+        """
+SELECT p.id AS pair_id, p.cause, p.changed_at FROM messaging_pair p
+WHERE p.direction = 'out' AND p.flow = 'suspended'
+AND NOT EXISTS (SELECT FROM messaging_incident i WHERE i.pair_id = p.id AND i.cause = p.cause)
+""",
+    ),
+    Rule(
+        "attempts",
+        "An attempt belongs to a message or a signal that is there",
+        "I2",
+        """
+SELECT t.id AS transmission_id, t.pair_id, t.message_id, t.signal_id FROM messaging_transmission t
+WHERE num_nonnulls(t.message_id, t.signal_id) <> 1
+OR NOT EXISTS (SELECT FROM messaging_message m WHERE m.id = t.message_id)
+AND NOT EXISTS (SELECT FROM messaging_signal s WHERE s.id = t.signal_id)
+""",
+    ),
+    Rule(
+        "passed-on-once",
+        "A received message goes on once; only a person sends it again",
+        "D 4; spec 1, 4.1",
+        """
+SELECT forwarded_from_id AS received_id, count(*) AS times, min(message_id) AS message_id FROM messaging_message
+WHERE forwarded_from_id IS NOT NULL AND resubmitted_from_id IS NULL AND direction = 'out'
+GROUP BY forwarded_from_id HAVING count(*) > 1
+""",
+    ),
+    Rule(
+        "repeats-of-requests",
+        "A request in flight keeps the time of its first send and the end of its window",
+        "I9; spec 2",
+        f"""
+SELECT m.pair_id, m.id, m.message_id, m.state, m.first_sent_at, m.expires_at, m.attempts
+FROM messaging_message m JOIN partners_agreementversion v ON v.id = m.agreement_version_id
+WHERE m.direction = 'out' AND v.profile = 'repeatable' AND (m.state IN {_OPEN} OR m.state = 'in_doubt')
+AND (m.first_sent_at IS NULL OR m.expires_at IS NULL OR m.attempts = 0 OR m.expires_at < m.first_sent_at)
+""",
+    ),
+    Rule(
+        "requests-in-order",
+        "Where requests go in order, one is in flight at a time",
+        "I7; spec 2",
+        f"""
+SELECT m.pair_id, m.agreement_version_id, count(*) AS in_flight,
+    array_agg(m.message_id ORDER BY m.position) AS message_ids
+FROM messaging_message m JOIN partners_agreementversion v ON v.id = m.agreement_version_id
+WHERE m.direction = 'out' AND v.profile = 'repeatable' AND v.ordered AND m.state IN {_OPEN}
+GROUP BY m.pair_id, m.agreement_version_id HAVING count(*) > 1
+""",
+    ),
+)

@@ -1,0 +1,295 @@
+"""POST /messages: documents come in."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+from urllib.parse import unquote
+
+from django.conf import settings
+from django.core.files.uploadedfile import UploadedFile
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter
+from rest_framework.exceptions import ErrorDetail, ValidationError
+from rest_framework.parsers import MultiPartParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from messaging.api.authentication import access_of
+from messaging.api.conditional import tag
+from messaging.api.endpoint import Endpoint, operation
+from messaging.api.fields import page_of, validated
+from messaging.api.pagination import listing, read_list, sort_parameter
+from messaging.api.problems import Problem
+from messaging.api.reading import Param, StrictJson
+from messaging.api.references import agreement_id_of, pair_id_of
+from messaging.choices import Direction, MessageState
+from messaging.messages.selectors import estimate as message_estimate
+from messaging.messages.selectors import messages, searching
+from messaging.messages.serializers import messages as shapes
+from messaging.messages.services.submitting import NewPayload, message_submit
+from messaging.protocol import document_ids
+from messaging.protocol.processing import MAX_DOCUMENT_ID
+from partners import registry
+from rmhub import clock
+
+_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+# Base64 makes three octets four signs; the rest of the body is small.
+_OVERHEAD = 1024 * 1024
+
+FILTERS = (
+    Param("state", "States, comma separated.", "choices", choices=tuple(MessageState.values)),
+    Param("direction", "out or in.", "choice", choices=tuple(Direction.values)),
+    Param("pair", "Id or code of a pair."),
+    Param("partner", "Id of a party.", "id", prefix="par"),
+    Param("agreement", "Id or TPAId of an agreement."),
+    Param("service", "Exact."),
+    Param("action", "Exact."),
+    Param("conversation", "ConversationId, exact."),
+    Param("document", "Document id, exact: as its sender gave it, or as a document says itself; else the MessageId."),
+    Param("ref", "RefToMessageId, exact."),
+    Param("created_gte", "Not before this time.", "instant"),
+    Param("created_lt", "Before this time.", "instant"),
+    Param("size_gt", "Payloads of more bytes than this.", "number", maximum=999_999_999),
+    Param("size_lt", "Payloads of fewer bytes than this.", "number", maximum=999_999_999),
+    Param("attempts_gt", "Put on the wire more often than this.", "number", maximum=999_999),
+    Param("attempts_lt", "Put on the wire less often than this.", "number", maximum=999_999),
+    Param("error", "Code of a cause, such as ack_timeout."),
+    Param(
+        "q",
+        "What the console's search box takes: an id (msg_..., MessageId, document id, ConversationId; else the "
+        "beginning of a MessageId), and terms such as state:failed partner:Globex after:24h size>100k. An id that "
+        "looks like a term stands in quotes.",
+    ),
+    sort_parameter("-created_at", "created_at"),
+)
+KEY_HEADER = OpenApiParameter(
+    "Idempotency-Key",
+    str,
+    OpenApiParameter.HEADER,
+    required=True,
+    description="Names this submission, e.g. a UUID. Lives as long as the message: a repeat stores nothing new.",
+)
+DOCUMENT_HEADER = OpenApiParameter(
+    document_ids.HEADER,
+    str,
+    OpenApiParameter.HEADER,
+    description="The same as document_id in the body; what is not ASCII, and the percent sign, percent-encoded.",
+)
+LOCATION = OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[202], description="The message.")
+REPLAYED = OpenApiParameter(
+    "Idempotent-Replayed", str, OpenApiParameter.HEADER, response=[202], description="`true` for a repeat."
+)
+_EXAMPLE = OpenApiExample(
+    "An order as JSON",
+    value={
+        "agreement": "tpa:acme-globex",
+        "service": "urn:orders",
+        "action": "Order",
+        "document_id": "order-4711",
+        "conversation_id": "c-77",
+        "payloads": [
+            {
+                "content_base64": "PE9yZGVyLz4=",
+                "content_type": "application/xml",
+                "filename": "order-4711.xml",
+                "sha256": "70d1fddaf10df96004cedd27ed9293ec5981c053e0d4d07fca4cd602a4630de8",
+            }
+        ],
+    },
+    request_only=True,
+    media_type="application/json",
+)
+_RECEIPT = OpenApiExample(
+    "Accepted by a suspended pair",
+    value={
+        "id": "msg_0192f3f2f3e47a5fb0c1d2e3f4a5b6c7",
+        "state": "queued",
+        "message_id": "0192f3f2f3e47a5fb0c1d2e3f4a5b6c7@hub.acme.example",
+        "document_id": "order-4711",
+        "conversation_id": "c-77",
+        "ref_to_message_id": "",
+        "agreement": {"id": "agr_0192f3f2f3e47a5fb0c1d2e3f4a5b6c8", "tpa_id": "tpa:acme-globex", "version": 3},
+        "pair": {"id": "pair_0192f3f2f3e47a5fb0c1d2e3f4a5b6c9", "code": "ACME>GLOBEX"},
+        "service": "urn:orders",
+        "action": "Order",
+        "semantics": "OnceAndOnlyOnce",
+        "position": 312,
+        "size": 8,
+        "created_at": "2026-11-22T10:00:00.123456Z",
+        "warnings": [
+            {
+                "code": "pair_suspended",
+                "detail": "Accepted; ACME>GLOBEX is suspended (ack_timeout), so it waits until it is resumed.",
+            }
+        ],
+    },
+    response_only=True,
+    status_codes=["202"],
+)
+
+
+class Messages(Endpoint):
+    """/messages"""
+
+    parser_classes = (StrictJson, MultiPartParser)
+
+    def body_limit(self) -> int:
+        return settings.RMHUB_MAX_MESSAGE_BYTES * 4 // 3 + _OVERHEAD
+
+    @operation(
+        id="messages_list",
+        tag="messages",
+        scope="messages:read",
+        summary="List messages",
+        description=(
+            "Newest first. What no index serves (direction, service, action, agreement, size, attempts, states of "
+            "what is done) is looked for among 30,000 messages a request: a page may be short, or empty, while "
+            "`has_more` is true; its `next_cursor` goes on from there. A search that takes over 3 s is stopped."
+        ),
+        parameters=FILTERS,
+        responses={200: page_of(shapes.MessageSerializer)},
+        problems=("invalid_cursor", "cursor_mismatch", "query_too_broad"),
+    )
+    def get(self, request: Request) -> Response:
+        values, limit, place = read_list(request, FILTERS)
+        filters = messages.MessageFilters(
+            states=values["state"] or (),
+            direction=values["direction"] or "",
+            pair_id=pair_id_of(values["pair"]),
+            partner_id=values["partner"],
+            agreement_id=agreement_id_of(values["agreement"]),
+            service=values["service"] or "",
+            action=values["action"] or "",
+            conversation=values["conversation"] or "",
+            document=values["document"] or "",
+            ref=values["ref"] or "",
+            created_gte=values["created_gte"],
+            created_lt=values["created_lt"],
+            size_gt=values["size_gt"],
+            size_lt=values["size_lt"],
+            attempts_gt=values["attempts_gt"],
+            attempts_lt=values["attempts_lt"],
+            cause=values["error"] or "",
+        )
+        found = searching.read(values["q"] or "", now=clock.now(), more=filters)
+        if found.problems:
+            errors = [{"parameter": "q", "code": "invalid", "detail": problem} for problem in found.problems]
+            raise Problem("invalid_parameter", " ".join(found.problems), errors=errors)
+        oldest_first = values["sort"] == "created_at"
+        page = messages.message_page(found.filters, oldest_first=oldest_first, limit=limit, place=place)
+        return listing(
+            request, values, page, shapes.MessageSerializer, estimate=lambda: message_estimate.estimate(found.filters)
+        )
+
+    @operation(
+        id="messages_submit",
+        tag="messages",
+        scope="messages:write",
+        summary="Submit a message",
+        description=(
+            "202 says that the message is stored, and will be sent in its turn. A suspended or paused pair takes it "
+            "too, and a warning says so. A repeat with the same Idempotency-Key answers the first receipt."
+        ),
+        request={"application/json": shapes.SubmissionBody, "multipart/form-data": shapes.SubmissionForm},
+        responses={202: shapes.ReceiptSerializer},
+        problems=(
+            "idempotency_key_missing",
+            "invalid_header",
+            "idempotency_key_reused",
+            "duplicate_message_id",
+            "message_too_large",
+            "store_full",
+            "pair_queue_full",
+            "length_required",
+            "unknown_agreement",
+            "outside_agreement",
+        ),
+        headers=(KEY_HEADER, DOCUMENT_HEADER, LOCATION, REPLAYED),
+        examples=(_EXAMPLE, _RECEIPT),
+    )
+    def post(self, request: Request) -> Response:
+        key = idempotency_key(request)
+        values = _submission(request)
+        values["document_id"] = _document_id(request, values["document_id"])
+        submission = message_submit(**values, submitted_by=access_of(request).owner, idempotency_key=key)
+        message = submission.message
+        terms = registry.current().version(message.agreement_version_id)
+        etag = tag(shapes.changeable(message, partner=terms.partner_name, tpa_id=terms.tpa_id))
+        headers = {"Location": f"/api/v1/messages/{message.public_id}", "ETag": f'"{etag}"'}
+        if submission.replayed:
+            headers["Idempotent-Replayed"] = "true"
+        return Response(shapes.receipt(message, terms, submission.warnings), status=202, headers=headers)
+
+
+def idempotency_key(request: Request) -> str:
+    """The key, with or without the quotes of a structured header. Raises Problem."""
+    header = request.headers.get("Idempotency-Key", "").strip()
+    if not header:
+        raise Problem("idempotency_key_missing")
+    key = header[1:-1] if len(header) > 1 and header[0] == header[-1] == '"' else header
+    if not _KEY.fullmatch(key):
+        raise Problem("invalid_header", "Idempotency-Key has 1 to 255 ASCII signs and no space, such as a UUID.")
+    return key
+
+
+def _document_id(request: Request, said: str) -> str:
+    """That of the body, or of the header for those whose body is made by others. Raises Problem."""
+    header = unquote(request.headers.get(document_ids.HEADER, "").strip())
+    if header and said and header != said:
+        raise Problem("invalid_header", f"{document_ids.HEADER} and document_id differ: say it once.")
+    if header and (sentence := document_ids.fault(header, MAX_DOCUMENT_ID)):
+        raise Problem("invalid_header", f"{document_ids.HEADER} has to be {sentence}")
+    return header or said
+
+
+def _submission(request: Request) -> dict[str, Any]:
+    """The arguments of `message_submit` that the body holds. Raises ValidationError."""
+    if (request.content_type or "").startswith("multipart/"):
+        values = validated(shapes.SubmissionForm, request.data)
+        return _with_payloads(values, _form_payloads(values.pop("payload"), values.pop("label", [])))
+    values = validated(shapes.SubmissionBody, request.data)
+    return _with_payloads(values, _json_payloads(values.pop("payloads")))
+
+
+def _with_payloads(values: dict[str, Any], payloads: list[NewPayload]) -> dict[str, Any]:
+    return {**values, "payloads": payloads}
+
+
+def _json_payloads(given: list[dict[str, Any]]) -> list[NewPayload]:
+    for position, payload in enumerate(given):
+        wanted = payload.get("sha256")
+        if wanted and hashlib.sha256(payload["content_base64"]).hexdigest() != wanted.lower():
+            text = "The octets have another SHA-256: they were changed on their way."
+            raise ValidationError(
+                {"payloads": {str(position): {"sha256": [ErrorDetail(text, code="digest_mismatch")]}}}
+            )
+    return [
+        NewPayload(
+            content=payload["content_base64"],
+            content_type=payload["content_type"],
+            filename=payload["filename"],
+            label=payload["label"],
+        )
+        for payload in given
+    ]
+
+
+def _form_payloads(files: list[UploadedFile], labels: list[str]) -> list[NewPayload]:
+    if labels and len(labels) != len(files):
+        text = f"There are {len(labels)} labels for {len(files)} files: give one for each, or none."
+        raise ValidationError({"label": [ErrorDetail(text, code="invalid")]})
+    return [
+        NewPayload(
+            content=file.read(),
+            content_type=_content_type(file),
+            filename=file.name or "",
+            label=labels[position] if labels else "Document",
+        )
+        for position, file in enumerate(files)
+    ]
+
+
+def _content_type(file: UploadedFile) -> str:
+    kind = file.content_type or "application/octet-stream"
+    return f"{kind}; charset={file.charset}" if file.charset else kind

@@ -1,0 +1,204 @@
+"""The list of messages: search box, windows of time, saved views, file, and the panel that shows one in short."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+
+from messaging import keyset
+from messaging.access.selectors.reach import read_id
+from messaging.archive import selectors as archive
+from messaging.bulk.pages import buttons as bulk
+from messaging.choices import Direction, MessageState
+from messaging.console import lists, zones
+from messaging.console.access import requires
+from messaging.console.lists import Column, ListPage
+from messaging.console.rendering import PAGE, as_context, page, read_place
+from messaging.keyset import Page, Place
+from messaging.messages.selectors import (
+    estimate as message_estimate,
+)
+from messaging.messages.selectors import (
+    listing as message_list,
+)
+from messaging.messages.selectors import (
+    messages,
+    search_terms,
+    searching,
+    settled,
+)
+from messaging.messages.selectors.messages import TooBroad
+from messaging.messages.selectors.searching import Found
+from messaging.models import Message
+from rmhub import clock
+
+# One page of a file may go through so many portions of the store without finding anything.
+_PORTIONS = 200
+_ROUND = ((1_000_000, "M"), (1_000, "k"))
+
+
+def _latency(message: Message) -> float | None:
+    """Seconds from the first send to the acknowledgement; what a person settled keeps its cause, and had none."""
+    if message.direction != Direction.OUT or message.first_sent_at is None or message.completed_at is None:
+        return None
+    if message.state != MessageState.DELIVERED or message.cause:
+        return None
+    return (message.completed_at - message.first_sent_at).total_seconds()
+
+
+MESSAGES = ListPage(
+    name="messages",
+    view="console:messages",
+    columns=(
+        Column("created_at", "Time", lambda row: row.created_at, fixed=True),
+        Column("state", "State", lambda row: row.state, fixed=True),
+        Column("direction", "Direction", lambda row: row.direction, only_csv=True),
+        Column("pair", "Pair", lambda row: row.pair.code),
+        Column("partner", "Partner", lambda row: row.pair.partner.name, hidden=True),
+        Column("agreement", "Agreement", lambda row: row.agreement_version.agreement.tpa_id, hidden=True),
+        Column("service", "Service", lambda row: row.service, only_csv=True),
+        Column("action", "Service, action", lambda row: row.action),
+        Column("message_id", "MessageId", lambda row: row.message_id, fixed=True),
+        Column("conversation_id", "Conversation", lambda row: row.conversation_id, hidden=True),
+        Column("document_id", "Document id", lambda row: row.identifies, hidden=True),
+        Column("ref_to_message_id", "RefToMessageId", lambda row: row.ref_to_message_id, only_csv=True),
+        Column("sequence_number", "Seq", lambda row: row.sequence_number),
+        Column("attempts", "Attempts", lambda row: row.attempts),
+        Column("latency", "Acknowledged after", _latency),
+        Column("size", "Size", lambda row: row.size),
+        Column("cause", "Cause", lambda row: row.cause, hidden=True),
+        Column("completed_at", "Done", lambda row: row.completed_at, hidden=True),
+        Column("sha256", "SHA-256", lambda row: row.digest, only_csv=True),
+        Column("id", "Id", lambda row: row.public_id, only_csv=True),
+    ),
+    api="/api/v1/messages",
+)
+
+
+@requires("messages:read")
+def message_list_page(request: HttpRequest) -> HttpResponseBase:
+    """Newest first; the URL holds every filter. The first page is live."""
+    if (other := lists.opened(request, MESSAGES)) is not None:
+        return other
+    zone = zones.zone_of(request)
+    given = {name: request.GET.get(name, "").strip()[: message_list.MOST] for name in message_list.PARAMETERS}
+    at, moment = _jump(request)
+    meant = {"window": "all"} if moment is not None and given["window"] not in searching.WINDOWS else {}
+    given |= meant
+    found = message_list.read(given, now=clock.now(), zone=zone)
+    if lists.csv_wanted(request) and not found.nothing:
+        return lists.csv(request, MESSAGES, lambda place, limit: _portion(found, place, limit))
+    mark = keyset.fingerprint("console.messages", {**given, "window": found.window}, "-id")
+    notes = list(found.problems)
+    place = _place(request, mark, moment)
+    context: dict[str, Any] = {"rows": [], "next_cursor": "", "previous_cursor": "", "broad": ""}
+    if not found.nothing:
+        try:
+            shown = messages.message_page(found.filters, limit=PAGE, place=place)
+            context |= as_context(shown, mark)
+            context |= {"looked_back": messages.looked_back_to(shown, PAGE), "about": _about(found, shown, place)}
+            for row in shown.rows:
+                row.latency = _latency(row)  # type: ignore[attr-defined]
+        except TooBroad as error:
+            context["broad"] = error.detail
+    api = searching.api_parameters(found)
+    context |= lists.tools(request, MESSAGES, api, meant)
+    context |= {
+        "given": given,
+        "found": found,
+        "chips": _chips(request, found),
+        "notes": notes,
+        "backwards": found.filters.backwards,
+        "archived": archive.left(found.filters.document or given["q"] or given["conversation"]),
+        "filtered": any(value for name, value in given.items() if name != "window"),
+        "states": MessageState.choices,
+        "keys": search_terms.KEYS,
+        "directions": Direction.choices,
+        "windows": [(name, label, _with(request, window=name)) for name, (label, _) in searching.WINDOWS.items()],
+        "kept": [
+            (name, given[name])
+            for name in ("agreement", "service", "conversation", "document", "ref", "partner", "error")
+            if given[name]
+        ],
+        "jumped": at,
+        "all_time": _with(request, window="all", at=at),
+        "first_page": place is None,
+        "bulk_actions": bulk.actions(request, "messages_resubmit", "messages_cancel", "messages_export"),
+    }
+    return page(request, "console/messages.html", context, fragments={"live-messages": "console/messages_live.html"})
+
+
+@requires("messages:read")
+def message_peek(request: HttpRequest, reference: str) -> HttpResponse:
+    """One message in short, beside the list."""
+    message = messages.message(read_id("msg", reference))
+    context = {
+        "message": message,
+        "payloads": list(messages.payloads(message.pk)),
+        "attempts": list(messages.transmissions(message.pk).order_by("-id")[:5]),
+        "latency": _latency(message),
+        "settled": settled.of_message(message),
+    }
+    return page(request, "console/message_peek.html", context, fragments={"dialog": "console/message_peek_body.html"})
+
+
+def _portion(found: Found, place: Place | None, limit: int) -> Page[Message]:
+    """The next rows of the file: what no index serves is looked for in portions, of which some have nothing."""
+    for _ in range(_PORTIONS):
+        shown = messages.message_page(found.filters, limit=limit, place=place)
+        if shown.rows or shown.following is None:
+            return shown
+        place = shown.following
+    return Page([], None, None)
+
+
+def _jump(request: HttpRequest) -> tuple[str, datetime | None]:
+    """The time that somebody jumped to, as it was typed and as it is meant; ("", None) for none.
+
+    It may lie anywhere: the window that a list has without a word about time would only hide what was there then.
+    """
+    at = request.GET.get("at", "").strip()[:40]
+    moment = zones.read_local(at, zones.zone_of(request)) if at else None
+    return (at, moment) if moment is not None else ("", None)
+
+
+def _place(request: HttpRequest, mark: str, moment: datetime | None) -> Place | None:
+    """Where the page begins: at the cursor, or at a time that somebody jumped to."""
+    if moment is not None and not request.GET.get("cursor"):
+        return Place((keyset.floor_id(moment),))
+    return read_place(request, mark)
+
+
+def _about(found: Found, shown: Page[Message], place: Place | None) -> str:
+    """How many there are: counted when they are all on the page, else about."""
+    if place is None and shown.following is None:
+        return f"{len(shown.rows)} message{'' if len(shown.rows) == 1 else 's'}"
+    number = message_estimate.estimate(found.filters)
+    if number <= len(shown.rows):
+        return f"more than {len(shown.rows)}"  # there is another page: what the statistics say is too old
+    for unit, sign in _ROUND:
+        if number >= unit:
+            return f"about {number / unit:.1f} {sign}"
+    return f"about {number}"
+
+
+def _chips(request: HttpRequest, found: Found) -> list[tuple[str, str]]:
+    """(words, address without it) of each filter: the box's terms, and the fields'."""
+    chips = [(chip.text, _with(request, q=chip.without)) for chip in found.chips]
+    if found.search.text:
+        chips.append((f"id: {found.search.text}", _with(request, q=search_terms.write(found.search.terms))))
+    for name, key in message_list.NAMES.items():
+        if text := request.GET.get(name, "").strip():
+            chips.append((f"{key}: {text[:60]}", _with(request, **{name: ""})))
+    return chips
+
+
+def _with(request: HttpRequest, **changes: str) -> str:
+    """This list's address with other filters, from its first page."""
+    query = {name: value for name, value in request.GET.items() if name not in ("cursor", "at", "view", "format")}
+    query |= changes
+    return f"?{urlencode({name: value for name, value in query.items() if value}) or 'view=all'}"

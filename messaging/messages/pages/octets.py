@@ -1,0 +1,185 @@
+"""Bytes to look at: payloads, whole messages on the wire, attempts with the partner's answer, acknowledgements.
+
+Opening a payload, or wire bytes that hold one, is written to the audit log by the service that hands them out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+
+from messaging.access.selectors.reach import read_id
+from messaging.console.access import actor, person, requires
+from messaging.console.rendering import page
+from messaging.engine import preparing
+from messaging.exceptions import ApplicationError, NotFound
+from messaging.messages.pages import curl
+from messaging.messages.pages.viewer import MODES, View, view
+from messaging.messages.selectors import messages, wire_parts
+from messaging.messages.services import disclosing
+from messaging.messages.services.disclosing import Masked, NotPrepared, Octets, PayloadLost
+from messaging.models import Message
+from messaging.overview.selectors import records
+from partners import registry
+from partners.choices import Profile
+
+
+@requires("payloads:read")
+def payload(request: HttpRequest, reference: str, number: int) -> HttpResponse:
+    """One payload: pretty, raw or hex (`?mode=`), large ones in parts (`?offset=`), with what is sought (`?find=`)."""
+    message = messages.message(read_id("msg", reference))
+    rows = list(messages.payloads(message.pk))
+    row = next((row for row in rows if row.number == number), None)
+    if row is None:
+        raise NotFound(f"{message.public_id} has no payload {number}.")
+    context: dict[str, Any] = {"message": message, "payload": row, "payloads": rows, "modes": MODES, "findable": True}
+    role = person(request).role
+    try:
+        look = disclosing.payload_look(message_id=message.pk, number=number, actor=actor(request), role=role)
+    except PayloadLost as error:
+        return page(request, "console/payload.html", {**context, "problem": error.detail}, status=404)
+    context["look"] = look
+    if look.hidden:
+        return page(request, "console/payload.html", context, status=403)
+    mode = request.GET.get("mode", "")
+    if look.rules:
+        # What is covered is not in these octets; but they are not the document's own, so that they are set out only.
+        context["modes"], mode = MODES[:1], "pretty"
+    context["view"] = _view(request, look.octets, mode)
+    return page(request, "console/payload.html", context)
+
+
+@requires("payloads:read")
+def payload_download(request: HttpRequest, reference: str, number: int) -> HttpResponse:
+    """The payload's exact bytes, as an attachment that no browser runs."""
+    message = messages.message(read_id("msg", reference))
+    try:
+        octets = disclosing.payload_open(
+            message_id=message.pk, number=number, actor=actor(request), role=person(request).role
+        )
+    except (PayloadLost, Masked) as error:
+        return _gone(request, error)
+    return _attachment(octets)
+
+
+@requires("payloads:read")
+def documents(request: HttpRequest, reference: str) -> HttpResponse:
+    """All payloads of a message as a ZIP file."""
+    message = messages.message(read_id("msg", reference))
+    try:
+        octets = disclosing.documents_open(message_id=message.pk, actor=actor(request), role=person(request).role)
+    except (PayloadLost, Masked) as error:
+        return _gone(request, error)
+    return _attachment(octets)
+
+
+@requires("payloads:read")
+def wire(request: HttpRequest, reference: str) -> HttpResponse:
+    """The message's exact octets."""
+    message = messages.message(read_id("msg", reference))
+    context = {"message": message, "modes": MODES[1:], "findable": True}
+    try:
+        opened = disclosing.wire_open(message_id=message.pk, actor=actor(request), role=person(request).role)
+    except (NotPrepared, PayloadLost, Masked) as error:
+        status = 403 if isinstance(error, Masked) else 404
+        return page(request, "console/wire.html", {**context, "problem": error.detail}, status=status)
+    context["view"] = _view(request, opened, request.GET.get("mode", "") or "raw")
+    return page(request, "console/wire.html", context)
+
+
+@requires("payloads:read")
+def wire_download(request: HttpRequest, reference: str) -> HttpResponse:
+    """The same as a file."""
+    message = messages.message(read_id("msg", reference))
+    try:
+        octets = disclosing.wire_open(message_id=message.pk, actor=actor(request), role=person(request).role)
+    except (NotPrepared, PayloadLost, Masked) as error:
+        return _gone(request, error)
+    return _attachment(octets)
+
+
+@requires("messages:read")
+def transmission(request: HttpRequest, reference: str) -> HttpResponse:
+    """One attempt: where it went, what was sent, how it ended, and the answer to it; against the attempt before it."""
+    attempt = messages.transmission(read_id("att", reference))
+    message = messages.in_store(attempt.message_id)
+    signal = messages.signal(attempt.signal_id) if attempt.signal_id else None
+    is_closed = disclosing.answer_holds_document(attempt) and "payloads:read" not in person(request).scopes
+    shown = None
+    if attempt.response and not is_closed:
+        shown = disclosing.answer_open(attempt=attempt, actor=actor(request), role=person(request).role)
+    payloads = list(messages.payloads(message.pk)) if message else []
+    context = {
+        "attempt": attempt,
+        "message": message,
+        "signal": signal,
+        "answer": view(shown.octets.content, "text/plain", "raw") if shown else None,
+        "covered": shown,
+        "is_closed": is_closed,
+        "shape": wire_parts.shape(message, payloads) if message else None,
+        "compared": wire_parts.compare_answers(attempt, wire_parts.previous_attempt(attempt)),
+        "curl": curl.command(attempt, message or signal, _headers(message)),
+        "attempts": list(messages.transmissions(message.pk).order_by("-id")[:50])[::-1] if message else [],
+    }
+    return page(request, "console/transmission.html", context)
+
+
+def _headers(message: Message | None) -> tuple[tuple[str, str], ...]:
+    """The headers of a repeatable request, which are part of it."""
+    if message is None or message.agreement_version.profile != Profile.REPEATABLE:
+        return ()
+    return preparing.request_headers(message, registry.current().version(message.agreement_version_id))
+
+
+@requires("messages:read")
+def signal(request: HttpRequest, reference: str) -> HttpResponse:
+    """One acknowledgement or error message with its exact octets; it holds no payload."""
+    row = messages.signal(read_id("sig", reference))
+    about = messages.in_store(row.about_id)
+    shown = view(bytes(row.body), row.content_type, request.GET.get("mode", "") or "raw")
+    context = {"signal": row, "about": about, "view": shown, "modes": MODES[1:]}
+    return page(request, "console/signal.html", context)
+
+
+@requires("messages:read")
+def signal_download(request: HttpRequest, reference: str) -> HttpResponse:
+    """The signal's exact octets as a file."""
+    row = messages.signal(read_id("sig", reference))
+    return _attachment(Octets(bytes(row.body), row.content_type, f"{row.public_id}.mime", ""))
+
+
+@requires("payloads:read")
+def rejection_sample(request: HttpRequest, reference: str) -> HttpResponse:
+    """The first bytes of something that was refused."""
+    row = records.rejection(read_id("rej", reference))
+    try:
+        opened = disclosing.rejection_open(rejection_id=row.pk, actor=actor(request), role=person(request).role)
+    except Masked as error:
+        return _gone(request, error)
+    shown = view(opened.content, opened.content_type, request.GET.get("mode", "") or "raw")
+    return page(request, "console/rejection_sample.html", {"rejection": row, "view": shown, "modes": MODES[1:]})
+
+
+def _view(request: HttpRequest, octets: Octets, mode: str) -> View:
+    offset = request.GET.get("offset", "")
+    at = int(offset) if offset.isascii() and offset.isdigit() and len(offset) < 13 else 0
+    sought = request.GET.get("find", "").replace("\x00", "")[:200]
+    return view(octets.content, octets.content_type, mode, offset=at, sought=sought)
+
+
+def _gone(request: HttpRequest, error: ApplicationError) -> HttpResponse:
+    status = 403 if isinstance(error, Masked) else 404
+    return page(request, "console/gone.html", {"problem": error.detail}, status=status)
+
+
+def _attachment(octets: Octets) -> HttpResponse:
+    # Never the partner's content type: a browser must not take the bytes for a page of this site.
+    response = HttpResponse(octets.content, content_type="application/octet-stream")
+    name = "".join(sign if sign.isascii() and (sign.isalnum() or sign in "._-") else "_" for sign in octets.filename)
+    response["Content-Disposition"] = f'attachment; filename="{name[:150] or "payload"}"'
+    response["X-Content-Type-Options"] = "nosniff"
+    response["Content-Security-Policy"] = "sandbox; default-src 'none'"
+    if octets.sha256:
+        response["X-Content-SHA256"] = octets.sha256
+    return response

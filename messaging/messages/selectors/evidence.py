@@ -1,0 +1,149 @@
+"""What is known about an outbound message in doubt, step by step: who could know whether the partner has it.
+
+For what we received it is the evidence of the decision itself (`deliveries.ladder`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from messaging.choices import Direction, MessageState, Outcome, PartnerAnswer, SignalKind
+from messaging.deliveries.selectors import doubts
+from messaging.deliveries.selectors.deliveries import Rung
+from messaging.messages.selectors import inquiries
+from messaging.models import Message, Signal, StatusInquiry, Transmission
+from messaging.models.inquiry import HAS_IT
+from partners.visibility import limit
+
+_SHOWN = 10  # questions to the partner
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The rungs in their order, and what they speak for.
+
+    `suggestion`: `delivered`, `resubmit` or ""; `because`: a sentence, "" without a suggestion. `inquiries`: the newest
+    first. `warning`: why an answer may mislead, "" when it does not.
+    """
+
+    message: Message
+    rungs: list[Rung]
+    inquiries: list[StatusInquiry]
+    suggestion: str
+    because: str
+    warning: str
+
+
+def of_message(message: Message, now: datetime) -> Evidence:
+    """The evidence about one outbound message. Four queries."""
+    asked = list(inquiries.of_message(message.pk).order_by("-id")[:_SHOWN])
+    last = Transmission.objects.filter(message=message).defer("response").order_by("-id").first()
+    kinds = (SignalKind.ACKNOWLEDGEMENT, SignalKind.FINAL)
+    signals = Signal.objects.filter(about=message, direction=Direction.IN, kind__in=kinds).defer("body")
+    acknowledged = signals.order_by("-id").first()
+    replies = Message.objects.filter(
+        pair__partner=message.pair.partner_id, direction=Direction.IN, ref_to_message_id=message.message_id
+    )
+    reply = limit(replies.defer("wire_frame"), "pair__partner").order_by("-id").first()
+    said = _telling(asked, last)
+    rungs = [
+        _attempts(message, last),
+        _window(message, now),
+        _acknowledgement(acknowledged),
+        _partner(said),
+        _reply(reply),
+    ]
+    suggestion, because = _suggestion(acknowledged, said, reply)
+    return Evidence(message, rungs, asked, suggestion, because, _warning(message, said, suggestion))
+
+
+def _telling(asked: list[StatusInquiry], last: Transmission | None) -> StatusInquiry | None:
+    """The answer that counts, by the same rule as `models.inquiry.partner_said`; else the newest."""
+    ended = (last.finished_at or last.started_at) if last is not None else None
+    for one in asked:
+        if one.answer in HAS_IT:
+            return one
+        if one.answer == PartnerAnswer.NOT_RECOGNIZED and (ended is None or one.asked_at >= ended):
+            return one
+    return asked[0] if asked else None
+
+
+def _attempts(message: Message, last: Transmission | None) -> Rung:
+    title, question = "Attempts", "Did it leave us?"
+    if last is None:
+        return Rung("attempts", title, question, f"{message.attempts}, none of them recorded", "", "unknown")
+    how = {
+        Outcome.SENT: "the last one was handed over",
+        Outcome.FAILED: "the last one failed",
+        Outcome.LOST: "the outcome of the last one was not recorded",
+        Outcome.ON_THE_WIRE: "the last one is on the wire",
+    }[Outcome(last.outcome)]
+    at = last.finished_at or last.started_at
+    return Rung("attempts", title, question, f"{message.attempts}: {how}", "", "unknown", last.detail, at)
+
+
+def _window(message: Message, now: datetime) -> Rung:
+    title, question = "Repeat window", "May it still be sent under the same id?"
+    if message.expires_at is None:
+        return Rung("window", title, question, "Its agreement sets no end", "", "skipped")
+    if message.expires_at <= now:
+        return Rung("window", title, question, "No: it is over", "", "unknown", at=message.expires_at)
+    return Rung("window", title, question, "Yes, until it ends", "", "unknown", at=message.expires_at)
+
+
+def _acknowledgement(signal: Signal | None) -> Rung:
+    title, question = "Acknowledgement", "Did one come, if late?"
+    if signal is None:
+        return Rung("acknowledgement", title, question, "None has come", "", "unknown")
+    return Rung(
+        "acknowledgement",
+        title,
+        question,
+        f"{signal.get_kind_display()} came",
+        "Delivered",
+        "yes",
+        at=signal.created_at,
+    )
+
+
+def _partner(said: StatusInquiry | None) -> Rung:
+    title, question = "Partner's hub", "What does it say about the message?"
+    if said is None:
+        return Rung("partner", title, question, "Not asked yet", "", "unknown")
+    words = said.get_answer_display()
+    if said.answer in HAS_IT:
+        return Rung("partner", title, question, words, "Delivered", "yes", said.detail, said.asked_at, said.actor)
+    if said.answer == PartnerAnswer.NOT_RECOGNIZED:
+        return Rung("partner", title, question, words, "Not there", "no", said.detail, said.asked_at, said.actor)
+    return Rung("partner", title, question, words, "", "unknown", said.detail, said.asked_at, said.actor)
+
+
+def _reply(reply: Message | None) -> Rung:
+    title, question = "Partner's application", "Does a message of theirs answer it?"
+    if reply is None:
+        return Rung("reply", title, question, "None refers to it", "", "unknown")
+    words = f"{reply.action} of theirs refers to it"
+    return Rung("reply", title, question, words, "Processed", "yes", reply.message_id, reply.created_at)
+
+
+def _suggestion(acknowledged: Signal | None, said: StatusInquiry | None, reply: Message | None) -> tuple[str, str]:
+    if reply is not None:
+        return "delivered", "A message of theirs answers it."
+    if acknowledged is not None:
+        return "delivered", "An acknowledgement came."
+    if said is None:
+        return "", ""
+    found = doubts.suggested(said.answer)
+    return found, f"The partner says: {said.get_answer_display().lower()}." if found else ""
+
+
+def _warning(message: Message, said: StatusInquiry | None, suggestion: str) -> str:
+    if message.state != MessageState.IN_DOUBT or said is None:
+        return ""
+    late = message.expires_at is not None and said.asked_at > message.expires_at
+    if suggestion == "resubmit" and late:
+        return (
+            "It was asked after its memory of ids may have ended: not known there can also mean that it was forgotten."
+        )
+    return ""

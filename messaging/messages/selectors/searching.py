@@ -1,0 +1,248 @@
+"""What a search for messages means: the box's terms and the fields of the form, as filters; the same for the console's
+list, the API, saved views, and jobs about everything that matches.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Any
+
+from django.core.exceptions import ObjectDoesNotExist
+
+from messaging.archive import selectors as archive
+from messaging.choices import Direction, MessageState
+from messaging.exceptions import NotFound
+from messaging.messages.selectors import messages, search_terms
+from messaging.messages.selectors.messages import OPEN_STATES, MessageFilters
+from messaging.messages.selectors.search_terms import Search, Term
+from messaging.pairs.selectors import pairs
+from partners import selectors as partners
+from partners.models import Party
+from rmhub.ids import BadPublicId, public_id, read_public_id
+
+# Windows of time that one press chooses; the first is what a search has that says nothing about time.
+WINDOWS: dict[str, tuple[str, timedelta | None]] = {
+    "24h": ("Last 24 hours", timedelta(hours=24)),
+    "7d": ("7 days", timedelta(days=7)),
+    "30d": ("30 days", timedelta(days=30)),
+    "all": ("All time", None),
+}
+_DIRECTIONS = {"in": "in", "inbound": "in", "out": "out", "outbound": "out"}
+_MOST_PARTNERS = 20
+_CODE = re.compile(r"[a-z0-9_]{1,60}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """One filter that is on: its words, and the search without it."""
+
+    text: str
+    without: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`filters` of a search. `problems`: what was left out, and why; `nothing`: it names something that is not there.
+
+    `window`: which of `WINDOWS` limits it, "" when the search itself says from when or until when, or names an id.
+    """
+
+    filters: MessageFilters
+    search: Search
+    problems: list[str] = field(default_factory=list)
+    nothing: bool = False
+    window: str = ""
+
+    @property
+    def chips(self) -> list[Chip]:
+        return [Chip(str(term), self.search.without(term)) for term in self.search.terms]
+
+
+class Wrong(ValueError):
+    """The value cannot be what its key is about. `missing`: it can, but there is no such thing."""
+
+    def __init__(self, detail: str, *, missing: bool = False) -> None:
+        super().__init__(detail)
+        self.missing = missing
+
+
+def read(
+    text: str,
+    *,
+    now: datetime,
+    zone: tzinfo = UTC,
+    window: str = "all",
+    more: MessageFilters | None = None,
+) -> Found:
+    """A search in the box's grammar, on top of `more` that is given already, over one of `WINDOWS`.
+
+    A term that comes twice: the last one counts. The window is of no account when the search is about an id, or says
+    something about time itself. A word that looks like a term and is none is looked for as an id, and is a problem when
+    there is no such id.
+    """
+    search = search_terms.read(text)
+    filters = more or MessageFilters()
+    problems, nothing = list(search.problems), False
+    for term in search.terms:
+        try:
+            filters = replace(filters, **values(term, now, zone))
+        except Wrong as wrong:
+            nothing = nothing or wrong.missing
+            problems.append(f"“{term}”: {wrong}" if wrong.missing else f"“{term}” was left out: {wrong}")
+    if search.text:
+        filters = replace(filters, q=search.text)
+    if search.doubtful and not (messages.has_id(search.text) or archive.left(search.text, limit=1)):
+        problems += [_no_term(word) for word in search.doubtful]
+    return within(Found(filters, search, problems, nothing), window, now=now)
+
+
+def within(found: Found, window: str, *, now: datetime) -> Found:
+    """The same search over one of `WINDOWS`; it must have none yet."""
+    filters = found.filters
+    chosen = window if window in WINDOWS else next(iter(WINDOWS))
+    if filters.by_id or filters.created_gte is not None or filters.created_lt is not None:
+        chosen = ""
+    span = WINDOWS[chosen][1] if chosen else None
+    if span is not None:
+        filters = replace(filters, created_gte=now - span)
+    return replace(found, filters=filters, window=chosen)
+
+
+def is_narrow(filters: MessageFilters) -> bool:
+    """Whether an index leads to just what is searched, so that a window of time would only hide some of it."""
+    few = bool(filters.states) and OPEN_STATES.issuperset(filters.states)
+    named = filters.pair_id is not None or filters.partner_id is not None or bool(filters.partner_ids)
+    return not filters.unindexed and (few or named or bool(filters.cause))
+
+
+def api_parameters(found: Found) -> dict[str, str]:
+    """The same search as parameters of GET /messages."""
+    filters = found.filters
+    partners_named = [str(term) for term in found.search.terms if term.key == "partner"]
+    quoted = search_terms.exactly(filters.q)
+    parameters = {
+        "state": ",".join(filters.states),
+        "direction": filters.direction,
+        "pair": public_id("pair", filters.pair_id) if filters.pair_id else "",
+        "partner": public_id("par", filters.partner_id) if filters.partner_id else "",
+        "agreement": public_id("agr", filters.agreement_id) if filters.agreement_id else "",
+        "service": filters.service,
+        "action": filters.action,
+        "conversation": filters.conversation,
+        "document": filters.document,
+        "ref": filters.ref,
+        "error": filters.cause,
+        "q": " ".join([*partners_named[-1:], *([quoted] if quoted else [])]),
+        "created_gte": _moment(filters.created_gte),
+        "created_lt": _moment(filters.created_lt),
+    }
+    for name in ("size_gt", "size_lt", "attempts_gt", "attempts_lt"):
+        number = getattr(filters, name)
+        parameters[name] = "" if number is None else str(number)
+    return {name: value for name, value in parameters.items() if value}
+
+
+def _no_term(word: str) -> str:
+    key = re.split("[:<>]", word, maxsplit=1)[0]
+    known = ", ".join(search_terms.KEYS)
+    return (
+        f"“{word[:60]}” was looked for as an id, and nothing has it: {key} is no term. Terms are {known}; an id that "
+        "looks like one stands in quotes."
+    )
+
+
+def _moment(at: datetime | None) -> str:
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z") if at else ""
+
+
+def values(term: Term, now: datetime, zone: tzinfo) -> Mapping[str, Any]:
+    """The fields of MessageFilters that a term sets. Raises Wrong."""
+    try:
+        if term.key in ("after", "before"):
+            name = "created_gte" if term.key == "after" else "created_lt"
+            return {name: search_terms.read_time(term.value, zone, now)}
+        if term.key in ("size", "attempts"):
+            number = (search_terms.read_size if term.key == "size" else search_terms.read_number)(term.value)
+            return {f"{term.key}_{name}": bound for name, bound in search_terms.above(term.sign, number).items()}
+    except (ValueError, OverflowError) as error:
+        raise Wrong(f"{error}.") from error
+    return _BY_KEY[term.key](term.value)
+
+
+def _states(text: str) -> Mapping[str, Any]:
+    found = tuple(dict.fromkeys(word.strip().lower().replace("-", "_") for word in text.split(",") if word.strip()))
+    if strange := [word for word in found if word not in MessageState.values]:
+        raise Wrong(f"{strange[0]} is no state; they are {', '.join(MessageState.values)}.")
+    return {"states": found}
+
+
+def _direction(text: str) -> Mapping[str, Any]:
+    if text.lower() not in _DIRECTIONS:
+        raise Wrong("a direction is in or out.")
+    return {"direction": Direction(_DIRECTIONS[text.lower()]).value}
+
+
+def _pair(text: str) -> Mapping[str, Any]:
+    try:
+        return {"pair_id": pairs.pair(text).pk}
+    except NotFound:
+        raise Wrong("There is no such pair.", missing=True) from None
+
+
+def _partner(text: str) -> Mapping[str, Any]:
+    """By id, exact name, identifier (`DUNS:123456789` or its value), else all whose names contain it."""
+    known = partners.parties()
+    try:
+        chosen = known.filter(pk=read_public_id("par", text))
+    except BadPublicId:
+        chosen = known.filter(name__iexact=text)
+        if not chosen.exists():
+            _, colon, value = text.partition(":")
+            named = Party.objects.filter(identifiers__value__in=[text, value] if colon else [text])
+            chosen = known.filter(pk__in=named.values("pk"))
+        if not chosen.exists():
+            chosen = known.filter(name__icontains=text)
+    found = list(chosen.values_list("pk", flat=True)[: _MOST_PARTNERS + 1])
+    if not found:
+        raise Wrong("There is no such partner.", missing=True)
+    if len(found) > _MOST_PARTNERS:
+        raise Wrong(f"more than {_MOST_PARTNERS} partners have that in their names.")
+    return {"partner_ids": tuple(found), "partner_id": None}
+
+
+def _agreement(text: str) -> Mapping[str, Any]:
+    try:
+        return {"agreement_id": partners.agreement(read_public_id("agr", text)).pk}
+    except (BadPublicId, ObjectDoesNotExist):
+        found = partners.agreements().filter(tpa_id=text).first()
+    if found is None:
+        raise Wrong("There is no such agreement.", missing=True)
+    return {"agreement_id": found.pk}
+
+
+def _cause(text: str) -> Mapping[str, Any]:
+    if not _CODE.fullmatch(text.lower()):
+        raise Wrong("a cause has a code such as ack_timeout; a message's page says its own.")
+    return {"cause": text.lower()}
+
+
+def _text(name: str) -> Callable[[str], Mapping[str, Any]]:
+    return lambda text: {name: text}
+
+
+_BY_KEY: Mapping[str, Callable[[str], Mapping[str, Any]]] = {
+    "state": _states,
+    "partner": _partner,
+    "dir": _direction,
+    "pair": _pair,
+    "agreement": _agreement,
+    "service": _text("service"),
+    "action": _text("action"),
+    "conv": _text("conversation"),
+    "document": _text("document"),
+    "ref": _text("ref"),
+    "error": _cause,
+}

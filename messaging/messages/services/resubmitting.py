@@ -1,0 +1,207 @@
+"""A document once more: outbound as a new message ("resubmit"), inbound to the triggers that have not had it
+("redeliver"). What was done stays done: nothing here changes the message that it begins with.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+
+from django.db import transaction
+
+from messaging import dispatch, storage
+from messaging.choices import DeliveryState, Direction, MessageState
+from messaging.deliveries.services import deciding as settling
+from messaging.engine import subscriptions
+from messaging.exceptions import NotFound, WrongState
+from messaging.journal import audit
+from messaging.journal.audit import Actor
+from messaging.messages.services.submitting import NewPayload, Submission, message_submit
+from messaging.models import Delivery, Message, Payload, Trigger
+from messaging.models.delivery import OPEN_STATES
+from messaging.profile import in_stream
+from messaging.protocol.envelope import Semantics
+from messaging.protocol.messages import RELIABLE_FINAL, REPEATABLE_FINAL, STREAM_FINAL, UNRELIABLE_FINAL
+from partners import registry
+from partners.choices import Profile
+from rmhub import clock
+from rmhub.ids import public_id
+
+_NOT_YET = {
+    MessageState.QUEUED: "It waits in the queue and goes out by itself.",
+    MessageState.IN_DOUBT: "It is in doubt: find out whether the partner has it, then settle it.",
+    MessageState.FAILED: "Its pair waits for a decision about it: resume, skip or cancel it first.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Redelivery:
+    """What came of it: the new deliveries, and the triggers that were left out, each with why."""
+
+    made: list[Delivery] = field(default_factory=list)
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+
+
+def why_not_resubmit(message: Message) -> str:
+    """Why a message cannot go out anew; "" when it can. The pair is looked at, so it has to be loaded."""
+    if message.direction != Direction.OUT:
+        return "It came from the partner."
+    if message.agreement_version.profile == Profile.WSAT:
+        return "It belongs to a transaction and goes out as often as that needs."
+    if message.forwarded_from_id is not None:
+        return "It was passed on for another party, whose message it is: have that party send it anew."
+    if message.state in _final(message):
+        return ""
+    return _NOT_YET.get(MessageState(message.state), "It is not done yet: wait for its outcome.")
+
+
+def message_resubmit(
+    *, message_id: uuid.UUID, actor: Actor, reason: str, idempotency_key: str = "", document_id: str = ""
+) -> Submission:
+    """The documents of an outbound message that is done, as a new message with a new MessageId, behind all that waits.
+
+    It goes under the agreement that is in force now; conversation, RefToMessageId, delivery semantics and document id
+    stay, so that a receiver that has processed the document knows it again. Another `document_id` makes it another
+    document, which is processed whatever became of the first. The same
+    `idempotency_key` of the same actor makes one message only. Raises NotFound, WrongState, InvalidSubmission, and what
+    `message_submit` raises.
+    """
+    audit.require_reason(reason)
+    with transaction.atomic():
+        found = Message.objects.select_related("pair", "agreement_version__agreement").defer("wire_frame")
+        message = found.filter(pk=message_id).first()
+        if message is None:
+            raise NotFound(f"There is no message {public_id('msg', message_id)}.")
+        if why := why_not_resubmit(message):
+            raise WrongState(f"This message cannot be resubmitted. {why}", state=message.state, allowed=())
+        submission = message_submit(
+            agreement=message.agreement_version.agreement.tpa_id,
+            service=message.service,
+            action=message.action,
+            payloads=[
+                NewPayload(_content(row, message.state), row.content_type, row.filename, row.label)
+                for row in Payload.objects.filter(message=message).order_by("number")
+            ],
+            conversation_id=message.conversation_id,
+            ref_to_message_id=message.ref_to_message_id,
+            document_id=document_id,
+            resubmission_of=message,
+            semantics=message.semantics,
+            submitted_by=actor.name,
+            idempotency_key=idempotency_key,
+        )
+        if submission.replayed:
+            return submission
+        made = submission.message
+        before: dict[str, object] = {"state": message.state}
+        after: dict[str, object] = {"resubmitted_as": made.public_id, "message_id": made.message_id}
+        after["document_id"] = made.identifies
+        audit.record(actor, "message.resubmit", message, reason=reason, before=before, after=after)
+    return submission
+
+
+def why_not_redeliver(message: Message) -> str:
+    """Why a message cannot go to triggers again; "" when there may be some that have not had it."""
+    if message.direction != Direction.IN:
+        return "It is ours: resubmit it as a new message."
+    if message.agreement_version.profile == Profile.WSAT:
+        return "It belongs to a transaction and carries no document."
+    if Message.objects.filter(forwarded_from=message.pk).exists():
+        return "It was passed on to the next hop, and is not for our applications."
+    return ""
+
+
+def message_redeliver(*, message_id: uuid.UUID, actor: Actor, reason: str) -> Redelivery:
+    """Hands a received message to every trigger that wants it and has not processed it.
+
+    A trigger that has no delivery of it (it was made later, or was disabled) gets one; a failed or doubtful delivery is
+    resubmitted. What was processed, or is on its way, is left out: a document is processed once. Raises NotFound,
+    InvalidSubmission, WrongState when nothing is left to do.
+    """
+    audit.require_reason(reason)
+    with transaction.atomic():
+        found = Message.objects.select_related("agreement_version").defer("wire_frame")
+        message = found.filter(pk=message_id).first()
+        if message is None:
+            raise NotFound(f"There is no message {public_id('msg', message_id)}.")
+        if why := why_not_redeliver(message):
+            raise WrongState(f"This message cannot be redelivered. {why}", state=message.state, allowed=())
+        result = _redeliver(message, actor, reason)
+        if not result.made:
+            raise WrongState(_nothing_done(result), state=message.state, allowed=())
+        after: dict[str, object] = {"deliveries": [delivery.public_id for delivery in result.made]}
+        audit.record(actor, "message.redeliver", message, reason=reason, after=after)
+        dispatch.wake_on_commit(dispatch.DELIVER)
+    return result
+
+
+def _redeliver(message: Message, actor: Actor, reason: str) -> Redelivery:
+    terms = registry.current().version(message.agreement_version_id)
+    subscriptions.reset()
+    try:
+        # How a stored message came is not kept.
+        made = subscriptions.deliveries_for(message, subscriptions.stored(message), terms, clock.now(), came_by=None)
+    except storage.PayloadMissing as error:
+        raise _missing(message.state) from error
+    wanted = {one.trigger_id: one for one in made}
+    result = Redelivery()
+    known = Delivery.objects.filter(message=message, join__isnull=True)
+    trigger_ids = {*wanted, *known.values_list("trigger", flat=True)}
+    # Triggers first, like the engine, which takes deliveries under their trigger's lock.
+    locked = Trigger.objects.select_for_update(of=("self",), no_key=True).filter(pk__in=trigger_ids).order_by("pk")
+    for trigger in locked:
+        # The end of its resubmissions, and not the highest id: a clock may have been set back.
+        newest = known.filter(trigger=trigger, resubmissions__isnull=True).first()
+        if newest is None:
+            wanted[trigger.pk].save(force_insert=True)
+            result.made.append(wanted[trigger.pk])
+        elif newest.state in (DeliveryState.FAILED, DeliveryState.IN_DOUBT):
+            try:
+                settling.delivery_settle(
+                    delivery_id=newest.pk, decision=settling.Decision.RESUBMIT, actor=actor, reason=reason
+                )
+            except WrongState as error:
+                result.left_out.append((trigger.name, error.detail))
+            else:
+                result.made.append(Delivery.objects.get(resubmission_of=newest))
+        else:
+            result.left_out.append((trigger.name, _has_it(newest)))
+    return result
+
+
+def _has_it(delivery: Delivery) -> str:
+    if delivery.state in OPEN_STATES or delivery.state == DeliveryState.JOINED:
+        return "It is on its way there."
+    return f"The delivery is {delivery.get_state_display().lower()}: a document is processed once."
+
+
+def _nothing_done(result: Redelivery) -> str:
+    if not result.left_out:
+        return "No trigger wants this document: make one for it, then redeliver."
+    return "Nothing was redelivered. " + " ".join(f"{name}: {why}" for name, why in result.left_out)
+
+
+def _final(message: Message) -> frozenset[str]:
+    if message.agreement_version.profile == Profile.REPEATABLE:
+        return frozenset(REPEATABLE_FINAL)
+    if in_stream(message):
+        return frozenset(STREAM_FINAL) | {MessageState.DELIVERED.value}
+    if message.semantics == Semantics.ONCE_AND_ONLY_ONCE:
+        return frozenset(RELIABLE_FINAL)
+    return frozenset(UNRELIABLE_FINAL)
+
+
+def _content(row: Payload, state: str) -> bytes:
+    try:
+        return storage.load(row.content, row.stored_as)
+    except storage.PayloadMissing as error:
+        raise _missing(state) from error
+
+
+def _missing(state: str) -> WrongState:
+    return WrongState(
+        "The document's file is not in the store folder: restore it from the backup, or have the application submit "
+        "the document anew.",
+        state=state,
+        code="payload_missing",
+    )

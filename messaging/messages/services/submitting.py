@@ -1,0 +1,400 @@
+"""Takes documents from our applications: stored before it is answered (spec 1, 2.1.3 (1))."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import IntegrityError, connection, transaction
+
+from messaging import dispatch, storage
+from messaging.choices import Direction, MessageState
+from messaging.engine import pairs, queueing
+from messaging.engine.group import GroupCommit
+from messaging.exceptions import (
+    DuplicateMessageId,
+    IdempotencyMismatch,
+    InvalidSubmission,
+    OutsideAgreement,
+    QueueFull,
+    TooLarge,
+)
+from messaging.journal import events
+from messaging.models import Event as EventRow
+from messaging.models import Message, MessageIdentity, Pair, Payload
+from messaging.models.bulk import bulk_insert, bulk_set
+from messaging.profile import is_atomic, is_repeatable, is_stream
+from messaging.protocol import document_ids
+from messaging.protocol.codecs import repeatable
+from messaging.protocol.codecs.ebxml_lexical import CONTROL
+from messaging.protocol.codecs.mime import is_header_value
+from messaging.protocol.envelope import Semantics
+from messaging.protocol.pair_state import Flow, Gate
+from messaging.protocol.processing import MAX_DOCUMENT_ID
+from partners import registry, visibility
+from partners.addresses import host_of
+from partners.terms import Terms
+from rmhub import clock
+from rmhub.ids import uuid7
+
+# What stands in Content-IDs too, so it has no blanks, brackets or signs outside ASCII (RFC 822, wire-ebxml 1.4).
+_MESSAGE_ID = re.compile(r"[!-;=?-~]*")
+_CONTENT_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(\s*;\s*[\w.-]+=(\"[^\"\r\n]*\"|[^\s;\"]+))*", re.ASCII)
+
+MAX_LIFE = 400 * 86_400  # seconds, where the agreement sets no limit
+
+
+@dataclass(frozen=True, slots=True)
+class NewPayload:
+    """A document as it is handed in. `label` names it in the Manifest."""
+
+    content: bytes
+    content_type: str = "application/octet-stream"
+    filename: str = ""
+    label: str = "Document"
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What came of it. `replayed`: the Idempotency-Key was known, nothing new was stored."""
+
+    message: Message
+    replayed: bool = False
+    warnings: tuple[tuple[str, str], ...] = field(default=())
+
+
+def message_submit(
+    *,
+    agreement: str,
+    service: str,
+    action: str,
+    payloads: Sequence[NewPayload],
+    message_id: str = "",
+    conversation_id: str = "",
+    ref_to_message_id: str = "",
+    semantics: str = "",
+    submitted_by: str = "",
+    idempotency_key: str = "",
+    time_to_live: int | None = None,
+    document_id: str = "",
+    resubmission_of: Message | None = None,
+) -> Submission:
+    """Stores a message for the partner of the agreement with this TPAId and makes it due.
+
+    `time_to_live`: of a stream's message, in seconds from now; at most what its agreement says, which is the default.
+    `document_id`: what the application calls the document, under which its receiver knows it again; without one a
+    resubmission has that of the message whose document it is. A suspended or paused pair takes it too; a warning says
+    so. Raises OutsideAgreement, InvalidSubmission, TooLarge, DuplicateMessageId (a MessageId goes out once),
+    IdempotencyMismatch, QueueFull.
+    """
+    fingerprint = ""
+    if idempotency_key:
+        # Before all checks: what was taken stays taken, whatever became of the agreement since.
+        _check_key(idempotency_key)
+        identifiers = [message_id, conversation_id, ref_to_message_id, semantics]
+        if time_to_live is not None:
+            identifiers.append(f"time_to_live {time_to_live}")
+        if document_id:
+            identifiers.append(f"document_id {document_id}")
+        fingerprint = _fingerprint(agreement, service, action, payloads, *identifiers)
+        known = _replay(submitted_by, idempotency_key, fingerprint)
+        if known is not None:
+            return known
+    terms = registry.current().by_tpa_id(agreement)
+    # Where documents may be handed in for some partners only, the others' agreements are not there.
+    if terms is None or not visibility.allows(terms.partner_id):
+        raise OutsideAgreement(f"No agreement with TPAId {agreement!r} is active.", code="unknown_agreement")
+    wished = Semantics(semantics) if semantics in set(Semantics) else Semantics(terms.semantics)
+    _check(
+        terms,
+        service,
+        action,
+        payloads,
+        semantics,
+        message_id,
+        conversation_id,
+        ref_to_message_id,
+        time_to_live,
+        document_id,
+    )
+    key = uuid7()
+    if is_repeatable(terms):
+        # Receivers of this profile compare UUIDs without regard to case.
+        message_id = repeatable.canonical_id(message_id) if message_id else str(key)
+    message = Message(
+        id=key,
+        direction=Direction.OUT,
+        state=MessageState.QUEUED,
+        agreement_version_id=terms.version_id,
+        semantics=wished,
+        message_id=message_id or f"{key.hex}@{_host(terms)}",
+        conversation_id=conversation_id or f"conv-{key.hex}@{_host(terms)}",
+        ref_to_message_id=ref_to_message_id,
+        document_id=document_id or (resubmission_of.identifies if resubmission_of is not None else ""),
+        resubmitted_from=resubmission_of,
+        service=service,
+        action=action,
+        size=sum(len(payload.content) for payload in payloads),
+        submitted_by=submitted_by[:150],
+        idempotency_key=idempotency_key,
+        idempotency_fingerprint=fingerprint,
+        expires_at=clock.now() + timedelta(seconds=time_to_live) if time_to_live is not None else None,
+    )
+    rows = [_payload(message, number, payload) for number, payload in enumerate(payloads, start=1)]
+    entry = _Entry(message, rows, pairs.outbound_pair_id(terms), terms)
+    try:
+        # A caller with a transaction of its own wants the message in it; all others share commits.
+        pair = _store([entry])[0] if connection.in_atomic_block else _group.submit(entry)
+        if pair is None:
+            raise QueueFull(
+                f"{settings.RMHUB_PAIR_QUEUE:,} messages of this pair wait already. Submit again when some have gone "
+                "out; the pair's page says what keeps them."
+            )
+    except IntegrityError as error:
+        # Lost a race against the same key or the same MessageId: the winner is committed, so it can be looked up.
+        known = _replay(submitted_by, idempotency_key, fingerprint) if idempotency_key else None
+        if known is not None:
+            return known
+        taken = MessageIdentity.objects.filter(
+            scope_id=terms.own_party_id, direction=Direction.OUT, message_id=message.message_id
+        ).first()
+        if taken is None:
+            raise
+        raise DuplicateMessageId(
+            f"MessageId {message.message_id!r} was submitted before; a MessageId goes out once.",
+            existing=taken.stored_id,
+        ) from error
+    return Submission(message, warnings=_warnings(pair))
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One checked submission on its way into the store."""
+
+    message: Message
+    payloads: list[Payload]
+    pair_id: uuid.UUID
+    terms: Terms
+
+
+def _store(entries: list[_Entry]) -> list[Pair | None]:
+    """Stores a group of submissions in one transaction; returns the pair of each, as it is after it. None: the pair's
+    queue is full, and nothing of this submission was stored.
+    """
+    now = clock.now()
+    most: int = settings.RMHUB_PAIR_QUEUE
+    written: list[EventRow] = []
+    taken: list[_Entry] = []
+    found: list[Pair | None] = []
+    with transaction.atomic():
+        locked = Pair.locked(entry.pair_id for entry in entries)  # the queue's order is the order of these locks
+        for entry in entries:
+            pair = locked[entry.pair_id]
+            if pair.queued >= most:
+                found.append(None)
+                continue
+            written.append(_enqueue(entry, pair, now))
+            taken.append(entry)
+            found.append(pair)
+        messages = [entry.message for entry in taken]
+        bulk_insert([_identity(entry, now) for entry in taken])
+        bulk_insert(messages)
+        bulk_insert([payload for entry in taken for payload in entry.payloads])
+        bulk_set(list(locked.values()), queueing.PAIR_FIELDS)
+        events.write(written)
+        if any(message.due_at for message in messages) or any(queueing.is_due(pair, now) for pair in locked.values()):
+            dispatch.wake_on_commit(dispatch.SEND)
+    return found
+
+
+_group: GroupCommit[_Entry, Pair | None] = GroupCommit(_store)
+
+
+def _enqueue(entry: _Entry, pair: Pair, now: datetime) -> EventRow:
+    message = entry.message
+    queueing.enqueue(message, pair, entry.terms, now)
+    data = {
+        "agreement": entry.terms.tpa_id,
+        "service": message.service,
+        "action": message.action,
+        "size": message.size,
+    }
+    return events.event("message.accepted", now, pair=pair, message=message, data=data)
+
+
+def _identity(entry: _Entry, now: datetime) -> MessageIdentity:
+    message = entry.message
+    return MessageIdentity(
+        scope_id=entry.terms.own_party_id,
+        direction=Direction.OUT,
+        message_id=message.message_id,
+        stored_id=message.pk,
+        created_at=now,
+    )
+
+
+def _payload(message: Message, number: int, payload: NewPayload) -> Payload:
+    kept = storage.keep(payload.content)
+    return Payload(
+        message=message,
+        number=number,
+        content_id=f"p{number}.{message.message_id}",
+        content_type=payload.content_type,
+        filename=payload.filename,
+        label=payload.label or "Document",
+        size=kept.size,
+        sha256=kept.sha256,
+        content=kept.content,
+        stored_as=kept.stored_as,
+    )
+
+
+def _check_key(key: str) -> None:
+    if len(key) > 255 or CONTROL.search(key):
+        raise InvalidSubmission({"idempotency_key": ["At most 255 characters, and no control characters."]})
+
+
+def _check(
+    terms: Terms,
+    service: str,
+    action: str,
+    payloads: Sequence[NewPayload],
+    semantics: str,
+    message_id: str,
+    conversation_id: str,
+    ref_to_message_id: str,
+    time_to_live: int | None,
+    document_id: str,
+) -> None:
+    errors: dict[str, list[str]] = {}
+    identifiers = {
+        "message_id": message_id,
+        "conversation_id": conversation_id,
+        "ref_to_message_id": ref_to_message_id,
+        "service": service,
+        "action": action,
+    }
+    for name, text in identifiers.items():
+        if CONTROL.search(text) or text != text.strip():
+            errors.setdefault(name, []).append("No control characters, and no blanks at the ends.")
+        limit = 255 if name in ("service", "action") else 400
+        if len(text) > limit:
+            errors.setdefault(name, []).append(f"At most {limit} characters.")
+    if not _MESSAGE_ID.fullmatch(message_id):
+        errors.setdefault("message_id", []).append("Printable ASCII only, without blanks and angle brackets.")
+    if document_id and (sentence := document_ids.fault(document_id, MAX_DOCUMENT_ID)):
+        errors["document_id"] = [f"It has to be {sentence}"]
+    for name in ("service", "action"):
+        if not identifiers[name]:
+            errors.setdefault(name, []).append("Required.")
+    if semantics and semantics not in set(Semantics):
+        errors["semantics"] = [f"One of {', '.join(Semantics)}."]
+    if not payloads:
+        errors["payloads"] = ["At least one payload is needed."]
+    elif len(payloads) > 100:
+        errors["payloads"] = ["At most 100 payloads."]
+    for number, payload in enumerate(payloads, start=1):
+        kind = payload.content_type
+        if len(kind) > 255 or not (is_header_value(kind) and _CONTENT_TYPE.fullmatch(kind)):
+            errors.setdefault("payloads", []).append(f"Payload {number}: {payload.content_type!r} is no content type.")
+        label, filename = payload.label, payload.filename
+        if CONTROL.search(label + filename) or label != label.strip() or len(label) > 120 or len(filename) > 255:
+            errors.setdefault("payloads", []).append(
+                f"Payload {number}: label or filename is too long, or has control characters or blanks at its ends."
+            )
+    if is_atomic(terms):
+        raise OutsideAgreement(
+            f"Agreement {terms.tpa_id} is one of atomic transactions, which carry no documents: submit the document "
+            "under another agreement."
+        )
+    if is_repeatable(terms):
+        _check_request(errors, payloads, semantics, message_id)
+    if is_stream(terms):
+        _check_for_stream(errors, terms, semantics, time_to_live)
+    elif time_to_live is not None:
+        errors["time_to_live"] = ["Only messages of transactional streams expire: leave it out under this agreement."]
+    if errors:
+        raise InvalidSubmission(errors)
+    if not terms.allows(service, action, "send"):
+        raise OutsideAgreement(f"Agreement {terms.tpa_id} does not let us send {service} / {action}.")
+    size = sum(len(payload.content) for payload in payloads)
+    limit = min(terms.max_message_bytes, settings.RMHUB_MAX_MESSAGE_BYTES)
+    if size > limit:
+        raise TooLarge(f"{size} bytes of payload; agreement {terms.tpa_id} allows {limit}.")
+
+
+def _check_request(
+    errors: dict[str, list[str]], payloads: Sequence[NewPayload], semantics: str, message_id: str
+) -> None:
+    """What a repeatable request cannot carry (spec 2)."""
+    if len(payloads) > 1:
+        errors.setdefault("payloads", []).append(
+            "A message of this agreement's profile is one HTTP request and has exactly one payload: "
+            "submit one message for each document."
+        )
+    if len(message_id) > repeatable.MAX_ID:
+        errors.setdefault("message_id", []).append(f"At most {repeatable.MAX_ID} characters under this agreement.")
+    if semantics and semantics != Semantics.ONCE_AND_ONLY_ONCE:
+        errors.setdefault("semantics", []).append(
+            f"Requests of this agreement's profile are remembered: leave it out, or say {Semantics.ONCE_AND_ONLY_ONCE}."
+        )
+
+
+def _check_for_stream(errors: dict[str, list[str]], terms: Terms, semantics: str, time_to_live: int | None) -> None:
+    """What a transactional stream cannot carry (spec 3)."""
+    if (semantics or terms.semantics) != Semantics.ONCE_AND_ONLY_ONCE:
+        errors.setdefault("semantics", []).append(
+            f"Messages of a stream go under {Semantics.ONCE_AND_ONLY_ONCE} only: leave it out, or have the agreement "
+            "changed."
+        )
+    longest = terms.time_to_live or MAX_LIFE
+    if time_to_live is not None and not 1 <= time_to_live <= longest:
+        errors["time_to_live"] = [f"Seconds, from 1 to {longest}."]
+
+
+def _fingerprint(
+    agreement: str,
+    service: str,
+    action: str,
+    payloads: Sequence[NewPayload],
+    *identifiers: str,
+) -> str:
+    described = [
+        agreement,
+        service,
+        action,
+        list(identifiers),
+        [[p.content_type, p.filename, p.label, hashlib.sha256(p.content).hexdigest()] for p in payloads],
+    ]
+    return hashlib.sha256(json.dumps(described).encode()).hexdigest()
+
+
+def _replay(submitted_by: str, key: str, fingerprint: str) -> Submission | None:
+    known = Message.objects.filter(submitted_by=submitted_by[:150], idempotency_key=key).first()
+    if known is None:
+        return None
+    if known.idempotency_fingerprint != fingerprint:
+        raise IdempotencyMismatch("This Idempotency-Key was used before for another submission.")
+    return Submission(known, replayed=True)
+
+
+def _warnings(pair: Pair) -> tuple[tuple[str, str], ...]:
+    if pair.gate == Gate.PAUSED:
+        return (("pair_paused", f"Accepted; {pair.code} is paused, so it waits until somebody releases the pair."),)
+    if pair.gate == Gate.DISABLED:
+        return (("pair_disabled", f"Accepted; {pair.code} is disabled, so it waits."),)
+    if pair.flow == Flow.SUSPENDED:
+        return (
+            ("pair_suspended", f"Accepted; {pair.code} is suspended ({pair.cause}), so it waits until it is resumed."),
+        )
+    return ()
+
+
+def _host(terms: Terms) -> str:
+    return host_of(terms.own_uri) or "rmhub"

@@ -1,0 +1,371 @@
+"""Tells people of what happens, as the rules say: reads the event feed, folds what repeats, sends, and tries again.
+
+Reading: one process at a time, from where the cursor stands. What a rule's window folds is counted and not sent.
+Sending: claim (commit), talk (no transaction), record (commit); a mail keeps its Message-ID over all attempts.
+"""
+
+from __future__ import annotations
+
+import logging
+import smtplib
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.core.mail import EmailMessage, get_connection
+from django.db import transaction
+
+from messaging.choices import NotificationChannel, NotificationState
+from messaging.exceptions import NotFound
+from messaging.journal import audit
+from messaging.journal.audit import Actor
+from messaging.models import (
+    Event,
+    Incident,
+    Notification,
+    NotificationCursor,
+    NotificationRule,
+    Pair,
+    WebhookDelivery,
+    feed,
+)
+from messaging.models.bulk import bulk_set
+from messaging.models.feed import Position
+from messaging.notifications.services import texts as notification_texts
+from messaging.notifications.services import webhooks
+from messaging.notifications.services.texts import Happening
+from messaging.transports.base import printable
+from partners.addresses import MailServer, mail_server
+from partners.models import Party
+from rmhub import clock
+from rmhub.ids import BadPublicId, floor_id, public_id, read_public_id
+from rmhub.postgresql.base import give_back
+
+log = logging.getLogger(__name__)
+
+SCHEDULE = (60, 300, 1800, 7200, 21_600)  # seconds before attempt 2, 3 ...
+KEPT = timedelta(days=90)
+MAIL_TIMEOUT = 10  # seconds for each step of the talk with the mail server
+_READ_AT_ONCE = 500
+_ROUNDS = 20
+_CLAIM = 8
+_SENDERS = 4
+_LEASE = timedelta(seconds=300)
+
+
+def notify_due() -> tuple[int, int]:
+    """One round: what is new in the feed, then what is due. Returns how many were made, and how many were tried."""
+    made = read_feed()
+    return made, send_due()
+
+
+# ---- reading the feed
+
+
+def read_feed() -> int:
+    """Makes notifications of what has happened since the last look. Returns how many."""
+    made = 0
+    for _ in range(_ROUNDS):
+        count, more = _read_once()
+        made += count
+        if not more:
+            break
+    return made
+
+
+def _read_once() -> tuple[int, bool]:
+    with transaction.atomic():
+        NotificationCursor.objects.bulk_create([_new_cursor()], ignore_conflicts=True)
+        cursor = NotificationCursor.objects.select_for_update(skip_locked=True).filter(pk=1).first()
+        if cursor is None:  # another process is at it
+            return 0, False
+        rules = list(NotificationRule.objects.filter(enabled=True).select_related("group", "endpoint"))
+        end = feed.latest()
+        at = Position(cursor.xid, cursor.event_id)
+        # Behind a restore on another server transaction numbers are smaller than they were.
+        if not rules or at.xid > end.xid:
+            _move(cursor, end)
+            return 0, False
+        wanted = sorted({kind for rule in rules for kind in rule.events})
+        page = feed.read_types(after=at, types=wanted, limit=_READ_AT_ONCE)
+        made = _tell(_happenings(page.events), rules)
+        _move(cursor, page.position)
+        return made, page.more
+
+
+def _new_cursor() -> NotificationCursor:
+    end = feed.latest()
+    return NotificationCursor(id=1, xid=end.xid, event_id=end.id)
+
+
+def _move(cursor: NotificationCursor, to: Position) -> None:
+    if (cursor.xid, cursor.event_id) != (to.xid, to.id):
+        cursor.xid, cursor.event_id = to.xid, to.id
+        cursor.save(update_fields=["xid", "event_id"])
+
+
+def _happenings(found: Sequence[Event]) -> list[Happening]:
+    """The events with their pairs and incidents: two queries for all of them."""
+    pairs = {
+        pair.pk: pair
+        for pair in Pair.objects.select_related("partner").filter(pk__in={one.pair_id for one in found if one.pair_id})
+    }
+    named = {one.pk: _incident_id(one) for one in found}
+    incidents = {
+        incident.pk: incident
+        for incident in Incident.objects.select_related("trigger").filter(pk__in={key for key in named.values() if key})
+    }
+    made = []
+    for one in found:
+        key = named[one.pk]
+        incident = incidents.get(key) if key is not None else None
+        cause = str(one.data.get("cause") or (incident.cause if incident is not None else ""))
+        made.append(Happening(one, pairs.get(one.pair_id) if one.pair_id else None, incident, cause))
+    return made
+
+
+def _incident_id(event: Event) -> uuid.UUID | None:
+    try:
+        return read_public_id("inc", str(event.data.get("incident", "")))
+    except BadPublicId:
+        return None
+
+
+def _tell(happenings: Sequence[Happening], rules: Sequence[NotificationRule]) -> int:
+    members = _members(rules)
+    newest: dict[tuple[uuid.UUID, str], Notification | None] = {}
+    made = 0
+    for happening in happenings:
+        for rule in rules:
+            if not _matches(rule, happening, members):
+                continue
+            place = (rule.pk, happening.key)
+            if place not in newest:
+                known = Notification.objects.filter(rule=rule, key=happening.key).select_for_update()
+                newest[place] = known.order_by("-id").first()
+            last = newest[place]
+            if last is not None and happening.event.at < last.created_at + timedelta(seconds=rule.window):
+                last.folded += 1
+                last.save(update_fields=["folded"])
+                continue
+            newest[place] = _make(rule, happening, last.folded if last is not None else 0)
+            made += 1
+    return made
+
+
+def _members(rules: Sequence[NotificationRule]) -> dict[uuid.UUID, frozenset[uuid.UUID]]:
+    """Group -> its partners."""
+    groups = {rule.group_id for rule in rules if rule.group_id is not None}
+    rows = Party.groups.through.objects.filter(partnergroup__in=groups).values_list("partnergroup_id", "party_id")
+    found: dict[uuid.UUID, set[uuid.UUID]] = {group: set() for group in groups}
+    for group, party in rows if groups else ():
+        found[group].add(party)
+    return {group: frozenset(parties) for group, parties in found.items()}
+
+
+def _matches(rule: NotificationRule, happening: Happening, members: dict[uuid.UUID, frozenset[uuid.UUID]]) -> bool:
+    event, incident = happening.event, happening.incident
+    if event.type not in rule.events:
+        return False
+    if rule.causes and happening.cause not in rule.causes:
+        return False
+    if rule.group_id is not None:
+        partner = happening.pair.partner_id if happening.pair is not None else None
+        if partner not in members[rule.group_id]:
+            return False
+    # Of one trouble people are told once: by the incident that this one hangs on.
+    if incident is not None and event.data.get("part_of"):
+        return False
+    # Whoever put it off does not want to hear of it; that it is over, and that it was put off, are worth telling.
+    put_off = incident is not None and incident.snoozed_until is not None and incident.snoozed_until > clock.now()
+    return not put_off or event.type in ("incident.resolved", "incident.snoozed")
+
+
+def _make(rule: NotificationRule, happening: Happening, folded_before: int) -> Notification:
+    text = notification_texts.of(happening, rule, folded_before=folded_before)
+    return Notification.objects.create(
+        rule=rule,
+        incident=happening.incident,
+        key=happening.key,
+        subject=text.subject,
+        body=text.body,
+        data=text.data,
+        due_at=clock.now(),
+        created_at=happening.event.at,
+    )
+
+
+# ---- sending
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one attempt. `final`: trying again is of no use."""
+
+    error: str = ""
+    final: bool = False
+
+
+def send_due() -> int:
+    """Sends what is due, several at a time. Returns how many were tried."""
+    tried = 0
+    with ThreadPoolExecutor(_SENDERS, thread_name_prefix="notify") as pool:
+        while claimed := _claim(_CLAIM):
+            give_back()
+            _record(list(zip(claimed, pool.map(talk, claimed), strict=True)))
+            tried += len(claimed)
+    return tried
+
+
+def rule_test(*, rule_id: uuid.UUID, actor: Actor) -> Notification:
+    """Sends one test by a rule now, and returns what came of it. It is not tried again. Raises NotFound."""
+    now = clock.now()
+    with transaction.atomic():
+        rule = NotificationRule.objects.select_related("endpoint").filter(pk=rule_id).first()
+        if rule is None:
+            raise NotFound(f"There is no notification rule {public_id('rule', rule_id)}.")
+        text = notification_texts.of_test(rule, actor.name)
+        one = Notification.objects.create(
+            rule=rule,
+            key=f"test|{now.timestamp()}",
+            subject=text.subject,
+            body=text.body,
+            data={**text.data, "timestamp": now.isoformat()},
+            state=NotificationState.FAILED,  # until it is known better
+            attempts=1,
+            last_error="The hub stopped before an answer came.",
+            created_at=now,
+        )
+        audit.record(actor, "notification_rule.test", rule, after={"notification": one.public_id})
+    give_back()
+    outcome = talk(one)
+    one.last_error = outcome.error[:255]
+    if not outcome.error:
+        one.state, one.sent_at = NotificationState.SENT, clock.now()
+    one.save(update_fields=["state", "sent_at", "last_error"])
+    return one
+
+
+def talk(one: Notification) -> Outcome:
+    """Sends one notification; without the database, for it may run in a thread of its own. Never raises."""
+    if one.rule.channel == NotificationChannel.WEBHOOK:
+        return _post(one)
+    return _mail(one)
+
+
+def drop_old(now: datetime) -> int:
+    """Removes what was told more than 90 days ago. Returns how many went."""
+    old = Notification.objects.filter(id__lt=floor_id(now - KEPT), due_at=None, created_at__lt=now - KEPT)
+    dropped, _ = old.delete()
+    return dropped
+
+
+def _claim(limit: int) -> list[Notification]:
+    now = clock.now()
+    with transaction.atomic(durable=True):
+        due = Notification.objects.filter(due_at__isnull=False, due_at__lte=now, rule__enabled=True)
+        locked = (
+            due.select_related("rule__endpoint").order_by("due_at").select_for_update(skip_locked=True, of=("self",))
+        )
+        claimed = list(locked[:limit])
+        for one in claimed:
+            one.due_at = now + _LEASE
+            one.attempts += 1
+        bulk_set(claimed, ("due_at", "attempts"))
+    return claimed
+
+
+def _record(outcomes: Sequence[tuple[Notification, Outcome]]) -> None:
+    """Writes what became of claimed ones. What was claimed again or deleted meanwhile is not touched."""
+    now = clock.now()
+    with transaction.atomic(durable=True):
+        mine = Notification.objects.filter(pk__in=[one.pk for one, _ in outcomes], due_at__isnull=False)
+        attempts = dict(mine.order_by("pk").select_for_update().values_list("pk", "attempts"))
+        written = []
+        for one, outcome in outcomes:
+            if attempts.get(one.pk) == one.attempts:
+                _apply(one, outcome, now)
+                written.append(one)
+        bulk_set(written, ("state", "due_at", "sent_at", "last_error"))
+
+
+def _apply(one: Notification, outcome: Outcome, now: datetime) -> None:
+    one.last_error = outcome.error[:255]
+    if not outcome.error:
+        one.state, one.due_at, one.sent_at = NotificationState.SENT, None, now
+    elif outcome.final or one.attempts > len(SCHEDULE):
+        one.state, one.due_at = NotificationState.FAILED, None
+        log.error(
+            "notification given up",
+            extra={"action": "notification_failed", "rule": one.rule.name, "error": one.last_error},
+        )
+    else:
+        one.due_at = now + timedelta(seconds=SCHEDULE[one.attempts - 1])
+
+
+def _post(one: Notification) -> Outcome:
+    endpoint = one.rule.endpoint
+    if endpoint is None:
+        return Outcome("The rule has no webhook endpoint any more.", final=True)
+    if not endpoint.enabled:
+        return Outcome("The webhook endpoint is switched off.")
+    answer = webhooks.post(WebhookDelivery(id=one.pk, endpoint=endpoint, body=one.data))
+    if answer.status is not None and 200 <= answer.status < 300:
+        return Outcome()
+    return Outcome(answer.error or f"The endpoint answered {answer.status}.", final=answer.status == 410)
+
+
+def _mail(one: Notification) -> Outcome:
+    try:
+        server = _server()
+    except ValueError as error:
+        return Outcome(str(error))
+    message = EmailMessage(
+        subject=one.subject,
+        body=one.body,
+        from_email=settings.RMHUB_MAIL_FROM,
+        to=list(one.rule.recipients),
+        headers={
+            "Message-ID": f"<{one.public_id}@{settings.RMHUB_SMTP_NAME}>",
+            "Auto-Submitted": "auto-generated",
+        },
+        connection=_connection(server),
+    )
+    try:
+        message.send()
+    except smtplib.SMTPRecipientsRefused as error:
+        refused = ", ".join(f"{address}: {said[0]}" for address, said in error.recipients.items())
+        return Outcome(printable(f"The mail server refused the recipients ({refused})."))
+    except smtplib.SMTPException as error:
+        return Outcome(printable(f"The mail server did not take it: {error}"))
+    except (OSError, ValueError) as error:
+        return Outcome(printable(f"The mail server could not be reached: {error}"))
+    return Outcome()
+
+
+def _server() -> MailServer:
+    """Raises ValueError with a sentence for people."""
+    url = settings.RMHUB_MAIL_SERVER or settings.RMHUB_SMTP_RELAY
+    if not url:
+        raise ValueError("No mail server is set up: RMHUB_MAIL_SERVER or RMHUB_SMTP_RELAY names one.")
+    server = mail_server(url)
+    if server.username and server.scheme == "smtp":
+        raise ValueError("The log-in was not sent, because smtp:// is not encrypted: use smtp+starttls:// or smtps://.")
+    return server
+
+
+def _connection(server: MailServer) -> Any:
+    """Certificates are checked by the backend; each step has its own time limit."""
+    return get_connection(
+        host=server.host,
+        port=server.port,
+        username=server.username,
+        password=server.password,
+        use_tls=server.scheme == "smtp+starttls",
+        use_ssl=server.scheme == "smtps",
+        timeout=MAIL_TIMEOUT,
+    )

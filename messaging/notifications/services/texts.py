@@ -1,0 +1,177 @@
+"""What a notification says: a subject of one line, a text for people, and the same as JSON."""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass
+from datetime import UTC
+from typing import Any
+
+from django.conf import settings
+
+from messaging import causes
+from messaging.journal import events
+from messaging.models import Event, Incident, NotificationRule, Pair
+
+_WORDS: dict[str, str] = {
+    "incident.opened": "opened",
+    "incident.acknowledged": "acknowledged",
+    "incident.assigned": "assigned",
+    "incident.snoozed": "put off",
+    "incident.resolved": "resolved",
+    "pair.suspended": "Pair suspended",
+    "pair.resumed": "Pair resumed",
+    "pair.paused": "Pair paused",
+    "pair.released": "Pair released",
+    "pair.silent": "Pair silent",
+    "pair.heard": "Pair heard again",
+    "pair.retry_budget": "Retry budget being used up",
+    "pair.needs_resync": "Pair needs resync",
+    "pair.resynced": "Pair in sync again",
+    "trigger.suspended": "Trigger suspended",
+    "trigger.resumed": "Trigger resumed",
+    "circuit.opened": "Sending to a partner's server stopped",
+    "circuit.closed": "Partner's server answers again",
+    "message.failed": "Message failed",
+    "message.in_doubt": "Message in doubt",
+    "message.bounced": "Mail came back",
+    "delivery.failed": "Delivery failed",
+    "delivery.in_doubt": "Delivery in doubt",
+    "agreement.activated": "Agreement activated",
+    "agreement.disabled": "Agreement disabled",
+    "certificate.expiring": "Certificate expires",
+    "webhook_endpoint.disabled": "Webhook endpoint switched off",
+    "bulk_operation.finished": "Bulk job finished",
+}
+# What of an event's data a person wants to read, in this order.
+_FACTS: tuple[tuple[str, str], ...] = (
+    ("name", "Name"),
+    ("trigger", "Trigger"),
+    ("agreement", "Agreement"),
+    ("message_id", "Message"),
+    ("owner", "Owner"),
+    ("until", "Until"),
+    ("by", "By"),
+    ("queued", "Documents that wait"),
+    ("percent", "Per cent of the retries used"),
+    ("title", "What ends"),
+    ("ends_at", "Ends"),
+    ("address", "Server"),
+    ("actor", "By"),
+    ("action", "Action"),
+    ("total", "In all"),
+    ("done", "Done"),
+    ("refused", "Refused"),
+    ("reason", "Reason"),
+    ("detail", "Details"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """An event with what it is about, looked up. `cause`: the event's own, else its incident's; "" for none."""
+
+    event: Event
+    pair: Pair | None
+    incident: Incident | None
+    cause: str
+
+    @property
+    def key(self) -> str:
+        """What is the same trouble: type, what it is about, cause."""
+        data = self.event.data
+        about = data.get("trigger") or data.get("job") or data.get("agreement") or data.get("endpoint")
+        if self.event.pair_id is not None:
+            about = self.event.pair_id.hex
+        # A next step of the same (90 % after 70 %, 7 days after 30) is something new.
+        step = "|".join(str(data[name]) for name in ("percent", "within_days", "title") if name in data)
+        return f"{self.event.type}|{about or data.get('address') or 'hub'}|{self.cause}|{step}"[:200]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """One notification, ready to be sent."""
+
+    subject: str
+    body: str
+    data: dict[str, Any]
+
+
+def of(happening: Happening, rule: NotificationRule, *, folded_before: int) -> Text:
+    """What is told. `folded_before`: how often the same happened since it was last told."""
+    event, incident, pair = happening.event, happening.incident, happening.pair
+    known = causes.lookup(happening.cause) if happening.cause else None
+    what = _WORDS.get(event.type, event.type)
+    named = (event.data.get(name) for name in ("name", "trigger", "agreement"))
+    where = pair.code if pair is not None else str(next(filter(None, named), ""))
+    if incident is not None and event.type.startswith("incident."):
+        title = f"{incident} {what}: {causes.lookup(incident.cause).label}"
+        where = where or (incident.trigger.name if incident.trigger is not None else "")
+    else:
+        title = f"{what}: {known.label}" if known is not None else what
+    subject = line(f"[{settings.RMHUB_ENVIRONMENT}] {title}{f', {where}' if where else ''}", 200)
+    return Text(subject, _body(happening, rule, title, folded_before), _data(happening, rule, subject, folded_before))
+
+
+def of_test(rule: NotificationRule, by: str) -> Text:
+    """What a test says."""
+    subject = line(f"[{settings.RMHUB_ENVIRONMENT}] Test of the notification rule {rule.name}", 200)
+    body = (
+        f"{by} tests the notification rule {rule.name} of {settings.RMHUB_NAME}.\n"
+        f"It tells of: {', '.join(rule.events)}.\n\nNothing has happened, and nothing is to be done.\n"
+    )
+    data = {"type": "webhook_endpoint.test", "data": {"by": by, "notification": _told(rule, subject, 0)}}
+    return Text(subject, body, data)
+
+
+def line(text: str, most: int) -> str:
+    """One printable line: what partners' servers say must not write headers or move a cursor."""
+    clean = "".join(" " if unicodedata.category(sign)[0] == "C" else sign for sign in text)
+    flat = " ".join(clean.split())
+    return flat if len(flat) <= most else f"{flat[: most - 1]}…"
+
+
+def _body(happening: Happening, rule: NotificationRule, title: str, folded_before: int) -> str:
+    event, incident, pair = happening.event, happening.incident, happening.pair
+    lines = [line(title, 300), ""]
+    if happening.cause:
+        known = causes.lookup(happening.cause)
+        lines += [known.sentence, f"What to do: {known.action}", ""]
+    facts: list[tuple[str, object]] = [("When", f"{event.at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC")]
+    if pair is not None:
+        facts += [("Pair", pair.code), ("Partner", pair.partner.name)]
+    if incident is not None:
+        facts.append(("Incident", f"{incident}, {incident.get_state_display()}"))
+    if happening.cause:
+        facts.append(("Cause", happening.cause))
+    facts += [(label, event.data[name]) for name, label in _FACTS if event.data.get(name) not in (None, "")]
+    lines += [f"{label}: {line(str(value), 500)}" for label, value in facts]
+    if folded_before:
+        lines += ["", f"Since the last time that this was told it happened {folded_before:,} times more."]
+    lines += ["", settings.RMHUB_PUBLIC_URL + _path(happening)]
+    lines += ["", f"Told by the rule {rule.name} of {settings.RMHUB_NAME} ({settings.RMHUB_ENVIRONMENT})."]
+    return "\n".join(lines) + "\n"
+
+
+def _path(happening: Happening) -> str:
+    """The page to look at."""
+    if happening.incident is not None:
+        return f"/incidents/{happening.incident}/"
+    if happening.pair is not None:
+        return f"/pairs/{happening.pair.code.replace('>', '%3E')}/"
+    for name, page in (("job", "jobs"), ("agreement_id", "agreements")):
+        if found := happening.event.data.get(name):
+            return f"/{page}/{found}/"
+    return "/"
+
+
+def _data(happening: Happening, rule: NotificationRule, subject: str, folded_before: int) -> dict[str, Any]:
+    """The event as webhooks show it, with what the notification adds."""
+    told = events.body(happening.event)
+    data = told["data"]
+    assert isinstance(data, dict)
+    return {**told, "data": {**data, "notification": _told(rule, subject, folded_before)}}
+
+
+def _told(rule: NotificationRule, subject: str, folded_before: int) -> dict[str, Any]:
+    return {"rule": rule.public_id, "name": rule.name, "subject": subject, "folded": folded_before}

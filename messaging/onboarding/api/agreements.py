@@ -1,0 +1,332 @@
+"""Agreements and their versions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import ObjectDoesNotExist
+from drf_spectacular.utils import OpenApiExample
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from messaging import keyset
+from messaging.api.authentication import actor_of
+from messaging.api.conditional import expected_revision, item
+from messaging.api.endpoint import Endpoint, operation
+from messaging.api.fields import OptionalReasonBody, ReasonBody, page_of, validated
+from messaging.api.pagination import PAGING, listing, read_list
+from messaging.api.problems import Problem
+from messaging.api.reading import Param, read_parameters
+from messaging.api.references import id_of
+from messaging.onboarding.serializers import agreements as shapes
+from messaging.onboarding.services import changing as onboarding
+from messaging.onboarding.services import content as onboarding_content
+from messaging.pairs.api.pairs import IF_MATCH
+from partners import models, selectors
+from partners.choices import VersionState
+
+_PATH = {"agreement_id": "Id of the agreement (`agr_...`)."}
+_VERSION = {**_PATH, "number": "Number of the version."}
+_CHANGE = ("wrong_state", "stale", "precondition_required", "invalid_header")
+FILTERS = (
+    Param("q", "Part of the TPAId, the name or a party's name."),
+    Param("party", "Id of a party.", "id", prefix="par"),
+    Param("state", "Only those with a version in this state.", "choice", choices=tuple(VersionState.values)),
+)
+_ENDS = {"own_party": "own_party_id", "partner": "partner_id"}
+_POINTS = {"own_endpoint": "own_endpoint_id", "partner_endpoint": "partner_endpoint_id", "services": "allowed"}
+_EXAMPLE = OpenApiExample(
+    "An agreement",
+    value={
+        "tpa_id": "tpa:acme-globex",
+        "own_party": "par_0192f3f2f3e47a5fb0c1d2e3f4a5b6c7",
+        "partner": "par_0192f3f2f3e47a5fb0c1d2e3f4a5b6c8",
+        "own_endpoint": "end_0192f3f2f3e47a5fb0c1d2e3f4a5b6c9",
+        "partner_endpoint": "end_0192f3f2f3e47a5fb0c1d2e3f4a5b6ca",
+        "services": [{"service": "urn:orders", "action": "*", "direction": "both"}],
+        "timeout": 60,
+        "retries": 5,
+        "retry_interval": 300,
+    },
+    request_only=True,
+)
+
+
+class Agreements(Endpoint):
+    """/agreements"""
+
+    @operation(
+        id="agreements_list",
+        tag="agreements",
+        scope="agreements:read",
+        summary="List agreements, by TPAId",
+        parameters=(*FILTERS, *PAGING),
+        responses={200: page_of(shapes.AgreementSerializer)},
+        problems=("invalid_cursor", "cursor_mismatch"),
+    )
+    def get(self, request: Request) -> Response:
+        values, limit, place = read_list(request, FILTERS)
+        found = selectors.agreements(search=values["q"] or "", party_id=values["party"], state=values["state"] or "")
+        page = keyset.page(found, order=("tpa_id",), limit=limit, place=place)
+        return listing(request, values, page, shapes.AgreementSerializer)
+
+    @operation(
+        id="agreements_create",
+        tag="agreements",
+        scope="agreements:write",
+        summary="Create an agreement, with version 1 as a draft",
+        description="What contradicts itself is listed under `problems` of the version; errors keep it from being "
+        "activated. A setting that is absent has the default.",
+        request=shapes.AgreementBody,
+        responses={201: shapes.AgreementDetailSerializer},
+        examples=(_EXAMPLE,),
+    )
+    def post(self, request: Request) -> Response:
+        read_parameters(request, ())
+        values = _arguments(validated(shapes.AgreementBody, request.data))
+        agreement = onboarding.agreement_create(actor=actor_of(request), **values)
+        return _agreement(request, agreement, status=201)
+
+
+class _OfAgreement(Endpoint):
+    """A part of an agreement, or a verb: what is refused says what the agreement allows."""
+
+    def allowed_now(self, **kwargs: Any) -> list[str]:
+        """By the last part of the verb's path. `activate` is of the draft, and `versions` starts one."""
+        states = {version.state for version in _read(kwargs["agreement_id"]).versions.all()}
+        draft = "activate" if VersionState.DRAFT in states else "versions"
+        switches = {VersionState.ACTIVE: "disable", VersionState.DISABLED: "enable"}
+        return [draft, *(verb for state, verb in switches.items() if state in states)]
+
+
+class OneAgreement(_OfAgreement):
+    """/agreements/{agreement_id}"""
+
+    @operation(
+        id="agreements_read",
+        tag="agreements",
+        scope="agreements:read",
+        summary="One agreement with its versions",
+        path=_PATH,
+        responses={200: shapes.AgreementDetailSerializer},
+    )
+    def get(self, request: Request, agreement_id: str) -> Response:
+        read_parameters(request, ())
+        return _agreement(request, _read(agreement_id))
+
+    @operation(
+        id="agreements_change",
+        tag="agreements",
+        scope="agreements:write",
+        summary="Change an agreement's name, or its TPAId while no version was active",
+        path=_PATH,
+        request=shapes.AgreementChanges,
+        responses={200: shapes.AgreementDetailSerializer},
+        problems=_CHANGE,
+        headers=(IF_MATCH,),
+    )
+    def patch(self, request: Request, agreement_id: str) -> Response:
+        read_parameters(request, ())
+        expected = expected_revision(request)
+        values = validated(shapes.AgreementChanges, request.data)
+        agreement = onboarding.agreement_update(
+            agreement_id=id_of("agr", agreement_id), actor=actor_of(request), expected=expected, **values
+        )
+        return _agreement(request, agreement)
+
+
+class DisableAgreement(_OfAgreement):
+    """/agreements/{agreement_id}/disable"""
+
+    @operation(
+        id="agreements_disable",
+        tag="agreements",
+        scope="agreements:write",
+        summary="Take the active version out of force",
+        path=_PATH,
+        request=ReasonBody,
+        responses={200: shapes.AgreementDetailSerializer},
+        problems=_CHANGE,
+        headers=(IF_MATCH,),
+    )
+    def post(self, request: Request, agreement_id: str) -> Response:
+        read_parameters(request, ())
+        expected = expected_revision(request)
+        values = validated(ReasonBody, request.data)
+        agreement = onboarding.agreement_disable(
+            agreement_id=id_of("agr", agreement_id), actor=actor_of(request), expected=expected, **values
+        )
+        return _agreement(request, agreement)
+
+
+class EnableAgreement(_OfAgreement):
+    """/agreements/{agreement_id}/enable"""
+
+    @operation(
+        id="agreements_enable",
+        tag="agreements",
+        scope="agreements:write",
+        summary="Put the disabled version back in force",
+        path=_PATH,
+        request=ReasonBody,
+        responses={200: shapes.AgreementDetailSerializer},
+        problems=_CHANGE,
+        headers=(IF_MATCH,),
+    )
+    def post(self, request: Request, agreement_id: str) -> Response:
+        read_parameters(request, ())
+        expected = expected_revision(request)
+        values = validated(ReasonBody, request.data)
+        agreement = onboarding.agreement_enable(
+            agreement_id=id_of("agr", agreement_id), actor=actor_of(request), expected=expected, **values
+        )
+        return _agreement(request, agreement)
+
+
+class Versions(_OfAgreement):
+    """/agreements/{agreement_id}/versions"""
+
+    @operation(
+        id="agreements_new_version",
+        tag="agreements",
+        scope="agreements:write",
+        summary="Start a new version: the latest once more, as a draft",
+        path=_PATH,
+        request=shapes.VersionBody,
+        responses={201: shapes.VersionDetailSerializer},
+        problems=("wrong_state",),
+    )
+    def post(self, request: Request, agreement_id: str) -> Response:
+        read_parameters(request, ())
+        values = validated(shapes.VersionBody, request.data)
+        made = onboarding.version_new(agreement_id=id_of("agr", agreement_id), actor=actor_of(request), **values)
+        return _version(request, made, status=201)
+
+
+class OneVersion(_OfAgreement):
+    """/agreements/{agreement_id}/versions/{number}"""
+
+    @operation(
+        id="agreements_read_version",
+        tag="agreements",
+        scope="agreements:read",
+        summary="One version, and what contradicts itself in it",
+        path=_VERSION,
+        responses={200: shapes.VersionDetailSerializer},
+    )
+    def get(self, request: Request, agreement_id: str, number: str) -> Response:
+        read_parameters(request, ())
+        wanted = _number(number)
+        for version in _read(agreement_id).versions.all():
+            if version.number == wanted:
+                return _version(request, selectors.version(version.pk))
+        raise Problem("not_found", f"This agreement has no version {number}.")
+
+    @operation(
+        id="agreements_edit_version",
+        tag="agreements",
+        scope="agreements:write",
+        summary="Change a draft",
+        path=_VERSION,
+        request=shapes.VersionChanges,
+        responses={200: shapes.VersionDetailSerializer},
+        problems=_CHANGE,
+        headers=(IF_MATCH,),
+    )
+    def patch(self, request: Request, agreement_id: str, number: str) -> Response:
+        read_parameters(request, ())
+        expected = expected_revision(request)
+        values = _arguments(validated(shapes.VersionChanges, request.data))
+        version = onboarding.version_edit(
+            agreement_id=id_of("agr", agreement_id),
+            number=_number(number),
+            actor=actor_of(request),
+            expected=expected,
+            **values,
+        )
+        return _version(request, version)
+
+    @operation(
+        id="agreements_discard_version",
+        tag="agreements",
+        scope="agreements:write",
+        summary="Delete a draft, and with the only version its agreement too",
+        path=_VERSION,
+        responses={204: None},
+        problems=_CHANGE,
+        headers=(IF_MATCH,),
+    )
+    def delete(self, request: Request, agreement_id: str, number: str) -> Response:
+        read_parameters(request, ())
+        expected = expected_revision(request)
+        values = validated(OptionalReasonBody, request.data)
+        onboarding.version_discard(
+            agreement_id=id_of("agr", agreement_id),
+            number=_number(number),
+            actor=actor_of(request),
+            expected=expected,
+            **values,
+        )
+        return Response(status=204)
+
+
+class ActivateVersion(_OfAgreement):
+    """/agreements/{agreement_id}/versions/{number}/activate"""
+
+    @operation(
+        id="agreements_activate_version",
+        tag="agreements",
+        scope="agreements:write",
+        summary="Put a draft in force; the version that was active is retired",
+        path=_VERSION,
+        request=ReasonBody,
+        responses={200: shapes.VersionDetailSerializer},
+        problems=(*_CHANGE, "agreement_invalid", "pair_not_drained"),
+        headers=(IF_MATCH,),
+    )
+    def post(self, request: Request, agreement_id: str, number: str) -> Response:
+        read_parameters(request, ())
+        expected = expected_revision(request)
+        values = validated(ReasonBody, request.data)
+        version = onboarding.version_activate(
+            agreement_id=id_of("agr", agreement_id),
+            number=_number(number),
+            actor=actor_of(request),
+            expected=expected,
+            **values,
+        )
+        return _version(request, version)
+
+
+def _read(agreement_id: str) -> models.Agreement:
+    try:
+        return selectors.agreement(id_of("agr", agreement_id))
+    except ObjectDoesNotExist as error:
+        raise Problem("not_found", f"There is no agreement {agreement_id}.") from error
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise Problem("not_found", "Versions are numbered from 1.")
+    return int(text)
+
+
+def _arguments(values: dict[str, Any]) -> dict[str, Any]:
+    """The body's members under the names of the service's arguments."""
+    renamed = {(_ENDS | _POINTS).get(name, name): value for name, value in values.items()}
+    if "allowed" in renamed:
+        renamed["allowed"] = [(row["service"], row["action"], row["direction"]) for row in renamed["allowed"]]
+    return renamed
+
+
+def _agreement(request: Request, agreement: models.Agreement, *, status: int = 200) -> Response:
+    data = shapes.AgreementDetailSerializer(agreement).data
+    headers = {"Location": f"/api/v1/agreements/{agreement.public_id}"} if status == 201 else {}
+    return item(request, data, revision=onboarding_content.revision(agreement), status=status, **headers)
+
+
+def _version(request: Request, version: models.AgreementVersion, *, status: int = 200) -> Response:
+    data = shapes.version_detail(version)
+    path = f"/api/v1/agreements/{version.agreement.public_id}/versions/{version.number}"
+    headers = {"Location": path} if status == 201 else {}
+    return item(request, data, revision=onboarding_content.revision(version), status=status, **headers)

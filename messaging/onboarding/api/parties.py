@@ -1,0 +1,279 @@
+"""Parties and their endpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any
+
+from django.core.exceptions import ObjectDoesNotExist
+from drf_spectacular.utils import OpenApiExample
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from messaging import keyset
+from messaging.api.authentication import actor_of
+from messaging.api.conditional import expected_revision, item
+from messaging.api.endpoint import Endpoint, operation
+from messaging.api.fields import ReasonBody, page_of, validated
+from messaging.api.pagination import PAGING, listing, read_list
+from messaging.api.problems import Problem
+from messaging.api.reading import Param, read_parameters
+from messaging.api.references import id_of
+from messaging.onboarding.selectors import partner_health
+from messaging.onboarding.serializers import partners as shapes
+from messaging.onboarding.serializers.onboarding import PartnerHealthSerializer, certificate
+from messaging.onboarding.services import changing as onboarding
+from messaging.onboarding.services import content as onboarding_content
+from messaging.pairs.api.pairs import IF_MATCH
+from partners import models, selectors
+from partners.choices import VersionState
+
+_PARTY = {"party_id": "Id of the party (`par_...`)."}
+_ENDPOINT = {"endpoint_id": "Id of the endpoint (`end_...`)."}
+_LIST = ("invalid_cursor", "cursor_mismatch")
+_CHANGE = ("stale", "precondition_required", "invalid_header", "wrong_state")
+PARTY_FILTERS = (
+    Param("q", "Part of a name or identifier."),
+    Param("is_own", "Only ours, or only others.", "flag"),
+    Param("archived", "Only those taken out of use, or only the others.", "flag"),
+)
+ENDPOINT_FILTERS = (Param("party", "Id of a party.", "id", prefix="par"),)
+_EXAMPLE = OpenApiExample(
+    "A partner",
+    value={"name": "Globex", "identifiers": [{"type": "DUNS", "value": "123456789"}], "reason": "New supplier"},
+    request_only=True,
+)
+
+
+class Parties(Endpoint):
+    """/parties"""
+
+    @operation(
+        id="parties_list",
+        tag="parties",
+        scope="partners:read",
+        summary="List parties, by name",
+        parameters=(*PARTY_FILTERS, *PAGING),
+        responses={200: page_of(shapes.PartySerializer)},
+        problems=_LIST,
+    )
+    def get(self, request: Request) -> Response:
+        values, limit, place = read_list(request, PARTY_FILTERS)
+        found = selectors.parties(search=values["q"] or "", is_own=values["is_own"], archived=values["archived"])
+        page = keyset.page(found, order=("name",), limit=limit, place=place)
+        return listing(request, values, page, shapes.PartySerializer)
+
+    @operation(
+        id="parties_create",
+        tag="parties",
+        scope="partners:write",
+        summary="Create a party",
+        request=shapes.PartyBody,
+        responses={201: shapes.PartySerializer},
+        examples=(_EXAMPLE,),
+    )
+    def post(self, request: Request) -> Response:
+        read_parameters(request, ())
+        values = _with_identifiers(validated(shapes.PartyBody, request.data))
+        party = onboarding.party_create(actor=actor_of(request), **values)
+        return _party(request, party, status=201)
+
+
+class _OfParty(Endpoint):
+    """A party, or one of its verbs: what is refused says what the party allows."""
+
+    def allowed_now(self, **kwargs: Any) -> list[str]:
+        party = selectors.party(id_of("par", kwargs["party_id"]))
+        if party.archived_at is not None:
+            return ["restore"]
+        # Not while an agreement is active.
+        active = selectors.agreements(party_id=party.pk, state=VersionState.ACTIVE).exists()
+        return [] if active else ["archive"]
+
+
+class OneParty(_OfParty):
+    """/parties/{party_id}"""
+
+    @operation(
+        id="parties_read",
+        tag="parties",
+        scope="partners:read",
+        summary="One party",
+        path=_PARTY,
+        responses={200: shapes.PartySerializer},
+    )
+    def get(self, request: Request, party_id: str) -> Response:
+        read_parameters(request, ())
+        try:
+            party = selectors.party(id_of("par", party_id))
+        except ObjectDoesNotExist as error:
+            raise Problem("not_found", f"There is no party {party_id}.") from error
+        return _party(request, party)
+
+    @operation(
+        id="parties_change",
+        tag="parties",
+        scope="partners:write",
+        summary="Change a party",
+        path=_PARTY,
+        request=shapes.PartyChanges,
+        responses={200: shapes.PartySerializer},
+        problems=_CHANGE,
+        headers=(IF_MATCH,),
+    )
+    def patch(self, request: Request, party_id: str) -> Response:
+        read_parameters(request, ())
+        expected = expected_revision(request)
+        values = _with_identifiers(validated(shapes.PartyChanges, request.data))
+        party = onboarding.party_update(
+            party_id=id_of("par", party_id), actor=actor_of(request), expected=expected, **values
+        )
+        return _party(request, party)
+
+
+class PartyHealth(Endpoint):
+    """/parties/{party_id}/health"""
+
+    @operation(
+        id="parties_health",
+        tag="parties",
+        scope="partners:read",
+        summary="How it goes with a partner: its pairs, what waits, incidents, what ends soon",
+        path=_PARTY,
+        responses={200: PartnerHealthSerializer},
+    )
+    def get(self, request: Request, party_id: str) -> Response:
+        read_parameters(request, ())
+        try:
+            party = selectors.party(id_of("par", party_id))
+        except ObjectDoesNotExist as error:
+            raise Problem("not_found", f"There is no party {party_id}.") from error
+        health = partner_health.of_partner(party.pk)
+        data = asdict(replace(health, ending=())) | {"ending": [certificate(one) for one in health.ending]}
+        return Response(data)
+
+
+def _use_verb(name: str, summary: str, service: Callable[..., models.Party]) -> type[Endpoint]:
+    """The view of a verb that takes a party out of use, or into it."""
+
+    class Verb(_OfParty):
+        """/parties/{party_id}/<verb>"""
+
+        @operation(
+            id=f"parties_{name}",
+            tag="parties",
+            scope="partners:write",
+            summary=summary,
+            path=_PARTY,
+            request=ReasonBody,
+            responses={200: shapes.PartySerializer},
+            problems=_CHANGE,
+            headers=(IF_MATCH,),
+        )
+        def post(self, request: Request, party_id: str) -> Response:
+            read_parameters(request, ())
+            expected = expected_revision(request)
+            values = validated(ReasonBody, request.data)
+            party = service(party_id=id_of("par", party_id), actor=actor_of(request), expected=expected, **values)
+            return _party(request, party)
+
+    return Verb
+
+
+ArchiveParty = _use_verb(
+    "archive", "Take a party out of use: not offered, its credentials open nothing", onboarding.party_archive
+)
+RestoreParty = _use_verb("restore", "Take an archived party into use again", onboarding.party_restore)
+
+
+class Endpoints(Endpoint):
+    """/endpoints"""
+
+    @operation(
+        id="endpoints_list",
+        tag="parties",
+        scope="partners:read",
+        summary="List endpoints, oldest first",
+        parameters=(*ENDPOINT_FILTERS, *PAGING),
+        responses={200: page_of(shapes.EndpointSerializer)},
+        problems=_LIST,
+    )
+    def get(self, request: Request) -> Response:
+        values, limit, place = read_list(request, ENDPOINT_FILTERS)
+        found = selectors.endpoints(party_id=values["party"])
+        page = keyset.page(found, order=("id",), limit=limit, place=place)
+        return listing(request, values, page, shapes.EndpointSerializer)
+
+    @operation(
+        id="endpoints_create",
+        tag="parties",
+        scope="partners:write",
+        summary="Create an endpoint of a party",
+        request=shapes.EndpointBody,
+        responses={201: shapes.EndpointSerializer},
+    )
+    def post(self, request: Request) -> Response:
+        read_parameters(request, ())
+        values = validated(shapes.EndpointBody, request.data)
+        endpoint = onboarding.endpoint_create(party_id=values.pop("party"), actor=actor_of(request), **values)
+        return _endpoint(request, endpoint, status=201)
+
+
+class OneEndpoint(Endpoint):
+    """/endpoints/{endpoint_id}"""
+
+    @operation(
+        id="endpoints_read",
+        tag="parties",
+        scope="partners:read",
+        summary="One endpoint",
+        path=_ENDPOINT,
+        responses={200: shapes.EndpointSerializer},
+    )
+    def get(self, request: Request, endpoint_id: str) -> Response:
+        read_parameters(request, ())
+        try:
+            endpoint = selectors.endpoint(id_of("end", endpoint_id))
+        except ObjectDoesNotExist as error:
+            raise Problem("not_found", f"There is no endpoint {endpoint_id}.") from error
+        return _endpoint(request, endpoint)
+
+    @operation(
+        id="endpoints_change",
+        tag="parties",
+        scope="partners:write",
+        summary="Change an endpoint",
+        description="Its URIs are fixed while an agreement in force uses it: they are the pair's identity.",
+        path=_ENDPOINT,
+        request=shapes.EndpointChanges,
+        responses={200: shapes.EndpointSerializer},
+        problems=_CHANGE,
+        headers=(IF_MATCH,),
+    )
+    def patch(self, request: Request, endpoint_id: str) -> Response:
+        read_parameters(request, ())
+        expected = expected_revision(request)
+        values = validated(shapes.EndpointChanges, request.data)
+        endpoint = onboarding.endpoint_update(
+            endpoint_id=id_of("end", endpoint_id), actor=actor_of(request), expected=expected, **values
+        )
+        return _endpoint(request, endpoint)
+
+
+def _with_identifiers(values: dict[str, Any]) -> dict[str, Any]:
+    if "identifiers" in values:
+        values["identifiers"] = [(item["type"], item["value"]) for item in values["identifiers"]]
+    return values
+
+
+def _party(request: Request, party: models.Party, *, status: int = 200) -> Response:
+    data = shapes.PartySerializer(party).data
+    headers = {"Location": f"/api/v1/parties/{party.public_id}"} if status == 201 else {}
+    return item(request, data, revision=onboarding_content.revision(party), status=status, **headers)
+
+
+def _endpoint(request: Request, endpoint: models.Endpoint, *, status: int = 200) -> Response:
+    data = shapes.EndpointSerializer(endpoint).data
+    headers = {"Location": f"/api/v1/endpoints/{endpoint.public_id}"} if status == 201 else {}
+    return item(request, data, revision=onboarding_content.revision(endpoint), status=status, **headers)

@@ -1,0 +1,50 @@
+"""Pages of partners, certificates and agreements, in the order in which they are tried."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from messaging.onboarding.pages import (
+    agreement_forms,
+    bench,
+    bundle,
+    certificates,
+    credentials,
+    partners,
+    party_form,
+    wizard,
+)
+
+urlpatterns = [
+    path("partners/", partners.partner_list, name="partners"),
+    path("partners/add/", party_form.party_new, name="party-new"),
+    path("partners/new/", wizard.onboarding_new, name="onboarding-new"),
+    path("partners/new/<str:reference>/step/<int:number>/", wizard.onboarding_step, name="onboarding-step"),
+    path("partners/new/<str:reference>/discard/", wizard.onboarding_discard, name="onboarding-discard"),
+    path("partners/bundle/", bundle.bundle_page, name="bundle"),
+    path("partners/bundle/download/", bundle.bundle_download, name="bundle-download"),
+    path("partners/<str:reference>/", partners.partner_page, name="partner"),
+    path("partners/<str:reference>/edit/", party_form.party_edit, name="party-edit"),
+    path("partners/<str:reference>/actions/<slug:verb>/", party_form.party_verb, name="party-verb"),
+    path("partners/<str:reference>/endpoints/new/", party_form.endpoint_new, name="endpoint-new"),
+    path("partners/<str:reference>/credentials/new/", credentials.credential_new, name="credential-new"),
+    path("endpoints/<str:reference>/", certificates.endpoint_page, name="endpoint"),
+    path("endpoints/<str:reference>/edit/", party_form.endpoint_edit, name="endpoint-edit"),
+    path("endpoints/<str:reference>/certificates/", certificates.endpoint_certificates, name="endpoint-certificates"),
+    path("credentials/<str:reference>/revoke/", credentials.credential_revoke, name="credential-revoke"),
+    path("certificates/", certificates.certificate_list, name="certificates"),
+    path("agreements/", partners.agreement_list, name="agreements"),
+    path("agreements/new/", agreement_forms.agreement_new, name="agreement-new"),
+    path("agreements/<str:reference>/", partners.agreement_page, name="agreement"),
+    path("agreements/<str:reference>/actions/<slug:verb>/", agreement_forms.agreement_verb, name="agreement-verb"),
+    path("agreements/<str:reference>/v/<int:number>/", partners.agreement_page, name="agreement-version"),
+    path("agreements/<str:reference>/v/<int:number>/edit/", agreement_forms.version_edit, name="version-edit"),
+    path(
+        "agreements/<str:reference>/v/<int:number>/actions/<slug:verb>/",
+        agreement_forms.version_verb,
+        name="version-verb",
+    ),
+    path("agreements/<str:reference>/v/<int:number>/test/", bench.bench_page, name="bench"),
+    path("agreements/<str:reference>/v/<int:number>/test/run/", bench.bench_run, name="bench-run"),
+    path("tests/<str:reference>/", bench.bench_report, name="bench-report"),
+]

@@ -1,0 +1,189 @@
+"""Partners and agreements as pages show them, with what can be done about each."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.urls import reverse
+
+from messaging import differences, keyset
+from messaging.console import lists
+from messaging.console.access import person, requires
+from messaging.console.lists import Column, ListPage
+from messaging.console.rendering import keyset_page, page
+from messaging.keyset import Page, Place
+from messaging.models import BenchReport
+from messaging.onboarding.pages import agreement_forms, party_form
+from messaging.onboarding.pages.partner_verbs import button
+from messaging.onboarding.selectors import partner_health
+from messaging.onboarding.services import content as onboarding_content
+from messaging.pairs.selectors import pairs, screens
+from partners import selectors, services
+from partners.choices import VersionState
+from partners.models import Agreement, AgreementVersion
+from partners.validation import resend_words
+from rmhub import clock
+
+# With the version that counts, and the sentence that says when it gives up.
+AgreementRow = tuple[Agreement, AgreementVersion | None, str]
+
+PARTNERS = ListPage(
+    name="partners",
+    view="console:partners",
+    columns=(
+        Column("id", "Id", lambda party: party.public_id, only_csv=True),
+        Column("name", "Name", lambda party: party.name, fixed=True),
+        Column("whose", "Whose", lambda party: "ours" if party.is_own else "partner"),
+        Column("identifiers", "Identifiers", lambda party: [str(one) for one in party.identifiers.all()]),
+        Column("groups", "Groups", lambda party: [one.name for one in party.groups.all()], hidden=True),
+        Column("hours", "Zone and hours", lambda party: f"{party.time_zone} {party.hours}".strip()),
+        Column("contact", "Contact", lambda party: party.contact),
+        Column("archived", "Archived", lambda party: party.archived_at, only_csv=True),
+        Column("created", "Created", lambda party: party.created_at, only_csv=True),
+    ),
+    api="/api/v1/parties",
+    api_query=lambda given: {"q": given["q"], "archived": "true" if given["archived"] else "false"},
+)
+AGREEMENTS = ListPage(
+    name="agreements",
+    view="console:agreements",
+    columns=(
+        Column("id", "Id", lambda row: row[0].public_id, only_csv=True),
+        Column("tpa_id", "Agreement (TPAId)", lambda row: row[0].tpa_id, fixed=True),
+        Column("name", "Name", lambda row: row[0].name, only_csv=True),
+        Column("state", "State", lambda row: row[1].state if row[1] is not None else "", fixed=True),
+        Column("version", "Version", lambda row: row[1].number if row[1] is not None else None, only_csv=True),
+        Column("profile", "Profile", lambda row: row[1].profile if row[1] is not None else "", only_csv=True),
+        Column("own_party", "We", lambda row: row[0].own_party.name, only_csv=True),
+        Column("between", "Between", lambda row: row[0].partner.name),
+        Column("delivery", "Delivery", lambda row: row[1].get_semantics_display() if row[1] is not None else ""),
+        Column("unanswered", "What happens without an answer", lambda row: row[2]),
+        Column("activated", "In force since", lambda row: getattr(row[1], "activated_at", None), only_csv=True),
+    ),
+    api="/api/v1/agreements",
+    api_query=lambda given: {"q": given["q"], "state": given["state"]},
+)
+
+
+@requires("partners:read")
+def partner_list(request: HttpRequest) -> HttpResponseBase:
+    """Parties by name, ours among them; archived ones only for whoever asks for them."""
+    if (other := lists.opened(request, PARTNERS)) is not None:
+        return other
+    filters = {"q": _search(request), "archived": "1" if request.GET.get("archived") == "1" else ""}
+    found = selectors.parties(search=filters["q"], archived=bool(filters["archived"]))
+    if lists.csv_wanted(request):
+        return lists.csv(
+            request,
+            PARTNERS,
+            lambda place, limit: keyset.page(found, order=("name",), limit=limit, place=place),
+        )
+    context = keyset_page(request, "console.partners", found, order=("name",), filters=filters)
+    context |= filters | {"why_not": _why_not(request, party_form.SCOPE)} | lists.tools(request, PARTNERS, filters)
+    return page(request, "console/partners.html", context)
+
+
+@requires("partners:read")
+def partner_page(request: HttpRequest, reference: str) -> HttpResponse:
+    """One party: how it goes, pairs, agreements, endpoints, credentials (never a secret), contacts, changes."""
+    party = party_form.party_of(reference)
+    found = pairs.pairs(partner_id=party.pk).order_by("severity", "code")[:50]
+    verb = party_form.VERBS["restore" if party.archived_at else "archive"]
+    context = {
+        "party": party,
+        "health": None if party.is_own else partner_health.of_partner(party.pk),
+        "agreements": _with_versions(list(selectors.agreements(party_id=party.pk)[:50])),
+        "rows": screens.pair_rows(found, clock.now()),
+        "audit": screens.audit_of(party),
+        "why_not": _why_not(request, party_form.SCOPE),
+        "buttons": [button(verb, reverse("console:party-verb", args=[party.public_id, verb.slug]), person(request))],
+    }
+    return page(request, "console/partner.html", context)
+
+
+@requires("agreements:read")
+def agreement_list(request: HttpRequest) -> HttpResponseBase:
+    """Agreements by TPAId, each with the version that counts."""
+    if (other := lists.opened(request, AGREEMENTS)) is not None:
+        return other
+    search = _search(request)
+    state = request.GET.get("state", "")
+    state = state if state in VersionState.values else ""
+    found = selectors.agreements(search=search, state=state)
+    filters = {"q": search, "state": state}
+    if lists.csv_wanted(request):
+
+        def fetch(place: Place | None, limit: int) -> Page[AgreementRow]:
+            rows = keyset.page(found, order=("tpa_id",), limit=limit, place=place)
+            return Page(_with_versions(rows.rows), rows.following, rows.previous)
+
+        return lists.csv(request, AGREEMENTS, fetch)
+    context = keyset_page(request, "console.agreements", found, order=("tpa_id",), filters=filters)
+    context |= filters | {"states": VersionState.choices} | lists.tools(request, AGREEMENTS, filters)
+    context["rows"] = _with_versions(context["rows"])
+    context["why_not"] = _why_not(request, agreement_forms.SCOPE)
+    return page(request, "console/agreements.html", context)
+
+
+@requires("agreements:read")
+def agreement_page(request: HttpRequest, reference: str, number: int | None = None) -> HttpResponse:
+    """One version of an agreement (the one that counts, unless a number says which), with what it amounts to."""
+    agreement = agreement_forms.agreement_of(reference)
+    chosen = _version(agreement, number)
+    if chosen is None:
+        raise Http404(f"{agreement.tpa_id} has no version {number}.")
+    version = selectors.version(chosen)
+    versions = sorted(agreement.versions.all(), key=lambda one: -one.number)
+    before = next((one for one in versions if one.number < version.number), None)
+    context = {
+        "agreement": agreement,
+        "version": version,
+        "sentence": services.gives_up_sentence(version),
+        "waits": resend_words(version.resend_schedule),
+        "problems": services.version_validate(version=version),
+        "versions": versions,
+        "before": before,
+        "changes": _changes(before, version),
+        "buttons": agreement_forms.buttons(version, agreement, person(request)),
+        "why_not": _why_not(request, agreement_forms.SCOPE),
+        "reports": list(BenchReport.objects.filter(agreement=agreement, number=version.number).order_by("-id")[:5]),
+        "audit": screens.audit_of_agreement(agreement),
+    }
+    return page(request, "console/agreement.html", context)
+
+
+def _changes(before: AgreementVersion | None, version: AgreementVersion) -> list[differences.Change]:
+    """What the version before it had otherwise."""
+    if before is None:
+        return []
+    return differences.changes(
+        onboarding_content.describe(selectors.version(before.pk)), onboarding_content.describe(version)
+    )
+
+
+def _why_not(request: HttpRequest, scope: str) -> str:
+    missing = person(request).lacks(scope)
+    return f"Needs the role {missing}." if missing else ""
+
+
+def _version(agreement: Agreement, number: int | None) -> uuid.UUID | None:
+    if number is None:
+        current = selectors.current_version(agreement)
+        return current.pk if current is not None else None
+    return next((version.pk for version in agreement.versions.all() if version.number == number), None)
+
+
+def _with_versions(found: Iterable[Agreement]) -> list[AgreementRow]:
+    """Each agreement with the version that counts and the sentence that says when it gives up."""
+    rows: list[AgreementRow] = []
+    for agreement in found:
+        version = selectors.current_version(agreement)
+        rows.append((agreement, version, services.gives_up_sentence(version) if version is not None else ""))
+    return rows
+
+
+def _search(request: HttpRequest) -> str:
+    return request.GET.get("q", "").strip()[:120].replace("\x00", "")

@@ -1,0 +1,375 @@
+"""The onboarding wizard: six steps, saved as one goes, free to go back, and nothing in force before the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages as notices
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import resolve_url
+from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
+
+from messaging import differences
+from messaging.access.selectors.reach import read_id
+from messaging.console.access import actor, requires
+from messaging.console.rendering import page, see_other
+from messaging.exceptions import InvalidSubmission, Stale
+from messaging.models import BenchReport, OnboardingDraft
+from messaging.onboarding.pages import onboarding_fields as steps
+from messaging.onboarding.pages.partner_forms import (
+    INVALID,
+    REFUSED,
+    Errors,
+    groups,
+    posted,
+    reason_of,
+    refusals,
+    summary,
+)
+from messaging.onboarding.pages.partner_verbs import Subject, Verb, act, dialog
+from messaging.onboarding.pages.party_form import SCOPE, uploaded
+from messaging.onboarding.selectors import drafts as selectors
+from messaging.onboarding.services import bench, bundle_format
+from messaging.onboarding.services import drafts as onboarding_drafts
+from messaging.onboarding.services.drafts import STEPS
+from messaging.onboarding.services.making import Check, step_of, values_of
+from partners import selectors as partners
+from partners.models import AgreementVersion
+from rmhub.ids import BadPublicId
+
+LAST = len(STEPS)
+TITLES = ("Start", "Identity", "Transport", "Agreement", "Test", "Review and activate")
+_TYPED = {2: "identity", 3: "transport", 4: "agreement"}
+_UPLOADS = {"certificates_file": "trusted_certificates"}
+DISCARD = Verb(
+    "discard",
+    "Discard",
+    "x",
+    "danger",
+    SCOPE,
+    ("The draft is deleted, and so is what it has made, as far as nothing else uses it.",),
+    "What was typed is gone. Nothing of it was in force.",
+    ("Not needed", "Started by mistake"),
+    "is discarded",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One entry of the progress list."""
+
+    number: int
+    title: str
+    href: str
+    current: bool
+    done: bool
+
+
+@sensitive_post_parameters("bundle")
+@requires(SCOPE, methods=("GET", "POST"))
+def onboarding_new(request: HttpRequest) -> HttpResponse:
+    """Step 1: blank, as an agreement that there is, or from a bundle; and the drafts that wait to be gone on with."""
+    errors: Errors = {}
+    if request.method == "POST":
+        try:
+            draft = _start(request)
+        except (*INVALID, *REFUSED) as error:
+            errors = refusals(error)
+        else:
+            return see_other("console:onboarding-step", draft.public_id, 2)
+    context = {
+        "drafts": selectors.drafts()[:50],
+        "agreements": [(one.public_id, f"{one.tpa_id} ({one.partner})") for one in partners.agreements()[:500]],
+        "errors": [(field if field == "bundle" else "", text) for field, texts in errors.items() for text in texts],
+        "places": [Place(n, title, "", n == 1, False) for n, title in enumerate(TITLES, 1)],
+    }
+    return page(request, "console/onboarding_new.html", context, status=422 if errors else 200)
+
+
+def _start(request: HttpRequest) -> OnboardingDraft:
+    source = request.POST.get("source", "blank")
+    if source == "bundle":
+        file = request.FILES.get("bundle_file")
+        if file is not None and (file.size or 0) > bundle_format.MAX_BYTES:
+            raise InvalidSubmission({"bundle": ["The file is too large for a bundle."]})
+        text = file.read() if file is not None else request.POST.get("bundle", "").encode()
+        return onboarding_drafts.draft_from_bundle(bundle=bundle_format.read(text), actor=actor(request))
+    try:
+        clone_of = read_id("agr", request.POST.get("clone_of", "")) if source == "clone" else None
+    except BadPublicId:
+        raise InvalidSubmission({"clone_of": ["Choose the agreement whose terms are taken over."]}) from None
+    return onboarding_drafts.draft_create(actor=actor(request), source=source, clone_of=clone_of)
+
+
+@sensitive_post_parameters("secret")
+@requires(SCOPE, methods=("GET", "POST"))
+def onboarding_step(request: HttpRequest, reference: str, number: int) -> HttpResponse:
+    """Steps 2 to 6 of a draft."""
+    draft = selectors.draft(reference)
+    if number in _TYPED:
+        return _typed(request, draft, number)
+    if number == 5:
+        return _test(request, draft)
+    if number == LAST:
+        return _review(request, draft)
+    raise Http404(f"The wizard has no step {number} here.")
+
+
+@sensitive_variables("texts", "secret")
+def _typed(request: HttpRequest, draft: OnboardingDraft, number: int) -> HttpResponse:
+    """A step with fields. POST keeps them: by htmx as one goes, and when one goes on."""
+    step = _TYPED[number]
+    if request.method == "GET":
+        check = onboarding_drafts.draft_check(draft_id=draft.pk) if draft.step > number else Check()
+        known = check.errors.get(step, {})
+        return _form(request, draft, number, steps.texts_of(draft, step), known, check, status=200)
+    texts = posted(steps.FIELDS[step], request.POST)
+    if request.POST.get("preset"):
+        texts = steps.preset(request.POST["preset"], texts)
+    errors: Errors = {}
+    for name, field in _UPLOADS.items():
+        try:
+            if name in steps.FIELDS[step] and (pem := uploaded(request, name)):
+                texts[field] = pem
+        except ValueError as error:
+            errors[name] = [str(error)]
+    values, unread, unreadable = steps.read_step(step, texts)
+    go_on = "go_on" in request.POST
+    version = request.POST.get("version", "")
+    try:
+        draft = onboarding_drafts.draft_save(
+            draft_id=draft.pk,
+            step=step,
+            values=values,
+            unread=unread,
+            secret=texts.get("secret", "").strip("\r\n"),
+            actor=actor(request),
+            expected=int(version) if version.isascii() and version.isdigit() and len(version) < 10 else -1,
+            # What is kept as one types may come after the Continue that it was typed before: then it is the older one.
+            over_own=not _by_htmx(request),
+        )
+    except Stale as error:
+        draft = selectors.draft(draft.public_id)
+        if _by_htmx(request):
+            return _not_kept(request, draft, error)
+        return _form(request, draft, number, texts, {"": [error.detail]}, Check(), status=409)
+    except INVALID as error:
+        errors |= refusals(error)
+    check = onboarding_drafts.draft_check(draft_id=draft.pk)
+    wrong = check.errors.get(step, {}) | unreadable | errors
+    if _by_htmx(request):
+        return _checked(request, draft, check, list(dict.fromkeys(text for one in wrong.values() for text in one)))
+    if go_on and not wrong:
+        onboarding_drafts.draft_reach(draft_id=draft.pk, step=number + 1)
+        return see_other("console:onboarding-step", draft.public_id, number + 1)
+    if request.POST.get("leave"):
+        notices.success(request, "The draft is kept. Go on with it whenever you like.")
+        return see_other("console:onboarding-new")
+    return _form(request, draft, number, texts, wrong if go_on else {}, check)
+
+
+def _by_htmx(request: HttpRequest) -> bool:
+    return request.headers.get("HX-Request") == "true"
+
+
+def _checked(request: HttpRequest, draft: OnboardingDraft, check: Check, wrong: list[str]) -> HttpResponse:
+    """What stands under the form: saved when, what it amounts to, what is wrong so far."""
+    context = {"draft": draft, "check": check, "wrong": wrong, "saved": True}
+    return page(request, "console/onboarding_check.html", context)
+
+
+def _not_kept(request: HttpRequest, draft: OnboardingDraft, error: Stale) -> HttpResponse:
+    """Says so under the form, which still has everything. Of one's own changes it knows from now on; of those of
+    somebody else not before the page is loaded again.
+    """
+    own = draft.updated_by == request.user.get_username()
+    said = error.detail
+    if own:
+        said = "Not kept yet: you have saved this draft in another window since. Continue saves what is typed here."
+    return page(request, "console/onboarding_check.html", {"draft": draft, "wrong": [said], "known": own})
+
+
+def _form(
+    request: HttpRequest,
+    draft: OnboardingDraft,
+    number: int,
+    texts: Mapping[str, str],
+    errors: Errors,
+    check: Check,
+    *,
+    status: int = 0,
+) -> HttpResponse:
+    step = _TYPED[number]
+    unset = steps.texts_of(OnboardingDraft(data={}), step)
+    context: dict[str, Any] = _around(draft, number) | {
+        "groups": groups(steps.GROUPS[step], texts, errors, steps.choices(), unset=unset),
+        "errors": summary(steps.FIELDS[step], errors),
+        "check": check,
+        "presets": steps.PRESETS if step == "agreement" else (),
+        "secret_kept": "secret" in draft.data.get(step, {}) or "credential" in draft.data.get("made", {}),
+        "with_file": step == "transport",
+    }
+    return page(request, "console/onboarding_step.html", context, status=status or (422 if errors else 200))
+
+
+def _around(draft: OnboardingDraft, number: int) -> dict[str, Any]:
+    """What all steps show: the draft and the progress list."""
+    places = [
+        Place(
+            n,
+            title,
+            resolve_url("console:onboarding-step", draft.public_id, n) if 1 < n <= draft.step and n != number else "",
+            n == number,
+            n < draft.step,
+        )
+        for n, title in enumerate(TITLES, 1)
+    ]
+    back = resolve_url("console:onboarding-step", draft.public_id, number - 1) if number > 2 else ""
+    title = TITLES[number - 1]
+    return {"draft": draft, "places": places, "number": number, "title": title, "back": back}
+
+
+def _test(request: HttpRequest, draft: OnboardingDraft) -> HttpResponse:
+    """Step 5: makes what was typed, as drafts, and tests it. The report is kept."""
+    errors: Errors = {}
+    if request.method == "POST":
+        try:
+            draft = onboarding_drafts.draft_make(draft_id=draft.pk, actor=actor(request))
+        except (*INVALID, *REFUSED) as error:
+            errors = refusals(error)
+        else:
+            assert draft.agreement_id is not None
+            version = _newest(draft)
+            bench.run(agreement_id=draft.agreement_id, number=version.number, actor=actor(request), draft_id=draft.pk)
+            onboarding_drafts.draft_reach(draft_id=draft.pk, step=LAST)
+            return see_other("console:onboarding-step", draft.public_id, 5)
+    check = onboarding_drafts.draft_check(draft_id=draft.pk)
+    context = _around(draft, 5) | {
+        "errors": [("", text) for texts in errors.values() for text in texts],
+        "check": check,
+        "wrong": _all_wrong(check),
+        "report": BenchReport.objects.filter(draft=draft).order_by("-id").first(),
+        "forward": resolve_url("console:onboarding-step", draft.public_id, LAST),
+    }
+    return page(request, "console/onboarding_test.html", context, status=422 if errors else 200)
+
+
+def _all_wrong(check: Check) -> list[tuple[int, str]]:
+    """(number of the step, sentence) of everything that is in the way."""
+    numbers = {name: number for number, name in _TYPED.items()}
+    found = [
+        (numbers[step], text) for step, errors in check.errors.items() for texts in errors.values() for text in texts
+    ]
+    return found + [(numbers[step_of(one)], one.sentence) for one in check.problems if one.level == "error"]
+
+
+def _newest(draft: OnboardingDraft) -> AgreementVersion:
+    return AgreementVersion.objects.filter(agreement=draft.agreement_id).order_by("-number")[0]
+
+
+@sensitive_variables("done")
+def _review(request: HttpRequest, draft: OnboardingDraft) -> HttpResponse:
+    """Step 6: all of it once more, and the verb that puts it in force."""
+    errors: Errors = {}
+    status = 200
+    if request.method == "POST":
+        version = request.POST.get("version", "")
+        try:
+            done = onboarding_drafts.draft_activate(
+                draft_id=draft.pk,
+                actor=actor(request),
+                reason=reason_of(request),
+                expected=int(version) if version.isascii() and version.isdigit() and len(version) < 10 else -1,
+            )
+        except REFUSED as error:
+            errors, status = refusals(error), 409
+            draft = selectors.draft(draft.public_id)
+        except INVALID as error:
+            errors, status = refusals(error), 422
+            draft = selectors.draft(draft.public_id)
+        else:
+            partner = done.version.agreement.partner
+            if done.shown_once:
+                leave = resolve_url("console:partner", partner.public_id)
+                context = {"credential": done.credential, "party": partner, "secret": done.shown_once, "leave": leave}
+                return page(request, "console/credential_made.html", context | {"activated": done.version})
+            notices.success(request, f"{partner} is set up: {done.version} is active.")
+            return see_other("console:partner", partner.public_id)
+    check = onboarding_drafts.draft_check(draft_id=draft.pk)
+    wish = values_of(draft, "transport")
+    context = _around(draft, LAST) | {
+        "errors": [("reason" if name == "reason" else "", text) for name, texts in errors.items() for text in texts],
+        "given": request.POST,
+        "check": check,
+        "wrong": _all_wrong(check),
+        "facts": _facts(draft),
+        "inbound": wish.get("inbound_kind", ""),
+        "report": BenchReport.objects.filter(draft=draft).order_by("-id").first(),
+        "presets": ("Tested with the partner", "Go-live"),
+    }
+    return page(request, "console/onboarding_review.html", context, status=status)
+
+
+def _facts(draft: OnboardingDraft) -> list[tuple[str, int, list[differences.Change]]]:
+    """(title, number of the step, fields) of everything that was typed or is not as usual."""
+    found = []
+    for number, step in _TYPED.items():
+        texts, unset = steps.texts_of(draft, step), steps.texts_of(OnboardingDraft(data={}), step)
+        shown = [
+            differences.Change(name, _titled(field), unset.get(name, ""), _said(field, texts[name]))
+            for name, field in steps.FIELDS[step].items()
+            if name in texts
+            and name != "secret"
+            and texts[name]
+            and (step != "agreement" or _tells(name, texts, unset))
+        ]
+        found.append((TITLES[number - 1], number, shown))
+    return found
+
+
+def _tells(name: str, texts: Mapping[str, str], unset: Mapping[str, str]) -> bool:
+    """Whether a term says something: what both sides have to know, and whatever is not as usual."""
+    return (
+        name in ("profile", "semantics", "timeout", "retries", "retry_interval", "services")
+        or texts[name] != unset[name]
+    )
+
+
+def _titled(field: Any) -> str:
+    """Without the headings of the form, what we show and what they show have the same names."""
+    whose = {"outbound": "We show: ", "inbound": "They show: "}
+    side, _, rest = field.name.partition("_")
+    if side not in whose or rest not in ("kind", "username", "certificate"):
+        return str(field.label)
+    return f"{whose[side]}{field.label[0].lower()}{field.label[1:]}"
+
+
+def _said(field: Any, text: str) -> str:
+    labels = (
+        dict(field.choices) | dict(steps.choices().get(field.name, ())) if field.kind in ("select", "choice") else {}
+    )
+    text = str(labels.get(text, text))
+    return "yes" if field.kind == "switch" else text
+
+
+@requires(SCOPE, methods=("GET", "POST"))
+def onboarding_discard(request: HttpRequest, reference: str) -> HttpResponse:
+    """Forgets a draft."""
+
+    def subject() -> Subject:
+        draft = selectors.draft(reference)
+        href = resolve_url("console:onboarding-step", draft.public_id, min(max(draft.step, 2), LAST))
+        crumbs = (("New partner", resolve_url("console:onboarding-new")),)
+        return Subject(str(draft), href, str(draft.version), crumbs)
+
+    if request.method == "GET":
+        return dialog(request, DISCARD, subject())
+    draft_id = selectors.draft(reference).pk
+
+    def discard(reason: str, expected: str) -> None:
+        version = int(expected) if expected.isascii() and expected.isdigit() else -1
+        onboarding_drafts.draft_discard(draft_id=draft_id, actor=actor(request), reason=reason, expected=version)
+
+    return act(request, DISCARD, subject, discard, to=lambda: resolve_url("console:onboarding-new"))

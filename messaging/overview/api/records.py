@@ -1,0 +1,178 @@
+"""Rejections, and the audit log with its chain."""
+
+from __future__ import annotations
+
+import re
+
+from django.http import HttpResponse
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from messaging import keyset
+from messaging.access.services import audit_chain
+from messaging.api.authentication import actor_of
+from messaging.api.conditional import item
+from messaging.api.endpoint import OCTETS, AnyOctets, Endpoint, operation
+from messaging.api.fields import page_of
+from messaging.api.octets import attachment
+from messaging.api.pagination import PAGING, listing, read_list
+from messaging.api.problems import Problem
+from messaging.api.reading import Param, read_parameters
+from messaging.api.references import id_of
+from messaging.choices import Interface
+from messaging.messages.selectors import messages
+from messaging.messages.services.disclosing import rejection_open
+from messaging.overview.selectors import records
+from messaging.overview.serializers import records as shapes
+from rmhub.roles import role_of
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_LIST = ("invalid_cursor", "cursor_mismatch")
+_TIMES = (
+    Param("created_gte", "Not before this time.", "instant"),
+    Param("created_lt", "Before this time.", "instant"),
+)
+REJECTION_FILTERS = (Param("reason", "Exact code."), Param("party", "Exact name of the partner."), *_TIMES)
+AUDIT_FILTERS = (
+    Param("object", "Public id of an object (pair_...), a pair's code, INC-42, or a name as the log has it."),
+    Param("object_type", "Exact, such as pair."),
+    Param("actor", "A user name, whose tokens are meant too; or exactly `name (token ERP)`."),
+    Param("verb", "Exact, such as pair.resume; or all of an object's, such as `pair.`."),
+    Param("interface", "By which way.", "choice", choices=tuple(Interface.values)),
+    Param("result", "Whether it was done, or refused.", "choice", choices=("done", "denied")),
+    Param("text", "Words in the reason or in the object's name."),
+    *_TIMES,
+)
+CHAIN_PARAMETERS = (
+    Param("first", "Number of the entry to begin with.", "number", minimum=1, maximum=999_999_999, default=1),
+    Param("limit", "Entries to look at.", "number", minimum=1, maximum=10_000, default=10_000),
+    Param("expect", "A head that was noted down, as `number:digest`: it must still be in the chain."),
+)
+
+
+class Rejections(Endpoint):
+    """/rejections"""
+
+    @operation(
+        id="rejections_list",
+        tag="incidents",
+        scope="incidents:read",
+        summary="What came in and was refused, newest first",
+        description="The newest 20,000 are kept.",
+        parameters=(*REJECTION_FILTERS, *PAGING),
+        responses={200: page_of(shapes.RejectionSerializer)},
+        problems=_LIST,
+    )
+    def get(self, request: Request) -> Response:
+        values, limit, place = read_list(request, REJECTION_FILTERS)
+        found = records.rejections(
+            reason=values["reason"] or "",
+            party=values["party"] or "",
+            created_gte=values["created_gte"],
+            created_lt=values["created_lt"],
+        )
+        page = keyset.page(found, order=("-id",), limit=limit, place=place)
+        return listing(request, values, page, shapes.RejectionSerializer)
+
+
+class OneRejection(Endpoint):
+    """/rejections/{rejection_id}"""
+
+    @operation(
+        id="rejections_read",
+        tag="incidents",
+        scope="incidents:read",
+        summary="One rejection",
+        path={"rejection_id": "Id of the rejection (`rej_...`)."},
+        responses={200: shapes.RejectionSerializer},
+    )
+    def get(self, request: Request, rejection_id: str) -> Response:
+        read_parameters(request, ())
+        found = records.rejection(id_of("rej", rejection_id))
+        return item(request, dict(shapes.RejectionSerializer(found).data))
+
+
+class RejectionSample(Endpoint):
+    """/rejections/{rejection_id}/sample"""
+
+    content_negotiation_class = AnyOctets
+
+    @operation(
+        id="rejections_sample",
+        tag="incidents",
+        scope="payloads:read",
+        summary="The first 4 KiB of what was refused",
+        description="Reading it is written to the audit log. Where a mask may concern it, it needs that mask's role.",
+        path={"rejection_id": "Id of the rejection (`rej_...`)."},
+        responses=OCTETS,
+        problems=("range_not_satisfiable", "payload_masked"),
+    )
+    def get(self, request: Request, rejection_id: str) -> HttpResponse:
+        read_parameters(request, ())
+        found = records.rejection(id_of("rej", rejection_id))
+        octets = rejection_open(rejection_id=found.pk, actor=actor_of(request), role=role_of(request.user))
+        return attachment(request, octets)
+
+
+class AuditLog(Endpoint):
+    """/audit-log"""
+
+    @operation(
+        id="audit_log",
+        tag="audit",
+        scope="audit:read",
+        summary="Actions of people and tokens, newest first",
+        parameters=(*AUDIT_FILTERS, *PAGING),
+        responses={200: page_of(shapes.AuditEntrySerializer)},
+        problems=(*_LIST, "query_too_broad"),
+    )
+    def get(self, request: Request) -> Response:
+        values, limit, place = read_list(request, AUDIT_FILTERS)
+        found = records.audit_entries(
+            object_id=values["object"] or "",
+            object_type=values["object_type"] or "",
+            actor=values["actor"] or "",
+            verb=values["verb"] or "",
+            interface=values["interface"] or "",
+            result=values["result"] or "",
+            text=values["text"] or "",
+            created_gte=values["created_gte"],
+            created_lt=values["created_lt"],
+        )
+        with messages.bounded():
+            page = keyset.page(found, order=("-id",), limit=limit, place=place)
+        return listing(request, values, page, shapes.AuditEntrySerializer)
+
+
+class AuditChain(Endpoint):
+    """/audit-log/chain"""
+
+    @operation(
+        id="audit_chain",
+        tag="audit",
+        scope="audit:read",
+        summary="Whether entries of the audit log are as they were sealed",
+        description="Looks at up to 10,000 entries from `first` on: go on with `next`. docs/audit.md says how the "
+        "digests are made.",
+        parameters=CHAIN_PARAMETERS,
+        responses={200: shapes.AuditChainSerializer},
+    )
+    def get(self, request: Request) -> Response:
+        values = read_parameters(request, CHAIN_PARAMETERS)
+        verdict = audit_chain.verify(
+            first=values["first"], limit=values["limit"], expect=_noted(values["expect"] or "")
+        )
+        behind = verdict.last + 1 if 0 < verdict.last < verdict.head.number else None
+        data = shapes.AuditChainSerializer(verdict).data | {"next": behind}
+        return item(request, data)
+
+
+def _noted(text: str) -> audit_chain.Head | None:
+    if not text:
+        return None
+    number, _, digest = text.partition(":")
+    if not (number.isascii() and number.isdigit() and len(number) < 10 and _DIGEST.fullmatch(digest)):
+        detail = "A number, a colon, and the 64 hexadecimal digits of the digest."
+        errors = [{"parameter": "expect", "code": "invalid", "detail": detail}]
+        raise Problem("invalid_parameter", f"expect: {detail}", errors=errors)
+    return audit_chain.Head(int(number), digest)

@@ -1,0 +1,150 @@
+"""Finding one's way: the palette of pages and ids, the sheet of keys, and the words that the console uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.urls import NoReverseMatch, reverse
+
+from messaging import causes
+from messaging.console.access import person, requires
+from messaging.console.context import NAVIGATION
+from messaging.console.rendering import TOASTS, page
+from messaging.console.words import WORDS
+from messaging.overview.selectors import finding
+from messaging.overview.selectors.finding import Hit
+
+_MORE = (
+    ("Preferences: time zone, shortcuts, theme", "console:preferences", "views:write"),
+    ("Saved views", "console:saved-views", "views:write"),
+    ("Keys", "console:keys", "pairs:read"),
+    ("Words", "console:glossary", "pairs:read"),
+    ("Causes", "console:causes", "pairs:read"),
+    ("Change password", "console:password", "pairs:read"),
+)
+# key -> what it does; in groups, as the sheet shows them. The scripts in static/console/keys.js obey them.
+KEYS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
+    (
+        "Anywhere",
+        (
+            ("?", "This sheet"),
+            ("/", "Search: paste any id"),
+            ("Ctrl K", "Palette: pages, what can be done here, ids (Cmd K on a Mac)"),
+            ("Esc", "Close a dialog or menu"),
+        ),
+    ),
+    (
+        "Go to",
+        (
+            ("g d", "Dashboard"),
+            ("g p", "Pairs"),
+            ("g m", "Messages"),
+            ("g i", "In doubt"),
+            ("g n", "Incidents"),
+            ("g r", "Reports"),
+        ),
+    ),
+    (
+        "In a list",
+        (
+            ("j", "Next row"),
+            ("k", "Previous row"),
+            ("Enter", "Open the row"),
+            ("x", "Select the row"),
+            ("Shift X", "Select from the last one to here"),
+            ("Space", "Messages: the row's message in short"),
+            (".", "Load what is new"),
+        ),
+    ),
+    (
+        "On a row or a page",
+        (
+            ("e", "Acknowledge, or take over"),
+            ("r", "Resume, or retry now"),
+            ("[", "Previous of the list you came from"),
+            ("]", "Next of the list you came from"),
+        ),
+    ),
+    (
+        "On an incident",
+        (
+            ("a", "Assign"),
+            ("z", "Put off, or back on the list"),
+            ("r", "Resolve"),
+            ("d", "Diagram of its pair"),
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One line of the palette."""
+
+    kind: str
+    name: str
+    href: str
+    detail: str = ""
+
+
+@requires("pairs:read")
+def palette(request: HttpRequest) -> HttpResponse:
+    """Pages whose name has the text in it, then what has it as its id or name."""
+    text = request.GET.get("q", "").strip()[:512].replace("\x00", "")
+    ways = _pages(text, person(request).scopes)
+    if len(text) > 1:
+        found = finding.find(text, person(request).scopes)
+        ways += _hits([found.only] if found.only is not None else found.hits)
+    context = {"q": text, "ways": ways}
+    fragments = {"palette-results": "console/palette_results.html"}
+    return page(request, "console/palette.html", context, fragments=fragments)
+
+
+@requires("pairs:read")
+def keys(request: HttpRequest) -> HttpResponse:
+    """All keys, as a page or as a dialog."""
+    return page(request, "console/keys.html", {"groups": KEYS}, fragments={"dialog": "console/keys_sheet.html"})
+
+
+@requires("pairs:read")
+def glossary(request: HttpRequest) -> HttpResponse:
+    """What the words mean."""
+    return page(request, "console/glossary.html", {"words": WORDS})
+
+
+@requires("pairs:read")
+def cause_list(request: HttpRequest) -> HttpResponse:
+    """Every cause code with what happened and what to do; wherever a code is shown it leads to its place here."""
+    groups: dict[str, list[causes.Cause]] = {}
+    for cause in causes.CAUSES.values():
+        groups.setdefault(cause.group, []).append(cause)
+    return page(request, "console/causes.html", {"groups": list(groups.items())})
+
+
+@requires("pairs:read")
+def toasts(request: HttpRequest) -> HttpResponse:
+    """What has happened lately that concerns this person, such as a job of theirs that has ended; any page asks."""
+    told = [toast for teller in TOASTS for toast in teller(request)]
+    return JsonResponse({"toasts": [{"id": key, "text": text, "href": href} for key, text, href in told]})
+
+
+def _pages(text: str, scopes: frozenset[str]) -> list[Way]:
+    known = [(item.label, item.view, item.scope) for _, items in NAVIGATION for item in items]
+    wanted = text.casefold()
+    return [
+        Way("Page", label, reverse(view))
+        for label, view, scope in (*known, *_MORE)
+        if scope in scopes and wanted in label.casefold()
+    ]
+
+
+def _hits(hits: list[Hit]) -> list[Way]:
+    ways = []
+    for hit in hits:
+        try:
+            href = reverse(f"console:{hit.page}", args=hit.arguments)
+        except NoReverseMatch:
+            continue  # a name with a slash has no page of its own
+        ways.append(Way(hit.kind, hit.name, href, hit.detail))
+    return ways

@@ -1,0 +1,247 @@
+"""How the hub does: whether this web server can take and answer requests, and how each part of the hub is, since when.
+
+The two are apart because they are for different readers. A balancer takes a server out that is not ready; taking out
+all of them because the broker is away, or because workers are late, would refuse submissions that are safe.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from functools import cache
+
+import redis
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError
+from django.db.models import F, Min
+from django.db.models.functions import Greatest
+
+from messaging import storage
+from messaging.choices import DeliveryState, Direction, TriggerState
+from messaging.engine.workers import Presence, presences
+from messaging.journal.wording import span
+from messaging.models import BulkJob, Circuit, Coordination, Delivery, Message, Pair, Signal, Trigger, WebhookDelivery
+from messaging.pairs.selectors import circuits
+from messaging.protocol.pair_state import Gate
+from messaging.servers import pairs_at
+from messaging.storage import Room
+from rmhub import clock
+from rmhub.postgresql.base import patience, trouble, what_is_wrong
+
+# Due work is found by the sweep within seconds; what is older than this waits for workers that are not there.
+OVERDUE_SECONDS = 60
+# Anybody may ask for the hub's health, so that not every question costs a synced write.
+ROOM_SECONDS = 5.0
+# Whoever asks does not wait longer for a connection.
+CONNECTION_SECONDS = 2.0
+# With less room than so many of the largest messages, somebody has to look after the disk.
+_LITTLE = 10
+
+
+class PartState(StrEnum):
+    """How one part is."""
+
+    OK = "ok"
+    DEGRADED = "degraded"  # it does its work, and not as it should
+    DOWN = "down"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of the hub. `since`: when this was first seen to be so; None while it is well."""
+
+    name: str
+    state: PartState
+    detail: str = ""
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """`oldest_due_at`: the oldest work whose time has come (None = none, or the database does not answer).
+
+    `circuits_open`: partners' servers that are left alone because they cannot be reached. That is their trouble: the
+    hub is well all the same. `store_free`: octets, None when it is not known. `workers`: with names of machines, which
+    are not for strangers.
+    """
+
+    database: bool
+    broker: bool
+    oldest_due_at: datetime | None
+    overdue_seconds: int
+    circuits_open: int = 0
+    store: bool = True
+    store_free: int | None = None
+    parts: tuple[Part, ...] = field(default=(), compare=False)
+    workers: tuple[Presence, ...] = field(default=(), compare=False)
+
+    @property
+    def ready(self) -> bool:
+        """Whether this web server can take documents and answer: what it is given is stored or refused, never lost."""
+        return self.database and self.store
+
+    @property
+    def ok(self) -> bool:
+        """Whether every part does its work."""
+        return self.ready and self.broker and self.overdue_seconds <= OVERDUE_SECONDS and not self.troubled
+
+    @property
+    def lost_workers(self) -> tuple[Presence, ...]:
+        """The workers that are not heard of any more, and whose end is not known."""
+        return tuple(one for one in self.workers if one.lost_since is not None)
+
+    @property
+    def nobody_works(self) -> bool:
+        """Whether there is no worker that is heard of."""
+        return self.database and len(self.lost_workers) == len(self.workers)
+
+    @property
+    def troubled(self) -> tuple[Part, ...]:
+        """The parts that are not as they should be."""
+        return tuple(part for part in self.parts if part.state is not PartState.OK)
+
+
+def health() -> Health:
+    """Looks now. Never raises."""
+    now = clock.now()
+    broker = _broker_answers()
+    room = _room()
+    free = room.free if room.free is not None else 0
+    store = not room.error and free >= settings.RMHUB_MAX_MESSAGE_BYTES
+    try:
+        with patience(CONNECTION_SECONDS):
+            oldest = _oldest_due(now)
+            unreachable = circuits.open_count()
+            known = presences()
+        database, wrong = True, trouble()
+    except (DatabaseError, InterfaceError) as error:
+        oldest, unreachable, known, database, wrong = None, 0, [], False, what_is_wrong(error)
+    overdue = int((now - oldest).total_seconds()) if oldest else 0
+    parts = (
+        _database_part(database, wrong, now),
+        _store_part(room, store, now),
+        _part("broker", PartState.OK if broker else PartState.DOWN, _WITHOUT_BROKER, now),
+        _workers_part(oldest, overdue, known, now) if database else _part("workers", PartState.DEGRADED, _UNKNOWN, now),
+    )
+    return Health(database, broker, oldest, overdue, unreachable, store, room.free, parts, tuple(known))
+
+
+_WITHOUT_BROKER = "It does not answer. Documents are taken; they go out when workers find them by themselves."
+_UNKNOWN = "Not known while the database does not answer."
+_since: dict[str, datetime] = {}  # of this process: part -> when it was first seen to be in trouble
+_room_lock = threading.Lock()
+_room_seen: tuple[float, Room] | None = None  # monotonic seconds
+
+
+def forget() -> None:
+    """Forgets what was seen before (tests)."""
+    global _room_seen
+    _since.clear()
+    _room_seen = None
+
+
+def _part(name: str, state: PartState, detail: str, now: datetime, since: datetime | None = None) -> Part:
+    """With since when; what no row says since when is known from the first look that found it so."""
+    if state is PartState.OK:
+        _since.pop(name, None)
+        return Part(name, state)
+    return Part(name, state, detail, since or _since.setdefault(name, now))
+
+
+def _database_part(database: bool, wrong: str, now: datetime) -> Part:
+    if not database:
+        return _part("database", PartState.DOWN, wrong, now)
+    return _part("database", PartState.DEGRADED if wrong else PartState.OK, wrong, now)
+
+
+def _store_part(room: Room, store: bool, now: datetime) -> Part:
+    free = f"{(room.free or 0) // 1_000_000:,} MB are free"
+    if room.error and not room.full:
+        return _part("store", PartState.DOWN, f"The payload store cannot be written: {room.error}.", now)
+    if not store:
+        said = f"The payload store is full: {free}, less than one message may take. Documents are refused."
+        return _part("store", PartState.DOWN, said, now)
+    if (room.free or 0) < _LITTLE * settings.RMHUB_MAX_MESSAGE_BYTES:
+        return _part("store", PartState.DEGRADED, f"The payload store is nearly full: {free}.", now)
+    return _part("store", PartState.OK, "", now)
+
+
+def _workers_part(oldest: datetime | None, overdue: int, known: list[Presence], now: datetime) -> Part:
+    """What is late, is late because nobody is there: that is said first."""
+    lost = [one.lost_since for one in known if one.lost_since is not None]
+    if not known:
+        said = "No worker runs: nothing is sent or delivered until one is started (manage.py up)."
+        return _part("workers", PartState.DOWN, said, now)
+    if len(lost) == len(known):
+        said = f"{_one_of(len(lost), len(known))} last heard of {_ago(max(lost), now)}: {_LOST}"
+        return _part("workers", PartState.DOWN, said, now, max(lost))
+    if overdue > OVERDUE_SECONDS:
+        said = f"Something was due {span(overdue)} ago: check that workers and beat run."
+        return _part("workers", PartState.DOWN, said, now, oldest)
+    if lost:
+        said = f"{_one_of(len(lost), len(known))} last heard of {_ago(min(lost), now)}: {_LOST} The others work."
+        return _part("workers", PartState.DEGRADED, said, now, min(lost))
+    return _part("workers", PartState.OK, "", now)
+
+
+_LOST = "stopped, or cut off from the database."
+
+
+def _one_of(lost: int, known: int) -> str:
+    if known == 1:
+        return "The only worker was"
+    return f"{lost} of {known} workers {'was' if lost == 1 else 'were'}"
+
+
+def _ago(at: datetime, now: datetime) -> str:
+    return f"{span(max(0.0, (now - at).total_seconds()))} ago"
+
+
+def _room() -> Room:
+    """Whether the store takes bytes, by a write that is at most `ROOM_SECONDS` old."""
+    global _room_seen
+    with _room_lock:
+        seen = _room_seen
+        if seen is None or time.monotonic() - seen[0] > ROOM_SECONDS:
+            seen = _room_seen = (time.monotonic(), storage.room())
+        return seen[1]
+
+
+def _oldest_due(now: datetime) -> datetime | None:
+    """Looks at the ends of partial indexes.
+
+    Documents that wait for a trigger may do so for long and rightly; a lease that ended is taken up by the next sweep.
+    What is due for a server that does not answer waits for that server's one thread, and not for workers. Behind a shut
+    gate nothing is late, so that it counts from the opening.
+    """
+    known = dict(Circuit.objects.values_list("address", "pair_id"))
+    slow = {*pairs_at(frozenset(known)), *(key for key in known.values() if key)}
+    looks = (
+        Pair.objects.filter(due_at__lte=now, gate=Gate.OPEN, direction=Direction.OUT).exclude(pk__in=slow),
+        Message.objects.filter(due_at__lte=now).exclude(pair_id__in=slow),
+        Signal.objects.filter(due_at__lte=now).exclude(pair_id__in=slow),
+        WebhookDelivery.objects.filter(due_at__lte=now, endpoint__enabled=True),
+        Delivery.objects.filter(due_at__lte=now, state=DeliveryState.RUNNING, trigger__state=TriggerState.ACTIVE),
+        BulkJob.objects.filter(due_at__lte=now),
+        Coordination.objects.filter(due_at__lte=now),
+    )
+    opened = {Pair: Greatest("due_at", "changed_at"), Delivery: Greatest("due_at", "trigger__changed_at")}
+    found = [look.aggregate(oldest=Min(opened.get(look.model, F("due_at"))))["oldest"] for look in looks]
+    asked = Trigger.objects.filter(monitor_due_at__lte=now, state=TriggerState.SUSPENDED)
+    found.append(asked.aggregate(oldest=Min("monitor_due_at"))["oldest"])
+    return min((at for at in found if at is not None), default=None)
+
+
+@cache
+def _broker() -> redis.Redis:
+    return redis.Redis.from_url(settings.REDIS_URL, socket_timeout=1, socket_connect_timeout=1)
+
+
+def _broker_answers() -> bool:
+    try:
+        return bool(_broker().ping())
+    except (redis.RedisError, OSError):
+        return False

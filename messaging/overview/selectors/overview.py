@@ -1,0 +1,396 @@
+"""The dashboard: is anything broken, what needs somebody, and how the hub itself does.
+
+Counts come from the pairs (thousands) and from `TrafficHour`, never from the message store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from django.db.models import (
+    Case,
+    Count,
+    DateTimeField,
+    DurationField,
+    ExpressionWrapper,
+    F,
+    FloatField,
+    Func,
+    Min,
+    Q,
+    QuerySet,
+    Sum,
+    Value,
+    When,
+)
+from django.db.models.functions import Coalesce
+
+from messaging.choices import Direction, MessageState, TriggerState
+from messaging.deliveries.selectors import doubts, triggers
+from messaging.deliveries.selectors.doubts import DoubtGroup, OutboundGroup
+from messaging.deliveries.selectors.triggers import TriggerRow
+from messaging.journal.wording import span
+from messaging.messages.selectors import messages
+from messaging.models import Coordination, Incident, Message, PipelineRun, WebhookEndpoint
+from messaging.onboarding.selectors import certificates
+from messaging.onboarding.selectors.certificates import Held
+from messaging.overview.selectors import health, records
+from messaging.overview.selectors.health import OVERDUE_SECONDS, Health
+from messaging.overview.selectors.traffic import Traffic, traffic
+from messaging.pairs.selectors import circuits, pairs
+from messaging.pairs.selectors.circuits import CircuitRow
+from messaging.pairs.selectors.screens import UNRESOLVED, PairRow, pair_rows
+from messaging.protocol.pair_state import Flow
+from messaging.transactions.selectors import coordinations
+from partners import visibility
+from partners.models import Credential
+
+if TYPE_CHECKING:
+    from messaging.pairs.selectors.pairs import RatedPair
+
+NEEDS_YOU = 10
+# What a message's state is while it is in its pair's queue or first in line and not given up.
+ON_THE_WAY = (MessageState.QUEUED, MessageState.SENDING, MessageState.AWAITING_ACK, MessageState.RETRYING)
+_EXPIRING = timedelta(days=30)
+# Documents do not flow, or are in doubt, until a person, or the partner, does something.
+_STOPPED = ("suspended", "resync", "silent", "paused")
+_TROUBLED = (*_STOPPED, "holding", "retrying")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of the sentence; `mark` names a number in it (`broken-pairs`, `blocked-documents`, `oldest`)."""
+
+    text: str
+    mark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over all pairs. `heads`: how many of `waiting` are first in line of a suspended pair; they have failed."""
+
+    pairs: int = 0
+    waiting: int = 0
+    blocked: int = 0
+    heads: int = 0
+    delivered: int = 0
+    received: int = 0
+    duplicates: int = 0
+    rejected: int = 0
+
+    @property
+    def moving(self) -> int:
+        """Of the queues of all pairs what is in a state of `ON_THE_WAY`."""
+        return self.waiting - self.heads
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Is anything broken? `level` is "good", "watch" or "bad"; `oldest_at`: since when the longest is suspended."""
+
+    level: str
+    parts: tuple[Part, ...]
+    totals: Totals
+    by_state: dict[str, int]
+    oldest_at: datetime | None
+    open_incidents: int
+    in_doubt: int
+    triggers: int
+    suspended_triggers: int
+    health: Health
+    at: datetime
+    doubtful_transactions: int = 0
+
+    @property
+    def sentence(self) -> str:
+        return "".join(part.text for part in self.parts)
+
+    @property
+    def broken(self) -> int:
+        """Pairs that are suspended."""
+        return self.by_state["suspended"]
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The dashboard. Lists are cut; the full ones have pages of their own."""
+
+    status: Status
+    traffic: Traffic
+    troubled: list[PairRow] = field(default_factory=list)
+    troubled_more: int = 0
+    incidents: list[Incident] = field(default_factory=list)
+    webhooks: list[WebhookEndpoint] = field(default_factory=list)
+    ending: list[Held] = field(default_factory=list)
+    recent: list[Message] = field(default_factory=list)
+    stopped: list[TriggerRow] = field(default_factory=list)
+    doubts: list[DoubtGroup] = field(default_factory=list)
+    outbound_doubts: list[OutboundGroup] = field(default_factory=list)
+    transactions: list[Coordination] = field(default_factory=list)
+    servers: list[CircuitRow] = field(default_factory=list)
+    servers_more: int = 0
+    last_run: PipelineRun | None = None
+
+    @property
+    def totals(self) -> Totals:
+        return self.status.totals
+
+    @property
+    def health(self) -> Health:
+        return self.status.health
+
+
+def status(now: datetime) -> Status:
+    """The sentence and its numbers. A fixed number of queries, however much is stored."""
+    return _status(now, _stopped_triggers(now))
+
+
+def overview(now: datetime) -> Overview:
+    """Is anything broken, and where? A fixed number of queries, however much is stored."""
+    stopped = _stopped_triggers(now)
+    found = _status(now, stopped)
+    servers = circuits.rows(circuits.circuits())
+    return Overview(
+        status=found,
+        traffic=traffic(now),
+        troubled=pair_rows(_troubled(now)[:NEEDS_YOU], now),
+        troubled_more=max(0, sum(found.by_state[name] for name in _TROUBLED) - NEEDS_YOU),
+        incidents=list(records.incidents(states=UNRESOLVED, parts=False).order_by("-number")[:6]),
+        webhooks=list(_failing_webhooks()[:5]),
+        ending=_ending(now),
+        recent=_recent(),
+        stopped=stopped,
+        doubts=doubts.groups(now)[:5],
+        outbound_doubts=doubts.outbound_groups(now)[:5],
+        transactions=coordinations.doubtful(5) if found.doubtful_transactions else [],
+        servers=servers[:5],
+        servers_more=max(0, len(servers) - 5),
+        last_run=PipelineRun.objects.order_by("-id").first(),
+    )
+
+
+def _status(now: datetime, stopped: list[TriggerRow]) -> Status:
+    states = list(
+        pairs.pairs()
+        .order_by()
+        .values("state")
+        .annotate(
+            number=Count("pk"),
+            queued_sum=Sum("queued"),
+            flying=Count("in_flight") + Sum("out_now"),
+            heads=Count("in_flight", filter=Q(flow=Flow.SUSPENDED)),
+            oldest=Min("changed_at"),
+            delivered=Sum("done", filter=Q(direction=Direction.OUT), default=0),
+            received=Sum("done", filter=Q(direction=Direction.IN), default=0),
+            duplicates_sum=Sum("duplicates"),
+            rejected_sum=Sum("rejected"),
+            marked=Count("pk", filter=Q(resync_since__isnull=False)),
+        )
+    )
+    by_state = dict.fromkeys(pairs.STATE_NAMES, 0) | {row["state"]: row["number"] for row in states}
+    held = [row for row in states if row["state"] in ("suspended", "paused", "disabled")]
+    totals = Totals(
+        pairs=sum(row["number"] for row in states),
+        waiting=sum(row["queued_sum"] + row["flying"] for row in states),
+        blocked=sum(row["queued_sum"] + row["flying"] for row in held),
+        heads=sum(row["heads"] for row in states),
+        delivered=sum(row["delivered"] for row in states),
+        received=sum(row["received"] for row in states),
+        duplicates=sum(row["duplicates_sum"] for row in states),
+        rejected=sum(row["rejected_sum"] for row in states),
+    )
+    oldest = min((row["oldest"] for row in states if row["state"] == "suspended" and row["oldest"]), default=None)
+    state = health.health()
+    by_trigger = triggers.counts_by_state()
+    matters = _Matters(
+        records.incidents(states=UNRESOLVED, parts=False).count(),
+        by_trigger[TriggerState.SUSPENDED],
+        stopped,
+        doubts.counts(now).all,
+        coordinations.doubtful_count(),
+        sum(row["marked"] for row in states),
+    )
+    level, parts = _verdict(by_state, totals, oldest, state, matters, now)
+    return Status(
+        level=level,
+        parts=parts,
+        totals=totals,
+        by_state=by_state,
+        oldest_at=oldest,
+        open_incidents=matters.incidents,
+        in_doubt=matters.in_doubt,
+        triggers=sum(by_trigger.values()),
+        suspended_triggers=matters.suspended_triggers,
+        health=state,
+        at=now,
+        doubtful_transactions=matters.transactions,
+    )
+
+
+def _recent() -> list[Message]:
+    """The newest messages. For a few partners alone they may lie far apart, so that search has a time limit."""
+    if visibility.visible() is None:
+        return list(messages.with_names(Message.objects.order_by("-id"))[:8])
+    try:
+        return messages.message_page(messages.MessageFilters(), limit=8).rows
+    except messages.TooBroad:
+        return []
+
+
+def _stopped_triggers(now: datetime) -> list[TriggerRow]:
+    found = triggers.triggers(states=(TriggerState.SUSPENDED,)).order_by("changed_at", "name")[:NEEDS_YOU]
+    return triggers.trigger_rows(found, now)
+
+
+def _troubled(now: datetime) -> QuerySet[RatedPair]:
+    """Those that need a person before those that mend themselves; then by documents held up x how long."""
+    since = Case(
+        When(state="resync", then=F("resync_since")),
+        When(state="silent", then=F("silent_since")),
+        default=Coalesce("changed_at", "created_at"),
+        output_field=DateTimeField(),
+    )
+    age = Func(
+        ExpressionWrapper(Value(now) - since, output_field=DurationField()),
+        template="extract(epoch FROM %(expressions)s)",
+        output_field=FloatField(),
+    )
+    flying = Case(When(in_flight__isnull=False, then=1), default=0)
+    mends = Case(When(state__in=_STOPPED, then=0), default=1)
+    found = pairs.pairs(states=_TROUBLED).annotate(
+        mends=mends, weight=ExpressionWrapper((F("queued") + F("out_now") + flying + 1) * age, FloatField())
+    )
+    return found.order_by("mends", "-weight", "code")
+
+
+@dataclass(frozen=True, slots=True)
+class _Matters:
+    """What needs people beside pairs."""
+
+    incidents: int
+    suspended_triggers: int
+    stopped: list[TriggerRow]
+    in_doubt: int
+    transactions: int = 0
+    unsure: int = 0  # pairs that need resync, whatever their state is
+
+
+def _verdict(
+    by_state: dict[str, int],
+    totals: Totals,
+    oldest: datetime | None,
+    state: Health,
+    matters: _Matters,
+    now: datetime,
+) -> tuple[str, tuple[Part, ...]]:
+    """The one sentence, and how bad it is."""
+    stopped = _suspended(by_state["suspended"], totals.blocked, oldest, matters, now)
+    hub = next((text for text in _of_hub(state) if text), "")
+    if hub:
+        return "bad", (Part(hub), *((Part(" "), *stopped) if stopped else ()))
+    if stopped:
+        return "bad", stopped
+    if matters.suspended_triggers:
+        return "bad", (Part(_stopped(matters)),)
+    trouble = [
+        f"{count} {words}"
+        for count, words in (
+            (matters.unsure, "to be compared after a loss of memory"),
+            (by_state["silent"], "silent"),
+            (by_state["retrying"], "retrying"),
+            (by_state["holding"], "held by the partner"),
+            (by_state["paused"], "paused"),
+        )
+        if count
+    ]
+    if trouble:
+        return "watch", _plain(f"No pair is suspended; {', '.join(trouble)}. {_documents(totals.waiting)} to go.")
+    if matters.in_doubt:
+        return "watch", _plain(f"{_flow(totals.pairs)}; {_documents(matters.in_doubt)} in doubt: a person decides.")
+    if matters.transactions:
+        count = matters.transactions
+        said = f"{count:,} transaction{'' if count == 1 else 's'} in doubt: look at {'it' if count == 1 else 'them'}."
+        return "watch", _plain(f"{_flow(totals.pairs)}; {said}")
+    if matters.incidents:
+        count = matters.incidents
+        return "watch", _plain(f"{_flow(totals.pairs)}; {count} incident{'' if count == 1 else 's'} to look at.")
+    if not totals.pairs:
+        return "good", _plain("No pair yet: pairs appear when an agreement is active.")
+    return "good", _plain(f"{_flow(totals.pairs)}; {_documents(totals.waiting)} on the way.")
+
+
+def _of_hub(state: Health) -> tuple[str, ...]:
+    """What is wrong with the hub itself, the worst first; "" for what is not."""
+    said = {part.name: part.detail for part in state.troubled}
+    behind = f"The hub is behind: something was due {span(state.overdue_seconds)} ago. Check workers and beat."
+    broker = "The broker does not answer: workers are not woken, and find what is due by themselves. Nothing is lost."
+    return (
+        "" if state.store else said.get("store", "The payload store takes no documents."),
+        said.get("workers", "") if state.nobody_works else "",
+        behind if state.overdue_seconds > OVERDUE_SECONDS else "",
+        "" if state.broker else broker,
+        said.get("database", ""),
+        said.get("workers", ""),
+        said.get("store", ""),
+    )
+
+
+def _suspended(count: int, blocked: int, oldest: datetime | None, matters: _Matters, now: datetime) -> tuple[Part, ...]:
+    """How many pairs, for how long, and what they hold up; nothing when there are none."""
+    if not count:
+        return ()
+    parts = [Part(f"{count:,}", "broken-pairs"), Part(f" pair{'' if count == 1 else 's'} suspended")]
+    if oldest is not None:
+        parts += [Part(", the longest for "), Part(span((now - oldest).total_seconds()), "oldest")]
+    parts += [Part("; "), Part(f"{blocked:,}", "blocked-documents")]
+    parts.append(Part(f" document{'' if blocked == 1 else 's'} held up. {_stopped(matters)}".rstrip()))
+    return tuple(parts)
+
+
+def _plain(text: str) -> tuple[Part, ...]:
+    return (Part(text),)
+
+
+def _flow(count: int) -> str:
+    return "The one pair flows" if count == 1 else f"All {count:,} pairs flow"
+
+
+def _stopped(matters: _Matters) -> str:
+    """What suspended triggers hold up, as a sentence; "" without any."""
+    count = matters.suspended_triggers
+    if not count:
+        return ""
+    held = sum(row.backlog.held for row in matters.stopped)
+    named = matters.stopped[0].trigger.name if count == 1 else f"{count:,} triggers"
+    waits = f"{_documents(held)} wait{'s' if held == 1 else ''} for " + ("it" if count == 1 else "them")
+    return f"{'Trigger ' if count == 1 else ''}{named} {'is' if count == 1 else 'are'} suspended; {waits}."
+
+
+def _documents(count: int) -> str:
+    return f"{count:,} document{'' if count == 1 else 's'}"
+
+
+def _failing_webhooks() -> QuerySet[WebhookEndpoint]:
+    if visibility.visible() is not None:
+        return WebhookEndpoint.objects.none()  # they carry the events of all partners
+    failing = Q(failing_since__isnull=False) | Q(enabled=False) & ~Q(disabled_reason="")
+    return records.webhook_endpoints().filter(failing).order_by("id")
+
+
+def _ending(now: datetime) -> list[Held]:
+    """What ends within 30 days, or has ended: certificates, and credentials without a successor that lasts longer."""
+    found = certificates.certificates(within_days=_EXPIRING.days)
+    owners = {one.party.pk for one in found if one.credential is not None}
+    later = Credential.objects.filter(party__in=owners, revoked_at__isnull=True).filter(
+        Q(valid_until__isnull=True) | Q(valid_until__gte=now + _EXPIRING)
+    )
+    covered = set(later.values_list("party", "direction")) if owners else set()
+    kept = [
+        one
+        for one in found
+        if one.credential is None
+        or ((one.party.pk, one.credential.direction) not in covered and one.ends_at > now - _EXPIRING)
+    ]
+    return kept[:5]

@@ -1,0 +1,124 @@
+"""Counts what happens by pair and hour, from the event feed: each event once, whatever dies when.
+
+The counts and the place in the feed up to which they go are written in one transaction. Screens read these rows, and
+never count messages.
+"""
+
+from __future__ import annotations
+
+import uuid
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from django.db import connection, transaction
+
+from messaging.models import Event, Message, TrafficCursor, TrafficHour, feed
+from messaging.models.feed import Position
+from messaging.models.traffic_hour import LATENCY_EDGES, no_latencies
+from messaging.reports.services.live_watch import first_after
+from rmhub import clock
+
+KEEP = timedelta(days=14)
+BEGIN = timedelta(hours=48)  # how far back the first look goes
+_AT_ONCE = 5_000
+_ROUNDS = 20
+# Type of event -> column. What is handed over without an acknowledgement being awaited is delivered, too.
+_COUNTED = {
+    "message.accepted": "accepted",
+    "message.delivered": "delivered",
+    "message.sent": "delivered",
+    "message.received": "received",
+    "message.failed": "failed",
+    "message.duplicate": "duplicates",
+}
+_COLUMNS = ("accepted", "delivered", "received", "failed", "duplicates")
+_UPSERT = """
+INSERT INTO messaging_traffichour AS t (pair_id, hour, accepted, delivered, received, failed, duplicates, latencies)
+SELECT pair_id, hour, accepted, delivered, received, failed, duplicates, latencies::int[]
+FROM unnest(%s::uuid[], %s::timestamptz[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[], %s::text[])
+    AS f(pair_id, hour, accepted, delivered, received, failed, duplicates, latencies)
+ORDER BY pair_id, hour
+ON CONFLICT (hour, pair_id) DO UPDATE SET
+    accepted = t.accepted + excluded.accepted, delivered = t.delivered + excluded.delivered,
+    received = t.received + excluded.received, failed = t.failed + excluded.failed,
+    duplicates = t.duplicates + excluded.duplicates,
+    latencies = ARRAY(SELECT coalesce(a, 0) + coalesce(b, 0)
+        FROM unnest(t.latencies, excluded.latencies) WITH ORDINALITY AS s(a, b, n) ORDER BY n)
+"""
+
+
+@dataclass(slots=True)
+class _Hour:
+    """What comes to one row."""
+
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COLUMNS, 0))
+    latencies: list[int] = field(default_factory=no_latencies)
+
+
+def count_due() -> int:
+    """Counts what has happened since the last look. Returns how many events were read. One process at a time."""
+    read = 0
+    for _ in range(_ROUNDS):
+        count, more = _count_once()
+        read += count
+        if not more:
+            break
+    return read
+
+
+def hour_of(at: datetime) -> datetime:
+    """The beginning of its hour, UTC."""
+    return at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+def _count_once() -> tuple[int, bool]:
+    now = clock.now()
+    with transaction.atomic():
+        cursor = TrafficCursor.objects.select_for_update(skip_locked=True).filter(pk=1).first()
+        if cursor is None:
+            if TrafficCursor.objects.exists():
+                return 0, False  # another process is at it
+            _begin(now)
+            return 0, True
+        place = Position(cursor.xid, cursor.event_id)
+        # On a database that was restored to another server transaction numbers are smaller than they were.
+        if place.xid > feed.latest().xid:
+            place = Position(first_after(now))
+        page = feed.read_all(after=place, limit=_AT_ONCE)
+        _add(page.events)
+        if cursor.counted_at is None or hour_of(cursor.counted_at) != hour_of(now):
+            TrafficHour.objects.filter(hour__lt=now - KEEP).delete()
+        cursor.xid, cursor.event_id, cursor.counted_at = page.position.xid, page.position.id, now
+        cursor.save()
+    return len(page.events), page.more
+
+
+def _begin(now: datetime) -> None:
+    """The first look: of a store that is older than this only the last days are counted."""
+    TrafficCursor.objects.bulk_create(
+        [TrafficCursor(id=1, xid=first_after(now - BEGIN), event_id=0)], ignore_conflicts=True
+    )
+
+
+def _add(events: Sequence[Event]) -> None:
+    counted = [event for event in events if event.type in _COUNTED and event.pair_id is not None]
+    if not counted:
+        return
+    ended = [event.message_id for event in counted if event.type == "message.delivered" and event.message_id]
+    sent = dict(Message.objects.filter(pk__in=ended, first_sent_at__isnull=False).values_list("pk", "first_sent_at"))
+    hours: dict[tuple[uuid.UUID, datetime], _Hour] = {}
+    for event in counted:
+        assert event.pair_id is not None
+        hour = hours.setdefault((event.pair_id, hour_of(event.at)), _Hour())
+        hour.counts[_COUNTED[event.type]] += 1
+        begun = sent.get(event.message_id) if event.message_id and event.type == "message.delivered" else None
+        if begun is not None:
+            seconds = max(0.0, (event.at - begun).total_seconds())
+            hour.latencies[bisect_left(LATENCY_EDGES, seconds)] += 1
+    keys = sorted(hours)  # in one order, so that two writers never wait for each other
+    columns = [[hours[key].counts[name] for key in keys] for name in _COLUMNS]
+    latencies = ["{" + ",".join(map(str, hours[key].latencies)) + "}" for key in keys]
+    with connection.cursor() as sql:
+        sql.execute(_UPSERT, [[key[0] for key in keys], [key[1] for key in keys], *columns, latencies])

@@ -1,0 +1,196 @@
+"""What is newer than a cause: a cause says what was so when it was noted, and its reader wants to know what is so.
+
+Everything that says something about the way to a partner is a `Sign` with its time: attempts, pings, answers to
+questions, acknowledgements, changes of what we have entered. The newest that can disprove the cause decides
+(`Cause.disproved_by`); sentences about pairs and incidents are made from that, and not from the cause alone.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+from django.db import connection
+from django.db.models import Max
+
+from messaging import causes
+from messaging.causes import Evidence
+from messaging.choices import Direction
+from messaging.journal.wording import span
+from messaging.models import Pair, ProbeReport, StatusInquiry
+from messaging.pairs.selectors.diagnosis_parts import Diagnosis
+from messaging.protocol.circuit import SILENT, Seen, seen
+from messaging.protocol.pair_state import Flow
+from partners.choices import CredentialDirection
+from partners.models import AgreementVersion, Credential
+from partners.terms import Terms
+
+
+class Tells(StrEnum):
+    """What a sign says of the way to the partner."""
+
+    WORKS = "works"
+    FAILS = "fails"
+    CHANGED = "changed"  # something was mended, perhaps; nobody has tried since
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """One thing that is known, and since when. `cause`: of what fails."""
+
+    at: datetime
+    evidence: Evidence
+    tells: Tells
+    cause: str = ""
+
+    def sentence(self, now: datetime) -> str:
+        """`Ping 8 s ago succeeded.`"""
+        ago = f"{span((now - self.at).total_seconds())} ago"
+        if self.tells is Tells.FAILS:
+            return f"{_SUBJECTS[self.evidence]} {ago} failed: {causes.lookup(self.cause).label.lower()}."
+        return f"{_SUBJECTS[self.evidence]} {ago}{_ENDS[self.evidence]}."
+
+
+_SUBJECTS: Mapping[Evidence, str] = {
+    Evidence.PING: "Ping",
+    Evidence.ANSWER: "The partner answered a question about a message",
+    Evidence.ATTEMPT: "The attempt",
+    Evidence.SUCCESS: "The last acknowledgement or answer came",
+    Evidence.CHANGE: "Its endpoint or credential was changed",
+}
+_ENDS: Mapping[Evidence, str] = {
+    Evidence.PING: " succeeded",
+    Evidence.ANSWER: "",
+    Evidence.ATTEMPT: " was taken",
+    Evidence.SUCCESS: "",
+    Evidence.CHANGE: ", and nobody has tried since",
+}
+# The newest attempt of each pair that says something about the partner's server: one index probe a pair.
+_ATTEMPTS = """
+SELECT p.id, t.outcome, t.http_status, t.cause, coalesce(t.finished_at, t.started_at)
+FROM unnest(%s::uuid[]) AS p(id) CROSS JOIN LATERAL (
+    SELECT * FROM messaging_transmission
+    WHERE pair_id = p.id AND message_id IS NOT NULL AND outcome IN ('sent', 'failed') AND cause <> ALL(%s)
+    ORDER BY id DESC LIMIT 1) AS t
+"""
+
+
+def signs(chosen: Iterable[tuple[Pair, Terms | None]], now: datetime) -> dict[uuid.UUID, list[Sign]]:
+    """What is known about the way to the partner of each outbound pair that has a cause. At most five queries."""
+    wanted = [(pair, terms) for pair, terms in chosen if pair.cause and pair.direction == Direction.OUT]
+    if not wanted:
+        return {}
+    found: dict[uuid.UUID, list[Sign]] = {pair.pk: [] for pair, _ in wanted}
+    for pair, _ in wanted:
+        if pair.last_success_at is not None:
+            found[pair.pk].append(Sign(pair.last_success_at, Evidence.SUCCESS, Tells.WORKS))
+    for key, sign in _of_attempts(list(found)):
+        found[key].append(sign)
+    heads = {pair.in_flight_id: pair.pk for pair, _ in wanted if pair.in_flight_id is not None}
+    for message_id, at in _answered(heads):
+        found[heads[message_id]].append(Sign(at, Evidence.ANSWER, Tells.WORKS))
+    by_version = {terms.version_id: terms for _, terms in wanted if terms is not None}
+    endpoints = _endpoints(by_version)
+    pings = _pings({endpoint for endpoint, _ in endpoints.values()})
+    shown = _credentials({terms.hop_party_id for terms in by_version.values()})
+    for pair, terms in wanted:
+        if terms is None or terms.version_id not in endpoints:
+            continue
+        endpoint, changed_at = endpoints[terms.version_id]
+        entered = max(filter(None, (changed_at, shown.get(terms.hop_party_id))))
+        found[pair.pk].append(Sign(entered, Evidence.CHANGE, Tells.CHANGED))
+        if endpoint in pings:
+            found[pair.pk].append(pings[endpoint])
+    # What is said to come is no evidence: another machine's clock goes ahead of ours.
+    return {key: [sign for sign in known if sign.at <= now] for key, known in found.items()}
+
+
+def known_at(pair: Pair, found: Collection[Sign]) -> datetime | None:
+    """When the pair's cause was last seen to be so: when it gave up, or at the last attempt that failed."""
+    failed = max((sign.at for sign in found if sign.evidence is Evidence.ATTEMPT), default=None)
+    if pair.flow != Flow.SUSPENDED:
+        return failed or pair.changed_at
+    return pair.changed_at or failed
+
+
+def newest(cause: str, since: datetime | None, found: Iterable[Sign]) -> Sign | None:
+    """The newest sign after `since` that says something about this cause; None when nothing is newer."""
+    telling = causes.lookup(cause).disproved_by
+    after = [sign for sign in found if sign.evidence in telling and (since is None or sign.at > since)]
+    return max(after, key=lambda sign: sign.at, default=None)
+
+
+def applied(found: Diagnosis, pair: Pair, known: Collection[Sign], now: datetime) -> Diagnosis:
+    """The diagnosis with what is newer than its cause in front of what is not so any more."""
+    if found.cause is None or found.cause.code != pair.cause:
+        return found
+    sign = newest(pair.cause, known_at(pair, known), known)
+    if sign is None:
+        return found
+    suspended = pair.flow == Flow.SUSPENDED
+    said = sign.sentence(now)
+    before = f"{'It was suspended for' if suspended else 'Before that an attempt failed for'} “{found.cause.label}”."
+    if sign.tells is Tells.FAILS:
+        cause = causes.lookup(sign.cause)
+        why, advice = f"{said} {cause.sentence}", cause.action
+        short = found.short
+    elif sign.tells is Tells.CHANGED:
+        why = f"{said} {before}"
+        advice = f"Ping the partner to see whether it works now; then {'resume' if suspended else 'retry now'}."
+        short = "Changed since: ping"
+    else:
+        why = f"{said} {before}"
+        advice = "Resume now." if suspended else "Nothing: it goes out again by itself. “Retry now” does not wait."
+        short = "Works again: resume" if suspended else "Works again"
+    return replace(found, why=found.why.replace(found.cause.sentence, why), advice=advice, short=short, newer=sign)
+
+
+def of_incident(pair: Pair, terms: Terms | None, cause: str, since: datetime, now: datetime) -> Sign | None:
+    """What is newer than an incident of a pair. For one of another cause than the pair has now: its successes."""
+    if pair.cause:
+        return newest(cause, since, signs([(pair, terms)], now).get(pair.pk, ()))
+    if pair.last_success_at is None:
+        return None
+    return newest(cause, since, [Sign(pair.last_success_at, Evidence.SUCCESS, Tells.WORKS)])
+
+
+def _of_attempts(pairs: list[uuid.UUID]) -> list[tuple[uuid.UUID, Sign]]:
+    with connection.cursor() as cursor:
+        cursor.execute(_ATTEMPTS, [pairs, list(SILENT)])
+        rows = cursor.fetchall()
+    made = []
+    for key, outcome, status, cause, at in rows:
+        reached = seen(ok=outcome == "sent", status=status, cause=cause) is Seen.REACHED and not cause
+        made.append((key, Sign(at, Evidence.ATTEMPT, Tells.WORKS if reached else Tells.FAILS, cause)))
+    return made
+
+
+def _answered(messages: Collection[uuid.UUID]) -> list[tuple[uuid.UUID, datetime]]:
+    """When the partner last answered a question about each of these messages."""
+    answers = StatusInquiry.objects.filter(message__in=list(messages), http_status__isnull=False).order_by()
+    return list(answers.values_list("message").annotate(at=Max("answered_at")))
+
+
+def _endpoints(versions: Collection[uuid.UUID]) -> dict[uuid.UUID, tuple[uuid.UUID, datetime]]:
+    """Of each version of an agreement the partner's endpoint, and when that was changed last."""
+    rows = AgreementVersion.objects.filter(pk__in=list(versions)).values_list(
+        "pk", "partner_endpoint_id", "partner_endpoint__updated_at"
+    )
+    return {version: (endpoint, at) for version, endpoint, at in rows}
+
+
+def _pings(endpoints: Collection[uuid.UUID]) -> dict[uuid.UUID, Sign]:
+    rows = ProbeReport.objects.filter(endpoint__in=list(endpoints)).order_by("endpoint_id", "-id")
+    return {
+        endpoint: Sign(at, Evidence.PING, Tells.WORKS if ok else Tells.FAILS, cause)
+        for endpoint, ok, cause, at in rows.distinct("endpoint_id").values_list("endpoint_id", "ok", "cause", "at")
+    }
+
+
+def _credentials(parties: Collection[uuid.UUID]) -> dict[uuid.UUID, datetime]:
+    """When what we show each of these parties was entered last."""
+    rows = Credential.objects.filter(party__in=list(parties), direction=CredentialDirection.OUTBOUND).order_by()
+    return dict(rows.values_list("party_id").annotate(at=Max("created_at")))

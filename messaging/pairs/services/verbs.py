@@ -1,0 +1,321 @@
+"""What people do to pairs: resume, retry now, skip, restart the sequence, pause, release, expect a number."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+
+from django.db import transaction
+
+from messaging import dispatch
+from messaging.choices import Direction, MessageState
+from messaging.engine.snapshots import apply_outbound, outbound_state
+from messaging.exceptions import InvalidSubmission, WrongState
+from messaging.journal import audit, events, incidents
+from messaging.journal.audit import Actor
+from messaging.messages.services.cancelling import drop_request, requeue, skip_in_flight
+from messaging.models import Event, Message, Pair
+from messaging.pairs.services import resync
+from messaging.pairs.services.changing import (
+    allowed_verbs,
+    described,
+    locked,
+    released,
+    require_outbound,
+    save,
+    take_step,
+)
+from messaging.profile import (
+    carries_requests,
+    carries_stream,
+    carries_transactions,
+    request_refusal,
+    stream_refusal,
+    terms_in_force,
+    transaction_refusal,
+)
+from messaging.profiles.repeatable import repeating
+from messaging.profiles.stream import verbs as stream_verbs
+from messaging.profiles.wsat import releasing
+from messaging.protocol.errors import IllegalTransition
+from messaging.protocol.messages import Happened, move
+from messaging.protocol.pair_state import Act, Flow, Gate, GateVerb, Kind, move_gate
+from messaging.protocol.sender import REFUSALS
+from partners.terms import Terms
+from rmhub import clock
+
+MODES = ("all", "probe")
+# What cannot be taken back, and so needs a reason that says something.
+_FOREVER = frozenset({Kind.SKIP, Kind.RESTART})
+
+
+def pair_resume(
+    *, pair_id: uuid.UUID, actor: Actor, reason: str, mode: str = "all", expected_version: int | None = None
+) -> Pair:
+    """2.1.4.3: retry counter to zero, and the uncompleted message again with the same octets.
+
+    `mode` probe: that one first, without retries; its first failure suspends the pair again, its delivery lets the
+    others go. Raises WrongState when it is not suspended, Stale when somebody acted since `expected_version`,
+    InvalidSubmission for another mode.
+    """
+    if mode not in MODES:
+        raise InvalidSubmission({"mode": ["all, or probe (one message first)."]})
+    return _act(pair_id, Kind.RESUME, "pair.resume", actor, reason, expected_version, probing=mode == "probe")
+
+
+def pair_retry_now(*, pair_id: uuid.UUID, actor: Actor, reason: str, expected_version: int | None = None) -> Pair:
+    """Uses the next attempt early; the budget is not reset. Raises WrongState, Stale."""
+    return _act(pair_id, Kind.RETRY_NOW, "pair.retry_now", actor, reason, expected_version)
+
+
+def pair_skip_head(*, pair_id: uuid.UUID, actor: Actor, reason: str, expected_version: int | None = None) -> Pair:
+    """Gives up the message in flight for good and goes on with the next, numbered from 1 (2.2.2 c; invariant 9).
+
+    Of repeatable requests, the first one in flight that is not on the wire; they have no numbers. Of a stream, the
+    first one in flight, which what follows bridges. Raises WrongState when none is in flight or an attempt is on the
+    wire, Stale.
+    """
+    return _act(pair_id, Kind.SKIP, "pair.skip_head", actor, reason, expected_version)
+
+
+def pair_restart_sequence(
+    *, pair_id: uuid.UUID, actor: Actor, reason: str, expected_version: int | None = None
+) -> Pair:
+    """Forgets the sender's numbers: the next message, or the one that was refused, goes out as number 1 (2.2.2 c).
+
+    A stream gets a new id, under which all that is not acknowledged is numbered anew.
+    """
+    return _act(pair_id, Kind.RESTART, "pair.restart_sequence", actor, reason, expected_version)
+
+
+def pair_pause(*, pair_id: uuid.UUID, actor: Actor, reason: str, expected_version: int | None = None) -> Pair:
+    """Holds the pair: it takes submissions and answers, and transmits nothing until it is released."""
+    return _move_gate(pair_id, GateVerb.PAUSE, "pair.pause", "pair.paused", actor, reason, expected_version)
+
+
+def pair_release(*, pair_id: uuid.UUID, actor: Actor, reason: str, expected_version: int | None = None) -> Pair:
+    """Ends a pause; what is due goes out at once."""
+    return _move_gate(pair_id, GateVerb.RELEASE, "pair.release", "pair.released", actor, reason, expected_version)
+
+
+def pair_expect_sequence(
+    *, pair_id: uuid.UUID, expected: int, actor: Actor, reason: str, expected_version: int | None = None
+) -> Pair:
+    """Inbound: sets the number that is taken as next, after our state or the partner's was lost (wire-ebxml 1.6)."""
+    audit.require_reason(reason)
+    if not 1 <= expected <= 999_999_999:
+        raise InvalidSubmission({"expected": ["A number from 1 to 999999999."]})
+    with transaction.atomic():
+        pair = locked(pair_id, expected_version)
+        if pair.direction != Direction.IN:
+            raise WrongState("Only an inbound pair expects numbers; restart the sequence instead.", state=pair.flow)
+        terms = terms_in_force(pair)
+        if carries_requests(pair, terms):
+            raise WrongState("Requests of this pair have no sequence numbers, so none is expected.", state=pair.flow)
+        if carries_transactions(pair, terms):
+            raise WrongState("Messages of transactions have no sequence numbers, so none is expected.", state=pair.flow)
+        if carries_stream(pair, terms):
+            raise WrongState(
+                "A stream has numbers for each of its senders: have the partner begin a new stream.", state=pair.flow
+            )
+        now = clock.now()
+        before: dict[str, object] = {"last_sequence": pair.last_sequence}
+        pair.last_sequence = expected - 1
+        pair.last_message_id = ""
+        pair.takes_any_number = False
+        pair.version += 1
+        pair.save(update_fields=["last_sequence", "last_message_id", "takes_any_number", "version"])
+        after: dict[str, object] = {"last_sequence": pair.last_sequence}
+        audit.record(actor, "pair.expect_sequence", pair, reason=reason, before=before, after=after)
+        events.write(incidents.incidents_resolve_for_pair(pair=pair, now=now, by=actor.name, resolution=reason))
+    return pair
+
+
+def pair_clear_resync(*, pair_id: uuid.UUID, actor: Actor, reason: str, expected_version: int | None = None) -> Pair:
+    """Says that both sides were compared after a loss of memory; `reason` is the evidence.
+
+    Documents that come in are new again unless they are known. Raises WrongState for a pair that needs none, Stale.
+    """
+    audit.require_reason(reason, at_least=audit.HEAVY_REASON)
+    with transaction.atomic():
+        pair = locked(pair_id, expected_version)
+        if pair.resync_since is None:
+            raise WrongState(f"{pair.code} does not need resync.", state=pair.flow, allowed=allowed_verbs(pair))
+        before = _marked(pair)
+        written = resync.clear(pair, by=actor.name, evidence=reason, now=clock.now())
+        pair.save(update_fields=list(resync.MARK))
+        audit.record(actor, "pair.clear_resync", pair, reason=reason, before=before, after=_marked(pair))
+        events.write(written)
+    return pair
+
+
+def _marked(pair: Pair) -> dict[str, object]:
+    moments = {"resync_since": pair.resync_since, "resync_from": pair.resync_from}
+    return {name: at.isoformat() if at is not None else None for name, at in moments.items()}
+
+
+def _act(
+    pair_id: uuid.UUID,
+    kind: Kind,
+    verb: str,
+    actor: Actor,
+    reason: str,
+    expected_version: int | None,
+    *,
+    probing: bool = False,
+) -> Pair:
+    audit.require_reason(reason, at_least=audit.HEAVY_REASON if kind in _FOREVER else audit.MIN_REASON)
+    with transaction.atomic():
+        pair = locked(pair_id, expected_version)
+        require_outbound(pair)
+        if kind is Kind.RESUME and pair.flow == Flow.SUSPENDED:
+            pair.probing = probing
+        if carries_requests(pair, terms_in_force(pair)):
+            _act_on_requests(pair, kind, verb, actor, reason)
+            return pair
+        terms = terms_in_force(pair)
+        if carries_transactions(pair, terms):
+            _act_on_transactions(pair, kind, verb, actor, reason)
+            return pair
+        if terms is not None and carries_stream(pair, terms):
+            _act_on_stream(pair, kind, verb, terms, actor, reason)
+            return pair
+        message = Message.objects.select_for_update().get(pk=pair.in_flight_id) if pair.in_flight_id else None
+        if kind is Kind.SKIP and message is not None:
+            skip_in_flight(pair, message, Happened.SKIPPED, verb, actor, reason)
+            return pair
+        now = clock.now()
+        before = described(pair)
+        acts = take_step(pair, kind, message, now)
+        written: list[Event] = []
+        if message is not None:
+            if Act.REQUEUE in acts:
+                requeue(message)
+            elif kind is Kind.RESUME and message.state == MessageState.FAILED:
+                message.state = move(message.state, Happened.RESUMED, reliable=True)
+                message.save(update_fields=["state"])
+            elif kind is Kind.RETRY_NOW:
+                message.state = move(message.state, Happened.WILL_RETRY, reliable=True)
+                message.save(update_fields=["state"])
+        if before["flow"] == Flow.SUSPENDED and pair.flow != Flow.SUSPENDED:
+            written += released(pair, now, actor, reason)
+        save(pair, verb, actor, reason, before, written)
+    return pair
+
+
+def _act_on_requests(pair: Pair, kind: Kind, verb: str, actor: Actor, reason: str) -> None:
+    """The verbs where messages time themselves. Call with the pair locked."""
+    if (why := request_refusal(pair, kind)) is not None:
+        raise WrongState(why, state=pair.flow, allowed=allowed_verbs(pair))
+    now = clock.now()
+    before = described(pair)
+    written: list[Event] = []
+    if kind is Kind.SKIP:
+        found = Message.objects.filter(pair=pair, state=MessageState.RETRYING).order_by("position")
+        message = found.select_for_update().first()
+        if message is None:
+            raise WrongState(REFUSALS[(Flow.SENDING, Kind.SKIP)], state=pair.flow, allowed=allowed_verbs(pair))
+        written.append(drop_request(pair, message, Happened.SKIPPED, reason, now))
+        before["message"] = message.public_id
+        pair.version += 1
+        if pair.probing:
+            repeating.let_go(pair, now)
+    elif kind is Kind.RETRY_NOW:
+        repeating.let_go(pair, now)
+        pair.version += 1
+    else:
+        take_step(pair, kind, None, now)
+        repeating.let_go(pair, now)
+        written += released(pair, now, actor, reason)
+    terms = terms_in_force(pair)
+    if terms is not None:
+        repeating.set_timer(pair, terms, now)
+    save(pair, verb, actor, reason, before, written)
+    dispatch.wake_on_commit(dispatch.SEND)
+
+
+def _act_on_stream(pair: Pair, kind: Kind, verb: str, terms: Terms, actor: Actor, reason: str) -> None:
+    """The verbs where a stream goes out. Call with the pair locked."""
+    if (why := stream_refusal(pair, kind)) is not None:
+        raise WrongState(why, state=pair.flow, allowed=allowed_verbs(pair))
+    now = clock.now()
+    before = described(pair)
+    try:
+        written, skipped = stream_verbs.act(pair, kind, terms, reason, now)
+    except IllegalTransition as error:
+        raise WrongState(str(error), state=pair.flow, allowed=allowed_verbs(pair)) from error
+    if skipped:
+        before["message_id"] = skipped
+    if before["flow"] == Flow.SUSPENDED and pair.flow != Flow.SUSPENDED:
+        written += released(pair, now, actor, reason)
+    else:
+        pair.version += 1
+    save(pair, verb, actor, reason, before, written)
+    dispatch.wake_on_commit(dispatch.SEND)
+
+
+def _act_on_transactions(pair: Pair, kind: Kind, verb: str, actor: Actor, reason: str) -> None:
+    """The verbs where messages of atomic transactions go out. Call with the pair locked."""
+    if (why := transaction_refusal(pair, kind)) is not None:
+        raise WrongState(why, state=pair.flow, allowed=allowed_verbs(pair))
+    now = clock.now()
+    before = described(pair)
+    written: list[Event] = []
+    if kind is Kind.RESUME:
+        take_step(pair, kind, None, now)
+        written += released(pair, now, actor, reason)
+    elif not releasing.let_go(pair, now):
+        raise WrongState("Nothing waits on this pair: all its messages are answered, or on the wire.", state=pair.flow)
+    else:
+        pair.version += 1
+    save(pair, verb, actor, reason, before, written)
+
+
+def _move_gate(
+    pair_id: uuid.UUID,
+    gate_verb: GateVerb,
+    verb: str,
+    kind: str,
+    actor: Actor,
+    reason: str,
+    expected_version: int | None,
+) -> Pair:
+    audit.require_reason(reason)
+    with transaction.atomic():
+        pair = locked(pair_id, expected_version)
+        require_outbound(pair)
+        before = described(pair)
+        now = clock.now()
+        try:
+            gate = move_gate(Gate(pair.gate), gate_verb)
+        except IllegalTransition as error:
+            raise WrongState(str(error), state=pair.gate, allowed=allowed_verbs(pair)) from error
+        apply_outbound(pair, replace(outbound_state(pair), gate=gate), now)
+        if gate is Gate.OPEN and carries_transactions(pair, terms_in_force(pair)):
+            releasing.let_go(pair, now)
+        elif gate is Gate.OPEN:
+            Message.objects.filter(pair=pair, state=MessageState.QUEUED, due_at__isnull=False).update(due_at=now)
+            if pair.out_now and carries_requests(pair, terms_in_force(pair)):
+                repeating.let_go(pair, now)
+            dispatch.wake_on_commit(dispatch.SEND)
+        save(
+            pair,
+            verb,
+            actor,
+            reason,
+            before,
+            [events.event(kind, now, pair=pair, data={"reason": reason, "actor": actor.name})],
+        )
+    return pair
+
+
+VERBS: dict[str, Callable[..., Pair]] = {
+    "resume": pair_resume,
+    "retry-now": pair_retry_now,
+    "skip-head": pair_skip_head,
+    "restart-sequence": pair_restart_sequence,
+    "pause": pair_pause,
+    "release": pair_release,
+    "clear-resync": pair_clear_resync,
+}

@@ -1,0 +1,125 @@
+"""Mailboxes and folders that the hub looks into, with how far it is with each."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.core.exceptions import ObjectDoesNotExist
+from django.db.models import QuerySet
+
+from messaging.causes import Cause, lookup
+from messaging.causes.files import OF_A_LOOK
+from messaging.exceptions import NotFound
+from messaging.journal.wording import span
+from messaging.models import PickupState
+from messaging.overview.selectors.health import OVERDUE_SECONDS
+from messaging.pairs.selectors.diagnosis_parts import workers_behind
+from partners import selectors
+from partners.models import Pickup
+from rmhub.ids import public_id
+
+STATES = ("ok", "failing", "new", "looking", "off")
+
+
+@dataclass(frozen=True, slots=True)
+class PickupRow:
+    """A pickup as it is shown at `now`. `state`: one of STATES. `cause`: what was in the way of the last look, if
+    anything. What is said of the mailbox or folder is what that look found, with its time: nobody has seen it since.
+    """
+
+    pickup: Pickup
+    progress: PickupState
+    state: str
+    cause: Cause | None
+    now: datetime
+
+    @property
+    def headline(self) -> str:
+        """What is known, and since when."""
+        if self.state == "off":
+            return "Switched off: what lies there waits."
+        looked, failures = self.progress.last_looked_at, self.progress.failures
+        if failures and self.state == "failing" and looked is not None:
+            row = "The last look" if failures == 1 else f"The last {failures:,} looks"
+            return f"{row} failed{self._at(looked, ', the last one ' if failures > 1 else ' ')}."
+        if self.progress.last_success_at is None:
+            return "Nobody has looked into it yet."
+        return f"The look{self._at(self.progress.last_success_at)} could read it, and took what lay there."
+
+    @property
+    def sentence(self) -> str:
+        """What was in the way of the last look; "" when nothing was."""
+        if self.cause is None or self.state == "off":
+            return ""
+        said = OF_A_LOOK.get(self.cause.code, (self.cause.sentence, ""))[0]
+        if not self.changed:
+            return said
+        return (
+            f"Its settings were changed{self._at(self.pickup.updated_at)}, and no look has ended since. Before: {said}"
+        )
+
+    @property
+    def advice(self) -> str:
+        """What to do about it."""
+        if self.cause is None or self.state == "off":
+            return ""
+        if self.changed:
+            return "Wait for the next look, which shows whether it works now."
+        return OF_A_LOOK.get(self.cause.code, ("", self.cause.action))[1]
+
+    @property
+    def outlook(self) -> tuple[str, str]:
+        """That the hub itself is late with it, and what to do then; nothing when it is not."""
+        due = self.progress.due_at
+        leased = self.progress.leased_until is not None and self.progress.leased_until > self.now
+        late = (self.now - due).total_seconds() if due is not None and self.pickup.enabled and not leased else 0
+        return workers_behind(late) if late > OVERDUE_SECONDS else ("", "")
+
+    @property
+    def changed(self) -> bool:
+        """Whether something else was entered after the look that failed had begun."""
+        looked = self.progress.last_looked_at
+        return looked is not None and looked < self.pickup.updated_at <= self.now
+
+    @property
+    def next_look_at(self) -> datetime | None:
+        """When it is looked into next; None when never, or right now."""
+        return None if self.state in ("off", "looking") else self.progress.due_at
+
+    def _at(self, at: datetime, before: str = " ") -> str:
+        return f"{before}{span((self.now - at).total_seconds())} ago"
+
+
+def pickups(
+    *, search: str = "", kind: str = "", enabled: bool | None = None, party_id: uuid.UUID | None = None
+) -> QuerySet[Pickup]:
+    """By name, with endpoint, partner and progress, without secrets; filters as in `partners.selectors.pickups`."""
+    return selectors.pickups(search=search, kind=kind, enabled=enabled, party_id=party_id).select_related("progress")
+
+
+def pickup(pickup_id: uuid.UUID) -> Pickup:
+    """One of them. Raises NotFound."""
+    try:
+        return pickups().get(pk=pickup_id)
+    except ObjectDoesNotExist as error:
+        raise NotFound(f"There is no pickup {public_id('pick', pickup_id)}.") from error
+
+
+def row(pickup: Pickup, now: datetime) -> PickupRow:
+    """A pickup that `pickups` read, with its state."""
+    progress: Any = getattr(pickup, "progress", None) or PickupState(pickup=pickup)
+    cause = lookup(progress.cause) if progress.cause else None
+    return PickupRow(pickup, progress, _state(pickup, progress, now), cause, now)
+
+
+def _state(pickup: Pickup, progress: PickupState, now: datetime) -> str:
+    if not pickup.enabled:
+        return "off"
+    if progress.failures:
+        return "failing"
+    if progress.leased_until is not None and progress.leased_until > now:
+        return "looking"
+    return "ok" if progress.last_success_at else "new"

@@ -1,0 +1,58 @@
+"""Our Error messages (wire-ebxml 1.9): encoded once, and due at once."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+
+from messaging.choices import Direction, SignalKind, SignalState
+from messaging.engine.snapshots import writer_options
+from messaging.models import Signal
+from messaging.protocol.codecs import ebxml
+from messaging.protocol.envelope import Envelope, ErrorInfo
+from messaging.protocol.errors import Defect
+from partners.addresses import host_of
+from partners.terms import Terms
+from rmhub.ids import uuid7
+
+
+def error_signal(
+    envelope: Envelope, error: ErrorInfo | Defect, terms: Terms, now: datetime, pair_id: uuid.UUID | None
+) -> Signal:
+    """An Error message about `envelope`, due now, to the error address that the agreement has for the partner."""
+    signal_id = uuid7()
+    answer = ebxml.error_message(
+        envelope,
+        error,
+        message_id=f"err-{signal_id.hex}@{host(terms)}",
+        timestamp=now,
+        error_uri=terms.own_error_uri,
+        target_uri=terms.partner_error_uri,
+    )
+    wire = ebxml.encode(answer, writer_options(terms))
+    said = answer.error
+    assert said is not None
+    return Signal(
+        id=signal_id,
+        direction=Direction.OUT,
+        kind=SignalKind.ERROR,
+        state=SignalState.PENDING,
+        pair_id=pair_id,
+        agreement_version_id=terms.version_id,
+        message_id=answer.message_id,
+        ref_to_message_id=answer.ref_to_message_id,
+        content_type=wire.content_type,
+        body=wire.join(()),
+        error_code=str(said.code),
+        error_severity=str(said.severity),
+        error_description=said.description,
+        min_retry_secs=said.min_retry_secs,
+        owed=1,
+        due_at=now,
+        created_at=now,
+    )
+
+
+def host(terms: Terms) -> str:
+    """The host part of ids that we make under these terms."""
+    return host_of(terms.own_uri) or "rmhub"

@@ -1,0 +1,185 @@
+"""What partners send us, from the transport to the answer: authenticate, decode, check the agreement, store.
+
+`receive` answers with a status only: over HTTP every answer is bodyless (spec 1, 2.5.1), and an acknowledgement or
+an error message is a transmission of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from django.db import IntegrityError
+
+from messaging.engine import pairs
+from messaging.engine.group import GroupCommit
+from messaging.entrance import authentication as door
+from messaging.entrance import refusals
+from messaging.profiles.ebxml import accepting, arrivals
+from messaging.protocol.codecs import ebxml
+from messaging.protocol.codecs.ebxml import normalize_uri
+from messaging.protocol.codecs.stream import StreamEnvelope
+from messaging.protocol.envelope import Envelope, MessageType
+from messaging.protocol.errors import Defect, ErrorCode, NotAMessage
+from messaging.protocol.limits import Limits
+from messaging.routing.services import routing
+from partners import registry
+from partners.choices import Transport
+from partners.terms import Presented, Principal, Terms
+from rmhub import clock
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What a transport hands over: one entity, who brought it, from where, and which transport it is."""
+
+    content_type: str
+    body: bytes
+    presented: Presented
+    remote_address: str = ""
+    came_by: Transport = Transport.HTTP
+
+
+_group: GroupCommit[arrivals.Item, int] = GroupCommit(accepting.accept)
+
+
+def receive(arrival: Arrival, *, limits: Limits, principal: Principal | None = None) -> int:
+    """Takes one message, acknowledgement or error message. Returns the HTTP status to answer with.
+
+    `principal`: who sent it, if that is known already; else it is what `arrival.presented` proves.
+
+    204: stored, recognised or refused with an error message to come, and committed. 400: not a message.
+    401: nobody we know. 403: a partner without any agreement. 429: from where
+    too many unknown came, or more of one partner than the hub takes in a minute. 503: too many at once whose credential
+    has to be checked.
+    413: larger than the agreement allows.
+    Whatever it returns but 204, nothing was stored as a message; each refusal leaves a `Rejection`.
+    """
+    now = clock.now()
+    if principal is None:
+        entered = door.enter(arrival.presented, arrival.remote_address)
+        if entered.principal is None:
+            return turn_away(arrival, entered)
+        principal = entered.principal
+    known = registry.current()
+    try:
+        envelope = ebxml.decode(arrival.content_type, arrival.body, limits)
+    except NotAMessage as error:
+        return refuse(arrival, 400, error.reason, error.detail, now, principal=principal)
+    terms = known.by_tpa_id(envelope.agreement_id)
+    road = None
+    if envelope.message_type is MessageType.NORMAL:
+        road = routing.road(envelope, principal, terms)
+        terms = road.hop if road is not None else terms
+    foreign = ""
+    if terms is not None and terms.hop_party_id != principal.party_id:
+        # To its sender it is like one that does not exist: nobody learns which agreements others have.
+        foreign = f"{principal.party_name} is not the partner of agreement {envelope.agreement_id}."
+        terms = road = None
+    item = arrivals.Item(
+        envelope=envelope,
+        body=arrival.body,
+        content_type=arrival.content_type,
+        principal=principal,
+        digest=hashlib.sha256(arrival.body).hexdigest(),
+        terms=terms,
+        remote_address=arrival.remote_address,
+        came_by=arrival.came_by,
+    )
+    if envelope.message_type is MessageType.NORMAL:
+        if terms is None:
+            return _unknown_agreement(arrival, envelope, principal, now, foreign)
+        if len(arrival.body) > terms.max_message_bytes + limits.header_document:
+            detail = f"{len(arrival.body)} bytes; agreement {terms.tpa_id} allows {terms.max_message_bytes} of payload."
+            return refuse(arrival, 413, "message_too_large", detail, now, principal=principal, envelope=envelope)
+        item = replace(
+            item,
+            envelope=replace(
+                envelope, defects=(*envelope.defects, *(() if road else outside_agreement(envelope, terms)))
+            ),
+            pair_id=pairs.inbound_pair_id(terms),
+            road=road,
+        )
+    try:
+        return _group.submit(item)
+    except IntegrityError:
+        # Another process stored the same MessageId between our look and our insert. It is committed now: look again.
+        return _group.submit(item)
+
+
+def outside_agreement(envelope: Envelope, terms: Terms) -> list[Defect]:
+    """What a readable message breaks of its agreement; each earns an Error message (wire-ebxml 1.9)."""
+    found: list[Defect] = []
+    hop = envelope.hop
+    unrecognized = ErrorCode.VALUE_NOT_RECOGNIZED
+    where = "/ebXMLHeader/RoutingHeader[last()]"
+    if normalize_uri(hop.receiver_uri) != normalize_uri(terms.own_uri):
+        text = f"ReceiverURI {hop.receiver_uri} is not that of this agreement, {terms.own_uri}"
+        found.append(Defect(unrecognized, text, f"{where}/ReceiverURI"))
+    if normalize_uri(hop.sender_uri) != normalize_uri(terms.partner_uri):
+        text = f"SenderURI {hop.sender_uri} is not that of this agreement, {terms.partner_uri}"
+        found.append(Defect(unrecognized, text, f"{where}/SenderURI"))
+    sides = (
+        ("From", envelope.from_parties, terms.partner_identifiers),
+        ("To", envelope.to_parties, terms.own_identifiers),
+    )
+    for side, written, agreed in sides:
+        if written and not any((party.context, party.value) in agreed for party in written):
+            names = ", ".join(f"{party.context}:{party.value}" for party in written)
+            found.append(
+                Defect(unrecognized, f"{side} party {names} is not of this agreement", f"/ebXMLHeader/Header/{side}")
+            )
+    if envelope.service and not terms.allows(envelope.service, envelope.action, "receive"):
+        text = f"{envelope.service} / {envelope.action} is not in agreement {terms.tpa_id}"
+        found.append(Defect(unrecognized, text, "/ebXMLHeader/Header/TPAInfo"))
+    return found
+
+
+def _unknown_agreement(arrival: Arrival, envelope: Envelope, principal: Principal, now: datetime, foreign: str) -> int:
+    """A partner of ours names an agreement that is not in force: it is told so where another agreement says.
+
+    `foreign`: for our people, that it is one with somebody else.
+    """
+    reason = "wrong_partner" if foreign else "unknown_agreement"
+    detail = f"No agreement with TPAId {envelope.agreement_id!r} is in force."
+    others = registry.current().by_hop(principal.party_id)
+    if not others or not ebxml.may_answer_with_error(envelope):
+        return refuse(arrival, 403, reason, foreign or detail, now, principal=principal, envelope=envelope)
+    defect = Defect(ErrorCode.VALUE_NOT_RECOGNIZED, detail, "/ebXMLHeader/Header/TPAInfo/TPAId")
+    accepting.answer_with_error(envelope, defect, others[0], now)
+    refuse(arrival, 204, reason, foreign or detail, now, principal=principal, envelope=envelope)
+    return 204
+
+
+def refuse(
+    arrival: Arrival,
+    status: int,
+    reason: str,
+    detail: str,
+    now: datetime,
+    *,
+    principal: Principal | None = None,
+    envelope: Envelope | StreamEnvelope | None = None,
+) -> int:
+    """Writes a refusal down and returns its status."""
+    refusals.write(
+        at=now,
+        status=status,
+        reason=reason,
+        detail=detail,
+        remote_address=arrival.remote_address,
+        content_type=arrival.content_type,
+        body=arrival.body,
+        principal=principal,
+        tpa_id=envelope.agreement_id if envelope else "",
+        message_id=envelope.message_id if envelope else "",
+    )
+    return status
+
+
+def turn_away(arrival: Arrival, entered: door.Entered) -> int:
+    """The status for whoever does not come in; written down unless they guess."""
+    if entered.noted:
+        refuse(arrival, entered.status, entered.reason, "No credential of a partner was shown.", clock.now())
+    return entered.status

@@ -1,0 +1,358 @@
+"""Claims of the repeatable-request profile (spec 2): puts queued messages in flight, repeats them, ends their time.
+
+A pair may have many messages in flight; `Pair.out_now` counts them and `Pair.due_at` says that a queued one may go.
+Each message in flight has its own timer: `Message.due_at` is its next repeat, the end of its lease, or, while its pair
+is shut, the end of its window. So an idle hub pays nothing for this profile: the claims of `sending` find all of it.
+What the partner's replies lead to is in `replies`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from django.db.models import Case, F, Q, Value, When
+
+from messaging import dispatch, storage
+from messaging.choices import MessageState, Outcome
+from messaging.engine import preparing, suspending
+from messaging.engine.parcels import Claim, Job, JobKind, parcel
+from messaging.engine.snapshots import REPEATABLE_FIELDS, repeat_policy
+from messaging.journal import events, incidents
+from messaging.models import Event, Message, Pair, Payload, Transmission
+from messaging.models.bulk import bulk_set
+from messaging.profile import in_flight_limit, is_repeatable
+from messaging.protocol.messages import Happened, move_repeatable
+from messaging.protocol.pair_state import Flow, Gate
+from messaging.protocol.repeating import Act, State, Step, begin, deadline, expire
+from messaging.protocol.service_ends import NOTHING_SENT
+from messaging.routing.services import upstream
+from partners import registry
+from partners.choices import VersionState
+from partners.terms import Terms
+
+MESSAGE_FIELDS = ("state", "attempts", "due_at", "cause", "cause_detail", "completed_at")
+FIRST_FIELDS = (*MESSAGE_FIELDS, "first_sent_at", "expires_at", "content_type", "wire_frame", "digest")
+# Of an answer; a body of 64 KiB is kept whole.
+ANSWER_BYTES = 72 * 1024
+# Incidents that say that messages of a pair are in doubt; they end when the last of those is settled.
+DOUBTS = ("outcome_unknown", "outside_memory_window", "expired_unconfirmed", "unconfirmed")
+# Where an attempt that did not reach the partner says so.
+NEVER_LEFT = NOTHING_SENT | {"window_over"}
+
+
+def enqueue(pair: Pair, terms: Terms, now: datetime) -> None:
+    """A message was submitted. Call with the pair's lock held; the caller saves it."""
+    pair.queued += 1
+    set_timer(pair, terms, now)
+
+
+def set_timer(pair: Pair, terms: Terms, now: datetime) -> None:
+    """The pair is due when a queued message may go out, and not otherwise."""
+    free = pair.flow == Flow.IDLE and pair.queued > 0 and pair.out_now < _at_once(pair, terms)
+    pair.due_at = (pair.due_at or now) if free else None
+
+
+def _at_once(pair: Pair, terms: Terms) -> int:
+    """How many may be in flight: one, while the pair is tried with one message first."""
+    return 1 if pair.probing else in_flight_limit(terms)
+
+
+def is_due(pair: Pair, now: datetime) -> bool:
+    """Whether a claim would find the pair."""
+    return pair.due_at is not None and pair.due_at <= now and pair.gate == Gate.OPEN
+
+
+def promote(pairs: Sequence[Pair], heads: Mapping[uuid.UUID, Message], claim: Claim) -> None:
+    """Puts queued messages of locked pairs in flight, in their order, as many as may be.
+
+    `heads`: the first queued message of each. Together they get no more than the claim's limit, so that no lease runs
+    out while its job waits for a thread.
+    """
+    share = max(1, claim.limit // len(pairs))
+    room: dict[uuid.UUID, int] = {}
+    for pair in pairs:
+        terms = _terms(heads[pair.pk])
+        room[pair.pk] = min(_at_once(pair, terms) - pair.out_now, share)
+    queues = _queues(heads, room)
+    payloads = preparing.payloads_of(message.pk for queue in queues.values() for message in queue)
+    changed: list[Message] = []
+    for pair in pairs:
+        terms = _terms(heads[pair.pk])
+        for message in queues.get(pair.pk, ()):
+            changed.append(message)
+            if not _first_send(pair, message, payloads[message.pk], claim):
+                break
+        set_timer(pair, terms, claim.now)
+    bulk_set(changed, FIRST_FIELDS)
+    bulk_set(pairs, REPEATABLE_FIELDS)
+
+
+def resend(
+    messages: Sequence[Message],
+    payloads: Mapping[uuid.UUID, list[Payload]],
+    holds: Mapping[uuid.UUID, tuple[str, str]],
+    claim: Claim,
+) -> None:
+    """Repeats locked messages whose timer has run out, the same bytes and headers; or ends what is out of time.
+
+    `holds`: gate and flow of each pair. A message of a shut pair waits until the pair goes on, or for its end.
+    """
+    changed: list[Message] = []
+    over: list[Message] = []
+    unsendable: dict[uuid.UUID, str] = {}
+    for message in messages:
+        policy = repeat_policy(_terms(message))
+        begun = begin(State(message.attempts, message.first_sent_at), claim.now, policy)
+        if begun.act is not Act.SEND:
+            over.append(message)
+            continue
+        gate, flow = holds[message.pair_id]
+        if gate != Gate.OPEN or flow == Flow.SUSPENDED:
+            hold(message)
+            changed.append(message)
+            continue
+        try:
+            body = preparing.stored_body(message, payloads[message.pk])
+        except storage.PayloadMissing as error:
+            unsendable[message.pk] = str(error)[:500]
+            continue
+        _transmit(message, begun, body, claim)
+        changed.append(message)
+    bulk_set(changed, MESSAGE_FIELDS)
+    stuck = [message for message in messages if message.pk in unsendable]
+    if over or stuck:
+        _with_their_pairs(over, stuck, unsendable, claim)
+
+
+def hold(message: Message) -> None:
+    """Its pair is shut: it waits, and is looked at again when its window is over."""
+    if message.state == MessageState.SENDING:
+        message.state = move_repeatable(message.state, Happened.WILL_RETRY)
+    assert message.expires_at is not None
+    message.due_at = message.expires_at + timedelta(seconds=1)
+
+
+def let_go(pair: Pair, now: datetime) -> None:
+    """The pair goes on, or a person wants its repeats now: what waits in flight is due at once.
+
+    Call with its lock held. One that is on the wire keeps its lease. It is among the rows all the same: a claim that
+    holds it right now may be about to put it back. While the pair is probing it is the first of them alone.
+    """
+    waiting = Q(state=MessageState.RETRYING) | Q(state=MessageState.SENDING)
+    if pair.probing:
+        flying = Message.objects.filter(waiting, pair=pair, expires_at__isnull=False).order_by("position")
+        waiting &= Q(pk__in=list(flying.values_list("pk", flat=True)[:1]))
+    due_at = Case(When(state=MessageState.RETRYING, then=Value(now)), default=F("due_at"))
+    Message.objects.filter(waiting, pair=pair, expires_at__isnull=False).update(due_at=due_at)
+    dispatch.wake_on_commit(dispatch.SEND)
+
+
+def end(pair: Pair, message: Message, step: Step, terms: Terms, detail: str, now: datetime) -> list[Event]:
+    """The end of a message in flight without delivery: in doubt, or failed. Call with both locked.
+
+    A person has to look at it. On an ordered pair what comes after it waits for that person.
+    """
+    happened, kind = {
+        Act.IN_DOUBT: (Happened.DOUBTED, "message.in_doubt"),
+        Act.FAIL: (Happened.GAVE_UP, "message.failed"),
+    }[step.act]
+    message.state = move_repeatable(message.state, happened)
+    message.cause, message.cause_detail = step.cause, detail
+    message.due_at = None
+    message.completed_at = now if step.act is Act.FAIL else None
+    pair.out_now -= 1
+    if not pair.out_now and pair.flow != Flow.SUSPENDED:
+        pair.retries, pair.cause, pair.cause_detail = 0, "", ""
+    upstream.onward_ended([(message.forwarded_from_id, message.state)], now)
+    data = {"cause": step.cause, "detail": detail, "attempts": message.attempts}
+    written = [events.event(kind, now, pair=pair, message=message, data=data)]
+    if (terms.ordered or pair.probing) and pair.flow != Flow.SUSPENDED:
+        written += suspending.stop(pair, message, step.cause, detail, terms, now)
+    else:
+        _, opened = incidents.incident_open(pair=pair, cause=step.cause, now=now, detail=detail, message_pk=message.pk)
+        written += opened
+    set_timer(pair, terms, now)
+    return written
+
+
+def settle(pair: Pair, *, now: datetime, by: str, resolution: str) -> list[Event]:
+    """Resolves the incidents about messages in doubt when none is left. Call with the pair's lock held."""
+    if Message.objects.filter(pair=pair, state=MessageState.IN_DOUBT).exists():
+        return []
+    return incidents.incidents_resolve_for_pair(pair=pair, now=now, by=by, resolution=resolution, causes=DOUBTS)
+
+
+def maybe_executed(message_ids: Collection[uuid.UUID], *, but: uuid.UUID | None = None) -> set[uuid.UUID]:
+    """Those of these messages of which some attempt (other than `but`) may have been executed by the partner."""
+    if not message_ids:
+        return set()
+    attempts = Transmission.objects.filter(message_id__in=message_ids).exclude(pk__in=[but] if but else [])
+    reached = Q(outcome__in=(Outcome.LOST, Outcome.ON_THE_WIRE, Outcome.SENT))
+    reached |= Q(http_status__isnull=True) & ~Q(cause__in=NEVER_LEFT)
+    # A status that says "not now" or "broken": another copy, or this one, may be in work behind it.
+    reached |= Q(http_status__gte=500) & ~Q(http_status=501) | Q(http_status__in=(408, 409, 425, 429))
+    return {pk for pk in attempts.filter(reached).values_list("message_id", flat=True) if pk is not None}
+
+
+def maybe_sent(
+    message: Message, terms: Terms, as_of: datetime, now: datetime, *, cause: str, detail: str
+) -> Transmission:
+    """A request that waits may have been sent before, in a time from `as_of` on that is forgotten.
+
+    It gets the earliest first-sent time that it can have had. Returns the attempt, of which nobody knows what came; the
+    caller saves both.
+    """
+    message.first_sent_at = as_of.replace(microsecond=0)
+    message.expires_at = deadline(message.first_sent_at, repeat_policy(terms))
+    message.attempts = 1
+    return Transmission(
+        pair_id=message.pair_id,
+        message=message,
+        number=1,
+        address=terms.partner_address,
+        outcome=Outcome.LOST,
+        cause=cause,
+        detail=detail,
+        started_at=message.first_sent_at,
+        finished_at=now,
+    )
+
+
+def _terms(message: Message) -> Terms:
+    return registry.current().version(message.agreement_version_id)
+
+
+def _queues(heads: Mapping[uuid.UUID, Message], room: Mapping[uuid.UUID, int]) -> dict[uuid.UUID, list[Message]]:
+    """The messages that go out now, by pair, in their order: as many as there is room, up to one of another profile."""
+    wanted = {pair_id: count for pair_id, count in room.items() if count > 0}
+    queues = {pair_id: [heads[pair_id]] for pair_id in wanted}
+    more = {pair_id: count for pair_id, count in wanted.items() if count > 1}
+    if not more:
+        return queues
+    rows = Message.objects.raw(
+        "SELECT m.* FROM unnest(%s::uuid[], %s::int[]) AS p(id, room) CROSS JOIN LATERAL ("
+        " SELECT * FROM messaging_message WHERE pair_id = p.id AND state = 'queued' AND due_at IS NULL"
+        " ORDER BY position LIMIT p.room) AS m",
+        [list(more), list(more.values())],
+    )
+    found: dict[uuid.UUID, list[Message]] = {pair_id: [] for pair_id in more}
+    for message in sorted(rows, key=lambda message: message.position):
+        found[message.pair_id].append(message)
+    for pair_id, messages in found.items():
+        limit = next((at for at, message in enumerate(messages) if not is_repeatable(_terms(message))), len(messages))
+        queues[pair_id] = messages[:limit]
+    return queues
+
+
+def _first_send(pair: Pair, message: Message, payloads: list[Payload], claim: Claim) -> bool:
+    """Fixes the first-instance time and the bytes. False when the pair had to stop instead."""
+    terms = _terms(message)
+    cause = detail = ""
+    if terms.state == VersionState.DISABLED:
+        cause, detail = "agreement_disabled", f"Agreement {terms.tpa_id} is disabled."
+    else:
+        try:
+            body = preparing.prepare_request(message, payloads)
+        except storage.PayloadMissing as error:
+            cause, detail = "payload_missing", str(error)[:500]
+    if cause:
+        claim.written += suspending.stop(pair, message, cause, detail, terms, claim.now)
+        return False
+    policy = repeat_policy(terms)
+    # One that has a first-instance time already may have been sent before (`resync`).
+    begun = begin(State(message.attempts, message.first_sent_at, unknown=message.attempts > 0), claim.now, policy)
+    assert begun.state.first_sent is not None
+    message.first_sent_at = begun.state.first_sent
+    message.expires_at = deadline(begun.state.first_sent, policy)
+    pair.queued = max(0, pair.queued - 1)
+    pair.out_now += 1
+    if begun.act is not Act.SEND:
+        message.state = move_repeatable(message.state, Happened.TRANSMITTED)
+        claim.written += end(pair, message, begun, terms, window_over(message), claim.now)
+        return pair.flow == Flow.IDLE
+    _transmit(message, begun, body, claim)
+    return True
+
+
+def _transmit(message: Message, begun: Step, body: bytes, claim: Claim) -> None:
+    now, terms, pair_id = claim.now, _terms(message), message.pair_id
+    message.state = move_repeatable(message.state, Happened.TRANSMITTED)
+    message.attempts = begun.state.attempts
+    message.due_at = begun.due_at
+    attempt = Transmission(
+        pair_id=pair_id, message=message, number=message.attempts, address=terms.partner_address, started_at=now
+    )
+    claim.transmissions.append(attempt)
+    if message.attempts > 1:
+        data = {"attempt": message.attempts, "cause": message.cause}
+        claim.written.append(events.event("message.retrying", now, pair=pair_id, message=message, data=data))
+    claim.jobs.append(
+        Job(
+            kind=JobKind.REPEATABLE,
+            transmission_id=attempt.pk,
+            transport=terms.transport,
+            parcel=parcel(
+                terms,
+                terms.partner_address,
+                message.content_type,
+                body,
+                now,
+                headers=preparing.request_headers(message, terms),
+                answer_bytes=ANSWER_BYTES,
+                not_after=message.expires_at,
+            ),
+            version_id=terms.version_id,
+            pair_id=pair_id,
+            message_id=message.pk,
+            number=message.attempts,
+        )
+    )
+
+
+def _with_their_pairs(
+    over: Sequence[Message], stuck: Sequence[Message], details: Mapping[uuid.UUID, str], claim: Claim
+) -> None:
+    """What changes the pair as well. Its lock comes before a message's everywhere else, so here it is only tried:
+    the messages of a pair that somebody holds stay due, for the next claim.
+    """
+    pairs = _pairs_if_free(message.pair_id for message in (*over, *stuck))
+    executed = maybe_executed([message.pk for message in over])
+    changed: list[Message] = []
+    for message in over:
+        pair = pairs.get(message.pair_id)
+        if pair is None:
+            continue
+        ended = expire(State(message.attempts, message.first_sent_at, unknown=message.pk in executed))
+        claim.written += end(pair, message, ended, _terms(message), window_over(message), claim.now)
+        changed.append(message)
+    for message in stuck:
+        pair = pairs.get(message.pair_id)
+        if pair is None:
+            continue
+        detail = details[message.pk]
+        claim.written += suspending.stop(pair, message, "payload_missing", detail, _terms(message), claim.now)
+        hold(message)
+        changed.append(message)
+    bulk_set(changed, MESSAGE_FIELDS)
+    bulk_set(list(pairs.values()), REPEATABLE_FIELDS)
+    if any(is_due(pair, claim.now) for pair in pairs.values()):
+        dispatch.wake_on_commit(dispatch.SEND)
+
+
+def window_over(message: Message) -> str:
+    """What is known of a message whose window is over, for a person."""
+    assert message.first_sent_at is not None and message.expires_at is not None
+    times = "once" if message.attempts == 1 else f"{message.attempts} times"
+    return (
+        f"Sent {times}, first at {message.first_sent_at:%Y-%m-%d %H:%M:%S} UTC; "
+        f"the partner remembers its id until {message.expires_at:%Y-%m-%d %H:%M:%S} UTC."
+    )
+
+
+def _pairs_if_free(pair_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Pair]:
+    rows = Pair.objects.raw(
+        "SELECT * FROM messaging_pair WHERE id = ANY(%s) ORDER BY id FOR UPDATE SKIP LOCKED", [list(set(pair_ids))]
+    )
+    return {pair.pk: pair for pair in rows}

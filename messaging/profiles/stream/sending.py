@@ -1,0 +1,247 @@
+"""Claims of transactional streams (spec 3): puts queued messages in flight, and sends again what nobody acknowledged.
+
+A pair has a window of messages in flight, numbered in their order, and several of them on the wire at once (lanes). The
+core (`protocol.streams.outgoing`) decides; `Pair.due_at` is when it has to be asked again. `Message.due_at` is the end
+of a lease, the time of a transport recovery, and otherwise the end of the message's life.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from messaging import storage
+from messaging.choices import MessageState
+from messaging.engine import preparing
+from messaging.engine.parcels import Claim, Job, JobKind, parcel
+from messaging.journal import events
+from messaging.models import Message, Pair, Payload, Transmission
+from messaging.models.bulk import bulk_set
+from messaging.profile import is_stream
+from messaging.profiles.stream import expiring, flights, landing
+from messaging.profiles.stream.flights import Flight, Row
+from messaging.protocol.codecs.stream import SOAP_ACTION
+from messaging.protocol.errors import EncodeError
+from messaging.protocol.messages import Happened, move_stream
+from messaging.protocol.pair_state import Flow as PairFlow
+from messaging.protocol.streams.outgoing import Act, Do, Event, Flow, Kind, Outgoing, room
+from partners import registry
+from partners.choices import VersionState
+from partners.terms import Terms
+
+HEADERS = (("SOAPAction", SOAP_ACTION),)
+_SENT_FIELDS = (
+    "state",
+    "attempts",
+    "due_at",
+    "cause",
+    "cause_detail",
+    "first_sent_at",
+    "tx_sequence_id",
+    "sequence_number",
+    "previous_number",
+    "content_type",
+    "wire_frame",
+    "digest",
+)
+
+
+def promote(pairs: Sequence[Pair], heads: dict[uuid.UUID, Message], claim: Claim) -> list[Pair]:
+    """Sends on those of these locked, due pairs that have a stream; returns the others.
+
+    `heads`: the first queued message of each; those of streams are taken out. Together they get no more than the
+    claim's limit, so that no lease runs out while its job waits for a thread.
+    """
+    versions = registry.current()
+    terms = {pair_id: versions.version(head.agreement_version_id) for pair_id, head in heads.items()}
+    next_up = {pair_id: found for pair_id, found in terms.items() if is_stream(found)}
+    candidates = [pair for pair in pairs if pair.pk in next_up or pair.out_now]
+    if not candidates:
+        return list(pairs)
+    found = flights.load(candidates, claim.now, next_up)
+    ready: list[Flight] = []
+    for pair_id, flight in found.items():
+        heads.pop(pair_id, None)
+        if flight.pair.flow != PairFlow.IDLE or _others_in_flight(flight):
+            flight.pair.due_at = None
+            flight.pair.save(update_fields=["due_at"])
+        else:
+            ready.append(flight)
+    if ready:
+        _send(ready, next_up, claim)
+    return [pair for pair in pairs if pair.pk not in found]
+
+
+def _others_in_flight(flight: Flight) -> bool:
+    """Its agreement had the repeatable profile before: what is in flight under that comes to its end first."""
+    if flight.rows or not flight.pair.out_now:
+        return False
+    open_states = (MessageState.SENDING, MessageState.RETRYING)
+    return Message.objects.filter(pair=flight.pair, state__in=open_states).exists()
+
+
+def _send(found: Sequence[Flight], next_up: Mapping[uuid.UUID, Terms], claim: Claim) -> None:
+    share = max(1, claim.limit // len(found))
+    again: dict[uuid.UUID, list[Act]] = {}
+    wanted: dict[uuid.UUID, int] = {}
+    for flight in found:
+        acts = flight.advance(Event(kind=Kind.DUE, limit=share), claim.now)
+        again[flight.pair.pk] = [act for act in acts if act.do is Do.TRANSMIT]
+        left = room(flight.state, flight.policy, share - len(again[flight.pair.pk]))
+        if flight.pair.pk in next_up and left > 0:
+            wanted[flight.pair.pk] = left
+    queues = _queues(wanted)
+    repeated = _again(found, again)
+    payloads = preparing.payloads_of([*repeated, *(message.pk for queue in queues.values() for message in queue)])
+    sent: list[Message] = []
+    for flight in found:
+        for act in again[flight.pair.pk]:
+            message = repeated[flight.rows[act.number].pk]
+            sent += _transmit(flight, act, message, payloads[message.pk], claim)
+        for message in expiring.living(flight, queues.get(flight.pair.pk, ()), claim.now):
+            begun = _first_send(flight, message, payloads[message.pk], claim)
+            if not begun:
+                break
+            sent += begun
+    bulk_set(sent, _SENT_FIELDS)
+    claim.written += landing.finish(found, claim.now)
+
+
+def _queues(wanted: Mapping[uuid.UUID, int]) -> dict[uuid.UUID, list[Message]]:
+    """The messages that go out next, by pair, in order: as many as there is room, up to one of another profile."""
+    if not wanted:
+        return {}
+    rows = Message.objects.raw(
+        "SELECT m.* FROM unnest(%s::uuid[], %s::int[]) AS p(id, room) CROSS JOIN LATERAL ("
+        " SELECT * FROM messaging_message WHERE pair_id = p.id AND state = 'queued' AND due_at IS NULL"
+        " ORDER BY position LIMIT p.room) AS m",
+        [list(wanted), list(wanted.values())],
+    )
+    versions = registry.current()
+    found: dict[uuid.UUID, list[Message]] = {pair_id: [] for pair_id in wanted}
+    for message in sorted(rows, key=lambda message: message.position):
+        found[message.pair_id].append(message)
+    for pair_id, queue in found.items():
+        others = (
+            at for at, message in enumerate(queue) if not is_stream(versions.version(message.agreement_version_id))
+        )
+        found[pair_id] = queue[: next(others, len(queue))]
+    return found
+
+
+def _again(found: Iterable[Flight], again: Mapping[uuid.UUID, list[Act]]) -> dict[uuid.UUID, Message]:
+    keys = [flight.rows[act.number].pk for flight in found for act in again[flight.pair.pk]]
+    return {message.pk: message for message in Message.objects.filter(pk__in=keys)} if keys else {}
+
+
+def _first_send(flight: Flight, message: Message, payloads: list[Payload], claim: Claim) -> list[Message]:
+    """Numbers and encodes the next message of the queue; nothing when the pair had to stop instead."""
+    terms = registry.current().version(message.agreement_version_id)
+    if flight.state.flow is Flow.SUSPENDED:
+        return []
+    if terms.state == VersionState.DISABLED:
+        _stop(flight, message, "agreement_disabled", f"Agreement {terms.tpa_id} is disabled.", claim.now)
+        return []
+    before, told = flight.state, list(flight.acts)
+    acts = flight.advance(Event(kind=Kind.START, count=1, expires=(message.expires_at,)), claim.now)
+    sends = [act for act in acts if act.do is Do.TRANSMIT]
+    if not sends:
+        return []
+    number = sends[0].number
+    flight.rows[number] = Row(
+        pk=message.pk,
+        message_id=message.message_id,
+        number=number,
+        previous=sends[0].previous,
+        state=message.state,
+        due_at=None,
+        expires_at=message.expires_at,
+        attempts=0,
+        cause="",
+        detail="",
+        version_id=message.agreement_version_id,
+    )
+    return _transmit(flight, sends[0], message, payloads, claim, before=(before, told))
+
+
+def _transmit(
+    flight: Flight,
+    act: Act,
+    message: Message,
+    payloads: list[Payload],
+    claim: Claim,
+    *,
+    before: tuple[Outgoing, list[Act]] | None = None,
+) -> list[Message]:
+    """One transmission under its number. `before`: what the flight was before a first send, which may not come off."""
+    now, pair, row = claim.now, flight.pair, flight.rows[act.number]
+    terms = registry.current().version(message.agreement_version_id)
+    try:
+        if not before:
+            preparing.stored_body(message, payloads)  # a copy that differs is worse than none
+        body = preparing.prepare_for_stream(
+            message,
+            payloads,
+            terms,
+            preparing.Position(
+                source=flight.stream.source,
+                tx_sequence_id=flight.state.tx_sequence_id,
+                number=act.number,
+                previous=act.previous,
+                request_receipt=act.request_receipt,
+            ),
+        )
+    except (EncodeError, storage.PayloadMissing) as error:
+        cause = "payload_missing" if isinstance(error, storage.PayloadMissing) else "payload_invalid"
+        if before:
+            # No number is used up: the message never had bytes. A person cancels it or mends the store.
+            flight.state, flight.acts = before
+            del flight.rows[act.number]
+        else:
+            flight.advance(Event(kind=Kind.TRANSPORT_FAILED, number=act.number, cause=cause), now)
+        _stop(flight, message, cause, str(error)[:500], now)
+        return []
+    flying = next(one for one in flight.state.flight if one.number == act.number)
+    message.state = move_stream(message.state, Happened.TRANSMITTED)
+    message.attempts += 1
+    message.due_at = flying.due_at
+    message.first_sent_at = message.first_sent_at or now
+    message.cause = message.cause_detail = ""
+    row.state, row.due_at, row.attempts, row.previous = message.state, message.due_at, message.attempts, act.previous
+    attempt = Transmission(
+        pair=pair, message=message, number=message.attempts, address=terms.partner_address, started_at=now
+    )
+    claim.transmissions.append(attempt)
+    if message.attempts > 1:
+        data = {"attempt": message.attempts, "cause": row.cause or flight.state.cause}
+        claim.written.append(events.event("message.retrying", now, pair=pair, message=message, data=data))
+    row.cause = row.detail = ""
+    claim.jobs.append(
+        Job(
+            kind=JobKind.STREAM,
+            transmission_id=attempt.pk,
+            transport=terms.transport,
+            parcel=parcel(
+                terms,
+                terms.partner_address,
+                message.content_type,
+                body,
+                now,
+                headers=HEADERS,
+                not_after=message.expires_at,
+                attempt=attempt.public_id,
+            ),
+            version_id=terms.version_id,
+            pair_id=pair.pk,
+            message_id=message.pk,
+            number=message.attempts,
+            last=flight.state.resend_index >= flight.policy.retries,
+        )
+    )
+    return [message]
+
+
+def _stop(flight: Flight, message: Message, cause: str, detail: str, now: datetime) -> None:
+    flight.detail, flight.about = detail, message.pk
+    flight.advance(Event(kind=Kind.SUSPEND, cause=cause), now)

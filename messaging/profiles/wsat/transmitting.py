@@ -1,0 +1,329 @@
+"""Messages of atomic transactions on their way (spec 5): claimed with what else is due, and what came of the attempt.
+
+`Message.due_at` is the one timer of such a message: the end of its lease, its next resend, or the next look at a pair
+that is shut. What awaits an answer is never given up by itself: a participant that has voted may not forget, and
+neither may a coordinator that has decided. What nobody answers goes out until the other side takes it, or until a day
+after its transaction has ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.db import transaction
+
+from messaging import storage
+from messaging.choices import MessageState
+from messaging.engine import circuits, preparing
+from messaging.engine.parcels import Claim, Job, JobKind, parcel
+from messaging.engine.snapshots import lease_seconds
+from messaging.journal import events, incidents
+from messaging.models import Coordination, CoordinationMessage, Event, Message, Pair, Transmission
+from messaging.models.bulk import bulk_set
+from messaging.profiles.wsat import silence
+from messaging.profiles.wsat.outgoing import OPEN, SILENT, is_at_partner, may_go_to
+from messaging.profiles.wsat.releasing import let_go
+from messaging.protocol.atomic import resending
+from messaging.protocol.circuit import UNREACHABLE
+from messaging.protocol.codecs.entity_file import name_of
+from messaging.protocol.messages import Happened, move_atomic
+from messaging.protocol.pair_state import Gate
+from messaging.transports import Receipt
+from partners import registry
+from partners.choices import VersionState
+from partners.terms import Terms
+
+log = logging.getLogger(__name__)
+
+MESSAGE_FIELDS = ("state", "attempts", "due_at", "cause", "cause_detail", "first_sent_at", "completed_at")
+_PAIR_FIELDS = ("retries", "cause", "cause_detail", "done", "last_success_at")
+LOOK_AGAIN = timedelta(seconds=10)  # at a pair that is shut; releasing it makes all of it due at once
+GIVEN_UP_AFTER = timedelta(days=1)  # since its transaction has ended: what nobody answers and nobody takes
+ELSEWHERE = "address_outside_agreement"
+
+
+# --- claim ---
+
+
+def send(messages: Sequence[Message], holds: Mapping[uuid.UUID, tuple[str, str]], claim: Claim) -> None:
+    """Claims locked due messages. `holds`: gate and flow of each pair."""
+    if not messages:
+        return
+    known = _facts(message.pk for message in messages)
+    for message in messages:
+        gate, _ = holds[message.pair_id]
+        _send(message, known.get(message.pk), gate, claim)
+    bulk_set(list(messages), MESSAGE_FIELDS)
+
+
+def _send(message: Message, facts: CoordinationMessage | None, gate: str, claim: Claim) -> None:
+    now = claim.now
+    terms = registry.current().version(message.agreement_version_id)
+    if facts is None:
+        _finish(message, Happened.CANCELLED, True, "transaction_forgotten", "Its transaction is forgotten.", now)
+        return
+    awaits = facts.awaits
+    if gate != Gate.OPEN or terms.state == VersionState.DISABLED:
+        _wait(message, awaits, now + LOOK_AGAIN)
+        if awaits and silence.matters(facts) and message.created_at <= now - _patience(terms):
+            claim.held.append(message.pk)
+        return
+    if not awaits and message.state == MessageState.RETRYING and _forgotten(facts, message, now):
+        _finish(message, Happened.CANCELLED, False, "transaction_forgotten", message.cause_detail, now)
+        return
+    if awaits and message.attempts > terms.retries and not silence.is_settled(facts):
+        claim.silent.append(message.pk)
+    if not may_go_to(terms, facts.address):
+        said = f"{facts.address} is not at {terms.partner_address} any more: it is not called."
+        _not_sent(message, awaits, ELSEWHERE, said, terms, now)
+        return
+    try:
+        body = preparing.stored_body(message, [])
+    except storage.PayloadMissing as error:
+        _not_sent(message, awaits, "payload_missing", str(error)[:500], terms, now)
+        return
+    _transmit(message, facts, body, terms, claim)
+
+
+def _transmit(message: Message, facts: CoordinationMessage, body: bytes, terms: Terms, claim: Claim) -> None:
+    now = claim.now
+    message.state = move_atomic(message.state, Happened.TRANSMITTED, awaits=facts.awaits)
+    message.attempts += 1
+    message.first_sent_at = message.first_sent_at or now
+    message.due_at = now + timedelta(seconds=lease_seconds(terms))
+    attempt = Transmission(
+        pair_id=message.pair_id, message=message, number=message.attempts, address=facts.address, started_at=now
+    )
+    claim.transmissions.append(attempt)
+    # What we show the partner's own server is for no other one, whoever named it.
+    shown = (
+        {} if is_at_partner(terms, facts.address) else {"authorization": "", "login": None, "client_certificate": ""}
+    )
+    claim.jobs.append(
+        Job(
+            kind=JobKind.NOTIFICATION,
+            transmission_id=attempt.pk,
+            transport=terms.transport,
+            parcel=parcel(
+                terms,
+                facts.address,
+                message.content_type,
+                body,
+                now,
+                headers=(("SOAPAction", facts.soap_action),) if facts.soap_action else (),
+                name=name_of("message", message.message_id),
+                attempt=attempt.public_id,
+                **shown,
+            ),
+            version_id=terms.version_id,
+            pair_id=message.pair_id,
+            message_id=message.pk,
+            number=message.attempts,
+        )
+    )
+
+
+def _not_sent(message: Message, awaits: bool, cause: str, detail: str, terms: Terms, now: datetime) -> None:
+    """An attempt that never reached the network: the next one comes as after any other failure."""
+    if message.state != MessageState.RETRYING:
+        message.state = move_atomic(message.state, Happened.WILL_RETRY, awaits=awaits)
+    message.attempts += 1
+    message.cause, message.cause_detail = cause, detail
+    message.due_at = now + _until_next(message, terms)
+
+
+def _wait(message: Message, awaits: bool, until: datetime) -> None:
+    """Not now. One whose lease ran out went out or not: it goes out again."""
+    if message.state == MessageState.SENDING:
+        message.state = move_atomic(message.state, Happened.WILL_RETRY, awaits=awaits)
+    message.due_at = until
+
+
+def _finish(message: Message, happened: Happened, awaits: bool, cause: str, detail: str, now: datetime) -> None:
+    message.state = move_atomic(message.state, happened, awaits=awaits)
+    message.cause, message.cause_detail = cause, detail
+    message.due_at, message.completed_at = None, now
+
+
+def _forgotten(facts: CoordinationMessage, message: Message, now: datetime) -> bool:
+    """Whether its transaction ended a day ago; without one, whether the message is that old."""
+    if facts.coordination is None:
+        return message.created_at <= now - GIVEN_UP_AFTER
+    ended_at = facts.coordination.ended_at
+    return ended_at is not None and max(ended_at, message.created_at) <= now - GIVEN_UP_AFTER
+
+
+def _until_next(message: Message, terms: Terms) -> timedelta:
+    waits = resending.wait(max(1, message.attempts), terms.repeat_interval, terms.repeat_interval_max)
+    return timedelta(seconds=waits)
+
+
+def _patience(terms: Terms) -> timedelta:
+    return timedelta(seconds=resending.patience(terms.retries, terms.repeat_interval, terms.repeat_interval_max))
+
+
+def _facts(ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, CoordinationMessage]:
+    rows = CoordinationMessage.objects.filter(pk__in=list(ids)).select_related("coordination", "enlistment")
+    return {row.message_id: row for row in rows}
+
+
+# --- record ---
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """`moved`: the transmissions that moved something. `mended`: pairs that send again, and what was wrong with them.
+    `refused`: what a partner refuses for good. The last two are for `tell`.
+    """
+
+    moved: set[uuid.UUID] = field(default_factory=set)
+    mended: list[tuple[Pair, str]] = field(default_factory=list)
+    refused: list[tuple[Pair, Message, Receipt]] = field(default_factory=list)
+
+
+def record(outcomes: Sequence[tuple[Job, Receipt]], now: datetime) -> Recorded:
+    """Moves messages and their pairs. Incidents are left to `tell`, after all other rows of the transaction.
+
+    An outcome that comes after its lease ran out, or after the answer, moves nothing. Messages are locked before their
+    pairs, like by those who store an answer; the pairs so that new messages can be put into their outbox meanwhile.
+    """
+    recorded = Recorded()
+    if not outcomes:
+        return recorded
+    ids = sorted({job.message_id for job, _ in outcomes if job.message_id})
+    found = Message.objects.filter(pk__in=ids).order_by("pk").select_for_update().defer("wire_frame")
+    messages = {message.pk: message for message in found}
+    known = _facts(ids)
+    taken: list[CoordinationMessage] = []
+    by_pair: dict[uuid.UUID, list[tuple[Message, Receipt, bool]]] = {}
+    for job, receipt in outcomes:
+        message, facts = messages.get(job.message_id), known.get(job.message_id)  # type: ignore[arg-type]
+        if message is None or facts is None:
+            continue
+        first = receipt.ok and facts.taken_at is None
+        if first:
+            facts.taken_at = now
+            taken.append(facts)
+        by_pair.setdefault(message.pair_id, []).append((message, receipt, first))
+        if message.state != MessageState.SENDING or message.attempts != job.number:
+            continue
+        recorded.moved.add(job.transmission_id)
+        _move(message, facts.awaits, receipt, registry.current().version(job.version_id), now)
+    bulk_set(list(messages.values()), MESSAGE_FIELDS)
+    bulk_set(taken, ("taken_at",))
+    _record_pairs(by_pair, recorded, now)
+    return recorded
+
+
+def _move(message: Message, awaits: bool, receipt: Receipt, terms: Terms, now: datetime) -> None:
+    happened = Happened.HANDED_OVER if receipt.ok else Happened.WILL_RETRY
+    message.state = move_atomic(message.state, happened, awaits=awaits)
+    message.cause, message.cause_detail = receipt.cause, receipt.detail
+    if receipt.ok and not awaits:
+        message.due_at, message.completed_at = None, now
+        return
+    wait = _until_next(message, terms)
+    if receipt.retry_after is not None:
+        wait = max(wait, timedelta(seconds=min(receipt.retry_after, terms.repeat_interval_max)))
+    message.due_at = now + wait
+
+
+def _record_pairs(
+    by_pair: Mapping[uuid.UUID, list[tuple[Message, Receipt, bool]]], recorded: Recorded, now: datetime
+) -> None:
+    """Counters and trouble of the pairs, for their pages."""
+    locked = Pair.objects.filter(pk__in=list(by_pair)).order_by("pk").select_for_update(no_key=True)
+    for pair in locked:
+        for message, receipt, first in by_pair[pair.pk]:
+            if receipt.ok:
+                if pair.cause:
+                    recorded.mended.append((pair, pair.cause))
+                pair.done += first
+                pair.last_success_at = now
+                pair.retries, pair.cause, pair.cause_detail = 0, "", ""
+                continue
+            pair.retries += 1
+            pair.cause, pair.cause_detail = receipt.cause, receipt.detail
+            if receipt.permanent:
+                recorded.refused.append((pair, message, receipt))
+        bulk_set([pair], _PAIR_FIELDS)
+    for pair, cause in recorded.mended:
+        if cause in UNREACHABLE or cause == circuits.CAUSE:
+            # The server is back: what it missed need not wait for the longest of its waits.
+            let_go(pair, now, (MessageState.RETRYING,))
+
+
+def tell(recorded: Recorded, now: datetime, written: list[Event]) -> None:
+    """Incidents: a permanent refusal is one at once, and what is taken again ends the one about its pair."""
+    for pair, cause in recorded.mended:
+        said = "A message of a transaction was taken again."
+        written += incidents.incidents_resolve_for_pair(
+            pair=pair, now=now, by="system", resolution=said, causes=(cause,)
+        )
+    for pair, message, receipt in recorded.refused:
+        _, opened = incidents.incident_open(
+            pair=pair, cause=receipt.cause, now=now, detail=receipt.detail, message_pk=message.pk
+        )
+        written += opened
+
+
+# --- silence ---
+
+
+def report(silent: Sequence[uuid.UUID], held: Sequence[uuid.UUID], now: datetime) -> None:
+    """Messages were sent as often as agreed and are not answered (`silent`), or were not sent for as long as that takes
+    (`held`): opens incidents about them, or counts once more, and lets their transactions know.
+
+    Each step has a transaction of its own, with the coordinations locked first: whoever stores an answer holds one of
+    those. Never raises: what is claimed has to go out, and the next resend, or look at the pair, reports again.
+    """
+    try:
+        if silent:
+            _open_incidents(silent, now)
+        for message_id in silent:
+            silence.peer_is_silent(message_pk=message_id, now=now)
+        if held:
+            silence.held_back(message_ids=held, now=now)
+    except Exception:
+        log.exception("silence not reported", extra={"action": SILENT, "messages": len(silent) + len(held)})
+
+
+def _open_incidents(message_ids: Sequence[uuid.UUID], now: datetime) -> None:
+    with transaction.atomic(durable=True):
+        facts = CoordinationMessage.objects.filter(pk__in=message_ids)
+        whose = sorted(one for one in facts.values_list("coordination_id", flat=True) if one is not None)
+        list(Coordination.objects.filter(pk__in=whose).order_by("pk").select_for_update(no_key=True))
+        found = facts.filter(message__state__in=OPEN).select_related("message", "coordination", "enlistment")
+        rows = [row for row in found if not silence.is_settled(row)]
+        pairs = Pair.objects.filter(pk__in=[row.message.pair_id for row in rows]).select_related("partner")
+        locked = {pair.pk: pair for pair in pairs.order_by("pk").select_for_update(of=("self",), no_key=True)}
+        written: list[Event] = []
+        for row in sorted(rows, key=lambda row: str(row.pk)):
+            pair = locked[row.message.pair_id]
+            _, opened = incidents.incident_open(
+                pair=pair,
+                cause=SILENT,
+                now=now,
+                detail=_silence(row, pair),
+                message_pk=row.pk,
+                coordination=row.coordination,
+            )
+            written += opened
+        events.write(written)
+    log.warning("transactions unanswered", extra={"action": SILENT, "messages": len(rows)})
+
+
+def _silence(row: CoordinationMessage, pair: Pair) -> str:
+    message = row.message
+    terms = registry.current().version(message.agreement_version_id)
+    since = f"{message.first_sent_at:%Y-%m-%d %H:%M:%S} UTC" if message.first_sent_at else "never"
+    last = message.cause_detail or "it was taken, and no answer came"
+    return (
+        f"{row.kind} was sent to {pair.partner.name} since {since}, and was not answered when this was noted, after "
+        f"attempt {message.attempts}. Last attempt: {last} "
+        f"It goes on being sent every {terms.repeat_interval_max} s at most: that never ends by itself."
+    )

@@ -1,0 +1,183 @@
+"""Runs of the data pipeline, and the files that they wrote."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import FileResponse
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from messaging import keyset
+from messaging.api.authentication import actor_of
+from messaging.api.conditional import item
+from messaging.api.endpoint import OCTETS, AnyOctets, Endpoint, operation
+from messaging.api.fields import OptionalReasonBody, page_of, validated
+from messaging.api.pagination import PAGING, listing, read_list
+from messaging.api.reading import Param, read_parameters
+from messaging.api.references import id_of
+from messaging.exceptions import InvalidSubmission
+from messaging.models import PipelineRun
+from messaging.report_choices import PipelineJob, RunState
+from messaging.reports.selectors import pipeline
+from messaging.reports.serializers import reports as shapes
+from messaging.reports.services import partner_logs
+from messaging.reports.services import runs as pipeline_runs
+
+_PATH = {"run": "Id of the run (`run_...`)."}
+FILTERS = (
+    Param("job", "Jobs, comma separated.", "choices", choices=tuple(PipelineJob.values)),
+    Param("state", "States, comma separated.", "choices", choices=tuple(RunState.values)),
+    Param("scope", "Exact: the partner's log of a reconciliation."),
+)
+_LOCATION = OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[202], description="The first run.")
+_EXAMPLES = (
+    OpenApiExample("All reports", value={"job": "all", "reason": "month's end"}, request_only=True),
+    OpenApiExample(
+        "Our log for a partner",
+        value={
+            "job": "export",
+            "party": "par_0192f3f2f3e47a5fb0c1d2e3f4a5b6c7",
+            "range_from": "2026-10-01T00:00:00Z",
+            "range_to": "2026-11-01T00:00:00Z",
+        },
+        request_only=True,
+    ),
+)
+
+
+class PipelineRuns(Endpoint):
+    """/pipeline-runs"""
+
+    @operation(
+        id="pipeline_runs_list",
+        whole_hub=True,
+        tag="pipeline",
+        scope="reports:read",
+        summary="List runs, newest first",
+        parameters=(*FILTERS, *PAGING),
+        responses={200: page_of(shapes.RunSerializer)},
+        problems=("invalid_cursor", "cursor_mismatch"),
+    )
+    def get(self, request: Request) -> Response:
+        values, limit, place = read_list(request, FILTERS)
+        found = pipeline.runs(jobs=values["job"] or (), states=values["state"] or (), scope=values["scope"])
+        page = keyset.page(found, order=("-id",), limit=limit, place=place)
+        return listing(request, values, page, shapes.RunSerializer)
+
+    @operation(
+        id="pipeline_runs_start",
+        tag="pipeline",
+        scope="pipeline:run",
+        summary="Ask for a run, or for all",
+        description=(
+            "202 says that the runs are queued; a pipeline process does them one after the other. What waits or runs "
+            "already is not queued twice. A partner's log is compared by POST /partner-logs/{log}/reconcile."
+        ),
+        request=shapes.RunBody,
+        responses={202: shapes.RunsStartedSerializer},
+        problems=("wrong_state",),
+        headers=(_LOCATION,),
+        examples=_EXAMPLES,
+    )
+    def post(self, request: Request) -> Response:
+        read_parameters(request, ())
+        runs = _started(request, validated(shapes.RunBody, request.data))
+        headers = {"Location": f"/api/v1/pipeline-runs/{runs[0].public_id}"}
+        return Response({"data": shapes.RunSerializer(runs, many=True).data}, status=202, headers=headers)
+
+
+class OnePipelineRun(Endpoint):
+    """/pipeline-runs/{run}"""
+
+    @operation(
+        id="pipeline_runs_read",
+        whole_hub=True,
+        tag="pipeline",
+        scope="reports:read",
+        summary="One run: how far it is, or where its results come from",
+        path=_PATH,
+        responses={200: shapes.RunDetailSerializer},
+    )
+    def get(self, request: Request, run: str) -> Response:
+        read_parameters(request, ())
+        return _answer(request, pipeline.run(id_of("run", run)))
+
+
+class CancelPipelineRun(Endpoint):
+    """/pipeline-runs/{run}/cancel"""
+
+    @operation(
+        id="pipeline_runs_cancel",
+        tag="pipeline",
+        scope="pipeline:run",
+        summary="Cancel a run: it publishes nothing, and what was shown before stays",
+        path=_PATH,
+        request=OptionalReasonBody,
+        responses={200: shapes.RunDetailSerializer},
+        problems=("wrong_state",),
+    )
+    def post(self, request: Request, run: str) -> Response:
+        read_parameters(request, ())
+        values = validated(OptionalReasonBody, request.data)
+        found = pipeline_runs.run_cancel(run_id=id_of("run", run), actor=actor_of(request), **values)
+        return _answer(request, found)
+
+
+class PipelineArtifact(Endpoint):
+    """/pipeline-runs/{run}/artifacts/{name}"""
+
+    content_negotiation_class = AnyOctets
+
+    @operation(
+        id="pipeline_runs_artifact",
+        whole_hub=True,
+        tag="pipeline",
+        scope="reports:read",
+        summary="Download a file that a run wrote",
+        path={**_PATH, "name": "Name of the file, as `artifacts` of the run has it."},
+        responses={(200, "*/*"): OCTETS[(200, "*/*")]},
+    )
+    def get(self, request: Request, run: str, name: str) -> FileResponse:
+        read_parameters(request, ())
+        return file_of(pipeline.run(id_of("run", run)), name)
+
+
+def file_of(run: PipelineRun, name: str, *, shown_as: str = "") -> FileResponse:
+    """A file that a run wrote, as an attachment that no browser interprets. Raises NotFound."""
+    path = pipeline.artifact(run, name)
+    entry = next(one for one in run.artifacts if one["name"] == name)
+    answer = FileResponse(path.open("rb"), as_attachment=True, filename=shown_as or name)
+    answer["Content-Type"] = "text/csv; charset=utf-8" if name.endswith(".csv") else "application/vnd.apache.parquet"
+    answer["ETag"] = f'"{str(entry["sha256"])[:32]}"'
+    answer["Cache-Control"] = "private, no-cache"
+    answer["X-Content-Type-Options"] = "nosniff"
+    answer["Content-Security-Policy"] = "default-src 'none'; sandbox"
+    return answer
+
+
+def _started(request: Request, values: dict[str, Any]) -> list[PipelineRun]:
+    """Raises InvalidSubmission for members that the job does not take."""
+    job, actor = values["job"], actor_of(request)
+    asked = {"actor": actor, "reason": values["reason"]}
+    asked |= {name: values[name] for name in ("range_from", "range_to") if name in values}
+    of_export = [name for name in ("party", "agreement") if name in values]
+    if job == PipelineJob.EXPORT:
+        if "extract" in values:
+            raise InvalidSubmission({"extract": ["An export always brings the lake up to date first: leave it out."]})
+        if "party" not in values:
+            raise InvalidSubmission({"party": ["Say whose messages the export is about."]})
+        return [partner_logs.export_request(party_id=values["party"], agreement_id=values.get("agreement"), **asked)]
+    if of_export:
+        raise InvalidSubmission({name: ["Only the job `export` takes it: leave it out."] for name in of_export})
+    if job == shapes.ALL:
+        if "extract" in values:
+            raise InvalidSubmission({"extract": ["`all` begins with the extract: leave it out."]})
+        return pipeline_runs.run_all_request(**asked)
+    parameters = {"extract": values["extract"]} if "extract" in values else {}
+    return [pipeline_runs.run_request(job=job, parameters=parameters, **asked)]
+
+
+def _answer(request: Request, run: PipelineRun) -> Response:
+    return item(request, shapes.RunDetailSerializer(run).data)

@@ -1,0 +1,249 @@
+"""What each report's page says beside its tables: the sentence that answers the question, key figures, charts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+from messaging.choices import Direction
+from messaging.models import PipelineRun, TimingAdvice
+from messaging.report_choices import NOTICES, AuditKind, PipelineJob, Verdict
+from messaging.reports.pages import chart_scales as scales
+from messaging.reports.pages import charts
+from messaging.reports.pages.levels import levels
+from messaging.reports.pages.tables import cause_label, sheet, word
+from messaging.reports.selectors import figures as report_figures
+from messaging.reports.selectors import reports
+from messaging.reports.selectors.figures import RISK, Choice
+from messaging.reports.selectors.reports import Shown
+from rmhub.ids import public_id
+
+_BODY = Callable[[HttpRequest, Shown], dict[str, Any]]
+_TONES = {
+    Verdict.AGREED: "tone-good",
+    Verdict.LOST: "tone-bad",
+    Verdict.UNKNOWN_HERE: "tone-orange",
+    Verdict.DOUBLED: "tone-purple",
+    Verdict.DIFFERS: "tone-bad-2",
+    Verdict.IN_DOUBT: "tone-watch",
+    Verdict.IN_DOUBT_ARRIVED: "tone-azure",
+}
+
+
+def audit(request: HttpRequest, shown: Shown) -> dict[str, Any]:
+    """Violations first; notices (what explains itself) are folded until they are asked for."""
+    assert shown.run is not None
+    findings = shown.report.table("findings")
+    kinds = reports.finding_counts(shown.run.pk, findings, "kind", "count")
+    notices = {kind.value for kind in NOTICES}
+    violations = sum(rows for kind, (rows, _) in kinds.items() if kind not in notices)
+    noticed = sum(rows for kind, (rows, _) in kinds.items() if kind in notices)
+    looked_at, pairs = report_figures.audited(shown.run.pk)
+    known = [kind for kind in AuditKind.values if kind in kinds]
+    context: dict[str, Any] = {
+        "violations": violations,
+        "noticed": noticed,
+        "looked_at": looked_at,
+        "pairs": pairs,
+        "incidents": reverse("console:audit-incidents") if violations and shown.is_current else "",
+        "kinds": [(AuditKind(kind).label, kind, *kinds[kind], kind in notices) for kind in known],
+        "table_shown": "pairs" if request.GET.get("table") == "pairs" else "findings",
+    }
+    only = request.GET.get("kind", "")
+    if context["table_shown"] == "findings":
+        context["all_notices"] = request.GET.get("notices") == "all" or only in notices
+        context["notices_title"] = "Notices" if context["all_notices"] else ""
+        if noticed and not context["all_notices"] and not request.GET.get("cursor"):
+            context["notices"] = sheet(
+                request, shown, findings, filters={}, fixed={"violation": False}, limit=20, sortable=False
+            )
+        context["fixed"] = {} if only else {"violation": not context["all_notices"]}
+    return context
+
+
+def window(request: HttpRequest, shown: Shown) -> dict[str, Any]:
+    """Whether the windows in force suffice, and how late repeats come."""
+    assert shown.run is not None
+    advice = report_figures.window_advice(shown.run.pk)
+    judged = [one for one in advice if one.one_in == RISK and one.suffices is not None]
+    groups = sorted({(one.partner, one.profile) for one in advice})
+    chosen = _chosen(request.GET.get("of", ""), groups)
+    histogram = None
+    if chosen is not None:
+        buckets = report_figures.repeats(shown.run.pk, *chosen)
+        mine = [one for one in advice if (one.partner, one.profile) == chosen]
+        marks = [(f"Needed for 1 in {RISK:,}:", "tone-purple", float(one.window)) for one in mine if one.one_in == RISK]
+        marks += [("In force:", "tone-orange", float(one.in_force)) for one in mine[:1] if one.in_force]
+        title = f"How late copies come: {chosen[0]}, {chosen[1]}"
+        histogram = charts.histogram("delays", title, buckets, marks=marks) if buckets else None
+    return {
+        "judged": len(judged),
+        "too_short": [one for one in judged if not one.suffices],
+        "groups": [(f"{partner} · {profile}", f"{partner}|{profile}") for partner, profile in groups],
+        "of": "|".join(chosen) if chosen else "",
+        "histogram": histogram,
+    }
+
+
+def _chosen(text: str, groups: list[tuple[str, str]]) -> tuple[str, str] | None:
+    partner, _, profile = text.rpartition("|")
+    if (partner, profile) in groups:
+        return partner, profile
+    return groups[0] if groups else None
+
+
+def timing(request: HttpRequest, shown: Shown) -> dict[str, Any]:
+    """One agreement's before and after; the table has all of them."""
+    assert shown.run is not None
+    choices = report_figures.timing_choices(shown.run.pk)
+    better = [one for one in choices if not one.fits]
+    of = request.GET.get("of", "")
+    chosen = next((one for one in choices if public_id("agr", one.agreement_id) == of), None)
+    chosen = chosen or next(iter(better or choices), None)
+    context: dict[str, Any] = {
+        "agreements": len(choices),
+        "unadvised": report_figures.timing_unadvised(shown.run.pk),
+        "changed": len(better),
+        "choices": [
+            (public_id("agr", one.agreement_id), f"{one.now.agreement} · {one.now.partner}") for one in choices
+        ],
+    }
+    return context | _proposal(shown.run, chosen) if chosen is not None else context
+
+
+def _proposal(run: PipelineRun, chosen: Choice) -> dict[str, Any]:
+    cumulated, caused = 0.0, []
+    for failure in report_figures.timing_failures(run.pk, chosen.agreement_id):
+        cumulated = min(1.0, cumulated + failure.share)
+        caused.append((cause_label("attempt", failure.cause), failure.attempts, cumulated))
+    agreement = public_id("agr", chosen.agreement_id)
+    return {
+        "of": agreement,
+        "now": chosen.now,
+        "options": [(chosen.now, "In force"), (chosen.then, "Proposed")],
+        "fits": chosen.fits,
+        "comparison": _before_and_after(chosen.now, chosen.then),
+        "latency": report_figures.timing_latency(run.pk, chosen.agreement_id),
+        "failures": charts.pareto("failures", "Failed attempts by cause", caused, counted="Attempts")
+        if caused
+        else None,
+        "draft": f"{reverse('console:timing-draft', args=[agreement])}?run={run.public_id}",
+    }
+
+
+def _before_and_after(now: TimingAdvice, then: TimingAdvice) -> charts.Chart:
+    def bar(label: str, name: str, unit: str) -> charts.Bar:
+        pair = (getattr(now, name), getattr(then, name))
+        parts = [
+            (when, tone, float(value or 0), scales.amount(value, unit))
+            for when, tone, value in zip(("In force", "Proposed"), ("tone-before", "tone-main"), pair, strict=True)
+        ]
+        return charts.Bar(label, parts)
+
+    rows = [
+        bar("Attempts", "attempts", ""),
+        bar("Needless repeats", "needless", ""),
+        bar("Given up (suspended)", "given_up", ""),
+        bar("Mean time to ack", "mean_seconds", "s"),
+        bar("p95 time to ack", "p95_seconds", "s"),
+        bar("Gives up after", "gives_up_after", "s"),
+    ]
+    return charts.bars("comparison", "The same messages under both choices", rows, each=True)
+
+
+def reconcile(request: HttpRequest, shown: Shown) -> dict[str, Any]:
+    """How many messages have which verdict."""
+    assert shown.run is not None
+    counts = report_figures.verdicts(shown.run.pk)
+    seen = [verdict for verdict in Verdict.values if any(known == verdict for _, known in counts)]
+    rows = []
+    for direction, label in ((Direction.OUT, "We sent"), (Direction.IN, "They sent")):
+        if any(known == direction for known, _ in counts):
+            numbers = [(verdict, counts.get((direction, verdict), 0)) for verdict in seen]
+            rows.append(charts.Bar(label, [_part(verdict, number) for verdict, number in numbers]))
+    return {
+        "total": sum(counts.values()),
+        "apart": report_figures.apart(counts),
+        "verdicts": charts.bars("verdicts", "Verdicts by direction", rows) if rows else None,
+        "log": reverse("console:partner-log", args=[shown.scope]) if shown.scope.startswith("plog_") else "",
+    }
+
+
+def _part(verdict: str, number: int) -> tuple[str, str, float, str]:
+    return word("verdict", verdict)[0], _TONES[Verdict(verdict)], float(number), scales.number(number)
+
+
+def archive(request: HttpRequest, shown: Shown) -> dict[str, Any]:
+    """What has left the store."""
+    assert shown.run is not None
+    return {"total": report_figures.archived(shown.run.pk)}
+
+
+BODIES: dict[str, _BODY] = {
+    PipelineJob.AUDIT: audit,
+    PipelineJob.RECONCILE: reconcile,
+    PipelineJob.WINDOW: window,
+    PipelineJob.TIMING: timing,
+    PipelineJob.LEVELS: levels,
+    PipelineJob.ARCHIVE: archive,
+}
+
+
+def headline(shown: Shown) -> tuple[str, str]:
+    """(words, colour) of what a report says, for the list of reports; empty words before its first run."""
+    making = _HEADLINES.get(shown.report.job)
+    return making(shown.run) if making and shown.run is not None else ("", "")
+
+
+def _audit_words(run: PipelineRun) -> tuple[str, str]:
+    count = report_figures.violations(run.pk)
+    return (f"{count:,} violation{'s' if count != 1 else ''}", "red") if count else ("No violation", "green")
+
+
+def _window_words(run: PipelineRun) -> tuple[str, str]:
+    judged, short = report_figures.windows_judged(run.pk)
+    if short:
+        return f"{short:,} window{'s' if short != 1 else ''} too short for 1 in {RISK:,}", "yellow"
+    return (f"All windows suffice for 1 in {RISK:,}", "green") if judged else ("", "")
+
+
+def _timing_words(run: PipelineRun) -> tuple[str, str]:
+    choices = report_figures.timing_choices(run.pk)
+    count = sum(not one.fits for one in choices)
+    if count:
+        return f"{count:,} agreement{'s' if count != 1 else ''} could do better", "azure"
+    return ("All parameters fit", "green") if choices else ("", "")
+
+
+def _levels_words(run: PipelineRun) -> tuple[str, str]:
+    messages, ended, well = report_figures.levels_total(run.pk)
+    said = f", {scales.share(well / ended)} ended well" if ended else ""
+    return f"{messages:,} messages{said}", "azure"
+
+
+def _reconcile_words(run: PipelineRun) -> tuple[str, str]:
+    counts = report_figures.verdicts(run.pk)
+    differing, total = report_figures.apart(counts), sum(counts.values())
+    return (
+        (f"{differing:,} of {total:,} messages differ", "red") if differing else (f"{total:,} messages agree", "green")
+    )
+
+
+def _archive_words(run: PipelineRun) -> tuple[str, str]:
+    total = report_figures.archived(run.pk)
+    if total.differing:
+        return f"{total.differing:,} messages differ from the store", "red"
+    return f"{total.messages:,} messages archived and verified", "green"
+
+
+_HEADLINES: dict[str, Callable[[PipelineRun], tuple[str, str]]] = {
+    PipelineJob.AUDIT: _audit_words,
+    PipelineJob.RECONCILE: _reconcile_words,
+    PipelineJob.WINDOW: _window_words,
+    PipelineJob.TIMING: _timing_words,
+    PipelineJob.LEVELS: _levels_words,
+    PipelineJob.ARCHIVE: _archive_words,
+}

@@ -1,0 +1,143 @@
+"""Scales, ticks and texts of charts: what numbers, lengths of time and instants look like on an axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from messaging.journal.wording import span
+from messaging.templatetags.hub import octets, took
+
+# Steps that people read time in: up to a minute as numbers are, then minutes, hours and days.
+_TIME_STEPS = (
+    *(10.0**power * factor for power in range(-4, 1) for factor in (1, 2, 5)),
+    *(10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 14_400.0, 21_600.0, 43_200.0),
+    *(86_400.0 * days for days in (1, 2, 5, 7, 14, 30, 60, 90, 180, 365)),
+)
+
+
+def number(value: float | int | None) -> str:
+    """`1,234`, `0.25`; a dash for nothing."""
+    if value is None:
+        return "—"
+    if isinstance(value, int) or float(value).is_integer():
+        return f"{int(value):,}"
+    return f"{value:,.2f}" if abs(value) >= 0.01 else f"{value:.2g}"
+
+
+def share(value: float | None) -> str:
+    """Of 0 to 1, as `12.3 %`. What is not quite nothing, or not quite all, never looks as if it were."""
+    if value is None:
+        return "—"
+    if 0 < value < 0.001:
+        return "< 0.1 %"
+    if 0.999 < value < 1:
+        return "> 99.9 %"
+    return f"{100 * value:.1f} %" if value not in (0, 1) else f"{100 * value:.0f} %"
+
+
+def seconds(value: float | None) -> str:
+    """`84 ms`, `1.24 s`, `3 h 12 m`."""
+    return "—" if value is None else took(float(value))
+
+
+def amount(value: float | None, unit: str) -> str:
+    """A value with its unit: s, bytes, share, or a plain number."""
+    if value is None:
+        return "—"
+    if unit == "s":
+        return span(value) if isinstance(value, int) else seconds(value)
+    if unit == "bytes":
+        return octets(int(value))
+    return share(value) if unit == "share" else number(value)
+
+
+def short(value: float, unit: str) -> str:
+    """The same for an axis, as short as can be: `200 ms`, `5 m`, `1.2 M`, `50 %`."""
+    if unit == "s":
+        if value == 0:
+            return "0"
+        if value < 1:
+            return f"{value * 1000:g} ms"
+        return f"{value:g} s" if value < 60 else span(value)
+    if unit == "share":
+        return f"{100 * value:g} %"
+    for limit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit:
+            return f"{value / limit:g} {name}"
+    return f"{value:g}"
+
+
+def rough(value: float) -> str:
+    """A length of time for a narrow place, in one unit: `64 s`, `17 m`, `4.6 h`, `12 d`."""
+    units = ((120, 1, "s"), (7200, 60, "m"), (172_800, 3600, "h"), (math.inf, 86_400, "d"))
+    unit, name = next((unit, name) for limit, unit, name in units if value < limit)
+    count = value / unit
+    return f"{count:.0f} {name}" if count >= 10 else f"{count:.1f}".removesuffix(".0") + f" {name}"
+
+
+def ticks(greatest: float, unit: str = "", wanted: int = 4) -> list[float]:
+    """Round values from 0 to at least `greatest`, about `wanted` of them beside 0."""
+    if greatest <= 0:
+        return [0.0, 1.0]
+    if unit == "share" and greatest <= 1:
+        step = next(
+            one for one in (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25) if greatest / one <= wanted + 1
+        )
+    elif unit == "s":
+        step = next((one for one in _TIME_STEPS if greatest / one <= wanted + 1), _TIME_STEPS[-1])
+    else:
+        step = _round_step(greatest, wanted)
+    count = max(1, math.ceil(round(greatest / step, 9)))
+    return [round(step * index, 9) for index in range(count + 1)]
+
+
+def _round_step(greatest: float, wanted: int) -> float:
+    power = 10.0 ** math.floor(math.log10(greatest / wanted))
+    found = next(power * factor for factor in (1, 2, 5, 10) if greatest / (power * factor) <= wanted + 1)
+    return max(1.0, found)
+
+
+def log_height(value: float, greatest: float) -> float:
+    """0 to 1 on a logarithmic scale where one is to be seen: 0 for nothing, 1 for the greatest."""
+    return math.log2(1 + value) / math.log2(1 + greatest) if value > 0 and greatest > 0 else 0.0
+
+
+def log_ticks(greatest: float) -> list[float]:
+    """0, 1, 10, 100 ... up to the greatest."""
+    found = [0.0, 1.0]
+    while found[-1] * 10 <= greatest:
+        found.append(found[-1] * 10)
+    return found
+
+
+def time_labels(times: Sequence[datetime], wanted: int = 9) -> list[tuple[int, str]]:
+    """(index, text) of the buckets that get a label on the time axis: round hours, midnights, or days."""
+    if not times:
+        return []
+    hourly = len(times) > 1 and (times[1] - times[0]).total_seconds() < 86_400
+    days = (times[-1] - times[0]).total_seconds() / 86_400
+    if hourly and days <= 2.5:
+        every = next(hours for hours in (1, 2, 3, 6, 12) if len(times) / hours <= wanted or hours == 12)
+        marked = [index for index, at in enumerate(times) if at.astimezone(UTC).hour % every == 0]
+        return [(index, _hour(times[index])) for index in marked]
+    midnights = [index for index, at in enumerate(times) if at.astimezone(UTC).hour == 0]
+    every = max(1, math.ceil(len(midnights) / wanted))
+    return [(index, day(times[index])) for index in midnights[::every]]
+
+
+def _hour(at: datetime) -> str:
+    moment = at.astimezone(UTC)
+    return day(at) if moment.hour == 0 else f"{moment:%H:%M}"
+
+
+def day(at: datetime) -> str:
+    """`7 Nov`."""
+    moment = at.astimezone(UTC)
+    return f"{moment.day} {moment:%b}"
+
+
+def instant(at: datetime, *, hourly: bool) -> str:
+    """A bucket's name in tables: `2026-11-07 13:00`, or the day."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M}" if hourly else f"{at.astimezone(UTC):%Y-%m-%d}"

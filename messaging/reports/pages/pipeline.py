@@ -1,0 +1,152 @@
+"""Runs of the data pipeline: the list, one with its progress and lineage, starting and cancelling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages as notices
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+
+from messaging.console.access import actor, requires
+from messaging.console.rendering import keyset_page, page, problems, see_other
+from messaging.exceptions import InvalidSubmission, WrongState
+from messaging.models import PipelineRun
+from messaging.pairs.selectors import screens
+from messaging.report_choices import PipelineJob, RunState
+from messaging.reports.pages import reports as report_pages
+from messaging.reports.pages.days import read_days
+from messaging.reports.pages.lineage import lineage
+from messaging.reports.selectors import pipeline
+from messaging.reports.services import runs as pipeline_runs
+from rmhub import clock
+
+SCOPE = "pipeline:run"
+ALL = "all"
+_EXPLAINED = {
+    ALL: "Extract, then every report after it.",
+    PipelineJob.EXTRACT: "Copies what is new from the message store to the lake.",
+    PipelineJob.AUDIT: "Did every message arrive exactly once, and in order?",
+    PipelineJob.LEVELS: "How much, how well, how fast?",
+    PipelineJob.WINDOW: "How long must message ids be remembered?",
+    PipelineJob.TIMING: "Which Timeout, RetryInterval and Retries fit?",
+    PipelineJob.ARCHIVE: "Moves finished messages to the archive, as the retention policy says.",
+    PipelineJob.COMPACT: "Makes few large files of many small ones in the lake.",
+}
+
+
+@requires("reports:read", whole_hub=True)
+def run_list(request: HttpRequest) -> HttpResponse:
+    """Newest first, with what the lake holds. The first page is live."""
+    filters = {
+        "job": _one_of(request.GET.get("job", ""), PipelineJob.values),
+        "state": _one_of(request.GET.get("state", ""), RunState.values),
+    }
+    found = pipeline.runs(
+        jobs=(filters["job"],) if filters["job"] else (), states=(filters["state"],) if filters["state"] else ()
+    )
+    context = keyset_page(request, "console.pipeline", found, order=("-id",), filters=filters)
+    now, busy = clock.now(), pipeline.busy()
+    context["rows"] = [pipeline.progress(one, now, busy=busy) for one in context["rows"]]
+    context |= {
+        "filters": filters,
+        "jobs": PipelineJob.choices,
+        "states": RunState.choices,
+        "lake": pipeline.lake(),
+        "first_page": not request.GET.get("cursor"),
+        "unclaimed": any(one.unclaimed for one in context["rows"]),
+    }
+    fragments = {"live-runs": "console/pipeline_runs_live.html"}
+    return page(request, "console/pipeline_runs.html", context, fragments=fragments)
+
+
+@requires("reports:read", whole_hub=True)
+def run_page(request: HttpRequest, reference: str) -> HttpResponse:
+    """How far it is; when it has ended, where its numbers come from."""
+    run = pipeline.run(reference)
+    if reference != run.public_id:
+        return see_other("console:pipeline-run", run.public_id)
+    progress = pipeline.progress(run, clock.now(), busy=run.state != RunState.QUEUED or pipeline.busy())
+    context = {
+        "run": run,
+        "progress": progress,
+        "lineage": lineage(run),
+        "has_report": pipeline.has_report(run) and run.state == RunState.SUCCEEDED,
+        "audit": screens.audit_of(run),
+    }
+    return page(request, "console/pipeline_run.html", context, fragments={"live-run": "console/pipeline_run_live.html"})
+
+
+@requires("reports:read", whole_hub=True)
+def run_file(request: HttpRequest, reference: str, name: str) -> StreamingHttpResponse:
+    """A file that the run wrote."""
+    return report_pages.artifact(request, pipeline.run(reference), name)
+
+
+@requires(SCOPE, methods=("GET", "POST"))
+def run_start(request: HttpRequest) -> HttpResponse:
+    """The form, and the start of a run, or of all."""
+    errors: list[tuple[str, str]] = []
+    status = 200
+    given: Any = request.POST if request.method == "POST" else request.GET
+    if request.method == "POST":
+        try:
+            run = _start(request)
+        except InvalidSubmission as error:
+            errors, status = problems(error), 422
+        except WrongState as error:
+            errors, status = problems(error), 409
+        else:
+            return see_other("console:pipeline-run", run.public_id)
+    jobs = [(ALL, "All reports", _EXPLAINED[ALL])]
+    jobs += [(job.value, str(job.label), _EXPLAINED[job]) for job in pipeline.STARTABLE]
+    chosen = given.get("job", ALL)
+    context = {
+        "jobs": jobs,
+        "job": chosen if chosen in {value for value, _, _ in jobs} else ALL,
+        "errors": errors,
+        "given": {name: given.get(name, "")[:200] for name in ("from", "to", "reason")},
+    }
+    fragments = {"dialog": "console/pipeline_start_form.html"}
+    return page(request, "console/pipeline_start.html", context, fragments=fragments, status=status)
+
+
+@requires(SCOPE, methods=("GET", "POST"))
+def run_cancel(request: HttpRequest, reference: str) -> HttpResponse:
+    """The dialog, and the end of a run."""
+    run = pipeline.run(reference)
+    errors: list[tuple[str, str]] = []
+    status = 200
+    if request.method == "POST":
+        reason = request.POST.get("reason", "").strip().replace("\x00", "")
+        try:
+            pipeline_runs.run_cancel(run_id=run.pk, actor=actor(request), reason=reason)
+        except WrongState as error:
+            errors, status = problems(error), 409
+            run = pipeline.run(run.pk)
+        except InvalidSubmission as error:
+            errors, status = problems(error), 422
+        else:
+            notices.success(request, "The run is cancelled: it publishes nothing, and what was shown before stays.")
+            return see_other("console:pipeline-run", run.public_id)
+    context = {"run": run, "progress": pipeline.progress(run, clock.now()), "errors": errors, "given": request.POST}
+    fragments = {"dialog": "console/pipeline_cancel_form.html"}
+    return page(request, "console/pipeline_cancel.html", context, fragments=fragments, status=status)
+
+
+def _start(request: HttpRequest) -> PipelineRun:
+    """Raises InvalidSubmission, WrongState."""
+    job = request.POST.get("job", "")
+    reason = request.POST.get("reason", "").strip()[:1000].replace("\x00", "")
+    if job != ALL and job not in {one.value for one in pipeline.STARTABLE}:
+        raise InvalidSubmission({"job": ["Choose what to run."]})
+    days = read_days(request.POST)
+    who = actor(request)
+    if job == ALL:
+        runs = pipeline_runs.run_all_request(actor=who, range_from=days.begin, range_to=days.end, reason=reason)
+        notices.success(request, f"{len(runs)} runs wait, one after the other. This is the first.")
+        return runs[0]
+    return pipeline_runs.run_request(job=job, actor=who, range_from=days.begin, range_to=days.end, reason=reason)
+
+
+def _one_of(text: str, allowed: list[str]) -> str:
+    return text if text in allowed else ""

@@ -1,0 +1,288 @@
+"""Partners' logs: the list, handing one in, mapping its columns, comparing it, and incidents of what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.conf import settings
+from django.contrib import messages as notices
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.csrf import csrf_exempt, csrf_protect
+
+from messaging.access.selectors.reach import read_id
+from messaging.console.access import actor, requires
+from messaging.console.rendering import keyset_page, page, problems, see_other
+from messaging.exceptions import ApplicationError, InvalidSubmission, TooLarge, WrongState
+from messaging.models import PartnerLog
+from messaging.pairs.selectors import screens
+from messaging.report_choices import Verdict
+from messaging.reports.pages import log_mapping
+from messaging.reports.pages.days import Days, read_days
+from messaging.reports.selectors import partner_logs
+from messaging.reports.services import log_heads
+from messaging.reports.services import partner_logs as services
+from messaging.reports.services.actions import VERDICTS, log_incidents, run_id_of
+from partners import log_columns
+from partners import selectors as partners
+from rmhub.ids import BadPublicId
+
+SCOPE = "pipeline:run"
+_READ = "reports:read"
+_PREVIEW = 5
+_MOST_CHOICES = 500
+_OVERHEAD = 1024 * 1024
+
+
+@requires(_READ)
+def log_list(request: HttpRequest) -> HttpResponse:
+    """Newest first, with what was found."""
+    context = keyset_page(request, "console.partner_logs", partner_logs.logs(), order=("-id",), filters={})
+    context["rows"] = partner_logs.log_rows(context["rows"])
+    context["folder"] = services.folder() / "inbox"
+    return page(
+        request, "console/partner_logs.html", context, fragments={"live-logs": "console/partner_logs_live.html"}
+    )
+
+
+@csrf_exempt
+@requires(SCOPE, methods=("GET", "POST"))
+def log_new(request: HttpRequest) -> HttpResponse:
+    """The form, and a log that comes in by it.
+
+    Who may not, or sends too much, is refused before the file is read: the check of the CSRF token reads all of it.
+    """
+    declared = request.META.get("CONTENT_LENGTH") or ""
+    if request.method == "POST" and declared.isdigit() and int(declared[:20]) > _most() + _OVERHEAD:
+        error = f"The log is larger than {_most():,} bytes: send it in parts, one for each month perhaps."
+        return _new_form(request, {}, [("file", error)], status=413)
+    checked: HttpResponse = _receive(request)
+    return checked
+
+
+@csrf_protect
+def _receive(request: HttpRequest) -> HttpResponse:
+    if request.method != "POST":
+        return _new_form(request, request.GET, [])
+    try:
+        received = _received(request)
+    except (InvalidSubmission, TooLarge) as error:
+        return _new_form(request, request.POST, problems(error), status=422)
+    if not received.created:
+        notices.info(request, "This very log was there before: nothing was stored twice.")
+    elif received.problems:
+        notices.warning(request, "The log is here. Say below how its columns are called.")
+    else:
+        notices.success(request, "The log is here. Look at its columns below, then compare it.")
+    return see_other("console:partner-log", received.log.public_id)
+
+
+@requires(_READ)
+def log_page(request: HttpRequest, reference: str) -> HttpResponse:
+    """One log: its columns with the first rows, how its comparison goes, and what was found."""
+    log = partner_logs.log(reference)
+    if reference != log.public_id:
+        return see_other("console:partner-log", log.public_id)
+    return _page(request, log)
+
+
+@requires(SCOPE, methods=("POST",))
+def log_reconcile(request: HttpRequest, reference: str) -> HttpResponse:
+    """Asks for the comparison, with the columns and the range of the form."""
+    log = partner_logs.log(reference)
+    mapping = log_mapping.posted(request.POST)
+    try:
+        days, before = read_days(request.POST), Days(log.range_from, log.range_to)
+        # The fields hold whole days: who leaves them as they are wants the range as it is, to the second.
+        unchanged = (days.first, days.last) == (before.first, before.last)
+        run = services.log_reconcile(
+            log_id=log.pk,
+            actor=actor(request),
+            reason=_text(request, "reason"),
+            columns=mapping,
+            covers=None if unchanged else (days.begin, days.end),
+            skip_unreadable=request.POST.get("skip_unreadable") == "on",
+        )
+    except InvalidSubmission as error:
+        return _page(request, log, errors=problems(error), mapping=mapping, status=422)
+    except WrongState as error:
+        return _page(request, log, errors=problems(error), mapping=mapping, status=409)
+    notices.success(request, f"The comparison waits for its turn ({run.public_id}).")
+    return see_other("console:partner-log", log.public_id)
+
+
+@requires(SCOPE, methods=("GET", "POST"))
+def log_open_incidents(request: HttpRequest, reference: str) -> HttpResponse:
+    """The dialog, and incidents of what the comparison found."""
+    log = partner_logs.log(reference)
+    (row,) = partner_logs.log_rows([log])
+    chosen = request.POST.getlist("kind") if request.method == "POST" else list(VERDICTS)
+    errors: list[tuple[str, str]] = []
+    status = 200
+    if request.method == "POST":
+        try:
+            if not chosen:
+                raise InvalidSubmission({"kind": ["Choose what incidents are made of."]})
+            opened = log_incidents(
+                log_id=log.pk,
+                actor=actor(request),
+                reason=_text(request, "reason"),
+                verdicts=chosen,
+                run_id=run_id_of(_text(request, "run")),
+            )
+        except InvalidSubmission as error:
+            errors, status = problems(error), 422
+        except WrongState as error:
+            errors, status = problems(error), 409
+        else:
+            notices.success(request, said_of_incidents(len(opened.incidents), opened.known))
+            return see_other("console:incidents")
+    words = dict(Verdict.choices)
+    context = {
+        "title": f"Incidents of {log.filename}",
+        "action": request.path,
+        "back": ("console:partner-log", log.public_id),
+        "kinds": [(one, words[one], row.verdicts.get(one, 0)) for one in VERDICTS if row.verdicts.get(one)],
+        "chosen": chosen,
+        "run": row.published,
+        "errors": errors,
+        "given": request.POST,
+        "log": log,
+    }
+    fragments = {"dialog": "console/open_incidents_form.html"}
+    return page(request, "console/open_incidents.html", context, fragments=fragments, status=status)
+
+
+@requires(SCOPE, methods=("GET", "POST"))
+def log_export(request: HttpRequest) -> HttpResponse:
+    """The form, and our own log for a partner, as a run whose files are downloaded."""
+    errors: list[tuple[str, str]] = []
+    status = 200
+    if request.method == "POST":
+        try:
+            party, agreement = _whose(request)
+            days = read_days(request.POST)
+            run = services.export_request(
+                party_id=party,
+                agreement_id=agreement,
+                actor=actor(request),
+                range_from=days.begin,
+                range_to=days.end,
+                reason=_text(request, "reason"),
+            )
+        except InvalidSubmission as error:
+            errors, status = problems(error), 422
+        except WrongState as error:
+            errors, status = problems(error), 409
+        else:
+            return see_other("console:pipeline-run", run.public_id)
+    context = {**_choices(), "errors": errors, "given": request.POST or request.GET}
+    fragments = {"dialog": "console/log_export_form.html"}
+    return page(request, "console/log_export.html", context, fragments=fragments, status=status)
+
+
+def said_of_incidents(count: int, known: int) -> str:
+    """What a person is told who made incidents."""
+    made = count - known
+    plural = "" if made == 1 else "s"
+    before = f", {known} {'was' if known == 1 else 'were'} open before" if known else ""
+    return f"{made} incident{plural} opened or counted once more{before}."
+
+
+def _received(request: HttpRequest) -> services.Received:
+    """Raises InvalidSubmission, TooLarge."""
+    file = request.FILES.get("file")
+    if file is None:
+        raise InvalidSubmission({"file": ["Choose the file that the partner sent."]})
+    party, agreement = _whose(request)
+    days = read_days(request.POST)
+    return services.log_receive(
+        party_id=party,
+        agreement_id=agreement,
+        chunks=file.chunks(1024 * 1024),
+        filename=file.name or "log",
+        range_from=days.begin,
+        range_to=days.end,
+        actor=actor(request),
+        reason=_text(request, "reason"),
+        strict=False,
+    )
+
+
+def _whose(request: HttpRequest) -> tuple[Any, Any]:
+    """(party, agreement or None) of a form. Raises InvalidSubmission."""
+    found = []
+    for name, prefix in (("party", "par"), ("agreement", "agr")):
+        text = _text(request, name)
+        if not text and name == "party":
+            raise InvalidSubmission({"party": ["Choose a partner."]})
+        try:
+            found.append(read_id(prefix, text) if text else None)
+        except BadPublicId:
+            raise InvalidSubmission({name: ["Choose one of the list."]}) from None
+    return found[0], found[1]
+
+
+def _new_form(
+    request: HttpRequest, given: Mapping[str, str], errors: Sequence[tuple[str, str]], *, status: int = 200
+) -> HttpResponse:
+    context = {**_choices(), "errors": errors, "given": given, "most": _most()}
+    return page(request, "console/partner_log_new.html", context, status=status)
+
+
+def _page(
+    request: HttpRequest,
+    log: PartnerLog,
+    *,
+    errors: Sequence[tuple[str, str]] = (),
+    mapping: Mapping[str, Any] | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    (row,) = partner_logs.log_rows([log])
+    head, unreadable = _head(log)
+    stored = log.columns
+    proposed = mapping is None and not stored and bool(head.columns) and bool(log_columns.located({}, head.columns)[1])
+    shown = mapping if mapping is not None else log_columns.proposed(head.columns) if proposed else stored
+    words = dict(Verdict.choices)
+    context = {
+        "log": log,
+        "row": row,
+        "head": head,
+        "unreadable": unreadable,
+        "proposed": proposed,
+        "columns": log_mapping.fields(shown, head.columns, head.rows),
+        "settings": log_mapping.settings_of(shown),
+        "verdicts": [(one, words[one], row.verdicts[one]) for one in Verdict.values if one in row.verdicts],
+        "days": Days(log.range_from, log.range_to),
+        "run": row.latest,
+        "errors": errors,
+        "given": request.POST,
+        "audit": screens.audit_of(log),
+    }
+    fragments = {"live-log": "console/partner_log_live.html"}
+    return page(request, "console/partner_log.html", context, fragments=fragments, status=status)
+
+
+def _head(log: PartnerLog) -> tuple[log_heads.Head, str]:
+    """The beginning of the file, or why there is none."""
+    try:
+        return log_heads.head(services.path_of(log), rows=_PREVIEW), ""
+    except ApplicationError as error:
+        return log_heads.Head(log.format), error.detail
+    except OSError:
+        return log_heads.Head(log.format), "The file is not in the lake's folder any more: hand the log in again."
+
+
+def _choices() -> dict[str, Any]:
+    return {
+        "parties": partners.parties(is_own=False)[:_MOST_CHOICES],
+        "agreements": partners.agreements()[:_MOST_CHOICES],
+    }
+
+
+def _most() -> int:
+    return int(settings.RMHUB_PARTNER_LOG_MAX_BYTES)
+
+
+def _text(request: HttpRequest, name: str) -> str:
+    return request.POST.get(name, "").strip()[:2000].replace("\x00", "")

@@ -1,0 +1,314 @@
+"""Partners' logs come in (console, API, drop folder) and are compared with ours when somebody asks for it.
+
+A log is written to the lake's folder first, whole and synced, and entered after that: an entered log always has its
+file. The same bytes from the same partner are one log, however often they come.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+
+from messaging.exceptions import InvalidSubmission, NotFound, TooLarge
+from messaging.journal import audit
+from messaging.journal.audit import Actor
+from messaging.models import PartnerLog, PipelineRun
+from messaging.report_choices import LogState, PipelineJob, RunState
+from messaging.reports.services import log_heads
+from messaging.reports.services import runs as pipeline_runs
+from partners import log_columns
+from partners.models import Agreement, Party
+from rmhub import clock
+from rmhub.ids import public_id, uuid7
+
+FOLDER = "partner-logs"
+_UNCLEAN = re.compile(r"[\x00-\x1f\x7f/\\\ud800-\udfff]+")
+_BLOCK = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """`created` is False when the partner's log was there before. `problems` keep it from being compared as it is."""
+
+    log: PartnerLog
+    created: bool
+    problems: tuple[str, ...] = ()
+
+
+def folder() -> Path:
+    """Where logs of partners lie."""
+    return Path(settings.RMHUB_LAKE_DIR) / FOLDER
+
+
+def path_of(log: PartnerLog) -> Path:
+    """The log's file."""
+    return Path(settings.RMHUB_LAKE_DIR) / log.path
+
+
+def log_receive(
+    *,
+    party_id: uuid.UUID,
+    chunks: Iterable[bytes],
+    filename: str,
+    actor: Actor,
+    agreement_id: uuid.UUID | None = None,
+    columns: Mapping[str, Any] | None = None,
+    range_from: datetime | None = None,
+    range_to: datetime | None = None,
+    strict: bool = True,
+    reason: str = "",
+) -> Received:
+    """Takes a log in. `columns` is its mapping (partners.log_columns); None = what agreements say.
+
+    With `strict`, a mapping that does not fit the header is refused; without, the log is kept and `problems` says what
+    to map. A partner's log that is there already is answered as it is. Raises InvalidSubmission by field, TooLarge.
+    """
+    party, agreement = _whose(party_id, agreement_id)
+    check_range(range_from, range_to)
+    mapping = _default_mapping(party, agreement) if columns is None else _checked(columns)
+    number = uuid7()
+    incoming, size, digest = _written(chunks)
+    try:
+        known = PartnerLog.objects.filter(party=party, sha256=digest).first()
+        if known is not None:
+            return Received(known, created=False, problems=fit(known))
+        head = log_heads.head(incoming)
+        problems = _fit(head, mapping)
+        if problems and strict:
+            raise InvalidSubmission({"columns": list(problems)})
+        place = f"{FOLDER}/{party.public_id}/{number.hex}.{head.format}"
+        target = Path(settings.RMHUB_LAKE_DIR) / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with transaction.atomic():
+            entered = PartnerLog(
+                id=number,
+                party=party,
+                agreement=agreement,
+                source=actor.interface,
+                filename=clean_name(filename),
+                path=place,
+                format=head.format,
+                size=size,
+                sha256=digest,
+                columns=mapping,
+                range_from=range_from,
+                range_to=range_to,
+                uploaded_by=actor.name[:150],
+                created_at=clock.now(),
+            )
+            made = PartnerLog.objects.bulk_create([entered], ignore_conflicts=True)
+            log = PartnerLog.objects.get(party=party, sha256=digest)
+            if log.pk != number:  # the same bytes came by another way at the same moment
+                return Received(log, created=False, problems=fit(log))
+            os.replace(incoming, target)
+            _sync(target.parent)
+            after = {"party": party.name, "size": size, "sha256": digest, "columns": mapping}
+            audit.record(actor, "partner_log.receive", made[0], reason=reason, after=after)
+        return Received(log, created=True, problems=problems)
+    finally:
+        incoming.unlink(missing_ok=True)
+
+
+def log_reconcile(
+    *,
+    log_id: uuid.UUID,
+    actor: Actor,
+    reason: str = "",
+    columns: Mapping[str, Any] | None = None,
+    covers: tuple[datetime | None, datetime | None] | None = None,
+    skip_unreadable: bool = False,
+) -> PipelineRun:
+    """Asks for the comparison with our log; what is given (mapping, range) is kept with the log.
+
+    `covers`: what the log covers, None at an end for its first or last row; without it the range stays, unless another
+    column gives the times. `skip_unreadable` compares without the rows that cannot be read; otherwise one of them fails
+    the run. Raises NotFound, InvalidSubmission by field, WrongState while a comparison of this log waits or runs.
+    """
+    if covers is not None:
+        check_range(*covers)
+    with transaction.atomic():
+        log = PartnerLog.objects.select_for_update(of=("self",)).filter(pk=log_id).first()
+        if log is None:
+            raise NotFound(f"There is no partner's log {public_id('plog', log_id)}.")
+        before = _described(log)
+        if columns is not None:
+            mapping = _checked(columns)
+            if mapping.get("at") != log.columns.get("at") and log.rows is not None:
+                log.range_from = log.range_to = None
+            log.columns = mapping
+        if covers is not None:
+            log.range_from, log.range_to = covers
+        if problems := fit(log):
+            raise InvalidSubmission({"columns": list(problems)})
+        log.save(update_fields=["columns", "range_from", "range_to"])
+        run = pipeline_runs.run_request(
+            job=PipelineJob.RECONCILE,
+            actor=actor,
+            parameters={"log": log.public_id, "skip_unreadable": skip_unreadable},
+            range_from=log.range_from,
+            range_to=log.range_to,
+            scope=log.public_id,
+            reason=reason,
+        )
+        after = {**_described(log), "run": run.public_id}
+        audit.record(actor, "partner_log.reconcile", log, reason=reason, before=before, after=after)
+    return run
+
+
+def export_request(
+    *,
+    party_id: uuid.UUID,
+    actor: Actor,
+    agreement_id: uuid.UUID | None = None,
+    range_from: datetime | None = None,
+    range_to: datetime | None = None,
+    reason: str = "",
+) -> PipelineRun:
+    """Asks for our own log of what was exchanged with a partner, as CSV and Parquet to download from the run.
+
+    Raises InvalidSubmission by field, WrongState while one for this partner waits or runs.
+    """
+    party, agreement = _whose(party_id, agreement_id)
+    check_range(range_from, range_to)
+    parameters = {"party": party.public_id}
+    if agreement is not None:
+        parameters["agreement"] = agreement.public_id
+    return pipeline_runs.run_request(
+        job=PipelineJob.EXPORT,
+        actor=actor,
+        parameters=parameters,
+        range_from=range_from,
+        range_to=range_to,
+        scope=(agreement or party).public_id,
+        reason=reason,
+    )
+
+
+def log_read(log: PartnerLog, run: PipelineRun, *, rows: int, range_from: datetime, range_to: datetime) -> None:
+    """The run has read the log: so many rows, and what it covers, also where nobody said so."""
+    log.rows, log.range_from, log.range_to = rows, range_from, range_to
+    run.range_from, run.range_to = range_from, range_to
+    with transaction.atomic():
+        log.save(update_fields=["rows", "range_from", "range_to"])
+        mine = PipelineRun.objects.filter(pk=run.pk, claim=run.claim, state=RunState.RUNNING)
+        mine.update(range_from=range_from, range_to=range_to)
+
+
+def log_ended(log: PartnerLog, *, error: str = "") -> None:
+    """The comparison came to its end: with a result, or with a sentence that says why there is none."""
+    log.state = LogState.FAILED if error else LogState.RECONCILED
+    log.error = error
+    log.save(update_fields=["state", "error"])
+
+
+def fit(log: PartnerLog) -> tuple[str, ...]:
+    """What keeps the log from being compared with the mapping that it has; nothing for Parquet before it is read."""
+    try:
+        return _fit(log_heads.head(path_of(log)), log.columns)
+    except InvalidSubmission as error:
+        return tuple(sentence for sentences in error.errors.values() for sentence in sentences)
+    except OSError:
+        return ("The log's file is not in the lake's folder any more: send the log again.",)
+
+
+def check_range(range_from: datetime | None, range_to: datetime | None) -> None:
+    """Raises InvalidSubmission for a range that ends before it begins."""
+    if range_from is not None and range_to is not None and range_from >= range_to:
+        raise InvalidSubmission({"range_to": ["It is not behind the begin of the range."]})
+
+
+def _fit(head: log_heads.Head, mapping: Mapping[str, Any]) -> tuple[str, ...]:
+    if head.format == log_heads.PARQUET:
+        return ()
+    return tuple(log_columns.located(mapping, head.columns)[1])
+
+
+def _default_mapping(party: Party, agreement: Agreement | None) -> dict[str, Any]:
+    """That of the agreement; for a log of all agreements, the one that all of theirs that have one share."""
+    if agreement is not None:
+        return dict(agreement.log_columns)
+    mapped = Agreement.objects.filter(partner=party).exclude(log_columns={}).order_by("tpa_id")
+    found: list[dict[str, Any]] = list(mapped.values_list("log_columns", flat=True))
+    return dict(found[0]) if found and all(one == found[0] for one in found) else {}
+
+
+def _checked(columns: Mapping[str, Any]) -> dict[str, Any]:
+    if faults := log_columns.faults(columns):
+        raise InvalidSubmission({"columns": faults})
+    return log_columns.cleaned(columns)
+
+
+def _whose(party_id: uuid.UUID, agreement_id: uuid.UUID | None) -> tuple[Party, Agreement | None]:
+    """The partner and, where it is named, the agreement. Raises InvalidSubmission."""
+    party = Party.objects.filter(pk=party_id).first()
+    if party is None:
+        raise InvalidSubmission({"party": ["There is no such party."]})
+    if party.is_own:
+        raise InvalidSubmission({"party": [f"{party} is ours: a log is compared that a partner wrote."]})
+    if agreement_id is None:
+        return party, None
+    agreement = Agreement.objects.filter(pk=agreement_id).first()
+    if agreement is None:
+        raise InvalidSubmission({"agreement": ["There is no such agreement."]})
+    if agreement.partner_id != party.pk:
+        raise InvalidSubmission({"agreement": [f"{agreement} is not an agreement with {party}."]})
+    return party, agreement
+
+
+def _written(chunks: Iterable[bytes]) -> tuple[Path, int, str]:
+    """(file, bytes, SHA-256) of what comes in, written durably under a passing name. Raises TooLarge."""
+    most = settings.RMHUB_PARTNER_LOG_MAX_BYTES
+    incoming = folder() / "incoming"
+    incoming.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=incoming, suffix=".part")
+    size, digest = 0, hashlib.sha256()
+    try:
+        with os.fdopen(handle, "wb") as file:
+            for chunk in chunks:
+                size += len(chunk)
+                if size > most:
+                    raise TooLarge(
+                        f"The log is larger than {most:,} bytes: send it in parts, one for each month perhaps.",
+                        code="body_too_large",
+                    )
+                digest.update(chunk)
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return Path(temporary), size, digest.hexdigest()
+
+
+def _described(log: PartnerLog) -> dict[str, Any]:
+    return {
+        "columns": log.columns,
+        "range_from": log.range_from.isoformat() if log.range_from else None,
+        "range_to": log.range_to.isoformat() if log.range_to else None,
+        "state": log.state,
+    }
+
+
+def clean_name(filename: str) -> str:
+    """A name that a partner gave a file or folder, as it may be stored and shown: never one to write under."""
+    return _UNCLEAN.sub("_", filename.strip())[-255:] or "log"
+
+
+def _sync(place: Path) -> None:
+    handle = os.open(place, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,386 @@
+"""What is the matter with a transaction, in one sentence, and what a person can do: a closed list of situations."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+from messaging.journal.wording import due_in, lasting, span, times
+from messaging.models import Coordination, Enlistment
+from messaging.overview.selectors.health import OVERDUE_SECONDS
+from messaging.pairs.selectors.diagnosis_parts import workers_behind
+from messaging.protocol.atomic.words import ENDED, Phase, Protocol, Seat
+from messaging.protocol.pair_state import Gate
+from messaging.transactions.selectors.coordinations import Pending, beginner, cause_named, cause_of, name_of
+
+_NAMED = 3  # participants that a sentence names; the others are counted
+# A message that went out so often without an answer: its receiver is silent.
+_SILENT_AFTER = 3
+_SILENT = "transaction_peer_silent"
+_HELD = "transaction_pair_shut"
+_ASK = "Nothing ends it by itself: ask whoever has not voted."
+
+
+class Situation(StrEnum):
+    """What a transaction waits for, or how it ended. Stable: the API says it too."""
+
+    OPEN = "open"
+    NOBODY = "nobody"
+    VOTES = "waiting_for_votes"
+    DECIDING = "deciding"
+    SUPERIOR = "waiting_for_coordinator"
+    COMMITTING = "committing"
+    SILENT = "not_answering"
+    ABORTING = "rolling_back"
+    COMMITTED = "committed"
+    GIVEN_UP = "given_up"
+    ABORTED = "rolled_back"
+    DOUBT = "in_doubt"
+    CONTRADICTION = "contradiction"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """`headline` and `why`: what is the matter; `action`: what a person can do, "" for nothing; `colour`: of a state.
+
+    `next_at`: when the hub does something by itself, which `next_what` says.
+    """
+
+    situation: Situation
+    colour: str
+    headline: str
+    why: str = ""
+    action: str = ""
+    next_at: datetime | None = None
+    next_what: str = ""
+
+
+def diagnose(
+    one: Coordination,
+    enlistments: Sequence[Enlistment],
+    now: datetime,
+    *,
+    pending: Mapping[uuid.UUID, Pending] | None = None,
+    hidden: int = 0,
+) -> Diagnosis:
+    """Of a transaction that `coordinations` read. `pending`: what is not answered; without it nobody is called silent.
+
+    `hidden` of its participants may not be named.
+    """
+    found = _said(one, enlistments, now, pending or {}, hidden)
+    late = (now - one.due_at).total_seconds() if one.due_at is not None else 0
+    if late <= OVERDUE_SECONDS or one.phase in ENDED:
+        return found
+    outlook, advice = workers_behind(late)
+    return replace(found, why=f"{found.why} {outlook}".strip(), action=advice)
+
+
+def _said(
+    one: Coordination, enlistments: Sequence[Enlistment], now: datetime, known: Mapping[uuid.UUID, Pending], hidden: int
+) -> Diagnosis:
+    doubts = [taker for taker in enlistments if taker.doubt]
+    # Somebody who only does not answer: what it waits for says more.
+    unclear = [taker for taker in doubts if taker.doubt != _SILENT or one.phase in ENDED]
+    if one.doubtful_since is not None and unclear:
+        return _doubtful(one, unclear, now)
+    if one.doubtful_since is not None and one.phase not in _SAID:
+        return _doubtful(one, doubts, now)
+    if one.phase == Phase.PREPARED:
+        return _subordinate(one, enlistments, now, known)
+    if one.phase in _SAID:
+        return _SAID[Phase(one.phase)](one, enlistments, now, known, hidden)
+    return Diagnosis(Situation.OPEN, "azure", "The transaction is open.")
+
+
+def _open(
+    one: Coordination, takers: Sequence[Enlistment], now: datetime, known: Mapping[uuid.UUID, Pending], hidden: int
+) -> Diagnosis:
+    voting = _voting(takers)
+    count = len(voting) + hidden
+    asks = f"{beginner(one)} has not asked for the outcome yet." if not one.subordinate else _superior_decides(takers)
+    if not count:
+        return Diagnosis(
+            Situation.NOBODY,
+            "azure",
+            "Open, and nobody takes part yet.",
+            asks,
+            "Nothing to do: participants register, and whoever began it commits or rolls back.",
+            one.expires_at,
+            "it is rolled back",
+        )
+    return Diagnosis(
+        Situation.OPEN,
+        "azure",
+        f"Open: {_names(voting, hidden)} take{'s' if count == 1 else ''} part.",
+        asks,
+        "Nothing to do: whoever began it commits or rolls back. If they are gone, roll it back.",
+        one.expires_at,
+        "it is rolled back",
+    )
+
+
+def _votes(
+    one: Coordination, takers: Sequence[Enlistment], now: datetime, known: Mapping[uuid.UUID, Pending], hidden: int
+) -> Diagnosis:
+    asked = [taker for taker in _voting(takers) if taker.seat == Seat.PREPARING and not taker.local]
+    headline = f"Waits for the vote of {_names(asked, hidden)}." if asked or hidden else "Waits for the votes."
+    first = (
+        "The volatile participants are asked before the durable ones. " if one.phase == Phase.PREPARING_VOLATILE else ""
+    )
+    return Diagnosis(
+        Situation.VOTES,
+        "yellow" if _silent(asked, known) else "azure",
+        headline,
+        first + _unanswered(asked, known, now),
+        ("Nothing to do: without all votes it is rolled back when its time is over." if one.expires_at else _ASK)
+        + " Rolling it back now is safe.",
+        one.expires_at,
+        "it is rolled back",
+    )
+
+
+def _deciding(
+    one: Coordination, takers: Sequence[Enlistment], now: datetime, known: Mapping[uuid.UUID, Pending], hidden: int
+) -> Diagnosis:
+    local = [taker for taker in takers if taker.local]
+    share = f" ({_names(local)})" if local else ""
+    return Diagnosis(
+        Situation.DECIDING,
+        "azure",
+        "All votes are in: the hub does its own share and writes the decision.",
+        f"What this hub does itself{share} and the commit record are one step, which has been due"
+        f"{lasting(one.due_at or one.changed_at, now)}.",
+        "Nothing to do. If it stays so, look at the workers.",
+        one.due_at,
+        "a worker takes it up",
+    )
+
+
+def _committing(
+    one: Coordination, takers: Sequence[Enlistment], now: datetime, known: Mapping[uuid.UUID, Pending], hidden: int
+) -> Diagnosis:
+    told = [taker for taker in _voting(takers) if taker.seat == Seat.COMMITTING]
+    silent = _silent(told, known)
+    why = f"The decision is written and cannot change. {_unanswered(told, known, now)}".strip()
+    if silent:
+        return Diagnosis(
+            Situation.SILENT,
+            "orange",
+            f"Committed, but {_names(silent)} {'has' if len(silent) == 1 else 'have'} not confirmed it.",
+            why,
+            f"{_ask(silent, known)} What they prepared stays locked until they hear of it. Nothing is lost by "
+            "waiting. Give up on one only when it is gone for good.",
+            _next(told, known),
+            "it is told again",
+        )
+    return Diagnosis(
+        Situation.COMMITTING,
+        "azure",
+        f"Committed; {_names(told, hidden)} {'is' if len(told) + hidden == 1 else 'are'} being told."
+        if told or hidden
+        else "Committed; the last participants are being told.",
+        why,
+        "",
+        _next(told, known),
+        "it is told again",
+    )
+
+
+def _aborting(
+    one: Coordination, takers: Sequence[Enlistment], now: datetime, known: Mapping[uuid.UUID, Pending], hidden: int
+) -> Diagnosis:
+    told = [taker for taker in _voting(takers) if taker.seat == Seat.ABORTING]
+    silent = _silent(told, known)
+    headline = f"Rolled back{_because(one)}"
+    if silent:
+        return Diagnosis(
+            Situation.SILENT,
+            "orange",
+            f"{headline} {_names(silent)} {'has' if len(silent) == 1 else 'have'} not confirmed it.",
+            _unanswered(told, known, now),
+            "A participant that asks again is told to roll back in any case. Give up on it if it is gone for good.",
+            _next(told, known),
+            "it is told again",
+        )
+    return Diagnosis(
+        Situation.ABORTING,
+        "yellow",
+        f"{headline} {_names(told, hidden)} {'is' if len(told) + hidden == 1 else 'are'} being told."
+        if told or hidden
+        else f"{headline} The last participants are being told.",
+        _unanswered(told, known, now),
+        "",
+        _next(told, known),
+        "it is told again",
+    )
+
+
+def _committed(
+    one: Coordination, takers: Sequence[Enlistment], now: datetime, known: Mapping[uuid.UUID, Pending], hidden: int
+) -> Diagnosis:
+    if given_up := _given_up(takers):
+        return _settled("green", f"Committed; {given_up}.")
+    return Diagnosis(Situation.COMMITTED, "green", "Committed: all who took part have done it.")
+
+
+def _aborted(
+    one: Coordination, takers: Sequence[Enlistment], now: datetime, known: Mapping[uuid.UUID, Pending], hidden: int
+) -> Diagnosis:
+    cause = cause_of(one)
+    if given_up := _given_up(takers):
+        # One that a person rolled back here says no more by its cause than that.
+        why = "" if cause is not None and cause.code == "transaction_settled" else _because(one)
+        return _settled("secondary", f"Rolled back{why} {given_up}." if why else f"Rolled back; {given_up}.")
+    return Diagnosis(
+        Situation.ABORTED,
+        "secondary",
+        f"Rolled back{_because(one)} Nobody has changed anything.",
+        cause.sentence if cause is not None else "",
+        cause.action if cause is not None else "",
+    )
+
+
+def _given_up(takers: Sequence[Enlistment]) -> str:
+    """`A and B were settled by a person`, "" when nobody was."""
+    found = [taker for taker in takers if taker.settled_as]
+    return f"{_names(found)} {'was' if len(found) == 1 else 'were'} settled by a person" if found else ""
+
+
+def _settled(colour: str, headline: str) -> Diagnosis:
+    return Diagnosis(
+        Situation.GIVEN_UP,
+        colour,
+        headline,
+        "The hub does not know what became of it over there.",
+        "Compare with the partner, if nobody has done so yet.",
+    )
+
+
+_SAID = {
+    Phase.ACTIVE: _open,
+    Phase.PREPARING_VOLATILE: _votes,
+    Phase.PREPARING_DURABLE: _votes,
+    Phase.DECIDING: _deciding,
+    Phase.COMMITTING: _committing,
+    Phase.ABORTING: _aborting,
+    Phase.COMMITTED: _committed,
+    Phase.ABORTED: _aborted,
+}
+
+
+def _subordinate(
+    one: Coordination, takers: Sequence[Enlistment], now: datetime, known: Mapping[uuid.UUID, Pending]
+) -> Diagnosis:
+    superior = next((taker for taker in takers if taker.superior), None)
+    name = name_of(superior) if superior is not None else "Its coordinator"
+    since = superior.voted_at if superior is not None else one.changed_at
+    return Diagnosis(
+        Situation.SUPERIOR,
+        "yellow",
+        f"Voted yes; {name} decides.",
+        f"This hub has been waiting for the outcome{lasting(since, now)}, and may do neither by itself. "
+        f"{_unanswered([superior] if superior is not None else [], known, now)}".strip(),
+        "Ask them whether their coordinator runs. Decide here only when it is gone for good: their outcome may be "
+        "another one.",
+        _next([superior] if superior is not None else [], known),
+        "the vote is sent again",
+    )
+
+
+def _doubtful(one: Coordination, doubts: Sequence[Enlistment], now: datetime) -> Diagnosis:
+    codes = {taker.doubt for taker in doubts}
+    contradicts = "heuristic_outcome" in codes
+    cause = cause_named("heuristic_outcome" if contradicts else next(iter(sorted(codes)), "transaction_in_doubt"))
+    assert cause is not None
+    about, opened = _names(doubts), _opened(doubts, now)
+    return Diagnosis(
+        Situation.CONTRADICTION if contradicts else Situation.DOUBT,
+        "red" if contradicts else "orange",
+        f"{cause.label}{f': {about}' if doubts else ''}.",
+        f"{cause.sentence} In doubt{lasting(one.doubtful_since, now)}. {opened}".strip(),
+        "Wait: what was held goes out now, and their answer ends the doubt." if opened else cause.action,
+    )
+
+
+def _opened(doubts: Sequence[Enlistment], now: datetime) -> str:
+    """That the pairs that held what had to be said are open again; "" while one is not."""
+    pairs = [taker.pair for taker in doubts if taker.pair is not None]
+    if {taker.doubt for taker in doubts} != {_HELD} or any(pair.gate != Gate.OPEN for pair in pairs):
+        return ""
+    opened = max((pair.changed_at for pair in pairs if pair.changed_at is not None), default=None)
+    which = "The pair has" if len(pairs) == 1 else "These pairs have"
+    return f"{which} been open again{lasting(opened, now)}."
+
+
+def _voting(takers: Sequence[Enlistment]) -> list[Enlistment]:
+    """Those that vote: initiators of the Completion protocol and a superior do not."""
+    return [taker for taker in takers if taker.protocol != Protocol.COMPLETION and not taker.superior]
+
+
+def _silent(takers: Sequence[Enlistment], known: Mapping[uuid.UUID, Pending]) -> list[Enlistment]:
+    return [
+        taker
+        for taker in takers
+        if taker.doubt == _SILENT or (taker.pk in known and known[taker.pk].attempts > _SILENT_AFTER)
+    ]
+
+
+def _unanswered(takers: Sequence[Enlistment], known: Mapping[uuid.UUID, Pending], now: datetime) -> str:
+    """`Globex Ltd was sent Commit 4 times in 3 m 10 s and has not answered.` of the one that waits the longest."""
+    waiting = [(known[taker.pk], taker) for taker in takers if taker.pk in known and known[taker.pk].attempts]
+    if not waiting:
+        return ""
+    what, taker = min(waiting, key=lambda one: one[0].since)
+    length = lasting(what.since, now).replace(" for ", " in ", 1)
+    if what.cause:
+        label = cause.label if (cause := cause_named(what.cause)) is not None else what.cause
+        tried = f"{what.kind} to {name_of(taker)} was tried {times(what.attempts)}{length}"
+        return f"{tried}, and the last attempt failed: {label[:1].lower()}{label[1:]}."
+    said = f"{name_of(taker)} was sent {what.kind} {times(what.attempts)}{length} and has not answered."
+    took = taker.pair.last_success_at if taker.pair is not None else None
+    if took is None or took < what.since or took > now:
+        return said
+    return f"{said} Their server took a message {span((now - took).total_seconds())} ago."
+
+
+def _ask(silent: Sequence[Enlistment], known: Mapping[uuid.UUID, Pending]) -> str:
+    """What to ask those who do not answer: their server, or what stands behind one that takes messages."""
+    if any(known[taker.pk].cause for taker in silent if taker.pk in known):
+        return "Ask them whether their system runs and can be reached."
+    return "Ask them whether the system behind their server runs."
+
+
+def _next(takers: Sequence[Enlistment], known: Mapping[uuid.UUID, Pending]) -> datetime | None:
+    due = [known[taker.pk].next_at for taker in takers if taker.pk in known]
+    return min((at for at in due if at is not None), default=None)
+
+
+def _because(one: Coordination) -> str:
+    """What follows `Rolled back`, with the end of the sentence."""
+    cause = cause_of(one)
+    if cause is None:
+        return "."
+    if cause.code == "transaction_rolled_back":
+        return " on request."
+    return f": {cause.label[:1].lower()}{cause.label[1:]}."
+
+
+def _superior_decides(takers: Sequence[Enlistment]) -> str:
+    superior = next((taker for taker in takers if taker.superior), None)
+    return f"{name_of(superior) if superior is not None else 'Another coordinator'} decides about it."
+
+
+def _names(takers: Sequence[Enlistment], hidden: int = 0) -> str:
+    """`A`, `A and B`, `A, B, C and 4 more`; nobody twice."""
+    names = list(dict.fromkeys(name_of(taker) for taker in takers))
+    more = max(0, len(names) - _NAMED) + hidden
+    parts = [*names[:_NAMED], *([f"{more} {'more' if names else 'others' if more > 1 else 'other'}"] if more else [])]
+    return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else "".join(parts)
+
+
+def countdown(one: Coordination, now: datetime) -> str:
+    """`in 45 s`: when an undecided transaction is rolled back; "" when nothing ends it."""
+    return due_in(one.expires_at, now) if one.expires_at is not None and one.decided_at is None else ""
