@@ -31,6 +31,7 @@ def fresh_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Non
         yield
         return
     from messaging import servers
+    from messaging.selectors import messages
     from messaging.services import circuits, door, epoch, forgetting, pairs, subscriptions, tokens
     from partners import registry
 
@@ -38,6 +39,9 @@ def fresh_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Non
     settings.RMHUB_STORE_DIR = tmp_path / "store"
     settings.RMHUB_LAKE_DIR = tmp_path / "lake"
     settings.RMHUB_ARCHIVE_DIR = tmp_path / "archive"
+    # A search's bound holds to the end of its transaction: here that is the whole test, with the check of all foreign
+    # keys at its end.
+    request.getfixturevalue("monkeypatch").setattr(messages, "SECONDS", 600)
     registry.reset()
     pairs.reset()
     door.reset()
