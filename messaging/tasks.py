@@ -13,10 +13,10 @@ from celery import shared_task
 from celery.signals import worker_init, worker_ready, worker_shutting_down
 from django.conf import settings
 
-from messaging.engine import kinds as engine
 from messaging.access.services import audit_chain
 from messaging.bulk.services import jobs
 from messaging.deliveries.services import monitoring
+from messaging.engine import kinds as engine
 from messaging.engine.sweeping import Sweeper
 from messaging.notifications.services import notifying, webhooks
 from messaging.overview.services import housekeeping, traffic_hours

@@ -35,12 +35,16 @@ def fresh_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Non
     from messaging.engine import circuits, forgetting, pairs, subscriptions
     from messaging.engine import memory as epoch
     from messaging.entrance import authentication as door
+    from messaging.messages.selectors import messages
     from partners import registry
 
     settings = request.getfixturevalue("settings")
     settings.RMHUB_STORE_DIR = tmp_path / "store"
     settings.RMHUB_LAKE_DIR = tmp_path / "lake"
     settings.RMHUB_ARCHIVE_DIR = tmp_path / "archive"
+    # A search's bound holds to the end of its transaction: here that is the whole test, with the check of all foreign
+    # keys at its end.
+    request.getfixturevalue("monkeypatch").setattr(messages, "SECONDS", 600)
     registry.reset()
     pairs.reset()
     door.reset()

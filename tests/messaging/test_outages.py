@@ -14,8 +14,7 @@ import pytest
 from django.db import Error, connection, connections
 
 from messaging.deliveries.services import claiming
-from messaging.engine import leases
-from messaging.engine import workers
+from messaging.engine import leases, workers
 from messaging.engine.claiming import claim_due
 from messaging.engine.kinds import DELIVERIES, SENDS
 from messaging.engine.loop import Engine
