@@ -59,7 +59,7 @@ def archive_list(request: HttpRequest) -> HttpResponse:
         "directions": Direction.choices,
         "archive": archive.archive(),
     }
-    return page(request, "console/archive.html", context)
+    return page(request, "console/archive/archive.html", context)
 
 
 @requires(READ)
@@ -80,7 +80,7 @@ def archived_page(request: HttpRequest, reference: str) -> HttpResponse:
         "runs": list(pipeline.runs(jobs=(PipelineJob.RESTORE,), scope=row.public_id).order_by("-id")[:5]),
         "audit": archive.audit(row.public_id),
     }
-    return page(request, "console/archived.html", context)
+    return page(request, "console/archive/archived.html", context)
 
 
 @requires(RESTORE, methods=("GET", "POST"))
@@ -112,9 +112,9 @@ def archive_restore(request: HttpRequest, reference: str) -> HttpResponse:
     }
     return page(
         request,
-        "console/archive_restore.html",
+        "console/archive/archive_restore.html",
         context,
-        fragments={"dialog": "console/archive_restore_form.html"},
+        fragments={"dialog": "console/archive/archive_restore_form.html"},
         status=status,
     )
 
@@ -129,7 +129,7 @@ def hold_list(request: HttpRequest) -> HttpResponse:
     found = archive.holds(in_force=None if show == "all" else True)
     context = keyset_page(request, "console.holds", found, order=("-id",), filters={"show": show})
     context["rows"] = [(one, archive.criteria(one)) for one in context["rows"]]
-    return page(request, "console/holds.html", {**context, "show": show})
+    return page(request, "console/archive/holds.html", {**context, "show": show})
 
 
 @requires(WRITE, methods=("GET", "POST"))
@@ -146,7 +146,7 @@ def hold_new(request: HttpRequest) -> HttpResponse:
             notices.success(request, f"{hold.name} is in force: what it covers stays.")
             return see_other("console:hold", hold.public_id)
     context = {"errors": errors, "given": given, "parties": partners.parties()[:500]}
-    return page(request, "console/hold_new.html", context, status=422 if errors else 200)
+    return page(request, "console/archive/hold_new.html", context, status=422 if errors else 200)
 
 
 @requires(READ)
@@ -154,7 +154,7 @@ def hold_page(request: HttpRequest, reference: str) -> HttpResponse:
     """One hold: what it covers, who placed it and why."""
     hold = archive.hold(read_id("hold", reference))
     context = {"hold": hold, "criteria": archive.criteria(hold), "audit": archive.audit(hold.public_id)}
-    return page(request, "console/hold.html", context)
+    return page(request, "console/archive/hold.html", context)
 
 
 @requires(WRITE, methods=("GET", "POST"))
@@ -176,9 +176,9 @@ def hold_release(request: HttpRequest, reference: str) -> HttpResponse:
     context = {"hold": hold, "criteria": archive.criteria(hold), "errors": errors, "given": request.POST}
     return page(
         request,
-        "console/hold_release.html",
+        "console/archive/hold_release.html",
         context,
-        fragments={"dialog": "console/hold_release_form.html"},
+        fragments={"dialog": "console/archive/hold_release_form.html"},
         status=status,
     )
 
@@ -197,7 +197,7 @@ def retention_page(request: HttpRequest) -> HttpResponse:
         "run": pipeline.runs(jobs=(PipelineJob.ARCHIVE,)).order_by("-id").first(),
         "audit": archive.audit("1", "retentionpolicy"),
     }
-    return page(request, "console/retention.html", context)
+    return page(request, "console/archive/retention.html", context)
 
 
 @requires(WRITE, methods=("GET", "POST"))
@@ -228,7 +228,7 @@ def retention_change(request: HttpRequest) -> HttpResponse:
         else:
             notices.success(request, "The policy is changed; the next run goes by it.")
             return see_other("console:retention")
-    return page(request, "console/retention_change.html", {"given": given, "errors": errors}, status=status)
+    return page(request, "console/archive/retention_change.html", {"given": given, "errors": errors}, status=status)
 
 
 def _criteria(request: HttpRequest) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What every list of the console offers: saved views, a choice of columns, a CSV file, itself as a call of the API.
 
 A list declares its columns once, as a `ListPage`. Its view asks `opened` first, answers `csv` when `csv_wanted`, and
-adds `tools` to its context; its template includes `console/list_tools.html` and leaves out the columns in `hide`.
+adds `tools` to its context; its template includes `console/parts/list_tools.html` and leaves out the columns in `hide`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ListPage:
 
 @dataclass(frozen=True, slots=True)
 class BulkAction:
-    """A button of `console/bulk_bar.html`. `why_not`: what keeps the person from it, "" for nothing."""
+    """A button of `console/parts/bulk_bar.html`. `why_not`: what keeps the person from it, "" for nothing."""
 
     action: str
     label: str
@@ -92,7 +92,7 @@ class ViewLink:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What `console/list_tools.html` shows. `query`: the list's filters; `changed`: they are not the shown view's."""
+    """What `console/parts/list_tools.html` shows. `query`: filters of the list; `changed`: not those of the shown view."""
 
     page: ListPage
     query: str

@@ -71,12 +71,12 @@ def page(
     if request.headers.get("HX-Request") == "true" and fragments:
         wanted = fragments.get(request.headers.get("HX-Target", ""))
         if wanted is not None:
-            chosen = "console/live.html"
+            chosen = "console/parts/live.html"
             context = {**context, "fragment": wanted}
     with timezone.override(zone):
         response = render(request, chosen, context, status=status)
     patch_vary_headers(response, ("HX-Request", "HX-Target"))
-    if chosen == "console/live.html" and status == 200:
+    if chosen == "console/parts/live.html" and status == 200:
         digest = _digest(response.content)
         if request.headers.get(DIGEST) == digest:
             response = HttpResponse(status=204)
@@ -119,7 +119,7 @@ def read_place(request: HttpRequest, mark: str) -> keyset.Place | None:
 
 
 def as_context(found: keyset.Page[Row], mark: str) -> dict[str, Any]:
-    """A keyset page for the template `console/pager.html`."""
+    """A keyset page for the template `console/parts/pager.html`."""
     return {
         "rows": found.rows,
         "next_cursor": keyset.write_cursor(found.following, mark) if found.following else "",

@@ -103,7 +103,12 @@ def incident_list(request: HttpRequest) -> HttpResponseBase:
         "bulk_actions": bulk.actions(request, "incidents_acknowledge", "incidents_assign", "incidents_resolve"),
         "partner_name": _partner_name(given["partner"]),
     }
-    return page(request, "console/incidents.html", context, fragments={"live-incidents": "console/incidents_live.html"})
+    return page(
+        request,
+        "console/incidents/incidents.html",
+        context,
+        fragments={"live-incidents": "console/incidents/incidents_live.html"},
+    )
 
 
 def _given(request: HttpRequest) -> dict[str, str]:
@@ -156,7 +161,12 @@ def incident_page(request: HttpRequest, number: str) -> HttpResponse:
     if number != str(incident):
         return see_other("console:incident", str(incident))
     context = _context(request, incident)
-    return page(request, "console/incident.html", context, fragments={"live-incident": "console/incident_live.html"})
+    return page(
+        request,
+        "console/incidents/incident.html",
+        context,
+        fragments={"live-incident": "console/incidents/incident_live.html"},
+    )
 
 
 @requires("incidents:write", methods=("POST",))
@@ -243,7 +253,7 @@ def incident_comment(request: HttpRequest, number: str) -> HttpResponse:
         services.incident_comment(incident_id=incident.pk, text=_text(request, "text"), actor=actor(request))
     except InvalidSubmission as error:
         context = _context(request, incident) | {"errors": problems(error), "given": request.POST}
-        return page(request, "console/incident.html", context, status=422)
+        return page(request, "console/incidents/incident.html", context, status=422)
     return see_other(f"/incidents/{incident}/#timeline")
 
 
@@ -254,7 +264,7 @@ def incident_note(request: HttpRequest, number: str) -> HttpResponse:
     note = incident_texts.partner_note(incident)
     if note is None:
         raise NotFound(f"{incident} is about no partner.")
-    return page(request, "console/incident_note.html", {"incident": incident, "note": note})
+    return page(request, "console/incidents/incident_note.html", {"incident": incident, "note": note})
 
 
 @requires("incidents:read")
@@ -292,7 +302,7 @@ def _dialog(
     given = request.POST if errors else _proposed(incident, verb)
     context = _now(incident) | {name: read() for name, read in more.items()}
     context |= {"incident": incident, "errors": errors, "faster": faster, "given": given, "verb": verb}
-    template = f"console/incident_{verb}"
+    template = f"console/incidents/incident_{verb}"
     return page(request, f"{template}.html", context, fragments={"dialog": f"{template}_form.html"}, status=status)
 
 

@@ -65,7 +65,7 @@ def log_in(request: HttpRequest) -> HttpResponse:
     context = {"form": form, "next": wanted, "wait": wait, "busy": busy}
     if openid.enabled():
         context["sign_on"] = settings.RMHUB_OIDC_LABEL
-    return _slowed(request, "console/login.html", context, wait)
+    return _slowed(request, "console/access/login.html", context, wait)
 
 
 @sensitive_post_parameters("code")
@@ -97,7 +97,7 @@ def log_in_code(request: HttpRequest) -> HttpResponse:
                     )
                 return see_other(pending["next"])
     context = {"errors": errors, "wait": wait, "name": user.get_username()}
-    return _slowed(request, "console/login_code.html", context, wait)
+    return _slowed(request, "console/access/login_code.html", context, wait)
 
 
 def _is_right(form: AuthenticationForm) -> bool:
@@ -141,7 +141,7 @@ def invitation(request: HttpRequest, uid: str, token: str) -> HttpResponse:
     """Whoever has the link sets a password with it, once."""
     user = users.invited(uid, token)
     if user is None:
-        return page(request, "console/invitation.html", {"user_name": ""}, status=410)
+        return page(request, "console/access/invitation.html", {"user_name": ""}, status=410)
     form = SetPasswordForm(user, request.POST if request.method == "POST" else None)
     errors: list[tuple[str, str]] = []
     if request.method == "POST":
@@ -164,7 +164,7 @@ def invitation(request: HttpRequest, uid: str, token: str) -> HttpResponse:
         else:
             errors = [("new_password1", str(text)) for texts in form.errors.values() for text in texts]
     context = {"user_name": user.get_username(), "errors": errors, "rules": password_validators_help_texts()}
-    return page(request, "console/invitation.html", context, status=422 if errors else 200)
+    return page(request, "console/access/invitation.html", context, status=422 if errors else 200)
 
 
 @sensitive_post_parameters("old_password", "new_password1", "new_password2")
@@ -199,7 +199,7 @@ def password(request: HttpRequest) -> HttpResponse:
             notices.success(request, "Your password is changed. Your other sessions have ended.")
             return see_other("console:dashboard")
     context = {"form": form, "problem": problem, "rules": password_validators_help_texts()}
-    return page(request, "console/password.html", context, status=422 if request.method == "POST" else 200)
+    return page(request, "console/access/password.html", context, status=422 if request.method == "POST" else 200)
 
 
 @requires(PUBLIC, methods=("POST",))

@@ -166,7 +166,7 @@ def audit_list(request: HttpRequest) -> HttpResponseBase:
         "actors": records.audit_values("actor"),
         "interfaces": Interface.choices,
     }
-    return page(request, "console/audit.html", context)
+    return page(request, "console/access/audit.html", context)
 
 
 @requires("audit:read")
@@ -195,7 +195,7 @@ def chain_page(request: HttpRequest) -> HttpResponse:
         "wrong": wrong,
         "most": CHAIN_SHOWN,
     }
-    return page(request, "console/audit_chain.html", context)
+    return page(request, "console/access/audit_chain.html", context)
 
 
 def _row(entry: AuditEntry, who: Person) -> Row:

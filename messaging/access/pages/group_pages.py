@@ -24,7 +24,7 @@ SCOPE = "users:manage"
 def group_list(request: HttpRequest) -> HttpResponse:
     """All groups, by name."""
     context = keyset_page(request, "console.groups", people.groups(), order=("name",), filters={})
-    return page(request, "console/groups.html", context)
+    return page(request, "console/access/groups.html", context)
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -56,8 +56,8 @@ def group_delete(request: HttpRequest, reference: str) -> HttpResponse:
             notices.success(request, f"The group {group.name} is deleted.")
             return see_other("console:groups")
     context = {"group": group, "errors": errors, "given": request.POST}
-    fragments = {"dialog": "console/group_delete_form.html"}
-    return page(request, "console/group_delete.html", context, fragments=fragments, status=status)
+    fragments = {"dialog": "console/access/group_delete_form.html"}
+    return page(request, "console/access/group_delete.html", context, fragments=fragments, status=status)
 
 
 def _form(request: HttpRequest, group: PartnerGroup | None) -> HttpResponse:
@@ -88,7 +88,7 @@ def _form(request: HttpRequest, group: PartnerGroup | None) -> HttpResponse:
     else:
         given, chosen = {}, []
     context = {"group": group, "given": given, "chosen": chosen, "parties": people.choosable(), "errors": errors}
-    return page(request, "console/group_form.html", context, status=422 if errors else 200)
+    return page(request, "console/access/group_form.html", context, status=422 if errors else 200)
 
 
 def _parties(texts: list[str]) -> list[uuid.UUID]:

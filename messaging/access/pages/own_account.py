@@ -38,7 +38,7 @@ def account(request: HttpRequest) -> HttpResponse:
         "codes_left": len(factor.recovery) if factor is not None else 0,
         "has_password": me.user.has_usable_password(),
     }
-    return page(request, "console/account.html", context)
+    return page(request, "console/access/account.html", context)
 
 
 @requires(SCOPE, methods=("POST",))
@@ -88,14 +88,14 @@ def factor(request: HttpRequest) -> HttpResponse:
             request.session.pop(ENROL, None)
             if request.session.get("method") == "password":
                 request.session["method"] = "totp"
-            return page(request, "console/recovery_codes.html", {"codes": codes})
+            return page(request, "console/access/recovery_codes.html", {"codes": codes})
     context = {
         "enrolment": second_factor.enrolment(me),
         "errors": errors,
         "required": bool(request.session.get(ENROL)),
         "hub": settings.RMHUB_NAME,
     }
-    return page(request, "console/second_factor.html", context, status=status)
+    return page(request, "console/access/second_factor.html", context, status=status)
 
 
 @sensitive_post_parameters("code")
@@ -109,9 +109,11 @@ def factor_codes(request: HttpRequest) -> HttpResponse:
     errors, wait = _checked_code(request, me)
     if request.method == "POST" and not errors:
         codes = second_factor.recovery_codes_renew(user=me, actor=actor(request))
-        return page(request, "console/recovery_codes.html", {"codes": codes})
+        return page(request, "console/access/recovery_codes.html", {"codes": codes})
     context = {"errors": errors, "renew": True}
-    return page(request, "console/second_factor_change.html", context, status=429 if wait else 422 if errors else 200)
+    return page(
+        request, "console/access/second_factor_change.html", context, status=429 if wait else 422 if errors else 200
+    )
 
 
 @sensitive_post_parameters("code")
@@ -129,12 +131,14 @@ def factor_remove(request: HttpRequest) -> HttpResponse:
         notices.success(request, "Your second factor is taken away.")
         return see_other("console:account")
     context = {"errors": errors, "renew": False}
-    return page(request, "console/second_factor_change.html", context, status=429 if wait else 422 if errors else 200)
+    return page(
+        request, "console/access/second_factor_change.html", context, status=429 if wait else 422 if errors else 200
+    )
 
 
 def _none(request: HttpRequest) -> HttpResponse:
     status = 200 if request.method == "GET" else 409
-    return page(request, "console/second_factor_change.html", {"none": True}, status=status)
+    return page(request, "console/access/second_factor_change.html", {"none": True}, status=status)
 
 
 def _checked_code(request: HttpRequest, me: User) -> tuple[list[tuple[str, str]], int]:

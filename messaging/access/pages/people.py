@@ -43,7 +43,7 @@ def user_list(request: HttpRequest) -> HttpResponse:
     found = people.users(search=text, active={"active": True, "off": False}.get(show))
     context = keyset_page(request, "console.users", found, order=("username",), filters={"show": show, "q": text})
     context |= {"rows": [people.row(user) for user in context["rows"]], "show": show, "q": text}
-    return page(request, "console/users.html", context)
+    return page(request, "console/access/users.html", context)
 
 
 @requires(SCOPE)
@@ -78,7 +78,7 @@ def user_new(request: HttpRequest) -> HttpResponse:
             return _invited(request, user.get_username(), invitation)
     request.session[_ONCE] = secrets.token_urlsafe(16)
     context = _form(request, None, errors) | {"once": request.session[_ONCE]}
-    return page(request, "console/user_form.html", context, status=422 if errors else 200)
+    return page(request, "console/access/user_form.html", context, status=422 if errors else 200)
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -99,7 +99,7 @@ def user_edit(request: HttpRequest, username: str) -> HttpResponse:
         else:
             notices.success(request, f"{username} is changed. It holds from their next click.")
             return see_other("console:user", username)
-    return page(request, "console/user_form.html", _form(request, row, errors), status=status)
+    return page(request, "console/access/user_form.html", _form(request, row, errors), status=status)
 
 
 def _switch_off(request: HttpRequest, row: UserRow, reason: str) -> str:
@@ -182,7 +182,11 @@ def user_verb(request: HttpRequest, username: str, verb: str) -> HttpResponse:
         "given": request.POST,
     }
     return page(
-        request, "console/user_verb.html", context, fragments={"dialog": "console/user_verb_form.html"}, status=status
+        request,
+        "console/access/user_verb.html",
+        context,
+        fragments={"dialog": "console/access/user_verb_form.html"},
+        status=status,
     )
 
 
@@ -204,7 +208,7 @@ def user_invite(request: HttpRequest, username: str) -> HttpResponse:
         return _invited(request, username, invitation)
     request.session[_ONCE] = secrets.token_urlsafe(16)
     context = {"row": row, "once": request.session[_ONCE], "given": {}}
-    return page(request, "console/user_invite.html", context)
+    return page(request, "console/access/user_invite.html", context)
 
 
 @requires(SCOPE, methods=("POST",))
@@ -223,7 +227,7 @@ def user_session_end(request: HttpRequest, username: str, reference: str) -> Htt
 def _invited(request: HttpRequest, username: str, invitation: Invitation) -> HttpResponse:
     days = settings.PASSWORD_RESET_TIMEOUT // 86_400
     context = {"username": username, "link": invitation_link(invitation), "days": days}
-    return page(request, "console/user_invited.html", context)
+    return page(request, "console/access/user_invited.html", context)
 
 
 def _page(request: HttpRequest, row: UserRow) -> HttpResponse:
@@ -243,7 +247,7 @@ def _page(request: HttpRequest, row: UserRow) -> HttpResponse:
         "here": request.session.session_key,
         "audit": people.audit(row.user),
     }
-    return page(request, "console/user.html", context)
+    return page(request, "console/access/user.html", context)
 
 
 def _form(request: HttpRequest, row: UserRow | None, errors: list[tuple[str, str]]) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def preferences_page(request: HttpRequest) -> HttpResponse:
             notices.success(request, "Your preferences are saved.")
             return see_other("console:preferences")
     context = {"errors": errors, "given": request.POST, "names": zones.names(), "wished": wishes(request)}
-    return page(request, "console/preferences.html", context, status=422 if errors else 200)
+    return page(request, "console/access/preferences.html", context, status=422 if errors else 200)
 
 
 @requires(SCOPE, methods=("POST",))
@@ -84,7 +84,7 @@ def view_list(request: HttpRequest) -> HttpResponse:
     found = selectors.saved_views(request.user.pk or 0, page=chosen)
     context = keyset_page(request, "console.saved-views", found, order=("id",), filters={"page": chosen})
     context |= {"chosen": chosen, "pages": PAGES, "may_share": saved_views.SHARE in person(request).scopes}
-    return page(request, "console/saved_views.html", context)
+    return page(request, "console/access/saved_views.html", context)
 
 
 def _save(request: HttpRequest) -> HttpResponse:
@@ -177,8 +177,8 @@ def _dialog(
         "errors": errors,
         "given": request.POST,
     }
-    fragments = {"dialog": f"console/{name}_form.html"}
-    return page(request, f"console/{name}.html", context, fragments=fragments, status=status)
+    fragments = {"dialog": f"console/access/{name}_form.html"}
+    return page(request, f"console/access/{name}.html", context, fragments=fragments, status=status)
 
 
 def _open(view: SavedView) -> str:

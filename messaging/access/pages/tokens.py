@@ -28,7 +28,7 @@ def token_list(request: HttpRequest) -> HttpResponse:
     """All tokens, newest first; never a secret."""
     context = keyset_page(request, "console.tokens", records.tokens(), order=("-id",), filters={})
     now = clock.now()
-    return page(request, "console/tokens.html", {**context, "now": now, "soon": now + tokens.ENDS_SOON})
+    return page(request, "console/access/tokens.html", {**context, "now": now, "soon": now + tokens.ENDS_SOON})
 
 
 @sensitive_variables("secret")
@@ -64,7 +64,7 @@ def token_new(request: HttpRequest) -> HttpResponse:
             errors = [("groups", "One of these partner groups does not exist (any more).")]
         else:
             del request.session[_ONCE]
-            return page(request, "console/token_made.html", {"token": token, "secret": secret})
+            return page(request, "console/access/token_made.html", {"token": token, "secret": secret})
     request.session[_ONCE] = secrets.token_urlsafe(16)
     context = {
         "errors": errors,
@@ -76,7 +76,7 @@ def token_new(request: HttpRequest) -> HttpResponse:
         "partner_groups": records.token_groups(),
         "limited_to": limited_to,
     }
-    return page(request, "console/token_new.html", context, status=422 if errors else 200)
+    return page(request, "console/access/token_new.html", context, status=422 if errors else 200)
 
 
 @requires("tokens:manage", methods=("GET", "POST"))
@@ -97,9 +97,9 @@ def token_revoke(request: HttpRequest, reference: str) -> HttpResponse:
     context = {"token": token, "errors": errors, "given": request.POST}
     return page(
         request,
-        "console/token_revoke.html",
+        "console/access/token_revoke.html",
         context,
-        fragments={"dialog": "console/token_revoke_form.html"},
+        fragments={"dialog": "console/access/token_revoke_form.html"},
         status=status,
     )
 

@@ -50,7 +50,7 @@ def job_list(request: HttpRequest) -> HttpResponse:
     now = clock.now()
     context["rows"] = [(jobs.progress(job, now), jobs.title(job)) for job in context["rows"]]
     context["first_page"] = not request.GET.get("cursor")
-    return page(request, "console/jobs.html", context, fragments={"live-jobs": "console/jobs_live.html"})
+    return page(request, "console/bulk/jobs.html", context, fragments={"live-jobs": "console/bulk/jobs_live.html"})
 
 
 @requires(SCOPE, methods=("POST",))
@@ -72,7 +72,7 @@ def job_plan(request: HttpRequest) -> HttpResponse:
         )
     except InvalidSubmission as error:
         context = {"errors": problems(error), "origin": origin or reverse("console:jobs")}
-        return page(request, "console/job_refused.html", context, status=422)
+        return page(request, "console/bulk/job_refused.html", context, status=422)
     return see_other("console:job", made.public_id)
 
 
@@ -98,7 +98,7 @@ def job_page(request: HttpRequest, reference: str) -> HttpResponse:
         "missing": person(request).lacks(services.ACTIONS[job.action].scope),
         "export": job.action == "messages_export",
     }
-    return page(request, "console/job.html", context, fragments={"live-job": "console/job_live.html"})
+    return page(request, "console/bulk/job.html", context, fragments={"live-job": "console/bulk/job_live.html"})
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -195,7 +195,11 @@ def job_cancel(request: HttpRequest, reference: str) -> HttpResponse:
     progress = jobs.progress(job, clock.now())
     context = {"job": job, "title": jobs.title(job), "progress": progress, "errors": errors, "given": request.POST}
     return page(
-        request, "console/job_cancel.html", context, fragments={"dialog": "console/job_cancel_form.html"}, status=status
+        request,
+        "console/bulk/job_cancel.html",
+        context,
+        fragments={"dialog": "console/bulk/job_cancel_form.html"},
+        status=status,
     )
 
 
@@ -236,7 +240,7 @@ def _plan_page(
         "errors": errors or [],
         "given": request.POST,
     }
-    return page(request, "console/job_plan.html", context, status=status)
+    return page(request, "console/bulk/job_plan.html", context, status=status)
 
 
 def _chosen(request: HttpRequest, kind: services.Action) -> dict[str, Any]:

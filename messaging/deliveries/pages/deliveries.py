@@ -101,8 +101,8 @@ def delivery_list(request: HttpRequest) -> HttpResponseBase:
         "bulk_actions": bulk.actions(request, *_BULK, labels=_BULK_LABELS),
         **lists.tools(request, DELIVERIES, given),
     }
-    fragments = {"live-deliveries": "console/deliveries_live.html"}
-    return page(request, "console/deliveries.html", context, fragments=fragments)
+    fragments = {"live-deliveries": "console/deliveries/deliveries_live.html"}
+    return page(request, "console/deliveries/deliveries.html", context, fragments=fragments)
 
 
 @requires("deliveries:read")
@@ -126,7 +126,9 @@ def delivery_page(request: HttpRequest, reference: str) -> HttpResponse:
         "covered": shown,
         "transactions": coordinations.of_delivery(delivery.pk) if delivery.trigger.kind == ServiceKind.ATOMIC else [],
     }
-    return page(request, "console/delivery.html", context, fragments={_LIVE: "console/delivery_live.html"})
+    return page(
+        request, "console/deliveries/delivery.html", context, fragments={_LIVE: "console/deliveries/delivery_live.html"}
+    )
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -228,5 +230,9 @@ def _dialog(
         "reminder": delivery.remind_at is not None and delivery.remind_at > clock.now(),
     }
     return page(
-        request, "console/settle.html", context, fragments={"dialog": "console/settle_form.html"}, status=status
+        request,
+        "console/deliveries/settle.html",
+        context,
+        fragments={"dialog": "console/deliveries/settle_form.html"},
+        status=status,
     )

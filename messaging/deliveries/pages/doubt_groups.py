@@ -251,7 +251,13 @@ def _plan(
         "errors": errors or [],
         "given": request.POST,
     }
-    return page(request, "console/plan.html", context, fragments={"dialog": "console/plan_form.html"}, status=status)
+    return page(
+        request,
+        "console/deliveries/plan.html",
+        context,
+        fragments={"dialog": "console/deliveries/plan_form.html"},
+        status=status,
+    )
 
 
 def _named(rows: Any) -> list[tuple[str, str]]:

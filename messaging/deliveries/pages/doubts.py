@@ -62,7 +62,12 @@ def doubt_list(request: HttpRequest) -> HttpResponse:
         "transactions": _doubtful_rows(request, now) if tab == "transactions" else [],
         "transaction_groups": _transaction_groups(now) if tab == "transactions" else [],
     }
-    return page(request, "console/doubts.html", context, fragments={"live-doubts": "console/doubts_live.html"})
+    return page(
+        request,
+        "console/deliveries/doubts.html",
+        context,
+        fragments={"live-doubts": "console/deliveries/doubts_live.html"},
+    )
 
 
 def _doubtful_rows(request: HttpRequest, now: datetime) -> list[dict[str, Any]]:
@@ -111,7 +116,12 @@ def doubt_group(request: HttpRequest, reference: str, doubt: str) -> HttpRespons
         "buttons": _buttons(request, Inbound(trigger, code, found.count if found else 0)),
         "level": doubts.age(found.oldest_at, clock.now()) if found else "good",
     }
-    return page(request, "console/doubt.html", context, fragments={"live-doubt": "console/doubt_live.html"})
+    return page(
+        request,
+        "console/deliveries/doubt.html",
+        context,
+        fragments={"live-doubt": "console/deliveries/doubt_live.html"},
+    )
 
 
 @requires("messages:read")
@@ -131,7 +141,10 @@ def outbound_group(request: HttpRequest, code: str, cause: str) -> HttpResponse:
         "level": doubts.age(found.oldest_at, clock.now()) if found else "good",
     }
     return page(
-        request, "console/doubt_outbound.html", context, fragments={"live-doubt": "console/doubt_outbound_live.html"}
+        request,
+        "console/deliveries/doubt_outbound.html",
+        context,
+        fragments={"live-doubt": "console/deliveries/doubt_outbound_live.html"},
     )
 
 
@@ -150,7 +163,10 @@ def answer_group(request: HttpRequest, answer: str) -> HttpResponse:
         "may_ask": _may_ask(request),
     }
     return page(
-        request, "console/doubt_answer.html", context, fragments={"live-doubt": "console/doubt_answer_live.html"}
+        request,
+        "console/deliveries/doubt_answer.html",
+        context,
+        fragments={"live-doubt": "console/deliveries/doubt_answer_live.html"},
     )
 
 
@@ -228,8 +244,8 @@ def message_settle(request: HttpRequest, reference: str, decision: str) -> HttpR
         "errors": errors,
         "given": request.POST,
     }
-    fragments = {"dialog": "console/settle_message_form.html"}
-    return page(request, "console/settle_message.html", context, fragments=fragments, status=status)
+    fragments = {"dialog": "console/deliveries/settle_message_form.html"}
+    return page(request, "console/deliveries/settle_message.html", context, fragments=fragments, status=status)
 
 
 def message_buttons(message: Message, who: Person) -> list[ChoiceButton]:

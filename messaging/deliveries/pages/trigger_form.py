@@ -81,7 +81,7 @@ def trigger_new(request: HttpRequest) -> HttpResponse:
             del request.session[_ONCE]
             if signs(made):
                 context = {"trigger": made, "secret": secret, "made": True}
-                return page(request, "console/trigger_secret_made.html", context)
+                return page(request, "console/deliveries/trigger_secret_made.html", context)
             notices.success(request, f"{made.name} takes documents from now on.")
             return see_other("console:trigger", made.public_id)
     return _form(request, None, _posted(request.POST), errors=errors)
@@ -262,7 +262,7 @@ def _form(
         "once": once(request, _ONCE) if trigger is None else "",
         "known": triggers.known_documents(),
     }
-    return page(request, "console/trigger_form.html", context, status=status or (422 if errors else 200))
+    return page(request, "console/deliveries/trigger_form.html", context, status=status or (422 if errors else 200))
 
 
 def _shown(field: Field, value: str, listed: tuple[tuple[str, str], ...], wrong: tuple[str, ...]) -> Shown:

@@ -123,7 +123,12 @@ def trigger_list(request: HttpRequest) -> HttpResponse:
     context["rows"] = [_described(row) for row in triggers.trigger_rows(context["rows"], clock.now())]
     counts = triggers.counts_by_state()
     context |= {"filters": filters, "counts": counts, "total": sum(counts.values())}
-    return page(request, "console/triggers.html", context, fragments={"live-triggers": "console/triggers_live.html"})
+    return page(
+        request,
+        "console/deliveries/triggers.html",
+        context,
+        fragments={"live-triggers": "console/deliveries/triggers_live.html"},
+    )
 
 
 @requires("triggers:read")
@@ -147,7 +152,12 @@ def trigger_page(request: HttpRequest, reference: str) -> HttpResponse:
         "signs": signs(trigger),
         "members": list(trigger.members.all()),
     }
-    return page(request, "console/trigger.html", context, fragments={"live-trigger": "console/trigger_live.html"})
+    return page(
+        request,
+        "console/deliveries/trigger.html",
+        context,
+        fragments={"live-trigger": "console/deliveries/trigger_live.html"},
+    )
 
 
 def _scope(parameters: dict[str, Any]) -> str:
@@ -204,13 +214,13 @@ def trigger_secret(request: HttpRequest, reference: str) -> HttpResponse:
         else:
             del request.session[_ONCE]
             context = {"trigger": changed, "secret": secret, "made": False}
-            return page(request, "console/trigger_secret_made.html", context)
+            return page(request, "console/deliveries/trigger_secret_made.html", context)
     context = {"trigger": trigger, "errors": errors, "given": request.POST, "once": once(request, _ONCE)}
     return page(
         request,
-        "console/trigger_secret.html",
+        "console/deliveries/trigger_secret.html",
         context,
-        fragments={"dialog": "console/trigger_secret_form.html"},
+        fragments={"dialog": "console/deliveries/trigger_secret_form.html"},
         status=422 if errors else 200,
     )
 
@@ -312,5 +322,5 @@ def _dialog(
         "errors": errors or [],
         "given": request.POST,
     }
-    fragments = {"dialog": "console/trigger_verb_form.html"}
-    return page(request, "console/trigger_verb.html", context, fragments=fragments, status=status)
+    fragments = {"dialog": "console/deliveries/trigger_verb_form.html"}
+    return page(request, "console/deliveries/trigger_verb.html", context, fragments=fragments, status=status)

@@ -52,7 +52,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """All of a diagram for `console/diagram.html`."""
+    """All of a diagram for `console/parts/diagram.html`."""
 
     shapes: list[Shape]
     width: int

@@ -69,4 +69,6 @@ def inquiry_page(request: HttpRequest, reference: str) -> HttpResponse:
     """One question: what was asked, and the answer as it came."""
     found = selectors.inquiry(read_id("inq", reference))
     answer = bytes(found.response or b"").decode("utf-8", "replace")
-    return page(request, "console/inquiry.html", {"inquiry": found, "message": found.message, "answer": answer})
+    return page(
+        request, "console/messages/inquiry.html", {"inquiry": found, "message": found.message, "answer": answer}
+    )

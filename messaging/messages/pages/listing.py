@@ -129,7 +129,12 @@ def message_list_page(request: HttpRequest) -> HttpResponseBase:
         "first_page": place is None,
         "bulk_actions": bulk.actions(request, "messages_resubmit", "messages_cancel", "messages_export"),
     }
-    return page(request, "console/messages.html", context, fragments={"live-messages": "console/messages_live.html"})
+    return page(
+        request,
+        "console/messages/messages.html",
+        context,
+        fragments={"live-messages": "console/messages/messages_live.html"},
+    )
 
 
 @requires("messages:read")
@@ -143,7 +148,12 @@ def message_peek(request: HttpRequest, reference: str) -> HttpResponse:
         "latency": _latency(message),
         "settled": settled.of_message(message),
     }
-    return page(request, "console/message_peek.html", context, fragments={"dialog": "console/message_peek_body.html"})
+    return page(
+        request,
+        "console/messages/message_peek.html",
+        context,
+        fragments={"dialog": "console/messages/message_peek_body.html"},
+    )
 
 
 def _portion(found: Found, place: Place | None, limit: int) -> Page[Message]:

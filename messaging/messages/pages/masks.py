@@ -27,7 +27,7 @@ _TEXTS = ("name", "kind", "path", "service", "visible_to")
 def mask_list(request: HttpRequest) -> HttpResponse:
     """All rules, by name."""
     context = keyset_page(request, "console.masks", selectors.masks(), order=("name",), filters={})
-    return page(request, "console/masks.html", context)
+    return page(request, "console/messages/masks.html", context)
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -86,9 +86,9 @@ def mask_delete(request: HttpRequest, reference: str) -> HttpResponse:
     context = {"rule": rule, "errors": errors, "given": request.POST, "version": services.revision(rule)}
     return page(
         request,
-        "console/mask_delete.html",
+        "console/messages/mask_delete.html",
         context,
-        fragments={"dialog": "console/mask_delete_form.html"},
+        fragments={"dialog": "console/messages/mask_delete_form.html"},
         status=status,
     )
 
@@ -111,7 +111,7 @@ def _form(
         "roles": services.VISIBLE_TO,
         "partners": partners.parties(is_own=False)[:500],
     }
-    return page(request, "console/mask.html", context, status=status)
+    return page(request, "console/messages/mask.html", context, status=status)
 
 
 def _given(rule: PayloadMask) -> dict[str, str]:

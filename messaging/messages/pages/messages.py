@@ -80,7 +80,12 @@ def message_page(request: HttpRequest, reference: str) -> HttpResponse:
         **evidence_of(message, who, tab),
         **_TAB_CONTEXT.get(tab, _nothing)(request, message, screen),
     }
-    return page(request, "console/message.html", context, fragments={"live-message": "console/message_live.html"})
+    return page(
+        request,
+        "console/messages/message.html",
+        context,
+        fragments={"live-message": "console/messages/message_live.html"},
+    )
 
 
 def _coordinating(message: Message) -> CoordinationMessage | None:
@@ -152,7 +157,11 @@ def message_cancel(request: HttpRequest, reference: str) -> HttpResponse:
         "waits": operating.waits(message),
     }
     return page(
-        request, "console/cancel.html", context, fragments={"dialog": "console/cancel_form.html"}, status=status
+        request,
+        "console/messages/cancel.html",
+        context,
+        fragments={"dialog": "console/messages/cancel_form.html"},
+        status=status,
     )
 
 
@@ -216,8 +225,8 @@ def message_resubmit(request: HttpRequest, reference: str) -> HttpResponse:
         "once": request.POST.get("once") or uuid7().hex,
         "presets": ("The partner lost it", "The partner asked for it again", "Sent before a fix was in place"),
     }
-    fragments = {"dialog": "console/resubmit_form.html"}
-    return page(request, "console/resubmit.html", context, fragments=fragments, status=status)
+    fragments = {"dialog": "console/messages/resubmit_form.html"}
+    return page(request, "console/messages/resubmit.html", context, fragments=fragments, status=status)
 
 
 @requires("indoubt:resolve", methods=("GET", "POST"))
@@ -247,8 +256,8 @@ def message_redeliver(request: HttpRequest, reference: str) -> HttpResponse:
         "deliveries": deliveries.of_message(message.pk),
         "presets": ("The trigger was made later", "The application was repaired"),
     }
-    fragments = {"dialog": "console/redeliver_form.html"}
-    return page(request, "console/redeliver.html", context, fragments=fragments, status=status)
+    fragments = {"dialog": "console/messages/redeliver_form.html"}
+    return page(request, "console/messages/redeliver.html", context, fragments=fragments, status=status)
 
 
 def _reason(request: HttpRequest) -> str:

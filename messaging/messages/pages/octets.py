@@ -38,16 +38,16 @@ def payload(request: HttpRequest, reference: str, number: int) -> HttpResponse:
     try:
         look = disclosing.payload_look(message_id=message.pk, number=number, actor=actor(request), role=role)
     except PayloadLost as error:
-        return page(request, "console/payload.html", {**context, "problem": error.detail}, status=404)
+        return page(request, "console/messages/payload.html", {**context, "problem": error.detail}, status=404)
     context["look"] = look
     if look.hidden:
-        return page(request, "console/payload.html", context, status=403)
+        return page(request, "console/messages/payload.html", context, status=403)
     mode = request.GET.get("mode", "")
     if look.rules:
         # What is covered is not in these octets; but they are not the document's own, so that they are set out only.
         context["modes"], mode = MODES[:1], "pretty"
     context["view"] = _view(request, look.octets, mode)
-    return page(request, "console/payload.html", context)
+    return page(request, "console/messages/payload.html", context)
 
 
 @requires("payloads:read")
@@ -83,9 +83,9 @@ def wire(request: HttpRequest, reference: str) -> HttpResponse:
         opened = disclosing.wire_open(message_id=message.pk, actor=actor(request), role=person(request).role)
     except (NotPrepared, PayloadLost, Masked) as error:
         status = 403 if isinstance(error, Masked) else 404
-        return page(request, "console/wire.html", {**context, "problem": error.detail}, status=status)
+        return page(request, "console/messages/wire.html", {**context, "problem": error.detail}, status=status)
     context["view"] = _view(request, opened, request.GET.get("mode", "") or "raw")
-    return page(request, "console/wire.html", context)
+    return page(request, "console/messages/wire.html", context)
 
 
 @requires("payloads:read")
@@ -122,7 +122,7 @@ def transmission(request: HttpRequest, reference: str) -> HttpResponse:
         "curl": curl.command(attempt, message or signal, _headers(message)),
         "attempts": list(messages.transmissions(message.pk).order_by("-id")[:50])[::-1] if message else [],
     }
-    return page(request, "console/transmission.html", context)
+    return page(request, "console/messages/transmission.html", context)
 
 
 def _headers(message: Message | None) -> tuple[tuple[str, str], ...]:
@@ -139,7 +139,7 @@ def signal(request: HttpRequest, reference: str) -> HttpResponse:
     about = messages.in_store(row.about_id)
     shown = view(bytes(row.body), row.content_type, request.GET.get("mode", "") or "raw")
     context = {"signal": row, "about": about, "view": shown, "modes": MODES[1:]}
-    return page(request, "console/signal.html", context)
+    return page(request, "console/messages/signal.html", context)
 
 
 @requires("messages:read")
@@ -158,7 +158,9 @@ def rejection_sample(request: HttpRequest, reference: str) -> HttpResponse:
     except Masked as error:
         return _gone(request, error)
     shown = view(opened.content, opened.content_type, request.GET.get("mode", "") or "raw")
-    return page(request, "console/rejection_sample.html", {"rejection": row, "view": shown, "modes": MODES[1:]})
+    return page(
+        request, "console/messages/rejection_sample.html", {"rejection": row, "view": shown, "modes": MODES[1:]}
+    )
 
 
 def _view(request: HttpRequest, octets: Octets, mode: str) -> View:
@@ -170,7 +172,7 @@ def _view(request: HttpRequest, octets: Octets, mode: str) -> View:
 
 def _gone(request: HttpRequest, error: ApplicationError) -> HttpResponse:
     status = 403 if isinstance(error, Masked) else 404
-    return page(request, "console/gone.html", {"problem": error.detail}, status=status)
+    return page(request, "console/messages/gone.html", {"problem": error.detail}, status=status)
 
 
 def _attachment(octets: Octets) -> HttpResponse:

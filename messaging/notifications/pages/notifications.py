@@ -38,7 +38,11 @@ def rule_list(request: HttpRequest) -> HttpResponse:
     """Who is told of what."""
     context = keyset_page(request, "console.notification-rules", selectors.rules(), order=("name",), filters={})
     newest = selectors.notifications().order_by("-id")[:10]
-    return page(request, "console/notification_rules.html", context | {"newest": list(newest), "no_mail": _no_mail()})
+    return page(
+        request,
+        "console/notifications/notification_rules.html",
+        context | {"newest": list(newest), "no_mail": _no_mail()},
+    )
 
 
 @requires(SCOPE)
@@ -54,7 +58,7 @@ def notification_list(request: HttpRequest) -> HttpResponse:
         filters={"state": "".join(states)},
     )
     context |= {"state": "".join(states), "states": NotificationState.choices}
-    return page(request, "console/notifications.html", context)
+    return page(request, "console/notifications/notifications.html", context)
 
 
 @requires(SCOPE)
@@ -64,7 +68,7 @@ def rule_page(request: HttpRequest, reference: str) -> HttpResponse:
     found = selectors.notifications(rule_id=rule.pk)
     context = keyset_page(request, f"console.notification-rule.{rule.pk}", found, order=("-id",), filters={})
     context |= {"rule": rule, "window": duration(rule.window), "no_mail": _no_mail()}
-    return page(request, "console/notification_rule.html", context)
+    return page(request, "console/notifications/notification_rule.html", context)
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -149,9 +153,9 @@ def rule_delete(request: HttpRequest, reference: str) -> HttpResponse:
     context = {"rule": rule, "revision": services.revision(rule), "errors": errors, "given": request.POST}
     return page(
         request,
-        "console/notification_delete.html",
+        "console/notifications/notification_delete.html",
         context,
-        fragments={"dialog": "console/notification_delete_form.html"},
+        fragments={"dialog": "console/notifications/notification_delete_form.html"},
         status=status,
     )
 
@@ -232,7 +236,9 @@ def _form(
         "no_mail": _no_mail(),
         "once": once(request, _ONCE) if rule is None else "",
     }
-    return page(request, "console/notification_form.html", context, status=status or (422 if errors else 200))
+    return page(
+        request, "console/notifications/notification_form.html", context, status=status or (422 if errors else 200)
+    )
 
 
 def _kinds() -> list[tuple[str, list[str]]]:

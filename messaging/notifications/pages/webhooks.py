@@ -33,7 +33,7 @@ Errors = list[tuple[str, str]]
 def webhook_list(request: HttpRequest) -> HttpResponse:
     """Who is told of events, and whether it works."""
     context = keyset_page(request, "console.webhooks", records.webhook_endpoints(), order=("id",), filters={})
-    return page(request, "console/webhooks.html", context)
+    return page(request, "console/notifications/webhooks.html", context)
 
 
 @sensitive_variables("secret")
@@ -58,7 +58,9 @@ def webhook_new(request: HttpRequest) -> HttpResponse:
         else:
             del request.session[_ONCE_NEW]
             return page(
-                request, "console/webhook_secret_made.html", {"endpoint": endpoint, "secret": secret, "made": True}
+                request,
+                "console/notifications/webhook_secret_made.html",
+                {"endpoint": endpoint, "secret": secret, "made": True},
             )
     context = {
         "errors": errors,
@@ -67,7 +69,7 @@ def webhook_new(request: HttpRequest) -> HttpResponse:
         "groups": _type_groups(),
         "once": once(request, _ONCE_NEW),
     }
-    return page(request, "console/webhook_form.html", context, status=422 if errors else 200)
+    return page(request, "console/notifications/webhook_form.html", context, status=422 if errors else 200)
 
 
 @requires("webhooks:manage", methods=("GET", "POST"))
@@ -102,8 +104,10 @@ def webhook_page(request: HttpRequest, reference: str) -> HttpResponse:
         "first_page": not request.GET.get("cursor"),
         "old_secret_works": endpoint.previous_until is not None and endpoint.previous_until > clock.now(),
     }
-    fragments = {"live-webhook": "console/webhook_live.html"}
-    return page(request, "console/webhook.html", context, fragments=fragments, status=422 if errors else 200)
+    fragments = {"live-webhook": "console/notifications/webhook_live.html"}
+    return page(
+        request, "console/notifications/webhook.html", context, fragments=fragments, status=422 if errors else 200
+    )
 
 
 @requires("webhooks:manage", methods=("GET", "POST"))
@@ -138,7 +142,7 @@ def webhook_edit(request: HttpRequest, reference: str) -> HttpResponse:
         "groups": _type_groups(),
         "revision": webhooks.revision(endpoint),
     }
-    return page(request, "console/webhook_form.html", context, status=status if errors else 200)
+    return page(request, "console/notifications/webhook_form.html", context, status=status if errors else 200)
 
 
 @requires("webhooks:manage", methods=("POST",))
@@ -177,7 +181,9 @@ def webhook_secret(request: HttpRequest, reference: str) -> HttpResponse:
             errors = problems(error)
         else:
             del request.session[_ONCE_SECRET]
-            return page(request, "console/webhook_secret_made.html", {"endpoint": changed, "secret": secret})
+            return page(
+                request, "console/notifications/webhook_secret_made.html", {"endpoint": changed, "secret": secret}
+            )
     context = {"endpoint": endpoint, "once": once(request, _ONCE_SECRET), "overlaps": _OVERLAPS}
     return _dialog(request, "webhook_secret", context, errors)
 
@@ -246,15 +252,17 @@ def webhook_delivery(request: HttpRequest, reference: str, delivery: str) -> Htt
         "errors": errors,
         "body": json.dumps(found.body, indent=2, ensure_ascii=False),
     }
-    return page(request, "console/webhook_delivery.html", context, status=409 if errors else 200)
+    return page(request, "console/notifications/webhook_delivery.html", context, status=409 if errors else 200)
 
 
 def _dialog(
     request: HttpRequest, name: str, context: dict[str, object], errors: Errors, status: int = 422
 ) -> HttpResponse:
     context |= {"errors": errors, "given": request.POST}
-    fragments = {"dialog": f"console/{name}_form.html"}
-    return page(request, f"console/{name}.html", context, fragments=fragments, status=status if errors else 200)
+    fragments = {"dialog": f"console/notifications/{name}_form.html"}
+    return page(
+        request, f"console/notifications/{name}.html", context, fragments=fragments, status=status if errors else 200
+    )
 
 
 def _found(reference: str) -> WebhookEndpoint:

@@ -24,7 +24,7 @@ def bench_page(request: HttpRequest, reference: str, number: int) -> HttpRespons
         "sentence": services.gives_up_sentence(version),
         "reports": selectors.reports(agreement_id=agreement.pk)[:20],
     }
-    return page(request, "console/bench.html", context)
+    return page(request, "console/onboarding/bench.html", context)
 
 
 @requires(SCOPE, methods=("POST",))
@@ -40,4 +40,4 @@ def bench_report(request: HttpRequest, reference: str) -> HttpResponse:
     """One report, which the print style sheet puts on paper."""
     report = selectors.report(reference)
     version = resolve_url("console:agreement-version", report.agreement.public_id, report.number)
-    return page(request, "console/bench_report.html", {"report": report, "version_href": version})
+    return page(request, "console/onboarding/bench_report.html", {"report": report, "version_href": version})

@@ -54,7 +54,7 @@ def bundle_page(request: HttpRequest) -> HttpResponse:
         "presets": ("New set-up", "Copied from another hub"),
         "partners": [(one.public_id, one.name) for one in selectors.parties(is_own=False)[:500]],
     }
-    return page(request, "console/bundle.html", context, status=422 if errors else 200)
+    return page(request, "console/onboarding/bundle.html", context, status=422 if errors else 200)
 
 
 def _text(request: HttpRequest) -> str:

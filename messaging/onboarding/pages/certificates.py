@@ -34,7 +34,7 @@ def certificate_list(request: HttpRequest) -> HttpResponse:
         "within": "" if days is None else str(days),
         "spans": SPANS,
     }
-    return page(request, "console/certificates.html", context)
+    return page(request, "console/onboarding/certificates.html", context)
 
 
 @requires("partners:read")
@@ -51,7 +51,7 @@ def endpoint_page(request: HttpRequest, reference: str) -> HttpResponse:
         "audit": screens.audit_of(endpoint),
         "why_not": f"Needs the role {missing}." if (missing := person(request).lacks(SCOPE)) else "",
     }
-    return page(request, "console/endpoint.html", context)
+    return page(request, "console/onboarding/endpoint.html", context)
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -115,5 +115,5 @@ def _dialog(
         "next": way_back(request, ""),
         "leave": way_back(request, here),
     }
-    fragments = {"dialog": "console/endpoint_certificates_form.html"}
-    return page(request, "console/endpoint_certificates.html", context, fragments=fragments, status=status)
+    fragments = {"dialog": "console/onboarding/endpoint_certificates_form.html"}
+    return page(request, "console/onboarding/endpoint_certificates.html", context, fragments=fragments, status=status)

@@ -85,7 +85,7 @@ def credential_new(request: HttpRequest, reference: str) -> HttpResponse:
                 del request.session[_ONCE]
                 if secret:
                     context = {"credential": made, "party": party, "secret": secret, "leave": here}
-                    return page(request, "console/credential_made.html", context)
+                    return page(request, "console/onboarding/credential_made.html", context)
                 notices.success(request, f"A credential of {party.name} is stored.")
                 return see_other(here)
     shown = groups(CREDENTIAL, texts, errors)

@@ -191,7 +191,7 @@ def form_page(
     errors: list[tuple[str, str]],
     *,
     status: int = 0,
-    template: str = "console/partner_form.html",
+    template: str = "console/onboarding/partner_form.html",
     **context: Any,
 ) -> HttpResponse:
     """The form; 422 when something is wrong with it, unless `status` says otherwise."""

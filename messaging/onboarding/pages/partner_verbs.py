@@ -74,8 +74,8 @@ def dialog(
         "presets": verb.presets,
         "warnings": warnings,
     }
-    fragments = {"dialog": "console/partner_verb_form.html"}
-    return page(request, "console/partner_verb.html", context, fragments=fragments, status=status)
+    fragments = {"dialog": "console/onboarding/partner_verb_form.html"}
+    return page(request, "console/onboarding/partner_verb.html", context, fragments=fragments, status=status)
 
 
 def act(

@@ -83,7 +83,7 @@ def partner_list(request: HttpRequest) -> HttpResponseBase:
         )
     context = keyset_page(request, "console.partners", found, order=("name",), filters=filters)
     context |= filters | {"why_not": _why_not(request, party_form.SCOPE)} | lists.tools(request, PARTNERS, filters)
-    return page(request, "console/partners.html", context)
+    return page(request, "console/onboarding/partners.html", context)
 
 
 @requires("partners:read")
@@ -101,7 +101,7 @@ def partner_page(request: HttpRequest, reference: str) -> HttpResponse:
         "why_not": _why_not(request, party_form.SCOPE),
         "buttons": [button(verb, reverse("console:party-verb", args=[party.public_id, verb.slug]), person(request))],
     }
-    return page(request, "console/partner.html", context)
+    return page(request, "console/onboarding/partner.html", context)
 
 
 @requires("agreements:read")
@@ -125,7 +125,7 @@ def agreement_list(request: HttpRequest) -> HttpResponseBase:
     context |= filters | {"states": VersionState.choices} | lists.tools(request, AGREEMENTS, filters)
     context["rows"] = _with_versions(context["rows"])
     context["why_not"] = _why_not(request, agreement_forms.SCOPE)
-    return page(request, "console/agreements.html", context)
+    return page(request, "console/onboarding/agreements.html", context)
 
 
 @requires("agreements:read")
@@ -152,7 +152,7 @@ def agreement_page(request: HttpRequest, reference: str, number: int | None = No
         "reports": list(BenchReport.objects.filter(agreement=agreement, number=version.number).order_by("-id")[:5]),
         "audit": screens.audit_of_agreement(agreement),
     }
-    return page(request, "console/agreement.html", context)
+    return page(request, "console/onboarding/agreement.html", context)
 
 
 def _changes(before: AgreementVersion | None, version: AgreementVersion) -> list[differences.Change]:

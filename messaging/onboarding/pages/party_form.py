@@ -173,7 +173,7 @@ def party_edit(request: HttpRequest, reference: str) -> HttpResponse:
         groups(PARTY, texts, errors),
         summary(_PARTY, errors),
         status=status,
-        template="console/party_form.html",
+        template="console/onboarding/party_form.html",
         version=version,
         partner_groups=known,
         party=party,

@@ -85,7 +85,7 @@ def onboarding_new(request: HttpRequest) -> HttpResponse:
         "errors": [(field if field == "bundle" else "", text) for field, texts in errors.items() for text in texts],
         "places": [Place(n, title, "", n == 1, False) for n, title in enumerate(TITLES, 1)],
     }
-    return page(request, "console/onboarding_new.html", context, status=422 if errors else 200)
+    return page(request, "console/onboarding/onboarding_new.html", context, status=422 if errors else 200)
 
 
 def _start(request: HttpRequest) -> OnboardingDraft:
@@ -177,7 +177,7 @@ def _by_htmx(request: HttpRequest) -> bool:
 def _checked(request: HttpRequest, draft: OnboardingDraft, check: Check, wrong: list[str]) -> HttpResponse:
     """What stands under the form: saved when, what it amounts to, what is wrong so far."""
     context = {"draft": draft, "check": check, "wrong": wrong, "saved": True}
-    return page(request, "console/onboarding_check.html", context)
+    return page(request, "console/onboarding/onboarding_check.html", context)
 
 
 def _not_kept(request: HttpRequest, draft: OnboardingDraft, error: Stale) -> HttpResponse:
@@ -188,7 +188,7 @@ def _not_kept(request: HttpRequest, draft: OnboardingDraft, error: Stale) -> Htt
     said = error.detail
     if own:
         said = "Not kept yet: you have saved this draft in another window since. Continue saves what is typed here."
-    return page(request, "console/onboarding_check.html", {"draft": draft, "wrong": [said], "known": own})
+    return page(request, "console/onboarding/onboarding_check.html", {"draft": draft, "wrong": [said], "known": own})
 
 
 def _form(
@@ -211,7 +211,7 @@ def _form(
         "secret_kept": "secret" in draft.data.get(step, {}) or "credential" in draft.data.get("made", {}),
         "with_file": step == "transport",
     }
-    return page(request, "console/onboarding_step.html", context, status=status or (422 if errors else 200))
+    return page(request, "console/onboarding/onboarding_step.html", context, status=status or (422 if errors else 200))
 
 
 def _around(draft: OnboardingDraft, number: int) -> dict[str, Any]:
@@ -253,7 +253,7 @@ def _test(request: HttpRequest, draft: OnboardingDraft) -> HttpResponse:
         "report": BenchReport.objects.filter(draft=draft).order_by("-id").first(),
         "forward": resolve_url("console:onboarding-step", draft.public_id, LAST),
     }
-    return page(request, "console/onboarding_test.html", context, status=422 if errors else 200)
+    return page(request, "console/onboarding/onboarding_test.html", context, status=422 if errors else 200)
 
 
 def _all_wrong(check: Check) -> list[tuple[int, str]]:
@@ -294,7 +294,7 @@ def _review(request: HttpRequest, draft: OnboardingDraft) -> HttpResponse:
             if done.shown_once:
                 leave = resolve_url("console:partner", partner.public_id)
                 context = {"credential": done.credential, "party": partner, "secret": done.shown_once, "leave": leave}
-                return page(request, "console/credential_made.html", context | {"activated": done.version})
+                return page(request, "console/onboarding/credential_made.html", context | {"activated": done.version})
             notices.success(request, f"{partner} is set up: {done.version} is active.")
             return see_other("console:partner", partner.public_id)
     check = onboarding_drafts.draft_check(draft_id=draft.pk)
@@ -309,7 +309,7 @@ def _review(request: HttpRequest, draft: OnboardingDraft) -> HttpResponse:
         "report": BenchReport.objects.filter(draft=draft).order_by("-id").first(),
         "presets": ("Tested with the partner", "Go-live"),
     }
-    return page(request, "console/onboarding_review.html", context, status=status)
+    return page(request, "console/onboarding/onboarding_review.html", context, status=status)
 
 
 def _facts(draft: OnboardingDraft) -> list[tuple[str, int, list[differences.Change]]]:

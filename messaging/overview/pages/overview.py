@@ -59,8 +59,11 @@ def dashboard(request: HttpRequest) -> HttpResponse:
         "heat_hours": [hour.at for hour in found.traffic.hours],
         "kiosk": request.GET.get("kiosk") == "1",
     }
-    fragments = {"live-dashboard": "console/dashboard_live.html", "live-heat": "console/dashboard_heat.html"}
-    return page(request, "console/dashboard.html", context, fragments=fragments)
+    fragments = {
+        "live-dashboard": "console/overview/dashboard_live.html",
+        "live-heat": "console/overview/dashboard_heat.html",
+    }
+    return page(request, "console/overview/dashboard.html", context, fragments=fragments)
 
 
 @requires("pairs:read")
@@ -70,7 +73,7 @@ def go(request: HttpRequest) -> HttpResponse:
     found = finding.find(text, person(request).scopes)
     if found.only is not None:
         return see_other(f"console:{found.only.page}", *found.only.arguments)
-    return page(request, "console/go.html", {"q": text, "found": found})
+    return page(request, "console/overview/go.html", {"q": text, "found": found})
 
 
 def _tiles(found: Overview, now: datetime) -> list[Tile]:

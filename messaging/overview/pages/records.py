@@ -22,14 +22,14 @@ def rejection_list(request: HttpRequest) -> HttpResponse:
         "filtered": any(filters.values()),
         "reasons": sorted(REFUSALS.items(), key=lambda r: r[1]),
     }
-    return page(request, "console/rejections.html", context)
+    return page(request, "console/overview/rejections.html", context)
 
 
 @requires("messages:read")
 def rejection_page(request: HttpRequest, reference: str) -> HttpResponse:
     """What is known of one refusal, without its bytes."""
     context = {"rejection": records.rejection(read_id("rej", reference))}
-    return page(request, "console/rejection.html", context)
+    return page(request, "console/overview/rejection.html", context)
 
 
 def _filters(request: HttpRequest, names: tuple[str, ...]) -> dict[str, str]:

@@ -97,20 +97,25 @@ def palette(request: HttpRequest) -> HttpResponse:
         found = finding.find(text, person(request).scopes)
         ways += _hits([found.only] if found.only is not None else found.hits)
     context = {"q": text, "ways": ways}
-    fragments = {"palette-results": "console/palette_results.html"}
-    return page(request, "console/palette.html", context, fragments=fragments)
+    fragments = {"palette-results": "console/overview/palette_results.html"}
+    return page(request, "console/overview/palette.html", context, fragments=fragments)
 
 
 @requires("pairs:read")
 def keys(request: HttpRequest) -> HttpResponse:
     """All keys, as a page or as a dialog."""
-    return page(request, "console/keys.html", {"groups": KEYS}, fragments={"dialog": "console/keys_sheet.html"})
+    return page(
+        request,
+        "console/overview/keys.html",
+        {"groups": KEYS},
+        fragments={"dialog": "console/overview/keys_sheet.html"},
+    )
 
 
 @requires("pairs:read")
 def glossary(request: HttpRequest) -> HttpResponse:
     """What the words mean."""
-    return page(request, "console/glossary.html", {"words": WORDS})
+    return page(request, "console/overview/glossary.html", {"words": WORDS})
 
 
 @requires("pairs:read")
@@ -119,7 +124,7 @@ def cause_list(request: HttpRequest) -> HttpResponse:
     groups: dict[str, list[causes.Cause]] = {}
     for cause in causes.CAUSES.values():
         groups.setdefault(cause.group, []).append(cause)
-    return page(request, "console/causes.html", {"groups": list(groups.items())})
+    return page(request, "console/overview/causes.html", {"groups": list(groups.items())})
 
 
 @requires("pairs:read")

@@ -110,7 +110,7 @@ def pair_settings(request: HttpRequest, code: str) -> HttpResponse:
             "errors": [(_FIELDS.get(field, field), text) for field, text in errors],
             "given": request.POST,
         }
-        return page(request, "console/pair_settings.html", context, status=status)
+        return page(request, "console/pairs/pair_settings.html", context, status=status)
     notices.success(request, f"The settings of {pair.code} are changed.")
     return see_other(f"{reverse('console:pair', args=[code])}?tab=settings")
 
@@ -197,7 +197,9 @@ def _dialog(
         "lacks_payloads": person(request).lacks("payloads:read"),
         "incident": screens.incident_of(screen.pair, screen.incidents),
     }
-    return page(request, "console/verb.html", context, fragments={"dialog": "console/verb_form.html"}, status=status)
+    return page(
+        request, "console/pairs/verb.html", context, fragments={"dialog": "console/pairs/verb_form.html"}, status=status
+    )
 
 
 def _faster(screen: PairScreen, error: Stale | WrongState) -> str:

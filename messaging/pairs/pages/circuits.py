@@ -18,7 +18,9 @@ PRESETS = ("Partner says that the server is up", "Address or firewall corrected"
 def circuit_list(request: HttpRequest) -> HttpResponse:
     """What is left alone first, then what has only failed."""
     context = {"rows": circuits.rows(circuits.circuits())}
-    return page(request, "console/circuits.html", context, fragments={"live-circuits": "console/circuits_live.html"})
+    return page(
+        request, "console/pairs/circuits.html", context, fragments={"live-circuits": "console/pairs/circuits_live.html"}
+    )
 
 
 @requires("pairs:operate", methods=("GET", "POST"))
@@ -39,8 +41,8 @@ def circuit_try(request: HttpRequest, reference: str) -> HttpResponse:
     context = {"row": row, "errors": errors, "given": request.POST, "presets": PRESETS}
     return page(
         request,
-        "console/circuit_try.html",
+        "console/pairs/circuit_try.html",
         context,
-        fragments={"dialog": "console/circuit_try_form.html"},
+        fragments={"dialog": "console/pairs/circuit_try_form.html"},
         status=status,
     )

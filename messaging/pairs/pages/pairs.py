@@ -131,7 +131,7 @@ def pair_list(request: HttpRequest) -> HttpResponseBase:
     context["new_partner"] = reverse("console:onboarding-new") if "partners:write" in me.scopes else ""
     context["lacks_ping"] = me.lacks("pairs:operate")
     context["bulk_actions"] = bulk.actions(request, *_BULK, labels=_BULK_LABELS)
-    return page(request, "console/pairs.html", context, fragments={"live-pairs": "console/pairs_live.html"})
+    return page(request, "console/pairs/pairs.html", context, fragments={"live-pairs": "console/pairs/pairs_live.html"})
 
 
 @requires("pairs:read")
@@ -142,7 +142,7 @@ def pair_page(request: HttpRequest, code: str) -> HttpResponse:
     context = {"screen": screen, "pair": screen.pair, "tab": tab, "tabs": _tabs(screen)}
     context |= _head(request, screen)
     context |= _CONTENTS[tab](request, screen)
-    return page(request, "console/pair.html", context, fragments={"live-pair": "console/pair_live.html"})
+    return page(request, "console/pairs/pair.html", context, fragments={"live-pair": "console/pairs/pair_live.html"})
 
 
 def _partner(reference: str) -> Party | None:

@@ -275,7 +275,7 @@ def _form(
         "given": request.POST,
         "once": once(request, _ONCE) if pickup is None else "",
     }
-    return page(request, "console/pickup_form.html", context, status=status or (422 if errors else 200))
+    return page(request, "console/pollers/pickup_form.html", context, status=status or (422 if errors else 200))
 
 
 def _shown(

@@ -115,7 +115,12 @@ def pickup_list(request: HttpRequest) -> HttpResponse:
     now = clock.now()
     context["rows"] = [selectors.row(pickup, now) for pickup in context["rows"]]
     context |= {"filters": filters, "filtered": any(filters.values()), "kinds": PickupKind.choices}
-    return page(request, "console/pickups.html", context, fragments={"live-pickups": "console/pickups_live.html"})
+    return page(
+        request,
+        "console/pollers/pickups.html",
+        context,
+        fragments={"live-pickups": "console/pollers/pickups_live.html"},
+    )
 
 
 @requires("partners:read")
@@ -129,7 +134,9 @@ def pickup_page(request: HttpRequest, reference: str) -> HttpResponse:
         "buttons": _buttons(pickup, person(request)),
         "audit": screens.audit_of(pickup),
     }
-    return page(request, "console/pickup.html", context, fragments={"live-pickup": "console/pickup_live.html"})
+    return page(
+        request, "console/pollers/pickup.html", context, fragments={"live-pickup": "console/pollers/pickup_live.html"}
+    )
 
 
 def _scope(parameters: dict[str, Any]) -> str:
@@ -197,5 +204,5 @@ def _dialog(
         "errors": errors or [],
         "given": request.POST,
     }
-    fragments = {"dialog": "console/pickup_verb_form.html"}
-    return page(request, "console/pickup_verb.html", context, fragments=fragments, status=status)
+    fragments = {"dialog": "console/pollers/pickup_verb_form.html"}
+    return page(request, "console/pollers/pickup_verb.html", context, fragments=fragments, status=status)

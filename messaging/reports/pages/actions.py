@@ -67,8 +67,8 @@ def audit_incidents(request: HttpRequest) -> HttpResponse:
         "errors": errors,
         "given": request.POST,
     }
-    fragments = {"dialog": "console/open_incidents_form.html"}
-    return page(request, "console/open_incidents.html", context, fragments=fragments, status=status)
+    fragments = {"dialog": "console/reports/open_incidents_form.html"}
+    return page(request, "console/reports/open_incidents.html", context, fragments=fragments, status=status)
 
 
 @requires("agreements:write", methods=("GET", "POST"))
@@ -105,8 +105,8 @@ def timing_draft(request: HttpRequest, reference: str) -> HttpResponse:
         "errors": errors,
         "given": request.POST,
     }
-    fragments = {"dialog": "console/timing_draft_form.html"}
-    return page(request, "console/timing_draft.html", context, fragments=fragments, status=status)
+    fragments = {"dialog": "console/reports/timing_draft_form.html"}
+    return page(request, "console/reports/timing_draft.html", context, fragments=fragments, status=status)
 
 
 @requires("agreements:write", methods=("GET", "POST"))
@@ -141,7 +141,7 @@ def agreement_log_columns(request: HttpRequest, reference: str) -> HttpResponse:
         "errors": errors,
         "given": request.POST,
     }
-    return page(request, "console/agreement_log_columns.html", context, status=status)
+    return page(request, "console/reports/agreement_log_columns.html", context, status=status)
 
 
 def _agreement(reference: str) -> Agreement:

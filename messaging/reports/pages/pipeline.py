@@ -55,8 +55,8 @@ def run_list(request: HttpRequest) -> HttpResponse:
         "first_page": not request.GET.get("cursor"),
         "unclaimed": any(one.unclaimed for one in context["rows"]),
     }
-    fragments = {"live-runs": "console/pipeline_runs_live.html"}
-    return page(request, "console/pipeline_runs.html", context, fragments=fragments)
+    fragments = {"live-runs": "console/reports/pipeline_runs_live.html"}
+    return page(request, "console/reports/pipeline_runs.html", context, fragments=fragments)
 
 
 @requires("reports:read", whole_hub=True)
@@ -73,7 +73,12 @@ def run_page(request: HttpRequest, reference: str) -> HttpResponse:
         "has_report": pipeline.has_report(run) and run.state == RunState.SUCCEEDED,
         "audit": screens.audit_of(run),
     }
-    return page(request, "console/pipeline_run.html", context, fragments={"live-run": "console/pipeline_run_live.html"})
+    return page(
+        request,
+        "console/reports/pipeline_run.html",
+        context,
+        fragments={"live-run": "console/reports/pipeline_run_live.html"},
+    )
 
 
 @requires("reports:read", whole_hub=True)
@@ -106,8 +111,8 @@ def run_start(request: HttpRequest) -> HttpResponse:
         "errors": errors,
         "given": {name: given.get(name, "")[:200] for name in ("from", "to", "reason")},
     }
-    fragments = {"dialog": "console/pipeline_start_form.html"}
-    return page(request, "console/pipeline_start.html", context, fragments=fragments, status=status)
+    fragments = {"dialog": "console/reports/pipeline_start_form.html"}
+    return page(request, "console/reports/pipeline_start.html", context, fragments=fragments, status=status)
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -129,8 +134,8 @@ def run_cancel(request: HttpRequest, reference: str) -> HttpResponse:
             notices.success(request, "The run is cancelled: it publishes nothing, and what was shown before stays.")
             return see_other("console:pipeline-run", run.public_id)
     context = {"run": run, "progress": pipeline.progress(run, clock.now()), "errors": errors, "given": request.POST}
-    fragments = {"dialog": "console/pipeline_cancel_form.html"}
-    return page(request, "console/pipeline_cancel.html", context, fragments=fragments, status=status)
+    fragments = {"dialog": "console/reports/pipeline_cancel_form.html"}
+    return page(request, "console/reports/pipeline_cancel.html", context, fragments=fragments, status=status)
 
 
 def _start(request: HttpRequest) -> PipelineRun:

@@ -41,7 +41,10 @@ def log_list(request: HttpRequest) -> HttpResponse:
     context["rows"] = partner_logs.log_rows(context["rows"])
     context["folder"] = services.folder() / "inbox"
     return page(
-        request, "console/partner_logs.html", context, fragments={"live-logs": "console/partner_logs_live.html"}
+        request,
+        "console/reports/partner_logs.html",
+        context,
+        fragments={"live-logs": "console/reports/partner_logs_live.html"},
     )
 
 
@@ -149,8 +152,8 @@ def log_open_incidents(request: HttpRequest, reference: str) -> HttpResponse:
         "given": request.POST,
         "log": log,
     }
-    fragments = {"dialog": "console/open_incidents_form.html"}
-    return page(request, "console/open_incidents.html", context, fragments=fragments, status=status)
+    fragments = {"dialog": "console/reports/open_incidents_form.html"}
+    return page(request, "console/reports/open_incidents.html", context, fragments=fragments, status=status)
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -177,8 +180,8 @@ def log_export(request: HttpRequest) -> HttpResponse:
         else:
             return see_other("console:pipeline-run", run.public_id)
     context = {**_choices(), "errors": errors, "given": request.POST or request.GET}
-    fragments = {"dialog": "console/log_export_form.html"}
-    return page(request, "console/log_export.html", context, fragments=fragments, status=status)
+    fragments = {"dialog": "console/reports/log_export_form.html"}
+    return page(request, "console/reports/log_export.html", context, fragments=fragments, status=status)
 
 
 def said_of_incidents(count: int, known: int) -> str:
@@ -227,7 +230,7 @@ def _new_form(
     request: HttpRequest, given: Mapping[str, str], errors: Sequence[tuple[str, str]], *, status: int = 200
 ) -> HttpResponse:
     context = {**_choices(), "errors": errors, "given": given, "most": _most()}
-    return page(request, "console/partner_log_new.html", context, status=status)
+    return page(request, "console/reports/partner_log_new.html", context, status=status)
 
 
 def _page(
@@ -259,8 +262,8 @@ def _page(
         "given": request.POST,
         "audit": screens.audit_of(log),
     }
-    fragments = {"live-log": "console/partner_log_live.html"}
-    return page(request, "console/partner_log.html", context, fragments=fragments, status=status)
+    fragments = {"live-log": "console/reports/partner_log_live.html"}
+    return page(request, "console/reports/partner_log.html", context, fragments=fragments, status=status)
 
 
 def _head(log: PartnerLog) -> tuple[log_heads.Head, str]:

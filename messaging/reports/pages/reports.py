@@ -39,7 +39,7 @@ def report_list(request: HttpRequest) -> HttpResponse:
     """What can be asked, when it was answered last, and the answer in a few words."""
     cards = [(one, headline(one)) for one in reports.overview()]
     context = {"cards": cards, "lake": pipeline.lake(), "ever": any(one.run for one, _ in cards)}
-    return page(request, "console/reports.html", context)
+    return page(request, "console/reports/reports.html", context)
 
 
 @requires(SCOPE, whole_hub=True)
@@ -64,7 +64,7 @@ def report_page(request: HttpRequest, job: str) -> HttpResponse:
         context |= BODIES[job](request, shown)
         context |= _tables(request, shown, context.get("fixed", {}))
     # Days of reports are days in UTC, so their times are too.
-    return page(request, f"console/report_{job}.html", context, zone=UTC)
+    return page(request, f"console/reports/report_{job}.html", context, zone=UTC)
 
 
 @requires(SCOPE, whole_hub=True)
@@ -124,7 +124,7 @@ def _reconciliations(request: HttpRequest) -> HttpResponse:
     found = reports.published_of(PipelineJob.RECONCILE)
     context = keyset_page(request, "console.reconciliations", found, order=("-id",), filters={})
     context |= {"report": reports.report(PipelineJob.RECONCILE), "logs": reverse("console:partner-logs")}
-    return page(request, "console/report_reconcile_list.html", context)
+    return page(request, "console/reports/report_reconcile_list.html", context)
 
 
 def _tables(request: HttpRequest, shown: Shown, fixed: dict[str, object]) -> dict[str, Any]:

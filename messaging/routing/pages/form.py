@@ -205,7 +205,7 @@ def _form(
         "given": request.POST,
         "once": once(request, _ONCE) if route is None else "",
     }
-    return page(request, "console/route_form.html", context, status=status or (422 if errors else 200))
+    return page(request, "console/routing/route_form.html", context, status=status or (422 if errors else 200))
 
 
 def _shown(field: Field, value: str, onward: tuple[tuple[str, str], ...], wrong: tuple[str, ...]) -> Shown:

@@ -99,7 +99,9 @@ def route_list(request: HttpRequest) -> HttpResponse:
     found = selectors.routes(search=filters["q"], enabled=_STATES.get(filters["state"]))
     context = keyset_page(request, "console.routes", found, order=("name",), filters=filters)
     context |= {"filters": filters, "filtered": any(filters.values())}
-    return page(request, "console/routes.html", context, fragments={"live-routes": "console/routes_live.html"})
+    return page(
+        request, "console/routing/routes.html", context, fragments={"live-routes": "console/routing/routes_live.html"}
+    )
 
 
 @requires("agreements:read")
@@ -117,7 +119,9 @@ def route_page(request: HttpRequest, reference: str) -> HttpResponse:
         "buttons": _buttons(route, person(request)),
         "audit": screens.audit_of(route),
     }
-    return page(request, "console/route.html", context, fragments={"live-route": "console/route_live.html"})
+    return page(
+        request, "console/routing/route.html", context, fragments={"live-route": "console/routing/route_live.html"}
+    )
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -178,5 +182,5 @@ def _dialog(
         "errors": errors or [],
         "given": request.POST,
     }
-    fragments = {"dialog": "console/route_verb_form.html"}
-    return page(request, "console/route_verb.html", context, fragments=fragments, status=status)
+    fragments = {"dialog": "console/routing/route_verb_form.html"}
+    return page(request, "console/routing/route_verb.html", context, fragments=fragments, status=status)

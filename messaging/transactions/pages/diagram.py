@@ -42,7 +42,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """All of it for `console/transaction_sequence.html`. `lanes`: x, name, what it is there for."""
+    """All of it for `console/transactions/transaction_sequence.html`. `lanes`: x, name, what it is there for."""
 
     shapes: list[Shape]
     lanes: list[tuple[int, str, str]]

@@ -87,8 +87,8 @@ def transaction_list(request: HttpRequest) -> HttpResponseBase:
         "first_page": not request.GET.get("cursor"),
         **lists.tools(request, TRANSACTIONS, given),
     }
-    fragments = {"live-transactions": "console/transactions_live.html"}
-    return page(request, "console/transactions.html", context, fragments=fragments)
+    fragments = {"live-transactions": "console/transactions/transactions_live.html"}
+    return page(request, "console/transactions/transactions.html", context, fragments=fragments)
 
 
 def _given(request: HttpRequest) -> dict[str, str]:

@@ -176,8 +176,8 @@ def transaction_page(request: HttpRequest, reference: str) -> HttpResponse:
         "drawing": coordination_diagram.draw(coordination_sequence.sequence(screen)),
         "undecided": one.decided_at is None and one.ended_at is None and not coordinations.outcome(one),
     }
-    fragments = {"live-transaction": "console/transaction_live.html"}
-    return page(request, "console/transaction.html", context, fragments=fragments)
+    fragments = {"live-transaction": "console/transactions/transaction_live.html"}
+    return page(request, "console/transactions/transaction.html", context, fragments=fragments)
 
 
 @requires(OPERATE, methods=("GET", "POST"))
@@ -345,8 +345,8 @@ def _dialog(
         "errors": errors or [],
         "given": request.POST,
     }
-    fragments = {"dialog": "console/transaction_verb_form.html"}
-    return page(request, "console/transaction_verb.html", context, fragments=fragments, status=status)
+    fragments = {"dialog": "console/transactions/transaction_verb_form.html"}
+    return page(request, "console/transactions/transaction_verb.html", context, fragments=fragments, status=status)
 
 
 def _settle_dialog(
@@ -373,5 +373,5 @@ def _settle_dialog(
         "errors": errors or [],
         "given": request.POST,
     }
-    fragments = {"dialog": "console/transaction_settle_form.html"}
-    return page(request, "console/transaction_settle.html", context, fragments=fragments, status=status)
+    fragments = {"dialog": "console/transactions/transaction_settle_form.html"}
+    return page(request, "console/transactions/transaction_settle.html", context, fragments=fragments, status=status)
