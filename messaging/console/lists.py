@@ -92,7 +92,7 @@ class ViewLink:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What `console/parts/list_tools.html` shows. `query`: filters of the list; `changed`: not those of the shown view."""
+    """What `console/parts/list_tools.html` shows. `query`: filters of the list; `changed`: other than the view.s."""
 
     page: ListPage
     query: str
