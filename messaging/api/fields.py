@@ -124,6 +124,17 @@ class IdOut(serializers.CharField):
         return public_id(self.prefix, value)
 
 
+class RowSerializer(serializers.ModelSerializer):
+    """The representation of a row: what it holds, not what it would take."""
+
+    def build_standard_field(self, field_name: str, model_field: Any) -> tuple[Any, dict[str, Any]]:
+        kind, options = super().build_standard_field(field_name, model_field)
+        return kind, {key: options[key] for key in ("choices", "help_text") if options.get(key)}
+
+    def get_uniqueness_extra_kwargs(self, *given: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        return given[2], {}
+
+
 class ReasonBody(StrictBody):
     """Why it is done: it goes into the audit log."""
 

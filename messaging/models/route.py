@@ -8,6 +8,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
 from messaging.choices import CircuitState, RouteMode
+from partners.fields import Seconds
 from partners.models import Agreement, Pickup
 from rmhub.ids import public_id, uuid7
 
@@ -16,23 +17,33 @@ class Route(models.Model):
     """Where messages for a party that is not ours go next. The most specific enabled one applies."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
-    name = models.CharField(max_length=120, unique=True)
-    party_context = models.CharField("To-party's type", max_length=120)
-    party_value = models.CharField("To-party", max_length=255)
-    service = models.CharField(max_length=255, blank=True, help_text="Empty = every service.")
+    name = models.CharField(max_length=120, unique=True, help_text="What people call it. It stands on every page.")
+    party_context = models.CharField("To-party: type", max_length=120, help_text="The scheme of its identifier.")
+    party_value = models.CharField("To-party: identifier", max_length=255)
+    service = models.CharField(
+        max_length=255,
+        blank=True,
+        help_text="Only messages of this service; empty: of every one. The most specific route that is on applies.",
+    )
     onward = models.ForeignKey(
         Agreement,
         on_delete=models.PROTECT,
         related_name="routes",
-        help_text="The agreement with the next hop: its endpoints, transport and reliability.",
+        verbose_name="agreement with the next hop",
+        help_text="Its endpoints, transport, profile and reliability are what the message goes on under.",
     )
-    mode = models.CharField(max_length=20, choices=RouteMode, default=RouteMode.STORE_FORWARD)
-    max_hops = models.PositiveSmallIntegerField(default=10, validators=[MinValueValidator(1), MaxValueValidator(10)])
-    min_retry_secs = models.PositiveIntegerField(
+    mode = models.CharField("acknowledged", max_length=20, choices=RouteMode, default=RouteMode.STORE_FORWARD)
+    max_hops = models.PositiveSmallIntegerField(
+        "hops, at most",
+        default=10,
+        validators=[MinValueValidator(1), MaxValueValidator(10)],
+        help_text="What has had as many is not passed on: 1 to 10.",
+    )
+    min_retry_secs = Seconds(
         "MinRetrySecs",
         default=60,
         validators=[MinValueValidator(1)],
-        help_text="What the hop before is told to wait while the next hop is suspended.",
+        help_text="What the hop before is told to wait while the next hop takes nothing.",
     )
     enabled = models.BooleanField(default=True)
     created_at = models.DateTimeField(auto_now_add=True)

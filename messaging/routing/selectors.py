@@ -34,16 +34,14 @@ class Warning:
     sentence: str
 
 
-def routes(*, search: str = "", enabled: bool | None = None, after: str = "") -> QuerySet[Route]:
-    """Routes with their agreements and those parties, by name; `after` is the last name seen."""
+def routes(*, q: str = "", enabled: bool | None = None) -> QuerySet[Route]:
+    """Routes with their agreements and those parties, by name."""
     found = limit(Route.objects.select_related("onward__own_party", "onward__partner"), "onward__partner")
     found = found.order_by("name")
-    if search:
-        words = Q(name__icontains=search) | Q(party_value__icontains=search) | Q(service__icontains=search)
-        found = found.filter(words | Q(onward__tpa_id__icontains=search))
-    if enabled is not None:
-        found = found.filter(enabled=enabled)
-    return found.filter(name__gt=after) if after else found
+    if q:
+        words = Q(name__icontains=q) | Q(party_value__icontains=q) | Q(service__icontains=q)
+        found = found.filter(words | Q(onward__tpa_id__icontains=q))
+    return found if enabled is None else found.filter(enabled=enabled)
 
 
 def route(route_id: uuid.UUID) -> Route:

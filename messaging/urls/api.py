@@ -18,7 +18,7 @@ from messaging.pairs.api import circuits, pairs
 from messaging.pairs.api import looks as pair_looks
 from messaging.pollers import api as pickups
 from messaging.reports.api import live, partner_logs, pipeline, reports
-from messaging.routing import api as routes
+from messaging.routing import api as routing
 from messaging.transactions import api as transactions
 
 app_name = "api"
@@ -145,9 +145,7 @@ urlpatterns = [
         name="version-activate",
     ),
     path("agreements/<str:agreement_id>/timing-draft", reports.TimingDraft.as_view(), name="timing-draft"),
-    path("routes", routes.Routes.as_view(), name="routes"),
-    path("routes/<str:route>", routes.OneRoute.as_view(), name="route"),
-    *(path(f"routes/<str:route>/{verb}", view.as_view(), name=f"route-{verb}") for verb, view in routes.VERBS.items()),
+    *routing.ROUTES.urls(),
     path("live", live.Live.as_view(), name="live"),
     path("reports", reports.Reports.as_view(), name="reports"),
     path("reports/audit/incidents", reports.AuditIncidents.as_view(), name="audit-incidents"),

@@ -20,8 +20,7 @@ from messaging.pollers.pages import form as pickup_form
 from messaging.pollers.pages import pickups
 from messaging.reports.pages import actions as report_actions
 from messaging.reports.pages import live, pipeline, reconciliation, reports
-from messaging.routing.pages import form as route_form
-from messaging.routing.pages import routes
+from messaging.routing import pages as routing
 from messaging.transactions.pages import listing as transaction_list
 from messaging.transactions.pages import transactions
 
@@ -133,11 +132,7 @@ urlpatterns = [
     path("pickups/<str:reference>/edit/", pickup_form.pickup_edit, name="pickup-edit"),
     path("pickups/<str:reference>/actions/<slug:verb>/", pickups.pickup_verb, name="pickup-verb"),
     *partner_urls.urlpatterns,
-    path("routes/", routes.route_list, name="routes"),
-    path("routes/new/", route_form.route_new, name="route-new"),
-    path("routes/<str:reference>/", routes.route_page, name="route"),
-    path("routes/<str:reference>/edit/", route_form.route_edit, name="route-edit"),
-    path("routes/<str:reference>/actions/<slug:verb>/", routes.route_verb, name="route-verb"),
+    *routing.PAGES.urls(),
     path("live/", live.live_page, name="live"),
     path("reports/", reports.report_list, name="reports"),
     path("reports/<slug:job>/", reports.report_page, name="report"),

@@ -48,7 +48,7 @@ VARYING = tuple(
         (r"127\.0\.0\.1:\d+", "127.0.0.1:<port>"),
         (rf"{datetime.now(UTC):%Y-%m-%d} \d\d:\d\d:\d\d UTC", "<now>"),  # log-ins are Django's, whose clock is not ours
         (r'(?<=title="<now>" )\d+ s ago', "<ago>"),
-        (rf"\bin {(datetime.now(UTC) - NOON).days} d\b", "in <days> d"),
+        (rf"\bin {(datetime.now(UTC) - NOON).days} d( \d+ h)?", "in <days> d"),
         (r'name="once" type="hidden" value="[^"]*"', 'name="once" type="hidden" value="<made up>"'),
     )
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -24,6 +23,7 @@ from messaging.exceptions import InvalidSubmission, Stale
 from messaging.models import Trigger
 from partners import selectors as partners
 from partners.choices import Profile
+from partners.fields import read_duration
 from partners.models import Agreement
 from partners.validation import duration
 from rmhub.ids import BadPublicId
@@ -31,8 +31,6 @@ from rmhub.ids import BadPublicId
 _ONCE = "trigger_form"
 # Fields that name another row: the model's attribute is the name without "_id".
 _REFERENCES = {"party_id": "par", "agreement_id": "agr", "member_of_id": "trg", "atomic_agreement_id": "agr"}
-_UNITS = {"d": 86_400, "h": 3600, "m": 60, "s": 1, "": 1}
-_PART = re.compile(r"([0-9]{1,9})\s*(d|h|m|s|)(?:ays?|ours?|in(?:utes?)?|ec(?:onds?)?)?", re.ASCII)
 _MOST_CHOICES = 500
 
 
@@ -141,20 +139,6 @@ def read(posted: QueryDict) -> tuple[dict[str, Any], dict[str, list[str]]]:
         except BadPublicId:
             errors[name] = ["Choose one of the list."]
     return values, errors
-
-
-def read_duration(text: str) -> int:
-    """Seconds of `30`, `30 s`, `5 m`, `2 h 30 m`, `400 d`. Raises ValueError with a sentence."""
-    rest, total = text.strip().lower(), 0
-    if not rest:
-        raise ValueError("Enter a time, such as 30 s, 5 m, 2 h or 7 d.")
-    while rest:
-        match = _PART.match(rest)
-        if match is None:
-            raise ValueError(f"“{text[:40]}” is no time: write it like 30 s, 5 m, 2 h 30 m or 7 d.")
-        total += int(match[1]) * _UNITS[match[2]]
-        rest = rest[match.end() :].lstrip(" ,")
-    return total
 
 
 def read_lines(text: str) -> list[dict[str, str]]:

@@ -13,7 +13,6 @@ from messaging.access.selectors.reach import read_id
 from messaging.choices import NotificationChannel, NotificationState
 from messaging.console.access import actor, requires
 from messaging.console.rendering import keyset_page, page, problems, see_other
-from messaging.deliveries.pages.trigger_form import read_duration
 from messaging.deliveries.pages.triggers import once, used_already
 from messaging.exceptions import ApplicationError, InvalidSubmission, Stale
 from messaging.models import NotificationRule
@@ -22,6 +21,7 @@ from messaging.notifications.services import notifying
 from messaging.notifications.services import rules as services
 from messaging.notifications.services.rules import NOTIFIABLE, RuleFields, described
 from messaging.overview.selectors import records
+from partners.fields import read_duration
 from partners.models import PartnerGroup
 from partners.validation import duration
 from rmhub.ids import BadPublicId

@@ -11,10 +11,11 @@ from django.views.decorators.debug import sensitive_variables
 
 from messaging.console.rendering import page
 from messaging.deliveries.pages.trigger_fields import Field, Group
-from messaging.deliveries.pages.trigger_form import Shown, ShownGroup, read_duration
+from messaging.deliveries.pages.trigger_form import Shown, ShownGroup
 from messaging.exceptions import ApplicationError, InvalidSubmission, Stale, WrongState
 from partners.exceptions import InvalidInput, PartnersError
 from partners.exceptions import WrongState as PartnersWrongState
+from partners.fields import read_duration
 from partners.validation import duration
 
 Errors = dict[str, list[str]]

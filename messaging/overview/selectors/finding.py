@@ -155,7 +155,7 @@ def _near(text: str) -> list[Hit]:
         for agreement in partners.agreements(search=text)[:_MOST]
     ]
     found += [_trigger_hit(trigger) for trigger in triggers.triggers(search=text).order_by("name")[:_MOST]]
-    found += [_route_hit(route) for route in routes.routes(search=text)[:_MOST]]
+    found += [_route_hit(route) for route in routes.routes(q=text)[:_MOST]]
     return found + [_message_hit(row) for row in _beginning(text)]
 
 

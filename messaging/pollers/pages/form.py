@@ -13,7 +13,7 @@ from messaging.access.selectors.reach import read_id
 from messaging.console.access import actor, requires
 from messaging.console.rendering import page, see_other
 from messaging.deliveries.pages.trigger_fields import Field, Group
-from messaging.deliveries.pages.trigger_form import Shown, ShownGroup, read_duration
+from messaging.deliveries.pages.trigger_form import Shown, ShownGroup
 from messaging.deliveries.pages.triggers import once, used_already
 from messaging.exceptions import InvalidSubmission, Stale
 from messaging.pollers import selectors
@@ -21,6 +21,7 @@ from messaging.pollers.pages.pickups import SCOPE
 from messaging.pollers.services import changes as services
 from partners import selectors as partners
 from partners.choices import CredentialKind, PickupKind
+from partners.fields import read_duration
 from partners.models import Pickup
 from partners.validation import duration
 from rmhub.ids import BadPublicId

@@ -18,7 +18,7 @@ from messaging.onboarding.pages import agreement_forms, party_form
 from messaging.pairs.pages.verbs import VERBS
 from messaging.pollers.pages import pickups
 from messaging.reports.catalogue import REPORTS
-from messaging.routing.pages import routes
+from messaging.routing.resource import ROUTES
 from messaging.transactions.pages import transactions
 from partners.models import Credential, PartnerGroup
 from rmhub.roles import Role
@@ -344,8 +344,8 @@ PAGES: list[Page] = [
     Page("route-new", A, post={"once": "x"}),
     Page("route-edit", A, lambda w: (w.route.public_id,), post={"version": "1"}),
     *(
-        Page("route-verb", A, lambda w, slug=slug: (w.route.public_id, slug), post={"reason": "", "version": "1"})  # type: ignore[misc]
-        for slug in routes.VERBS
+        Page("route-verb", A, lambda w, verb=verb: (w.route.public_id, verb.slug), post={"reason": "", "version": "1"})  # type: ignore[misc]
+        for verb in ROUTES.verbs
     ),
     Page("pair", V, lambda w: (w.stream_out.code,)),
     Page("pair", V, lambda w: (w.stream_in.code,)),

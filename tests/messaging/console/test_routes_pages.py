@@ -77,7 +77,7 @@ def test_what_is_wrong_stands_beside_its_field(changes: dict[str, str], field: s
     (summary,) = page.xpath("//*[@id='form-errors']")
     assert words in summary.text_content()
     if field:
-        assert page.xpath(f"//*[@id='error-{field}']"), "said at the field"
+        assert page.xpath(f"//*[@id='field-{field}_error']"), "said at the field"
         assert page.xpath(f"//*[@id='form-errors']//a[@href='#field-{field}']")
     assert page.xpath("//*[@name='party_value']/@value") == ["987654321"], "what was typed stays"
     assert not Route.objects.exists()

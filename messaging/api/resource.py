@@ -1,0 +1,207 @@
+"""The operations of a kind of object that people set up: list, create, read, change, delete, and its verbs."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import models
+from django.urls import URLPattern, path
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from messaging import keyset
+from messaging.api.authentication import actor_of
+from messaging.api.conditional import expected_version, item
+from messaging.api.endpoint import Endpoint, Handler, operation
+from messaging.api.fields import Flag, IdIn, ReasonBody, Text, Whole, page_of, validated
+from messaging.api.pagination import PAGING, listing, read_list
+from messaging.api.reading import Param, read_parameters
+from messaging.api.references import id_of
+from messaging.resource import Resource, Verb
+
+IF_MATCH = OpenApiParameter(
+    "If-Match", str, OpenApiParameter.HEADER, required=True, description="ETag of what you decided upon."
+)
+_CONDITIONAL = ("stale", "precondition_required", "invalid_header")
+
+
+class SettingsBody(serializers.ModelSerializer, ReasonBody):
+    """Settings of an object in a body: types, bounds, choices and help are the model's; the services check the rest."""
+
+    serializer_field_mapping = {
+        **serializers.ModelSerializer.serializer_field_mapping,
+        models.CharField: Text,
+        models.PositiveIntegerField: Whole,
+        models.PositiveSmallIntegerField: Whole,
+        models.BooleanField: Flag,
+    }
+    references: Mapping[str, str] = {}  # foreign key -> prefix of the ids that it takes
+
+    def get_validators(self) -> list[Any]:
+        return []  # what is taken already is the service's to say
+
+    def get_uniqueness_extra_kwargs(self, *given: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        return given[2], {}
+
+    def build_standard_field(self, field_name: str, model_field: Any) -> tuple[Any, dict[str, Any]]:
+        kind, options = super().build_standard_field(field_name, model_field)
+        options.pop("validators", None)
+        if issubclass(kind, Text):
+            options |= {"trim_whitespace": False} if model_field.blank else {}
+        return kind, options
+
+    def build_relational_field(self, field_name: str, relation_info: Any) -> tuple[Any, dict[str, Any]]:
+        return IdIn, {"prefix": self.references[field_name], "help_text": relation_info.model_field.help_text}
+
+
+class ChangesBody(SettingsBody):
+    """The same for a change: what is absent stays."""
+
+    def get_fields(self) -> Any:
+        fields = super().get_fields()
+        for name, field in fields.items():
+            field.required = name == "reason"
+        return fields
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """The API of a resource. `detail(row)`: its representation, and what of it the ETag is made from.
+
+    `said`: operation -> (summary, description).
+    """
+
+    resource: Resource
+    shape: type[serializers.Serializer]
+    detailed: type[serializers.Serializer]
+    detail: Callable[[Any], tuple[Any, Any]]
+    body: type[SettingsBody]
+    changes: type[ChangesBody]
+    filters: tuple[Param, ...]
+    said: Mapping[str, tuple[str, str]]
+    example: OpenApiExample
+
+    def urls(self) -> list[URLPattern]:
+        """Paths of all operations, under the resource's plural."""
+        r = self.resource
+        one = f"{r.plural}/<str:{r.name}>"
+        verbs = [verb for verb in r.verbs if verb.summary]
+        return [
+            path(r.plural, self._many().as_view(), name=r.plural),
+            path(one, self._single().as_view(), name=r.name),
+            *(path(f"{one}/{v.slug}", self._verb(v).as_view(), name=f"{r.name}-{v.slug}") for v in verbs),
+        ]
+
+    def _declared(self, name: str, scope: str, **more: Any) -> Callable[[Handler], Handler]:
+        summary, description = self.said[name]
+        plural = self.resource.plural
+        return operation(
+            id=f"{plural}_{name}", tag=plural, scope=scope, summary=summary, description=description, **more
+        )
+
+    @property
+    def _path(self) -> dict[str, str]:
+        r = self.resource
+        return {r.name: f"Id of the {r.name} (`{r.prefix}_...`)."}
+
+    def _many(self) -> type[Endpoint]:
+        api, r = self, self.resource
+        located = OpenApiParameter(
+            "Location", str, OpenApiParameter.HEADER, response=[201], description=f"The {r.name}."
+        )
+
+        class Many(Endpoint):
+            @self._declared(
+                "list",
+                r.reads,
+                parameters=(*self.filters, *PAGING),
+                responses={200: page_of(self.shape)},
+                problems=("invalid_cursor", "cursor_mismatch"),
+            )
+            def get(self, request: Request) -> Response:
+                values, limit, place = read_list(request, api.filters)
+                wanted = {name: value for name, value in values.items() if value is not None}
+                return listing(
+                    request, values, keyset.page(r.rows(**wanted), order=r.order, limit=limit, place=place), api.shape
+                )
+
+            @self._declared(
+                "create",
+                r.changes,
+                request=self.body,
+                responses={201: self.detailed},
+                headers=(located,),
+                examples=(self.example,),
+            )
+            def post(self, request: Request) -> Response:
+                read_parameters(request, ())
+                made = r.create(actor=actor_of(request), **validated(api.body, request.data))
+                return api._answer(request, made.pk, status=201)
+
+        return Many
+
+    def _single(self) -> type[Endpoint]:
+        api, r = self, self.resource
+        changing = {"path": self._path, "problems": _CONDITIONAL, "headers": (IF_MATCH,)}
+
+        class One(Endpoint):
+            @self._declared("read", r.reads, path=self._path, responses={200: self.detailed})
+            def get(self, request: Request, **named: str) -> Response:
+                read_parameters(request, ())
+                return api._answer(request, id_of(r.prefix, named[r.name]))
+
+            @self._declared("change", r.changes, request=self.changes, responses={200: self.detailed}, **changing)
+            def patch(self, request: Request, **named: str) -> Response:
+                return api._do(request, named, r.update, api.changes)
+
+            @self._declared("delete", r.changes, request=ReasonBody, responses={204: None}, **changing)
+            def delete(self, request: Request, **named: str) -> Response:
+                verb = r.verb("delete")
+                assert verb is not None
+                return api._do(request, named, verb.service, ReasonBody)
+
+        return One
+
+    def _verb(self, verb: Verb) -> type[Endpoint]:
+        api, r = self, self.resource
+
+        class OfVerb(Endpoint):
+            @operation(
+                id=f"{r.plural}_{verb.slug}",
+                tag=r.plural,
+                scope=r.changes,
+                summary=verb.summary,
+                description=f"Answers the {r.name} as it is then, with its new ETag.",
+                path=self._path,
+                request=ReasonBody,
+                responses={200: self.detailed},
+                problems=("wrong_state", *_CONDITIONAL),
+                headers=(IF_MATCH,),
+            )
+            def post(self, request: Request, **named: str) -> Response:
+                return api._do(request, named, verb.service, ReasonBody)
+
+        return OfVerb
+
+    def _do(
+        self, request: Request, named: Mapping[str, str], service: Callable[..., Any], body: type[ReasonBody]
+    ) -> Response:
+        """Do it to the object at the version that the caller saw; answer the object as it is then."""
+        r = self.resource
+        read_parameters(request, ())
+        expected = expected_version(request)
+        values = validated(body, request.data)
+        pk = id_of(r.prefix, named[r.name])
+        left = service(**r.key(pk), actor=actor_of(request), expected_version=expected, **values)
+        return Response(status=204) if left is None else self._answer(request, pk)
+
+    def _answer(self, request: Request, pk: uuid.UUID, *, status: int = 200) -> Response:
+        row = self.resource.one(pk)
+        data, lasting = self.detail(row)
+        headers = {"Location": f"/api/v1/{self.resource.plural}/{row.public_id}"} if status == 201 else {}
+        return item(request, data, revision=row.version, digest_of=lasting, status=status, **headers)

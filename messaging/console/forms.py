@@ -1,0 +1,145 @@
+"""Forms of settings: Django's ModelForm reads what was typed, the services check what it means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.db.models import QuerySet
+from django.forms.renderers import DjangoTemplates
+from django.template.loader import get_template
+from django.utils.text import capfirst
+
+from messaging.access.selectors.reach import read_id
+from rmhub.ids import BadPublicId
+
+MOST_CHOICES = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Fields under one heading."""
+
+    title: str
+    fields: tuple[str, ...]
+    lead: str = ""
+
+
+class Renderer(DjangoTemplates):
+    """Fields as they look on every page of the console; the widgets in them are Django's."""
+
+    field_template_name = "console/parts/field.html"
+
+    def get_template(self, template_name: str) -> Any:
+        return (
+            get_template(template_name) if template_name.startswith("console/") else super().get_template(template_name)
+        )
+
+
+class Bound(forms.BoundField):
+    """A field with its id, and the class by which the style sheet knows its kind and whether it is wrong."""
+
+    def build_widget_attrs(self, attrs: Any, widget: forms.Widget | None = None) -> dict[str, Any]:
+        built: dict[str, Any] = super().build_widget_attrs(attrs, widget)
+        shown = widget or self.field.widget
+        if isinstance(shown, forms.CheckboxInput | forms.RadioSelect):
+            return {"class": "form-check-input", **built}
+        kind = "form-select" if isinstance(shown, forms.Select) else "form-control"
+        if isinstance(shown, forms.TextInput):
+            built = {"autocomplete": "off", "spellcheck": "false", **built}
+        return {"class": f"{kind} is-invalid" if self.errors else kind, **built}
+
+
+class ReferenceField(forms.ChoiceField):
+    """A choice of an object by its public id; the value is its key. Label and help are those of the foreign key."""
+
+    def __init__(self, of: Any, *, prefix: str, blank: str, missing: str) -> None:
+        self.prefix, self.blank = prefix, blank
+        label = capfirst(of.field.verbose_name)
+        super().__init__(label=label, help_text=of.field.help_text, error_messages={"required": missing})
+
+    def to_python(self, value: Any) -> Any:
+        if not value:
+            return ""
+        try:
+            return read_id(self.prefix, value)
+        except BadPublicId as error:
+            raise ValidationError(str(error)) from error
+
+    def valid_value(self, value: object) -> bool:
+        return True  # the service looks for it; what is chosen may have gone out of force since
+
+    def offer(self, choices: list[tuple[str, str]], present: str) -> None:
+        """Offer these, and what is chosen at present: whoever changes something else must not take it away unawares."""
+        if present and present not in {one for one, _ in choices}:
+            choices = [*choices, (present, f"{present} (not in force)")]
+        self.choices = [("", self.blank), *choices]
+
+
+class SettingsForm(forms.ModelForm):
+    """The form of an object that people set up. `groups`: its fields under their headings, in the order of the page.
+
+    A subclass names model and fields; labels, help, bounds and choices are the model's. Nothing is validated beyond
+    what cannot be read: `refuse` puts what the service says beside the fields.
+    """
+
+    groups: ClassVar[tuple[Group, ...]] = ()
+    note: ClassVar[str] = ""  # above the fields of one that is changed
+    placeholders: ClassVar[Mapping[str, str]] = {}
+    default_renderer = Renderer
+    use_required_attribute = False  # what is missing is said beside the field, with all that is wrong
+    bound_field_class = Bound
+    reason = forms.CharField(required=False)
+    version = forms.IntegerField(required=False, min_value=0, max_value=10**18)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("auto_id", "field-%s")
+        super().__init__(*args, **kwargs)
+        for name, field in self.fields.items():
+            field.required = isinstance(field, ReferenceField)
+            if isinstance(field, ReferenceField):
+                known = getattr(self.instance, name) if getattr(self.instance, f"{name}_id") else None
+                self.initial[name] = known.public_id if known is not None else ""
+            if isinstance(field, forms.CharField):
+                field.max_length, field.validators = None, []  # the model says it, in the service
+            if isinstance(field, forms.IntegerField):
+                field.validators = []
+                field.error_messages["invalid"] = "A whole number is needed here."
+                field.widget = forms.TextInput({"inputmode": "numeric"})
+            if name in self.placeholders:
+                field.widget.attrs["placeholder"] = self.placeholders[name]
+
+    def _post_clean(self) -> None:
+        """Leave the instance alone: the service sets and checks what was read."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The values that were read, as services take them."""
+        return {name: self.cleaned_data[name] for name in self._meta.fields or ()}
+
+    def refuse(self, errors: Mapping[str, list[str]]) -> None:
+        """Put each sentence beside its field, or above all of them."""
+        for name, sentences in errors.items():
+            self.add_error(name if name in self.fields else None, sentences)
+
+    def grouped(self) -> Iterator[tuple[Group, list[forms.BoundField]]]:
+        """Each group with its fields."""
+        for group in self.groups:
+            yield group, [self[name] for name in group.fields]
+
+    def wrong(self) -> list[tuple[str, str]]:
+        """(field or "", sentence) of all that is wrong, for the summary above the form."""
+        shown = {name: self[name].label for group in self.groups for name in group.fields}
+        return [
+            (name if name in shown or name == "reason" else "", f"{shown[name]}: {text}" if name in shown else text)
+            for name, texts in self.errors.items()
+            for text in map(str, texts)
+        ]
+
+
+def agreements_in_force(found: QuerySet[Any]) -> list[tuple[str, str]]:
+    """Agreements as choices of a ReferenceField."""
+    return [(one.public_id, f"{one.tpa_id} ({one.partner})") for one in found[:MOST_CHOICES]]

@@ -1,0 +1,242 @@
+"""The pages of a kind of object that people set up: its list, one, its form, and the dialogs of its verbs."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.contrib import messages as notices
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import URLPattern, path, reverse
+
+from messaging.access.selectors.reach import read_id
+from messaging.console.access import actor, person, requires
+from messaging.console.forms import SettingsForm
+from messaging.console.rendering import keyset_page, page, problems, see_other
+from messaging.exceptions import InvalidSubmission, Stale, WrongState
+from messaging.resource import Resource, Verb
+
+INCOMPLETE = "This form is not complete: open it again from the page that led here."
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its heading, what stands in the cell of a row, and the classes of the cell."""
+
+    label: str
+    cell: Callable[[Any], object]
+    css: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A filter of a list: a box to search in, or a choice. `meaning`: what `rows` is given for each choice."""
+
+    name: str
+    label: str
+    keyword: str
+    meaning: Mapping[str, object] = field(default_factory=dict)
+    choices: tuple[tuple[str, str], ...] = ()
+
+    def read(self, request: HttpRequest) -> str:
+        """Return what the URL says, "" for what it cannot be."""
+        text = request.GET.get(self.name, "").strip()[:120].replace("\x00", "")
+        return text if not self.choices or text in self.meaning else ""
+
+
+@dataclass(frozen=True, slots=True)
+class ListPage:
+    """A list as a page: its columns and filters, and what stands there when it is empty."""
+
+    lead: str
+    caption: str
+    columns: tuple[Column, ...]
+    filters: tuple[Filter, ...]
+    icon: str
+    none_yet: str
+    what_then: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """The console's pages of a resource. `template`: of what changes on an object's page, with `shown` as context.
+
+    `now(row)`: a few words about an object, in its dialogs. `made`: ends the sentence "<object> ..." of a new one.
+    """
+
+    resource: Resource
+    listing: ListPage
+    form: type[SettingsForm]
+    template: str
+    head: str
+    shown: Callable[[Any], dict[str, Any]]
+    now: Callable[[Any], str]
+    made: str
+
+    def urls(self) -> list[URLPattern]:
+        """Addresses of all pages, under the resource's plural."""
+        r = self.resource
+        look, change = requires(r.reads), requires(r.changes, methods=("GET", "POST"))
+        return [
+            path(f"{r.plural}/", look(self._list), name=r.plural),
+            path(f"{r.plural}/new/", change(self._new), name=f"{r.name}-new"),
+            path(f"{r.plural}/<str:reference>/", look(self._page), name=r.name),
+            path(f"{r.plural}/<str:reference>/edit/", change(self._edit), name=f"{r.name}-edit"),
+            path(f"{r.plural}/<str:reference>/actions/<slug:verb>/", change(self._verb), name=f"{r.name}-verb"),
+        ]
+
+    def _list(self, request: HttpRequest) -> HttpResponse:
+        given = {one.name: one.read(request) for one in self.listing.filters}
+        wanted = {one.keyword: one.meaning.get(given[one.name], given[one.name]) for one in self.listing.filters}
+        wanted = {key: value for key, value in wanted.items() if value != ""}
+        r = self.resource
+        context = keyset_page(request, f"console.{r.plural}", r.rows(**wanted), order=r.order, filters=given)
+        context |= {
+            "page": self.listing,
+            "filters": [(one, given[one.name]) for one in self.listing.filters],
+            "filtered": any(given.values()),
+            "table": [[(column, column.cell(row)) for column in self.listing.columns] for row in context["rows"]],
+        }
+        fragments = {f"live-{r.plural}": "console/parts/list_live.html"}
+        return self._answer(request, "console/parts/list.html", context, fragments=fragments)
+
+    def _page(self, request: HttpRequest, reference: str) -> HttpResponse:
+        row = self._one(reference)
+        r = self.resource
+        context = {
+            "live": self.template,
+            "state": r.state(row),
+            "verbs": [verb for verb in r.verbs if verb.slug in r.possible(row)],
+            **self.shown(row),
+        }
+        return self._answer(request, self.head, context, row, fragments={f"live-{r.name}": self.template})
+
+    def _new(self, request: HttpRequest) -> HttpResponse:
+        r, mark = self.resource, f"{self.resource.name}_form"
+        form = self.form(request.POST if request.method == "POST" else None)
+        if request.method == "POST":
+            if request.POST.get("once", "-") != request.session.get(mark):
+                notices.error(request, f"This form was used already: see whether the {r.name} is in the list.")
+                return see_other(f"console:{r.plural}")
+            made = self._done(form, lambda: r.create(**self._why(request, form), **form.settings))
+            if made is not None:
+                del request.session[mark]
+                notices.success(request, f"{made} {self.made}")
+                return see_other(f"console:{r.name}", made.public_id)
+        # A reload that posts the form again must not make another.
+        request.session[mark] = secrets.token_urlsafe(16)
+        return self._form(request, form, None, once=request.session[mark])
+
+    def _edit(self, request: HttpRequest, reference: str) -> HttpResponse:
+        row = self._one(reference)
+        r = self.resource
+        form = self.form(request.POST if request.method == "POST" else None, instance=row)
+        if request.method == "POST":
+            if form.is_valid() and form.cleaned_data["version"] is None:
+                form.add_error(None, INCOMPLETE)
+            try:
+                given = {**r.key(row.pk), "expected_version": form.cleaned_data.get("version")}
+                changed = self._done(form, lambda: r.update(**given, **self._why(request, form), **form.settings))
+            except Stale as error:
+                form.add_error(None, error.detail)
+                return self._form(request, form, r.one(row.pk), status=409)
+            if changed is not None:
+                notices.success(request, f"{changed} is changed.")
+                return see_other(f"console:{r.name}", changed.public_id)
+        return self._form(request, form, row)
+
+    def _verb(self, request: HttpRequest, reference: str, verb: str) -> HttpResponse:
+        row = self._one(reference)
+        r = self.resource
+        chosen = r.verb(verb)
+        if chosen is None:
+            raise Http404(f"There is no verb {verb} for {r.plural}.")
+        if request.method == "GET":
+            return self._dialog(request, row, chosen)
+        version = request.POST.get("version", "")
+        if not (version.isascii() and version.isdigit() and len(version) < 19):
+            return self._dialog(request, row, chosen, errors=[("", INCOMPLETE)], status=422)
+        reason = request.POST.get("reason", "").strip().replace("\x00", "")
+        try:
+            left = chosen.service(**r.key(row.pk), actor=actor(request), reason=reason, expected_version=int(version))
+        except (Stale, WrongState) as error:
+            return self._dialog(request, r.one(row.pk), chosen, errors=problems(error), status=409)
+        except InvalidSubmission as error:
+            return self._dialog(request, row, chosen, errors=problems(error), status=422)
+        notices.success(request, f"{row} {chosen.done}.")
+        return see_other(f"console:{r.plural}") if left is None else see_other(f"console:{r.name}", row.public_id)
+
+    # --- what they share ---
+
+    def _one(self, reference: str) -> Any:
+        return self.resource.one(read_id(self.resource.prefix, reference))
+
+    def _why(self, request: HttpRequest, form: SettingsForm) -> dict[str, Any]:
+        return {"actor": actor(request), "reason": form.cleaned_data["reason"]}
+
+    def _done(self, form: SettingsForm, service: Callable[[], Any]) -> Any:
+        """Return what the service returns, None when the form or the service refuses."""
+        if not form.is_valid():
+            return None
+        try:
+            return service()
+        except InvalidSubmission as error:
+            form.refuse(error.errors)
+            return None
+
+    def _form(
+        self, request: HttpRequest, form: SettingsForm, row: Any, *, status: int = 0, once: str = ""
+    ) -> HttpResponse:
+        wrong = form.wrong() if form.is_bound else []
+        context = {"form": form, "errors": wrong, "given": request.POST, "once": once}
+        status = status or (422 if wrong else 200)
+        return self._answer(request, "console/parts/object_form.html", context, row, status=status)
+
+    def _dialog(
+        self,
+        request: HttpRequest,
+        row: Any,
+        verb: Verb,
+        *,
+        errors: list[tuple[str, str]] | None = None,
+        status: int = 200,
+    ) -> HttpResponse:
+        r = self.resource
+        possible = verb.slug in r.possible(row)
+        context = {
+            "verb": verb,
+            "state": r.state(row),
+            "now": self.now(row),
+            "possible": possible,
+            "why_not": "" if possible else f"The {r.name} is {r.state(row)} now.",
+            "effects": [*verb.effects, *r.said(row, verb)],
+            "errors": errors or [],
+            "given": request.POST,
+        }
+        fragments = {"dialog": "console/parts/verb_form.html"}
+        return self._answer(request, "console/parts/verb.html", context, row, fragments=fragments, status=status)
+
+    def _answer(
+        self,
+        request: HttpRequest,
+        template: str,
+        context: Mapping[str, Any],
+        row: Any = None,
+        *,
+        fragments: Mapping[str, str] | None = None,
+        status: int = 200,
+    ) -> HttpResponse:
+        r = self.resource
+        list_href = reverse(f"console:{r.plural}")
+        missing = person(request).lacks(r.changes)
+        shared = {
+            "resource": r,
+            "object": row,
+            r.name: row,
+            "list_href": list_href,
+            "href": reverse(f"console:{r.name}", args=[row.public_id]) if row is not None else list_href,
+            "why_not": f"Needs the role {missing}." if missing else "",
+        }
+        return page(request, template, {**shared, **context}, fragments=fragments, status=status)

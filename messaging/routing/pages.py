@@ -1,0 +1,128 @@
+"""Routes in the console: columns of the list, the form, and what a route's page shows."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from django.forms import RadioSelect
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from messaging.choices import RouteMode
+from messaging.console.forms import Group, ReferenceField, SettingsForm, agreements_in_force
+from messaging.console.resource import Column, Filter, ListPage, Pages
+from messaging.messages.selectors import forwards
+from messaging.models import Route
+from messaging.pairs.selectors import screens
+from messaging.routing import selectors
+from messaging.routing.resource import ROUTES
+from messaging.routing.services.routes import SETTINGS
+from messaging.templatetags.hub import middle, state
+from partners import selectors as partners
+from partners.choices import VersionState
+from rmhub import clock
+
+
+def _name(route: Route) -> SafeString:
+    href = reverse("console:route", args=[route.public_id])
+    return format_html('<a class="strong" id="route-{}" href="{}">{}</a>', route.public_id, href, route.name)
+
+
+def _service(route: Route) -> SafeString:
+    if not route.service:
+        return format_html('<span class="text-soft">{}</span>', "every service")
+    return format_html('<span class="mono">{}</span>', route.service)
+
+
+def _next_hop(route: Route) -> SafeString:
+    return format_html(
+        '<a href="{}">{}</a><div class="text-faint">with {}</div>',
+        reverse("console:agreement", args=[route.onward.public_id]),
+        middle(route.onward.tpa_id, 36),
+        route.onward.partner,
+    )
+
+
+def _party(route: Route) -> SafeString:
+    return format_html('<span class="text-faint">{}</span> {}', route.party_context, route.party_value)
+
+
+LIST = ListPage(
+    lead="Where messages for parties that are not ours go next. Header and documents go on as they came; each hop adds "
+    "a routing header.",
+    caption="Routes by name",
+    columns=(
+        Column("State", lambda route: state("route", ROUTES.state(route)), "nowrap"),
+        Column("Route", _name),
+        Column("To-party", _party, "mono wrap"),
+        Column("Service", _service, "wrap"),
+        Column("Next hop", _next_hop),
+        Column(
+            "Acknowledged",
+            lambda route: "when the next hop has" if route.mode == RouteMode.CONFIRM_THROUGH else "when stored here",
+        ),
+    ),
+    filters=(
+        Filter("q", "Name, To-party or service", "q"),
+        Filter(
+            "state", "State", "enabled", {"on": True, "off": False}, (("", "On and off"), ("on", "On"), ("off", "Off"))
+        ),
+    ),
+    icon="arrow-forward-up",
+    none_yet="No route yet.",
+    what_then="Messages for parties that are not ours are refused. Make a route to pass them on.",
+)
+
+
+class RouteForm(SettingsForm):
+    """The settings of a route."""
+
+    groups = (
+        Group("Route", ("name",)),
+        Group(
+            "Which messages",
+            ("party_context", "party_value", "service"),
+            "Messages for a party that is not ours, under the agreement with the hop before.",
+        ),
+        Group("Where they go", ("onward", "mode")),
+        Group("Limits", ("max_hops", "min_retry_secs")),
+    )
+    note = "What was passed on already goes on as it was taken."
+    placeholders = {"party_context": "DUNS", "party_value": "123456789", "service": "urn:orders"}
+    onward = ReferenceField(
+        Route.onward, prefix="agr", blank="Choose one", missing="Choose the agreement with the next hop."
+    )
+
+    class Meta:
+        model = Route
+        fields = SETTINGS
+        widgets = {"mode": RadioSelect}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        offered = agreements_in_force(partners.agreements(state=VersionState.ACTIVE))
+        cast(ReferenceField, self.fields["onward"]).offer(offered, self.initial["onward"])
+
+
+def _shown(route: Route) -> dict[str, Any]:
+    pair = forwards.onward_pair(route.onward)
+    return {
+        "warnings": selectors.warnings(route),
+        "waiting": selectors.waiting(route),
+        "pair": next(iter(screens.pair_rows([pair], clock.now())), None) if pair is not None else None,
+        "lately": forwards.lately(pair) if pair is not None else [],
+        "audit": screens.audit_of(route),
+    }
+
+
+PAGES = Pages(
+    resource=ROUTES,
+    listing=LIST,
+    form=RouteForm,
+    template="console/routing/route_live.html",
+    head="console/routing/route.html",
+    shown=_shown,
+    now=lambda route: f"Messages for {route.party_context} {route.party_value}",
+    made="decides about messages from now on.",
+)

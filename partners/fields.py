@@ -1,0 +1,56 @@
+"""Fields of settings that Django does not have: lengths of time as people write them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.db import models
+
+from partners.validation import duration
+
+_UNITS = {"d": 86_400, "h": 3600, "m": 60, "s": 1, "": 1}
+_PART = re.compile(r"([0-9]{1,9})\s*(d|h|m|s|)(?:ays?|ours?|in(?:utes?)?|ec(?:onds?)?)?", re.ASCII)
+
+
+def read_duration(text: str) -> int:
+    """Return the seconds of `30`, `30 s`, `5 m`, `2 h 30 m`, `400 d`. Raises ValueError with a sentence."""
+    rest, total = text.strip().lower(), 0
+    if not rest:
+        raise ValueError("Enter a time, such as 30 s, 5 m, 2 h or 7 d.")
+    while rest:
+        match = _PART.match(rest)
+        if match is None:
+            raise ValueError(f"“{text[:40]}” is no time: write it like 30 s, 5 m, 2 h 30 m or 7 d.")
+        total += int(match[1]) * _UNITS[match[2]]
+        rest = rest[match.end() :].lstrip(" ,")
+    return total
+
+
+class DurationField(forms.CharField):
+    """A form field for a length of time: people write `2 h 30 m`, the value is in whole seconds."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return duration(value) if isinstance(value, int) else value
+
+    def to_python(self, value: Any) -> Any:
+        try:
+            return read_duration(str(value or ""))
+        except ValueError as error:
+            raise ValidationError(str(error)) from error
+
+    def widget_attrs(self, widget: forms.Widget) -> dict[str, Any]:
+        return {**super().widget_attrs(widget), "placeholder": "30 s, 5 m, 2 h, 7 d"}
+
+
+class Seconds(models.PositiveIntegerField):
+    """A model field for a length of time in whole seconds; its form field is a DurationField."""
+
+    def deconstruct(self) -> Any:
+        name, _, args, kwargs = super().deconstruct()
+        return name, "django.db.models.PositiveIntegerField", args, kwargs
+
+    def formfield(self, **kwargs: Any) -> Any:
+        return models.Field.formfield(self, form_class=DurationField, **kwargs)
