@@ -97,6 +97,9 @@ class Pages:
             "page": self.listing,
             "filters": [(one, given[one.name]) for one in self.listing.filters],
             "filtered": any(given.values()),
+            "none_match": f"No {r.name} matches.",
+            "show_all": f"Show all {r.plural}",
+            "pages": f"Pages of {r.plural}",
             "table": [[(column, column.cell(row)) for column in self.listing.columns] for row in context["rows"]],
         }
         fragments = {f"live-{r.plural}": "console/parts/list_live.html"}
