@@ -8,8 +8,8 @@ from typing import Any
 
 from django.core.exceptions import FieldDoesNotExist
 
+from partners.fields import duration
 from partners.models import AgreementVersion
-from partners.validation import duration
 
 # Fields of a version that are lengths of time in seconds.
 _TIMES = frozenset(

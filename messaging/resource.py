@@ -10,6 +10,11 @@ from typing import Any
 from django.db.models import QuerySet
 
 
+def number(text: str) -> int:
+    """Return the version that a caller saw; -1, which nothing has, for a text that is none of ours."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
+
+
 @dataclass(frozen=True, slots=True)
 class Verb:
     """What people can do to an object, with a reason: a button, its dialog, an operation of the API.
@@ -29,6 +34,7 @@ class Verb:
     presets: tuple[str, ...]
     done: str
     summary: str = ""
+    scope: str = ""  # other than that of the object's changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +43,9 @@ class Resource:
 
     `name` is the noun, in addresses too; `prefix` that of its public ids. `rows(**filters)` and `one(id)` are
     selectors, under the caller's limits; `create` and `update` are services. `possible(row)`: slugs of the verbs that
-    its present `state(row)` takes. `said(row, verb)`: what else a dialog has to say about this object.
+    its present `state(row)` takes; `why_not(row)`: why the others are impossible ("is on now"). `said(row, verb)`: what
+    else a dialog has to say about this object. `revision(row)` names what a caller saw; services take what `read_revision`
+    makes of it as `expected_version`.
     """
 
     name: str
@@ -54,10 +62,18 @@ class Resource:
     possible: Callable[[Any], tuple[str, ...]]
     state: Callable[[Any], str]
     said: Callable[[Any, Verb], Iterable[str]] = lambda row, verb: ()
+    why_not: Callable[[Any], str] = lambda row: f"is {'on' if row.enabled else 'off'} now"
+    revision: Callable[[Any], str] = lambda row: str(row.version)
+    read_revision: Callable[[str], Any] = number
 
     def verb(self, slug: str) -> Verb | None:
         """Return the verb of this name."""
         return next((verb for verb in self.verbs if verb.slug == slug), None)
+
+    def scope_of(self, slug: str) -> str:
+        """Return the scope that a verb takes; an unknown one is answered 404 to whoever may look."""
+        verb = self.verb(slug)
+        return self.reads if verb is None else verb.scope or self.changes
 
     def key(self, pk: uuid.UUID) -> dict[str, uuid.UUID]:
         """Return the keyword by which services take the object."""

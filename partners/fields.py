@@ -9,10 +9,18 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.db import models
 
-from partners.validation import duration
-
 _UNITS = {"d": 86_400, "h": 3600, "m": 60, "s": 1, "": 1}
 _PART = re.compile(r"([0-9]{1,9})\s*(d|h|m|s|)(?:ays?|ours?|in(?:utes?)?|ec(?:onds?)?)?", re.ASCII)
+
+
+def duration(seconds: int) -> str:
+    """`7500` as `2 h 5 m`: exact, units that are zero left out."""
+    parts = []
+    for unit, name in ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s")):
+        count, seconds = divmod(seconds, unit)
+        if count:
+            parts.append(f"{count} {name}")
+    return " ".join(parts) or "0 s"
 
 
 def read_duration(text: str) -> int:

@@ -6,6 +6,7 @@ Credentials come without their hashes and secrets.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection
 
 from django.db.models import Prefetch, Q, QuerySet
 
@@ -127,23 +128,23 @@ def credential(credential_id: uuid.UUID) -> Credential:
 
 
 def pickups(
-    *, search: str = "", kind: str = "", enabled: bool | None = None, party_id: uuid.UUID | None = None
+    *, q: str = "", kind: Collection[str] = (), enabled: bool | None = None, party: uuid.UUID | None = None
 ) -> QuerySet[Pickup]:
     """Mailboxes and folders with endpoint and partner, by name, without their secrets.
 
-    `search` looks in name and URL; `party_id`: whose endpoint it is, or who puts files there.
+    `q` is looked for in name and URL; `party`: whose endpoint it is, or who puts files there.
     """
     # A mailbox that everybody writes to belongs to no partner.
     found = limit(Pickup.objects.select_related("endpoint__party", "partner"), "partner")
     found = found.defer("secret_encrypted").order_by("name")
-    if search:
-        found = found.filter(Q(name__icontains=search) | Q(url__icontains=search))
+    if q:
+        found = found.filter(Q(name__icontains=q) | Q(url__icontains=q))
     if kind:
-        found = found.filter(kind=kind)
+        found = found.filter(kind__in=kind)
     if enabled is not None:
         found = found.filter(enabled=enabled)
-    if party_id is not None:
-        found = found.filter(Q(partner=party_id) | Q(endpoint__party=party_id))
+    if party is not None:
+        found = found.filter(Q(partner=party) | Q(endpoint__party=party))
     return found
 
 

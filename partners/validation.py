@@ -12,9 +12,14 @@ from itertools import groupby
 
 from partners.addresses import uri_fault
 from partners.choices import Profile, Semantics
+from partners.fields import duration
 from partners.models import AgreementVersion, Endpoint
 from partners.rules import BY_PROFILE, RULES, Level
-from partners.rules.durations import duration, durations, give_up_seconds, resend_seconds
+from partners.rules.durations import (
+    durations,
+    give_up_seconds,
+    resend_seconds,
+)
 from partners.terms import Reliability, resend_waits
 
 __all__ = [

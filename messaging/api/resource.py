@@ -9,6 +9,7 @@ from typing import Any
 
 from django.db import models
 from django.urls import URLPattern, path
+from django.views.decorators.debug import sensitive_variables
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -16,7 +17,7 @@ from rest_framework.response import Response
 
 from messaging import keyset
 from messaging.api.authentication import actor_of
-from messaging.api.conditional import expected_version, item
+from messaging.api.conditional import expected_revision, item
 from messaging.api.endpoint import Endpoint, Handler, operation
 from messaging.api.fields import Flag, IdIn, ReasonBody, Text, Whole, page_of, validated
 from messaging.api.pagination import PAGING, listing, read_list
@@ -56,7 +57,9 @@ class SettingsBody(serializers.ModelSerializer, ReasonBody):
         return kind, options
 
     def build_relational_field(self, field_name: str, relation_info: Any) -> tuple[Any, dict[str, Any]]:
-        return IdIn, {"prefix": self.references[field_name], "help_text": relation_info.model_field.help_text}
+        field = relation_info.model_field
+        optional = {"allow_null": True, "required": False} if field.null else {}
+        return IdIn, {"prefix": self.references[field_name], "help_text": field.help_text, **optional}
 
 
 class ChangesBody(SettingsBody):
@@ -138,6 +141,7 @@ class Operations:
                 headers=(located,),
                 examples=(self.example,),
             )
+            @sensitive_variables()
             def post(self, request: Request) -> Response:
                 read_parameters(request, ())
                 made = r.create(actor=actor_of(request), **validated(api.body, request.data))
@@ -174,7 +178,7 @@ class Operations:
             @operation(
                 id=f"{r.plural}_{verb.slug}",
                 tag=r.plural,
-                scope=r.changes,
+                scope=r.scope_of(verb.slug),
                 summary=verb.summary,
                 description=f"Answers the {r.name} as it is then, with its new ETag.",
                 path=self._path,
@@ -188,13 +192,15 @@ class Operations:
 
         return OfVerb
 
+    @sensitive_variables()
     def _do(
         self, request: Request, named: Mapping[str, str], service: Callable[..., Any], body: type[ReasonBody]
     ) -> Response:
         """Do it to the object at the version that the caller saw; answer the object as it is then."""
         r = self.resource
         read_parameters(request, ())
-        expected = expected_version(request)
+        seen = expected_revision(request)
+        expected = None if seen is None else r.read_revision(seen)
         values = validated(body, request.data)
         pk = id_of(r.prefix, named[r.name])
         left = service(**r.key(pk), actor=actor_of(request), expected_version=expected, **values)
@@ -204,4 +210,4 @@ class Operations:
         row = self.resource.one(pk)
         data, lasting = self.detail(row)
         headers = {"Location": f"/api/v1/{self.resource.plural}/{row.public_id}"} if status == 201 else {}
-        return item(request, data, revision=row.version, digest_of=lasting, status=status, **headers)
+        return item(request, data, revision=self.resource.revision(row), digest_of=lasting, status=status, **headers)

@@ -48,6 +48,8 @@ class Bound(forms.BoundField):
         if isinstance(shown, forms.CheckboxInput | forms.RadioSelect):
             return {"class": "form-check-input", **built}
         kind = "form-select" if isinstance(shown, forms.Select) else "form-control"
+        if isinstance(shown, forms.Textarea):
+            return {"class": "form-control mono", "rows": 3, "spellcheck": "false", **built}
         if isinstance(shown, forms.TextInput):
             built = {"autocomplete": "off", "spellcheck": "false", **built}
         return {"class": f"{kind} is-invalid" if self.errors else kind, **built}
@@ -56,14 +58,14 @@ class Bound(forms.BoundField):
 class ReferenceField(forms.ChoiceField):
     """A choice of an object by its public id; the value is its key. Label and help are those of the foreign key."""
 
-    def __init__(self, of: Any, *, prefix: str, blank: str, missing: str) -> None:
-        self.prefix, self.blank = prefix, blank
+    def __init__(self, of: Any, *, prefix: str, blank: str, missing: str = "") -> None:
+        self.prefix, self.blank, self.needed = prefix, blank, bool(missing)
         label = capfirst(of.field.verbose_name)
         super().__init__(label=label, help_text=of.field.help_text, error_messages={"required": missing})
 
     def to_python(self, value: Any) -> Any:
         if not value:
-            return ""
+            return None
         try:
             return read_id(self.prefix, value)
         except BadPublicId as error:
@@ -89,17 +91,20 @@ class SettingsForm(forms.ModelForm):
     groups: ClassVar[tuple[Group, ...]] = ()
     note: ClassVar[str] = ""  # above the fields of one that is changed
     placeholders: ClassVar[Mapping[str, str]] = {}
+    only: ClassVar[Mapping[str, tuple[str, str]]] = {}  # shown for one value of another field: (that field, value)
+    secrets: ClassVar[tuple[str, ...]] = ()  # what is posted in these is neither logged nor sent back
     default_renderer = Renderer
     use_required_attribute = False  # what is missing is said beside the field, with all that is wrong
     bound_field_class = Bound
     reason = forms.CharField(required=False)
-    version = forms.IntegerField(required=False, min_value=0, max_value=10**18)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("auto_id", "field-%s")
+        if kwargs.get("instance") is None:
+            kwargs["instance"] = self._meta.model()  # with the defaults of its fields
         super().__init__(*args, **kwargs)
         for name, field in self.fields.items():
-            field.required = isinstance(field, ReferenceField)
+            field.required = getattr(field, "needed", False)
             if isinstance(field, ReferenceField):
                 known = getattr(self.instance, name) if getattr(self.instance, f"{name}_id") else None
                 self.initial[name] = known.public_id if known is not None else ""
@@ -108,9 +113,20 @@ class SettingsForm(forms.ModelForm):
             if isinstance(field, forms.IntegerField):
                 field.validators = []
                 field.error_messages["invalid"] = "A whole number is needed here."
-                field.widget = forms.TextInput({"inputmode": "numeric"})
+                field.widget = forms.TextInput({"inputmode": "numeric", "class": "form-control number-field"})
+            if isinstance(field.widget, forms.RadioSelect) and isinstance(field, forms.ChoiceField):
+                offered: Any = field.choices
+                field.choices = [choice for choice in offered if choice[0] != ""]
+            if name in self.only:
+                field.css = " only-{0} {0}-{1}".format(*self.only[name])  # type: ignore[attr-defined]
             if name in self.placeholders:
                 field.widget.attrs["placeholder"] = self.placeholders[name]
+
+    def offer(self, name: str, choices: list[tuple[str, str]]) -> None:
+        """Offer these objects as the choices of a ReferenceField."""
+        field = self.fields[name]
+        assert isinstance(field, ReferenceField)
+        field.offer(choices, self.initial[name])
 
     def _post_clean(self) -> None:
         """Leave the instance alone: the service sets and checks what was read."""

@@ -10,6 +10,7 @@ from typing import Any
 from django.contrib import messages as notices
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import URLPattern, path, reverse
+from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
 from messaging.access.selectors.reach import read_id
 from messaging.console.access import actor, person, requires
@@ -48,7 +49,10 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """A list as a page: its columns and filters, and what stands there when it is empty."""
+    """A list as a page: its columns and filters, and what stands there when it is empty.
+
+    `row`: what the cells are made from, for each row that was read.
+    """
 
     lead: str
     caption: str
@@ -57,6 +61,7 @@ class ListPage:
     icon: str
     none_yet: str
     what_then: str
+    row: Callable[[Any], Any] = lambda row: row
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +84,14 @@ class Pages:
         """Addresses of all pages, under the resource's plural."""
         r = self.resource
         look, change = requires(r.reads), requires(r.changes, methods=("GET", "POST"))
+        do = requires(lambda named: r.scope_of(named["verb"]), methods=("GET", "POST"))
+        quiet = sensitive_post_parameters(*self.form.secrets)  # without names it hides all of them
         return [
             path(f"{r.plural}/", look(self._list), name=r.plural),
-            path(f"{r.plural}/new/", change(self._new), name=f"{r.name}-new"),
+            path(f"{r.plural}/new/", quiet(change(self._new)), name=f"{r.name}-new"),
             path(f"{r.plural}/<str:reference>/", look(self._page), name=r.name),
-            path(f"{r.plural}/<str:reference>/edit/", change(self._edit), name=f"{r.name}-edit"),
-            path(f"{r.plural}/<str:reference>/actions/<slug:verb>/", change(self._verb), name=f"{r.name}-verb"),
+            path(f"{r.plural}/<str:reference>/edit/", quiet(change(self._edit)), name=f"{r.name}-edit"),
+            path(f"{r.plural}/<str:reference>/actions/<slug:verb>/", do(self._verb), name=f"{r.name}-verb"),
         ]
 
     def _list(self, request: HttpRequest) -> HttpResponse:
@@ -100,7 +107,10 @@ class Pages:
             "none_match": f"No {r.name} matches.",
             "show_all": f"Show all {r.plural}",
             "pages": f"Pages of {r.plural}",
-            "table": [[(column, column.cell(row)) for column in self.listing.columns] for row in context["rows"]],
+            "table": [
+                [(column, column.cell(row)) for column in self.listing.columns]
+                for row in map(self.listing.row, context["rows"])
+            ],
         }
         fragments = {f"live-{r.plural}": "console/parts/list_live.html"}
         return self._answer(request, "console/parts/list.html", context, fragments=fragments)
@@ -111,11 +121,17 @@ class Pages:
         context = {
             "live": self.template,
             "state": r.state(row),
-            "verbs": [verb for verb in r.verbs if verb.slug in r.possible(row)],
+            "verbs": [
+                (verb, f"Needs the role {missing}." if missing else "")
+                for verb in r.verbs
+                if verb.slug in r.possible(row)
+                for missing in [person(request).lacks(r.scope_of(verb.slug))]
+            ],
             **self.shown(row),
         }
         return self._answer(request, self.head, context, row, fragments={f"live-{r.name}": self.template})
 
+    @sensitive_variables()
     def _new(self, request: HttpRequest) -> HttpResponse:
         r, mark = self.resource, f"{self.resource.name}_form"
         form = self.form(request.POST if request.method == "POST" else None)
@@ -132,15 +148,17 @@ class Pages:
         request.session[mark] = secrets.token_urlsafe(16)
         return self._form(request, form, None, once=request.session[mark])
 
+    @sensitive_variables()
     def _edit(self, request: HttpRequest, reference: str) -> HttpResponse:
         row = self._one(reference)
         r = self.resource
         form = self.form(request.POST if request.method == "POST" else None, instance=row)
         if request.method == "POST":
-            if form.is_valid() and form.cleaned_data["version"] is None:
+            expected = r.read_revision(request.POST.get("version", ""))
+            if expected in ("", -1):
                 form.add_error(None, INCOMPLETE)
             try:
-                given = {**r.key(row.pk), "expected_version": form.cleaned_data.get("version")}
+                given = {**r.key(row.pk), "expected_version": expected}
                 changed = self._done(form, lambda: r.update(**given, **self._why(request, form), **form.settings))
             except Stale as error:
                 form.add_error(None, error.detail)
@@ -158,12 +176,12 @@ class Pages:
             raise Http404(f"There is no verb {verb} for {r.plural}.")
         if request.method == "GET":
             return self._dialog(request, row, chosen)
-        version = request.POST.get("version", "")
-        if not (version.isascii() and version.isdigit() and len(version) < 19):
+        expected = r.read_revision(request.POST.get("version", ""))
+        if expected in ("", -1):
             return self._dialog(request, row, chosen, errors=[("", INCOMPLETE)], status=422)
         reason = request.POST.get("reason", "").strip().replace("\x00", "")
         try:
-            left = chosen.service(**r.key(row.pk), actor=actor(request), reason=reason, expected_version=int(version))
+            left = chosen.service(**r.key(row.pk), actor=actor(request), reason=reason, expected_version=expected)
         except (Stale, WrongState) as error:
             return self._dialog(request, r.one(row.pk), chosen, errors=problems(error), status=409)
         except InvalidSubmission as error:
@@ -213,7 +231,7 @@ class Pages:
             "state": r.state(row),
             "now": self.now(row),
             "possible": possible,
-            "why_not": "" if possible else f"The {r.name} is {r.state(row)} now.",
+            "why_not": "" if possible else f"The {r.name} {r.why_not(row)}.",
             "effects": [*verb.effects, *r.said(row, verb)],
             "errors": errors or [],
             "given": request.POST,
@@ -238,6 +256,7 @@ class Pages:
             "resource": r,
             "object": row,
             r.name: row,
+            "revision": r.revision(row) if row is not None else "",
             "list_href": list_href,
             "href": reverse(f"console:{r.name}", args=[row.public_id]) if row is not None else list_href,
             "why_not": f"Needs the role {missing}." if missing else "",

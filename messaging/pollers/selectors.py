@@ -19,6 +19,7 @@ from messaging.overview.selectors.health import OVERDUE_SECONDS
 from messaging.pairs.selectors.diagnosis_parts import workers_behind
 from partners import selectors
 from partners.models import Pickup
+from rmhub import clock
 from rmhub.ids import public_id
 
 STATES = ("ok", "failing", "new", "looking", "off")
@@ -93,11 +94,9 @@ class PickupRow:
         return f"{before}{span((self.now - at).total_seconds())} ago"
 
 
-def pickups(
-    *, search: str = "", kind: str = "", enabled: bool | None = None, party_id: uuid.UUID | None = None
-) -> QuerySet[Pickup]:
-    """By name, with endpoint, partner and progress, without secrets; filters as in `partners.selectors.pickups`."""
-    return selectors.pickups(search=search, kind=kind, enabled=enabled, party_id=party_id).select_related("progress")
+def pickups(**filters: Any) -> QuerySet[Pickup]:
+    """By name, with endpoint, partner and progress, without secrets; filters are those of `partners.selectors`."""
+    return selectors.pickups(**filters).select_related("progress")
 
 
 def pickup(pickup_id: uuid.UUID) -> Pickup:
@@ -108,8 +107,9 @@ def pickup(pickup_id: uuid.UUID) -> Pickup:
         raise NotFound(f"There is no pickup {public_id('pick', pickup_id)}.") from error
 
 
-def row(pickup: Pickup, now: datetime) -> PickupRow:
+def row(pickup: Pickup, now: datetime | None = None) -> PickupRow:
     """A pickup that `pickups` read, with its state."""
+    now = now or clock.now()
     progress: Any = getattr(pickup, "progress", None) or PickupState(pickup=pickup)
     cause = lookup(progress.cause) if progress.cause else None
     return PickupRow(pickup, progress, _state(pickup, progress, now), cause, now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from django.forms import RadioSelect
 from django.urls import reverse
@@ -101,8 +101,7 @@ class RouteForm(SettingsForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        offered = agreements_in_force(partners.agreements(state=VersionState.ACTIVE))
-        cast(ReferenceField, self.fields["onward"]).offer(offered, self.initial["onward"])
+        self.offer("onward", agreements_in_force(partners.agreements(state=VersionState.ACTIVE)))
 
 
 def _shown(route: Route) -> dict[str, Any]:

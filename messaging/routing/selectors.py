@@ -15,8 +15,11 @@ from messaging.protocol.codecs.ebxml import normalize_uri
 from messaging.protocol.pair_state import Flow, Gate
 from partners import registry
 from partners.choices import Profile
+from partners.fields import duration
 from partners.models import Party
-from partners.rules.durations import duration, give_up_seconds
+from partners.rules.durations import (
+    give_up_seconds,
+)
 from partners.terms import Terms
 from partners.visibility import allows, limit
 from rmhub.ids import public_id

@@ -16,7 +16,7 @@ from messaging.onboarding.api import agreements, certificates, onboarding, parti
 from messaging.overview.api import causes, hub, memory, records, status
 from messaging.pairs.api import circuits, pairs
 from messaging.pairs.api import looks as pair_looks
-from messaging.pollers import api as pickups
+from messaging.pollers import api as pollers
 from messaging.reports.api import live, partner_logs, pipeline, reports
 from messaging.routing import api as routing
 from messaging.transactions import api as transactions
@@ -166,12 +166,7 @@ urlpatterns = [
     path("legal-holds/<str:hold>", archive.OneLegalHold.as_view(), name="legal-hold"),
     path("legal-holds/<str:hold>/release", archive.ReleaseLegalHold.as_view(), name="legal-hold-release"),
     path("retention", archive.Retention.as_view(), name="retention"),
-    path("pickups", pickups.Pickups.as_view(), name="pickups"),
-    path("pickups/<str:pickup>", pickups.OnePickup.as_view(), name="pickup"),
-    *(
-        path(f"pickups/<str:pickup>/{verb}", view.as_view(), name=f"pickup-{verb}")
-        for verb, view in pickups.VERBS.items()
-    ),
+    *pollers.PICKUPS.urls(),
     path("credentials", access.Credentials.as_view(), name="credentials"),
     path("credentials/<str:credential_id>", access.OneCredential.as_view(), name="credential"),
     path("credentials/<str:credential_id>/revoke", access.RevokeCredential.as_view(), name="credential-revoke"),

@@ -16,8 +16,7 @@ from messaging.onboarding.pages import partner_urls
 from messaging.overview.pages import overview, records, wayfinding
 from messaging.pairs.pages import actions as pair_actions
 from messaging.pairs.pages import circuits, pairs
-from messaging.pollers.pages import form as pickup_form
-from messaging.pollers.pages import pickups
+from messaging.pollers import pages as pollers
 from messaging.reports.pages import actions as report_actions
 from messaging.reports.pages import live, pipeline, reconciliation, reports
 from messaging.routing import pages as routing
@@ -126,11 +125,7 @@ urlpatterns = [
         transactions.enlistment_settle,
         name="enlistment-settle",
     ),
-    path("pickups/", pickups.pickup_list, name="pickups"),
-    path("pickups/new/", pickup_form.pickup_new, name="pickup-new"),
-    path("pickups/<str:reference>/", pickups.pickup_page, name="pickup"),
-    path("pickups/<str:reference>/edit/", pickup_form.pickup_edit, name="pickup-edit"),
-    path("pickups/<str:reference>/actions/<slug:verb>/", pickups.pickup_verb, name="pickup-verb"),
+    *pollers.PAGES.urls(),
     *partner_urls.urlpatterns,
     *routing.PAGES.urls(),
     path("live/", live.live_page, name="live"),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from django.core.validators import MinValueValidator
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
 from partners.choices import CredentialKind, PickupKind, Transport
+from partners.fields import Seconds
 from partners.models.parties import Party
 from rmhub.ids import public_id, uuid7
 
@@ -77,7 +78,11 @@ class Pickup(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     endpoint = models.ForeignKey(
-        Endpoint, on_delete=models.CASCADE, related_name="pickups", help_text="Ours: the messages are for its URI."
+        Endpoint,
+        on_delete=models.CASCADE,
+        related_name="pickups",
+        verbose_name="endpoint of ours",
+        help_text="The messages are for its URI; its timeouts hold for the server too.",
     )
     partner = models.ForeignKey(
         Party,
@@ -85,26 +90,34 @@ class Pickup(models.Model):
         blank=True,
         on_delete=models.CASCADE,
         related_name="+",
-        help_text="Folders: who puts files there.",
+        help_text="Folders: who puts files there; whatever lies in the folder counts as sent by them.",
     )
-    name = models.CharField(max_length=80)
+    name = models.CharField(max_length=80, help_text="What people call it. It stands on every page.")
     kind = models.CharField(max_length=10, choices=PickupKind)
     url = models.CharField(
-        max_length=500, help_text="imaps://mail.example.org/INBOX or sftp://files.example.org/outgoing/"
+        "address",
+        max_length=500,
+        help_text="Mailbox: imaps://mail.example.org/INBOX. Folder: sftp://files.example.org/outgoing/",
     )
-    username = models.CharField(max_length=120, blank=True)
+    username = models.CharField("user name", max_length=120, blank=True)
     secret_encrypted = models.BinaryField(blank=True, default=b"")
     secret_kind = models.CharField(max_length=12, choices=CredentialKind, default=CredentialKind.BASIC)
-    host_key = models.CharField("host key", max_length=200, blank=True, help_text="Folders: SHA256:... of the server.")
+    host_key = models.CharField(
+        "key of the server",
+        max_length=200,
+        blank=True,
+        help_text="Folders: its fingerprint, as ssh-keygen -l prints it. Several, while a key is replaced, are apart "
+        "by spaces.",
+    )
     trusted_checker = models.CharField(
         "trusted checker of senders",
         max_length=255,
         blank=True,
-        help_text="Mailboxes: the name in Authentication-Results by which the mail server says that it has checked a "
-        "sender (RFC 8601). Empty = no mail is trusted.",
+        help_text="Mailboxes: the name in Authentication-Results by which your mail server says that it has checked a "
+        "sender (RFC 8601). Mails that it has not checked are not taken.",
     )
-    interval = models.PositiveIntegerField("look every, s", default=30, validators=[MinValueValidator(1)])
-    enabled = models.BooleanField(default=True)
+    interval = Seconds("look every", default=30, validators=[MinValueValidator(5), MaxValueValidator(86_400)])
+    enabled = models.BooleanField("look into it", default=True, help_text="Off: what lies there waits.")
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 

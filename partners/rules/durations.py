@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from partners.models import DAY, AgreementVersion
+from partners.fields import duration
+from partners.models import AgreementVersion
 from partners.terms import Reliability, resend_waits
 
 
@@ -15,16 +16,6 @@ def resend_seconds(terms: Reliability) -> int:
     """From the first send of a stream's message to the pair's suspension, if nothing of it is ever acknowledged."""
     waits = resend_waits(terms.resend_schedule)
     return sum(waits[: terms.retries + 1]) + waits[-1] * max(0, terms.retries + 1 - len(waits))
-
-
-def duration(seconds: int) -> str:
-    """`7500` as `2 h 5 m`: exact, units that are zero left out."""
-    parts = []
-    for unit, name in ((DAY, "d"), (3600, "h"), (60, "m"), (1, "s")):
-        count, seconds = divmod(seconds, unit)
-        if count:
-            parts.append(f"{count} {name}")
-    return " ".join(parts) or "0 s"
 
 
 def durations(version: AgreementVersion) -> dict[str, str]:

@@ -15,7 +15,6 @@ from partners.services.credentials import MAX_SECRET_LENGTH
 from partners.services.writing import is_clean, save_checked, writing
 from partners.ssh_keys import read_private_key
 
-LEAST_INTERVAL, LONGEST_INTERVAL = 5, 86_400  # seconds
 _SECRETS = (CredentialKind.BASIC, CredentialKind.SSH_KEY)
 
 
@@ -101,8 +100,6 @@ def _save(pickup: Pickup, secret: str | None) -> None:
         errors["endpoint"] = [f"{pickup.endpoint.party} is not ours: choose the endpoint that the messages are for."]
     if fault := pickup_fault(pickup.url, pickup.kind):
         errors["kind" if fault[0] == "kind_unknown" else "url"] = [fault[1]]
-    if not LEAST_INTERVAL <= pickup.interval <= LONGEST_INTERVAL:
-        errors["interval"] = [f"Between {LEAST_INTERVAL} and {LONGEST_INTERVAL} seconds."]
     if pickup.kind == PickupKind.SFTP:
         errors |= _folder_faults(pickup)
     elif pickup.kind == PickupKind.IMAP:

@@ -7,8 +7,15 @@ import pytest
 from partners import registry, services
 from partners.addresses import normalise_fingerprint, normalise_uri, uri_fault
 from partners.exceptions import InvalidInput
+from partners.fields import duration
 from partners.models import AgreementVersion, Endpoint, Party
-from partners.validation import RULES, Level, duration, give_up_seconds, gives_up_sentence, resend_words
+from partners.validation import (
+    RULES,
+    Level,
+    give_up_seconds,
+    gives_up_sentence,
+    resend_words,
+)
 from tests.partners.factories import make_agreement, make_endpoint, make_party
 
 DAY = 86_400

@@ -23,9 +23,8 @@ from messaging.exceptions import InvalidSubmission, Stale
 from messaging.models import Trigger
 from partners import selectors as partners
 from partners.choices import Profile
-from partners.fields import read_duration
+from partners.fields import duration, read_duration
 from partners.models import Agreement
-from partners.validation import duration
 from rmhub.ids import BadPublicId
 
 _ONCE = "trigger_form"

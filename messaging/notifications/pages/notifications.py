@@ -21,9 +21,8 @@ from messaging.notifications.services import notifying
 from messaging.notifications.services import rules as services
 from messaging.notifications.services.rules import NOTIFIABLE, RuleFields, described
 from messaging.overview.selectors import records
-from partners.fields import read_duration
+from partners.fields import duration, read_duration
 from partners.models import PartnerGroup
-from partners.validation import duration
 from rmhub.ids import BadPublicId
 
 SCOPE = "notifications:manage"

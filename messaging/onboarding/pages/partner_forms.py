@@ -15,8 +15,7 @@ from messaging.deliveries.pages.trigger_form import Shown, ShownGroup
 from messaging.exceptions import ApplicationError, InvalidSubmission, Stale, WrongState
 from partners.exceptions import InvalidInput, PartnersError
 from partners.exceptions import WrongState as PartnersWrongState
-from partners.fields import read_duration
-from partners.validation import duration
+from partners.fields import duration, read_duration
 
 Errors = dict[str, list[str]]
 SECRETS = frozenset({"secret", "password", "token", "private_key", "own_certificate"})

@@ -15,8 +15,11 @@ from messaging.pairs.selectors.diagnosis import verb_states
 from messaging.pairs.selectors.screens import PairScreen
 from messaging.pairs.services import operating
 from messaging.protocol.sender import next_sequence
+from partners.fields import duration
 from partners.terms import Terms
-from partners.validation import duration, gives_up_sentence
+from partners.validation import (
+    gives_up_sentence,
+)
 from rmhub import clock
 
 Effects = Callable[[PairScreen], list[str]]

@@ -14,7 +14,7 @@ from messaging.choices import Direction
 from messaging.journal import events, incidents
 from messaging.models import Event, Message, Pair
 from messaging.protocol.pair_state import Gate
-from partners.validation import duration
+from partners.fields import duration
 
 CAUSE = "silent"
 # The newest document of each pair that has a rhythm: one index probe a pair.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -43,17 +43,11 @@ def revision(pickup: Pickup) -> str:
 
 
 @sensitive_variables("values")
-def pickup_create(
-    *, actor: Actor, reason: str, endpoint_id: uuid.UUID, partner_id: uuid.UUID | None = None, **values: Any
-) -> Pickup:
-    """A new pickup, looked into at once if it is enabled. Raises InvalidSubmission."""
+def pickup_create(*, actor: Actor, reason: str, **values: Any) -> Pickup:
+    """A new pickup, looked into at once if it is enabled; endpoint and partner are ids. Raises InvalidSubmission."""
     audit.require_reason(reason)
     with _understood(), writing():
-        made = services.pickup_create(
-            endpoint=_named(Endpoint, endpoint_id, "endpoint"),
-            partner=_named(Party, partner_id, "partner") if partner_id else None,
-            **values,
-        )
+        made = services.pickup_create(**_named(values))
         made = selectors.pickup(made.pk)
         PickupState.objects.create(pickup=made, due_at=clock.now())
         audit.record(actor, "pickup.create", made, reason=reason, after=describe(made))
@@ -67,10 +61,7 @@ def pickup_update(
     pickup_id: uuid.UUID,
     actor: Actor,
     reason: str,
-    expected: str | None = None,
-    endpoint_id: uuid.UUID | None = None,
-    partner_id: uuid.UUID | None = None,
-    without_partner: bool = False,
+    expected_version: str | None = None,
     **values: Any,
 ) -> Pickup:
     """Changes what is given, and looks again at once. Raises InvalidSubmission, NotFound, Stale.
@@ -79,14 +70,9 @@ def pickup_update(
     """
     audit.require_reason(reason)
     with _understood(), writing():
-        pickup, before = _fresh(pickup_id, expected)
-        services.pickup_update(
-            pickup=pickup,
-            endpoint=_named(Endpoint, endpoint_id, "endpoint") if endpoint_id else None,
-            partner=_named(Party, partner_id, "partner") if partner_id else None,
-            without_partner=without_partner,
-            **values,
-        )
+        pickup, before = _fresh(pickup_id, expected_version)
+        without = "partner" in values and values["partner"] is None
+        services.pickup_update(pickup=pickup, without_partner=without, **_named(values))
         changed = selectors.pickup(pickup_id)
         state = _state(pickup_id)
         if (changed.kind, changed.url) != (before["kind"], before["url"]):
@@ -105,31 +91,31 @@ def pickup_update(
     return changed
 
 
-def pickup_delete(*, pickup_id: uuid.UUID, actor: Actor, reason: str, expected: str | None = None) -> None:
+def pickup_delete(*, pickup_id: uuid.UUID, actor: Actor, reason: str, expected_version: str | None = None) -> None:
     """Ends a pickup; what lies there stays there. Raises InvalidSubmission (no reason), NotFound, Stale."""
     audit.require_reason(reason)
     with writing():
-        pickup, before = _fresh(pickup_id, expected)
+        pickup, before = _fresh(pickup_id, expected_version)
         audit.record(actor, "pickup.delete", pickup, reason=reason, before=before)
         services.pickup_delete(pickup=pickup)
         _after_change(actor)
 
 
-def pickup_enable(*, pickup_id: uuid.UUID, actor: Actor, reason: str, expected: str | None = None) -> Pickup:
+def pickup_enable(*, pickup_id: uuid.UUID, actor: Actor, reason: str, expected_version: str | None = None) -> Pickup:
     """Looks again, from now on. Raises InvalidSubmission (no reason), NotFound, Stale, WrongState."""
-    return _switch(pickup_id, actor, reason, expected, enabled=True)
+    return _switch(pickup_id, actor, reason, expected_version, enabled=True)
 
 
-def pickup_disable(*, pickup_id: uuid.UUID, actor: Actor, reason: str, expected: str | None = None) -> Pickup:
+def pickup_disable(*, pickup_id: uuid.UUID, actor: Actor, reason: str, expected_version: str | None = None) -> Pickup:
     """Looks no more until it is enabled; what lies there waits. Raises as `pickup_enable`."""
-    return _switch(pickup_id, actor, reason, expected, enabled=False)
+    return _switch(pickup_id, actor, reason, expected_version, enabled=False)
 
 
-def pickup_look(*, pickup_id: uuid.UUID, actor: Actor, reason: str, expected: str | None = None) -> Pickup:
+def pickup_look(*, pickup_id: uuid.UUID, actor: Actor, reason: str, expected_version: str | None = None) -> Pickup:
     """Looks at once, or right after the look that is under way. Raises as `pickup_enable`; WrongState when disabled."""
     audit.require_reason(reason)
     with writing():
-        pickup, _ = _fresh(pickup_id, expected)
+        pickup, _ = _fresh(pickup_id, expected_version)
         if not pickup.enabled:
             raise WrongState(
                 f"{pickup} is switched off: switch it on to look.", state="off", allowed=allowed_verbs(pickup)
@@ -142,24 +128,16 @@ def pickup_look(*, pickup_id: uuid.UUID, actor: Actor, reason: str, expected: st
     return pickup
 
 
-VERBS: dict[str, Callable[..., Pickup | None]] = {
-    "look": pickup_look,
-    "enable": pickup_enable,
-    "disable": pickup_disable,
-    "delete": pickup_delete,
-}
-
-
 def allowed_verbs(pickup: Pickup) -> tuple[str, ...]:
     """Which of `VERBS` its state takes; any pickup can be deleted, so that is not among them."""
     return ("look", "disable") if pickup.enabled else ("enable",)
 
 
-def _switch(pickup_id: uuid.UUID, actor: Actor, reason: str, expected: str | None, *, enabled: bool) -> Pickup:
+def _switch(pickup_id: uuid.UUID, actor: Actor, reason: str, expected_version: str | None, *, enabled: bool) -> Pickup:
     audit.require_reason(reason)
     word = "on" if enabled else "off"
     with _understood(), writing():
-        pickup, before = _fresh(pickup_id, expected)
+        pickup, before = _fresh(pickup_id, expected_version)
         if pickup.enabled is enabled:
             raise WrongState(f"{pickup} is {word} already.", state=word, allowed=allowed_verbs(pickup))
         services.pickup_update(pickup=pickup, enabled=enabled)
@@ -184,20 +162,25 @@ def _state(pickup_id: uuid.UUID) -> PickupState:
     return state
 
 
-def _fresh(pickup_id: uuid.UUID, expected: str | None) -> tuple[Pickup, dict[str, Any]]:
+def _fresh(pickup_id: uuid.UUID, expected_version: str | None) -> tuple[Pickup, dict[str, Any]]:
     try:
         pickup = selectors.pickup(pickup_id)
     except ObjectDoesNotExist as error:
         raise NotFound(f"There is no pickup {public_id('pick', pickup_id)}.") from error
-    if expected is not None and revision(pickup) != expected:
+    if expected_version is not None and revision(pickup) != expected_version:
         raise Stale(f"{pickup} changed since you looked at it: look again before you change it.", version=0)
     return pickup, describe(pickup)
 
 
-def _named(model: type[Any], pk: uuid.UUID, field: str) -> Any:
-    found = model._default_manager.filter(pk=pk).first()
-    if found is None:
-        raise InvalidSubmission({field: [f"There is no such {model._meta.verbose_name}."]})
+def _named(values: dict[str, Any]) -> dict[str, Any]:
+    """The values with the rows that ids name. Raises InvalidSubmission."""
+    kinds: dict[str, type[Any]] = {"endpoint": Endpoint, "partner": Party}
+    found = dict(values)
+    for field, model in kinds.items():
+        if values.get(field) is not None:
+            found[field] = model._default_manager.filter(pk=values[field]).first()
+            if found[field] is None:
+                raise InvalidSubmission({field: [f"There is no such {model._meta.verbose_name}."]})
     return found
 
 

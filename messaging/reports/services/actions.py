@@ -30,9 +30,9 @@ from messaging.models import (
 )
 from messaging.onboarding.services import changing as onboarding
 from messaging.report_choices import NOTICES, PipelineJob, TimingOption
+from partners.fields import duration
 from partners.models import Agreement, AgreementVersion
 from partners.services.writing import writing
-from partners.validation import duration
 from rmhub import clock
 from rmhub.ids import public_id, read_public_id
 

@@ -16,7 +16,7 @@ from messaging.deliveries.pages.decisions import DELIVERY, MESSAGE
 from messaging.models import BenchReport, OnboardingDraft
 from messaging.onboarding.pages import agreement_forms, party_form
 from messaging.pairs.pages.verbs import VERBS
-from messaging.pollers.pages import pickups
+from messaging.pollers.resource import PICKUPS
 from messaging.reports.catalogue import REPORTS
 from messaging.routing.resource import ROUTES
 from messaging.transactions.pages import transactions
@@ -297,11 +297,11 @@ PAGES: list[Page] = [
     *(
         Page(
             "pickup-verb",
-            O if slug == "look" else A,
-            lambda w, slug=slug: (w.pickup.public_id, slug),  # type: ignore[misc]
+            O if verb.slug == "look" else A,
+            lambda w, verb=verb: (w.pickup.public_id, verb.slug),  # type: ignore[misc]
             post={"reason": "", "version": "1"},
         )
-        for slug in pickups.VERBS
+        for verb in PICKUPS.verbs
     ),
     Page("partners", V),
     Page("partner", V, lambda w: (w.partner.public_id,)),

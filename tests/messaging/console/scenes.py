@@ -242,8 +242,8 @@ def partner_log(partner: PartnerSide, content: bytes = b"message_id,direction\nm
 def folder(partner: PartnerSide, name: str = "Outgoing folder") -> Pickup:
     """A folder of the partner that the hub cannot look into just now."""
     made = pickup_changes.pickup_create(
-        endpoint_id=AgreementVersion.objects.get(pk=partner.terms.version_id).own_endpoint_id,
-        partner_id=partner.terms.partner_id,
+        endpoint=AgreementVersion.objects.get(pk=partner.terms.version_id).own_endpoint_id,
+        partner=partner.terms.partner_id,
         name=name,
         kind="sftp",
         url="sftp://files.partner.example/outgoing/",

@@ -77,11 +77,11 @@ def test_what_is_wrong_stands_beside_its_field_and_the_secret_does_not_come_back
     assert answer.status_code == 422 and b"their password" not in answer.content
     page = html.fromstring(answer.content)
     for field in ("host_key", "url"):
-        assert page.get_element_by_id(f"error-{field}").text_content().strip()
+        assert page.get_element_by_id(f"field-{field}_error").text_content().strip()
     assert page.get_element_by_id("field-name").value == "Globex"
     assert not Pickup.objects.exists()
     key = _new(client, partner, secret_kind="ssh_key", private_key="no key")
-    assert "no private key" in html.fromstring(key.content).get_element_by_id("error-private_key").text_content()
+    assert "no private key" in html.fromstring(key.content).get_element_by_id("field-private_key_error").text_content()
 
 
 def test_a_mailbox_leaves_out_what_only_folders_have(partner: PartnerSide) -> None:
@@ -105,7 +105,7 @@ def test_a_change_keeps_the_secret(partner: PartnerSide) -> None:
     assert stale.status_code == 409 and Pickup.objects.get().interval == 120
     elsewhere = client.post(url, _filled(_page(client, url)) | {"host_key": KEY, "reason": "new server"})
     assert elsewhere.status_code == 422
-    assert "again" in html.fromstring(elsewhere.content).get_element_by_id("error-password").text_content()
+    assert "again" in html.fromstring(elsewhere.content).get_element_by_id("field-password_error").text_content()
 
 
 def test_the_page_says_what_is_in_the_way_and_what_to_do(partner: PartnerSide) -> None:

@@ -1,0 +1,76 @@
+"""Pickups, as one declaration: what console and API are made of."""
+
+from __future__ import annotations
+
+from messaging.pollers import selectors
+from messaging.pollers.services import changes
+from messaging.resource import Resource, Verb
+
+_STORED = "What is taken from there is stored here; it cannot be put back."
+
+PICKUPS = Resource(
+    name="pickup",
+    plural="pickups",
+    prefix="pick",
+    reads="partners:read",
+    changes="partners:write",
+    rows=selectors.pickups,
+    one=selectors.pickup,
+    order=("name",),
+    create=changes.pickup_create,
+    update=changes.pickup_update,
+    possible=lambda pickup: (*changes.allowed_verbs(pickup), "delete"),
+    state=lambda pickup: selectors.row(pickup).state,
+    revision=changes.revision,
+    read_revision=str,
+    verbs=(
+        Verb(
+            "look",
+            "Look now",
+            "refresh",
+            "primary",
+            changes.pickup_look,
+            ("The hub looks into it at once, or right after the look that is under way.",),
+            _STORED,
+            ("The partner says that something lies there", "Mended"),
+            "is looked into",
+            "Look into it now",
+            scope="pairs:operate",
+        ),
+        Verb(
+            "enable",
+            "Switch on",
+            "power",
+            "primary",
+            changes.pickup_enable,
+            ("The hub looks into it at once, and from then on at its interval.",),
+            _STORED,
+            ("Used again",),
+            "is on",
+            "Look into it again, from now on",
+        ),
+        Verb(
+            "disable",
+            "Switch off",
+            "power",
+            "danger",
+            changes.pickup_disable,
+            ("The hub looks into it no more.", "What partners leave there waits, and is not acknowledged meanwhile."),
+            "Nothing here is final: switch it on and it goes on.",
+            ("Maintenance of the server", "Investigation"),
+            "is off",
+            "Look into it no more; what lies there waits",
+        ),
+        Verb(
+            "delete",
+            "Delete",
+            "x",
+            "danger",
+            changes.pickup_delete,
+            ("The hub looks into it no more and forgets its secret.", "What lies there stays there."),
+            "The pickup is gone for good; the audit log keeps what it was.",
+            ("Not used any more",),
+            "is deleted",
+        ),
+    ),
+)
