@@ -43,9 +43,9 @@ class Resource:
 
     `name` is the noun, in addresses too; `prefix` that of its public ids. `rows(**filters)` and `one(id)` are
     selectors, under the caller's limits; `create` and `update` are services. `possible(row)`: slugs of the verbs that
-    its present `state(row)` takes; `why_not(row)`: why the others are impossible ("is on now"). `said(row, verb)`: what
-    else a dialog has to say about this object. `revision(row)` names what a caller saw; services take what `read_revision`
-    makes of it as `expected_version`.
+    its present `state(row)` takes; `why_not(row)`: why the others are impossible ("is on now"). `said(row, verb)`:
+    what else a dialog has to say about this object. `revision(row)` names what a caller saw; services take what
+    `read_revision` makes of it as `expected_version`.
     """
 
     name: str

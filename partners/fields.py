@@ -54,7 +54,12 @@ class DurationField(forms.CharField):
 
 
 class Seconds(models.PositiveIntegerField):
-    """A model field for a length of time in whole seconds; its form field is a DurationField."""
+    """A model field for a length of time in whole seconds; its form field is a DurationField, the API has the number."""
+
+    @property
+    def help_in_seconds(self) -> str:
+        """Return the help text for those who write the number."""
+        return f"{self.help_text} In seconds.".strip()
 
     def deconstruct(self) -> Any:
         name, _, args, kwargs = super().deconstruct()

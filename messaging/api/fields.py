@@ -14,6 +14,7 @@ from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail, ValidationError
 
 from messaging.access.selectors.reach import read_id
+from partners.fields import Seconds
 from rmhub.ids import BadPublicId, public_id
 
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
@@ -124,11 +125,17 @@ class IdOut(serializers.CharField):
         return public_id(self.prefix, value)
 
 
+def in_seconds(model_field: Any) -> dict[str, str]:
+    """Return the help text of a length of time, which names its unit."""
+    return {"help_text": model_field.help_in_seconds} if isinstance(model_field, Seconds) else {}
+
+
 class RowSerializer(serializers.ModelSerializer):
     """The representation of a row: what it holds, not what it would take."""
 
     def build_standard_field(self, field_name: str, model_field: Any) -> tuple[Any, dict[str, Any]]:
         kind, options = super().build_standard_field(field_name, model_field)
+        options |= in_seconds(model_field)
         return kind, {key: options[key] for key in ("choices", "help_text") if options.get(key)}
 
     def get_uniqueness_extra_kwargs(self, *given: Any) -> tuple[dict[str, Any], dict[str, Any]]:

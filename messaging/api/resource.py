@@ -19,11 +19,12 @@ from messaging import keyset
 from messaging.api.authentication import actor_of
 from messaging.api.conditional import expected_revision, item
 from messaging.api.endpoint import Endpoint, Handler, operation
-from messaging.api.fields import Flag, IdIn, ReasonBody, Text, Whole, page_of, validated
+from messaging.api.fields import Flag, IdIn, ReasonBody, Text, Whole, in_seconds, page_of, validated
 from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
 from messaging.resource import Resource, Verb
+from partners.fields import Seconds
 
 IF_MATCH = OpenApiParameter(
     "If-Match", str, OpenApiParameter.HEADER, required=True, description="ETag of what you decided upon."
@@ -38,6 +39,7 @@ class SettingsBody(serializers.ModelSerializer, ReasonBody):
         **serializers.ModelSerializer.serializer_field_mapping,
         models.CharField: Text,
         models.PositiveIntegerField: Whole,
+        Seconds: Whole,
         models.PositiveSmallIntegerField: Whole,
         models.BooleanField: Flag,
     }
@@ -52,6 +54,7 @@ class SettingsBody(serializers.ModelSerializer, ReasonBody):
     def build_standard_field(self, field_name: str, model_field: Any) -> tuple[Any, dict[str, Any]]:
         kind, options = super().build_standard_field(field_name, model_field)
         options.pop("validators", None)
+        options |= in_seconds(model_field)
         if issubclass(kind, Text):
             options |= {"trim_whitespace": False} if model_field.blank else {}
         return kind, options
