@@ -54,7 +54,7 @@ class DurationField(forms.CharField):
 
 
 class Seconds(models.PositiveIntegerField):
-    """A model field for a length of time in whole seconds; its form field is a DurationField, the API has the number."""
+    """A length of time in whole seconds: people write it as in DurationField, the API has the number."""
 
     @property
     def help_in_seconds(self) -> str:
