@@ -40,7 +40,7 @@ class Running:
             env={**os.environ, **(environment or {})},
         )
         check = listens(port)
-        until = time.monotonic() + 30
+        until = time.monotonic() + 120
         while True:
             try:
                 check()
@@ -48,7 +48,7 @@ class Running:
             except OSError:
                 assert self.process.poll() is None and time.monotonic() < until
                 threading.Event().wait(0.02)
-        self.pool = urllib3.PoolManager(retries=False, timeout=20)
+        self.pool = urllib3.PoolManager(retries=False, timeout=120)
 
     def end(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)

@@ -30,7 +30,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture
 def broker(settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[redis.Redis]:
     """A database of the real broker that no worker listens to."""
-    client = redis.Redis.from_url(settings.REDIS_URL.rpartition("/")[0] + "/13", socket_timeout=2)
+    client = redis.Redis.from_url(settings.REDIS_URL.rpartition("/")[0] + "/13", socket_timeout=60)
     client.delete(*KEYS)
     monkeypatch.setattr(dispatch, "_redis", lambda: client)
     yield client

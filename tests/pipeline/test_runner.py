@@ -36,7 +36,7 @@ def script(text: str) -> Callable[[PipelineRun], list[str]]:
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline, what
         threading.Event().wait(0.05)

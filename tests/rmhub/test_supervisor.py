@@ -296,7 +296,7 @@ def numbers(host: subprocess.Popen[str]) -> list[int]:
 def test_signals_stop_everything(host: subprocess.Popen[str], number: int, code: int) -> None:
     pids = numbers(host)
     host.send_signal(number)
-    output, _ = host.communicate(timeout=15)
+    output, _ = host.communicate(timeout=120)
     assert host.returncode == code
     assert not any(map(alive, pids))
     assert output.splitlines()[-1] == "hub      | database stopped"

@@ -63,7 +63,7 @@ def everybody_is_served(hub: Hub, partner: PartnerSide, token: str, number: int)
         ("GET", "/login/", None, {}),
     )
     return [
-        urllib3.request(method, hub.url + path, body=body, headers=headers, timeout=30, retries=False).status
+        urllib3.request(method, hub.url + path, body=body, headers=headers, timeout=120, retries=False).status
         for method, path, body, headers in asked
     ]
 

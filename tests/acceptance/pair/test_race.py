@@ -89,7 +89,7 @@ def test_two_copies_at_once_are_one_delivery_and_two_acknowledgements(hubs: tupl
     assert acknowledgements(stage, set(sent)) == dict.fromkeys(sent, 2)
 
 
-def acknowledgements(stage: Stage, wanted: set[str], within: float = 90) -> dict[str, int]:
+def acknowledgements(stage: Stage, wanted: set[str], within: float = 180) -> dict[str, int]:
     """How many acknowledgements the buyer's hub has received for each MessageId; waits until there are two each."""
     until = time.monotonic() + within
     with psycopg.connect(stage.buyer.database_url, autocommit=True) as buyer:

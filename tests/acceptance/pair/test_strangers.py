@@ -95,7 +95,7 @@ class Stranger:
         head, out = self.folder / "head", self.folder / "out"
         data = ["--data-binary", "@-"] if body is not None else []
         run = subprocess.run(
-            ["curl", "-sS", "--max-time", "20", "-D", head, "-o", out, "-w", "%{http_code}", *data, *arguments, url],
+            ["curl", "-sS", "--max-time", "120", "-D", head, "-o", out, "-w", "%{http_code}", *data, *arguments, url],
             input=body,
             capture_output=True,
             timeout=600,
@@ -162,7 +162,7 @@ class Stranger:
         return dict(rows)
 
 
-def wait_until(true: Callable[[], bool], within: float = 60) -> None:
+def wait_until(true: Callable[[], bool], within: float = 180) -> None:
     until = time.monotonic() + within
     while not true():
         assert time.monotonic() < until
@@ -294,7 +294,7 @@ def test_the_retries_of_curl_are_safe(stranger: Stranger, beside: Callable[[Proc
     url = cut_off(stranger, beside, seed=5)
     sent = {new_id() for _ in range(8)}
     for request_id in sent:
-        patiently = ("--retry", "30", "--retry-all-errors", "--retry-delay", "0", "--retry-max-time", "30")
+        patiently = ("--retry", "30", "--retry-all-errors", "--retry-delay", "0", "--retry-max-time", "300")
         answer = stranger.post(b'{"order": 5}', request_id, now(), *patiently, url=url)
         assert (answer.status, answer.headers["repeatability-result"]) == (202, "accepted")
     assert sum(stranger.copies(sent).values()) > 0, "no answer was cut off: the test shows nothing"
@@ -315,7 +315,7 @@ def test_the_retries_of_urllib3_are_safe(
         respect_retry_after_header=True,
     )
     sent = {new_id() for _ in range(20)}
-    with urllib3.PoolManager(retries=retries, timeout=20) as pool:
+    with urllib3.PoolManager(retries=retries, timeout=120) as pool:
         for request_id in sent:
             answer = pool.request(
                 "POST",

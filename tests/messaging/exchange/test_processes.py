@@ -238,7 +238,7 @@ def _two_headers(partner: Caller, hub: Hub) -> None:
         ("Repeatability-First-Sent", ["Tue, 10 Mar 2026 12:00:00 GMT"] * 2),
         ("Idempotency-Key", ['"a"', '"b"']),
     ):
-        connection = http.client.HTTPConnection("127.0.0.1", hub.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", hub.port, timeout=120)
         connection.putrequest("POST", partner.path)
         connection.putheader("Authorization", partner.authorization)
         connection.putheader("Content-Length", "0")
@@ -283,7 +283,7 @@ def _retries(partner: Caller, hub: Hub, executions: Callable[[], int]) -> None:
             body=BODY,
             headers=headers(partner, "retried"),
             retries=urllib3.Retry(total=3, allowed_methods=None, status_forcelist=(409, 503)),
-            timeout=30,
+            timeout=120,
         )
     assert lost == [answer.data]
     assert executions() == before + 1

@@ -49,7 +49,7 @@ def imap_serving(store: Store, certificates: Certificates) -> Iterator[Store]:
 
     def serve(connection: socket.socket) -> None:
         with connection, suppress(OSError):
-            connection.settimeout(10)
+            connection.settimeout(60)
             _Session(store, connection, context).run()
 
     def accept() -> None:

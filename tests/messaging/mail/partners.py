@@ -78,7 +78,7 @@ def client(
     running: Running, *, tls: Certificates | None = None, login: tuple[str, str] | None = None, plain: bool = False
 ) -> Client:
     """Connects to our entrance; with STARTTLS and a log-in when they are given."""
-    smtp = smtplib.SMTP("127.0.0.1", running.port, local_hostname="partner.example", timeout=10)
+    smtp = smtplib.SMTP("127.0.0.1", running.port, local_hostname="partner.example", timeout=120)
     try:
         _prepare(smtp, tls, login, plain)
     except smtplib.SMTPException:

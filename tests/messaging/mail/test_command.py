@@ -98,7 +98,7 @@ def test_the_process_listens_and_ends_when_it_is_told_to(tmp_path: Path) -> None
             ready = process.ready
             eventually(lambda: child.poll() is not None or _answers(ready))
             assert child.poll() is None
-            with smtplib.SMTP("127.0.0.1", port, local_hostname="x.example", timeout=10) as smtp:
+            with smtplib.SMTP("127.0.0.1", port, local_hostname="x.example", timeout=120) as smtp:
                 assert smtp.ehlo()[1].startswith(b"hub.example")
                 assert smtp.mail("someone@else.example")[0] == 530
                 child.send_signal(signal.SIGTERM)

@@ -387,10 +387,10 @@ def test_the_example_of_the_wire_form_is_read_as_it_is() -> None:
 
 def test_a_stranger_cannot_take_all_connections() -> None:
     with entrance_running(options(relays=(), connections=8)) as running:
-        held = [socket.create_connection(("127.0.0.1", running.port), timeout=5) for _ in range(2)]
+        held = [socket.create_connection(("127.0.0.1", running.port), timeout=120) for _ in range(2)]
         for each in held:
             assert each.recv(100).startswith(b"220 hub.example")
-        with socket.create_connection(("127.0.0.1", running.port), timeout=5) as third:
+        with socket.create_connection(("127.0.0.1", running.port), timeout=120) as third:
             assert third.recv(100).startswith(b"421 4.3.2")
             assert third.recv(100) == b""
         for each in held:
