@@ -60,7 +60,7 @@ class Resource:
     update: Callable[..., Any]
     verbs: tuple[Verb, ...]
     possible: Callable[[Any], tuple[str, ...]]
-    state: Callable[[Any], str]
+    state: Callable[[Any], str] = lambda row: ""
     said: Callable[[Any, Verb], Iterable[str]] = lambda row, verb: ()
     why_not: Callable[[Any], str] = lambda row: f"is {'on' if row.enabled else 'off'} now"
     revision: Callable[[Any], str] = lambda row: str(row.version)

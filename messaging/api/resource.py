@@ -90,7 +90,7 @@ class Operations:
     changes: type[ChangesBody]
     filters: tuple[Param, ...]
     said: Mapping[str, tuple[str, str]]
-    example: OpenApiExample
+    example: OpenApiExample | None = None
 
     def urls(self) -> list[URLPattern]:
         """Paths of all operations, under the resource's plural."""
@@ -142,7 +142,7 @@ class Operations:
                 request=self.body,
                 responses={201: self.detailed},
                 headers=(located,),
-                examples=(self.example,),
+                examples=(self.example,) if self.example is not None else (),
             )
             @sensitive_variables()
             def post(self, request: Request) -> Response:

@@ -114,7 +114,7 @@ class SettingsForm(forms.ModelForm):
                 field.validators = []
                 field.error_messages["invalid"] = "A whole number is needed here."
                 field.widget = forms.TextInput({"inputmode": "numeric", "class": "form-control number-field"})
-            if isinstance(field.widget, forms.RadioSelect) and isinstance(field, forms.ChoiceField):
+            if isinstance(field, forms.TypedChoiceField) and not self._meta.model._meta.get_field(name).blank:
                 offered: Any = field.choices
                 field.choices = [choice for choice in offered if choice[0] != ""]
             if name in self.only:

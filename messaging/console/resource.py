@@ -66,19 +66,21 @@ class ListPage:
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """The console's pages of a resource. `template`: of what changes on an object's page, with `shown` as context.
+    """The console's pages of a resource.
 
-    `now(row)`: a few words about an object, in its dialogs. `made`: ends the sentence "<object> ..." of a new one.
+    `made`: ends the sentence "<object> ..." of a new one. `template`: of what changes on an object's page (`head`: of
+    all of it), with `shown` as context; without one, an object's page is its form. `now(row)`: a few words about an
+    object, in its dialogs.
     """
 
     resource: Resource
     listing: ListPage
     form: type[SettingsForm]
-    template: str
-    head: str
-    shown: Callable[[Any], dict[str, Any]]
-    now: Callable[[Any], str]
     made: str
+    template: str = ""
+    head: str = "console/parts/object.html"
+    shown: Callable[[Any], dict[str, Any]] = lambda row: {}
+    now: Callable[[Any], str] = str
 
     def urls(self) -> list[URLPattern]:
         """Addresses of all pages, under the resource's plural."""
@@ -86,12 +88,19 @@ class Pages:
         look, change = requires(r.reads), requires(r.changes, methods=("GET", "POST"))
         do = requires(lambda named: r.scope_of(named["verb"]), methods=("GET", "POST"))
         quiet = sensitive_post_parameters(*self.form.secrets)  # without names it hides all of them
-        return [
+        shared = [
             path(f"{r.plural}/", look(self._list), name=r.plural),
             path(f"{r.plural}/new/", quiet(change(self._new)), name=f"{r.name}-new"),
-            path(f"{r.plural}/<str:reference>/", look(self._page), name=r.name),
-            path(f"{r.plural}/<str:reference>/edit/", quiet(change(self._edit)), name=f"{r.name}-edit"),
-            path(f"{r.plural}/<str:reference>/actions/<slug:verb>/", do(self._verb), name=f"{r.name}-verb"),
+        ]
+        one, edit, verb = f"{r.plural}/<str:reference>/", quiet(change(self._edit)), do(self._verb)
+        if not self.template:
+            verbs = [path(f"{one}{v.slug}/", verb, {"verb": v.slug}, name=f"{r.name}-{v.slug}") for v in r.verbs]
+            return [*shared, path(one, edit, name=r.name), *verbs]
+        return [
+            *shared,
+            path(one, look(self._page), name=r.name),
+            path(f"{one}edit/", edit, name=f"{r.name}-edit"),
+            path(f"{one}actions/<slug:verb>/", verb, name=f"{r.name}-verb"),
         ]
 
     def _list(self, request: HttpRequest) -> HttpResponse:
@@ -143,7 +152,7 @@ class Pages:
             if made is not None:
                 del request.session[mark]
                 notices.success(request, f"{made} {self.made}")
-                return see_other(f"console:{r.name}", made.public_id)
+                return self._back(made)
         # A reload that posts the form again must not make another.
         request.session[mark] = secrets.token_urlsafe(16)
         return self._form(request, form, None, once=request.session[mark])
@@ -165,7 +174,7 @@ class Pages:
                 return self._form(request, form, r.one(row.pk), status=409)
             if changed is not None:
                 notices.success(request, f"{changed} is changed.")
-                return see_other(f"console:{r.name}", changed.public_id)
+                return self._back(changed)
         return self._form(request, form, row)
 
     def _verb(self, request: HttpRequest, reference: str, verb: str) -> HttpResponse:
@@ -187,12 +196,16 @@ class Pages:
         except InvalidSubmission as error:
             return self._dialog(request, row, chosen, errors=problems(error), status=422)
         notices.success(request, f"{row} {chosen.done}.")
-        return see_other(f"console:{r.plural}") if left is None else see_other(f"console:{r.name}", row.public_id)
+        return see_other(f"console:{r.plural}") if left is None else self._back(row)
 
     # --- what they share ---
 
     def _one(self, reference: str) -> Any:
         return self.resource.one(read_id(self.resource.prefix, reference))
+
+    def _back(self, row: Any) -> HttpResponse:
+        r = self.resource
+        return see_other(f"console:{r.name}", row.public_id) if self.template else see_other(f"console:{r.plural}")
 
     def _why(self, request: HttpRequest, form: SettingsForm) -> dict[str, Any]:
         return {"actor": actor(request), "reason": form.cleaned_data["reason"]}
@@ -258,7 +271,9 @@ class Pages:
             r.name: row,
             "revision": r.revision(row) if row is not None else "",
             "list_href": list_href,
-            "href": reverse(f"console:{r.name}", args=[row.public_id]) if row is not None else list_href,
+            "href": reverse(f"console:{r.name}", args=[row.public_id])
+            if row is not None and self.template
+            else list_href,
             "why_not": f"Needs the role {missing}." if missing else "",
         }
         return page(request, template, {**shared, **context}, fragments=fragments, status=status)

@@ -14,6 +14,7 @@ from messaging.exceptions import InvalidSubmission, NotFound, Stale
 from messaging.journal import audit
 from messaging.journal.audit import Actor
 from partners.services.writing import is_clean, writing
+from rmhub import clock
 
 Row = TypeVar("Row", bound=Any)
 Check = Callable[[Any], Mapping[str, list[str]]]
@@ -62,7 +63,10 @@ def changed(
     check: Check = lambda row: {},
     may: Callable[[Any], None] = lambda row: None,
 ) -> Row:
-    """Change what is given. `may` raises what speaks against it. Raises NotFound, InvalidSubmission, Stale."""
+    """Change what is given; the audit entry says what is other than before. `may` raises what speaks against it.
+
+    Raises NotFound, InvalidSubmission, Stale.
+    """
     audit.require_reason(reason)
     fields = tuple(fields)
     with writing():
@@ -70,9 +74,13 @@ def changed(
         may(row)
         before = described(row, fields)
         _apply(row, values, check)
-        row.version += 1
-        row.save()
-        audit.record(actor, verb, row, reason=reason, before=before, after=described(row, fields))
+        after = described(row, fields)
+        new = [name for name in fields if before[name] != after[name]]
+        if new:
+            _touch(row)
+            row.save()
+            was, now = ({name: told[name] for name in new} for told in (before, after))
+            audit.record(actor, verb, row, reason=reason, before=was, after=now)
     return row
 
 
@@ -93,6 +101,14 @@ def deleted(
         row.delete()
 
 
+def _touch(row: Any) -> None:
+    """Make it another version: a number, or the time of the change."""
+    if any(field.name == "version" for field in row._meta.concrete_fields):
+        row.version += 1
+    else:
+        row.updated_at = clock.now()
+
+
 def _apply(row: models.Model, values: Mapping[str, Any], check: Check) -> None:
     """Set and check the fields. A foreign key is given as the other row's id. Raises InvalidSubmission."""
     errors: dict[str, list[str]] = {}
@@ -102,7 +118,7 @@ def _apply(row: models.Model, values: Mapping[str, Any], check: Check) -> None:
         if isinstance(value, str) and not is_clean(getattr(row, name)):
             errors[name] = ["There is a control character in this text: take it out."]
     for field in row._meta.concrete_fields:
-        if isinstance(field, models.ForeignKey) and field.name in values:
+        if isinstance(field, models.ForeignKey) and values.get(field.name) is not None:
             other: Any = field.related_model
             if not other._default_manager.filter(pk=values[field.name]).exists():
                 noun, key = other._meta.verbose_name, other(pk=values[field.name]).public_id

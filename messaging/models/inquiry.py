@@ -11,6 +11,7 @@ from messaging.models.message import Message
 from messaging.models.traffic import Transmission
 from partners.models import Party
 from rmhub.ids import public_id, uuid7
+from rmhub.roles import Role
 
 
 class StatusInquiry(models.Model):
@@ -73,16 +74,25 @@ class PayloadMask(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     name = models.CharField(max_length=80, unique=True)
-    kind = models.CharField(max_length=8, choices=MaskKind)
+    kind = models.CharField("documents", max_length=8, choices=MaskKind)
     path = models.CharField(
-        max_length=500, help_text="XML: XPath. JSON: path such as $.customer.iban. EDI: segment and element, NAD+4."
+        max_length=500,
+        help_text="XML: an XPath with names without prefixes, //Customer/IBAN or //@card. JSON: $.customer.iban, "
+        "$.lines[*].price, $..iban. EDIFACT and X12: segment and element, NAD+4, or a component, NAD+4:2.",
     )
     partner = models.ForeignKey(
-        Party, null=True, blank=True, on_delete=models.CASCADE, related_name="+", help_text="Only its documents."
+        Party, null=True, blank=True, on_delete=models.CASCADE, related_name="+", help_text="None: of every partner."
     )
-    service = models.CharField(max_length=255, blank=True, default="", help_text="Only this service; empty = all.")
-    visible_to = models.CharField(max_length=10, default="admin", help_text="Lowest role that sees it uncovered.")
-    enabled = models.BooleanField(default=True)
+    service = models.CharField(max_length=255, blank=True, default="", help_text="Empty: of every service.")
+    # A viewer opens no payload at all, so that the roles that a rule can tell apart are these.
+    visible_to = models.CharField(
+        "seen by",
+        max_length=10,
+        default=Role.ADMIN.value,
+        choices=[(role.value, role.value) for role in (Role.OPERATOR, Role.ADMIN)],
+        help_text="The lowest role that sees it uncovered. Viewers open no payloads at all.",
+    )
+    enabled = models.BooleanField("it is on", default=True)
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
 
@@ -95,3 +105,8 @@ class PayloadMask(models.Model):
     @property
     def public_id(self) -> str:
         return public_id("mask", self.id)
+
+    @property
+    def version(self) -> int:
+        """What changes with each change: the time of the last one, in microseconds."""
+        return int(self.updated_at.timestamp() * 1_000_000)

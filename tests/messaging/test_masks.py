@@ -107,7 +107,7 @@ def test_where_a_rule_holds(db: None, values: dict[str, Any], holds: bool) -> No
 
 def test_a_rule_of_one_partner_leaves_others_alone(db: None) -> None:
     partner, other = partner_side(), partner_side()
-    iban_mask(service="", partner_id=partner.terms.partner_id)
+    iban_mask(service="", partner=partner.terms.partner_id)
     client = browser(Role.OPERATOR)
     assert b"DE0212" not in client.get(f"/messages/{order(partner).public_id}/payloads/1/").content
     assert b"DE0212" in client.get(f"/messages/{order(other).public_id}/payloads/1/").content
@@ -135,11 +135,17 @@ def test_nothing_changes_for_the_partner_and_what_is_stored(db: None) -> None:
 def test_rules_are_made_changed_and_deleted_with_reasons(db: None) -> None:
     client = browser(Role.ADMIN, "ada")
     fields = {"name": "Cards", "kind": "xml", "path": "//@card", "visible_to": "admin", "enabled": "on"}
-    assert client.post("/masks/new/", {**fields, "reason": ""}).status_code == 422
-    wrong = client.post("/masks/new/", {**fields, "path": "//x:card", "reason": "card industry"})
+
+    def post_new(**given: str) -> Any:
+        form = html.fromstring(client.get("/masks/new/").content)
+        (once,) = form.xpath("//input[@name='once']/@value")
+        return client.post("/masks/new/", {**fields, "once": once, **given})
+
+    assert post_new(reason="").status_code == 422
+    wrong = post_new(path="//x:card", reason="card industry")
     assert (wrong.status_code, b"names without prefixes" in wrong.content) == (422, True)
-    assert client.post("/masks/new/", {**fields, "reason": "card industry"}).status_code == 303
-    again = client.post("/masks/new/", {**fields, "reason": "card industry"})
+    assert post_new(reason="card industry").status_code == 303
+    again = post_new(reason="card industry")
     assert (again.status_code, b"a mask named Cards already" in again.content) == (422, True)
     rule = PayloadMask.objects.get()
     url = f"/masks/{rule.public_id}/"
@@ -149,7 +155,7 @@ def test_rules_are_made_changed_and_deleted_with_reasons(db: None) -> None:
     assert client.post(url, changed).status_code == 409
     assert client.post(f"{url}delete/", {"version": "1", "reason": "no longer"}).status_code == 409
     rule.refresh_from_db()
-    answer = client.post(f"{url}delete/", {"version": str(masks.revision(rule)), "reason": "no longer"})
+    answer = client.post(f"{url}delete/", {"version": str(rule.version), "reason": "no longer"})
     assert (answer.status_code, PayloadMask.objects.count()) == (303, 0)
     entries = list(AuditEntry.objects.filter(object_type="payloadmask").order_by("id"))
     assert [entry.verb for entry in entries] == ["mask.create", "mask.update", "mask.delete"]
