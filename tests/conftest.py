@@ -42,8 +42,8 @@ def fresh_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Non
     settings.RMHUB_STORE_DIR = tmp_path / "store"
     settings.RMHUB_LAKE_DIR = tmp_path / "lake"
     settings.RMHUB_ARCHIVE_DIR = tmp_path / "archive"
-    # A search's bound holds to the end of its transaction: here that is the whole test, with the check of all foreign
-    # keys at its end.
+    # The time limit of a search holds until its transaction ends, and that is the end of the test: on a busy machine it
+    # would stop what the test does after the search.
     request.getfixturevalue("monkeypatch").setattr(messages, "SECONDS", 600)
     registry.reset()
     pairs.reset()

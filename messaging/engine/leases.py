@@ -23,6 +23,7 @@ from django.db import Error, connection, transaction
 
 from messaging.choices import MessageState, Outcome, SignalState
 from messaging.models import Message, Pair, Signal, Transmission, Worker
+from messaging.models.bulk import update_in_order
 from messaging.models.worker import GAP
 from messaging.protocol.pair_state import Flow
 from rmhub import clock
@@ -196,19 +197,17 @@ def release_dead(now: datetime) -> int:
             state=MessageState.SENDING,
             due_at__isnull=False,
         )
-        # The claim that follows takes their lock; only the timer moves here, and only to an earlier time. They are
-        # locked in order first: an UPDATE takes its rows in any order, and those who record outcomes wait in order.
+        # The claim that follows takes their lock; only the timer moves here, and only to an earlier time.
         for rows in (pairs, signals, messages):
-            rows.filter(pk__in=list(rows.order_by("pk").select_for_update().values_list("pk", flat=True))).update(
-                due_at=now
-            )
+            update_in_order(rows, due_at=now)
         # One that somebody holds has its outcome recorded in this very moment.
-        free = claimed.filter(pk__in=keys).order_by("pk").select_for_update(skip_locked=True)
-        Transmission.objects.filter(pk__in=list(free.values_list("pk", flat=True))).update(
+        released = update_in_order(
+            claimed.filter(pk__in=keys),
+            skip_locked=True,
             outcome=Outcome.LOST,
             cause="worker_lost",
             detail="The worker died before it recorded an outcome.",
             finished_at=now,
         )
-    log.warning("released work of dead workers", extra={"action": "released", "transmissions": len(orphans)})
-    return len(orphans)
+    log.warning("released work of dead workers", extra={"action": "released", "transmissions": released})
+    return released

@@ -29,6 +29,17 @@ def bulk_set(rows: Sequence[models.Model], fields: Iterable[str]) -> int:
         return int(cursor.rowcount)
 
 
+def update_in_order(rows: models.QuerySet[Any], *, skip_locked: bool = False, **values: Any) -> int:
+    """Locks the rows in the order of their keys, then writes `values` to all of them; returns how many rows these are.
+
+    Call it in a transaction. An UPDATE alone locks its rows in any order, and so may deadlock with whoever waits for
+    the same rows in order. `skip_locked`: passes over rows that somebody else holds.
+    """
+    locked = rows.order_by("pk").select_for_update(skip_locked=skip_locked)
+    keys = list(locked.values_list("pk", flat=True))
+    return int(rows.model._default_manager.filter(pk__in=keys).update(**values))
+
+
 def bulk_insert(rows: Sequence[models.Model], *, returning_key: bool = False, asking: str = "NULL") -> Any:
     """Inserts all rows (of one model), whose defaults in Python are filled in; columns with a database default are left
     to it. With `returning_key` the rows get the keys that the database made, and the value of the SQL expression

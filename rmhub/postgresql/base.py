@@ -65,6 +65,7 @@ class Pool:
         self._given_back = threading.Condition(self._lock)
         self._idle: list[psycopg.Connection[Any]] = []
         self._slots: dict[int, weakref.finalize[Any, Any]] = {}
+        self._finding = 0  # threads that are about to have one: of those given back, or a new one
         self._closed = False
         self._in_vain_at: float | None = None  # monotonic: when somebody last waited in vain
         self._refused = False  # the last attempt to connect found a server that has no connection left
@@ -83,15 +84,10 @@ class Pool:
             self._in_vain_at = time.monotonic()
             raise NoneFree(f"all {self.limit} database connections of this process are in use")
         try:
-            found = self._find(time.monotonic() + min(seconds, FULL_PATIENCE))
+            return self._find(time.monotonic() + min(seconds, FULL_PATIENCE))
         except BaseException:
             self._free.release()
             raise
-        found._pool = self  # type: ignore[assignment]
-        with self._lock:
-            # One that is forgotten, as its thread has ended, does not count for ever.
-            self._slots[id(found)] = weakref.finalize(found, self._free.release)
-        return found
 
     def trouble(self) -> str:
         """What keeps this process from having more connections, as of now; "" = nothing that is known."""
@@ -106,22 +102,31 @@ class Pool:
         return ""
 
     def _find(self, until: float) -> psycopg.Connection[Any]:
-        alone = 0  # how often there was none of this process
         while True:
-            found = self._idle_one()
+            with self._lock:
+                self._finding += 1
+            found = refused = None
+            try:
+                found = self._idle_one() or self._new()
+            except psycopg.OperationalError as error:
+                refused = error
+            finally:
+                with self._lock:
+                    self._finding -= 1
+                    if found is not None:
+                        found._pool = self  # type: ignore[assignment]
+                        # One that is forgotten, as its thread has ended, does not count for ever.
+                        self._slots[id(found)] = weakref.finalize(found, self._free.release)
             if found is not None:
                 return found
-            try:
-                return self._new()
-            except psycopg.OperationalError as error:
-                with self._given_back:
-                    # Those in use come back in a moment; with none of its own a process can only come again later.
-                    # One look does not tell: another thread may be about to have one.
-                    alone += not self._slots and not self._idle
-                    if not _is_full(error) or alone > 1 or time.monotonic() >= until:
-                        raise
-                    if not self._idle:
-                        self._given_back.wait(ASK_EVERY)
+            assert refused is not None
+            with self._given_back:
+                # Those in use come back in a moment; with none of its own a process can only come again later.
+                alone = not (self._slots or self._idle or self._finding)
+                if not _is_full(refused) or alone or time.monotonic() >= until:
+                    raise refused
+                if not self._idle:
+                    self._given_back.wait(ASK_EVERY)
 
     def _new(self) -> psycopg.Connection[Any]:
         try:

@@ -25,8 +25,10 @@ WAIT = 120.0
 
 
 @pytest.fixture
-def bound() -> Iterator[int]:
-    """Two connections for all threads of this process."""
+def bound(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """Two connections for all threads of this process; who waits for one does so as long as the test may last."""
+    monkeypatch.setattr(base, "PATIENCE", WAIT)
+    monkeypatch.setattr(base, "FULL_PATIENCE", WAIT)
     options = connection.settings_dict["OPTIONS"]
     before = options["connections"]
     connection.close()
@@ -195,6 +197,40 @@ def test_x23_what_a_process_has_goes_round_while_the_server_gives_no_more(few: l
     for thread in in_threads(12, work):
         thread.join(WAIT)
     assert len(seen) == 12 and len(set(seen)) == 1
+
+
+def test_x23_who_is_refused_waits_for_one_that_another_thread_is_about_to_have(
+    bound: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = connection.pool
+    assert pool is not None
+    connect, asked, made = pool._connect, threading.Barrier(2), []
+
+    def first_of_all() -> psycopg.Connection:
+        if threading.current_thread() is not slow:
+            made.append(None)
+            if len(made) == 3:  # three times it has seen that there is none
+                asked.wait(WAIT)
+            raise psycopg.OperationalError(FULL)
+        asked.wait(WAIT)
+        return connect()
+
+    monkeypatch.setattr(pool, "_connect", first_of_all)
+    seen: list[int] = []
+    began = threading.Event()
+
+    def work() -> None:
+        began.set()
+        seen.append(server_pid())
+        base.give_back()
+
+    slow = threading.Thread(target=work)
+    slow.start()
+    began.wait(WAIT)
+    eventually(lambda: pool._finding == 1)
+    seen.append(server_pid())
+    slow.join(WAIT)
+    assert len(seen) == 2 and len(set(seen)) == 1
 
 
 def test_x23_health_says_that_the_server_has_no_connection_left_and_since_when(

@@ -1,7 +1,7 @@
 """A model of one hub's store and of the transactions on it, around the real protocol core.
 
 Each method is one transaction: it runs whole or not at all, and what it leaves behind survives every crash. They
-follow messaging.services: submitting, sending (`claim`), recording (`record`), accepting and answering (`accept`),
+follow the rooms of messaging: submitting, claiming (`claim`), recording (`record`), accepting and answering (`accept`),
 operating (`act`, `cancel`, `move_gate`); one outbound and one inbound pair.
 """
 

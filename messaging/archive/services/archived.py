@@ -284,7 +284,7 @@ def expire() -> list[tuple[str, int]]:
             file = ArchiveFile.objects.select_for_update(skip_locked=True, of=("self",)).filter(pk=key).first()
             if file is None:
                 continue
-            contents = list(file.contents.select_for_update())
+            contents = list(file.contents.order_by("pk").select_for_update())
             held = holds.held()
             if any(one.state != ArchiveState.ARCHIVED for one in contents) or (
                 held is not None and file.contents.filter(held).exists()

@@ -30,6 +30,7 @@ from messaging.models import (
     Signal,
     Trigger,
 )
+from messaging.models.bulk import update_in_order
 from messaging.report_choices import ArchiveState, PipelineJob
 from messaging.reports.services import runs as pipeline_runs
 from partners.models import AgreementVersion
@@ -201,8 +202,7 @@ def _make_room_for_acknowledgements(chosen: Collection[Belongings]) -> None:
         if any(row["direction"] == "out" and row["kind"] == "ack" for row in one.parts["signals"])
     ]
     later = Signal.objects.filter(about_id__in=own, direction=Direction.OUT, kind=SignalKind.ACKNOWLEDGEMENT)
-    keys = [signal.pk for signal in later.only("pk").order_by("pk").select_for_update()]
-    Signal.objects.filter(pk__in=keys).update(about=None)
+    update_in_order(later, about=None)
 
 
 def _free_keys(model: type[models.Model], rows: Sequence[Row]) -> None:

@@ -85,7 +85,8 @@ STATES = "SELECT DISTINCT message_id, state FROM messaging_delivery WHERE messag
 
 def dropped(message_pk: uuid.UUID, now: datetime) -> None:
     """A person has given up what a router was to pass on: a final receipt that waited for the next hop says so."""
-    for held in Signal.objects.select_for_update().filter(about=message_pk, state=SignalState.HELD, **_OURS):
+    found = Signal.objects.filter(about=message_pk, state=SignalState.HELD, **_OURS)
+    for held in found.order_by("pk").select_for_update():
         assert held.agreement_version_id is not None
         answer = final.owed(Reason.DELETED, positive=True, negative=True)
         assert answer is not None

@@ -8,6 +8,7 @@ from datetime import datetime
 from messaging import dispatch
 from messaging.choices import Direction, MessageState
 from messaging.models import Message, Pair
+from messaging.models.bulk import update_in_order
 
 # What is on the wire keeps its lease.
 _WAITING = (MessageState.QUEUED, MessageState.AWAITING_ACK, MessageState.RETRYING)
@@ -20,8 +21,7 @@ def let_go(pair: Pair, now: datetime, states: Sequence[MessageState] = _WAITING)
     waiting for the pair.
     """
     waiting = Message.objects.filter(pair=pair, direction=Direction.OUT, due_at__isnull=False, state__in=states)
-    free = list(waiting.order_by("pk").select_for_update(skip_locked=True).values_list("pk", flat=True))
-    moved = Message.objects.filter(pk__in=free).update(due_at=now)
+    moved = update_in_order(waiting, skip_locked=True, due_at=now)
     if moved:
         dispatch.wake_on_commit(dispatch.SEND)
     return moved

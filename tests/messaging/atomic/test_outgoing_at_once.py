@@ -16,6 +16,7 @@ from messaging.engine.recording import record
 from messaging.exceptions import ApplicationError
 from messaging.journal.audit import Actor
 from messaging.models import Coordination, Incident, Message, Pair
+from messaging.models.bulk import update_in_order
 from messaging.pairs.services import operating
 from messaging.profiles.wsat import outgoing
 from messaging.transports import Receipt
@@ -54,16 +55,11 @@ def test_no_circle_of_locks(caplog: pytest.LogCaptureFixture) -> None:
                 if number % 3 == 0:
                     outgoing.stop(enlistment=mine.enlistment, now=clock.now())
 
-    def make_due() -> None:
-        # Passes over what somebody holds: an UPDATE alone takes its rows in no order, and may close a circle itself.
-        with transaction.atomic():
-            asleep = Message.objects.filter(due_at__isnull=False, state__in=("awaiting_ack", "retrying"))
-            free = asleep.select_for_update(skip_locked=True).values_list("pk", flat=True)
-            Message.objects.filter(pk__in=list(free)).update(due_at=clock.now())
-
     def send(_: Scene) -> None:
         for number in range(ROUNDS * 2):
-            make_due()
+            asleep = Message.objects.filter(due_at__isnull=False, state__in=("awaiting_ack", "retrying"))
+            with transaction.atomic():
+                update_in_order(asleep, skip_locked=True, due_at=clock.now())
             jobs = claim_due(limit=20)
             record([(job, ANSWERS[(number + place) % 3]) for place, job in enumerate(jobs)])
 
@@ -80,7 +76,7 @@ def test_no_circle_of_locks(caplog: pytest.LogCaptureFixture) -> None:
 
     def bury(_: Scene) -> None:
         for _number in range(ROUNDS):
-            leases.release_dead(clock.now())  # these claims name a worker that there is not
+            leases.release_dead(clock.now())  # whoever claims here has no row of a living worker
 
     work: list[tuple[Callable[[Scene], None], Scene]] = [(answer, one) for one in everybody]
     work += [(send, scene), (send, scene), (act, scene), (bury, scene)]

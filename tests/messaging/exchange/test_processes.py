@@ -213,7 +213,7 @@ def _replayed_dates(partner: Caller, hub: Hub) -> None:
     """G35, on the wire."""
     for _ in range(2):
         answer = urllib3.request(
-            "POST", hub.url + partner.path, body=BODY, headers=headers_of(partner, "dates"), timeout=30
+            "POST", hub.url + partner.path, body=BODY, headers=headers_of(partner, "dates"), timeout=120
         )
         assert answer.status == 200
         assert "Set-Cookie" not in answer.headers
@@ -262,7 +262,7 @@ def losing_first(hub: Hub, lost: list[bytes]) -> Handler:
         line, *lines = head.decode("latin-1").split("\r\n")
         method, path, _ = line.split(" ")
         sent = dict(one.split(": ", 1) for one in lines)
-        answer = urllib3.request(method, hub.url + path, body=body, headers=sent, retries=False, timeout=30)
+        answer = urllib3.request(method, hub.url + path, body=body, headers=sent, retries=False, timeout=120)
         if not lost:
             lost.append(answer.data)
             return
