@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from messaging.entrance.refusals import Arrival, refuse
 from messaging.profiles.ebxml import bounces
-from messaging.profiles.ebxml.receiving import Arrival, receive, refuse
+from messaging.profiles.ebxml.receiving import receive
 from messaging.protocol.codecs.mail import Mail, entity
 from messaging.protocol.codecs.mail_report import Report, read_report
 from messaging.protocol.errors import NotAMessage
@@ -41,15 +42,15 @@ def take(mail: Mail, *, principal: Principal | None, remote_address: str, limits
             return _report(report, arrival, principal)
         if principal is None:
             sentence = "Nobody that we trust has checked who sent it, or its sender is no partner."
-            return Taken(refuse(arrival, 401, "sender_unproved", f"{sentence} {_from(mail)}", clock.now()), sentence)
+            return Taken(refuse(arrival, 401, "sender_unproved", f"{sentence} {_from(mail)}"), sentence)
         content_type, body = entity(mail, limits)
     except NotAMessage as error:
-        status = refuse(arrival, 400, error.reason, error.detail, clock.now(), principal=principal)
+        status = refuse(arrival, 400, error.reason, error.detail, principal=principal)
         return Taken(status, error.detail)
     arrival = replace(arrival, content_type=content_type[:1000], body=body)
     if len(body) > limits.body:
         sentence = f"More than {limits.body} bytes."
-        return Taken(refuse(arrival, 413, "body_too_large", sentence, clock.now(), principal=principal), sentence)
+        return Taken(refuse(arrival, 413, "body_too_large", sentence, principal=principal), sentence)
     return Taken(receive(arrival, limits=limits, principal=principal))
 
 
@@ -61,7 +62,7 @@ def _report(report: Report, arrival: Arrival, principal: Principal | None) -> Ta
         return Taken(TOO_EARLY, "The mail that this is about is still being recorded.")
     sentence = "The report is about no mail of ours."
     detail = f"{sentence} {report.action}: {report.diagnostic}"
-    refuse(arrival, 204, "bounce_unknown", detail, clock.now(), principal=principal)
+    refuse(arrival, 204, "bounce_unknown", detail, principal=principal)
     return Taken(204)
 
 

@@ -15,9 +15,9 @@ from messaging.demo.ux.plan import OWN_ROOT, SECRET, Plan
 from messaging.demo.ux.timeline import past
 from messaging.engine.claiming import claim_due
 from messaging.engine.recording import record
+from messaging.entrance.refusals import Arrival
 from messaging.journal.audit import Actor
 from messaging.models import Coordination, Enlistment, Message
-from messaging.profiles.ebxml.receiving import Arrival
 from messaging.profiles.wsat import addresses, beginning, due, receiving, registering
 from messaging.profiles.wsat.opening import locked
 from messaging.protocol.atomic.words import FAULT, FaultCode, Note, Protocol

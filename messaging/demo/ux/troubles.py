@@ -35,12 +35,13 @@ from messaging.demo.ux.plan import (
 from messaging.demo.ux.timeline import past
 from messaging.engine.claiming import Job, claim_due
 from messaging.engine.recording import record
+from messaging.entrance.refusals import Arrival
 from messaging.journal import audit
 from messaging.journal.audit import Actor
 from messaging.messages.services.submitting import NewPayload, message_submit
 from messaging.models import Message, Pair, ProbeReport, Signal
 from messaging.pairs.services import operating, silence
-from messaging.profiles.ebxml.receiving import Arrival, receive
+from messaging.profiles.ebxml.receiving import receive
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.envelope import MessageType
 from messaging.protocol.limits import DEFAULT_LIMITS

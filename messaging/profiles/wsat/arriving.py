@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from messaging.entrance.refusals import Arrival
 from messaging.models import Coordination, CoordinationMessage, Enlistment
-from messaging.profiles.ebxml.receiving import Arrival
 from messaging.profiles.wsat import addresses, composing, outgoing
 from messaging.protocol.atomic.words import FaultCode
 from messaging.protocol.ws.epr import EndpointReference, read_parameter
