@@ -25,9 +25,11 @@ log = logging.getLogger(__name__)
 class _Refused(Exception):
     """Why nothing is said; the answer of it."""
 
-    def __init__(self, status: int, detail: str, headers: dict[str, str] | None = None, **members: str) -> None:
+    def __init__(
+        self, status: int, detail: str, headers: dict[str, str] | None = None, members: dict[str, str] | None = None
+    ) -> None:
         super().__init__(detail)
-        self.answer = _json({**members, "detail": detail}, status, headers)
+        self.answer = _json({**(members or {}), "detail": detail}, status, headers)
 
 
 @csrf_exempt
@@ -36,7 +38,7 @@ def status(request: HttpRequest) -> JsonResponse:
     try:
         if request.method not in ("GET", "HEAD"):
             raise _Refused(405, "Ask with GET.", {"Allow": "GET, HEAD"})
-        principal = _principal(request, status=PartnerAnswer.UNAUTHORIZED.value)
+        principal = _principal(request, {"status": PartnerAnswer.UNAUTHORIZED.value})
         message_id = request.GET.get("message-id", "")
         if set(request.GET) - {"message-id"} or len(request.GET.getlist("message-id")) != 1:
             raise _Refused(400, "Give one parameter, message-id: the MessageId of a message that you have sent us.")
@@ -81,7 +83,7 @@ def echo(request: HttpRequest) -> JsonResponse:
     return _json(found)
 
 
-def _principal(request: HttpRequest, **unauthorized: str) -> Principal:
+def _principal(request: HttpRequest, unauthorized: dict[str, str] | None = None) -> Principal:
     """The partner at the door. Raises _Refused for whoever is none. Guessing is slowed down as for messages."""
     entered = reading.entered(request, Arrival(**reading.head(request)))
     if entered.principal is not None:
@@ -89,7 +91,7 @@ def _principal(request: HttpRequest, **unauthorized: str) -> Principal:
     if entered.status != 401:
         raise _Refused(entered.status, door.SENTENCES[entered.reason], {"Retry-After": str(entered.wait)})
     challenge = 'Basic realm="Partner services", charset="UTF-8"'
-    raise _Refused(401, "No credential of a partner was shown.", {"WWW-Authenticate": challenge}, **unauthorized)
+    raise _Refused(401, "No credential of a partner was shown.", {"WWW-Authenticate": challenge}, unauthorized)
 
 
 def _json(data: dict[str, Any], status: int = 200, headers: dict[str, str] | None = None) -> JsonResponse:

@@ -22,13 +22,12 @@ from messaging.entrance.authentication import Entered
 from messaging.entrance.refusals import Answer, Arrival
 from messaging.profiles.ebxml.receiving import receive as receive_ebxml
 from messaging.profiles.repeatable import answers, exchanging
-from messaging.profiles.repeatable import memory_status as telling
 from messaging.profiles.repeatable.answers import problem, told
 from messaging.profiles.repeatable.problems import PROBLEMS
 from messaging.profiles.repeatable.reading import Request
 from messaging.profiles.stream.receiving import receive as receive_stream
 from messaging.profiles.wsat.receiving import receive as receive_coordination
-from messaging.protocol.limits import Limits
+from messaging.protocol.envelope import Limits
 from partners.terms import Principal
 from rmhub import clock
 
@@ -172,7 +171,7 @@ def well_known(request: HttpRequest) -> HttpResponse:
         return _only_asked(request)
     now = clock.now()
     try:
-        known = telling.of_hub(epoch.ready(now), now)
+        known = answers.of_hub(epoch.ready(now), now)
     except (DatabaseError, InterfaceError, OSError, epoch.MemoryChanged):
         log.exception("cannot read now", extra={"action": "exchange_failed"})
         return respond(request, problem("unavailable", result="", retry_after=reading.SOON))

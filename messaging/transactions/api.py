@@ -21,7 +21,7 @@ from messaging.api.references import id_of
 from messaging.messages.api.submissions import KEY_HEADER, LOCATION, REPLAYED, idempotency_key
 from messaging.models import Coordination
 from messaging.pairs.api.pairs import IF_MATCH
-from messaging.profiles.wsat import beginning, settling
+from messaging.profiles.wsat import asking, settling
 from messaging.protocol.atomic.words import Phase
 from messaging.protocol.ws.names import Version
 from messaging.protocol.ws.writing import write_context
@@ -112,7 +112,7 @@ class Transactions(Endpoint):
         read_parameters(request, ())
         key = idempotency_key(request)
         values = validated(shapes.TransactionBody, request.data)
-        begun = beginning.transaction_begin(
+        begun = asking.transaction_begin(
             begun_by=access_of(request).owner,
             idempotency_key=key,
             expires_ms=values.get("expires_ms"),
@@ -172,7 +172,7 @@ class Context(Endpoint):
             ]
             raise Problem("invalid_parameter", "agreement: Say under which agreement it registers.", errors=errors)
         one = _mine(transaction)
-        context, terms = beginning.context_for(one, values["agreement"])
+        context, terms = asking.context_for(one, values["agreement"])
         body = {
             "identifier": context.identifier,
             "agreement": terms.tpa_id,
@@ -220,7 +220,7 @@ class Participants(Endpoint):
         read_parameters(request, ())
         values = validated(shapes.ParticipantBody, request.data)
         one = _mine(transaction)
-        made = beginning.participant_enlist(
+        made = asking.participant_enlist(
             coordination_id=one.pk,
             tpa_id=values["agreement"],
             protocol=values["protocol"],
@@ -341,7 +341,7 @@ def _ask(request: Request, transaction: str, verb: str, reason: str) -> Response
     read_parameters(request, ())
     expected = expected_version(request)
     one = _mine(transaction)
-    beginning.transaction_ask(
+    asking.transaction_ask(
         coordination_id=one.pk, verb=verb, actor=actor_of(request), expected_version=expected, reason=reason
     )
     return _answer(request, coordinations.coordination(one.pk))
@@ -356,7 +356,7 @@ def _mine(reference: str) -> Coordination:
 
 
 def _allowed(reference: str) -> list[str]:
-    return list(beginning.allowed(coordinations.coordination(id_of("txn", reference))))
+    return list(asking.allowed(coordinations.coordination(id_of("txn", reference))))
 
 
 def _answer(request: Request, one: Coordination, *, status: int = 200, **headers: str) -> Response:

@@ -25,6 +25,7 @@ from messaging.models import Message, Pair
 from messaging.profiles.ebxml.receiving import receive
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.envelope import (
+    DEFAULT_LIMITS,
     DocumentReference,
     Envelope,
     ErrorInfo,
@@ -35,7 +36,6 @@ from messaging.protocol.envelope import (
     Semantics,
 )
 from messaging.protocol.errors import ErrorCode, Severity
-from messaging.protocol.limits import DEFAULT_LIMITS
 from messaging.transports import Parcel, Receipt
 from messaging.transports.http import status_cause as http_cause
 from partners import registry

@@ -43,8 +43,7 @@ from messaging.models import Message, Pair, ProbeReport, Signal
 from messaging.pairs.services import operating, silence
 from messaging.profiles.ebxml.receiving import receive
 from messaging.protocol.codecs import ebxml
-from messaging.protocol.envelope import MessageType
-from messaging.protocol.limits import DEFAULT_LIMITS
+from messaging.protocol.envelope import DEFAULT_LIMITS, MessageType
 from messaging.transports import Receipt
 from messaging.transports.probe import ProbeStep, certificate_step
 from partners.models import AgreementVersion

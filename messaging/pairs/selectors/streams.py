@@ -12,7 +12,7 @@ from messaging.choices import Direction, MessageState
 from messaging.models import IncomingStream, Message, OutgoingStream, Pair
 from messaging.profile import carries_stream
 from messaging.protocol.pair_state import Flow, Gate
-from messaging.protocol.streams.numbers import split_id
+from messaging.protocol.streams.envelope import split_id
 from partners.terms import Terms
 
 # Without an acknowledgement and under a number.

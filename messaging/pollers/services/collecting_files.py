@@ -21,7 +21,7 @@ from messaging.pollers.services.collecting import LOOK_SECONDS, MOST_ITEMS, Foun
 from messaging.profiles.ebxml.receiving import receive
 from messaging.protocol.codecs import entity_file
 from messaging.protocol.codecs.entity_file import Entity, NotAnEntity
-from messaging.protocol.limits import Limits
+from messaging.protocol.envelope import Limits
 from messaging.transports.sftp_connection import Place, Server, Session, Trouble, place_of, session, trouble_of
 from partners.choices import Transport
 from partners.terms import Presented

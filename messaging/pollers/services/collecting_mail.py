@@ -13,12 +13,12 @@ import logging
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 
-from messaging.entrance import mail, mail_door
+from messaging.entrance import mail
 from messaging.entrance.refusals import Arrival, refuse
 from messaging.pollers.services.collecting import MOST_ITEMS, Found, Look
 from messaging.protocol.codecs.mail import read_mail
+from messaging.protocol.envelope import Limits
 from messaging.protocol.errors import NotAMessage
-from messaging.protocol.limits import Limits
 from messaging.transports.imap import Mailbox, MailboxTrouble, opened
 from partners.addresses import host_of
 from partners.terms import Presented
@@ -83,7 +83,7 @@ def _take(box: Mailbox, uid: int, look: Look) -> int | None:
         read = read_mail(octets, limits)
     except NotAMessage as error:
         return refuse(Arrival("", octets, Presented(), source), 400, error.reason, error.detail)
-    principal = mail_door.author_of(read, look.trusted_checker)
+    principal = mail.author_of(read, look.trusted_checker)
     try:
         return mail.take(read, principal=principal, remote_address=source, limits=limits).status
     except OSError as error:

@@ -17,9 +17,8 @@ from messaging.entrance.refusals import Arrival, refuse
 from messaging.profiles.ebxml import accepting, arrivals
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.codecs.ebxml import normalize_uri
-from messaging.protocol.envelope import Envelope, MessageType
+from messaging.protocol.envelope import Envelope, Limits, MessageType
 from messaging.protocol.errors import Defect, ErrorCode, NotAMessage
-from messaging.protocol.limits import Limits
 from messaging.routing.services import routing
 from partners import registry
 from partners.terms import Principal, Terms

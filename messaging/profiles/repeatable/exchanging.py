@@ -22,7 +22,7 @@ from messaging.entrance import rate_limits
 from messaging.entrance.authentication import Entered
 from messaging.entrance.refusals import refuse
 from messaging.profiles.repeatable import admitting, remembering
-from messaging.profiles.repeatable import memory_status as telling
+from messaging.profiles.repeatable import answers as telling
 from messaging.profiles.repeatable.admitting import Item, Outcome
 from messaging.profiles.repeatable.answers import (
     ACCEPTED,

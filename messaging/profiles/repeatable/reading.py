@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from messaging.engine import pairs
 from messaging.entrance.refusals import Arrival
-from messaging.profiles.repeatable import two_roads
+from messaging.profiles.repeatable import remembering
 from messaging.profiles.repeatable.admitting import Item
 from messaging.protocol import document_ids
 from messaging.protocol.codecs import repeatable
@@ -109,7 +109,7 @@ def read_item(request: Request, principal: Principal, terms: Terms, identity: Id
         document_id=document_id,
         remembered=remembers,
         road=road,
-        two_roads=two_roads.has_others(principal.party_id, Profile.REPEATABLE),
+        by_ebxml_too=remembering.has_others(principal.party_id, Profile.REPEATABLE),
         remote_address=request.remote_address,
     )
 

@@ -20,14 +20,12 @@ from messaging.engine.group import GroupCommit
 from messaging.entrance.refusals import Answer, Arrival, refuse
 from messaging.profile import is_stream
 from messaging.profiles.stream import accepting, acknowledged
-from messaging.profiles.stream.arrivals import Item, Receipt
-from messaging.profiles.stream.holding import Holding, Position
+from messaging.profiles.stream.arrivals import Holding, Item, Position, Receipt
 from messaging.protocol.codecs import stream
 from messaging.protocol.codecs.ebxml import normalize_uri
 from messaging.protocol.codecs.stream import StreamEnvelope, StreamKind
-from messaging.protocol.envelope import Semantics
+from messaging.protocol.envelope import Limits, Semantics
 from messaging.protocol.errors import NotAMessage
-from messaging.protocol.limits import Limits
 from messaging.protocol.streams.acceptance import Incoming, may_follow
 from messaging.protocol.streams.final import Reason
 from messaging.routing.services import routing

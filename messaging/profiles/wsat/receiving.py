@@ -16,12 +16,11 @@ from django.db import IntegrityError
 
 from messaging.entrance.refusals import Answer, Arrival, refuse
 from messaging.models import Delivery, Enlistment, Trigger
-from messaging.profiles.wsat import addresses, notified, requested
-from messaging.profiles.wsat.arriving import Item, Rejected
+from messaging.profiles.wsat import messages, notified, requested
+from messaging.profiles.wsat.messages import Item, Rejected
 from messaging.protocol.atomic.words import FAULT, Note, Request
 from messaging.protocol.codecs.ebxml import normalize_uri
-from messaging.protocol.ws.epr import EndpointReference, read_parameter
-from messaging.protocol.ws.messages import Register, Unreadable, WsMessage
+from messaging.protocol.ws.messages import EndpointReference, Register, Unreadable, WsMessage, read_parameter
 from messaging.protocol.ws.names import Profile
 from messaging.protocol.ws.reading import decode
 from messaging.protocol.ws.rules import check
@@ -35,17 +34,17 @@ log = logging.getLogger(__name__)
 
 # What each of our services takes.
 KINDS: dict[str, frozenset[str]] = {
-    addresses.ACTIVATION: frozenset({Request.CREATE}),
-    addresses.REGISTRATION: frozenset({Request.REGISTER}),
-    addresses.COMPLETION: frozenset({Note.COMMIT, Note.ROLLBACK, FAULT}),
-    addresses.COORDINATOR: frozenset({Note.PREPARED, Note.READ_ONLY, Note.ABORTED, Note.COMMITTED, Note.REPLAY, FAULT}),
-    addresses.PARTICIPANT: frozenset({Note.PREPARE, Note.COMMIT, Note.ROLLBACK, FAULT}),
-    addresses.REQUESTER: frozenset({Request.CREATED, Request.REGISTERED, FAULT}),
+    messages.ACTIVATION: frozenset({Request.CREATE}),
+    messages.REGISTRATION: frozenset({Request.REGISTER}),
+    messages.COMPLETION: frozenset({Note.COMMIT, Note.ROLLBACK, FAULT}),
+    messages.COORDINATOR: frozenset({Note.PREPARED, Note.READ_ONLY, Note.ABORTED, Note.COMMITTED, Note.REPLAY, FAULT}),
+    messages.PARTICIPANT: frozenset({Note.PREPARE, Note.COMMIT, Note.ROLLBACK, FAULT}),
+    messages.REQUESTER: frozenset({Request.CREATED, Request.REGISTERED, FAULT}),
 }
 
 
 def receive(arrival: Arrival, *, service: str, soap_action: str = "", principal: Principal) -> Answer:
-    """Takes one message of this partner to our service of this name (`addresses.SERVICES`).
+    """Takes one message of this partner to our service of this name (`messages.SERVICES`).
 
     `soap_action`: the header of SOAP 1.1.
 
@@ -88,7 +87,7 @@ def receive(arrival: Arrival, *, service: str, soap_action: str = "", principal:
 
 def _handle(item: Item) -> None:
     requests = (Request.CREATE, Request.REGISTER, Request.CREATED, Request.REGISTERED)
-    is_request = item.message.kind in requests or item.service == addresses.REQUESTER
+    is_request = item.message.kind in requests or item.service == messages.REQUESTER
     take = requested.take if is_request else notified.take
     try:
         take(item)
@@ -115,7 +114,7 @@ def agreement_of(principal: Principal, message: WsMessage) -> Terms | None:
     found = _narrowed(found, lambda terms: terms.coordination_version == message.version)
     named = _own_address(message)
     if named is not None:
-        found = _narrowed(found, lambda terms: not addresses.may_use(named, terms))
+        found = _narrowed(found, lambda terms: not messages.may_use(named, terms))
     if len(found) > 1:
         members = _of_members(message)
         found = _narrowed(found, lambda terms: terms.agreement_id in members)
@@ -137,11 +136,11 @@ def _folder(uri: str) -> str:
 def _of_relationship(principal: Principal, message: WsMessage) -> Terms | None:
     """The agreement of the party's relationship that a message names by our reference parameter."""
     try:
-        key = read_public_id("enl", read_parameter(message.echoed, addresses.ENLISTMENT))
+        key = read_public_id("enl", read_parameter(message.echoed, messages.ENLISTMENT))
     except BadPublicId:
         return None
     row = Enlistment.objects.filter(pk=key, party=principal.party_id).only("agreement_version").first()
-    return addresses.terms_of(row) if row is not None else None
+    return messages.terms_of(row) if row is not None else None
 
 
 def _own_address(message: WsMessage) -> EndpointReference | None:
@@ -154,7 +153,7 @@ def _own_address(message: WsMessage) -> EndpointReference | None:
 def _of_members(message: WsMessage) -> set[uuid.UUID]:
     """The agreements of those members to whom the transaction that a Register names hands its document."""
     try:
-        key = read_public_id("txn", read_parameter(message.echoed, addresses.TRANSACTION))
+        key = read_public_id("txn", read_parameter(message.echoed, messages.TRANSACTION))
     except BadPublicId:
         return set()
     wholes = Delivery.objects.filter(coordinations=key).values("trigger")

@@ -15,7 +15,7 @@ from messaging.console.access import Person, actor, person, requires
 from messaging.console.rendering import page, problems, see_other
 from messaging.exceptions import ApplicationError, InvalidSubmission
 from messaging.models import Coordination, Enlistment
-from messaging.profiles.wsat import beginning, settling
+from messaging.profiles.wsat import asking, settling
 from messaging.protocol.atomic.words import Phase, Seat
 from messaging.transactions.pages import diagram as coordination_diagram
 from messaging.transactions.selectors import coordinations
@@ -194,7 +194,7 @@ def transaction_verb(request: HttpRequest, reference: str, verb: str) -> HttpRes
     if version is None:
         return _dialog(request, one, chosen, why_not, errors=[("", _INCOMPLETE)], status=422)
     try:
-        beginning.transaction_ask(
+        asking.transaction_ask(
             coordination_id=one.pk, verb=verb, actor=actor(request), expected_version=version, reason=reason
         )
     except InvalidSubmission as error:
@@ -294,7 +294,7 @@ def _why_not(one: Coordination, verb: str) -> str:
     """Why this cannot be asked for at present; "" when it can."""
     if limited := _limited(coordinations.hidden(one)):
         return limited
-    if verb in beginning.allowed(one):
+    if verb in asking.allowed(one):
         return ""
     if one.subordinate:
         return "Another coordinator decides about it."
@@ -302,7 +302,7 @@ def _why_not(one: Coordination, verb: str) -> str:
         return "It is decided already."
     if one.phase != Phase.ACTIVE:
         return "The outcome was asked for already."
-    return beginning.why_not_commit(one)
+    return asking.why_not_commit(one)
 
 
 def _limited(hidden: int) -> str:

@@ -16,7 +16,7 @@ import pytest
 from django.db import models
 
 from messaging.entrance import mail as mail_service
-from messaging.entrance.mail_door import is_trusted
+from messaging.entrance.mail import is_trusted
 from messaging.entrance.refusals import Arrival
 from messaging.entrance.smtp_server import Entrance
 from messaging.models import Incident, Message, Rejection, Signal

@@ -17,9 +17,8 @@ from messaging.models import IncomingStream, Pair
 from messaging.profiles.stream.receiving import receive
 from messaging.protocol.codecs import stream
 from messaging.protocol.codecs.stream import StreamEnvelope, StreamKind, StreamPosition
-from messaging.protocol.envelope import PartyId, PayloadPart
-from messaging.protocol.limits import DEFAULT_LIMITS
-from messaging.protocol.streams.numbers import tx_sequence_id
+from messaging.protocol.envelope import DEFAULT_LIMITS, PartyId, PayloadPart
+from messaging.protocol.streams.envelope import tx_sequence_id
 from messaging.transports import Parcel
 from partners import registry
 from partners.models import AgreementVersion
