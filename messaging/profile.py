@@ -6,21 +6,46 @@ It is below services and selectors, because both ask.
 from __future__ import annotations
 
 import importlib
+import uuid
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 
 from messaging.choices import Direction
-from messaging.models import Message, Pair
-from messaging.protocol.pair_state import Flow, Kind
-from messaging.protocol.sender import REFUSALS
+from messaging.models import Event, Message, Pair
+from messaging.protocol.codecs.stream import StreamEnvelope
+from messaging.protocol.envelope import Envelope, Semantics
+from messaging.protocol.pair_state import Kind
 from partners import registry
 from partners.choices import Profile as Name
-from partners.choices import Semantics
 from partners.terms import Terms
+
+Errors = dict[str, list[str]]
+
+
+@dataclass(slots=True)
+class Acted:
+    """What came of a verb of people on a pair: events, and what the audit entry names beside the pair's own state."""
+
+    events: list[Event] = field(default_factory=list)
+    named: dict[str, object] = field(default_factory=dict)
 
 
 class Profile:
-    """A wire protocol with its rules. What a profile does not say itself is as ebXML has it (spec 1)."""
+    """A wire protocol with its rules."""
+
+    # One message of a pair is in flight at a time, under a number that a person may set (spec 1).
+    numbered = False
+    # Several are in flight, and the response to each is its answer: requests, which are remembered (spec 2).
+    answered_at_once = False
+    # A window of messages is in flight, and answers are cumulative (spec 3).
+    windowed = False
+    # False: messages of transactions, which no application submits (spec 5).
+    carries_documents = True
+    # The verbs of people that are offered, whether they can be used now or not.
+    verbs = frozenset({Kind.RESUME, Kind.RETRY_NOW, Kind.SKIP, Kind.RESTART})
+    # Why a person cannot set the number that an inbound pair expects.
+    without_number = ""
 
     def enqueue(self, message: Message, pair: Pair, terms: Terms, now: datetime) -> None:
         """Puts a message, which has its place, into the queue of its pair. Call with the pair's lock held; the caller
@@ -30,6 +55,44 @@ class Profile:
 
     def let_go(self, pair: Pair, now: datetime) -> None:
         """Makes due what waits in flight behind a pair that goes on. Call with its lock held."""
+
+    def refusal(self, pair: Pair, kind: Kind) -> str | None:
+        """Why a verb of people cannot be used on a pair now, as far as its row says; None when it can."""
+        raise NotImplementedError
+
+    def act(self, pair: Pair, kind: Kind, terms: Terms | None, reason: str, now: datetime) -> Acted:
+        """Does what a verb of people means for what is in flight. Call with the pair locked; the caller saves it.
+
+        Raises IllegalTransition, WrongState.
+        """
+        raise NotImplementedError
+
+    def cancel(self, pair: Pair, message: Message, terms: Terms, reason: str, now: datetime) -> list[Event]:
+        """Takes back a message that its pair does not wait for; saves both. Call with both locked, of a transaction
+        with the message locked. Raises IllegalTransition, WrongState.
+        """
+        raise NotImplementedError
+
+    def decode(self, content_type: str, body: bytes) -> Envelope | StreamEnvelope | None:
+        """A received message with its parties and agreement; None where it does not say them. Raises NotAMessage."""
+        return None
+
+    def check_submission(
+        self, errors: Errors, terms: Terms, *, payloads: int, semantics: str, message_id: str, time_to_live: int | None
+    ) -> None:
+        """Adds what a message of this profile cannot carry. Raises OutsideAgreement when it carries no documents."""
+        if time_to_live is not None:
+            errors["time_to_live"] = [
+                "Only messages of transactional streams expire: leave it out under this agreement."
+            ]
+
+    def message_id(self, given: str, key: uuid.UUID) -> str:
+        """The MessageId of a new message; "" for one that is made for the host."""
+        return given
+
+    def final_states(self, semantics: str) -> frozenset[str]:
+        """The states in which a message of ours has come to its end."""
+        raise NotImplementedError
 
 
 @cache
@@ -46,32 +109,18 @@ def of(terms: Terms) -> Profile:
 
 
 def carried(pair: Pair, terms: Terms | None) -> Profile:
-    """The profile of what a pair has in flight, and without that of its `terms`, those in force."""
-    if carries_transactions(pair, terms):
-        return named(Name.WSAT)
-    if carries_stream(pair, terms):
-        return named(Name.STREAM)
-    return named(Name.REPEATABLE if carries_requests(pair, terms) else Name.EBXML)
-
-
-def is_repeatable(terms: Terms) -> bool:
-    """Whether messages under these terms are requests with an id and a first-instance time."""
-    return terms.profile == Name.REPEATABLE
-
-
-def is_stream(terms: Terms) -> bool:
-    """Whether messages under these terms go as transactional streams (spec 3)."""
-    return terms.profile == Name.STREAM
-
-
-def is_atomic(terms: Terms) -> bool:
-    """Whether messages under these terms are those of atomic transactions (spec 5)."""
-    return terms.profile == Name.WSAT
+    """The profile of what a pair has in flight; without that the one of its `terms`, those in force."""
+    agreed = named(terms.profile if terms is not None else Name.EBXML)
+    if agreed.windowed and pair.in_flight_id is None:
+        return agreed
+    if pair.out_now:
+        return named(Name.REPEATABLE)
+    return agreed if pair.in_flight_id is None else named(Name.EBXML)
 
 
 def in_stream(message: Message) -> bool:
     """Whether a message whose agreement version is loaded has, or gets, a place in a transactional stream."""
-    return message.agreement_version.profile == Name.STREAM and message.semantics == Semantics.ONCE_AND_ONLY_ONCE
+    return named(message.agreement_version.profile).windowed and message.semantics == Semantics.ONCE_AND_ONLY_ONCE
 
 
 def in_flight_limit(terms: Terms) -> int:
@@ -86,58 +135,3 @@ def terms_in_force(pair: Pair) -> Terms | None:
         theirs, ours = ours, theirs
     found = registry.current().by_uri_pair(theirs, ours)
     return found[0] if found else None
-
-
-def carries_requests(pair: Pair, terms: Terms | None) -> bool:
-    """Whether the pair has repeatable requests (spec 2) rather than ebXML messages: what is in flight says so, and
-    without that its `terms`, those in force.
-    """
-    if carries_stream(pair, terms):
-        return False
-    if pair.in_flight_id is not None or pair.out_now:
-        return pair.out_now > 0
-    return terms is not None and is_repeatable(terms)
-
-
-def carries_stream(pair: Pair, terms: Terms | None) -> bool:
-    """Whether the pair has a transactional stream (spec 3) under its `terms`, those in force."""
-    return pair.in_flight_id is None and terms is not None and is_stream(terms)
-
-
-def carries_transactions(pair: Pair, terms: Terms | None) -> bool:
-    """Whether the pair has messages of atomic transactions (spec 5) under its `terms`, those in force."""
-    return pair.in_flight_id is None and not pair.out_now and terms is not None and is_atomic(terms)
-
-
-def transaction_refusal(pair: Pair, kind: Kind) -> str | None:
-    """Why a verb of people cannot be used on a pair with messages of transactions; None when it can."""
-    if kind is Kind.RETRY_NOW:
-        return None
-    if kind is Kind.RESUME:
-        return None if pair.flow == Flow.SUSPENDED else REFUSALS[(Flow.IDLE, kind)]
-    if kind is Kind.SKIP:
-        return "Messages of transactions do not wait for each other: cancel one by itself, or settle its participant."
-    return "Messages of transactions have no sequence numbers, so there is nothing to restart."
-
-
-def request_refusal(pair: Pair, kind: Kind) -> str | None:
-    """Why a verb of people cannot be used on a pair of repeatable requests now; None when it can."""
-    if kind is Kind.RESTART:
-        return "Requests of this pair have no sequence numbers, so there is nothing to restart."
-    if kind is Kind.RESUME:
-        return None if pair.flow == Flow.SUSPENDED else REFUSALS[(Flow.IDLE, kind)]
-    if kind is Kind.RETRY_NOW and pair.flow == Flow.SUSPENDED:
-        return REFUSALS[(Flow.SUSPENDED, kind)]
-    return None if pair.out_now else REFUSALS[(Flow.IDLE, kind)]
-
-
-def stream_refusal(pair: Pair, kind: Kind) -> str | None:
-    """Why a verb of people cannot be used on a pair with a stream now, as far as its row says; None when it can."""
-    suspended = pair.flow == Flow.SUSPENDED
-    if kind is Kind.RESUME:
-        return None if suspended else REFUSALS[(Flow.IDLE, kind)]
-    if kind is Kind.RESTART:
-        return REFUSALS[(Flow.AWAITING_ACK, kind)] if pair.out_now and not suspended else None
-    if kind is Kind.RETRY_NOW and suspended:
-        return REFUSALS[(Flow.SUSPENDED, kind)]
-    return None if pair.out_now else REFUSALS[(Flow.IDLE, kind)]

@@ -35,7 +35,7 @@ from messaging.protocol.ws.messages import (
     parameter,
     read_parameter,
 )
-from messaging.protocol.ws.names import Profile, Soap, Version
+from messaging.protocol.ws.names import Soap, Style, Version
 from messaging.protocol.ws.writing import compose, encode
 
 FIRST, MOST = 0.5, 5.0  # seconds between repeats
@@ -101,7 +101,7 @@ class Application:
     url: str
     votes: Votes = field(default_factory=Votes)
     soap: Soap = Soap.V11
-    profile: Profile = Profile.SEED
+    profile: Style = Style.SEED
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     def open(self) -> None:

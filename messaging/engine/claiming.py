@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 
-from messaging import storage
+from messaging import profile, storage
 from messaging.choices import MessageState, Outcome, SignalState
 from messaging.engine import circuits, preparing
 from messaging.engine.pairs import give_up
@@ -23,7 +23,6 @@ from messaging.engine.snapshots import OUTBOUND_FIELDS, apply_outbound, lease_se
 from messaging.journal import events
 from messaging.models import Event, Message, Pair, Payload, Signal, Transmission
 from messaging.models.bulk import bulk_insert, bulk_set
-from messaging.profile import is_atomic, is_repeatable, is_stream
 from messaging.profiles.repeatable import repeating
 from messaging.profiles.stream import moving, receipts
 from messaging.profiles.stream import sending as streams
@@ -93,11 +92,9 @@ def _claim_pairs(claim: Claim) -> None:
         message = messages.get(pair.pk)
         if pair.flow == Flow.SENDING and pair.transmission_id:
             lost.append(pair.transmission_id)
-        job = _advance(pair, message, payloads, claim)
+        _advance(pair, message, payloads, claim)
         if message is not None:
             changed.append(message)
-        if job is not None:
-            claim.jobs.append(job)
     _mark_lost(claim.now, pk__in=lost)
     bulk_set(pairs, OUTBOUND_FIELDS)
     # Octets are written once; a resend touches the state only.
@@ -114,7 +111,7 @@ def _without_repeatable(pairs: list[Pair], heads: dict[uuid.UUID, Message], clai
     many = {
         pair_id: heads.pop(pair_id)
         for pair_id, head in list(heads.items())
-        if is_repeatable(versions.version(head.agreement_version_id))
+        if profile.of(versions.version(head.agreement_version_id)).answered_at_once
     }
     if not many:
         return pairs
@@ -122,24 +119,24 @@ def _without_repeatable(pairs: list[Pair], heads: dict[uuid.UUID, Message], clai
     return [pair for pair in pairs if pair.pk not in many]
 
 
-def _advance(pair: Pair, message: Message | None, payloads: dict[uuid.UUID, list[Payload]], claim: Claim) -> Job | None:
+def _advance(pair: Pair, message: Message | None, payloads: dict[uuid.UUID, list[Payload]], claim: Claim) -> None:
     """One due pair: the timer's event through the machine, and what the machine asks for."""
     now, written = claim.now, claim.written
     state = outbound_state(pair)
     if message is None:
         # Nothing waits although the count says so: the queue is the truth.
         apply_outbound(pair, replace(state, queued=0, due_at=None), now)
-        return None
+        return
     if pair.out_now:
         # Its agreement had the repeatable profile before: what is in flight under that comes to its end first.
         apply_outbound(pair, replace(state, due_at=None), now)
-        return None
+        return
     terms = registry.current().version(message.agreement_version_id)
     policy = sender_policy(terms, probing=pair.probing)
     if pair.flow == Flow.IDLE and terms.state == VersionState.DISABLED:
         moved = step(state, PairEvent(Kind.SUSPEND, cause="agreement_disabled"), now, policy)
         _finish(pair, message, moved, now, written)
-        return None
+        return
     moved = step(state, PairEvent(Kind.DUE), now, policy)
     if Act.PREPARE_NEXT in moved.acts:
         message.sequence_number = moved.state.last_sequence
@@ -151,7 +148,7 @@ def _advance(pair: Pair, message: Message | None, payloads: dict[uuid.UUID, list
             moved = step(state, PairEvent(Kind.SUSPEND, cause=_unsendable(error)), now, policy)
             pair.cause_detail = str(error)[:500]
             _finish(pair, message, moved, now, written)
-            return None
+            return
         moved = Step(replace(moved.state, in_flight=str(message.pk)), moved.acts)
     elif Act.TRANSMIT in moved.acts:
         try:
@@ -160,14 +157,14 @@ def _advance(pair: Pair, message: Message | None, payloads: dict[uuid.UUID, list
             moved = step(state, PairEvent(Kind.SUSPEND, cause="payload_missing"), now, policy)
             pair.cause_detail = str(error)[:500]
             _finish(pair, message, moved, now, written)
-            return None
+            return
     else:
         _finish(pair, message, moved, now, written)
-        return None
+        return
     used = pair.retries
     apply_outbound(pair, moved.state, now)
     written += circuits.told(pair, used, policy.retries, now)
-    return _transmit(pair, message, body, terms, claim)
+    _transmit(pair, message, body, terms, claim)
 
 
 def _finish(pair: Pair, message: Message, moved: Step, now: datetime, written: list[Event]) -> None:
@@ -180,38 +177,24 @@ def _finish(pair: Pair, message: Message, moved: Step, now: datetime, written: l
         message.state = move(message.state, Happened.WILL_RETRY, reliable=True)
 
 
-def _transmit(pair: Pair, message: Message, body: bytes, terms: Terms, claim: Claim) -> Job:
+def _transmit(pair: Pair, message: Message, body: bytes, terms: Terms, claim: Claim) -> None:
     now = claim.now
     message.state = move(message.state, Happened.TRANSMITTED, reliable=True)
     message.attempts += 1
     message.first_sent_at = message.first_sent_at or now
-    attempt = Transmission(
-        pair=pair, message=message, number=message.attempts, address=terms.partner_address, started_at=now
+    attempt = claim.transmit(
+        JobKind.PAIR,
+        message,
+        body,
+        terms,
+        # A probe is the person's own look at the partner: it is made although the server is left alone just now.
+        last=pair.probing or (pair.retries >= terms.retries and pair.transport_attempts >= terms.transport_retries),
+        name=name_of("message", message.message_id),
     )
-    claim.transmissions.append(attempt)
     pair.transmission_id = attempt.pk
     if message.attempts > 1:
         data = {"attempt": message.attempts, "retries": pair.retries, "cause": pair.cause}
         claim.written.append(events.event("message.retrying", now, pair=pair, message=message, data=data))
-    return Job(
-        kind=JobKind.PAIR,
-        transmission_id=attempt.pk,
-        transport=terms.transport,
-        parcel=parcel(
-            terms,
-            terms.partner_address,
-            message.content_type,
-            body,
-            now,
-            name=name_of("message", message.message_id),
-            attempt=attempt.public_id,
-        ),
-        version_id=terms.version_id,
-        pair_id=pair.pk,
-        message_id=message.pk,
-        # A probe is the person's own look at the partner: it is made although the server is left alone just now.
-        last=pair.probing or (pair.retries >= terms.retries and pair.transport_attempts >= terms.transport_retries),
-    )
 
 
 def _heads(pair_ids: list[uuid.UUID]) -> dict[uuid.UUID, Message]:
@@ -250,7 +233,7 @@ def _claim_signals(claim: Claim) -> None:
     _mark_lost(now, signal_id__in=[signal.pk for signal in signals if signal.state == SignalState.SENDING])
     for signal in signals:
         terms = registry.current().version(signal.agreement_version_id)  # type: ignore[arg-type]
-        to_error_uri = signal.kind == "error" or is_stream(terms)
+        to_error_uri = signal.kind == "error" or profile.of(terms).windowed
         address = terms.partner_error_address if to_error_uri else terms.partner_address
         signal.state = SignalState.SENDING
         signal.attempts += 1
@@ -275,7 +258,7 @@ def _claim_signals(claim: Claim) -> None:
                     bytes(signal.body),
                     now,
                     target=terms.partner_error_uri if to_error_uri else terms.partner_uri,
-                    headers=streams.HEADERS if is_stream(terms) else (),
+                    headers=streams.HEADERS if profile.of(terms).windowed else (),
                     name=name_of(signal.kind, signal.message_id),
                     attempt=attempt.public_id,
                 ),
@@ -319,7 +302,8 @@ def _claim_messages(claim: Claim) -> None:
     atomic: list[Message] = []
     for message in messages:
         terms = versions.version(message.agreement_version_id)
-        (again if is_repeatable(terms) else atomic if is_atomic(terms) else once).append(message)
+        speaks = profile.of(terms)
+        (again if speaks.answered_at_once else once if speaks.carries_documents else atomic).append(message)
     for message in once:
         gate, _ = holds[message.pair_id]
         _send_once(message, payloads, gate, claim)
@@ -330,7 +314,6 @@ def _claim_messages(claim: Claim) -> None:
 
 def _send_once(message: Message, payloads: dict[uuid.UUID, list[Payload]], gate: str, claim: Claim) -> None:
     now, written = claim.now, claim.written
-    pair_id: uuid.UUID = message.pair_id
     terms = registry.current().version(message.agreement_version_id)
     if message.state == MessageState.SENDING:
         # The outcome of its one transmission is unknown, and it may not go out twice (spec 1, 3.1.2 and 3.1.3).
@@ -351,29 +334,7 @@ def _send_once(message: Message, payloads: dict[uuid.UUID, list[Payload]], gate:
     message.attempts += 1
     message.first_sent_at = now
     message.due_at = now + timedelta(seconds=lease_seconds(terms))
-    attempt = Transmission(
-        pair_id=pair_id, message=message, number=message.attempts, address=terms.partner_address, started_at=now
-    )
-    claim.transmissions.append(attempt)
-    claim.jobs.append(
-        Job(
-            kind=JobKind.UNRELIABLE,
-            transmission_id=attempt.pk,
-            transport=terms.transport,
-            parcel=parcel(
-                terms,
-                terms.partner_address,
-                message.content_type,
-                body,
-                now,
-                name=name_of("message", message.message_id),
-                attempt=attempt.public_id,
-            ),
-            version_id=terms.version_id,
-            pair_id=pair_id,
-            message_id=message.pk,
-        )
-    )
+    claim.transmit(JobKind.UNRELIABLE, message, body, terms, name=name_of("message", message.message_id))
 
 
 def _unsendable(error: EncodeError | storage.PayloadMissing) -> str:

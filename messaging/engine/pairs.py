@@ -32,7 +32,7 @@ from messaging.protocol.pair_state import Flow, Gate, GateVerb, Kind, move_gate
 from messaging.protocol.sender import step
 from messaging.routing.services import upstream
 from partners import registry
-from partners.choices import Profile, VersionState
+from partners.choices import VersionState
 from partners.models import AgreementVersion
 from partners.terms import Terms
 from rmhub import clock
@@ -127,6 +127,7 @@ def require_drained(draft: AgreementVersion) -> None:
     before = in_force.select_related("own_endpoint", "partner_endpoint").first()
     if before is None:
         return
+    unordered = before.ordered and not draft.ordered
     changes = [
         what
         for what, changed in (
@@ -136,7 +137,10 @@ def require_drained(draft: AgreementVersion) -> None:
                 (before.own_endpoint_id, before.partner_endpoint_id)
                 != (draft.own_endpoint_id, draft.partner_endpoint_id),
             ),
-            ("no order any more", before.profile == Profile.REPEATABLE and before.ordered and not draft.ordered),
+            (
+                "no order any more",
+                profile.named(before.profile).answered_at_once and unordered,
+            ),
         )
         if changed
     ]

@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import quote
 
-from messaging import storage
+from messaging import profile, storage
 from messaging.engine.snapshots import party_ids, writer_options
 from messaging.models import Event, Message, Payload, Transmission
 from messaging.protocol import document_ids
@@ -37,7 +37,7 @@ from messaging.protocol.errors import EncodeError, NotAMessage
 from messaging.transports import Parcel
 from messaging.transports.base import Login
 from partners import registry
-from partners.choices import CredentialKind, ExchangeIdentity, Profile, Transport
+from partners.choices import CredentialKind, ExchangeIdentity, Transport
 from partners.secrets import SecretUnreadable
 from partners.terms import Terms
 
@@ -83,6 +83,41 @@ class Claim:
     written: list[Event] = field(default_factory=list)
     silent: list[uuid.UUID] = field(default_factory=list)  # messages of transactions that go unanswered too long
     held: list[uuid.UUID] = field(default_factory=list)  # those that wait too long behind a pair that is shut
+
+    def transmit(
+        self,
+        kind: JobKind,
+        message: Message,
+        body: bytes,
+        terms: Terms,
+        *,
+        address: str = "",
+        last: bool = False,
+        **more: Any,
+    ) -> Transmission:
+        """Claims the attempt that the message has come to, with these octets; `more` are fields of the Parcel.
+
+        `address`: where it goes, if not to the partner's address.
+        """
+        address = address or terms.partner_address
+        attempt = Transmission(
+            pair_id=message.pair_id, message=message, number=message.attempts, address=address, started_at=self.now
+        )
+        self.transmissions.append(attempt)
+        self.jobs.append(
+            Job(
+                kind=kind,
+                transmission_id=attempt.pk,
+                transport=terms.transport,
+                parcel=parcel(terms, address, message.content_type, body, self.now, attempt=attempt.public_id, **more),
+                version_id=terms.version_id,
+                pair_id=message.pair_id,
+                message_id=message.pk,
+                number=message.attempts,
+                last=last,
+            )
+        )
+        return attempt
 
     def but(self, column: str) -> str:
         """What to add to the condition of a query by pairs, so that it leaves out what is passed over."""
@@ -228,15 +263,11 @@ def ends(message: Message, terms: Terms) -> Ends:
     came, body = received(message.forwarded_from_id)
     hop = registry.current().version(came.agreement_version_id)
     try:
-        if hop.profile == Profile.EBXML:
-            read = ebxml.decode(came.content_type, body)
-            return Ends(read.from_parties, read.to_parties, read.agreement_id)
-        if hop.profile == Profile.STREAM:
-            said = stream.decode(came.content_type, body)
-            if said.from_parties and said.to_parties and said.agreement_id:
-                return Ends(said.from_parties, said.to_parties, said.agreement_id)
+        said = profile.of(hop).decode(came.content_type, body)
     except NotAMessage as error:
         raise storage.PayloadMissing(f"what came as {message.message_id} cannot be read any more: {error}") from error
+    if said is not None:
+        return Ends(said.from_parties, said.to_parties, said.agreement_id)
     # A request says no more than for whom it is: it goes on as ours, under our agreement with the next hop.
     return agreed
 
@@ -253,7 +284,7 @@ def _one_hop_further(message: Message, hop: RoutingHeader, terms: Terms) -> Wire
     """The received octets with our RoutingHeader added (spec 1, 4.1.2); None for what came by another profile."""
     assert message.forwarded_from_id is not None
     came, body = received(message.forwarded_from_id)
-    if registry.current().version(came.agreement_version_id).profile != Profile.EBXML:
+    if not profile.of(registry.current().version(came.agreement_version_id)).numbered:
         return None
     try:
         return ebxml.forwarded(came.content_type, body, hop, padded=terms.write_padded_numbers)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from django.db.models import Q, QuerySet
 
+from messaging import profile
 from messaging.choices import Direction, RouteMode
 from messaging.exceptions import NotFound
 from messaging.models import Message, Pair, Route
 from messaging.protocol.codecs.ebxml import normalize_uri
 from messaging.protocol.pair_state import Flow, Gate
 from partners import registry
-from partners.choices import Profile
 from partners.fields import duration
 from partners.models import Party
 from partners.rules.durations import (
@@ -95,11 +95,11 @@ def _of_onward(route: Route) -> Iterator[Warning]:
     if pair is not None and (pair.gate != Gate.OPEN or pair.flow == Flow.SUSPENDED):
         state = pair.gate if pair.gate != Gate.OPEN else pair.flow
         yield Warning("onward", "onward_pair_blocked", f"{pair.code} is {state}: it takes no new messages now.")
-    if terms.profile == Profile.WSAT:
+    if not profile.of(terms).carries_documents:
         sentence = f"Agreement {terms.tpa_id} is one of transactions, which carry no documents: each one is refused."
         yield Warning("onward", "onward_of_transactions", sentence)
         return
-    if terms.profile == Profile.REPEATABLE:
+    if profile.of(terms).answered_at_once:
         sentence = f"Agreement {terms.tpa_id} sends HTTP requests: a message without exactly one payload is refused."
         yield Warning("onward", "one_payload_only", sentence)
     if route.mode == RouteMode.CONFIRM_THROUGH:
@@ -112,7 +112,7 @@ def _of_waiting(terms: Terms) -> Iterator[Warning]:
     short = [
         before.tpa_id
         for before in registry.current().active()
-        if before.agreement_id != terms.agreement_id and before.profile == Profile.EBXML and before.timeout <= needed
+        if before.agreement_id != terms.agreement_id and profile.of(before).numbered and before.timeout <= needed
         if allows(before.partner_id)
     ]
     if short:
@@ -123,9 +123,8 @@ def _of_waiting(terms: Terms) -> Iterator[Warning]:
             f"give up too early. That is so in {named}: agree on a longer Timeout there, or a shorter one here."
         )
         yield Warning("mode", "confirm_through_too_slow", sentence)
-    others = [
-        t.tpa_id for t in registry.current().active() if t.profile not in (Profile.EBXML, Profile.WSAT) and t != terms
-    ]
+    speaking = ((other, profile.of(other)) for other in registry.current().active() if other != terms)
+    others = [other.tpa_id for other, speaks in speaking if speaks.carries_documents and not speaks.numbered]
     if others:
         sentence = (
             "Streams and HTTP requests are acknowledged when they are stored here, whatever the route's mode is: "
@@ -136,9 +135,9 @@ def _of_waiting(terms: Terms) -> Iterator[Warning]:
 
 def give_up(terms: Terms) -> int:
     """Seconds from the first send under these terms until the pair gives up, or the message is in doubt."""
-    if terms.profile == Profile.REPEATABLE:
+    if profile.of(terms).answered_at_once:
         return terms.partner_window
-    if terms.profile == Profile.STREAM:
+    if profile.of(terms).windowed:
         waits = terms.resend_schedule
         return sum(waits[min(index, len(waits) - 1)] for index in range(terms.retries + 1))
     return give_up_seconds(terms)

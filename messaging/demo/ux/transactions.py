@@ -22,7 +22,7 @@ from messaging.profiles.wsat import asking, due, messages, receiving, registerin
 from messaging.profiles.wsat.opening import locked
 from messaging.protocol.atomic.words import FAULT, FaultCode, Note, Protocol
 from messaging.protocol.ws.messages import Body, EndpointReference, Fault, parameter
-from messaging.protocol.ws.names import Profile, Soap, Version
+from messaging.protocol.ws.names import Soap, Style, Version
 from messaging.protocol.ws.writing import compose, encode
 from messaging.transports import Receipt
 from partners import registry
@@ -56,7 +56,7 @@ class Taker:
         self._post(FAULT, Fault(code, reason), last.message_id)
 
     def _post(self, kind: str, body: Body | None = None, relates_to: str = "") -> None:
-        profile = Profile(self.terms.addressing_profile)
+        profile = Style(self.terms.addressing_profile)
         written = compose(
             kind,
             version=Version(self.terms.coordination_version),

@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.http import urlencode
 
+from messaging import profile
 from messaging.access.selectors.reach import read_id
 from messaging.archive import selectors as archive
 from messaging.choices import Direction, MessageState
@@ -33,7 +34,6 @@ from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.messages import Happened, move, move_repeatable, move_stream
 from messaging.transactions.selectors import coordinations
 from partners import registry
-from partners.choices import Profile
 from rmhub.ids import uuid7
 
 TABS = (
@@ -90,7 +90,7 @@ def message_page(request: HttpRequest, reference: str) -> HttpResponse:
 
 def _coordinating(message: Message) -> CoordinationMessage | None:
     """What it is to a transaction; looked up for messages about transactions only."""
-    about = message.agreement_version.profile == Profile.WSAT
+    about = not profile.named(message.agreement_version.profile).carries_documents
     return coordinations.of_message(message.pk) if about else None
 
 
@@ -107,7 +107,7 @@ def _wire(request: HttpRequest, message: Message, screen: timeline.MessageScreen
     shape = wire_parts.shape(message, screen.payloads)
     document = viewer.view(shape.document, "application/xml", request.GET.get("mode", "")) if shape.document else None
     found: dict[str, Any] = {"shape": shape, "document": document}
-    if message.agreement_version.profile == Profile.REPEATABLE and message.first_sent_at is not None:
+    if profile.named(message.agreement_version.profile).answered_at_once and message.first_sent_at is not None:
         found["headers"] = preparing.request_headers(message, registry.current().version(message.agreement_version_id))
     return found
 
@@ -284,10 +284,10 @@ def _cancel_state(message: Message, missing_role: str) -> str:
         return f"Needs the role {missing_role}."
     in_flight = message.pair.in_flight_id == message.pk
     try:
-        if message.agreement_version.profile == Profile.WSAT:
+        if not profile.named(message.agreement_version.profile).carries_documents:
             if message.state not in outgoing.CANCELLABLE:
                 raise IllegalTransition(message.state, Happened.CANCELLED, "")
-        elif message.agreement_version.profile == Profile.REPEATABLE:
+        elif profile.named(message.agreement_version.profile).answered_at_once:
             move_repeatable(message.state, Happened.CANCELLED)
         elif in_stream(message):
             move_stream(message.state, Happened.CANCELLED)

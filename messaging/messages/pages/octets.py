@@ -9,6 +9,7 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
+from messaging import profile
 from messaging.access.selectors.reach import read_id
 from messaging.console.access import actor, person, requires
 from messaging.console.rendering import page
@@ -22,7 +23,6 @@ from messaging.messages.services.disclosing import Masked, NotPrepared, Octets, 
 from messaging.models import Message
 from messaging.overview.selectors import records
 from partners import registry
-from partners.choices import Profile
 
 
 @requires("payloads:read")
@@ -127,7 +127,7 @@ def transmission(request: HttpRequest, reference: str) -> HttpResponse:
 
 def _headers(message: Message | None) -> tuple[tuple[str, str], ...]:
     """The headers of a repeatable request, which are part of it."""
-    if message is None or message.agreement_version.profile != Profile.REPEATABLE:
+    if message is None or not profile.named(message.agreement_version.profile).answered_at_once:
         return ()
     return preparing.request_headers(message, registry.current().version(message.agreement_version_id))
 

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from messaging import causes
+from messaging import causes, profile
 from messaging.choices import DeliveryState, Direction, Outcome, SignalKind, SignalState
 from messaging.journal.wording import span
 from messaging.keyset import floor_id
 from messaging.models import AuditEntry, Delivery, Event, Message, Pair, ProbeReport, Signal, Transmission
-from messaging.profile import is_repeatable
 from partners import registry
 from rmhub.ids import public_id
 
@@ -167,7 +166,7 @@ def _of_attempt(attempt: Transmission, message: Message) -> list[Step]:
     cause = causes.lookup(attempt.cause).label if attempt.cause else ""
     status = f"HTTP {attempt.http_status}" if attempt.http_status else ""
     result = " · ".join(part for part in (status, cause) if part)
-    most = terms.retries + 1 if not is_repeatable(terms) else 0
+    most = terms.retries + 1 if not profile.of(terms).answered_at_once else 0
     which = f"try {attempt.number}" + (f"/{most}" if most >= attempt.number else "")
     sent = Step(
         attempt.started_at,
@@ -186,7 +185,7 @@ def _of_attempt(attempt: Transmission, message: Message) -> list[Step]:
         transmission=public_id("att", attempt.pk),
         message=message.public_id,
     )
-    if not (is_repeatable(terms) and outcome == "arrived" and attempt.finished_at):
+    if not (profile.of(terms).answered_at_once and outcome == "arrived" and attempt.finished_at):
         return [sent]
     # The HTTP answer is the acknowledgement (spec 2).
     answer = replace(

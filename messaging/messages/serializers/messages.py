@@ -9,21 +9,21 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from messaging import profile
 from messaging.api.fields import Base64, IdOut, ReasonBody, StrictBody, Text, Whole
 from messaging.choices import Direction, MessageState, Outcome, SignalKind, SignalState
 from messaging.deliveries.services.deciding import MAX_REMIND, MIN_REMIND, MessageDecision, message_decisions
 from messaging.messages.selectors import forwards
 from messaging.messages.services.resubmitting import why_not_resubmit
-from messaging.messages.services.submitting import MAX_LIFE
 from messaging.models import Message
 from messaging.overview.serializers.causes import CauseDocumentation
 from messaging.overview.serializers.records import EventSerializer
 from messaging.profile import in_stream
+from messaging.profiles.stream.profile import MAX_LIFE
 from messaging.profiles.wsat import outgoing
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.messages import RELIABLE, REPEATABLE, STREAM, UNRELIABLE, Happened, State
 from messaging.protocol.processing import MAX_DOCUMENT_ID
-from partners.choices import Profile
 from partners.terms import Terms
 from rmhub.ids import public_id
 
@@ -320,10 +320,10 @@ def cancellable(message: Message) -> bool:
     """Whether the message's state takes `cancel`; the pair's may still refuse it, while an attempt is on the wire."""
     if message.direction != Direction.OUT:
         return False
-    if message.agreement_version.profile == Profile.WSAT:
+    if not profile.named(message.agreement_version.profile).carries_documents:
         # Nobody takes back what is on the wire, although an answer may end it there.
         return message.state in outgoing.CANCELLABLE
-    if message.agreement_version.profile == Profile.REPEATABLE:
+    if profile.named(message.agreement_version.profile).answered_at_once:
         table = REPEATABLE
     elif in_stream(message):
         table = STREAM

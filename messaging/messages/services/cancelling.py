@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import uuid
-from datetime import datetime
 
 from django.db import transaction
-from django.db.models import F
 
-from messaging import dispatch
+from messaging import profile
 from messaging.choices import Direction, MessageState
-from messaging.engine.snapshots import REPEATABLE_FIELDS
 from messaging.exceptions import NotFound, Stale, UnderWay, WrongState
 from messaging.journal import audit, events
 from messaging.journal.audit import Actor
-from messaging.models import Event, Message, Pair
+from messaging.models import Message, Pair
 from messaging.pairs.services.changing import described, released, save, take_step
-from messaging.profile import is_atomic, is_repeatable, is_stream
-from messaging.profiles.repeatable import repeating
-from messaging.profiles.stream import moving as stream_verbs
-from messaging.profiles.wsat import outgoing
-from messaging.protocol.envelope import Semantics
 from messaging.protocol.errors import IllegalTransition
-from messaging.protocol.messages import Happened, move, move_repeatable
+from messaging.protocol.messages import Happened, move
 from messaging.protocol.pair_state import Flow, Kind
 from messaging.routing.services import upstream
 from partners import registry
@@ -55,9 +47,10 @@ def message_cancel(
         known = Message.objects.filter(pk=message_id, direction=Direction.OUT).defer("wire_frame").first()
         if known is None:
             raise NotFound(f"There is no outbound message {public_id('msg', message_id)}.")
-        atomic = is_atomic(registry.current().version(known.agreement_version_id))
+        terms = registry.current().version(known.agreement_version_id)
+        locks_pair = profile.of(terms).carries_documents
         # Of a transaction, the message's lock alone: those who answer it hold it before they look at its pair.
-        pair = known.pair if atomic else Pair.objects.select_for_update().get(pk=known.pair_id)
+        pair = Pair.objects.select_for_update().get(pk=known.pair_id) if locks_pair else known.pair
         message = Message.objects.select_for_update().filter(pk=message_id).first()
         if message is None:  # finished long ago, and purged in this very moment
             raise NotFound(f"There is no outbound message {public_id('msg', message_id)}.")
@@ -65,10 +58,7 @@ def message_cancel(
         if expected_version is not None and pair.version != expected_version:
             raise Stale(f"{pair.code} changed since you looked at it. Look again before you act.", version=pair.version)
         waited, state = waits(message), message.state
-        if atomic:
-            _cancel_of_transaction(message, actor, reason)
-        else:
-            _take_back(pair, message, actor, reason)
+        _take_back(pair, message, terms, actor, reason)
         if only_waiting and not waited:
             # Asked last: what is on the wire, or done, is told first. Nothing of the above is kept.
             said = f"It does not wait in the queue any more (its state is {state}): the partner may have it."
@@ -76,89 +66,18 @@ def message_cancel(
     return message
 
 
-def _take_back(pair: Pair, message: Message, actor: Actor, reason: str) -> None:
+def _take_back(pair: Pair, message: Message, terms: Terms, actor: Actor, reason: str) -> None:
     """Call with pair and message locked."""
     if pair.in_flight_id == message.pk:
         skip_in_flight(pair, message, Happened.CANCELLED, "message.cancel", actor, reason)
         return
-    now = clock.now()
-    terms = registry.current().version(message.agreement_version_id)
-    if is_repeatable(terms):
-        _cancel_request(pair, message, terms, actor, reason)
-        return
-    if is_stream(terms):
-        _cancel_in_stream(pair, message, terms, actor, reason)
-        return
-    before: dict[str, object] = {"state": message.state}
-    reliable = message.semantics == Semantics.ONCE_AND_ONLY_ONCE
-    try:
-        message.state = move(message.state, Happened.CANCELLED, reliable=reliable)
-    except IllegalTransition as error:
-        raise WrongState(str(error), state=message.state) from error
-    message.due_at, message.completed_at = None, now
-    message.save(update_fields=["state", "due_at", "completed_at"])
-    upstream.onward_ended([(message.forwarded_from_id, message.state)], now)
-    if reliable:
-        Pair.objects.filter(pk=pair.pk).update(queued=F("queued") - 1)
-    audit.record(actor, "message.cancel", message, reason=reason, before=before, after={"state": message.state})
-    events.write([events.event("message.cancelled", now, pair=pair, message=message, data={"reason": reason})])
-
-
-def _cancel_in_stream(pair: Pair, message: Message, terms: Terms, actor: Actor, reason: str) -> None:
-    """Call with pair and message locked."""
     before: dict[str, object] = {"state": message.state}
     try:
-        written = stream_verbs.cancel(pair, message, terms, reason, clock.now())
+        written = profile.of(terms).cancel(pair, message, terms, reason, clock.now())
     except IllegalTransition as error:
         raise WrongState(str(error), state=message.state) from error
-    dispatch.wake_on_commit(dispatch.SEND)
     audit.record(actor, "message.cancel", message, reason=reason, before=before, after={"state": message.state})
     events.write(written)
-
-
-def _cancel_of_transaction(message: Message, actor: Actor, reason: str) -> None:
-    """Call with the message locked."""
-    now = clock.now()
-    before: dict[str, object] = {"state": message.state}
-    try:
-        written = outgoing.cancel(message, now)
-    except IllegalTransition as error:
-        raise WrongState(str(error), state=message.state) from error
-    audit.record(actor, "message.cancel", message, reason=reason, before=before, after={"state": message.state})
-    cancelled = events.event("message.cancelled", now, pair=message.pair, message=message, data={"reason": reason})
-    events.write([cancelled, *written])
-
-
-def drop_request(pair: Pair, message: Message, happened: Happened, reason: str, now: datetime) -> Event:
-    """Ends a request that waits or is between two repeats. Call with both locked; the caller saves the pair."""
-    waits = message.state == MessageState.QUEUED
-    try:
-        message.state = move_repeatable(message.state, happened)
-    except IllegalTransition as error:
-        raise WrongState(str(error), state=message.state) from error
-    message.due_at, message.completed_at = None, now
-    message.save(update_fields=["state", "due_at", "completed_at"])
-    upstream.onward_ended([(message.forwarded_from_id, message.state)], now)
-    if waits:
-        pair.queued -= 1
-    else:
-        pair.out_now -= 1
-    kind = "message.skipped" if happened is Happened.SKIPPED else "message.cancelled"
-    return events.event(kind, now, pair=pair, message=message, data={"reason": reason})
-
-
-def _cancel_request(pair: Pair, message: Message, terms: Terms, actor: Actor, reason: str) -> None:
-    """Call with pair and message locked."""
-    now = clock.now()
-    before: dict[str, object] = {"state": message.state}
-    cancelled = drop_request(pair, message, Happened.CANCELLED, reason, now)
-    if pair.probing:
-        repeating.let_go(pair, now)
-    repeating.set_timer(pair, terms, now)
-    pair.save(update_fields=list(REPEATABLE_FIELDS))
-    dispatch.wake_on_commit(dispatch.SEND)
-    audit.record(actor, "message.cancel", message, reason=reason, before=before, after={"state": message.state})
-    events.write([cancelled])
 
 
 def skip_in_flight(pair: Pair, message: Message, happened: Happened, verb: str, actor: Actor, reason: str) -> None:

@@ -14,14 +14,13 @@ from dataclasses import dataclass, replace
 
 from django.db import transaction
 
-from messaging import masks, storage
+from messaging import masks, profile, storage
 from messaging.engine import preparing
 from messaging.exceptions import ApplicationError, NotFound
 from messaging.journal import audit
 from messaging.journal.audit import Actor
 from messaging.models import Delivery, Message, Payload, PayloadMask, Rejection, Transmission
 from messaging.protocol import masking, selecting
-from partners.choices import Profile
 from rmhub.ids import public_id
 from rmhub.roles import Role
 
@@ -251,7 +250,8 @@ def answer_holds_document(attempt: Transmission) -> bool:
     """Whether the answer to an attempt may hold a document of the partner's: that to a repeatable request (spec 2)."""
     if attempt.message_id is None:
         return False
-    return Message.objects.filter(pk=attempt.message_id, agreement_version__profile=Profile.REPEATABLE).exists()
+    named = Message.objects.filter(pk=attempt.message_id).values_list("agreement_version__profile", flat=True)
+    return any(profile.named(name).answered_at_once for name in named)
 
 
 def answer_open(*, attempt: Transmission, actor: Actor, role: Role | None = None) -> View:

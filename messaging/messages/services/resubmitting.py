@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from django.db import transaction
 
-from messaging import dispatch, storage
+from messaging import dispatch, profile, storage
 from messaging.choices import DeliveryState, Direction, MessageState
 from messaging.deliveries.services import deciding as settling
 from messaging.engine import subscriptions
@@ -19,11 +19,7 @@ from messaging.journal.audit import Actor
 from messaging.messages.services.submitting import NewPayload, Submission, message_submit
 from messaging.models import Delivery, Message, Payload, Trigger
 from messaging.models.delivery import OPEN_STATES
-from messaging.profile import in_stream
-from messaging.protocol.envelope import Semantics
-from messaging.protocol.messages import RELIABLE_FINAL, REPEATABLE_FINAL, STREAM_FINAL, UNRELIABLE_FINAL
 from partners import registry
-from partners.choices import Profile
 from rmhub import clock
 from rmhub.ids import public_id
 
@@ -46,7 +42,7 @@ def why_not_resubmit(message: Message) -> str:
     """Why a message cannot go out anew; "" when it can. The pair is looked at, so it has to be loaded."""
     if message.direction != Direction.OUT:
         return "It came from the partner."
-    if message.agreement_version.profile == Profile.WSAT:
+    if not profile.named(message.agreement_version.profile).carries_documents:
         return "It belongs to a transaction and goes out as often as that needs."
     if message.forwarded_from_id is not None:
         return "It was passed on for another party, whose message it is: have that party send it anew."
@@ -104,7 +100,7 @@ def why_not_redeliver(message: Message) -> str:
     """Why a message cannot go to triggers again; "" when there may be some that have not had it."""
     if message.direction != Direction.IN:
         return "It is ours: resubmit it as a new message."
-    if message.agreement_version.profile == Profile.WSAT:
+    if not profile.named(message.agreement_version.profile).carries_documents:
         return "It belongs to a transaction and carries no document."
     if Message.objects.filter(forwarded_from=message.pk).exists():
         return "It was passed on to the next hop, and is not for our applications."
@@ -182,13 +178,7 @@ def _nothing_done(result: Redelivery) -> str:
 
 
 def _final(message: Message) -> frozenset[str]:
-    if message.agreement_version.profile == Profile.REPEATABLE:
-        return frozenset(REPEATABLE_FINAL)
-    if in_stream(message):
-        return frozenset(STREAM_FINAL) | {MessageState.DELIVERED.value}
-    if message.semantics == Semantics.ONCE_AND_ONLY_ONCE:
-        return frozenset(RELIABLE_FINAL)
-    return frozenset(UNRELIABLE_FINAL)
+    return profile.named(message.agreement_version.profile).final_states(message.semantics)
 
 
 def _content(row: Payload, state: str) -> bytes:

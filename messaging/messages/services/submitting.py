@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db import IntegrityError, connection, transaction
 
-from messaging import dispatch, storage
+from messaging import dispatch, profile, storage
 from messaging.choices import Direction, MessageState
 from messaging.engine import pairs
 from messaging.engine.group import GroupCommit
@@ -29,9 +29,7 @@ from messaging.journal import events
 from messaging.models import Event as EventRow
 from messaging.models import Message, MessageIdentity, Pair, Payload
 from messaging.models.bulk import bulk_insert, bulk_set
-from messaging.profile import is_atomic, is_repeatable, is_stream
 from messaging.protocol import document_ids
-from messaging.protocol.codecs import repeatable
 from messaging.protocol.codecs.ebxml_lexical import CONTROL
 from messaging.protocol.codecs.mime import is_header_value
 from messaging.protocol.envelope import Semantics
@@ -46,8 +44,6 @@ from rmhub.ids import uuid7
 # What stands in Content-IDs too, so it has no blanks, brackets or signs outside ASCII (RFC 822, wire-ebxml 1.4).
 _MESSAGE_ID = re.compile(r"[!-;=?-~]*")
 _CONTENT_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(\s*;\s*[\w.-]+=(\"[^\"\r\n]*\"|[^\s;\"]+))*", re.ASCII)
-
-MAX_LIFE = 400 * 86_400  # seconds, where the agreement sets no limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +120,7 @@ def message_submit(
         document_id,
     )
     key = uuid7()
-    if is_repeatable(terms):
-        # Receivers of this profile compare UUIDs without regard to case.
-        message_id = repeatable.canonical_id(message_id) if message_id else str(key)
+    message_id = profile.of(terms).message_id(message_id, key)
     message = Message(
         id=key,
         direction=Direction.OUT,
@@ -308,17 +302,14 @@ def _check(
             errors.setdefault("payloads", []).append(
                 f"Payload {number}: label or filename is too long, or has control characters or blanks at its ends."
             )
-    if is_atomic(terms):
-        raise OutsideAgreement(
-            f"Agreement {terms.tpa_id} is one of atomic transactions, which carry no documents: submit the document "
-            "under another agreement."
-        )
-    if is_repeatable(terms):
-        _check_request(errors, payloads, semantics, message_id)
-    if is_stream(terms):
-        _check_for_stream(errors, terms, semantics, time_to_live)
-    elif time_to_live is not None:
-        errors["time_to_live"] = ["Only messages of transactional streams expire: leave it out under this agreement."]
+    profile.of(terms).check_submission(
+        errors,
+        terms,
+        payloads=len(payloads),
+        semantics=semantics,
+        message_id=message_id,
+        time_to_live=time_to_live,
+    )
     if errors:
         raise InvalidSubmission(errors)
     if not terms.allows(service, action, "send"):
@@ -327,35 +318,6 @@ def _check(
     limit = min(terms.max_message_bytes, settings.RMHUB_MAX_MESSAGE_BYTES)
     if size > limit:
         raise TooLarge(f"{size} bytes of payload; agreement {terms.tpa_id} allows {limit}.")
-
-
-def _check_request(
-    errors: dict[str, list[str]], payloads: Sequence[NewPayload], semantics: str, message_id: str
-) -> None:
-    """What a repeatable request cannot carry (spec 2)."""
-    if len(payloads) > 1:
-        errors.setdefault("payloads", []).append(
-            "A message of this agreement's profile is one HTTP request and has exactly one payload: "
-            "submit one message for each document."
-        )
-    if len(message_id) > repeatable.MAX_ID:
-        errors.setdefault("message_id", []).append(f"At most {repeatable.MAX_ID} characters under this agreement.")
-    if semantics and semantics != Semantics.ONCE_AND_ONLY_ONCE:
-        errors.setdefault("semantics", []).append(
-            f"Requests of this agreement's profile are remembered: leave it out, or say {Semantics.ONCE_AND_ONLY_ONCE}."
-        )
-
-
-def _check_for_stream(errors: dict[str, list[str]], terms: Terms, semantics: str, time_to_live: int | None) -> None:
-    """What a transactional stream cannot carry (spec 3)."""
-    if (semantics or terms.semantics) != Semantics.ONCE_AND_ONLY_ONCE:
-        errors.setdefault("semantics", []).append(
-            f"Messages of a stream go under {Semantics.ONCE_AND_ONLY_ONCE} only: leave it out, or have the agreement "
-            "changed."
-        )
-    longest = terms.time_to_live or MAX_LIFE
-    if time_to_live is not None and not 1 <= time_to_live <= longest:
-        errors["time_to_live"] = [f"Seconds, from 1 to {longest}."]
 
 
 def _fingerprint(

@@ -13,7 +13,7 @@ from messaging.protocol.atomic.coordinator import ActKind, Event, Kind, Partaker
 from messaging.protocol.atomic.words import FaultCode, Note, Phase, Protocol, Request, Seat
 from messaging.protocol.errors import EncodeError
 from messaging.protocol.ws.messages import Create, EndpointReference, Unreadable, WsMessage, parameter
-from messaging.protocol.ws.names import Profile, Soap, Version, coordination_type
+from messaging.protocol.ws.names import Soap, Style, Version, coordination_type
 from messaging.protocol.ws.reading import decode
 from messaging.protocol.ws.rules import check
 from messaging.protocol.ws.writing import compose, encode
@@ -37,7 +37,7 @@ def round_trip(terms: Terms) -> Found:
             kind,
             version=version,
             soap=Soap(terms.soap_version),
-            profile=Profile(terms.addressing_profile),
+            profile=Style(terms.addressing_profile),
             to=to,
             me=me,
             message_id=f"urn:uuid:{uuid.uuid4()}",
@@ -51,7 +51,7 @@ def round_trip(terms: Terms) -> Found:
 
 
 def _read_again(meant: WsMessage, terms: Terms) -> bytes:
-    profile = Profile(terms.addressing_profile)
+    profile = Style(terms.addressing_profile)
     try:
         octets = encode(meant, profile)
         read = decode(octets.content_type, octets.body, max_bytes=_MOST, soap_action=octets.soap_action)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from messaging import profile
 from messaging.models import MemoryEpoch
 from messaging.protocol import memory
 from partners import registry
-from partners.choices import Profile
 from partners.terms import Terms
 from partners.visibility import allows
 
@@ -34,7 +34,7 @@ class Recollection:
 def recollection(now: datetime) -> Recollection:
     """What is remembered at `now`, by the same rules as the door of the profile."""
     epoch = MemoryEpoch.objects.first()
-    agreed = [terms for terms in registry.current().active() if terms.profile == Profile.REPEATABLE]
+    agreed = [terms for terms in registry.current().active() if profile.of(terms).answered_at_once]
     agreed = [terms for terms in agreed if allows(terms.partner_id)]
     return Recollection(now, epoch, tuple(_window(terms, epoch, now) for terms in agreed))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 
-from messaging import causes
+from messaging import causes, profile
 from messaging.choices import Direction
 from messaging.journal.wording import documents, due_in, lasting, span, times, waits
 from messaging.models import Message, Pair
@@ -24,15 +24,7 @@ from messaging.pairs.selectors.diagnosis_parts import (
 )
 from messaging.pairs.selectors.newer import Sign
 from messaging.pairs.selectors.pairs import state_of
-from messaging.profile import (
-    carries_requests,
-    carries_stream,
-    carries_transactions,
-    in_flight_limit,
-    request_refusal,
-    stream_refusal,
-    transaction_refusal,
-)
+from messaging.profile import in_flight_limit
 from messaging.protocol.pair_state import Flow, Gate, Kind
 from messaging.protocol.sender import REFUSALS, allowed, next_sequence
 from partners.services import gives_up_sentence
@@ -71,12 +63,12 @@ def _by_state(
     repeat_at: datetime | None,
     in_doubt: int,
 ) -> Diagnosis:
-    requests = carries_requests(pair, terms)
-    streams = carries_stream(pair, terms)
+    speaks = profile.carried(pair, terms)
+    requests, streams = speaks.answered_at_once, speaks.windowed
     state = state_of(pair)
     if state == "silent":
         return silent(pair, now)
-    if terms is not None and carries_transactions(pair, terms):
+    if terms is not None and not speaks.carries_documents:
         return diagnosis_transactions.diagnose(pair, terms, now, state, paused)
     if pair.direction == Direction.IN:
         return _inbound(pair, now, requests, streams)
@@ -107,33 +99,22 @@ def verb_states(pair: Pair, terms: Terms | None) -> list[VerbState]:
 
 
 def _verb_states(pair: Pair, terms: Terms | None) -> list[VerbState]:
+    speaks = profile.carried(pair, terms)
     if pair.direction == Direction.IN:
-        others = (carries_requests, carries_stream, carries_transactions)
-        has_number = not any(carries(pair, terms) for carries in others)
-        return [VerbState("expect-sequence", True)] if has_number else []
+        return [VerbState("expect-sequence", True)] if speaks.numbered else []
     flow = Flow(pair.flow)
     # While an attempt is on the wire the pair is due when its lease is over.
     until = pair.due_at if flow is Flow.SENDING else None
     found = []
-    requests, streams = carries_requests(pair, terms), carries_stream(pair, terms)
     for slug, kind in (
         ("resume", Kind.RESUME),
         ("retry-now", Kind.RETRY_NOW),
         ("skip-head", Kind.SKIP),
         ("restart-sequence", Kind.RESTART),
     ):
-        if carries_transactions(pair, terms):
-            if kind is Kind.RETRY_NOW:  # they wait for nobody, and have no numbers
-                refusal = transaction_refusal(pair, kind)
-                found.append(VerbState(slug, refusal is None, refusal or ""))
-            continue
-        if streams:
-            refusal = stream_refusal(pair, kind)
-            found.append(VerbState(slug, refusal is None, refusal or ""))
-            continue
-        if requests:
-            if kind is not Kind.RESTART:  # there are no numbers
-                refusal = request_refusal(pair, kind)
+        if not speaks.numbered:
+            if kind in speaks.verbs:
+                refusal = speaks.refusal(pair, kind)
                 found.append(VerbState(slug, refusal is None, refusal or ""))
             continue
         why = "" if kind in allowed(flow) else REFUSALS.get((flow, kind), "Not possible in this state.")

@@ -13,6 +13,7 @@ from datetime import datetime
 from django.db import connection
 from django.db.models import Count, Q
 
+from messaging import profile
 from messaging.choices import PAIR_LOOKS, Direction, IncidentState, Look, TriggerState
 from messaging.deliveries.selectors import doubts, triggers
 from messaging.messages.selectors import messages
@@ -36,7 +37,7 @@ from messaging.pairs.selectors import newer, pairs
 from messaging.pairs.selectors.diagnosis import diagnose, verb_states
 from messaging.pairs.selectors.diagnosis_parts import Diagnosis, VerbState
 from messaging.pairs.selectors.streams import StreamState, flight, stream_state
-from messaging.profile import carries_requests, carries_transactions, terms_in_force
+from messaging.profile import terms_in_force
 from messaging.transactions.selectors import coordinations
 from partners import registry, visibility
 from partners.models import Agreement, Endpoint, Party, Pickup
@@ -155,7 +156,7 @@ def in_doubt(pair: Pair, terms: Terms | None) -> int:
 
 
 def _may_doubt(pair: Pair, terms: Terms | None) -> bool:
-    return pair.direction == Direction.OUT and carries_requests(pair, terms)
+    return pair.direction == Direction.OUT and profile.carried(pair, terms).answered_at_once
 
 
 def terms_of(pair: Pair) -> Terms | None:
@@ -210,9 +211,10 @@ def pair_screen(pair: Pair, now: datetime) -> PairScreen:
     audit = audit_of(pair)
     queue = [] if inbound else list(pairs.queue(pair.pk)[:10])
     head = pair.in_flight or (queue[0] if queue and pair.flow == "suspended" else None)
-    requests = carries_requests(pair, terms)
+    speaks = profile.carried(pair, terms)
+    requests = speaks.answered_at_once
     streams = stream_state(pair, terms)
-    transactions = carries_transactions(pair, terms)
+    transactions = not speaks.carries_documents
     if streams.outgoing is not None:
         flying = list(flight(pair.pk)[:10])
     elif transactions:

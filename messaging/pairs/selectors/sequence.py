@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from messaging import profile
 from messaging.choices import Direction, MessageState
 from messaging.models import Message, Pair
 from messaging.pairs.selectors import pairs
 from messaging.pairs.selectors.streams import StreamState, flight
-from messaging.profile import carries_requests, carries_stream, carries_transactions
 from messaging.protocol.pair_state import Flow
 from messaging.protocol.sender import next_sequence
 from partners.terms import Terms
@@ -75,9 +75,10 @@ class Sequence:
 
 def sequence(pair: Pair, terms: Terms | None, streams: StreamState) -> Sequence:
     """The strip of a pair; at most three queries. Repeatable requests and transactions have no numbers."""
-    if carries_requests(pair, terms) or carries_transactions(pair, terms):
+    speaks = profile.carried(pair, terms)
+    if not (speaks.numbered or speaks.windowed):
         return Sequence(False, duplicates=pair.duplicates, refused=pair.rejected)
-    if carries_stream(pair, terms):
+    if speaks.windowed:
         return _of_stream(pair, streams)
     before = Message.objects.filter(pair=pair, sequence_number__isnull=False).order_by("-id")
     if pair.in_flight_id is not None:

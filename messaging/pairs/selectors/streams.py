@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 
 from django.db.models import QuerySet
 
+from messaging import profile
 from messaging.choices import Direction, MessageState
 from messaging.models import IncomingStream, Message, OutgoingStream, Pair
-from messaging.profile import carries_stream
 from messaging.protocol.pair_state import Flow, Gate
 from messaging.protocol.streams.envelope import split_id
 from partners.terms import Terms
@@ -60,7 +60,7 @@ class StreamState:
 
 def stream_state(pair: Pair, terms: Terms | None) -> StreamState:
     """Of one pair; at most three queries for a pair of the profile `stream`, none for others."""
-    if terms is None or not carries_stream(pair, terms):
+    if terms is None or not profile.carried(pair, terms).windowed:
         return StreamState()
     if pair.direction == Direction.IN:
         rows = list(incoming(pair.pk)[: _MOST_SOURCES + 1])

@@ -6,27 +6,19 @@ import uuid
 from dataclasses import replace
 from datetime import datetime
 
-from messaging import dispatch
+from messaging import dispatch, profile
 from messaging.choices import Direction, IncidentState, MessageState
 from messaging.engine.snapshots import REPEATABLE_FIELDS, apply_outbound, outbound_state, sender_policy
 from messaging.exceptions import NotFound, Stale, WrongState
 from messaging.journal import audit, events, incidents
 from messaging.journal.audit import Actor
 from messaging.models import Event, Incident, Message, Pair
-from messaging.profile import (
-    carries_requests,
-    carries_stream,
-    carries_transactions,
-    request_refusal,
-    stream_refusal,
-    terms_in_force,
-    transaction_refusal,
-)
+from messaging.profile import terms_in_force
 from messaging.profiles.repeatable import repeating
 from messaging.protocol.errors import IllegalTransition
-from messaging.protocol.pair_state import Act, Flow, Gate, Kind, SenderPolicy
+from messaging.protocol.pair_state import Act, Gate, Kind, SenderPolicy
 from messaging.protocol.pair_state import Event as PairEvent
-from messaging.protocol.sender import allowed, step
+from messaging.protocol.sender import step
 from partners import registry
 from rmhub.ids import public_id
 
@@ -107,7 +99,7 @@ def described(pair: Pair) -> dict[str, object]:
         "last_sequence": pair.last_sequence,
         "queued": pair.queued,
     }
-    if pair.in_flight_id is None and (pair.out_now or carries_requests(pair, terms_in_force(pair))):
+    if pair.in_flight_id is None and (pair.out_now or profile.carried(pair, terms_in_force(pair)).answered_at_once):
         found["out_now"] = pair.out_now
     return found
 
@@ -122,22 +114,11 @@ _VERB_KINDS: dict[Kind, str] = {
 
 def allowed_verbs(pair: Pair) -> tuple[str, ...]:
     """Which of `VERBS` the pair's state takes right now (for screens and for `allowed_actions` of problems)."""
-    terms = terms_in_force(pair)
+    speaks = profile.carried(pair, terms_in_force(pair))
     marked = ("clear-resync",) if pair.resync_since is not None else ()
     if pair.direction != Direction.OUT:
-        numbered = not any(carries(pair, terms) for carries in (carries_requests, carries_stream, carries_transactions))
-        return (*(("expect-sequence",) if numbered else ()), *marked)
-    if carries_transactions(pair, terms):
-        kinds = frozenset(kind for kind in Kind if kind in _VERB_KINDS and transaction_refusal(pair, kind) is None)
-    elif carries_stream(pair, terms):
-        kinds = frozenset(kind for kind in Kind if kind in _VERB_KINDS and stream_refusal(pair, kind) is None)
-    elif carries_requests(pair, terms):
-        kinds = frozenset(kind for kind in Kind if kind in _VERB_KINDS and request_refusal(pair, kind) is None)
-    else:
-        kinds = allowed(Flow(pair.flow))
-        if not pair.in_flight_id:
-            kinds -= {Kind.SKIP}
-    found = [slug for kind, slug in _VERB_KINDS.items() if kind in kinds]
+        return (*(("expect-sequence",) if speaks.numbered else ()), *marked)
+    found = [slug for kind, slug in _VERB_KINDS.items() if speaks.refusal(pair, kind) is None]
     if pair.gate == Gate.OPEN:
         found.append("pause")
     if pair.gate == Gate.PAUSED:

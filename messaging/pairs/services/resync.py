@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from datetime import datetime
 
-from messaging import dispatch
+from messaging import dispatch, profile
 from messaging.bulk.services import endings as job_endings
 from messaging.choices import Direction, MessageState, Outcome, ServiceKind
 from messaging.engine.pairs import ensure_pairs
@@ -18,7 +18,7 @@ from messaging.engine.snapshots import OUTBOUND_FIELDS, apply_outbound, outbound
 from messaging.journal import events, incidents
 from messaging.models import Delivery, Event, Message, Pair, Transmission
 from messaging.models.bulk import bulk_insert, bulk_set
-from messaging.profile import carries_requests, carries_stream, carries_transactions, is_repeatable, terms_in_force
+from messaging.profile import terms_in_force
 from messaging.profiles.repeatable import repeating
 from messaging.profiles.stream.moving import begin_anew
 from messaging.protocol.envelope import Semantics
@@ -119,7 +119,7 @@ def _doubt_requests(pairs: Collection[Pair], as_of: datetime, now: datetime) -> 
     attempts: list[Transmission] = []
     for message in queued.order_by("pk").select_for_update(of=("self",)).defer("wire_frame").iterator():
         terms = versions.version(message.agreement_version_id)
-        if not is_repeatable(terms):
+        if not profile.of(terms).answered_at_once:
             continue
         attempts.append(repeating.maybe_sent(message, terms, as_of, now, cause=CAUSE, detail=_UNKNOWN))
         messages.append(message)
@@ -156,7 +156,7 @@ def _lose_numbers(pairs: Iterable[Pair]) -> None:
 
 def _is_numbered(pair: Pair) -> bool:
     terms = terms_in_force(pair)
-    return not any(carries(pair, terms) for carries in (carries_requests, carries_stream, carries_transactions))
+    return profile.carried(pair, terms).numbered
 
 
 def _mark(pair: Pair, as_of: datetime | None, reason: str, now: datetime) -> list[Event]:

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from django.db import transaction
 
-from messaging import dispatch
+from messaging import dispatch, profile
 from messaging.choices import Direction, MessageState
 from messaging.engine.snapshots import apply_outbound, outbound_state
 from messaging.exceptions import InvalidSubmission, WrongState
 from messaging.journal import audit, events, incidents
 from messaging.journal.audit import Actor
-from messaging.messages.services.cancelling import drop_request, requeue, skip_in_flight
+from messaging.messages.services.cancelling import requeue, skip_in_flight
 from messaging.models import Event, Message, Pair
 from messaging.pairs.services import resync
 from messaging.pairs.services.changing import (
@@ -26,22 +26,10 @@ from messaging.pairs.services.changing import (
     save,
     take_step,
 )
-from messaging.profile import (
-    carries_requests,
-    carries_stream,
-    carries_transactions,
-    request_refusal,
-    stream_refusal,
-    terms_in_force,
-    transaction_refusal,
-)
-from messaging.profiles.repeatable import repeating
-from messaging.profiles.stream import moving as stream_verbs
-from messaging.profiles.wsat import outgoing
+from messaging.profile import Profile, terms_in_force
 from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.messages import Happened, move
 from messaging.protocol.pair_state import Act, Flow, Gate, GateVerb, Kind, move_gate
-from messaging.protocol.sender import REFUSALS
 from partners.terms import Terms
 from rmhub import clock
 
@@ -111,14 +99,8 @@ def pair_expect_sequence(
         if pair.direction != Direction.IN:
             raise WrongState("Only an inbound pair expects numbers; restart the sequence instead.", state=pair.flow)
         terms = terms_in_force(pair)
-        if carries_requests(pair, terms):
-            raise WrongState("Requests of this pair have no sequence numbers, so none is expected.", state=pair.flow)
-        if carries_transactions(pair, terms):
-            raise WrongState("Messages of transactions have no sequence numbers, so none is expected.", state=pair.flow)
-        if carries_stream(pair, terms):
-            raise WrongState(
-                "A stream has numbers for each of its senders: have the partner begin a new stream.", state=pair.flow
-            )
+        if why := profile.carried(pair, terms).without_number:
+            raise WrongState(why, state=pair.flow)
         now = clock.now()
         before: dict[str, object] = {"last_sequence": pair.last_sequence}
         pair.last_sequence = expected - 1
@@ -171,15 +153,10 @@ def _act(
         require_outbound(pair)
         if kind is Kind.RESUME and pair.flow == Flow.SUSPENDED:
             pair.probing = probing
-        if carries_requests(pair, terms_in_force(pair)):
-            _act_on_requests(pair, kind, verb, actor, reason)
-            return pair
         terms = terms_in_force(pair)
-        if carries_transactions(pair, terms):
-            _act_on_transactions(pair, kind, verb, actor, reason)
-            return pair
-        if terms is not None and carries_stream(pair, terms):
-            _act_on_stream(pair, kind, verb, terms, actor, reason)
+        speaks = profile.carried(pair, terms)
+        if not speaks.numbered:
+            _act_on_many(pair, kind, verb, speaks, terms, actor, reason)
             return pair
         message = Message.objects.select_for_update().get(pk=pair.in_flight_id) if pair.in_flight_id else None
         if kind is Kind.SKIP and message is not None:
@@ -204,72 +181,26 @@ def _act(
     return pair
 
 
-def _act_on_requests(pair: Pair, kind: Kind, verb: str, actor: Actor, reason: str) -> None:
-    """The verbs where messages time themselves. Call with the pair locked."""
-    if (why := request_refusal(pair, kind)) is not None:
+def _act_on_many(
+    pair: Pair, kind: Kind, verb: str, speaks: Profile, terms: Terms | None, actor: Actor, reason: str
+) -> None:
+    """The verbs where several messages are in flight. Call with the pair locked."""
+    if (why := speaks.refusal(pair, kind)) is not None:
         raise WrongState(why, state=pair.flow, allowed=allowed_verbs(pair))
     now = clock.now()
     before = described(pair)
-    written: list[Event] = []
-    if kind is Kind.SKIP:
-        found = Message.objects.filter(pair=pair, state=MessageState.RETRYING).order_by("position")
-        message = found.select_for_update().first()
-        if message is None:
-            raise WrongState(REFUSALS[(Flow.SENDING, Kind.SKIP)], state=pair.flow, allowed=allowed_verbs(pair))
-        written.append(drop_request(pair, message, Happened.SKIPPED, reason, now))
-        before["message"] = message.public_id
-        pair.version += 1
-        if pair.probing:
-            repeating.let_go(pair, now)
-    elif kind is Kind.RETRY_NOW:
-        repeating.let_go(pair, now)
-        pair.version += 1
-    else:
+    if kind is Kind.RESUME and not speaks.windowed:
         take_step(pair, kind, None, now)
-        repeating.let_go(pair, now)
-        written += released(pair, now, actor, reason)
-    terms = terms_in_force(pair)
-    if terms is not None:
-        repeating.set_timer(pair, terms, now)
-    save(pair, verb, actor, reason, before, written)
-    dispatch.wake_on_commit(dispatch.SEND)
-
-
-def _act_on_stream(pair: Pair, kind: Kind, verb: str, terms: Terms, actor: Actor, reason: str) -> None:
-    """The verbs where a stream goes out. Call with the pair locked."""
-    if (why := stream_refusal(pair, kind)) is not None:
-        raise WrongState(why, state=pair.flow, allowed=allowed_verbs(pair))
-    now = clock.now()
-    before = described(pair)
     try:
-        written, skipped = stream_verbs.act(pair, kind, terms, reason, now)
+        done = speaks.act(pair, kind, terms, reason, now)
     except IllegalTransition as error:
         raise WrongState(str(error), state=pair.flow, allowed=allowed_verbs(pair)) from error
-    if skipped:
-        before["message_id"] = skipped
     if before["flow"] == Flow.SUSPENDED and pair.flow != Flow.SUSPENDED:
-        written += released(pair, now, actor, reason)
+        done.events += released(pair, now, actor, reason)
     else:
         pair.version += 1
-    save(pair, verb, actor, reason, before, written)
+    save(pair, verb, actor, reason, before | done.named, done.events)
     dispatch.wake_on_commit(dispatch.SEND)
-
-
-def _act_on_transactions(pair: Pair, kind: Kind, verb: str, actor: Actor, reason: str) -> None:
-    """The verbs where messages of atomic transactions go out. Call with the pair locked."""
-    if (why := transaction_refusal(pair, kind)) is not None:
-        raise WrongState(why, state=pair.flow, allowed=allowed_verbs(pair))
-    now = clock.now()
-    before = described(pair)
-    written: list[Event] = []
-    if kind is Kind.RESUME:
-        take_step(pair, kind, None, now)
-        written += released(pair, now, actor, reason)
-    elif not outgoing.let_go(pair, now):
-        raise WrongState("Nothing waits on this pair: all its messages are answered, or on the wire.", state=pair.flow)
-    else:
-        pair.version += 1
-    save(pair, verb, actor, reason, before, written)
 
 
 def _move_gate(
@@ -292,13 +223,12 @@ def _move_gate(
         except IllegalTransition as error:
             raise WrongState(str(error), state=pair.gate, allowed=allowed_verbs(pair)) from error
         apply_outbound(pair, replace(outbound_state(pair), gate=gate), now)
-        if gate is Gate.OPEN and carries_transactions(pair, terms_in_force(pair)):
-            outgoing.let_go(pair, now)
-        elif gate is Gate.OPEN:
-            Message.objects.filter(pair=pair, state=MessageState.QUEUED, due_at__isnull=False).update(due_at=now)
-            if pair.out_now and carries_requests(pair, terms_in_force(pair)):
-                repeating.let_go(pair, now)
-            dispatch.wake_on_commit(dispatch.SEND)
+        if gate is Gate.OPEN:
+            speaks = profile.carried(pair, terms_in_force(pair))
+            if speaks.carries_documents:
+                Message.objects.filter(pair=pair, state=MessageState.QUEUED, due_at__isnull=False).update(due_at=now)
+                dispatch.wake_on_commit(dispatch.SEND)
+            speaks.let_go(pair, now)
         save(
             pair,
             verb,

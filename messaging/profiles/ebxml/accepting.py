@@ -7,20 +7,17 @@ need to know, and what follows. Nothing is answered before the commit (invariant
 from __future__ import annotations
 
 import hashlib
-import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from django.db import transaction
-from django.db.models import F
 
 from messaging import dispatch, storage
 from messaging.choices import Direction, MessageState, SignalKind, SignalState
 from messaging.engine import subscriptions
 from messaging.engine.snapshots import INBOUND_FIELDS, OUTBOUND_FIELDS, acceptance_policy, inbound_state, writer_options
-from messaging.entrance import received_payloads
-from messaging.journal import events, incidents
-from messaging.models import Message, MessageIdentity, Pair, Payload, Rejection, Signal
+from messaging.entrance.effects import documents_of, payload_rows, received_event
+from messaging.models import Message, MessageIdentity, Pair, Signal
 from messaging.models.bulk import bulk_insert, bulk_set
 from messaging.profiles.ebxml import answering
 from messaging.profiles.ebxml.arrivals import Batch, Item, Known
@@ -31,8 +28,7 @@ from messaging.protocol.acceptance import Decision, InboundState, Verdict, decid
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.envelope import Envelope, Semantics
 from messaging.protocol.errors import Defect
-from messaging.routing.services import forwarding, upstream
-from messaging.routing.services.routing import Road
+from messaging.routing.services import upstream
 from partners.choices import Profile
 from partners.terms import Terms
 from rmhub import clock
@@ -46,25 +42,20 @@ def accept(items: Sequence[Item]) -> list[int]:
     the items one by one then, and the second look finds it.
     """
     with transaction.atomic(durable=True):
-        batch = Batch(clock.now())
+        now = clock.now()
         normals = [item for item in items if item.pair_id is not None]
         targets = answering.targets(item.envelope.ref_to_message_id for item in items if item.pair_id is None)
-        answered = {message.pair_id for found in targets.values() for message in found}
-        arriving = [(item.road, item.envelope.message_id) for item in normals if item.road is not None]
-        onward = forwarding.pair_ids(arriving)
-        pairs = Pair.locked({item.pair_id for item in normals if item.pair_id} | answered | onward)
-        batch.onward = forwarding.look_up(arriving, batch.now)
+        touched = {message.pair_id for found in targets.values() for message in found}
+        touched |= {item.pair_id for item in normals if item.pair_id}
+        batch = Batch.begin(now, touched, [(item, item.envelope.message_id) for item in normals])
         _look_up(normals, batch)
         for item in items:
             if item.pair_id is not None:
-                _accept_normal(item, pairs, batch)
+                _accept_normal(item, batch)
             else:
-                answering.take(item, targets, pairs, batch)
-        _write(batch, pairs)
-    if batch.wake:
-        dispatch.wake(dispatch.SEND)
-    if batch.deliveries:
-        dispatch.wake(dispatch.DELIVER)
+                answering.take(item, targets, batch)
+        _write(batch)
+    batch.wake_workers()
     return [204] * len(items)
 
 
@@ -88,9 +79,9 @@ def _look_up(normals: Sequence[Item], batch: Batch) -> None:
         batch.known[key] = Known(one.message_pk, "", None, one)
 
 
-def _accept_normal(item: Item, pairs: Mapping[uuid.UUID, Pair], batch: Batch) -> None:
+def _accept_normal(item: Item, batch: Batch) -> None:
     assert item.pair_id is not None
-    pair = pairs[item.pair_id]
+    pair = batch.pairs[item.pair_id]
     key = (item.principal.party_id, item.envelope.message_id)
     stored = batch.known.get(key)
     received = received_from(
@@ -103,24 +94,15 @@ def _accept_normal(item: Item, pairs: Mapping[uuid.UUID, Pair], batch: Batch) ->
     )
     decision = decide(inbound_state(pair), received, acceptance_policy(item.agreed))
     if decision.verdict is Verdict.ACCEPT and item.road is not None:
-        decision = _admitted(item, item.road, pairs, decision, batch)
+        error = batch.blocked(item.road, item.envelope.message_id, reliable=decision.acknowledge)
+        if error is not None:
+            decision = Decision(Verdict.REJECT, "way-onward", inbound_state(pair), error=error)
     if decision.verdict is Verdict.ACCEPT:
-        _store(item, pair, pairs, decision, batch)
+        _store(item, pair, decision, batch)
     elif decision.verdict is Verdict.DUPLICATE:
         _repeat(item, pair, decision, stored, batch)
     else:
         _reject(item, pair, decision, batch)
-
-
-def _admitted(item: Item, road: Road, pairs: Mapping[uuid.UUID, Pair], decision: Decision, batch: Batch) -> Decision:
-    """The decision about a new message for somebody else, once its way onward has been looked at."""
-    assert item.pair_id is not None
-    error = forwarding.refusal(
-        road, item.envelope.message_id, pairs, batch.onward, batch.now, reliable=decision.acknowledge
-    )
-    if error is None:
-        return decision
-    return Decision(Verdict.REJECT, "way-onward", inbound_state(pairs[item.pair_id]), error=error)
 
 
 def _is_same(stored: Known, item: Item) -> bool:
@@ -129,7 +111,7 @@ def _is_same(stored: Known, item: Item) -> bool:
     return stored.digest == item.digest
 
 
-def _store(item: Item, pair: Pair, pairs: Mapping[uuid.UUID, Pair], decision: Decision, batch: Batch) -> None:
+def _store(item: Item, pair: Pair, decision: Decision, batch: Batch) -> None:
     envelope, now = item.envelope, batch.now
     slices = [(part.offset, len(part.content)) for part in envelope.payloads if part.offset is not None]
     message = Message(
@@ -154,17 +136,13 @@ def _store(item: Item, pair: Pair, pairs: Mapping[uuid.UUID, Pair], decision: De
         created_at=now,
         completed_at=now,
     )
-    pair.next_position += 1
     _count_on(pair, decision.state)
-    pair.done += 1
-    pair.last_success_at = now
-    rows = received_payloads.rows_of(message, envelope.payloads, envelope.manifest)
-    batch.messages.append(message)
-    batch.payloads += rows
+    rows = payload_rows(message, envelope.payloads, envelope.manifest)
+    batch.store(message, rows, pair)
     once = decision.acknowledge or item.agreed.detect_repeats or item.agreed.semantics == Semantics.AT_MOST_ONCE
     lost = once and pair.resync_since is not None
     if item.road is None:
-        contents = received_payloads.documents_of(envelope.payloads)
+        contents = documents_of(envelope.payloads)
         batch.deliveries += subscriptions.deliveries_for(
             message, contents, item.agreed, now, came_by=item.came_by, memory_lost=lost
         )
@@ -189,37 +167,15 @@ def _store(item: Item, pair: Pair, pairs: Mapping[uuid.UUID, Pair], decision: De
         batch.signals.append(ack)
         batch.new_acks[message.pk] = ack
         batch.wake = True
-    data = {"agreement": item.agreed.tpa_id, "service": message.service, "action": message.action, "size": message.size}
-    batch.events.append(events.event("message.received", now, pair=pair, message=message, data=data))
+    batch.events.append(received_event(message, item.agreed, now))
     if item.road is not None:
-        _pass_on(message, rows, item.road, pairs, batch, memory_lost=lost)
+        batch.pass_on(message, rows, item.road, memory_lost=lost)
 
 
 def _count_on(pair: Pair, state: InboundState) -> None:
     pair.last_sequence = state.last_sequence or 0
     pair.last_message_id = state.last_message_id
     pair.takes_any_number = state.any_number
-
-
-def _pass_on(
-    message: Message,
-    rows: list[Payload],
-    road: Road,
-    pairs: Mapping[uuid.UUID, Pair],
-    batch: Batch,
-    *,
-    memory_lost: bool,
-) -> None:
-    assert road.pair_id is not None
-    made = forwarding.forward(message, rows, road, pairs[road.pair_id], batch.now, memory_lost=memory_lost)
-    batch.messages.append(made.message)
-    batch.attempts += made.attempts
-    batch.payloads += made.payloads
-    if made.identity is not None:
-        batch.identities.append(made.identity)
-        batch.onward = batch.onward.with_taken(road.onward.own_party_id, message.message_id)
-    batch.events += made.events
-    batch.wake = True
 
 
 def _acknowledgement(item: Item, message: Message | None, batch: Batch) -> Signal:
@@ -261,7 +217,6 @@ def _repeat(item: Item, pair: Pair, decision: Decision, stored: Known | None, ba
         batch.wake = True
         return
     message_pk = stored.message_pk
-    batch.repeats[message_pk] = batch.repeats.get(message_pk, 0) + 1
     if decision.acknowledge:
         batch.wake = True
         if message_pk in batch.new_acks:
@@ -272,13 +227,8 @@ def _repeat(item: Item, pair: Pair, decision: Decision, stored: Known | None, ba
     data: dict[str, object] = {"rule": decision.rule}
     if decision.warning:
         data["warning"] = decision.warning
-        detail = f"MessageId {item.envelope.message_id} came again with other content; the first was kept."
-        _, opened = incidents.incident_open(
-            pair=pair, cause=decision.warning, now=batch.now, detail=detail, message_pk=message_pk
-        )
-        batch.events += opened
-    message = Message(pk=message_pk, message_id=item.envelope.message_id)
-    batch.events.append(events.event("message.duplicate", batch.now, pair=pair, message=message, data=data))
+        batch.differs(pair, message_pk, item.envelope.message_id, decision.warning)
+    batch.repeated(pair, message_pk, item.envelope.message_id, data)
 
 
 def _follow_restart(item: Item, pair: Pair, decision: Decision, stored: Known, batch: Batch) -> None:
@@ -302,32 +252,14 @@ def _follow_restart(item: Item, pair: Pair, decision: Decision, stored: Known, b
 
 def _reject(item: Item, pair: Pair, decision: Decision, batch: Batch) -> None:
     """Refused with an Error message; nothing of the pair's sequence moves."""
-    pair.rejected += 1
     error = decision.error
     assert error is not None, "whatever is refused earns an Error message"
     batch.signals.append(error_signal(item.envelope, error, item.agreed, batch.now, item.pair_id))
     batch.wake = True
-    batch.rejections.append(
-        Rejection(
-            at=batch.now,
-            remote_address=item.remote_address[:64],
-            party_name=item.principal.party_name,
-            reason=str(error.code)[:60],
-            detail=error.description[:2000],
-            http_status=204,
-            tpa_id=item.agreed.tpa_id,
-            message_id=item.envelope.message_id[:512],
-            content_type=item.content_type[:255],
-            size=len(item.body),
-            sha256=item.digest,
-            sample=item.body[:4096],
-        )
-    )
-    data = {"message_id": item.envelope.message_id, "code": str(error.code), "detail": error.description}
-    batch.events.append(events.event("message.rejected", batch.now, pair=pair, data=data))
+    code, message_id = str(error.code), item.envelope.message_id
+    batch.reject(item, item.agreed, pair, message_id, reason=code, code=code, detail=error.description, status=204)
     if decision.incident:
-        _, opened = incidents.incident_open(pair=pair, cause=decision.incident, now=batch.now, detail=error.description)
-        batch.events += opened
+        batch.incident(pair, decision.incident, error.description)
 
 
 def answer_with_error(envelope: Envelope, defect: Defect, terms: Terms, now: datetime) -> None:
@@ -337,7 +269,7 @@ def answer_with_error(envelope: Envelope, defect: Defect, terms: Terms, now: dat
     dispatch.wake(dispatch.SEND)
 
 
-def _owe(batch: Batch, pairs: Mapping[uuid.UUID, Pair]) -> None:
+def _owe(batch: Batch) -> None:
     """Makes stored acknowledgements due once more for each repeat, with the same octets."""
     if not batch.owed:
         return
@@ -355,7 +287,7 @@ def _owe(batch: Batch, pairs: Mapping[uuid.UUID, Pair]) -> None:
             signal.attempts = 0
     if held:
         last = {key: item.envelope for key, item in batch.asked.items()}
-        bulk_insert(upstream.answer_copies(held, last, pairs, batch.now))
+        bulk_insert(upstream.answer_copies(held, last, batch.pairs, batch.now))
     bulk_set(signals, ("owed", "state", "due_at", "attempts"))
     # What is left was never acknowledged: its first copy came as an unreliable message.
     missing = []
@@ -366,21 +298,10 @@ def _owe(batch: Batch, pairs: Mapping[uuid.UUID, Pair]) -> None:
     bulk_insert(missing)
 
 
-def _write(batch: Batch, locked: Mapping[uuid.UUID, Pair]) -> None:
-    pairs = list(locked.values())
-    bulk_insert(batch.messages)
-    bulk_insert(batch.identities)
-    bulk_insert(batch.payloads)
-    bulk_insert(batch.deliveries)
-    bulk_insert(batch.signals)
-    bulk_insert(batch.rejections)
-    bulk_insert(batch.attempts)
-    for message_pk, copies in batch.repeats.items():
-        Message.objects.filter(pk=message_pk).update(copies=F("copies") + copies)
-    _owe(batch, locked)
+def _write(batch: Batch) -> None:
+    batch.insert()
+    batch.count_copies()
+    _owe(batch)
     upstream.onward_ended(batch.ended, batch.now)
-    answered = list(batch.answered.values())
-    bulk_set(answered, ("state", "completed_at", "cause", "cause_detail"))
-    bulk_set([pair for pair in pairs if pair.direction == Direction.IN], (*INBOUND_FIELDS, "next_position"))
-    bulk_set([pair for pair in pairs if pair.direction == Direction.OUT], (*OUTBOUND_FIELDS, "next_position"))
-    events.write(batch.events)
+    bulk_set(list(batch.answered.values()), ("state", "completed_at", "cause", "cause_detail"))
+    batch.finish((*INBOUND_FIELDS, "next_position"), (*OUTBOUND_FIELDS, "next_position"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -60,14 +59,14 @@ def targets(references: Iterable[str]) -> dict[str, list[Message]]:
     return known
 
 
-def take(item: Item, known: Mapping[str, list[Message]], pairs: Mapping[uuid.UUID, Pair], batch: Batch) -> None:
+def take(item: Item, known: Mapping[str, list[Message]], batch: Batch) -> None:
     """One acknowledgement or error message. Whatever it names, it is kept with its octets and never answered."""
     envelope = item.envelope
     candidates = known.get(envelope.ref_to_message_id, [])
     # The one that went to this partner, if any of them did.
-    theirs = (found for found in candidates if pairs[found.pair_id].partner_id == item.principal.party_id)
+    theirs = (found for found in candidates if batch.pairs[found.pair_id].partner_id == item.principal.party_id)
     message = next(theirs, candidates[0] if candidates else None)
-    pair = pairs[message.pair_id] if message is not None else None
+    pair = batch.pairs[message.pair_id] if message is not None else None
     ignored = _why_ignored(item, message, pair)
     if not ignored and message is not None and pair is not None:
         message = batch.answered.get(message.pk, message)
@@ -146,10 +145,7 @@ def _refused(message: Message, pair: Pair, result: Step, batch: Batch) -> None:
         wait = math.ceil((pair.due_at - batch.now).total_seconds())
         upstream.onward_stopped(pair, "The next hop has asked for a pause", batch.now, seconds=wait)
         if Act.ALERT in result.acts:
-            _, opened = incidents.incident_open(
-                pair=pair, cause="transient_ceiling", now=batch.now, detail=pair.cause_detail, message_pk=message.pk
-            )
-            batch.events += opened
+            batch.incident(pair, "transient_ceiling", pair.cause_detail, message.pk)
     batch.answered[message.pk] = message
 
 

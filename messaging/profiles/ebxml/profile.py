@@ -4,22 +4,53 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from django.db.models import F
+
 from messaging.engine.snapshots import apply_outbound, outbound_state, sender_policy
-from messaging.models import Message, Pair
+from messaging.journal import events
+from messaging.models import Event, Message, Pair
 from messaging.profile import Profile
-from messaging.protocol.envelope import Semantics
-from messaging.protocol.pair_state import Event, Kind
-from messaging.protocol.sender import step
+from messaging.protocol.codecs import ebxml
+from messaging.protocol.envelope import Envelope, Semantics
+from messaging.protocol.messages import RELIABLE_FINAL, UNRELIABLE_FINAL, Happened, move
+from messaging.protocol.pair_state import Event as PairEvent
+from messaging.protocol.pair_state import Flow, Kind
+from messaging.protocol.sender import REFUSALS, allowed, step
+from messaging.routing.services import upstream
 from partners.terms import Terms
 
 
 class EbxmlProfile(Profile):
+    numbered = True
+
     def enqueue(self, message: Message, pair: Pair, terms: Terms, now: datetime) -> None:
         if message.semantics == Semantics.ONCE_AND_ONLY_ONCE:
-            moved = step(outbound_state(pair), Event(Kind.QUEUED), now, sender_policy(terms))
+            moved = step(outbound_state(pair), PairEvent(Kind.QUEUED), now, sender_policy(terms))
             apply_outbound(pair, moved.state, now)
         else:
             message.due_at = now  # outside the pair's queue: no number, no lock while it is sent (spec 1, 2.2.1)
+
+    def refusal(self, pair: Pair, kind: Kind) -> str | None:
+        flow = Flow(pair.flow)
+        if kind in allowed(flow) and (kind is not Kind.SKIP or pair.in_flight_id):
+            return None
+        return REFUSALS.get((flow, kind), REFUSALS[(Flow.IDLE, Kind.SKIP)])
+
+    def cancel(self, pair: Pair, message: Message, terms: Terms, reason: str, now: datetime) -> list[Event]:
+        reliable = message.semantics == Semantics.ONCE_AND_ONLY_ONCE
+        message.state = move(message.state, Happened.CANCELLED, reliable=reliable)
+        message.due_at, message.completed_at = None, now
+        message.save(update_fields=["state", "due_at", "completed_at"])
+        upstream.onward_ended([(message.forwarded_from_id, message.state)], now)
+        if reliable:
+            Pair.objects.filter(pk=pair.pk).update(queued=F("queued") - 1)
+        return [events.event("message.cancelled", now, pair=pair, message=message, data={"reason": reason})]
+
+    def decode(self, content_type: str, body: bytes) -> Envelope | None:
+        return ebxml.decode(content_type, body)
+
+    def final_states(self, semantics: str) -> frozenset[str]:
+        return frozenset(RELIABLE_FINAL if semantics == Semantics.ONCE_AND_ONLY_ONCE else UNRELIABLE_FINAL)
 
 
 PROFILE = EbxmlProfile()

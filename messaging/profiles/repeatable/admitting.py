@@ -12,65 +12,52 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import F
 
-from messaging import dispatch, storage
+from messaging import storage
 from messaging.choices import Direction, MessageState, RequestState
 from messaging.engine import memory as epoch
 from messaging.engine import subscriptions
 from messaging.engine.forgetting import day_of
-from messaging.engine.pairs import PAIR_FIELDS
-from messaging.journal import events, incidents
+from messaging.entrance.effects import Arrived, Effects, received_event
 from messaging.models import (
     Delivery,
-    Event,
     MemoryEpoch,
     Message,
     MessageIdentity,
-    Pair,
     Payload,
-    Rejection,
     RememberedRequest,
-    Transmission,
 )
-from messaging.models.bulk import bulk_insert, bulk_set
+from messaging.models.bulk import bulk_insert
 from messaging.profiles.repeatable import remembering
 from messaging.profiles.repeatable.answers import window_detail
 from messaging.profiles.repeatable.problems import PROBLEMS
 from messaging.profiles.repeatable.remembering import Elsewhere, Key, Remembered
 from messaging.protocol.errors import Severity
 from messaging.protocol.memory import Memory, Received, Refusal, Stored, Verdict, decide
-from messaging.routing.services import forwarding
 from messaging.routing.services.routing import Road
 from partners.choices import ExchangeMode
-from partners.terms import Principal, Terms
+from partners.terms import Terms
 from rmhub import clock
 from rmhub.ids import uuid7
 
 # So long the delivery of a synchronous request is left to the process that took the request; then a worker has it.
 HAND_OVER = timedelta(seconds=30)
-_SAMPLE = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One request of an authenticated partner under its agreement, read and checked as far as it goes alone.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item(Arrived):
+    """One request under its agreement, read and checked as far as it goes alone.
 
     `first_sent` is None for one that comes with an Idempotency-Key, and both it and `content` mean nothing for one that
     is not `remembered`. `content`: its fingerprint (hex). `by_ebxml_too`: the partner may send the same id by ebXML.
-    `road`: of a request for somebody else.
     """
 
     terms: Terms
-    principal: Principal
     pair_id: uuid.UUID
     request_id: str
     first_sent: datetime | None
     content: str
     client_id: str
-    body: bytes
-    content_type: str
-    digest: str
     service: str
     action: str
     conversation_id: str
@@ -78,8 +65,6 @@ class Item:
     document_id: str = ""
     remembered: bool = True
     by_ebxml_too: bool = False
-    road: Road | None = None
-    remote_address: str = ""
 
     @property
     def key(self) -> Key:
@@ -113,27 +98,17 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class _Batch:
-    """What one transaction knows and will write; filled item by item."""
+class _Batch(Effects):
+    """What one transaction knows and writes of requests. `epoch`: since when this hub remembers. `alive`: deliveries
+    that somebody works on. `stored_at`: when messages were stored.
+    """
 
-    now: datetime
-    row: MemoryEpoch
-    pairs: dict[uuid.UUID, Pair]
+    epoch: MemoryEpoch = field(default_factory=epoch.current)
     known: dict[Key, Remembered] = field(default_factory=dict)
     elsewhere: dict[Key, Elsewhere] = field(default_factory=dict)
-    alive: set[uuid.UUID] = field(default_factory=set)  # deliveries that somebody works on
+    alive: set[uuid.UUID] = field(default_factory=set)
     stored_at: dict[uuid.UUID, datetime] = field(default_factory=dict)
-    messages: list[Message] = field(default_factory=list)
-    payloads: list[Payload] = field(default_factory=list)
-    identities: list[MessageIdentity] = field(default_factory=list)
-    deliveries: list[Delivery] = field(default_factory=list)
     requests: list[RememberedRequest] = field(default_factory=list)
-    rejections: list[Rejection] = field(default_factory=list)
-    attempts: list[Transmission] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
-    copies: dict[uuid.UUID, int] = field(default_factory=dict)
-    onward: forwarding.Onward = field(default_factory=forwarding.Onward)
-    went_on: bool = False
 
 
 def admit(items: Sequence[Item]) -> list[Outcome]:
@@ -143,18 +118,12 @@ def admit(items: Sequence[Item]) -> list[Outcome]:
     stored one of the ids by ebXML between our look and our insert: the second look finds it.
     """
     with transaction.atomic(durable=True):
-        now = clock.now()
-        arriving = [(item.road, item.request_id) for item in items if item.road is not None]
-        pairs = Pair.locked({item.pair_id for item in items} | forwarding.pair_ids(arriving))
-        batch = _Batch(now, epoch.current(), pairs)
-        batch.onward = forwarding.look_up(arriving, now)
+        arriving = [(item, item.request_id) for item in items]
+        batch = _Batch.begin(clock.now(), {item.pair_id for item in items}, arriving)
         _look_up(items, batch)
         outcomes = [_admit(item, batch) for item in items]
         _write(batch)
-    if any(not delivery.attended for delivery in batch.deliveries):
-        dispatch.wake(dispatch.DELIVER)
-    if batch.went_on:
-        dispatch.wake(dispatch.SEND)
+    batch.wake_workers()
     return outcomes
 
 
@@ -163,7 +132,7 @@ def _look_up(items: Sequence[Item], batch: _Batch) -> None:
     keys = {item.key for item in items if item.remembered}
     remembering.lock(keys)
     # Whatever is still there counts, also where the agreement's window is over: an id is never used twice.
-    batch.known = remembering.recall(keys, day_of(batch.row.forgotten_through))
+    batch.known = remembering.recall(keys, day_of(batch.epoch.forgotten_through))
     running = [one.delivery_id for one in batch.known.values() if one.state == RequestState.RUNNING and one.delivery_id]
     if running:
         batch.alive = remembering.in_work(running, batch.now)
@@ -176,7 +145,7 @@ def _look_up(items: Sequence[Item], batch: _Batch) -> None:
 
 
 def _admit(item: Item, batch: _Batch) -> Outcome:
-    memory = epoch.memory(batch.row, item.terms)
+    memory = epoch.memory(batch.epoch, item.terms)
     outcome = Outcome(Verdict.EXECUTE, batch.now, memory)
     if not item.remembered:
         return _execute(item, outcome, batch)
@@ -250,9 +219,6 @@ def _execute(item: Item, outcome: Outcome, batch: _Batch) -> Outcome:
         batch.alive.add(attended.pk)
         deliveries = [attended]
     batch.deliveries += deliveries
-    pair.next_position += 1
-    pair.done += 1
-    pair.last_success_at = now
     kept = storage.keep(item.body)
     payload = Payload(
         message=message,
@@ -264,12 +230,11 @@ def _execute(item: Item, outcome: Outcome, batch: _Batch) -> Outcome:
         content=kept.content,
         stored_as=kept.stored_as,
     )
-    batch.payloads.append(payload)
-    batch.messages.append(message)
+    batch.store(message, [payload], pair)
     if not item.synchronous:
-        batch.events.append(remembering.received_event(message, item.terms, now))
+        batch.events.append(received_event(message, item.terms, now))
     if item.road is not None:
-        _pass_on(message, payload, item.road, batch, memory_lost=lost)
+        batch.pass_on(message, [payload], item.road, memory_lost=lost)
     known = None
     # One that its caller waits for is remembered in any case: its answer comes by way of the memory.
     if item.remembered or item.synchronous:
@@ -290,26 +255,12 @@ def _execute(item: Item, outcome: Outcome, batch: _Batch) -> Outcome:
 
 def _way_onward(item: Item, road: Road, outcome: Outcome, batch: _Batch) -> Outcome | None:
     """What a new request for somebody else gets while it cannot go on: it is not remembered (spec 1, 4.1.3)."""
-    error = forwarding.refusal(road, item.request_id, batch.pairs, batch.onward, batch.now)
+    error = batch.blocked(road, item.request_id)
     if error is None:
         return None
     code = "way-onward-shut" if error.severity is Severity.TRANSIENT else "not-routed"
     refused = replace(outcome, verdict=Verdict.REFUSE, code=code, status=PROBLEMS[code].status)
     return _refuse(item, replace(refused, retry_after=error.min_retry_secs, detail=error.description), batch)
-
-
-def _pass_on(message: Message, payload: Payload, road: Road, batch: _Batch, *, memory_lost: bool) -> None:
-    assert road.pair_id is not None
-    onward = batch.pairs[road.pair_id]
-    made = forwarding.forward(message, [payload], road, onward, batch.now, memory_lost=memory_lost)
-    batch.messages.append(made.message)
-    batch.attempts += made.attempts
-    batch.payloads += made.payloads
-    if made.identity is not None:
-        batch.identities.append(made.identity)
-        batch.onward = batch.onward.with_taken(road.onward.own_party_id, message.message_id)
-    batch.events += made.events
-    batch.went_on = True
 
 
 def _answering(item: Item) -> uuid.UUID | None:
@@ -344,13 +295,9 @@ def _remember(
 
 def _repeat(item: Item, outcome: Outcome, known: Remembered, batch: _Batch) -> Outcome:
     """A further copy: counted, and answered like the first (or told that the first is not done)."""
-    batch.pairs[item.pair_id].duplicates += 1
-    message = None
-    if known.message_pk is not None:
-        batch.copies[known.message_pk] = batch.copies.get(known.message_pk, 0) + 1
-        message = Message(pk=known.message_pk, message_id=item.request_id)
-    data = {"rule": outcome.verdict.value}
-    batch.events.append(events.event("message.duplicate", batch.now, pair=item.pair_id, message=message, data=data))
+    pair = batch.pairs[item.pair_id]
+    pair.duplicates += 1
+    batch.repeated(pair, known.message_pk, item.request_id, {"rule": outcome.verdict.value})
     return outcome
 
 
@@ -366,48 +313,27 @@ def _known_by_ebxml(item: Item, first: Elsewhere, outcome: Outcome, batch: _Batc
 
 def _refuse(item: Item, outcome: Outcome, batch: _Batch) -> Outcome:
     """Nothing of it is stored but the refusal; a wrong time is a matter for people, too (conformance X13)."""
-    pair = batch.pairs[item.pair_id]
-    pair.rejected += 1
-    detail = outcome.detail or PROBLEMS[outcome.code].meaning
+    pair, problem = batch.pairs[item.pair_id], PROBLEMS[outcome.code]
+    detail = outcome.detail or problem.meaning
     if outcome.code in tuple(Refusal):
         assert item.first_sent is not None
         detail = window_detail(outcome.code, outcome.memory, item.first_sent, batch.now)
-        _, opened = incidents.incident_open(
-            pair=pair, cause="clock_differs", now=batch.now, detail=f"{item.request_id}: {detail}"
-        )
-        batch.events += opened
-    batch.rejections.append(
-        Rejection(
-            at=batch.now,
-            remote_address=item.remote_address[:64],
-            party_name=item.principal.party_name,
-            reason=PROBLEMS[outcome.code].reason,
-            detail=detail[:2000],
-            http_status=outcome.status or PROBLEMS[outcome.code].status,
-            tpa_id=item.terms.tpa_id,
-            message_id=item.request_id,
-            content_type=item.content_type[:255],
-            size=len(item.body),
-            sha256=item.digest,
-            sample=item.body[:_SAMPLE],
-        )
+        batch.incident(pair, "clock_differs", f"{item.request_id}: {detail}")
+    batch.reject(
+        item,
+        item.terms,
+        pair,
+        item.request_id,
+        reason=problem.reason,
+        code=outcome.code,
+        detail=detail,
+        status=outcome.status or problem.status,
     )
-    data = {"message_id": item.request_id, "code": outcome.code, "detail": detail}
-    batch.events.append(events.event("message.rejected", batch.now, pair=pair, data=data))
     return outcome
 
 
 def _write(batch: _Batch) -> None:
-    bulk_insert(batch.messages)
-    bulk_insert(batch.identities)
-    bulk_insert(batch.payloads)
-    bulk_insert(batch.deliveries)
+    batch.insert()
     bulk_insert(batch.requests)
-    bulk_insert(batch.rejections)
-    bulk_insert(batch.attempts)
-    for message_pk, copies in batch.copies.items():
-        Message.objects.filter(pk=message_pk).update(copies=F("copies") + copies)
-    ours = ("next_position", "done", "duplicates", "rejected", "last_success_at")
-    bulk_set([pair for pair in batch.pairs.values() if pair.direction == Direction.IN], ours)
-    bulk_set([pair for pair in batch.pairs.values() if pair.direction == Direction.OUT], PAIR_FIELDS)
-    events.write(batch.events)
+    batch.count_copies()
+    batch.finish(("next_position", "done", "duplicates", "rejected", "last_success_at"))

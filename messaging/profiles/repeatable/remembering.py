@@ -27,11 +27,11 @@ from messaging.applications import Reply
 from messaging.choices import DeliveryState, Direction, RequestState
 from messaging.engine import subscriptions
 from messaging.engine.forgetting import day_of
+from messaging.entrance.effects import received_event
 from messaging.journal import events
 from messaging.models import (
     ArchivedMessage,
     Delivery,
-    Event,
     Message,
     MessageIdentity,
     Payload,
@@ -42,7 +42,6 @@ from messaging.models.bulk import bulk_insert
 from messaging.protocol.codecs.repeatable import storable_headers
 from partners import registry
 from partners.choices import Profile
-from partners.terms import Terms
 
 log = logging.getLogger(__name__)
 
@@ -217,12 +216,6 @@ def forget(sender_id: uuid.UUID, *, request_ids: Collection[str] = (), client_id
     rows = RememberedRequest.objects.filter(sender_id=sender_id, state__in=ended)
     rows = rows.filter(request_id__in=request_ids) if request_ids else rows.filter(client_id=client_id)
     return rows.update(state=RequestState.FORGOTTEN, status=None, headers=None, body=None)
-
-
-def received_event(message: Message, terms: Terms, now: datetime) -> Event:
-    """`message.received`, as the other profile writes it."""
-    data = {"agreement": terms.tpa_id, "service": message.service, "action": message.action, "size": message.size}
-    return events.event("message.received", now, pair=message.pair_id, message=message, data=data)
 
 
 def _tell_listeners(delivery: Delivery, message: Message, now: datetime) -> None:

@@ -18,12 +18,12 @@ from messaging import dispatch, storage
 from messaging.choices import MessageState, Outcome
 from messaging.engine import preparing
 from messaging.engine.pairs import stop
-from messaging.engine.preparing import Claim, Job, JobKind, parcel
+from messaging.engine.preparing import Claim, JobKind
 from messaging.engine.snapshots import REPEATABLE_FIELDS, repeat_policy
 from messaging.journal import events, incidents
 from messaging.models import Event, Message, Pair, Payload, Transmission
 from messaging.models.bulk import bulk_set
-from messaging.profile import in_flight_limit, is_repeatable
+from messaging.profile import in_flight_limit, of
 from messaging.protocol.messages import Happened, move_repeatable
 from messaging.protocol.pair_state import Flow, Gate
 from messaging.protocol.repeating import Act, State, Step, begin, deadline, expire
@@ -242,7 +242,8 @@ def _queues(heads: Mapping[uuid.UUID, Message], room: Mapping[uuid.UUID, int]) -
     for message in sorted(rows, key=lambda message: message.position):
         found[message.pair_id].append(message)
     for pair_id, messages in found.items():
-        limit = next((at for at, message in enumerate(messages) if not is_repeatable(_terms(message))), len(messages))
+        others = (at for at, message in enumerate(messages) if not of(_terms(message)).answered_at_once)
+        limit = next(others, len(messages))
         queues[pair_id] = messages[:limit]
     return queues
 
@@ -282,33 +283,17 @@ def _transmit(message: Message, begun: Step, body: bytes, claim: Claim) -> None:
     message.state = move_repeatable(message.state, Happened.TRANSMITTED)
     message.attempts = begun.state.attempts
     message.due_at = begun.due_at
-    attempt = Transmission(
-        pair_id=pair_id, message=message, number=message.attempts, address=terms.partner_address, started_at=now
-    )
-    claim.transmissions.append(attempt)
     if message.attempts > 1:
         data = {"attempt": message.attempts, "cause": message.cause}
         claim.written.append(events.event("message.retrying", now, pair=pair_id, message=message, data=data))
-    claim.jobs.append(
-        Job(
-            kind=JobKind.REPEATABLE,
-            transmission_id=attempt.pk,
-            transport=terms.transport,
-            parcel=parcel(
-                terms,
-                terms.partner_address,
-                message.content_type,
-                body,
-                now,
-                headers=preparing.request_headers(message, terms),
-                answer_bytes=ANSWER_BYTES,
-                not_after=message.expires_at,
-            ),
-            version_id=terms.version_id,
-            pair_id=pair_id,
-            message_id=message.pk,
-            number=message.attempts,
-        )
+    claim.transmit(
+        JobKind.REPEATABLE,
+        message,
+        body,
+        terms,
+        headers=preparing.request_headers(message, terms),
+        answer_bytes=ANSWER_BYTES,
+        not_after=message.expires_at,
     )
 
 

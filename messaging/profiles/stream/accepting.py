@@ -15,13 +15,8 @@ from decimal import Decimal
 
 from django.db import connection, transaction
 
-from messaging import dispatch
-from messaging.journal import events, incidents
 from messaging.models import (
     IncomingStream,
-    Message,
-    Pair,
-    Rejection,
 )
 from messaging.profiles.repeatable import remembering
 from messaging.profiles.repeatable.remembering import Key as RequestKey
@@ -32,12 +27,10 @@ from messaging.protocol.errors import Severity
 from messaging.protocol.streams import final
 from messaging.protocol.streams.acceptance import Decision, Incoming, Verdict, decide
 from messaging.protocol.streams.final import Reason
-from messaging.routing.services import forwarding
 from partners.choices import Profile
 from rmhub import clock
 from rmhub.ids import uuid7
 
-_SAMPLE = 4096
 RETRY_GAP = 1  # seconds after which a sender may try again what was not taken for want of its predecessor
 MAX_LAST_SEQUENCE = 2**31 - 1  # what the pair's column holds; the stream's own holds every number
 
@@ -61,19 +54,14 @@ def accept(items: Sequence[Item]) -> list[Outcome]:
     the caller runs the items one by one then, and the second look finds it.
     """
     with transaction.atomic(durable=True):
-        now = clock.now()
-        arriving = [(item.road, item.envelope.message_id) for item in items if item.road is not None]
-        batch = Batch(now, Pair.locked({item.pair_id for item in items} | forwarding.pair_ids(arriving)))
-        batch.onward = forwarding.look_up(arriving, now)
+        arriving = [(item, item.envelope.message_id) for item in items]
+        batch = Batch.begin(clock.now(), {item.pair_id for item in items}, arriving)
         _look_up(items, batch)
         outcomes: list[Outcome | None] = [None] * len(items)
         for index in sorted(range(len(items)), key=lambda index: _order(items[index], index)):
             outcomes[index] = _accept(items[index], batch)
         storing.write(batch)
-    if batch.signals or batch.went_on:
-        dispatch.wake(dispatch.SEND)
-    if batch.deliveries:
-        dispatch.wake(dispatch.DELIVER)
+    batch.wake_workers()
     return [_with_position(outcome, item, batch) for outcome, item in zip(outcomes, items, strict=True)]
 
 
@@ -206,8 +194,7 @@ def _take(item: Item, decision: Decision, batch: Batch) -> Outcome:
     quota = item.terms.inbound_quota
     if quota and batch.waiting[item.pair_id] >= quota:
         detail = f"{batch.waiting[item.pair_id]:,} documents of {pair.code} wait here, and {quota:,} may."
-        _, opened = incidents.incident_open(pair=pair, cause="inbound_quota", now=batch.now, detail=detail)
-        batch.events += opened
+        batch.incident(pair, "inbound_quota", detail)
         return _refuse(item, Reason.QUOTA, detail, batch)
     storing.store(item, pair, batch)
     return Outcome(202)
@@ -217,14 +204,7 @@ def _way_onward(item: Item, batch: Batch) -> Outcome | None:
     """The outcome of a new message for somebody else that cannot go on there; None when it can. No counter moves."""
     if item.road is None or (item.principal.party_id, item.envelope.message_id) in batch.known:
         return None
-    error = forwarding.refusal(
-        item.road,
-        item.envelope.message_id,
-        batch.pairs,
-        batch.onward,
-        batch.now,
-        reliable=item.envelope.position is not None,
-    )
+    error = batch.blocked(item.road, item.envelope.message_id, reliable=item.envelope.position is not None)
     if error is None:
         return None
     if error.severity is Severity.TRANSIENT:
@@ -277,23 +257,13 @@ def _repeat(item: Item, known: Known | None, rule: str, batch: Batch, *, compare
     """
     pair = batch.pairs[item.pair_id]
     pair.duplicates += 1
-    data: dict[str, object] = {"rule": rule}
-    message = None
-    if known is not None:
-        batch.copies[known.message_pk] = batch.copies.get(known.message_pk, 0) + 1
-        message = Message(pk=known.message_pk, message_id=item.envelope.message_id)
-        if compare and not _is_same(item, known, batch):
-            cause = data["warning"] = "same_id_other_content"
-            detail = f"MessageId {item.envelope.message_id} came again with other content; the first was kept."
-            _, opened = incidents.incident_open(
-                pair=pair, cause=cause, now=batch.now, detail=detail, message_pk=known.message_pk
-            )
-            batch.events += opened
-    else:
-        data["message_id"] = item.envelope.message_id
+    data: dict[str, object] = {"rule": rule, "message_id": item.envelope.message_id}
+    if known is not None and compare and not _is_same(item, known, batch):
+        cause = data["warning"] = "same_id_other_content"
+        batch.differs(pair, known.message_pk, item.envelope.message_id, cause)
     if item.envelope.position is not None:
         data["sequence_number"] = item.position.current
-    batch.events.append(events.event("message.duplicate", batch.now, pair=pair, message=message, data=data))
+    batch.repeated(pair, known.message_pk if known is not None else None, item.envelope.message_id, data)
     return Outcome(202)
 
 
@@ -314,25 +284,18 @@ def _reject(
     item: Item, reason: str, detail: str, status: int, batch: Batch, *, retry_after: int | None = None
 ) -> Outcome:
     """Not stored as a message, and written down."""
-    batch.pairs[item.pair_id].rejected += 1
-    batch.rejections.append(
-        Rejection(
-            at=batch.now,
-            remote_address=item.remote_address[:64],
-            party_name=item.principal.party_name,
-            reason=f"stream_{reason.replace('-', '_')}"[:60],
-            detail=detail[:2000],
-            http_status=status,
-            tpa_id=item.terms.tpa_id,
-            message_id=item.envelope.message_id[:512],
-            content_type=item.content_type[:255],
-            size=len(item.body),
-            sha256=item.digest,
-            sample=item.body[:_SAMPLE],
-        )
-    )
-    data: dict[str, object] = {"message_id": item.envelope.message_id, "code": str(reason), "detail": detail}
+    numbered: dict[str, object] = {}
     if item.envelope.position is not None:
-        data["sequence_number"] = item.position.current
-    batch.events.append(events.event("message.rejected", batch.now, pair=item.pair_id, data=data))
+        numbered["sequence_number"] = item.position.current
+    batch.reject(
+        item,
+        item.terms,
+        batch.pairs[item.pair_id],
+        item.envelope.message_id,
+        reason=f"stream_{reason.replace('-', '_')}",
+        code=str(reason),
+        detail=detail,
+        status=status,
+        **numbered,
+    )
     return Outcome(status, retry_after=retry_after)

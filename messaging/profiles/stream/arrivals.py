@@ -24,10 +24,10 @@ from dataclasses import dataclass, field
 from django.conf import settings
 
 from messaging.choices import SignalKind
+from messaging.entrance.effects import Arrived
 from messaging.protocol.codecs.stream import StreamEnvelope, StreamPosition
 from messaging.protocol.streams.acceptance import Arrival as Place
 from messaging.protocol.streams.final import Reason
-from messaging.routing.services.routing import Road
 from partners.terms import Principal, Terms
 from rmhub.postgresql.base import give_back
 
@@ -162,20 +162,16 @@ class Holding:
             return True
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One message of an authenticated partner under an agreement in force, decoded and checked as far as it goes alone.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item(Arrived):
+    """One message under an agreement in force, checked as far as it goes alone.
 
     `service`, `action`: what it says, or the agreement's only ones. `refused`: why it is not taken, whatever its place
     in the stream (its sender gets a final receipt); `detail` says it in words. `may_wait`: when its predecessor is not
-    there yet, nothing is decided. `road`: of a message for somebody else.
+    there yet, nothing is decided.
     """
 
     envelope: StreamEnvelope
-    body: bytes
-    content_type: str
-    principal: Principal
-    digest: str
     terms: Terms
     pair_id: uuid.UUID
     service: str
@@ -183,8 +179,6 @@ class Item:
     refused: Reason | None = None
     detail: str = ""
     may_wait: bool = False
-    road: Road | None = None
-    remote_address: str = ""
 
     @property
     def position(self) -> StreamPosition:

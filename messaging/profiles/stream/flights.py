@@ -16,7 +16,7 @@ from django.db import connection
 from messaging.choices import MessageState
 from messaging.engine.snapshots import stream_policy
 from messaging.models import Message, OutgoingStream, Pair
-from messaging.profile import is_stream, terms_in_force
+from messaging.profile import of, terms_in_force
 from messaging.protocol.messages import Happened
 from messaging.protocol.pair_state import Flow as PairFlow
 from messaging.protocol.pair_state import Gate
@@ -187,7 +187,7 @@ def _flight(
 def _terms(pair: Pair, rows: Mapping[int, Row]) -> Terms:
     """Those in force say how the stream is paced; without any, those of its newest message."""
     found = terms_in_force(pair)
-    if found is not None and is_stream(found):
+    if found is not None and of(found).windowed:
         return found
     newest = rows[max(rows)]
     return registry.current().version(newest.version_id)

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from messaging.models import Message, Pair
-from messaging.profile import Profile
+from messaging import dispatch
+from messaging.choices import MessageState
+from messaging.models import Event, Message, Pair
+from messaging.profile import Acted, Errors, Profile
+from messaging.profiles.stream import moving
 from messaging.profiles.stream.landing import SOON
-from messaging.protocol.pair_state import Flow
+from messaging.protocol.codecs import stream
+from messaging.protocol.codecs.stream import StreamEnvelope
+from messaging.protocol.envelope import Semantics
+from messaging.protocol.messages import STREAM_FINAL, UNRELIABLE_FINAL
+from messaging.protocol.pair_state import Flow, Kind
+from messaging.protocol.sender import REFUSALS
 from partners.terms import Terms
+
+MAX_LIFE = 400 * 86_400  # seconds, where the agreement sets no limit
 
 
 class StreamProfile(Profile):
+    windowed = True
+    without_number = "A stream has numbers for each of its senders: have the partner begin a new stream."
+
     def enqueue(self, message: Message, pair: Pair, terms: Terms, now: datetime) -> None:
         """Its life begins here (TimeToReachQueue). A claim finds out whether it may go out at once."""
         if message.expires_at is None and terms.time_to_live:
@@ -21,6 +34,47 @@ class StreamProfile(Profile):
             return
         if pair.due_at is None or pair.due_at > now + SOON:
             pair.due_at = now
+
+    def refusal(self, pair: Pair, kind: Kind) -> str | None:
+        suspended = pair.flow == Flow.SUSPENDED
+        if kind is Kind.RESUME:
+            return None if suspended else REFUSALS[(Flow.IDLE, kind)]
+        if kind is Kind.RESTART:
+            return REFUSALS[(Flow.AWAITING_ACK, kind)] if pair.out_now and not suspended else None
+        if kind is Kind.RETRY_NOW and suspended:
+            return REFUSALS[(Flow.SUSPENDED, kind)]
+        return None if pair.out_now else REFUSALS[(Flow.IDLE, kind)]
+
+    def act(self, pair: Pair, kind: Kind, terms: Terms | None, reason: str, now: datetime) -> Acted:
+        assert terms is not None, "a pair has a stream by its terms"
+        written, skipped = moving.act(pair, kind, terms, reason, now)
+        return Acted(written, {"message_id": skipped} if skipped else {})
+
+    def cancel(self, pair: Pair, message: Message, terms: Terms, reason: str, now: datetime) -> list[Event]:
+        written = moving.cancel(pair, message, terms, reason, now)
+        dispatch.wake_on_commit(dispatch.SEND)
+        return written
+
+    def decode(self, content_type: str, body: bytes) -> StreamEnvelope | None:
+        said = stream.decode(content_type, body)
+        return said if said.from_parties and said.to_parties and said.agreement_id else None
+
+    def check_submission(
+        self, errors: Errors, terms: Terms, *, payloads: int, semantics: str, message_id: str, time_to_live: int | None
+    ) -> None:
+        if (semantics or terms.semantics) != Semantics.ONCE_AND_ONLY_ONCE:
+            errors.setdefault("semantics", []).append(
+                f"Messages of a stream go under {Semantics.ONCE_AND_ONLY_ONCE} only: leave it out, or have the "
+                "agreement changed."
+            )
+        longest = terms.time_to_live or MAX_LIFE
+        if time_to_live is not None and not 1 <= time_to_live <= longest:
+            errors["time_to_live"] = [f"Seconds, from 1 to {longest}."]
+
+    def final_states(self, semantics: str) -> frozenset[str]:
+        if semantics == Semantics.ONCE_AND_ONLY_ONCE:
+            return frozenset(STREAM_FINAL) | {MessageState.DELIVERED.value}
+        return frozenset(UNRELIABLE_FINAL)
 
 
 PROFILE = StreamProfile()

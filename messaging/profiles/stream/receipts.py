@@ -25,7 +25,7 @@ from messaging.choices import DeliveryState, Direction, SignalKind, SignalState
 from messaging.engine.preparing import Claim
 from messaging.models import IncomingStream, Message, Pair, Signal
 from messaging.models.bulk import bulk_insert, bulk_set
-from messaging.profile import is_stream
+from messaging.profile import of
 from messaging.profiles.ebxml.signals import host
 from messaging.protocol.codecs import stream
 from messaging.protocol.codecs.stream import StreamReceipt
@@ -204,7 +204,7 @@ def run_out(row: IncomingStream, terms: Terms | None, now: datetime) -> Signal |
 def in_force(pair: Pair, row: IncomingStream) -> Terms | None:
     """The terms under which the stream is acknowledged: those in force now of the agreement that it last came under."""
     known: Iterable[Terms] = registry.current().by_uri_pair(pair.sender_uri, pair.receiver_uri)
-    found = [terms for terms in known if is_stream(terms)]
+    found = [terms for terms in known if of(terms).windowed]
     if not found or row.agreement_version_id is None:
         return None
     agreement_id = registry.current().version(row.agreement_version_id).agreement_id

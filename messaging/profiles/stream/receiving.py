@@ -18,7 +18,7 @@ from messaging.choices import SignalKind
 from messaging.engine import pairs
 from messaging.engine.group import GroupCommit
 from messaging.entrance.refusals import Answer, Arrival, refuse
-from messaging.profile import is_stream
+from messaging.profile import of
 from messaging.profiles.stream import accepting, acknowledged
 from messaging.profiles.stream.arrivals import Holding, Item, Position, Receipt
 from messaging.protocol.codecs import stream
@@ -57,7 +57,7 @@ def receive(arrival: Arrival, *, limits: Limits, principal: Principal) -> Answer
         return Answer(refuse(arrival, 400, error.reason, error.detail, principal=principal))
     if envelope.kind is not StreamKind.MESSAGE:
         return Answer(_receipts.submit(_receipt(arrival, envelope, principal)))
-    found = [terms for terms in known.by_hop(principal.party_id) if is_stream(terms)]
+    found = [terms for terms in known.by_hop(principal.party_id) if of(terms).windowed]
     fitting = [terms for terms in found if normalize_uri(terms.own_uri) == normalize_uri(envelope.to)]
     if not fitting:
         status, reason, detail = _no_agreement(envelope, principal, found)
@@ -196,7 +196,7 @@ def _receipt(arrival: Arrival, envelope: StreamEnvelope, principal: Principal) -
         (
             terms
             for terms in registry.current().by_hop(principal.party_id)
-            if is_stream(terms) and where in (normalize_uri(terms.own_error_uri), normalize_uri(terms.own_uri))
+            if of(terms).windowed and where in (normalize_uri(terms.own_error_uri), normalize_uri(terms.own_uri))
         ),
         None,
     )

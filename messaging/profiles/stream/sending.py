@@ -14,11 +14,11 @@ from datetime import datetime
 from messaging import storage
 from messaging.choices import MessageState
 from messaging.engine import preparing
-from messaging.engine.preparing import Claim, Job, JobKind, parcel
+from messaging.engine.preparing import Claim, JobKind
 from messaging.journal import events
-from messaging.models import Message, Pair, Payload, Transmission
+from messaging.models import Message, Pair, Payload
 from messaging.models.bulk import bulk_set
-from messaging.profile import is_stream
+from messaging.profile import of
 from messaging.profiles.stream import flights, landing, moving
 from messaging.profiles.stream.flights import Flight, Row
 from messaging.protocol.codecs.stream import SOAP_ACTION
@@ -55,7 +55,7 @@ def promote(pairs: Sequence[Pair], heads: dict[uuid.UUID, Message], claim: Claim
     """
     versions = registry.current()
     terms = {pair_id: versions.version(head.agreement_version_id) for pair_id, head in heads.items()}
-    next_up = {pair_id: found for pair_id, found in terms.items() if is_stream(found)}
+    next_up = {pair_id: found for pair_id, found in terms.items() if of(found).windowed}
     candidates = [pair for pair in pairs if pair.pk in next_up or pair.out_now]
     if not candidates:
         return list(pairs)
@@ -124,7 +124,7 @@ def _queues(wanted: Mapping[uuid.UUID, int]) -> dict[uuid.UUID, list[Message]]:
         found[message.pair_id].append(message)
     for pair_id, queue in found.items():
         others = (
-            at for at, message in enumerate(queue) if not is_stream(versions.version(message.agreement_version_id))
+            at for at, message in enumerate(queue) if not of(versions.version(message.agreement_version_id)).windowed
         )
         found[pair_id] = queue[: next(others, len(queue))]
     return found
@@ -209,35 +209,18 @@ def _transmit(
     message.first_sent_at = message.first_sent_at or now
     message.cause = message.cause_detail = ""
     row.state, row.due_at, row.attempts, row.previous = message.state, message.due_at, message.attempts, act.previous
-    attempt = Transmission(
-        pair=pair, message=message, number=message.attempts, address=terms.partner_address, started_at=now
-    )
-    claim.transmissions.append(attempt)
     if message.attempts > 1:
         data = {"attempt": message.attempts, "cause": row.cause or flight.state.cause}
         claim.written.append(events.event("message.retrying", now, pair=pair, message=message, data=data))
     row.cause = row.detail = ""
-    claim.jobs.append(
-        Job(
-            kind=JobKind.STREAM,
-            transmission_id=attempt.pk,
-            transport=terms.transport,
-            parcel=parcel(
-                terms,
-                terms.partner_address,
-                message.content_type,
-                body,
-                now,
-                headers=HEADERS,
-                not_after=message.expires_at,
-                attempt=attempt.public_id,
-            ),
-            version_id=terms.version_id,
-            pair_id=pair.pk,
-            message_id=message.pk,
-            number=message.attempts,
-            last=flight.state.resend_index >= flight.policy.retries,
-        )
+    claim.transmit(
+        JobKind.STREAM,
+        message,
+        body,
+        terms,
+        last=flight.state.resend_index >= flight.policy.retries,
+        headers=HEADERS,
+        not_after=message.expires_at,
     )
     return [message]
 

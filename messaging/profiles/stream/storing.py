@@ -6,33 +6,23 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 from django.db import connection
-from django.db.models import F
 
 from messaging import storage
 from messaging.choices import Direction, MessageState, SignalState
 from messaging.engine import subscriptions
-from messaging.engine.pairs import PAIR_FIELDS
 from messaging.engine.snapshots import INBOUND_FIELDS
-from messaging.entrance import received_payloads
-from messaging.journal import events
+from messaging.entrance.effects import Effects, documents_of, payload_rows, received_event
 from messaging.models import (
-    Delivery,
-    Event,
     IncomingStream,
     Message,
     MessageIdentity,
     Pair,
-    Payload,
-    Rejection,
-    Signal,
-    Transmission,
 )
 from messaging.models.bulk import bulk_insert, bulk_set
 from messaging.profiles.stream import receipts
@@ -41,8 +31,6 @@ from messaging.protocol.codecs.stream import StreamReceipt
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.streams import final
 from messaging.protocol.streams.final import Reason
-from messaging.routing.services import forwarding
-from messaging.routing.services.routing import Road
 from rmhub.ids import uuid7
 
 _STREAM_FIELDS = (
@@ -66,28 +54,19 @@ class Known:
 
 
 @dataclass(slots=True)
-class Batch:
-    """What one transaction knows and will write; filled item by item."""
+class Batch(Effects):
+    """What one transaction knows and writes of streams. `waiting`: how many deliveries wait, of pairs with a quota.
 
-    now: datetime
-    pairs: dict[uuid.UUID, Pair]
+    `touched`: streams that moved, or whose timer runs, with the last message of each; `refreshed`: ids outside of
+    streams that were seen again.
+    """
+
     streams: dict[Key, IncomingStream] = field(default_factory=dict)
     new_streams: set[Key] = field(default_factory=set)
     touched: dict[Key, Item] = field(default_factory=dict)
     known: dict[tuple[uuid.UUID, str], Known] = field(default_factory=dict)
-    waiting: dict[uuid.UUID, int] = field(default_factory=dict)  # deliveries that wait, of pairs with a quota
-    messages: list[Message] = field(default_factory=list)
-    payloads: list[Payload] = field(default_factory=list)
-    identities: list[MessageIdentity] = field(default_factory=list)
+    waiting: dict[uuid.UUID, int] = field(default_factory=dict)
     refreshed: dict[tuple[uuid.UUID, str], Known] = field(default_factory=dict)
-    deliveries: list[Delivery] = field(default_factory=list)
-    signals: list[Signal] = field(default_factory=list)
-    rejections: list[Rejection] = field(default_factory=list)
-    attempts: list[Transmission] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
-    copies: dict[uuid.UUID, int] = field(default_factory=dict)
-    onward: forwarding.Onward = field(default_factory=forwarding.Onward)
-    went_on: bool = False
 
 
 def store(item: Item, pair: Pair, batch: Batch, *, again: Known | None = None) -> None:
@@ -118,46 +97,27 @@ def store(item: Item, pair: Pair, batch: Batch, *, again: Known | None = None) -
         created_at=now,
         completed_at=now,
     )
-    pair.next_position += 1
-    pair.done += 1
-    pair.last_success_at = now
-    rows = received_payloads.rows_of(message, envelope.payloads, envelope.manifest)
-    batch.messages.append(message)
-    batch.payloads += rows
+    rows = payload_rows(message, envelope.payloads, envelope.manifest)
+    batch.store(message, rows, pair)
     deliveries = []
     # Outside of streams repeats are discarded only where the agreement says so.
     lost = pair.resync_since is not None and (position is not None or item.terms.detect_repeats)
     if item.road is None:
-        contents = received_payloads.documents_of(envelope.payloads)
+        contents = documents_of(envelope.payloads)
         deliveries = subscriptions.deliveries_for(message, contents, item.terms, now, memory_lost=lost)
     batch.deliveries += deliveries
     if item.pair_id in batch.waiting:
         batch.waiting[item.pair_id] += len(deliveries)
     _remember(item, message, batch, again)
-    data = {"agreement": item.terms.tpa_id, "service": message.service, "action": message.action, "size": message.size}
-    batch.events.append(events.event("message.received", now, pair=pair, message=message, data=data))
+    batch.events.append(received_event(message, item.terms, now))
     if item.road is not None:
-        _pass_on(item, message, rows, item.road, batch, memory_lost=lost)
+        batch.pass_on(message, rows, item.road, memory_lost=lost)
+        if position is not None and item.terms.final_receipt:
+            # It waits for the acknowledgement of the next hop.
+            tell(item, Reason.PROCESSED, message.pk, batch)
+            batch.signals[-1].state, batch.signals[-1].due_at = SignalState.HELD, None
     elif position is not None and not deliveries:
         tell(item, Reason.PROCESSED, message.pk, batch)
-
-
-def _pass_on(item: Item, message: Message, rows: list[Payload], road: Road, batch: Batch, *, memory_lost: bool) -> None:
-    """To the next hop. Its final receipt, where one is agreed, waits for that hop's acknowledgement."""
-    assert road.pair_id is not None
-    onward = batch.pairs[road.pair_id]
-    made = forwarding.forward(message, rows, road, onward, batch.now, memory_lost=memory_lost)
-    batch.messages.append(made.message)
-    batch.attempts += made.attempts
-    batch.payloads += made.payloads
-    if made.identity is not None:
-        batch.identities.append(made.identity)
-        batch.onward = batch.onward.with_taken(road.onward.own_party_id, message.message_id)
-    batch.events += made.events
-    batch.went_on = True
-    if message.tx_sequence_id is not None and item.terms.final_receipt:
-        tell(item, Reason.PROCESSED, message.pk, batch)
-        batch.signals[-1].state, batch.signals[-1].due_at = SignalState.HELD, None
 
 
 def _remember(item: Item, message: Message, batch: Batch, again: Known | None) -> None:
@@ -225,26 +185,13 @@ def write(batch: Batch) -> None:
         due = receipts.run_out(batch.streams[key], item.terms, batch.now)
         if due is not None:
             batch.signals.append(due)
-    bulk_insert(batch.messages)
-    bulk_insert(batch.identities)
-    bulk_insert(batch.payloads)
-    bulk_insert(batch.deliveries)
-    bulk_insert(batch.signals)
-    bulk_insert(batch.rejections)
-    bulk_insert(batch.attempts)
-    _write_streams(batch.touched.keys(), batch)
+    batch.wake = batch.wake or bool(batch.signals)
+    batch.insert()
+    bulk_insert([batch.streams[key] for key in batch.touched if key in batch.new_streams])
+    bulk_set([batch.streams[key] for key in batch.touched if key not in batch.new_streams], _STREAM_FIELDS)
     _write_refreshed(batch)
-    for message_pk, copies in batch.copies.items():
-        Message.objects.filter(pk=message_pk).update(copies=F("copies") + copies)
-    pairs = batch.pairs.values()
-    bulk_set([pair for pair in pairs if pair.direction == Direction.IN], (*INBOUND_FIELDS, "next_position"))
-    bulk_set([pair for pair in pairs if pair.direction == Direction.OUT], PAIR_FIELDS)
-    events.write(batch.events)
-
-
-def _write_streams(keys: Collection[Key], batch: Batch) -> None:
-    bulk_insert([batch.streams[key] for key in keys if key in batch.new_streams])
-    bulk_set([batch.streams[key] for key in keys if key not in batch.new_streams], _STREAM_FIELDS)
+    batch.count_copies()
+    batch.finish((*INBOUND_FIELDS, "next_position"))
 
 
 def _write_refreshed(batch: Batch) -> None:

@@ -46,6 +46,9 @@ _FROM_SUPERIOR = frozenset({Kind.SUPERIOR_PREPARE, Kind.SUPERIOR_COMMIT, Kind.SU
 _FROM_PEER = frozenset({Kind.RECEIVED, Kind.FAULT_RECEIVED})
 
 
+Begun = tuple[list[Enlistment], Step]
+
+
 @dataclass(frozen=True, slots=True)
 class AtHand:
     """The message that the event is about: faults are answers to it. `enlistment`: whose it is, if that is known."""
@@ -64,15 +67,23 @@ def advance(
     cause: str = "",
     detail: str = "",
     at_hand: AtHand | None = None,
+    begun: Begun | None = None,
 ) -> Step:
     """Feeds one event to the transaction and does what follows. Events for webhooks are added to `written`.
 
-    `cause` and `detail` are kept if the transaction aborts for it. Raises IllegalTransition for verbs that its phase
+    `cause` and `detail` are kept if the transaction aborts for it. `begun`: the rows, and what the tables say of the
+    event, where somebody has asked them already. Raises IllegalTransition for verbs that its phase
     does not allow; then the caller's transaction must be rolled back.
     """
-    rows = list(coordination.enlistments.order_by("id"))
-    step = coordinator.step(loaded(coordination, rows, at_hand), event)
-    return applied(coordination, rows, event, step, now, written, cause=cause, detail=detail, at_hand=at_hand)
+    moved = _moved(coordination, event, now, written, cause=cause, detail=detail, at_hand=at_hand, begun=begun)
+    step = moved.step
+    if any(act.kind is ActKind.DECIDE for act in step.acts):
+        if delivering.runs_here(coordination):
+            dispatch.wake_on_commit(dispatch.TRANSACTIONS)
+        else:
+            step = decide(coordination, now, written)
+    _told(coordination, moved, now, written)
+    return step
 
 
 def loaded(coordination: Coordination, rows: list[Enlistment], at_hand: AtHand | None = None) -> Transaction:
@@ -105,19 +116,41 @@ def _settled(superior: Enlistment | None) -> Phase | None:
     return Phase(superior.settled_as)
 
 
-def applied(
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """One step that was written down. `doubts`, `relieved`: relationships of which there is doubt (with its cause and
+    what to say), or no more; they are told last, for incidents are locked last.
+    """
+
+    step: Step
+    doubts: list[tuple[Enlistment | None, str, str]]
+    relieved: list[Enlistment]
+
+
+def _told(coordination: Coordination, moved: _Moved, now: datetime, written: list[Event]) -> Step:
+    for row in moved.relieved:
+        doubting.cleared(coordination, row, now, written)
+    for doubtful, cause, why in moved.doubts:
+        doubting.doubt(coordination, doubtful, cause, why, now, written)
+    return moved.step
+
+
+def _moved(
     coordination: Coordination,
-    rows: list[Enlistment],
     event: coordinator.Event,
-    step: Step,
     now: datetime,
     written: list[Event],
     *,
     cause: str = "",
     detail: str = "",
     at_hand: AtHand | None = None,
-) -> Step:
-    """Writes one step of the tables down."""
+    begun: Begun | None = None,
+) -> _Moved:
+    """Writes down what one event changes, but for what the hub decides upon it."""
+    if begun is None:
+        found = list(coordination.enlistments.order_by("id"))
+        begun = found, coordinator.step(loaded(coordination, found, at_hand), event)
+    rows, step = begun
     known = {row.pk.hex: row for row in rows}
     before = Phase(coordination.phase)
     after = step.transaction.phase
@@ -164,19 +197,10 @@ def applied(
     if after in _ABORTS and before not in _ABORTS:
         data = opening.facts(coordination) | {"cause": coordination.cause, "detail": coordination.cause_detail}
         written.append(events.event("transaction.aborted", now, data=data))
-    if any(act.kind is ActKind.DECIDE for act in step.acts):
-        if delivering.runs_here(coordination):
-            dispatch.wake_on_commit(dispatch.TRANSACTIONS)
-        else:
-            step = decide(coordination, now, written)
     # The superior has spoken when its outcome is here, however long those below need for it.
     outcome_came = before is Phase.PREPARED and after is not before and event.kind in _FROM_SUPERIOR
-    for row in known.values():
-        if row.doubt and (row.seat == Seat.NONE or (row.superior and outcome_came)):
-            doubting.cleared(coordination, row, now, written)
-    for row, why_code, why in doubts:
-        doubting.doubt(coordination, row, why_code, why, now, written)
-    return step
+    relieved = [row for row in rows if row.doubt and (row.seat == Seat.NONE or (row.superior and outcome_came))]
+    return _Moved(step, doubts, relieved)
 
 
 def decide(coordination: Coordination, now: datetime, written: list[Event]) -> Step:
@@ -185,7 +209,7 @@ def decide(coordination: Coordination, now: datetime, written: list[Event]) -> S
     try:
         with transaction.atomic():
             delivering.decide_locally(coordination, now, made)
-            step = advance(coordination, coordinator.Event(Kind.DECIDED), now, made)
+            step = _told(coordination, _moved(coordination, coordinator.Event(Kind.DECIDED), now, made), now, made)
     except LocalWorkFailed as failure:
         cause, detail = failure.cause, failure.detail
     except DatabaseError as error:
@@ -195,7 +219,8 @@ def decide(coordination: Coordination, now: datetime, written: list[Event]) -> S
         written.extend(made)
         return step
     coordination.refresh_from_db()
-    return advance(coordination, coordinator.Event(Kind.REFUSED), now, written, cause=cause, detail=detail)
+    moved = _moved(coordination, coordinator.Event(Kind.REFUSED), now, written, cause=cause, detail=detail)
+    return _told(coordination, moved, now, written)
 
 
 def remarks(step: Step) -> str:

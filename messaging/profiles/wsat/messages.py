@@ -29,7 +29,7 @@ from messaging.protocol.ws.messages import (
     parameter,
     read_parameter,
 )
-from messaging.protocol.ws.names import Profile, Soap, Version
+from messaging.protocol.ws.names import Soap, Style, Version
 from messaging.protocol.ws.rules import answerable, reply_targets
 from messaging.protocol.ws.writing import compose, encode
 from partners import registry
@@ -123,7 +123,7 @@ def tell(
     note: str = "",
 ) -> Message:
     """One message to a peer. `me`: our endpoint reference of the relationship, for its ReplyTo or From."""
-    profile = Profile(terms.addressing_profile)
+    profile = Style(terms.addressing_profile)
     message_id = f"urn:uuid:{uuid.uuid4()}"
     written = compose(
         kind,

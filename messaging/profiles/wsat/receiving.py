@@ -21,11 +21,11 @@ from messaging.profiles.wsat.messages import Item, Rejected
 from messaging.protocol.atomic.words import FAULT, Note, Request
 from messaging.protocol.codecs.ebxml import normalize_uri
 from messaging.protocol.ws.messages import EndpointReference, Register, Unreadable, WsMessage, read_parameter
-from messaging.protocol.ws.names import Profile
+from messaging.protocol.ws.names import Style
 from messaging.protocol.ws.reading import decode
 from messaging.protocol.ws.rules import check
 from partners import registry
-from partners.choices import Profile as AgreementProfile
+from partners.choices import Profile
 from partners.terms import Principal, Terms
 from rmhub import clock
 from rmhub.ids import BadPublicId, read_public_id
@@ -72,7 +72,7 @@ def receive(arrival: Arrival, *, service: str, soap_action: str = "", principal:
         principal=principal,
         terms=terms,
         message=message,
-        found=check(message, strict=terms.addressing_strict, profile=Profile(terms.addressing_profile)),
+        found=check(message, strict=terms.addressing_strict, profile=Style(terms.addressing_profile)),
         now=clock.now(),
     )
     try:
@@ -104,7 +104,7 @@ def agreement_of(principal: Principal, message: WsMessage) -> Terms | None:
     message's version, where the partner's services lie at the addresses that the message gives for itself; then the
     one that a member of the atomic trigger names whose document the transaction hands over.
     """
-    ours = [terms for terms in registry.current().by_hop(principal.party_id) if terms.profile == AgreementProfile.WSAT]
+    ours = [terms for terms in registry.current().by_hop(principal.party_id) if terms.profile == Profile.WSAT]
     if (own := _of_relationship(principal, message)) is not None:
         return next((terms for terms in ours if terms.agreement_id == own.agreement_id), own)
     if len(ours) < 2:

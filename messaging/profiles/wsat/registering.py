@@ -81,7 +81,7 @@ def enlist(
     if before_others is not None:
         before_others(row)
     written: list[Event] = []
-    changes.applied(coordination, [*rows, row], event, step, now, written)
+    changes.advance(coordination, event, now, written, begun=([*rows, row], step))
     events.write(written)
     return row
 

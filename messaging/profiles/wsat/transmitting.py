@@ -19,10 +19,10 @@ from django.db import transaction
 from messaging import storage
 from messaging.choices import MessageState
 from messaging.engine import circuits, preparing
-from messaging.engine.preparing import Claim, Job, JobKind, parcel
+from messaging.engine.preparing import Claim, Job, JobKind
 from messaging.engine.snapshots import lease_seconds
 from messaging.journal import events, incidents
-from messaging.models import Coordination, CoordinationMessage, Event, Message, Pair, Transmission
+from messaging.models import Coordination, CoordinationMessage, Event, Message, Pair
 from messaging.models.bulk import bulk_set
 from messaging.profiles.wsat import due
 from messaging.profiles.wsat.outgoing import OPEN, SILENT, is_at_partner, let_go, may_go_to
@@ -94,35 +94,19 @@ def _transmit(message: Message, facts: CoordinationMessage, body: bytes, terms: 
     message.attempts += 1
     message.first_sent_at = message.first_sent_at or now
     message.due_at = now + timedelta(seconds=lease_seconds(terms))
-    attempt = Transmission(
-        pair_id=message.pair_id, message=message, number=message.attempts, address=facts.address, started_at=now
-    )
-    claim.transmissions.append(attempt)
     # What we show the partner's own server is for no other one, whoever named it.
     shown = (
         {} if is_at_partner(terms, facts.address) else {"authorization": "", "login": None, "client_certificate": ""}
     )
-    claim.jobs.append(
-        Job(
-            kind=JobKind.NOTIFICATION,
-            transmission_id=attempt.pk,
-            transport=terms.transport,
-            parcel=parcel(
-                terms,
-                facts.address,
-                message.content_type,
-                body,
-                now,
-                headers=(("SOAPAction", facts.soap_action),) if facts.soap_action else (),
-                name=name_of("message", message.message_id),
-                attempt=attempt.public_id,
-                **shown,
-            ),
-            version_id=terms.version_id,
-            pair_id=message.pair_id,
-            message_id=message.pk,
-            number=message.attempts,
-        )
+    claim.transmit(
+        JobKind.NOTIFICATION,
+        message,
+        body,
+        terms,
+        address=facts.address,
+        headers=(("SOAPAction", facts.soap_action),) if facts.soap_action else (),
+        name=name_of("message", message.message_id),
+        **shown,
     )
 
 

@@ -7,12 +7,10 @@ the same as the original message").
 
 from __future__ import annotations
 
-import re
 from datetime import datetime
 
 from messaging.protocol import document_ids
 from messaging.protocol.codecs.ebxml_lexical import (
-    CONTROL,
     HEADER_MEDIA_TYPE,
     NAMESPACE,
     VERSION,
@@ -27,7 +25,7 @@ from messaging.protocol.codecs.mime import (
     encode_part_head,
     refers_to,
 )
-from messaging.protocol.codecs.xml import XML_SPACE
+from messaging.protocol.codecs.xml import free_text, identifier, required
 from messaging.protocol.envelope import (
     DEFAULT_LIMITS,
     DocumentReference,
@@ -46,10 +44,6 @@ DEFAULT_OPTIONS = WriterOptions()
 
 _BOUNDARY_PREFIX = "rm080-"
 _HEADER_CONTENT_TYPE = f'{HEADER_MEDIA_TYPE}; version="{VERSION}"; charset="UTF-8"'
-# One search finds both what must be escaped and what is no XML character.
-_SPECIAL = re.compile('[&<>"\r\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]')
-_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\r": "&#13;"})
 
 
 def encode(envelope: Envelope, options: WriterOptions = DEFAULT_OPTIONS) -> Wire:
@@ -161,7 +155,7 @@ def _document(envelope: Envelope, options: WriterOptions) -> str:
         semantics = Semantics.BEST_EFFORT
     reference = ""
     if envelope.ref_to_message_id:
-        reference = f"      <RefToMessageId>{_identifier(envelope.ref_to_message_id)}</RefToMessageId>\r\n"
+        reference = f"      <RefToMessageId>{identifier(envelope.ref_to_message_id)}</RefToMessageId>\r\n"
     namespace = f' xmlns="{NAMESPACE}"' if options.namespace else ""
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\r\n'
@@ -171,13 +165,13 @@ def _document(envelope: Envelope, options: WriterOptions) -> str:
         f"    <From>{_parties(envelope.from_parties)}</From>\r\n"
         f"    <To>{_parties(envelope.to_parties)}</To>\r\n"
         "    <TPAInfo>\r\n"
-        f"      <TPAId>{_identifier(envelope.agreement_id)}</TPAId>\r\n"
-        f"      <ConversationId>{_identifier(envelope.conversation_id)}</ConversationId>\r\n"
-        f"      <ServiceInterface>{_identifier(envelope.service)}</ServiceInterface>\r\n"
-        f"      <Action>{_identifier(envelope.action)}</Action>\r\n"
+        f"      <TPAId>{identifier(envelope.agreement_id)}</TPAId>\r\n"
+        f"      <ConversationId>{identifier(envelope.conversation_id)}</ConversationId>\r\n"
+        f"      <ServiceInterface>{identifier(envelope.service)}</ServiceInterface>\r\n"
+        f"      <Action>{identifier(envelope.action)}</Action>\r\n"
         "    </TPAInfo>\r\n"
         "    <MessageData>\r\n"
-        f"      <MessageId>{_required(envelope.message_id, 'MessageId')}</MessageId>\r\n"
+        f"      <MessageId>{required(envelope.message_id, 'MessageId')}</MessageId>\r\n"
         f"      <TimeStamp>{_timestamp(envelope.timestamp)}</TimeStamp>\r\n"
         f"{reference}"
         "    </MessageData>\r\n"
@@ -198,13 +192,13 @@ def _manifest(references: tuple[DocumentReference, ...]) -> str:
     for reference in references:
         lines.append(
             "    <DocumentReference>\r\n"
-            f"      <DocumentLabel>{_identifier(reference.label)}</DocumentLabel>\r\n"
-            f"      <DocumentId>{_required(reference.document_id, 'DocumentId')}</DocumentId>\r\n"
+            f"      <DocumentLabel>{identifier(reference.label)}</DocumentLabel>\r\n"
+            f"      <DocumentId>{required(reference.document_id, 'DocumentId')}</DocumentId>\r\n"
         )
         if reference.description:
-            language = f' xml:lang="{_identifier(reference.language)}"' if reference.language else ""
+            language = f' xml:lang="{identifier(reference.language)}"' if reference.language else ""
             lines.append(
-                f"      <DocumentDescription{language}>{_text(reference.description)}</DocumentDescription>\r\n"
+                f"      <DocumentDescription{language}>{free_text(reference.description)}</DocumentDescription>\r\n"
             )
         lines.append("    </DocumentReference>\r\n")
     lines.append("  </Manifest>\r\n")
@@ -216,8 +210,8 @@ def _parties(parties: tuple[PartyId, ...]) -> str:
         raise EncodeError("From and To need a PartyId each")
     pieces = []
     for party in parties:
-        context = f' context="{_identifier(party.context)}"' if party.context else ""
-        pieces.append(f"<PartyId{context}>{_required(party.value, 'PartyId')}</PartyId>")
+        context = f' context="{identifier(party.context)}"' if party.context else ""
+        pieces.append(f"<PartyId{context}>{required(party.value, 'PartyId')}</PartyId>")
     return "".join(pieces)
 
 
@@ -232,9 +226,9 @@ def hop_element(hop: RoutingHeader, padded: bool = True, prefix: str = "") -> st
         number = f"    <{prefix}SequenceNumber>{digits}</{prefix}SequenceNumber>\r\n"
     return (
         f"  <{prefix}RoutingHeader>\r\n"
-        f"    <{prefix}SenderURI>{_identifier(hop.sender_uri)}</{prefix}SenderURI>\r\n"
-        f"    <{prefix}ReceiverURI>{_identifier(hop.receiver_uri)}</{prefix}ReceiverURI>\r\n"
-        f"    <{prefix}ErrorURI>{_identifier(hop.error_uri)}</{prefix}ErrorURI>\r\n"
+        f"    <{prefix}SenderURI>{identifier(hop.sender_uri)}</{prefix}SenderURI>\r\n"
+        f"    <{prefix}ReceiverURI>{identifier(hop.receiver_uri)}</{prefix}ReceiverURI>\r\n"
+        f"    <{prefix}ErrorURI>{identifier(hop.error_uri)}</{prefix}ErrorURI>\r\n"
         f"    <{prefix}Timestamp>{_timestamp(hop.timestamp)}</{prefix}Timestamp>\r\n"
         f"{number}"
         f"  </{prefix}RoutingHeader>\r\n"
@@ -247,16 +241,16 @@ def _error(error: ErrorInfo) -> str:
         raise EncodeError("the code TransientError goes with the severity TransientError")
     location = seconds = ""
     if error.location:
-        location = f"    <ErrorLocation>{_identifier(error.location)}</ErrorLocation>\r\n"
+        location = f"    <ErrorLocation>{identifier(error.location)}</ErrorLocation>\r\n"
     if error.min_retry_secs is not None:
         if not 0 <= error.min_retry_secs <= 999_999_999:
             raise EncodeError(f"MinRetrySecs {error.min_retry_secs} is not in 0..999999999")
         seconds = f"    <MinRetrySecs>{error.min_retry_secs:d}</MinRetrySecs>\r\n"
     return (
         "  <ErrorHeader>\r\n"
-        f"    <ErrorCode>{_required(error.code, 'ErrorCode')}</ErrorCode>\r\n"
+        f"    <ErrorCode>{required(error.code, 'ErrorCode')}</ErrorCode>\r\n"
         f"    <Severity>{error.severity}</Severity>\r\n"
-        f'    <Description xml:lang="en">{_text(error.description)}</Description>\r\n'
+        f'    <Description xml:lang="en">{free_text(error.description)}</Description>\r\n'
         f"{location}{seconds}"
         "  </ErrorHeader>\r\n"
     )
@@ -267,29 +261,3 @@ def _timestamp(value: datetime) -> str:
         return format_timestamp(value)
     except ValueError as error:
         raise EncodeError(str(error)) from None
-
-
-def _required(value: str, what: str) -> str:
-    if not value:
-        raise EncodeError(f"{what} is empty")
-    return _identifier(value)
-
-
-def _identifier(value: str) -> str:
-    """Escaped text of a value that must come back exactly as it is, on one line."""
-    if len(value) > DEFAULT_LIMITS.identifier:
-        raise EncodeError(f"{value[:40]!r}... has {len(value)} characters; {DEFAULT_LIMITS.identifier} allowed")
-    if CONTROL.search(value) is not None:
-        raise EncodeError(f"{value!r} has line breaks or control characters")
-    if value and (value[0] in XML_SPACE or value[-1] in XML_SPACE):
-        raise EncodeError(f"{value!r} begins or ends with white space, which readers trim")
-    return value if _SPECIAL.search(value) is None else value.translate(_ESCAPES)
-
-
-def _text(value: str) -> str:
-    """Escaped free text; line breaks are kept."""
-    if _SPECIAL.search(value) is None:
-        return value
-    if _NOT_XML.search(value) is not None:
-        raise EncodeError(f"{value[:80]!r} has characters that XML cannot carry")
-    return value.translate(_ESCAPES)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-from messaging.protocol.codecs.ebxml_lexical import CONTROL, parse_timestamp
+from messaging.protocol.codecs.ebxml_lexical import parse_timestamp
 from messaging.protocol.codecs.xml import XML_SPACE
-from messaging.protocol.envelope import DEFAULT_LIMITS
 from messaging.protocol.errors import EncodeError
 from messaging.protocol.streams.envelope import LAST_ID
 
@@ -28,10 +27,6 @@ _STREAM_ID = re.compile(
 )
 _GUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _NUMBER = re.compile(r"[0-9]{1,20}")
-# One search finds both what must be escaped and what is no XML character.
-_SPECIAL = re.compile('[&<>"\r\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]')
-_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\r": "&#13;"})
 
 
 def stream_id(source: str, tx_sequence_id: int) -> str:
@@ -76,30 +71,3 @@ def format_time(value: datetime) -> str:
 def parse_time(text: str) -> datetime:
     """The instant; other forms of ISO 8601 are read too. Raises ValueError."""
     return parse_timestamp(text).replace(microsecond=0)
-
-
-def required(value: str, what: str) -> str:
-    """Like `identifier`, of a value that may not be empty."""
-    if not value:
-        raise EncodeError(f"{what} is empty")
-    return identifier(value)
-
-
-def identifier(value: str) -> str:
-    """Escaped text of a value that must come back exactly as it is, on one line. Raises EncodeError."""
-    if len(value) > DEFAULT_LIMITS.identifier:
-        raise EncodeError(f"{value[:40]!r}... has {len(value)} characters; {DEFAULT_LIMITS.identifier} allowed")
-    if CONTROL.search(value) is not None:
-        raise EncodeError(f"{value!r} has line breaks or control characters")
-    if value and (value[0] in XML_SPACE or value[-1] in XML_SPACE):
-        raise EncodeError(f"{value!r} begins or ends with white space, which readers trim")
-    return value if _SPECIAL.search(value) is None else value.translate(_ESCAPES)
-
-
-def free_text(value: str) -> str:
-    """Escaped text in which line breaks are kept. Raises EncodeError."""
-    if _SPECIAL.search(value) is None:
-        return value
-    if _NOT_XML.search(value) is not None:
-        raise EncodeError(f"{value[:80]!r} has characters that XML cannot carry")
-    return value.translate(_ESCAPES)

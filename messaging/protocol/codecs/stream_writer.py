@@ -29,12 +29,10 @@ from messaging.protocol.codecs.stream_lexical import (
     SOAP,
     SRMP,
     format_time,
-    free_text,
     guid,
-    identifier,
-    required,
     stream_id,
 )
+from messaging.protocol.codecs.xml import free_text, identifier, required
 from messaging.protocol.envelope import DEFAULT_LIMITS, PartyId, Wire
 from messaging.protocol.errors import EncodeError
 from messaging.protocol.streams.envelope import (

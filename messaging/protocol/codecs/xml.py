@@ -4,7 +4,8 @@ No DTD, no entities, no network, bounded size, depth and number of elements
 (wire-ebxml 1.1: "Forbid DTD/entities in the parser (XXE), cap sizes"; spec 1
 needs none of them, and SOAP 1.1 section 3 forbids a DTD outright).
 
-Collects what a reader finds wrong in a message that can nevertheless be answered.
+`Findings` collects what a reader finds wrong in a message that can nevertheless be answered; below it is how writers
+escape what they write.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from lxml import etree
 
 from messaging.protocol.codecs.ebxml_lexical import CONTROL
 from messaging.protocol.envelope import DEFAULT_LIMITS, Limits
-from messaging.protocol.errors import Defect, ErrorCode, NotAMessage
+from messaging.protocol.errors import Defect, EncodeError, ErrorCode, NotAMessage
 
 XML_SPACE = " \t\r\n"
 XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
@@ -39,6 +40,10 @@ _PARSER = etree.XMLParser(
     strip_cdata=True,
     collect_ids=False,
 )
+# One search finds both what must be escaped and what is no XML character.
+_SPECIAL = re.compile('[&<>"\r\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]')
+_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\r": "&#13;"})
 
 
 def parse_document(data: bytes, limits: Limits = DEFAULT_LIMITS) -> etree._Element:
@@ -123,3 +128,30 @@ class Findings:
         else:
             self.add(ErrorCode.VALUE_NOT_RECOGNIZED, "line breaks and control characters are not allowed", location)
         return CONTROL.sub(" ", value[:limit]).strip(XML_SPACE)
+
+
+def required(value: str, what: str) -> str:
+    """Like `identifier`, of a value that may not be empty."""
+    if not value:
+        raise EncodeError(f"{what} is empty")
+    return identifier(value)
+
+
+def identifier(value: str) -> str:
+    """Escaped text of a value that must come back exactly as it is, on one line. Raises EncodeError."""
+    if len(value) > DEFAULT_LIMITS.identifier:
+        raise EncodeError(f"{value[:40]!r}... has {len(value)} characters; {DEFAULT_LIMITS.identifier} allowed")
+    if CONTROL.search(value) is not None:
+        raise EncodeError(f"{value!r} has line breaks or control characters")
+    if value and (value[0] in XML_SPACE or value[-1] in XML_SPACE):
+        raise EncodeError(f"{value!r} begins or ends with white space, which readers trim")
+    return value if _SPECIAL.search(value) is None else value.translate(_ESCAPES)
+
+
+def free_text(value: str) -> str:
+    """Escaped text in which line breaks are kept. Raises EncodeError."""
+    if _SPECIAL.search(value) is None:
+        return value
+    if _NOT_XML.search(value) is not None:
+        raise EncodeError(f"{value[:80]!r} has characters that XML cannot carry")
+    return value.translate(_ESCAPES)

@@ -30,7 +30,7 @@ class Soap(StrEnum):
     V12 = "1.2"
 
 
-class Profile(StrEnum):
+class Style(StrEnum):
     """Which addressing headers notifications carry: as spec 5 says, or as the 2006/06 implementations do."""
 
     SEED = "seed"

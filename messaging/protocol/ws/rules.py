@@ -23,7 +23,7 @@ from messaging.protocol.ws.messages import (
     Violation,
     WsMessage,
 )
-from messaging.protocol.ws.names import APPLICATION, NAMES, NOWHERE, Profile, Version, coordination_type
+from messaging.protocol.ws.names import APPLICATION, NAMES, NOWHERE, Style, Version, coordination_type
 
 
 class Need(StrEnum):
@@ -61,34 +61,34 @@ _SEED_LAST = Row(
 _OASIS_OPEN = Row(Need.SHOULD, Need.MAY, Need.NOWHERE, Need.PHYSICAL, False, "2006/06 practice, [MS-WSRVCAT] 4.2")
 _OASIS_LAST = Row(Need.SHOULD, Need.MAY, Need.NOWHERE, Need.SHOULD, False, "2006/06 practice, [MS-WSRVCAT] 4.2")
 
-RULES: Final[Mapping[tuple[str, Profile], Row]] = MappingProxyType(
+RULES: Final[Mapping[tuple[str, Style], Row]] = MappingProxyType(
     {
-        (Request.CREATE, Profile.SEED): _REQUEST,
-        (Request.CREATE, Profile.OASIS): _REQUEST,
-        (Request.REGISTER, Profile.SEED): _REQUEST,
-        (Request.REGISTER, Profile.OASIS): _REQUEST,
-        (Request.CREATED, Profile.SEED): _REPLY,
-        (Request.CREATED, Profile.OASIS): _REPLY,
-        (Request.REGISTERED, Profile.SEED): _REPLY,
-        (Request.REGISTERED, Profile.OASIS): _REPLY,
-        (Note.PREPARE, Profile.SEED): _SEED_OPEN,
-        (Note.PREPARE, Profile.OASIS): _OASIS_OPEN,
-        (Note.PREPARED, Profile.SEED): _SEED_OPEN,
-        (Note.PREPARED, Profile.OASIS): _OASIS_OPEN,
-        (Note.COMMIT, Profile.SEED): _SEED_OPEN,
-        (Note.COMMIT, Profile.OASIS): _OASIS_OPEN,
-        (Note.ROLLBACK, Profile.SEED): _SEED_OPEN,
-        (Note.ROLLBACK, Profile.OASIS): _OASIS_OPEN,
-        (Note.REPLAY, Profile.SEED): _SEED_OPEN,
-        (Note.REPLAY, Profile.OASIS): _OASIS_OPEN,
-        (Note.COMMITTED, Profile.SEED): _SEED_LAST,
-        (Note.COMMITTED, Profile.OASIS): _OASIS_LAST,
-        (Note.ABORTED, Profile.SEED): _SEED_LAST,
-        (Note.ABORTED, Profile.OASIS): _OASIS_LAST,
-        (Note.READ_ONLY, Profile.SEED): _SEED_LAST,
-        (Note.READ_ONLY, Profile.OASIS): _OASIS_LAST,
-        (FAULT, Profile.SEED): _FAULT,
-        (FAULT, Profile.OASIS): _FAULT,
+        (Request.CREATE, Style.SEED): _REQUEST,
+        (Request.CREATE, Style.OASIS): _REQUEST,
+        (Request.REGISTER, Style.SEED): _REQUEST,
+        (Request.REGISTER, Style.OASIS): _REQUEST,
+        (Request.CREATED, Style.SEED): _REPLY,
+        (Request.CREATED, Style.OASIS): _REPLY,
+        (Request.REGISTERED, Style.SEED): _REPLY,
+        (Request.REGISTERED, Style.OASIS): _REPLY,
+        (Note.PREPARE, Style.SEED): _SEED_OPEN,
+        (Note.PREPARE, Style.OASIS): _OASIS_OPEN,
+        (Note.PREPARED, Style.SEED): _SEED_OPEN,
+        (Note.PREPARED, Style.OASIS): _OASIS_OPEN,
+        (Note.COMMIT, Style.SEED): _SEED_OPEN,
+        (Note.COMMIT, Style.OASIS): _OASIS_OPEN,
+        (Note.ROLLBACK, Style.SEED): _SEED_OPEN,
+        (Note.ROLLBACK, Style.OASIS): _OASIS_OPEN,
+        (Note.REPLAY, Style.SEED): _SEED_OPEN,
+        (Note.REPLAY, Style.OASIS): _OASIS_OPEN,
+        (Note.COMMITTED, Style.SEED): _SEED_LAST,
+        (Note.COMMITTED, Style.OASIS): _OASIS_LAST,
+        (Note.ABORTED, Style.SEED): _SEED_LAST,
+        (Note.ABORTED, Style.OASIS): _OASIS_LAST,
+        (Note.READ_ONLY, Style.SEED): _SEED_LAST,
+        (Note.READ_ONLY, Style.OASIS): _OASIS_LAST,
+        (FAULT, Style.SEED): _FAULT,
+        (FAULT, Style.OASIS): _FAULT,
     }
 )
 
@@ -98,7 +98,7 @@ _UNANSWERED = frozenset((FAULT, Request.CREATED, Request.REGISTERED))
 
 def headers_for(
     kind: str,
-    profile: Profile,
+    profile: Style,
     version: Version,
     *,
     me: EndpointReference | None,
@@ -122,7 +122,7 @@ def headers_for(
     )
 
 
-def check(message: WsMessage, *, strict: bool, profile: Profile) -> tuple[Violation, ...]:
+def check(message: WsMessage, *, strict: bool, profile: Style) -> tuple[Violation, ...]:
     """Everything that is wrong with a message, what keeps it from being processed first.
 
     Requests are held to their row always (spec 5: MUST, and there is nowhere else to answer to). Of other messages a
@@ -163,7 +163,7 @@ def reply_target(
     return next(iter(reply_targets(message, registered, fault=fault)), None)
 
 
-def _addressing(message: WsMessage, strict: bool, profile: Profile) -> list[Violation]:
+def _addressing(message: WsMessage, strict: bool, profile: Style) -> list[Violation]:
     if message.kind == APPLICATION:
         return []
     row = RULES[message.kind, profile]

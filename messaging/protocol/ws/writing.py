@@ -29,8 +29,8 @@ from messaging.protocol.ws.names import (
     NAMES,
     SOAP,
     WSA_2005,
-    Profile,
     Soap,
+    Style,
     Version,
     action_of,
     body_namespace,
@@ -44,7 +44,7 @@ def compose(
     *,
     version: Version,
     soap: Soap,
-    profile: Profile,
+    profile: Style,
     to: EndpointReference,
     me: EndpointReference | None,
     message_id: str,
@@ -64,7 +64,7 @@ def compose(
     return WsMessage(kind, version, soap, addressing, body, echoed=to.parameters)
 
 
-def encode(message: WsMessage, profile: Profile) -> Octets:
+def encode(message: WsMessage, profile: Style) -> Octets:
     """The octets of a message of ours, ready to be kept and sent as often as needed.
 
     Raises EncodeError for a message that breaks the addressing table or its own facts, for Replay in 2006/06 (it has
@@ -100,7 +100,7 @@ def write_context(context: CoordinationContext, version: Version) -> bytes:
     return octets
 
 
-def _verify(message: WsMessage, profile: Profile) -> None:
+def _verify(message: WsMessage, profile: Style) -> None:
     if message.kind == APPLICATION or message.body is None or isinstance(message.body, Opaque):
         raise EncodeError(f"a message of kind {message.kind} cannot be written without a body of this protocol")
     if message.kind == Note.REPLAY and message.version is Version.V2006:

@@ -11,17 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from messaging import profile
 from messaging.choices import Direction, MessageState
 from messaging.engine.pairs import enqueue
 from messaging.journal import events
 from messaging.models import Event, Message, MessageIdentity, Pair, Payload, Transmission
-from messaging.profile import is_repeatable
 from messaging.profiles.repeatable import repeating
 from messaging.protocol.envelope import ErrorInfo, Semantics
 from messaging.protocol.errors import ErrorCode, Severity
 from messaging.routing.services import upstream
 from messaging.routing.services.routing import Road
-from partners.choices import Profile
 from rmhub.ids import uuid7
 
 Arriving = tuple[Road, str]  # and its MessageId
@@ -114,7 +113,7 @@ def forward(
     """
     terms = road.onward
     assert road.entry is not None
-    semantics = message.semantics if terms.profile == Profile.EBXML else Semantics.ONCE_AND_ONLY_ONCE
+    semantics = message.semantics if profile.of(terms).numbered else Semantics.ONCE_AND_ONLY_ONCE
     onward = Message(
         id=uuid7(),
         direction=Direction.OUT,
@@ -160,7 +159,7 @@ def forward(
     attempts = []
     if memory_lost:
         passed["detail"] = _UNKNOWN
-        if is_repeatable(terms):
+        if profile.of(terms).answered_at_once:
             as_of = message.pair.resync_from or now
             attempts.append(repeating.maybe_sent(onward, terms, as_of, now, cause="needs_resync", detail=_UNKNOWN))
     accepted = {"agreement": terms.tpa_id, "service": onward.service, "action": onward.action, "size": onward.size}

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from messaging import profile
 from messaging.choices import RouteMode
 from messaging.engine import pairs
 from messaging.models import Route
@@ -18,7 +19,6 @@ from messaging.protocol.codecs.ebxml import normalize_uri
 from messaging.protocol.envelope import Envelope, ErrorInfo, PartyId
 from messaging.protocol.errors import ErrorCode, Severity
 from partners import registry
-from partners.choices import Profile
 from partners.registry import Registry
 from partners.terms import Principal, Terms
 
@@ -164,13 +164,13 @@ def _refusal(envelope: Envelope, hop: Terms, entry: Entry, onward: Terms) -> Err
 
 
 def _misfit(message_id: str, sizes: Collection[int], onward: Terms) -> ErrorInfo | None:
-    if onward.profile == Profile.WSAT:
+    if not profile.of(onward).carries_documents:
         text = f"The way to {onward.hop_party_name} is an agreement of transactions, which carry no documents"
         return _error(ErrorCode.NOT_SUPPORTED, text, "/ebXMLHeader/Manifest")
     if sum(sizes) > onward.max_message_bytes:
         text = f"{sum(sizes)} bytes; {onward.hop_party_name}, the next hop, takes {onward.max_message_bytes}"
         return _error(ErrorCode.DELIVERY_FAILURE, text, "/ebXMLHeader/Manifest")
-    if onward.profile == Profile.REPEATABLE:
+    if profile.of(onward).answered_at_once:
         if len(sizes) != 1:
             text = f"{len(sizes)} payloads; the way to {onward.hop_party_name} is by HTTP requests, which carry one"
             return _error(ErrorCode.NOT_SUPPORTED, text, "/ebXMLHeader/Manifest")
@@ -185,7 +185,7 @@ def _hop(envelope: Envelope, principal: Principal, terms: Terms | None) -> Terms
     found = [
         known
         for known in registry.current().by_uri_pair(last.sender_uri, last.receiver_uri)
-        if known.hop_party_id == principal.party_id and known.profile == Profile.EBXML
+        if known.hop_party_id == principal.party_id and profile.of(known).numbered
     ]
     named = next((known for known in found if terms is not None and known.version_id == terms.version_id), None)
     return named or (found[0] if found else None)

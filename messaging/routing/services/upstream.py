@@ -18,7 +18,7 @@ from datetime import datetime
 
 from django.db import connection
 
-from messaging import dispatch
+from messaging import dispatch, profile
 from messaging.choices import CircuitState, Direction, MessageState, SignalKind, SignalState
 from messaging.engine import preparing
 from messaging.models import Circuit, Message, Pair, Route, Signal
@@ -32,7 +32,6 @@ from messaging.protocol.pair_state import Flow, Gate
 from messaging.storage import PayloadMissing
 from messaging.transports.servers import server_of
 from partners import registry
-from partners.choices import Profile
 from partners.terms import Terms
 
 log = logging.getLogger(__name__)
@@ -134,7 +133,7 @@ def release(signal: Signal, now: datetime) -> None:
 def _why_not(message: Message, pair: Pair | None, shut: Mapping[str, datetime], now: datetime) -> ErrorInfo | None:
     terms = registry.current().version(message.agreement_version_id)
     # Where several are in flight, what failed has failed for good; else the pair waits for a person.
-    if message.state in _GIVEN_UP or (message.state == MessageState.FAILED and terms.profile != Profile.EBXML):
+    if message.state in _GIVEN_UP or (message.state == MessageState.FAILED and not profile.of(terms).numbered):
         return _given_up(message.state)
     if message.state in _STUCK:
         return transient(f"The message has not got to {terms.hop_party_name} yet", _seconds(terms))

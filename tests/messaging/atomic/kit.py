@@ -40,7 +40,7 @@ from messaging.protocol.ws.messages import (
     Registered,
     WsMessage,
 )
-from messaging.protocol.ws.names import Profile, Soap, Version, coordination_type
+from messaging.protocol.ws.names import Soap, Style, Version, coordination_type
 from messaging.protocol.ws.reading import decode
 from messaging.protocol.ws.writing import compose, encode
 from partners import registry
@@ -138,14 +138,14 @@ class Peer:
         body: Body | None = None,
         relates_to: str = "",
         message_id: str | None = None,
-        profile: Profile | None = None,
+        profile: Style | None = None,
         version: Version | None = None,
         fault_to: EndpointReference | None = None,
         without: tuple[str, ...] = (),
         replace: tuple[tuple[str, str], ...] = (),
     ) -> Octets:
         """The octets of one message. `without`: names of addressing headers to leave out; `replace`: text for text."""
-        profile = profile or Profile(self.terms.addressing_profile)
+        profile = profile or Style(self.terms.addressing_profile)
         version = version or Version(self.terms.coordination_version)
         written = compose(
             kind,

@@ -32,7 +32,7 @@ from messaging.protocol.ws.messages import (
     Register,
     WsMessage,
 )
-from messaging.protocol.ws.names import Profile, Soap, Version, coordination_type
+from messaging.protocol.ws.names import Soap, Style, Version, coordination_type
 from messaging.protocol.ws.reading import decode
 from messaging.protocol.ws.rules import check
 from messaging.protocol.ws.writing import compose, encode
@@ -71,7 +71,7 @@ class Site:
     url: str
     hub: str
     login: str
-    profile: Profile = Profile.SEED
+    profile: Style = Style.SEED
     version: Version = Version.V2006
     soap: Soap = Soap.V11
     inbox: queue.SimpleQueue[Post] = field(default_factory=queue.SimpleQueue)

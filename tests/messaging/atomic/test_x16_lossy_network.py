@@ -18,7 +18,7 @@ from messaging.profiles.wsat.due import run_due
 from messaging.protocol.atomic.participant import Taking
 from messaging.protocol.atomic.words import FaultCode, Note, Phase, Protocol, Seat
 from messaging.protocol.ws.messages import CoordinationContext, Created, EndpointReference, Registered
-from messaging.protocol.ws.names import Profile, Soap, Version
+from messaging.protocol.ws.names import Soap, Style, Version
 from partners import registry
 from partners.choices import CredentialKind
 from rmhub import clock
@@ -127,7 +127,7 @@ def world(request: pytest.FixtureRequest, live_server: Any) -> Iterator[World]:
             f"{proxy.url}/site",
             f"{proxy.url}/ws-tx",
             f"Bearer {token}",
-            Profile(terms.get("addressing_profile", "seed")),
+            Style(terms.get("addressing_profile", "seed")),
             Version(terms.get("coordination_version", "2006/06")),
             Soap(terms.get("soap_version", "1.1")),
         )

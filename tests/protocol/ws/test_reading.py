@@ -18,7 +18,7 @@ from messaging.protocol.ws.messages import (
     Unreadable,
     read_parameter,
 )
-from messaging.protocol.ws.names import APPLICATION, NAMES, SOAP, Profile, Soap, Version
+from messaging.protocol.ws.names import APPLICATION, NAMES, SOAP, Soap, Style, Version
 from messaging.protocol.ws.reading import decode, read_context
 from messaging.protocol.ws.rules import check
 from tests.protocol.ws.messages import MAX_BYTES, create, envelope, epr, fixture, notification, read, register
@@ -52,9 +52,9 @@ def test_t54_published_messages_are_read(number: int, kind: str, soap: Soap, bod
     assert (message.kind, message.version, message.soap) == (kind, Version.V2006, soap)
     assert isinstance(message.body, body)
     assert message.problems == ()
-    assert not any(one.fatal for profile in Profile for one in check(message, strict=False, profile=profile))
+    assert not any(one.fatal for profile in Style for one in check(message, strict=False, profile=profile))
     # They are of an implementation of 2006/06: held strictly to that profile, they still pass.
-    assert not any(one.fatal for one in check(message, strict=True, profile=Profile.OASIS))
+    assert not any(one.fatal for one in check(message, strict=True, profile=Style.OASIS))
 
 
 def test_t54_facts_of_the_published_messages() -> None:
@@ -105,13 +105,13 @@ def test_2004_10_with_reference_properties() -> None:
     assert message.addressing.reply_to == EndpointReference(
         "http://peer.example/p", ('<p:A xmlns:p="urn:p">1</p:A>', '<p:B xmlns:p="urn:p">2</p:B>')
     )
-    assert check(message, strict=True, profile=Profile.SEED) == ()
+    assert check(message, strict=True, profile=Style.SEED) == ()
 
 
 def test_t41_replay_of_2006_06_is_read_and_noted_as_deprecated() -> None:
     message = read(notification("Replay", epr("a:ReplyTo", "https://peer.example/p")))
 
-    found = check(message, strict=True, profile=Profile.SEED)
+    found = check(message, strict=True, profile=Style.SEED)
 
     assert message.body == Notification(Note.REPLAY)
     assert not any(one.fatal for one in found)

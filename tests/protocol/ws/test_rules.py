@@ -6,7 +6,7 @@ import pytest
 
 from messaging.protocol.atomic.words import FAULT, FaultCode, Note, Request
 from messaging.protocol.ws.messages import EndpointReference, Violation, origin
-from messaging.protocol.ws.names import NAMES, Profile, Version
+from messaging.protocol.ws.names import NAMES, Style, Version
 from messaging.protocol.ws.rules import RULES, answerable, check, reply_target, reply_targets
 from tests.protocol.ws.messages import HUB, PEER, create, envelope, epr, fixture, notification, read, register, request
 
@@ -14,25 +14,25 @@ _ANONYMOUS = [names.anonymous for names in NAMES.values()]
 _NOWHERE = [one for names in NAMES.values() for one in (names.anonymous, names.none) if one]
 
 
-def _fatal(octets: bytes, *, strict: bool = False, profile: Profile = Profile.SEED) -> list[tuple[str, FaultCode]]:
+def _fatal(octets: bytes, *, strict: bool = False, profile: Style = Style.SEED) -> list[tuple[str, FaultCode]]:
     return [(one.header, one.code) for one in check(read(octets), strict=strict, profile=profile) if one.fatal]
 
 
 def test_table_has_every_type_of_message_for_both_profiles() -> None:
     kinds = {*Request, *Note, FAULT}
-    assert set(RULES) == {(kind, profile) for kind in kinds for profile in Profile}
+    assert set(RULES) == {(kind, profile) for kind in kinds for profile in Style}
 
 
-@pytest.mark.parametrize("profile", list(Profile))
+@pytest.mark.parametrize("profile", list(Style))
 @pytest.mark.parametrize("version", list(Version))
-def test_t01_create_with_all_its_headers_breaks_nothing(version: Version, profile: Profile) -> None:
+def test_t01_create_with_all_its_headers_breaks_nothing(version: Version, profile: Style) -> None:
     assert check(read(create(version=version)), strict=True, profile=profile) == ()
     assert check(read(register(version=version)), strict=True, profile=profile) == ()
 
 
 @pytest.mark.parametrize("strict", [True, False])
-@pytest.mark.parametrize("profile", list(Profile))
-def test_t02_requests_without_message_id_or_reply_to(profile: Profile, strict: bool) -> None:
+@pytest.mark.parametrize("profile", list(Style))
+def test_t02_requests_without_message_id_or_reply_to(profile: Style, strict: bool) -> None:
     for header, octets in (("MessageID", create(message_id="")), ("ReplyTo", create(reply_to=""))):
         assert _fatal(octets, strict=strict, profile=profile) == [(header, FaultCode.INVALID_PARAMETERS)]
 
@@ -88,36 +88,36 @@ def test_t46_open_notification_without_reply_to(kind: str) -> None:
         octets = notification(kind, identifier + reply_to)
         assert _fatal(octets, strict=True) == [("ReplyTo", FaultCode.INVALID_PARAMETERS)]
         assert _fatal(octets, strict=False) == []
-        assert any(one.header == "ReplyTo" for one in check(read(octets), strict=False, profile=Profile.SEED))
+        assert any(one.header == "ReplyTo" for one in check(read(octets), strict=False, profile=Style.SEED))
 
 
 def test_oasis_profile_held_strictly_wants_a_sender_or_a_reply_to() -> None:
-    assert _fatal(notification("Prepared"), strict=True, profile=Profile.OASIS) == [
+    assert _fatal(notification("Prepared"), strict=True, profile=Style.OASIS) == [
         ("From", FaultCode.INVALID_PARAMETERS)
     ]
     for header in ("a:From", "a:ReplyTo"):
         octets = notification("Prepared", epr(header, "https://peer.example/p"))
-        assert _fatal(octets, strict=True, profile=Profile.OASIS) == []
+        assert _fatal(octets, strict=True, profile=Style.OASIS) == []
 
 
-@pytest.mark.parametrize("profile", list(Profile))
+@pytest.mark.parametrize("profile", list(Style))
 @pytest.mark.parametrize("strict", [True, False])
-def test_t44_terminal_notification_with_a_reply_to_is_only_noted(profile: Profile, strict: bool) -> None:
+def test_t44_terminal_notification_with_a_reply_to_is_only_noted(profile: Style, strict: bool) -> None:
     octets = notification("Committed", epr("a:ReplyTo", "https://peer.example/p"))
     assert _fatal(octets, strict=strict, profile=profile) == []
     noted = [one.header for one in check(read(octets), strict=strict, profile=profile)]
-    assert ("ReplyTo" in noted) is (profile is Profile.SEED)
+    assert ("ReplyTo" in noted) is (profile is Style.SEED)
 
 
 @pytest.mark.parametrize("strict", [True, False])
 def test_t47_fault_and_replies_without_relates_to(strict: bool) -> None:
     for octets in (envelope("", "<s:Fault/>"), fixture(8).replace(b"RelatesTo", b"Relates")):
-        found = [one for one in check(read(octets), strict=strict, profile=Profile.SEED) if one.header == "RelatesTo"]
+        found = [one for one in check(read(octets), strict=strict, profile=Style.SEED) if one.header == "RelatesTo"]
         assert [one.fatal for one in found] == [strict]
 
 
 def test_what_is_fatal_comes_first() -> None:
-    found = check(read(create(kind="urn:ba", more=epr("a:FaultTo", _ANONYMOUS[1]))), strict=False, profile=Profile.SEED)
+    found = check(read(create(kind="urn:ba", more=epr("a:FaultTo", _ANONYMOUS[1]))), strict=False, profile=Style.SEED)
     assert [one.fatal for one in found] == [True, False]
     assert all(isinstance(one, Violation) and one.sentence for one in found)
 
@@ -148,7 +148,7 @@ def test_t50_fault_to_nowhere_falls_back_to_the_registered_endpoint(address: str
     message = read(_prepared(FaultTo=address, From=address, ReplyTo=address))
     assert reply_targets(message, PEER, fault=True) == (PEER,)
     assert reply_target(message, None, fault=True) is None
-    (note,) = [one for one in check(message, strict=False, profile=Profile.SEED) if one.header == "FaultTo"]
+    (note,) = [one for one in check(message, strict=False, profile=Style.SEED) if one.header == "FaultTo"]
     assert not note.fatal
 
 

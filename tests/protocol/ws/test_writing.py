@@ -27,7 +27,7 @@ from messaging.protocol.ws.messages import (
     WsMessage,
     parameter,
 )
-from messaging.protocol.ws.names import NAMES, SOAP, Profile, Soap, Version, coordination_type, protocol_uri
+from messaging.protocol.ws.names import NAMES, SOAP, Soap, Style, Version, coordination_type, protocol_uri
 from messaging.protocol.ws.reading import decode, read_context
 from messaging.protocol.ws.rules import check
 from messaging.protocol.ws.writing import compose, encode, write_context
@@ -57,7 +57,7 @@ def _message(
     *,
     version: Version = Version.V2006,
     soap: Soap = Soap.V11,
-    profile: Profile = Profile.SEED,
+    profile: Style = Style.SEED,
     to: EndpointReference = PEER,
     body: Body | None = None,
     relates_to: str = "urn:uuid:0",
@@ -104,15 +104,15 @@ def _assert_valid(octets: bytes) -> None:
 
 
 @pytest.mark.parametrize("soap", list(Soap))
-@pytest.mark.parametrize("profile", list(Profile))
+@pytest.mark.parametrize("profile", list(Style))
 @pytest.mark.parametrize("kind", [kind for kind in _bodies(Version.V2006) if kind != Note.REPLAY])
-def test_what_we_write_is_valid_by_the_schemas(kind: str, profile: Profile, soap: Soap) -> None:
+def test_what_we_write_is_valid_by_the_schemas(kind: str, profile: Style, soap: Soap) -> None:
     octets = encode(_message(kind, soap=soap, profile=profile), profile)
     _assert_valid(octets.body)
 
 
 def test_the_schemas_do_refuse_what_is_wrong() -> None:
-    octets = encode(_message(Request.REGISTER), Profile.SEED).body
+    octets = encode(_message(Request.REGISTER), Style.SEED).body
     for right, wrong in ((b"wscoor:ProtocolIdentifier", b"wscoor:Protocol"), (b"a:Address>", b"a:Adress>")):
         with pytest.raises(etree.DocumentInvalid):
             _assert_valid(octets.replace(right, wrong))
@@ -120,9 +120,9 @@ def test_the_schemas_do_refuse_what_is_wrong() -> None:
 
 @pytest.mark.parametrize("version", list(Version))
 @pytest.mark.parametrize("soap", list(Soap))
-@pytest.mark.parametrize("profile", list(Profile))
+@pytest.mark.parametrize("profile", list(Style))
 @pytest.mark.parametrize("kind", list(_bodies(Version.V2006)))
-def test_every_message_is_read_back_as_it_was(kind: str, profile: Profile, soap: Soap, version: Version) -> None:
+def test_every_message_is_read_back_as_it_was(kind: str, profile: Style, soap: Soap, version: Version) -> None:
     if (kind, version) == (Note.REPLAY, Version.V2006):
         return
     message = _message(kind, version=version, soap=soap, profile=profile)
@@ -138,11 +138,11 @@ def test_every_message_is_read_back_as_it_was(kind: str, profile: Profile, soap:
 
 def test_content_types_and_actions() -> None:
     action = f"{NAMES[Version.V2006].wsat}/Prepare"
-    assert encode(_message(Note.PREPARE), Profile.SEED).headers == {
+    assert encode(_message(Note.PREPARE), Style.SEED).headers == {
         "Content-Type": "text/xml; charset=utf-8",
         "SOAPAction": f'"{action}"',
     }
-    assert encode(_message(Note.PREPARE, soap=Soap.V12), Profile.SEED).headers == {
+    assert encode(_message(Note.PREPARE, soap=Soap.V12), Style.SEED).headers == {
         "Content-Type": f'application/soap+xml; charset=utf-8; action="{action}"'
     }
 
@@ -150,26 +150,26 @@ def test_content_types_and_actions() -> None:
 @pytest.mark.parametrize("note", _OPEN, ids=[f"T43-{note}" for note in _OPEN])
 def test_t43_seed_profile_open_notifications_carry_a_physical_reply_to(note: Note) -> None:
     version = Version.V2004 if note is Note.REPLAY else Version.V2006
-    addressing = _decoded(encode(_message(note, version=version), Profile.SEED)).addressing
+    addressing = _decoded(encode(_message(note, version=version), Style.SEED)).addressing
 
     assert addressing.reply_to == HUB
     assert addressing.message_id == "urn:uuid:1"
     with pytest.raises(EncodeError, match="ReplyTo"):
         compose_without_me = _message(note, version=version)
         bare = replace(compose_without_me, addressing=replace(compose_without_me.addressing, reply_to=None))
-        encode(bare, Profile.SEED)
+        encode(bare, Style.SEED)
 
 
 @pytest.mark.parametrize("note", sorted(TERMINAL), ids=[f"T44-{note}" for note in sorted(TERMINAL)])
 def test_t44_seed_profile_terminal_notifications_carry_none(note: Note) -> None:
-    octets = encode(_message(note), Profile.SEED).body
+    octets = encode(_message(note), Style.SEED).body
     assert b"ReplyTo" not in octets
     assert b"From" not in octets
 
 
 @pytest.mark.parametrize("note", [note for note in Note if note is not Note.REPLAY])
 def test_t45_oasis_profile_names_the_sender_and_replies_go_nowhere(note: Note) -> None:
-    addressing = _decoded(encode(_message(note, profile=Profile.OASIS), Profile.OASIS)).addressing
+    addressing = _decoded(encode(_message(note, profile=Style.OASIS), Style.OASIS)).addressing
 
     assert addressing.sender == HUB
     assert addressing.sender.parameters == (parameter("Enlistment", "enl_1"),)
@@ -177,14 +177,14 @@ def test_t45_oasis_profile_names_the_sender_and_replies_go_nowhere(note: Note) -
 
 
 def test_oasis_profile_in_2004_10_has_no_none_address() -> None:
-    message = _message(Note.PREPARE, profile=Profile.OASIS, version=Version.V2004)
-    addressing = _decoded(encode(message, Profile.OASIS)).addressing
+    message = _message(Note.PREPARE, profile=Style.OASIS, version=Version.V2004)
+    addressing = _decoded(encode(message, Style.OASIS)).addressing
     assert (addressing.sender, addressing.reply_to) == (HUB, None)
 
 
 @pytest.mark.parametrize(("version", "flags"), [(Version.V2006, 1), (Version.V2004, 0)], ids=["T04-2005/08", "2004/08"])
 def test_t04_parameters_of_the_reply_to_come_back_as_header_blocks(version: Version, flags: int) -> None:
-    octets = encode(_message(Request.CREATED, version=version, to=PEER), Profile.SEED).body
+    octets = encode(_message(Request.CREATED, version=version, to=PEER), Style.SEED).body
 
     header = etree.fromstring(octets)[0]
     (block,) = [one for one in header if one.tag == "{urn:peer}Branch"]
@@ -197,7 +197,7 @@ def test_t04_parameters_of_the_reply_to_come_back_as_header_blocks(version: Vers
 @pytest.mark.parametrize("code", list(FaultCode))
 def test_t05_faults_have_the_code_and_the_action_of_their_namespace(code: FaultCode, soap: Soap) -> None:
     message = _message(FAULT, soap=soap, body=Fault(code, "why"))
-    octets = encode(message, Profile.SEED)
+    octets = encode(message, Style.SEED)
     back = _decoded(octets)
 
     names = NAMES[Version.V2006]
@@ -215,24 +215,24 @@ def test_t05_faults_have_the_code_and_the_action_of_their_namespace(code: FaultC
     ("code", "name"), [(FaultCode.CANNOT_CREATE, "ContextRefused"), (FaultCode.CANNOT_REGISTER, "NoActivity")]
 )
 def test_faults_of_2004_10_have_its_names(code: FaultCode, name: str) -> None:
-    back = _decoded(encode(_message(FAULT, version=Version.V2004, body=Fault(code, "why")), Profile.SEED)).body
+    back = _decoded(encode(_message(FAULT, version=Version.V2004, body=Fault(code, "why")), Style.SEED)).body
     assert back == Fault(code, "why", name=f"{{{NAMES[Version.V2004].wscoor}}}{name}")
 
 
 def test_t48_fault_about_a_message_without_message_id() -> None:
     for version, names in NAMES.items():
-        octets = encode(_message(FAULT, version=version, relates_to=""), Profile.SEED).body
+        octets = encode(_message(FAULT, version=version, relates_to=""), Style.SEED).body
         assert f"<a:RelatesTo>{names.unspecified}</a:RelatesTo>".encode() in octets
         assert _decoded(Octets("text/xml", octets)).addressing.relates_to == ""
 
 
 def test_t41_replay_is_never_written_in_2006_06() -> None:
     with pytest.raises(EncodeError, match="no Replay"):
-        encode(_message(Note.REPLAY), Profile.SEED)
+        encode(_message(Note.REPLAY), Style.SEED)
 
 
 def test_t42_replay_of_2004_10_carries_a_reply_to() -> None:
-    back = _decoded(encode(_message(Note.REPLAY, version=Version.V2004), Profile.SEED))
+    back = _decoded(encode(_message(Note.REPLAY, version=Version.V2004), Style.SEED))
     assert (back.kind, back.addressing.reply_to) == (Note.REPLAY, HUB)
 
 
@@ -252,11 +252,11 @@ def test_t42_replay_of_2004_10_carries_a_reply_to() -> None:
 )
 def test_messages_that_have_no_valid_form(message: WsMessage) -> None:
     with pytest.raises(EncodeError):
-        encode(message, Profile.SEED)
+        encode(message, Style.SEED)
 
 
 def test_equal_messages_give_equal_octets() -> None:
-    assert encode(_message(Note.COMMIT), Profile.SEED) == encode(_message(Note.COMMIT), Profile.SEED)
+    assert encode(_message(Note.COMMIT), Style.SEED) == encode(_message(Note.COMMIT), Style.SEED)
 
 
 def test_context_by_itself_is_valid_and_read_back() -> None:
@@ -269,9 +269,9 @@ def test_context_by_itself_is_valid_and_read_back() -> None:
 @pytest.mark.parametrize("number", [2, 4, 6, 7, 8, 9])
 def test_published_requests_and_replies_written_again_say_the_same(number: int) -> None:
     message = read(fixture(number))
-    back = _decoded(encode(message, Profile.OASIS))
+    back = _decoded(encode(message, Style.OASIS))
     assert back == message
-    _assert_valid(encode(message, Profile.OASIS).body)
+    _assert_valid(encode(message, Style.OASIS).body)
 
 
 _ALPHABET = st.characters(codec="utf-8", exclude_categories=("Cc", "Cs"), exclude_characters="\ufffe\uffff")
@@ -288,8 +288,8 @@ _EXPIRES = st.none() | st.integers(0, MAX_EXPIRES)
 
 
 @st.composite
-def _messages(draw: st.DrawFn) -> tuple[WsMessage, Profile]:
-    version, soap, profile = (draw(st.sampled_from(list(one))) for one in (Version, Soap, Profile))
+def _messages(draw: st.DrawFn) -> tuple[WsMessage, Style]:
+    version, soap, profile = (draw(st.sampled_from(list(one))) for one in (Version, Soap, Style))
     context = st.builds(CoordinationContext, _URIS, _EPRS, st.just(coordination_type(version)), _EXPIRES, _PARAMETERS)
     protocol = draw(st.sampled_from(list(Protocol)))
     bodies: dict[str, st.SearchStrategy[Body]] = {
@@ -316,7 +316,7 @@ def _messages(draw: st.DrawFn) -> tuple[WsMessage, Profile]:
 
 
 @given(_messages())
-def test_any_message_survives_the_wire(drawn: tuple[WsMessage, Profile]) -> None:
+def test_any_message_survives_the_wire(drawn: tuple[WsMessage, Style]) -> None:
     message, profile = drawn
 
     octets = encode(message, profile)
@@ -337,4 +337,4 @@ def test_no_octets_are_anything_but_unreadable_or_a_message(octets: bytes) -> No
         except Exception as error:
             assert type(error).__name__ == "Unreadable"
         else:
-            check(message, strict=True, profile=Profile.SEED)
+            check(message, strict=True, profile=Style.SEED)
