@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from messaging.access.pages import account, audit_log, group_pages, openid, own_account, people, preferences, tokens
+from messaging.access.pages import account, audit_log, openid, own_account, people, preferences, tokens
 from messaging.archive import pages as archive
 from messaging.bulk.pages import jobs
 from messaging.deliveries.pages import deliveries, doubts, trigger_form, triggers
@@ -187,8 +187,8 @@ urlpatterns = [
     path("users/<str:username>/invite/", people.user_invite, name="user-invite"),
     path("users/<str:username>/actions/<slug:verb>/", people.user_verb, name="user-verb"),
     path("users/<str:username>/sessions/<str:reference>/end/", people.user_session_end, name="user-session-end"),
-    path("partner-groups/", group_pages.group_list, name="groups"),
-    path("partner-groups/new/", group_pages.group_new, name="group-new"),
-    path("partner-groups/<str:reference>/", group_pages.group_edit, name="group-edit"),
-    path("partner-groups/<str:reference>/delete/", group_pages.group_delete, name="group-delete"),
+    path("partner-groups/", people.group_list, name="groups"),
+    path("partner-groups/new/", people.group_new, name="group-new"),
+    path("partner-groups/<str:reference>/", people.group_edit, name="group-edit"),
+    path("partner-groups/<str:reference>/delete/", people.group_delete, name="group-delete"),
 ]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from django.contrib import messages as notices
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
@@ -12,10 +15,11 @@ from messaging.access.services import saved_views
 from messaging.access.services.preferences import preference_update
 from messaging.console import lists, zones
 from messaging.console.access import actor, person, requires
-from messaging.console.rendering import after, keyset_page, page, problems, see_other
+from messaging.console.rendering import after, dialog, keyset_page, page, problems, see_other
 from messaging.console.wishes import wishes
-from messaging.exceptions import InvalidSubmission, Stale
+from messaging.exceptions import InvalidSubmission
 from messaging.models import SavedView
+from messaging.resource import number
 
 SCOPE = "views:write"
 # The lists that have views, and where they are.
@@ -112,73 +116,55 @@ def _save(request: HttpRequest) -> HttpResponse:
 @requires(SCOPE, methods=("GET", "POST"))
 def view_edit(request: HttpRequest, reference: str) -> HttpResponse:
     """Another name, for the team or not, the default or not."""
-    view = selectors.saved_view(request.user.pk or 0, reference)
-    mine = view.owner_id == request.user.pk
-    errors: list[tuple[str, str]] = []
-    status = 200
-    if request.method == "POST":
-        try:
-            saved_views.view_update(
-                view_id=view.pk,
-                user=_user(request),
-                scopes=person(request).scopes,
-                actor=actor(request),
-                name=request.POST.get("name", ""),
-                shared=request.POST.get("shared") == "1" if mine else None,
-                is_default=request.POST.get("is_default") == "1" if mine else None,
-                expected=_number(request.POST.get("version", "")),
-            )
-        except Stale as error:
-            errors, status = problems(error), 409
-            view = selectors.saved_view(request.user.pk or 0, view.pk)
-        except InvalidSubmission as error:
-            errors, status = problems(error), 422
-        else:
-            notices.success(request, "The view is saved.")
-            return see_other("console:saved-views")
-    return _dialog(request, "saved_view_edit", view, errors, status)
+
+    def do(view: SavedView, known: dict[str, Any]) -> str:
+        mine = view.owner_id == request.user.pk
+        saved_views.view_update(
+            **known,
+            name=request.POST.get("name", ""),
+            shared=request.POST.get("shared") == "1" if mine else None,
+            is_default=request.POST.get("is_default") == "1" if mine else None,
+        )
+        return "The view is saved."
+
+    return _dialog(request, reference, "Edit", "console/access/saved_view_edit.html", do)
 
 
 @requires(SCOPE, methods=("GET", "POST"))
 def view_delete(request: HttpRequest, reference: str) -> HttpResponse:
     """The dialog, and the end of a view; the list itself stays as it is."""
-    view = selectors.saved_view(request.user.pk or 0, reference)
-    errors: list[tuple[str, str]] = []
-    status = 200
-    if request.method == "POST":
-        try:
-            saved_views.view_delete(
-                view_id=view.pk,
-                user=_user(request),
-                scopes=person(request).scopes,
-                actor=actor(request),
-                expected=_number(request.POST.get("version", "")),
-            )
-        except Stale as error:
-            errors, status = problems(error), 409
-            view = selectors.saved_view(request.user.pk or 0, view.pk)
-        except InvalidSubmission as error:
-            errors, status = problems(error), 422
-        else:
-            notices.success(request, f"The view “{view.name}” is deleted.")
-            return see_other("console:saved-views")
-    return _dialog(request, "saved_view_delete", view, errors, status)
+
+    def do(view: SavedView, known: dict[str, Any]) -> str:
+        saved_views.view_delete(**known)
+        return f"The view “{view.name}” is deleted."
+
+    return _dialog(request, reference, "Delete", "console/access/saved_view_delete.html", do)
 
 
 def _dialog(
-    request: HttpRequest, name: str, view: SavedView, errors: list[tuple[str, str]], status: int
+    request: HttpRequest, reference: str, word: str, form: str, act: Callable[[SavedView, dict[str, Any]], str]
 ) -> HttpResponse:
-    mine = view.owner_id == request.user.pk
-    context = {
-        "view": view,
-        "version": saved_views.revision(view),
-        "mine": mine,
-        "may_share": saved_views.SHARE in person(request).scopes,
-        "errors": errors,
-        "given": request.POST,
-    }
-    fragments = {"dialog": f"console/access/{name}_form.html"}
-    return page(request, f"console/access/{name}.html", context, fragments=fragments, status=status)
+    """`act` does it to the view, with what services want to know, and says what is done."""
+    user, scopes = _user(request), person(request).scopes
+
+    def do() -> HttpResponse:
+        view = selectors.saved_view(user.pk, reference)
+        known = {"view_id": view.pk, "user": user, "scopes": scopes, "actor": actor(request)}
+        notices.success(request, act(view, {**known, "expected": number(request.POST.get("version", ""))}))
+        return see_other("console:saved-views")
+
+    def shown() -> dict[str, Any]:
+        view = selectors.saved_view(user.pk, reference)
+        return {
+            "title": f"{word} {view.name}",
+            "crumbs": [(reverse("console:saved-views"), "Saved views")],
+            "view": view,
+            "version": saved_views.revision(view),
+            "mine": view.owner_id == user.pk,
+            "may_share": saved_views.SHARE in scopes,
+        }
+
+    return dialog(request, form, shown, do)
 
 
 def _open(view: SavedView) -> str:
@@ -188,8 +174,3 @@ def _open(view: SavedView) -> str:
 def _user(request: HttpRequest) -> User:
     assert isinstance(request.user, User)
     return request.user
-
-
-def _number(text: str) -> int:
-    # What is no number is no version of this view.
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1

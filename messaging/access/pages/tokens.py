@@ -7,13 +7,14 @@ from datetime import timedelta
 
 from django.contrib import messages as notices
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.views.decorators.debug import sensitive_variables
 
 from messaging.access.selectors.reach import read_id
 from messaging.access.services import tokens
 from messaging.console.access import actor, person, requires
-from messaging.console.rendering import keyset_page, page, problems, see_other
-from messaging.exceptions import ApplicationError, InvalidSubmission
+from messaging.console.rendering import dialog, keyset_page, page, posted, problems, see_other
+from messaging.exceptions import InvalidSubmission
 from messaging.overview.selectors import records
 from rmhub import clock
 from rmhub.ids import BadPublicId
@@ -48,7 +49,7 @@ def token_new(request: HttpRequest) -> HttpResponse:
         days = request.POST.get("days", "")
         try:
             token, secret = tokens.token_create(
-                owner=request.POST.get("owner", "").strip().replace("\x00", "") or request.user.get_username(),
+                owner=posted(request, "owner") or request.user.get_username(),
                 name=request.POST.get("name", "").replace("\x00", ""),
                 scopes=chosen,
                 actor=actor(request),
@@ -56,7 +57,7 @@ def token_new(request: HttpRequest) -> HttpResponse:
                 expires_at=clock.now() + timedelta(days=int(days) if days in map(str, _DAYS) else 90),
                 networks=request.POST.get("networks", "").replace("\x00", "").replace(",", " ").split(),
                 groups=[read_id("grp", group) for group in limited_to],
-                reason=request.POST.get("reason", "").strip().replace("\x00", ""),
+                reason=posted(request, "reason"),
             )
         except InvalidSubmission as error:
             errors = problems(error)
@@ -83,25 +84,14 @@ def token_new(request: HttpRequest) -> HttpResponse:
 def token_revoke(request: HttpRequest, reference: str) -> HttpResponse:
     """The dialog, and the end of a token."""
     token = records.token(read_id("tok", reference))
-    errors: list[tuple[str, str]] = []
-    status = 200
-    if request.method == "POST":
-        reason = request.POST.get("reason", "").strip().replace("\x00", "")
-        try:
-            tokens.token_revoke(token_id=token.pk, actor=actor(request), reason=reason)
-        except ApplicationError as error:
-            errors, status = problems(error), 422
-        else:
-            notices.success(request, f"Token {token.name} is revoked.")
-            return see_other("console:tokens")
-    context = {"token": token, "errors": errors, "given": request.POST}
-    return page(
-        request,
-        "console/access/token_revoke.html",
-        context,
-        fragments={"dialog": "console/access/token_revoke_form.html"},
-        status=status,
-    )
+
+    def do() -> HttpResponse:
+        tokens.token_revoke(token_id=token.pk, actor=actor(request), reason=posted(request, "reason"))
+        notices.success(request, f"Token {token.name} is revoked.")
+        return see_other("console:tokens")
+
+    shown = {"title": f"Revoke {token.name}", "crumbs": [(reverse("console:tokens"), "API tokens")], "token": token}
+    return dialog(request, "console/access/token_revoke.html", lambda: shown, do)
 
 
 def _scope_groups() -> list[tuple[str, list[str]]]:

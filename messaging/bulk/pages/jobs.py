@@ -12,6 +12,7 @@ from django.contrib import messages as notices
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.urls import reverse
+from django.utils.html import format_html
 from django.utils.http import url_has_allowed_host_and_scheme
 
 from messaging.access.selectors.reach import read_id
@@ -23,11 +24,12 @@ from messaging.bulk.services import jobs as services
 from messaging.choices import ItemState, JobState
 from messaging.console import zones
 from messaging.console.access import actor, person, requires
-from messaging.console.rendering import TOASTS, keyset_page, page, problems, see_other
+from messaging.console.rendering import TOASTS, dialog, keyset_page, page, posted, problems, see_other
 from messaging.exceptions import ApplicationError, InvalidSubmission, Stale, WrongState
 from messaging.journal import audit
 from messaging.models import BulkJob
 from messaging.pairs.selectors import pairs, screens
+from messaging.templatetags.hub import state
 from rmhub import clock
 from rmhub.ids import BadPublicId
 
@@ -177,30 +179,34 @@ def job_export(request: HttpRequest, reference: str) -> StreamingHttpResponse:
 @requires(SCOPE, methods=("GET", "POST"))
 def job_cancel(request: HttpRequest, reference: str) -> HttpResponse:
     """The dialog, and the end of a job."""
-    job = jobs.job(reference)
-    errors: list[tuple[str, str]] = []
-    status = 200
-    if request.method == "POST":
-        reason = request.POST.get("reason", "").strip().replace("\x00", "")
-        try:
-            services.job_cancel(job_id=job.pk, actor=actor(request), reason=reason)
-        except WrongState as error:
-            errors, status = problems(error), 409
-            job = jobs.job(job.pk)
-        except InvalidSubmission as error:
-            errors, status = problems(error), 422
-        else:
-            notices.success(request, "The job is cancelled: what was not done yet is left as it was.")
-            return see_other("console:job", job.public_id)
-    progress = jobs.progress(job, clock.now())
-    context = {"job": job, "title": jobs.title(job), "progress": progress, "errors": errors, "given": request.POST}
-    return page(
-        request,
-        "console/bulk/job_cancel.html",
-        context,
-        fragments={"dialog": "console/bulk/job_cancel_form.html"},
-        status=status,
-    )
+    key = jobs.job(reference).pk
+
+    def do() -> HttpResponse:
+        services.job_cancel(job_id=key, actor=actor(request), reason=posted(request, "reason"))
+        notices.success(request, "The job is cancelled: what was not done yet is left as it was.")
+        return see_other("console:job", reference)
+
+    def shown() -> dict[str, Any]:
+        job = jobs.job(key)
+        title, progress = jobs.title(job), jobs.progress(job, clock.now())
+        back = reverse("console:job", args=[job.public_id])
+        return {
+            "title": "Cancel the job",
+            "crumbs": [(reverse("console:jobs"), "Jobs"), (back, title)],
+            "back": back,
+            "leave": "Let it go on" if progress.open else "Back to the job",
+            "now": format_html("{} {}", state("job", job.state), f"{title}: {progress.ended:,} of {job.total:,}"),
+            "impossible": "" if progress.open else "The job has ended: there is nothing to cancel.",
+            "effects": [
+                "What is done stays done; the one in work is finished.",
+                "The others stay as they are, and can be settled by another job.",
+            ],
+            "button": "Cancel the job",
+            "sign": "ban",
+            "testid": "cancel-do",
+        }
+
+    return dialog(request, "console/parts/question.html", shown, do)
 
 
 def _ended(request: HttpRequest) -> list[tuple[str, str, str]]:
