@@ -20,7 +20,7 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.urls import reverse
 
 from messaging.access.selectors import preferences
-from messaging.access.services import saved_views
+from messaging.access.services.preferences import MOST, SHARE, canonical
 from messaging.console.access import person
 from messaging.console.rendering import see_other
 from messaging.console.wishes import wishes
@@ -144,7 +144,7 @@ def tools(
             views=views,
             shown=shown,
             changed=shown is not None and shown.view.query != query,
-            may_share=saved_views.SHARE in person(request).scopes,
+            may_share=SHARE in person(request).scopes,
             columns=[(column, column.name not in hide) for column in page.choice],
             hidden=len(hide),
             csv_href=f"?{urlencode([*_pairs(query), ('format', 'csv')])}",
@@ -228,7 +228,7 @@ def _views(request: HttpRequest, page: ListPage) -> list[SavedView]:
     known: dict[str, list[SavedView]] = request.__dict__.setdefault("_saved_views", {})
     if page.name not in known:
         found = preferences.saved_views(request.user.pk or 0, page=page.name).order_by("name", "id")
-        known[page.name] = list(found[: saved_views.MOST])
+        known[page.name] = list(found[:MOST])
     return known[page.name]
 
 
@@ -246,7 +246,7 @@ def _pairs(query: str) -> list[tuple[str, str]]:
 
 def _canonical(query: str) -> str:
     try:
-        return saved_views.canonical(query)
+        return canonical(query)
     except ValueError:
         return ""  # more parameters than any list has
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import path, re_path
 from django.views.decorators.csrf import csrf_exempt
 
-from messaging.access.api import access, partner_groups, people, preferences
+from messaging.access.api import access, people, preferences
 from messaging.archive import api as archive
 from messaging.bulk import api as jobs
 from messaging.deliveries.api import deliveries, doubts, triggers
@@ -235,8 +235,8 @@ urlpatterns = [
     path("users/<str:username>/end-sessions", people.EndSessions.as_view(), name="user-end-sessions"),
     path("sessions", people.Sessions.as_view(), name="sessions"),
     path("sessions/<str:session>", people.OneSession.as_view(), name="session"),
-    path("partner-groups", partner_groups.PartnerGroups.as_view(), name="partner-groups"),
-    path("partner-groups/<str:group>", partner_groups.OnePartnerGroup.as_view(), name="partner-group"),
+    path("partner-groups", people.PartnerGroups.as_view(), name="partner-groups"),
+    path("partner-groups/<str:group>", people.OnePartnerGroup.as_view(), name="partner-group"),
     path("causes", causes.Causes.as_view(), name="causes"),
     path("causes/<str:code>", causes.OneCause.as_view(), name="cause"),
     path("health", hub.Health.as_view(), name="health"),

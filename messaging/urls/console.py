@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from messaging.access.pages import account, audit_log, openid, own_account, people, preferences, tokens
+from messaging.access.pages import account, audit_log, own_account, people, tokens
 from messaging.archive import pages as archive
 from messaging.bulk.pages import jobs
 from messaging.deliveries.pages import deliveries, doubts, trigger_form, triggers
@@ -29,8 +29,8 @@ urlpatterns = [
     path("go", overview.go, name="go"),
     path("login/", account.log_in, name="login"),
     path("login/code/", account.log_in_code, name="login-code"),
-    path("login/openid/", openid.sign_on, name="openid"),
-    path("login/openid/back/", openid.sign_on_back, name="openid-back"),
+    path("login/openid/", account.sign_on, name="openid"),
+    path("login/openid/back/", account.sign_on_back, name="openid-back"),
     path("invitation/<str:uid>/<str:token>/", account.invitation, name="invitation"),
     path("logout/", account.log_out, name="logout"),
     path("account/", own_account.account, name="account"),
@@ -41,12 +41,12 @@ urlpatterns = [
     path("account/second-factor/remove/", own_account.factor_remove, name="second-factor-remove"),
     path("password/", account.password, name="password"),
     path("theme/", account.theme, name="theme"),
-    path("preferences/", preferences.preferences_page, name="preferences"),
-    path("preferences/columns/<slug:name>/", preferences.columns, name="columns"),
-    path("zone/", preferences.zone, name="zone"),
-    path("views/", preferences.view_list, name="saved-views"),
-    path("views/<str:reference>/edit/", preferences.view_edit, name="saved-view-edit"),
-    path("views/<str:reference>/delete/", preferences.view_delete, name="saved-view-delete"),
+    path("preferences/", own_account.preferences_page, name="preferences"),
+    path("preferences/columns/<slug:name>/", own_account.columns, name="columns"),
+    path("zone/", own_account.zone, name="zone"),
+    path("views/", own_account.view_list, name="saved-views"),
+    path("views/<str:reference>/edit/", own_account.view_edit, name="saved-view-edit"),
+    path("views/<str:reference>/delete/", own_account.view_delete, name="saved-view-delete"),
     path("palette/", wayfinding.palette, name="palette"),
     path("keys/", wayfinding.keys, name="keys"),
     path("toasts/", wayfinding.toasts, name="toasts"),

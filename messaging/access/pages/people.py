@@ -16,7 +16,7 @@ from django.views.decorators.debug import sensitive_variables
 from messaging.access.selectors import people
 from messaging.access.selectors.people import UserRow
 from messaging.access.selectors.reach import read_id
-from messaging.access.services import partner_groups, second_factor, sessions, users
+from messaging.access.services import second_factor, sessions, users
 from messaging.access.services.users import Invitation
 from messaging.console.access import actor, requires
 from messaging.console.rendering import dialog, keyset_page, page, posted, problems, see_other
@@ -310,7 +310,7 @@ def group_delete(request: HttpRequest, reference: str) -> HttpResponse:
     group = people.group(read_id("grp", reference))
 
     def do() -> HttpResponse:
-        partner_groups.group_delete(group_id=group.pk, actor=actor(request), reason=posted(request, "reason"))
+        users.group_delete(group_id=group.pk, actor=actor(request), reason=posted(request, "reason"))
         notices.success(request, f"The group {group.name} is deleted.")
         return see_other("console:groups")
 
@@ -340,10 +340,7 @@ def _group_form(request: HttpRequest, group: PartnerGroup | None) -> HttpRespons
                 "reason": posted(request, "reason"),
                 "actor": actor(request),
             }
-            if group is None:
-                saved = partner_groups.group_create(**values)
-            else:
-                saved = partner_groups.group_change(group_id=group.pk, **values)
+            saved = users.group_create(**values) if group is None else users.group_change(group_id=group.pk, **values)
         except InvalidSubmission as error:
             errors = problems(error)
         else:

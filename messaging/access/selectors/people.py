@@ -35,6 +35,15 @@ class UserRow:
         """They have neither set a password nor logged in yet."""
         return not self.user.has_usable_password() and not self.single_sign_on
 
+    @property
+    def login(self) -> str:
+        """How they log in, as the API says it."""
+        if self.single_sign_on:
+            return "single_sign_on"
+        if self.invited:
+            return "invited"
+        return "password_and_code" if self.second_factor else "password"
+
 
 def users(*, search: str = "", role: str = "", active: bool | None = None) -> QuerySet[User]:
     """People with roles, groups and second factor, without passwords. Not ordered; pages by ("username",)."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from django.db.models import Q, QuerySet
 
@@ -13,24 +11,9 @@ from messaging.models import Preference, SavedView
 from rmhub.ids import BadPublicId, read_public_id
 
 
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """What one person prefers. `columns`: list -> names of the columns that they hide."""
-
-    zone: str = "UTC"
-    shortcuts: bool = True
-    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-
-AS_IT_COMES = Wishes()
-
-
-def wishes_of(user_id: int) -> Wishes:
+def wishes_of(user_id: int) -> Preference:
     """One query. Without a row everything is as it comes."""
-    row = Preference.objects.filter(pk=user_id).first()
-    if row is None:
-        return AS_IT_COMES
-    return Wishes(row.zone, row.shortcuts, {name: tuple(hidden) for name, hidden in row.columns.items()})
+    return Preference.objects.filter(pk=user_id).first() or Preference()
 
 
 def saved_views(user_id: int, *, page: str = "") -> QuerySet[SavedView]:

@@ -180,7 +180,7 @@ def test_a_time_without_messages_says_so_and_leads_on(db: None) -> None:
 
 
 def test_a_view_that_is_saved_after_a_jump_keeps_no_place(db: None) -> None:
-    from messaging.access.services.saved_views import canonical
+    from messaging.access.services.preferences import canonical
 
     assert canonical("at=2026-01-01T00:00&state=failed&cursor=x") == "state=failed"
 
