@@ -19,6 +19,7 @@ from messaging.api.authentication import Access, access_of, actor_of
 from messaging.api.conditional import item
 from messaging.api.endpoint import OCTETS, AnyOctets, Endpoint, operation
 from messaging.api.fields import ReasonBody, page_of, validated
+from messaging.api.handlers import listed, shown
 from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.permissions import HasScope
 from messaging.api.problems import Problem
@@ -46,15 +47,10 @@ from rmhub.ids import BadPublicId
 from rmhub.roles import role_of
 
 _PATH = {"job": "Id of the bulk operation (`job_...`)."}
-_LIST = ("invalid_cursor", "cursor_mismatch")
 _READ = "deliveries:read"
 # Whoever has one of the actions' scopes gets to the view, which asks for that of the action.
 _ACT = "indoubt:resolve"
 _ACTIONS = frozenset(action.scope for action in ACTIONS.values())
-FILTERS = (
-    Param("state", "States, comma separated.", "choices", choices=tuple(JobState.values)),
-    Param("action", "Exact name.", "choice", choices=tuple(sorted(ACTIONS))),
-)
 ITEM_FILTERS = (Param("state", "States, comma separated.", "choices", choices=tuple(ItemState.values)),)
 _LOCATION = OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201, 202], description="Where it is.")
 _SCOPES = "Each action needs its own scope, as the same verb does for one object: " + ", ".join(
@@ -98,22 +94,19 @@ class _Jobs(Endpoint):
 class Jobs(_Jobs):
     """/bulk-operations"""
 
-    @operation(
+    get = listed(
+        lambda state=(), action="": jobs.jobs(states=tuple(state), action=action),
+        shapes.JobSerializer,
+        order=("-id",),
+        filters=(
+            Param("state", "States, comma separated.", "choices", choices=tuple(JobState.values)),
+            Param("action", "Exact name.", "choice", choices=tuple(sorted(ACTIONS))),
+        ),
         id="bulk_operations_list",
         tag="bulk-operations",
         scope=_READ,
         summary="List bulk operations, newest first",
-        parameters=(*FILTERS, *PAGING),
-        responses={200: page_of(shapes.JobSerializer)},
-        problems=_LIST,
     )
-    def get(self, request: Request) -> Response:
-        values, limit, place = read_list(request, FILTERS)
-        found = jobs.jobs(states=values["state"] or ())
-        if values["action"]:
-            found = found.filter(action=values["action"])
-        page = keyset.page(found, order=("-id",), limit=limit, place=place)
-        return listing(request, values, page, shapes.JobSerializer)
 
     @operation(
         id="bulk_operations_plan",
@@ -158,17 +151,15 @@ class Jobs(_Jobs):
 class OneJob(_Jobs):
     """/bulk-operations/{job}"""
 
-    @operation(
+    get = shown(
+        lambda job: jobs.job(id_of("job", job)),
+        shapes.JobSerializer,
         id="bulk_operations_read",
         tag="bulk-operations",
         scope=_READ,
         summary="One bulk operation and how far it is",
         path=_PATH,
-        responses={200: shapes.JobSerializer},
     )
-    def get(self, request: Request, job: str) -> Response:
-        read_parameters(request, ())
-        return _answer(request, jobs.job(id_of("job", job)))
 
     @operation(
         id="bulk_operations_discard",
@@ -274,7 +265,7 @@ class JobItems(Endpoint):
         path=_PATH,
         parameters=(*ITEM_FILTERS, *PAGING),
         responses={200: page_of(shapes.JobItemSerializer)},
-        problems=_LIST,
+        problems=("invalid_cursor", "cursor_mismatch"),
     )
     def get(self, request: Request, job: str) -> Response:
         values, limit, place = read_list(request, ITEM_FILTERS)

@@ -239,7 +239,7 @@ def _plan_page(
         "verb": verb,
         "plan": plan,
         "what": verb.what if job.total != 1 else verb.what.removesuffix("s"),
-        "effects": verb.effects(job, plan),
+        "effects": [text.replace("{waiting}", f"{plan.waiting:,}") for text in verb.effects],
         "fields": bulk.fields(verb, job, who.name) if not why_not else [],
         "why_not": why_not,
         "origin": _safe(request, plan.origin) or reverse("console:jobs"),

@@ -12,14 +12,12 @@ from django.db.models import Count, QuerySet, Sum
 
 from messaging import causes
 from messaging.access.selectors import reach
+from messaging.bulk.services.endings import ENDED, OPEN
 from messaging.choices import ItemState, JobState, PartnerAnswer
 from messaging.deliveries.selectors import doubts
 from messaging.exceptions import NotFound
 from messaging.models import BulkJob, BulkJobItem, Delivery, Incident, Message, Pair
 from rmhub.ids import public_id, read_public_id
-
-OPEN = (JobState.QUEUED, JobState.RUNNING)
-ENDED = (JobState.FINISHED, JobState.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +44,9 @@ class ItemRow:
     reference: str
 
 
-def jobs(*, states: tuple[str, ...] = ()) -> QuerySet[BulkJob]:
+def jobs(*, states: tuple[str, ...] = (), action: str = "") -> QuerySet[BulkJob]:
     """Jobs. Not ordered; pages by ("-id",)."""
-    found = reach.jobs(BulkJob.objects.all())
+    found = reach.jobs(BulkJob.objects.filter(action=action) if action else BulkJob.objects.all())
     return found.filter(state__in=states) if states else found
 
 

@@ -19,9 +19,8 @@ from django.db.models import F, Min, Q
 from messaging import dispatch
 from messaging.bulk.services import endings as job_endings
 from messaging.bulk.services.actions import ACTIONS, Action, Filter, Rows
-from messaging.bulk.services.endings import OPEN
-from messaging.bulk.services.parameters import checked
-from messaging.bulk.services.plans import MAX_IDS, PLANNED_FOR, action_of, job_plan
+from messaging.bulk.services.endings import ENDED, OPEN
+from messaging.bulk.services.plans import MAX_IDS, PLANNED_FOR, action_of, checked, job_plan
 from messaging.choices import ItemState, JobState
 from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, Stale, WrongState
 from messaging.journal import audit, events
@@ -55,7 +54,6 @@ log = logging.getLogger(__name__)
 CHUNK = 50
 TALKS = 16  # how many partners' answers are waited for before it is another job's turn
 KEPT_FOR = timedelta(days=90)
-ENDED = (JobState.FINISHED, JobState.CANCELLED)
 _LEASE = timedelta(seconds=60)
 _FAR = timedelta(seconds=5)  # a job that stumbled over the hub's own trouble is tried again then
 
@@ -283,7 +281,7 @@ def _run_item(job: BulkJob, key: int) -> None:
         assert run is not None
         try:
             with transaction.atomic():
-                run(item.object_id, job.parameters, _actor(job), job.reason)
+                run(item.object_id, job.parameters, actor=_actor(job), reason=job.reason)
             item.state = ItemState.DONE
         except ApplicationError as error:
             item.state, item.detail = ItemState.REFUSED, str(error)[:255]
