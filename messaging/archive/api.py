@@ -318,7 +318,7 @@ class Retention(Endpoint):
 
 
 def _policy(request: Request) -> Response:
-    policy, held = archive.policy(), archive.archive()
-    policy.archived_messages, policy.archive_files = held.messages, held.files  # type: ignore[attr-defined]
-    policy.archive_bytes, policy.legal_holds = held.bytes, archive.holds_in_force()  # type: ignore[attr-defined]
+    policy, held = retention.policy(), archive.archive()
+    policy.archived_messages, policy.archive_files = held["messages"], held["files"]  # type: ignore[attr-defined]
+    policy.archive_bytes, policy.legal_holds = held["bytes"], archive.holds_in_force()  # type: ignore[attr-defined]
     return item(request, RetentionSerializer(policy).data, revision=policy.version)

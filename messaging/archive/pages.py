@@ -119,7 +119,7 @@ def archive_restore(request: HttpRequest, reference: str) -> HttpResponse:
         "row": row,
         "whole": whole,
         "count": archive.conversation_size(row.conversation_id),
-        "days": archive.policy().purge_after,
+        "days": retention.policy().purge_after,
     }
     return dialog(request, "console/archive/archive_restore.html", lambda: shown, do)
 
@@ -193,7 +193,7 @@ def hold_release(request: HttpRequest, reference: str) -> HttpResponse:
 @requires(READ)
 def retention_page(request: HttpRequest) -> HttpResponse:
     """The policy in force, and what it has led to."""
-    policy = archive.policy()
+    policy = retention.policy()
     context = {
         "policy": policy,
         "archive": archive.archive(),
@@ -207,7 +207,7 @@ def retention_page(request: HttpRequest) -> HttpResponse:
 @requires(WRITE, methods=("GET", "POST"))
 def retention_change(request: HttpRequest) -> HttpResponse:
     """The form, and another policy."""
-    policy = archive.policy()
+    policy = retention.policy()
     errors: list[tuple[str, str]] = []
     status = 200
     given: dict[str, Any] = {
@@ -226,7 +226,7 @@ def retention_change(request: HttpRequest) -> HttpResponse:
             )
         except Stale as error:
             errors, status = problems(error), 409
-            given["version"] = archive.policy().version
+            given["version"] = retention.policy().version
         except InvalidSubmission as error:
             errors, status = problems(error), 422
         else:

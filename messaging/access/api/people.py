@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -238,42 +239,41 @@ class InviteUser(Endpoint):
         return Response({**_represent(row), "invitation": invitation_link(invitation)})
 
 
-class ResetSecondFactor(Endpoint):
-    """/users/{username}/reset-second-factor"""
+def _verb(id: str, summary: str, act: Callable[..., object]) -> Callable[..., Response]:
+    """An action on a user, with a reason; answers the user as they are then."""
 
     @operation(
-        id="users_reset_second_factor",
+        id=id,
         tag="users",
         scope="users:manage",
-        summary="Take away a user's second factor, e.g. when the device is lost",
+        summary=summary,
         path=_PATH,
         request=ReasonBody,
         responses={200: UserSerializer},
     )
-    def post(self, request: Request, username: str) -> Response:
+    def post(self: Endpoint, request: Request, username: str) -> Response:
         read_parameters(request, ())
         values = validated(ReasonBody, request.data)
-        second_factor.second_factor_remove(user=people.user(username).user, actor=actor_of(request), **values)
+        act(user=people.user(username).user, actor=actor_of(request), **values)
         return _answer(request, people.user(username))
+
+    return post
+
+
+class ResetSecondFactor(Endpoint):
+    """/users/{username}/reset-second-factor"""
+
+    post = _verb(
+        "users_reset_second_factor",
+        "Take away a user's second factor, e.g. when the device is lost",
+        second_factor.second_factor_remove,
+    )
 
 
 class EndSessions(Endpoint):
     """/users/{username}/end-sessions"""
 
-    @operation(
-        id="users_end_sessions",
-        tag="users",
-        scope="users:manage",
-        summary="End all sessions of a user",
-        path=_PATH,
-        request=ReasonBody,
-        responses={200: UserSerializer},
-    )
-    def post(self, request: Request, username: str) -> Response:
-        read_parameters(request, ())
-        values = validated(ReasonBody, request.data)
-        sessions.sessions_end(user=people.user(username).user, actor=actor_of(request), **values)
-        return _answer(request, people.user(username))
+    post = _verb("users_end_sessions", "End all sessions of a user", sessions.sessions_end)
 
 
 def _sessions(user: str = "") -> QuerySet[UserSession]:

@@ -125,48 +125,41 @@ def factor(request: HttpRequest) -> HttpResponse:
 @requires(SCOPE, methods=("GET", "POST"))
 def factor_codes(request: HttpRequest) -> HttpResponse:
     """New recovery codes, for a code of the device."""
-    me = _me(request)
-    if second_factor.confirmed(me.pk) is None:
-        return _none(request)
-    errors, wait = _checked_code(request, me)
-    if request.method == "POST" and not errors:
-        codes = second_factor.recovery_codes_renew(user=me, actor=actor(request))
-        return page(request, "console/access/recovery_codes.html", {"codes": codes})
-    context = {"errors": errors, "renew": True}
-    return page(
-        request, "console/access/second_factor_change.html", context, status=429 if wait else 422 if errors else 200
-    )
+    refused = _refused(request, renew=True)
+    if refused is not None:
+        return refused
+    codes = second_factor.recovery_codes_renew(user=_me(request), actor=actor(request))
+    return page(request, "console/access/recovery_codes.html", {"codes": codes})
 
 
 @sensitive_post_parameters("code")
 @requires(SCOPE, methods=("GET", "POST"))
 def factor_remove(request: HttpRequest) -> HttpResponse:
     """Takes the second factor away, for a code of it."""
-    me = _me(request)
-    if second_factor.confirmed(me.pk) is None:
-        return _none(request)
-    errors, wait = _checked_code(request, me)
-    if request.method == "POST" and not errors:
-        second_factor.second_factor_remove(user=me, actor=actor(request), reason="By the user.")
-        if settings.RMHUB_REQUIRE_SECOND_FACTOR and request.session.get("method") != "openid":
-            request.session[ENROL] = True
-        notices.success(request, "Your second factor is taken away.")
-        return see_other("console:account")
-    context = {"errors": errors, "renew": False}
-    return page(
-        request, "console/access/second_factor_change.html", context, status=429 if wait else 422 if errors else 200
-    )
+    refused = _refused(request, renew=False)
+    if refused is not None:
+        return refused
+    second_factor.second_factor_remove(user=_me(request), actor=actor(request), reason="By the user.")
+    if settings.RMHUB_REQUIRE_SECOND_FACTOR and request.session.get("method") != "openid":
+        request.session[ENROL] = True
+    notices.success(request, "Your second factor is taken away.")
+    return see_other("console:account")
 
 
-def _none(request: HttpRequest) -> HttpResponse:
-    status = 200 if request.method == "GET" else 409
-    return page(request, "console/access/second_factor_change.html", {"none": True}, status=status)
+def _refused(request: HttpRequest, *, renew: bool) -> HttpResponse | None:
+    """The form, which says what is wrong with the code that was sent; None for a right one."""
+    template, posted = "console/access/second_factor_change.html", request.method == "POST"
+    if second_factor.confirmed(_me(request).pk) is None:
+        return page(request, template, {"none": True}, status=409 if posted else 200)
+    errors, wait = _checked_code(request, _me(request)) if posted else ([], 0)
+    if posted and not errors:
+        return None
+    status = 429 if wait else 422 if errors else 200
+    return page(request, template, {"errors": errors, "renew": renew}, status=status)
 
 
 def _checked_code(request: HttpRequest, me: User) -> tuple[list[tuple[str, str]], int]:
     """What is wrong with the code that was sent, and how long to wait; guesses are slowed down like log-ins."""
-    if request.method != "POST":
-        return [], 0
     name, address = me.get_username(), request.META.get("REMOTE_ADDR", "")
     if wait := throttling.attempt(name, address):
         return [("", f"Too many wrong codes: wait {wait} s, then try again.")], wait
