@@ -25,9 +25,8 @@ from messaging.api.permissions import HasScope
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
+from messaging.bulk import selectors as jobs
 from messaging.bulk import serializers as shapes
-from messaging.bulk.selectors import jobs
-from messaging.bulk.selectors import matching as bulk
 from messaging.bulk.services.export import job_export
 from messaging.bulk.services.jobs import (
     ACTIONS,
@@ -353,7 +352,7 @@ def _wanted(kind: Action, values: dict[str, Any]) -> dict[str, Any]:
         raise ValidationError({"filter": [ErrorDetail("Name what is meant: it would be all.", code="invalid")]})
     # A page of the console means the unresolved incidents when nothing says more; GET /incidents means all.
     whole = {"show": "all", **given} if kind.prefix == "inc" else given
-    return {"rows": bulk.matching(kind.prefix, whole), "chosen": bulk.described(kind.prefix, given)}
+    return {"rows": jobs.matching(kind.prefix, whole), "chosen": jobs.described(kind.prefix, given)}
 
 
 def _ids(prefix: str, texts: list[str]) -> list[uuid.UUID]:

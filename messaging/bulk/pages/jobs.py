@@ -16,9 +16,8 @@ from django.utils.html import format_html
 from django.utils.http import url_has_allowed_host_and_scheme
 
 from messaging.access.selectors.reach import read_id
+from messaging.bulk import selectors as jobs
 from messaging.bulk.pages import buttons as bulk
-from messaging.bulk.selectors import jobs
-from messaging.bulk.selectors import matching as selections
 from messaging.bulk.services import export as exports
 from messaging.bulk.services import jobs as services
 from messaging.choices import ItemState, JobState
@@ -259,11 +258,11 @@ def _chosen(request: HttpRequest, kind: services.Action) -> dict[str, Any]:
     if request.POST.get("all"):
         query = request.POST.get("filter", "").replace("\x00", "")[:_MAX_FILTER].lstrip("?")
         given = dict(parse_qsl(query))
-        rows = selections.matching(prefix, given, zones.zone_of(request))
-        chosen = selections.described(prefix, given, zones.zone_of(request))
+        rows = jobs.matching(prefix, given, zones.zone_of(request))
+        chosen = jobs.described(prefix, given, zones.zone_of(request))
         if of_pairs:
             said = ", ".join(f"{name}: {text}" for name, text in sorted(chosen.items()))
-            return {"rows": selections.incidents_of(rows), "chosen": {"pairs": said or "all of them"}}
+            return {"rows": jobs.incidents_of(rows), "chosen": {"pairs": said or "all of them"}}
         return {"rows": rows, "chosen": chosen}
     ids: list[uuid.UUID] = []
     for text in request.POST.getlist("ids"):
@@ -274,7 +273,7 @@ def _chosen(request: HttpRequest, kind: services.Action) -> dict[str, Any]:
     if not ids:
         raise InvalidSubmission({"ids": ["Nothing is chosen: tick rows, or take all that match."]})
     if of_pairs:
-        rows = selections.incidents_of(pairs.pairs().filter(pk__in=ids))
+        rows = jobs.incidents_of(pairs.pairs().filter(pk__in=ids))
         return {"rows": rows, "chosen": {"pairs": f"{len(set(ids)):,} chosen one by one"}}
     return {"ids": ids}
 

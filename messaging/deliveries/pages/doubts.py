@@ -13,7 +13,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 
 from messaging.access.selectors.reach import read_id
-from messaging.bulk.selectors import jobs as jobs_of
+from messaging.bulk import selectors as jobs_of
 from messaging.choices import Direction, MessageState, PartnerAnswer
 from messaging.console.access import Person, actor, person, requires
 from messaging.console.rendering import keyset_page, page, problems, see_other

@@ -11,7 +11,7 @@ from django.core.exceptions import ObjectDoesNotExist
 
 from messaging.access.selectors import people
 from messaging.archive import selectors as archive
-from messaging.bulk.selectors import jobs
+from messaging.bulk import selectors as jobs
 from messaging.choices import PHASE_LOOKS
 from messaging.deliveries.selectors import deliveries, triggers
 from messaging.exceptions import NotFound

@@ -144,7 +144,7 @@ def test_jumping_to_a_time_shows_what_was_then_and_the_way_back(db: None) -> Non
 
 
 def test_jumping_needs_no_window_and_file_and_jobs_mean_the_same(db: None) -> None:
-    from messaging.bulk.selectors import matching as bulk
+    from messaging.bulk import selectors as bulk
 
     _, new, older, old = _several()
     client = browser(Role.ADMIN)
@@ -239,7 +239,7 @@ def test_bulk_verbs_say_which_role_they_need(scene: World) -> None:
 
 
 def test_jobs_about_all_that_match_mean_what_the_list_shows(db: None) -> None:
-    from messaging.bulk.selectors import matching as bulk
+    from messaging.bulk import selectors as bulk
 
     _, new, older, old = _several()
     for given, expected in (

@@ -14,7 +14,7 @@ from django.test import Client
 from django.urls import URLPattern, reverse
 
 from messaging.access.selectors import reach
-from messaging.bulk.selectors import jobs as job_selectors
+from messaging.bulk import selectors as job_selectors
 from messaging.bulk.services import jobs
 from messaging.exceptions import NotFound
 from messaging.journal.audit import Actor
