@@ -52,7 +52,24 @@ def user_list(request: HttpRequest) -> HttpResponse:
 @requires(SCOPE)
 def user_page(request: HttpRequest, username: str) -> HttpResponse:
     """One person: role, partners, sessions, and what was done to them."""
-    return _page(request, people.user(username))
+    row = people.user(username)
+    verbs = [
+        (slug, label, sign)
+        for slug, (label, sign, _, _) in VERBS.items()
+        if slug == ("switch-on" if not row.user.is_active else "switch-off")
+        or (slug == "reset-factor" and row.second_factor)
+        or slug == "end-sessions"
+    ]
+    context = {
+        "row": row,
+        "verbs": verbs,
+        "role_words": ROLE_WORDS[row.role.value if row.role else ""],
+        "sessions": list(people.sessions(user_id=row.user.pk).order_by("-last_seen_at")[:50]),
+        "methods": sessions.METHODS,
+        "here": request.session.session_key,
+        "audit": people.audit(row.user),
+    }
+    return page(request, "console/access/user.html", context)
 
 
 @sensitive_variables("invitation")
@@ -220,26 +237,6 @@ def _invited(request: HttpRequest, username: str, invitation: Invitation) -> Htt
     days = settings.PASSWORD_RESET_TIMEOUT // 86_400
     context = {"username": username, "link": invitation_link(invitation), "days": days}
     return page(request, "console/access/user_invited.html", context)
-
-
-def _page(request: HttpRequest, row: UserRow) -> HttpResponse:
-    verbs = [
-        (slug, label, sign)
-        for slug, (label, sign, _, _) in VERBS.items()
-        if slug == ("switch-on" if not row.user.is_active else "switch-off")
-        or (slug == "reset-factor" and row.second_factor)
-        or slug == "end-sessions"
-    ]
-    context = {
-        "row": row,
-        "verbs": verbs,
-        "role_words": ROLE_WORDS[row.role.value if row.role else ""],
-        "sessions": list(people.sessions(user_id=row.user.pk).order_by("-last_seen_at")[:50]),
-        "methods": sessions.METHODS,
-        "here": request.session.session_key,
-        "audit": people.audit(row.user),
-    }
-    return page(request, "console/access/user.html", context)
 
 
 def _form(request: HttpRequest, row: UserRow | None, errors: list[tuple[str, str]]) -> dict[str, Any]:

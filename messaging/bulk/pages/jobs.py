@@ -58,7 +58,7 @@ def job_list(request: HttpRequest) -> HttpResponse:
 def job_plan(request: HttpRequest) -> HttpResponse:
     """Plans a job over what was selected in a list, and shows the plan. Nothing is done yet."""
     name, _, decision = request.POST.get("action", "").partition(":")
-    origin = _origin(request)
+    origin = _safe(request, request.POST.get("next", "")[:_MAX_FILTER])
     try:
         kind = services.ACTIONS.get(name)
         if kind is None or name not in bulk.VERBS:
@@ -308,10 +308,6 @@ def _check_scope(request: HttpRequest, action: str) -> None:
     if missing:
         audit.denied(actor(request), "job.act", object_type="action", object_id=action, required=scope)
         raise PermissionDenied(f"This needs the role {missing}.")
-
-
-def _origin(request: HttpRequest) -> str:
-    return _safe(request, request.POST.get("next", "")[:_MAX_FILTER])
 
 
 def _safe(request: HttpRequest, path: str) -> str:

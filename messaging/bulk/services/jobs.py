@@ -90,7 +90,9 @@ def job_execute(
                 state=job.state,
                 allowed=allowed_verbs(job),
             )
-        _expect(job, expect_count)
+        if job.total != expect_count:
+            said = f"It is {job.total:,} now, and you saw {expect_count:,}: look again before you decide."
+            raise Stale(said, version=job.total)
         job.state, job.parameters, job.reason = JobState.QUEUED, kept, reason.strip()
         job.actor, job.interface, job.address = actor.name[:150], actor.interface, actor.address[:64]
         job.due_at, job.expires_at, job.created_at = now, None, now
@@ -319,13 +321,6 @@ def _count(job: BulkJob, item: BulkJobItem) -> None:
 
 def _actor(job: BulkJob) -> Actor:
     return Actor(job.actor, job.interface, job.address, job.public_id, "job")
-
-
-def _expect(job: BulkJob, expect_count: int) -> None:
-    if job.total != expect_count:
-        raise Stale(
-            f"It is {job.total:,} now, and you saw {expect_count:,}: look again before you decide.", version=job.total
-        )
 
 
 def _stagger(job: BulkJob, seconds: int, now: datetime) -> None:

@@ -79,7 +79,9 @@ def job_plan(
         given = kind.rows().filter(pk__in=rows.order_by().values("pk"))
     else:
         assert filter is not None
-        given = _found(kind, filter)
+        if kind.find is None:
+            raise InvalidSubmission({"filter": ["This action takes the filters of a list: give it as they are there."]})
+        given = kind.find(filter)
     try:
         with transaction.atomic():
             with connection.cursor() as cursor:
@@ -108,12 +110,6 @@ def action_of(name: str) -> Action:
     if chosen is None:
         raise InvalidSubmission({"action": [f"One of {', '.join(ACTIONS)}."]})
     return chosen
-
-
-def _found(kind: Action, filter: Filter) -> Rows:
-    if kind.find is None:
-        raise InvalidSubmission({"filter": ["This action takes the filters of a list: give it as they are there."]})
-    return kind.find(filter)
 
 
 def _take(job: BulkJob, rows: Rows) -> int:
