@@ -84,6 +84,11 @@ def page(
     return response
 
 
+def posted(request: HttpRequest, name: str) -> str:
+    """Return what stands in a field of the form, without blanks around it."""
+    return request.POST.get(name, "").strip().replace("\x00", "")
+
+
 def dialog(
     request: HttpRequest, form: str, shown: Callable[[], dict[str, Any]], do: Callable[[], HttpResponse]
 ) -> HttpResponse:
