@@ -30,13 +30,8 @@ def fresh_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Non
     if not request.node.get_closest_marker("django_db") and not {"db", "transactional_db"} & set(request.fixturenames):
         yield
         return
-    from messaging import servers
-    from messaging.access.services import tokens
-    from messaging.engine import circuits, forgetting, pairs, subscriptions
-    from messaging.engine import memory as epoch
-    from messaging.entrance import authentication as door
     from messaging.messages.selectors import messages
-    from partners import registry
+    from tests.staged import forget_all
 
     settings = request.getfixturevalue("settings")
     settings.RMHUB_STORE_DIR = tmp_path / "store"
@@ -45,21 +40,9 @@ def fresh_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Non
     # The time limit of a search holds until its transaction ends, and that is the end of the test: on a busy machine it
     # would stop what the test does after the search.
     request.getfixturevalue("monkeypatch").setattr(messages, "SECONDS", 600)
-    registry.reset()
-    pairs.reset()
-    door.reset()
-    tokens.patience.reset()
-    circuits.forget()
-    servers.reset()
-    subscriptions.reset()
-    epoch.reset()
-    forgetting.reset()
+    forget_all()
     yield
-    registry.reset()
-    pairs.reset()
-    subscriptions.reset()
-    epoch.reset()
-    forgetting.reset()
+    forget_all()
 
 
 @pytest.fixture(autouse=True)
