@@ -10,6 +10,7 @@ from typing import Any
 from django.contrib import messages as notices
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.functional import SimpleLazyObject
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
 from messaging.access.selectors.reach import read_id
@@ -36,8 +37,11 @@ class Column:
 
 
 def table(caption: str, columns: Sequence[Column], rows: Iterable[Any]) -> dict[str, Any]:
-    """Return what `console/parts/table.html` shows: `{% include "console/parts/table.html" with table=... %}`."""
-    cells = [[(column, column.cell(row)) for column in columns] for row in rows]
+    """Return what `console/parts/table.html` shows: `{% include "console/parts/table.html" with table=... %}`.
+
+    Cells are made when it is drawn: only then the zone of its times is known.
+    """
+    cells = SimpleLazyObject(lambda: [[(column, column.cell(row)) for column in columns] for row in rows])
     return {"caption": caption, "columns": columns, "cells": cells}
 
 
