@@ -27,6 +27,8 @@ from messaging.pairs.selectors import pairs
 from messaging.report_choices import ArchiveState
 from messaging.reports.serializers.reports import RunSerializer
 
+_READ: dict[str, Any] = {"tag": "archive", "scope": "archive:read"}
+_WRITE: dict[str, Any] = {"tag": "archive", "scope": "retention:write"}
 _HOLD = {"hold": "Id of the hold (`hold_...`)."}
 FILTERS = (
     Param("q", "Exact id: `msg_...`, MessageId, document id or ConversationId."),
@@ -155,8 +157,7 @@ class ArchivedMessages(Endpoint):
 
     @operation(
         id="archive_list",
-        tag="archive",
-        scope="archive:read",
+        **_READ,
         summary="List archived messages, newest first",
         parameters=(*FILTERS, *PAGING),
         responses={200: page_of(ArchivedMessageSerializer)},
@@ -178,8 +179,7 @@ class OneArchivedMessage(Endpoint):
         lambda message_id: archive.archived_by_reference(message_id),
         ArchivedMessageSerializer,
         id="archive_read",
-        tag="archive",
-        scope="archive:read",
+        **_READ,
         summary="Where one archived message lies",
         path={"message_id": "Id of the message (`msg_...`), or its MessageId."},
         problems=("ambiguous_message_id",),
@@ -221,15 +221,13 @@ class LegalHolds(Endpoint):
         order=("-id",),
         filters=(Param("in_force", "true: only those in force; false: only the released ones.", "flag"),),
         id="holds_list",
-        tag="archive",
-        scope="archive:read",
+        **_READ,
         summary="List legal holds, newest first",
     )
 
     @operation(
         id="holds_place",
-        tag="archive",
-        scope="retention:write",
+        **_WRITE,
         summary="Place a legal hold",
         description=(
             "What fits all criteria leaves neither the store nor the archive. Once this is answered, nothing that it "
@@ -259,8 +257,7 @@ class OneLegalHold(Endpoint):
         lambda hold: archive.hold(id_of("hold", hold)),
         LegalHoldSerializer,
         id="holds_read",
-        tag="archive",
-        scope="archive:read",
+        **_READ,
         summary="One legal hold",
         path=_HOLD,
     )
@@ -278,8 +275,7 @@ class ReleaseLegalHold(Endpoint):
         ReasonBody,
         LegalHoldSerializer,
         id="holds_release",
-        tag="archive",
-        scope="retention:write",
+        **_WRITE,
         summary="Release a legal hold",
         path=_HOLD,
         problems=("wrong_state",),
@@ -291,8 +287,7 @@ class Retention(Endpoint):
 
     @operation(
         id="retention_read",
-        tag="archive",
-        scope="archive:read",
+        **_READ,
         summary="The retention policy",
         responses={200: RetentionSerializer},
     )
@@ -302,8 +297,7 @@ class Retention(Endpoint):
 
     @operation(
         id="retention_change",
-        tag="archive",
-        scope="retention:write",
+        **_WRITE,
         summary="Change the retention policy",
         description="If-Match with the ETag of what you read is required. Purges under way obey the change at once.",
         request=RetentionBody,

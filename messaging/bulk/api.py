@@ -46,10 +46,10 @@ from rmhub.ids import BadPublicId
 from rmhub.roles import role_of
 
 _PATH = {"job": "Id of the bulk operation (`job_...`)."}
-_READ = "deliveries:read"
-# Whoever has one of the actions' scopes gets to the view, which asks for that of the action.
-_ACT = "indoubt:resolve"
 _ACTIONS = frozenset(action.scope for action in ACTIONS.values())
+_READS: dict[str, Any] = {"tag": "bulk-operations", "scope": "deliveries:read"}
+# Whoever has one of the actions' scopes gets to the view, which asks for that of the action.
+_ACTS: dict[str, Any] = {"tag": "bulk-operations", "scope": "indoubt:resolve"}
 ITEM_FILTERS = (Param("state", "States, comma separated.", "choices", choices=tuple(ItemState.values)),)
 _LOCATION = OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201, 202], description="Where it is.")
 _SCOPES = "Each action needs its own scope, as the same verb does for one object: " + ", ".join(
@@ -102,15 +102,13 @@ class Jobs(_Jobs):
             Param("action", "Exact name.", "choice", choices=tuple(sorted(ACTIONS))),
         ),
         id="bulk_operations_list",
-        tag="bulk-operations",
-        scope=_READ,
+        **_READS,
         summary="List bulk operations, newest first",
     )
 
     @operation(
         id="bulk_operations_plan",
-        tag="bulk-operations",
-        scope=_ACT,
+        **_ACTS,
         summary="Plan one action over many objects",
         description=(
             "Give either `ids` or a `filter`. What is meant is fixed at once and nothing is done: 201 with `matched`, "
@@ -154,16 +152,14 @@ class OneJob(_Jobs):
         lambda job: jobs.job(id_of("job", job)),
         shapes.JobSerializer,
         id="bulk_operations_read",
-        tag="bulk-operations",
-        scope=_READ,
+        **_READS,
         summary="One bulk operation and how far it is",
         path=_PATH,
     )
 
     @operation(
         id="bulk_operations_discard",
-        tag="bulk-operations",
-        scope=_ACT,
+        **_ACTS,
         summary="Throw a plan away",
         description="Of what is planned only, and nothing was done yet; what has begun is cancelled. " + _SCOPES,
         path=_PATH,
@@ -182,8 +178,7 @@ class ExecuteJob(_Jobs):
 
     @operation(
         id="bulk_operations_execute",
-        tag="bulk-operations",
-        scope=_ACT,
+        **_ACTS,
         summary="Begin a planned bulk operation",
         description=(
             "`expect_count` is the plan's `matched`; another number is refused (412). A plan is begun once: again is "
@@ -214,8 +209,7 @@ class RetryJob(_Jobs):
 
     @operation(
         id="bulk_operations_retry",
-        tag="bulk-operations",
-        scope=_ACT,
+        **_ACTS,
         summary="Plan the same for what was refused",
         description="Of a bulk operation that has ended; the new plan is executed like any other. " + _SCOPES,
         path=_PATH,
@@ -236,8 +230,7 @@ class CancelJob(_Jobs):
 
     @operation(
         id="bulk_operations_cancel",
-        tag="bulk-operations",
-        scope=_ACT,
+        **_ACTS,
         summary="End a bulk operation: what is done stays done",
         description=_SCOPES,
         path=_PATH,
@@ -258,8 +251,7 @@ class JobItems(Endpoint):
 
     @operation(
         id="bulk_operations_items",
-        tag="bulk-operations",
-        scope=_READ,
+        **_READS,
         summary="What came of each object of a bulk operation",
         path=_PATH,
         parameters=(*ITEM_FILTERS, *PAGING),
@@ -281,8 +273,7 @@ class JobResults(Endpoint):
 
     @operation(
         id="bulk_operations_results",
-        tag="bulk-operations",
-        scope=_READ,
+        **_READS,
         summary="What came of each object, as a CSV file",
         path=_PATH,
         responses={(200, "text/csv"): OpenApiTypes.STR},

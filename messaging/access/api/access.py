@@ -30,6 +30,7 @@ from partners.models import Credential
 from rmhub.roles import ADMIN_SCOPES
 
 _CREDENTIAL = {"credential_id": "Id of the credential (`cred_...`)."}
+_TOKENS: dict[str, Any] = {"tag": "tokens", "scope": "tokens:manage"}
 _TOKEN = {"token_id": "Id of the token (`tok_...`)."}
 
 
@@ -177,16 +178,14 @@ class Tokens(Endpoint):
         order=("-id",),
         filters=(Param("owner", "Exact user name."),),
         id="tokens_list",
-        tag="tokens",
-        scope="tokens:manage",
+        **_TOKENS,
         summary="List API tokens, newest first, without secrets",
     )
 
     @sensitive_variables("secret")
     @operation(
         id="tokens_create",
-        tag="tokens",
-        scope="tokens:manage",
+        **_TOKENS,
         summary="Create an API token",
         description=(
             "Its scopes are at most those of its owner's role, and at most yours. Made with a token, it is good from "
@@ -223,8 +222,7 @@ class OneToken(Endpoint):
         lambda token_id: records.token(id_of("tok", token_id)),
         TokenSerializer,
         id="tokens_read",
-        tag="tokens",
-        scope="tokens:manage",
+        **_TOKENS,
         summary="One API token, without its secret",
         path=_TOKEN,
     )
@@ -238,8 +236,7 @@ class RevokeToken(Endpoint):
         ReasonBody,
         TokenSerializer,
         id="tokens_revoke",
-        tag="tokens",
-        scope="tokens:manage",
+        **_TOKENS,
         summary="End an API token now and for ever",
         path=_TOKEN,
         problems=("wrong_state",),

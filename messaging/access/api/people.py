@@ -29,6 +29,7 @@ from partners.models import PartnerGroup
 from rmhub.roles import ORDER
 
 ROLES = tuple(role.value for role in ORDER)
+_MANAGE: dict[str, Any] = {"tag": "users", "scope": "users:manage"}
 _PATH = {"username": "User name."}
 _GROUP = {"group": "Id of the group (`grp_...`)."}
 _LOCATION = OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201], description="The user.")
@@ -156,16 +157,14 @@ class Users(Endpoint):
             Param("active", "Only those who can log in, or only those who are switched off.", "flag"),
         ),
         id="users_list",
-        tag="users",
-        scope="users:manage",
+        **_MANAGE,
         summary="List users, by name",
     )
 
     @sensitive_variables("invitation")
     @operation(
         id="users_create",
-        tag="users",
-        scope="users:manage",
+        **_MANAGE,
         summary="Create a user",
         description="Answers an invitation, shown this once: the link with which the person sets a password.",
         request=UserBody,
@@ -185,8 +184,7 @@ class OneUser(Endpoint):
 
     @operation(
         id="users_read",
-        tag="users",
-        scope="users:manage",
+        **_MANAGE,
         summary="One user",
         path=_PATH,
         responses={200: UserSerializer},
@@ -197,8 +195,7 @@ class OneUser(Endpoint):
 
     @operation(
         id="users_change",
-        tag="users",
-        scope="users:manage",
+        **_MANAGE,
         summary="Change a user: role, partners, name, on or off",
         description="It holds from their next request. If-Match is not required; it is honoured when given. One admin "
         "who sees all partners always remains.",
@@ -222,8 +219,7 @@ class InviteUser(Endpoint):
     @sensitive_variables("invitation")
     @operation(
         id="users_invite",
-        tag="users",
-        scope="users:manage",
+        **_MANAGE,
         summary="Make a new invitation, e.g. for a forgotten password",
         description="The old password works until the new one is set.",
         path=_PATH,
@@ -244,8 +240,7 @@ def _verb(id: str, summary: str, act: Callable[..., object]) -> Callable[..., Re
 
     @operation(
         id=id,
-        tag="users",
-        scope="users:manage",
+        **_MANAGE,
         summary=summary,
         path=_PATH,
         request=ReasonBody,
@@ -289,8 +284,7 @@ class Sessions(Endpoint):
         order=("-id",),
         filters=(Param("user", "User name."),),
         id="sessions_list",
-        tag="users",
-        scope="users:manage",
+        **_MANAGE,
         summary="Where people are logged in to the console, newest first",
     )
 
@@ -300,8 +294,7 @@ class OneSession(Endpoint):
 
     @operation(
         id="sessions_end",
-        tag="users",
-        scope="users:manage",
+        **_MANAGE,
         summary="End a session: whoever has it must log in again",
         path={"session": "Id of the session (`ses_...`)."},
         responses={204: None},
@@ -320,15 +313,13 @@ class PartnerGroups(Endpoint):
         PartnerGroupSerializer,
         order=("name",),
         id="partner_groups_list",
-        tag="users",
-        scope="users:manage",
+        **_MANAGE,
         summary="List partner groups, by name",
     )
 
     @operation(
         id="partner_groups_create",
-        tag="users",
-        scope="users:manage",
+        **_MANAGE,
         summary="Create a partner group",
         request=PartnerGroupBody,
         responses={201: PartnerGroupDetailSerializer},
@@ -353,16 +344,14 @@ class OnePartnerGroup(Endpoint):
         _group,
         PartnerGroupDetailSerializer,
         id="partner_groups_read",
-        tag="users",
-        scope="users:manage",
+        **_MANAGE,
         summary="One partner group with its partners",
         path=_GROUP,
     )
 
     @operation(
         id="partner_groups_change",
-        tag="users",
-        scope="users:manage",
+        **_MANAGE,
         summary="Change a partner group",
         description="If-Match is not required; it is honoured when given.",
         path=_GROUP,
@@ -380,8 +369,7 @@ class OnePartnerGroup(Endpoint):
 
     @operation(
         id="partner_groups_delete",
-        tag="users",
-        scope="users:manage",
+        **_MANAGE,
         summary="Delete a partner group that nobody is limited to",
         path=_GROUP,
         request=ReasonBody,

@@ -23,8 +23,8 @@ from messaging.api.reading import Param, read_parameters
 from messaging.api.resource import IF_MATCH
 from messaging.models import SavedView
 
-SCOPE = "views:write"
 FILTERS = (Param("page", "Only those of this list of the console."),)
+_OWN: dict[str, Any] = {"tag": "preferences", "scope": "views:write"}
 _PATH = {"view": "Id of the view (`view_...`)."}
 _LOCATION = OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201])
 _CONDITIONAL = ("stale", "precondition_required", "invalid_header")
@@ -108,8 +108,7 @@ class Preferences(Endpoint):
 
     @operation(
         id="preferences_read",
-        tag="preferences",
-        scope=SCOPE,
+        **_OWN,
         summary="How you want the console",
         description="Of the owner of the token or of the session.",
         responses={200: PreferencesSerializer},
@@ -120,8 +119,7 @@ class Preferences(Endpoint):
 
     @operation(
         id="preferences_change",
-        tag="preferences",
-        scope=SCOPE,
+        **_OWN,
         summary="Change how you want the console",
         description="Nobody else is affected, so it needs neither a reason nor If-Match.",
         request=PreferencesBody,
@@ -138,8 +136,7 @@ class SavedViews(Endpoint):
 
     @operation(
         id="saved_views_list",
-        tag="preferences",
-        scope=SCOPE,
+        **_OWN,
         summary="List saved views: yours and the team's",
         parameters=(*FILTERS, *PAGING),
         responses={200: page_of(SavedViewSerializer)},
@@ -153,8 +150,7 @@ class SavedViews(Endpoint):
 
     @operation(
         id="saved_views_create",
-        tag="preferences",
-        scope=SCOPE,
+        **_OWN,
         summary="Save a list under a name",
         description="Your own view of the same list and name is replaced. `shared` needs the scope `views:share`.",
         request=SavedViewBody,
@@ -175,8 +171,7 @@ class OneSavedView(Endpoint):
 
     @operation(
         id="saved_views_read",
-        tag="preferences",
-        scope=SCOPE,
+        **_OWN,
         summary="One saved view",
         path=_PATH,
         responses={200: SavedViewSerializer},
@@ -187,8 +182,7 @@ class OneSavedView(Endpoint):
 
     @operation(
         id="saved_views_change",
-        tag="preferences",
-        scope=SCOPE,
+        **_OWN,
         summary="Change a saved view",
         description="A view of the team needs the scope `views:share`.",
         path=_PATH,
@@ -206,8 +200,7 @@ class OneSavedView(Endpoint):
 
     @operation(
         id="saved_views_delete",
-        tag="preferences",
-        scope=SCOPE,
+        **_OWN,
         summary="Delete a saved view",
         description="A view of the team needs the scope `views:share`.",
         path=_PATH,
