@@ -11,6 +11,8 @@ from django.conf import settings
 from django.contrib import messages as notices
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.views.decorators.debug import sensitive_variables
 
 from messaging.access.selectors import people
@@ -20,9 +22,11 @@ from messaging.access.services import second_factor, sessions, users
 from messaging.access.services.users import Invitation
 from messaging.console.access import actor, requires
 from messaging.console.rendering import dialog, keyset_page, page, posted, problems, see_other
+from messaging.console.resource import Column, table
 from messaging.console_links import invitation_link
 from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, WrongState
 from messaging.journal import audit
+from messaging.templatetags.hub import ago, icon, state
 from partners.models import PartnerGroup
 from rmhub.ids import BadPublicId
 from rmhub.roles import ORDER
@@ -37,6 +41,26 @@ ROLE_WORDS = {
 }
 
 
+def _user(row: UserRow) -> SafeString:
+    name = row.user.get_username()
+    full = format_html('<div class="text-faint">{}</div>', row.user.first_name) if row.user.first_name else ""
+    return format_html('<a href="{}">{}</a>{}', reverse("console:user", args=[name]), name, full)
+
+
+def _sees(row: UserRow) -> str:
+    return (", ".join(group.name for group in row.groups) or "no partner") if row.limited else "all partners"
+
+
+_USERS = (
+    Column("Name", _user),
+    Column("Role", lambda row: row.role or "none"),
+    Column("Sees", _sees),
+    Column("Log-in", lambda row: row.login.replace("_", " ").replace("sign on", "sign-on")),
+    Column("State", lambda row: state("user", "active" if row.user.is_active else "off"), "nowrap"),
+    Column("Last log-in", lambda row: ago(row.user.last_login, "never"), "nowrap"),
+)
+
+
 @requires(SCOPE)
 def user_list(request: HttpRequest) -> HttpResponse:
     """Everybody, by name; `?show=` active or off, `?q=` in names and addresses."""
@@ -45,7 +69,7 @@ def user_list(request: HttpRequest) -> HttpResponse:
     text = request.GET.get("q", "").strip()[:150].replace("\x00", "")
     found = people.users(search=text, active={"active": True, "off": False}.get(show))
     context = keyset_page(request, "console.users", found, order=("username",), filters={"show": show, "q": text})
-    context |= {"rows": [people.row(user) for user in context["rows"]], "show": show, "q": text}
+    context |= {"table": table("Users, by name", _USERS, map(people.row, context["rows"])), "show": show, "q": text}
     return page(request, "console/access/users.html", context)
 
 
@@ -282,10 +306,30 @@ def _groups(texts: list[str]) -> list[uuid.UUID]:
 # --- partner groups ---
 
 
+_DELETE = '<a class="btn btn-sm" href="{}" data-dialog>{}Delete…<span class="visually-hidden"> {}</span></a>'
+
+
+def _group(group: PartnerGroup) -> SafeString:
+    return format_html('<a href="{}">{}</a>', reverse("console:group-edit", args=[group.public_id]), group.name)
+
+
+def _delete(group: PartnerGroup) -> SafeString:
+    return format_html(_DELETE, reverse("console:group-delete", args=[group.public_id]), icon("x"), group.name)
+
+
+_GROUPS = (
+    Column("Name", _group),
+    Column("Partners", lambda group: group.size),
+    Column("Description", lambda group: group.description or "–"),
+    Column("Actions", _delete, "cell-end"),
+)
+
+
 @requires(SCOPE)
 def group_list(request: HttpRequest) -> HttpResponse:
     """All groups, by name."""
     context = keyset_page(request, "console.groups", people.groups(), order=("name",), filters={})
+    context["table"] = table("Partner groups, by name", _GROUPS, context["rows"])
     return page(request, "console/access/groups.html", context)
 
 

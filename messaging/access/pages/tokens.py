@@ -8,14 +8,20 @@ from datetime import timedelta
 from django.contrib import messages as notices
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 from django.views.decorators.debug import sensitive_variables
 
 from messaging.access.selectors.reach import read_id
 from messaging.access.services import tokens
 from messaging.console.access import actor, person, requires
 from messaging.console.rendering import dialog, keyset_page, page, posted, problems, see_other
+from messaging.console.resource import Column, table
 from messaging.exceptions import InvalidSubmission
+from messaging.models import ApiToken
 from messaging.overview.selectors import records
+from messaging.templatetags.hub import ago, icon, middle, state
 from rmhub import clock
 from rmhub.ids import BadPublicId
 from rmhub.roles import ORDER, SCOPES
@@ -24,12 +30,54 @@ _DAYS = (30, 90, 180, 365)
 _ONCE = "token_form"
 
 
+def _name(token: ApiToken) -> SafeString:
+    short = middle(token.public_id, 22)
+    return format_html('<span class="strong">{}</span><div class="mono text-faint">{}</div>', token.name, short)
+
+
+def _scopes(token: ApiToken) -> SafeString:
+    scopes = format_html_join("", '<span class="scope mono">{}</span>', ((scope,) for scope in token.scopes))
+    groups, networks = ", ".join(group.name for group in token.groups.all()), ", ".join(token.networks)
+    only = format_html('<div class="text-faint">only partners of {}</div>', groups) if groups else ""
+    where = format_html('<div class="text-faint">from <span class="mono">{}</span></div>', networks) if networks else ""
+    return format_html("{}{}{}", scopes, only, where)
+
+
+def _state(token: ApiToken) -> str:
+    now = clock.now()
+    if token.revoked_at is not None:
+        return "revoked"
+    if token.expires_at <= now:
+        return "ended"
+    return "ends-soon" if token.expires_at <= now + tokens.ENDS_SOON else "in-force"
+
+
+_REVOKE = '<a class="btn btn-sm" href="{}" data-dialog>{}Revoke…<span class="visually-hidden"> {}</span></a>'
+
+
+def _revoke(token: ApiToken) -> SafeString | str:
+    if _state(token) in ("revoked", "ended"):
+        return ""
+    return format_html(_REVOKE, reverse("console:token-revoke", args=[token.public_id]), icon("ban"), token.name)
+
+
+_COLUMNS = (
+    Column("Name", _name),
+    Column("Owner", lambda token: token.owner.get_username()),
+    Column("Scopes", _scopes, "scopes"),
+    Column("State", lambda token: state("token", _state(token)), "nowrap"),
+    Column("Ends", lambda token: f"{timezone.localtime(token.expires_at):%Y-%m-%d}", "nowrap"),
+    Column("Last used", lambda token: ago(token.last_used_at, "never"), "nowrap"),
+    Column("Actions", _revoke, "cell-end"),
+)
+
+
 @requires("tokens:manage")
 def token_list(request: HttpRequest) -> HttpResponse:
     """All tokens, newest first; never a secret."""
     context = keyset_page(request, "console.tokens", records.tokens(), order=("-id",), filters={})
-    now = clock.now()
-    return page(request, "console/access/tokens.html", {**context, "now": now, "soon": now + tokens.ENDS_SOON})
+    context["table"] = table("API tokens, newest first", _COLUMNS, context["rows"])
+    return page(request, "console/access/tokens.html", context)
 
 
 @sensitive_variables("secret")

@@ -9,11 +9,13 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from django.contrib import messages as notices
+from django.contrib.humanize.templatetags.humanize import intcomma
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.safestring import SafeString
 
 from messaging.access.selectors.reach import read_id
 from messaging.bulk import selectors as jobs
@@ -24,11 +26,12 @@ from messaging.choices import ItemState, JobState
 from messaging.console import zones
 from messaging.console.access import actor, person, requires
 from messaging.console.rendering import TOASTS, dialog, keyset_page, page, posted, problems, see_other
+from messaging.console.resource import Column, table
 from messaging.exceptions import ApplicationError, InvalidSubmission, Stale, WrongState
 from messaging.journal import audit
 from messaging.models import BulkJob
 from messaging.pairs.selectors import pairs, screens
-from messaging.templatetags.hub import state
+from messaging.templatetags.hub import ago, state
 from rmhub import clock
 from rmhub.ids import BadPublicId
 
@@ -44,12 +47,46 @@ _NEWS = timedelta(minutes=10)
 _NUMBERS = ("stagger", "remind_in")
 
 
+Listed = tuple[jobs.Progress, str]  # with the job's title
+
+
+def _job(row: Listed) -> SafeString:
+    job, key = row[0].job, row[0].job.public_id
+    link = format_html(
+        '<a class="strong" id="open-{}" href="{}">{}</a>', key, reverse("console:job", args=[key]), row[1]
+    )
+    return format_html('{}<div class="text-soft">{}</div>', link, job.what)
+
+
+def _bar(row: Listed) -> SafeString:
+    bar = '<progress value="{}" max="{}" aria-label="Progress of {}">{} %</progress> {} %'
+    return format_html(bar, row[0].ended, row[0].job.total, row[1], row[0].percent, row[0].percent)
+
+
+def _refused(row: Listed) -> SafeString | str:
+    refused = row[0].job.refused
+    return format_html('<span class="text-bad">{}</span>', intcomma(refused)) if refused else "0"
+
+
+_COLUMNS = (
+    Column("Begun", lambda row: ago(row[0].job.created_at), "nowrap", zoned=True),
+    Column("State", lambda row: state("job", row[0].job.state), "nowrap"),
+    Column("Job", _job),
+    Column("Progress", _bar),
+    Column("Done", lambda row: intcomma(row[0].job.done), "num"),
+    Column("Refused", _refused, "num"),
+    Column("Of", lambda row: intcomma(row[0].job.total), "num"),
+    Column("By", lambda row: row[0].job.actor),
+)
+
+
 @requires("deliveries:read")
 def job_list(request: HttpRequest) -> HttpResponse:
     """Newest first."""
     context = keyset_page(request, "console.jobs", jobs.jobs(), order=("-id",), filters={})
     now = clock.now()
-    context["rows"] = [(jobs.progress(job, now), jobs.title(job)) for job in context["rows"]]
+    shown = ((jobs.progress(job, now), jobs.title(job)) for job in context["rows"])
+    context["table"] = table("Jobs, newest first", _COLUMNS, shown)
     context["first_page"] = not request.GET.get("cursor")
     return page(request, "console/bulk/jobs.html", context, fragments={"live-jobs": "console/bulk/jobs_live.html"})
 
