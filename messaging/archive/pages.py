@@ -111,17 +111,19 @@ def archive_restore(request: HttpRequest, reference: str) -> HttpResponse:
         notices.success(request, "It is being brought back: this takes some seconds.")
         return see_other("console:pipeline-run", run.public_id)
 
-    back = reverse("console:archived", args=[row.public_id])
-    shown = {
-        "title": "Restore from the archive",
-        "crumbs": [(reverse("console:archive"), "Archive"), (back, middle(row.message_id, 40))],
-        "back": back,
-        "row": row,
-        "whole": whole,
-        "count": archive.conversation_size(row.conversation_id),
-        "days": retention.policy().purge_after,
-    }
-    return dialog(request, "console/archive/archive_restore.html", lambda: shown, do)
+    def shown() -> dict[str, Any]:
+        back = reverse("console:archived", args=[row.public_id])
+        return {
+            "title": "Restore from the archive",
+            "crumbs": [(reverse("console:archive"), "Archive"), (back, middle(row.message_id, 40))],
+            "back": back,
+            "row": row,
+            "whole": whole,
+            "count": archive.conversation_size(row.conversation_id),
+            "days": retention.policy().purge_after,
+        }
+
+    return dialog(request, "console/archive/archive_restore.html", shown, do)
 
 
 # --- legal holds ---
