@@ -19,7 +19,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.urls import reverse
 
-from messaging.access.selectors import preferences
+from messaging.access.selectors import people
 from messaging.access.services.preferences import MOST, SHARE, canonical
 from messaging.console.access import person
 from messaging.console.rendering import see_other
@@ -227,7 +227,7 @@ def _views(request: HttpRequest, page: ListPage) -> list[SavedView]:
     """One's own and the team's of this list, looked up once a request."""
     known: dict[str, list[SavedView]] = request.__dict__.setdefault("_saved_views", {})
     if page.name not in known:
-        found = preferences.saved_views(request.user.pk or 0, page=page.name).order_by("name", "id")
+        found = people.saved_views(request.user.pk or 0, page=page.name).order_by("name", "id")
         known[page.name] = list(found[:MOST])
     return known[page.name]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.http import HttpRequest
 
-from messaging.access.selectors.preferences import wishes_of
+from messaging.access.selectors.people import wishes_of
 from messaging.models import Preference
 
 

@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from messaging import keyset
-from messaging.access.selectors import preferences as selectors
+from messaging.access.selectors import people
 from messaging.access.services import preferences
 from messaging.api.authentication import access_of, actor_of
 from messaging.api.conditional import expected_version, item
@@ -144,7 +144,7 @@ class SavedViews(Endpoint):
     )
     def get(self, request: Request) -> Response:
         values, limit, place = read_list(request, FILTERS)
-        found = selectors.saved_views(_user(request).pk, page=values["page"] or "")
+        found = people.saved_views(_user(request).pk, page=values["page"] or "")
         page = keyset.page(found, order=("id",), limit=limit, place=place)
         return listing(request, values, page, SavedViewSerializer)
 
@@ -178,7 +178,7 @@ class OneSavedView(Endpoint):
     )
     def get(self, request: Request, view: str) -> Response:
         read_parameters(request, ())
-        return _view(request, selectors.saved_view(_user(request).pk, view))
+        return _view(request, people.saved_view(_user(request).pk, view))
 
     @operation(
         id="saved_views_change",
@@ -196,7 +196,7 @@ class OneSavedView(Endpoint):
         expected = expected_version(request)
         values = validated(SavedViewChanges, request.data)
         preferences.view_update(**_named(request, view), expected=expected, **values)
-        return _view(request, selectors.saved_view(_user(request).pk, view))
+        return _view(request, people.saved_view(_user(request).pk, view))
 
     @operation(
         id="saved_views_delete",
@@ -218,12 +218,12 @@ class OneSavedView(Endpoint):
 def _named(request: Request, view: str) -> dict[str, Any]:
     """The view, and who changes it, as services take them."""
     user = _user(request)
-    known = selectors.saved_view(user.pk, view)
+    known = people.saved_view(user.pk, view)
     return {"view_id": known.pk, "user": user, "scopes": access_of(request).scopes, "actor": actor_of(request)}
 
 
 def _preferences(request: Request) -> Response:
-    wishes = selectors.wishes_of(_user(request).pk)
+    wishes = people.wishes_of(_user(request).pk)
     return item(request, dict(PreferencesSerializer(wishes).data))
 
 

@@ -13,7 +13,6 @@ from django.urls import reverse
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
 from messaging.access.selectors import people
-from messaging.access.selectors import preferences as selectors
 from messaging.access.selectors.reach import read_id
 from messaging.access.services import preferences as services
 from messaging.access.services import second_factor, sessions
@@ -224,7 +223,7 @@ def view_list(request: HttpRequest) -> HttpResponse:
         return _save(request)
     chosen = request.GET.get("page", "")
     chosen = chosen if chosen in PAGES else ""
-    found = selectors.saved_views(request.user.pk or 0, page=chosen)
+    found = people.saved_views(request.user.pk or 0, page=chosen)
     context = keyset_page(request, "console.saved-views", found, order=("id",), filters={"page": chosen})
     context |= {"chosen": chosen, "pages": PAGES, "may_share": services.SHARE in person(request).scopes}
     return page(request, "console/access/services.html", context)
@@ -287,13 +286,13 @@ def _dialog(
     user, scopes = _me(request), person(request).scopes
 
     def do() -> HttpResponse:
-        view = selectors.saved_view(user.pk, reference)
+        view = people.saved_view(user.pk, reference)
         known = {"view_id": view.pk, "user": user, "scopes": scopes, "actor": actor(request)}
         notices.success(request, act(view, {**known, "expected": number(request.POST.get("version", ""))}))
         return see_other("console:saved-views")
 
     def shown() -> dict[str, Any]:
-        view = selectors.saved_view(user.pk, reference)
+        view = people.saved_view(user.pk, reference)
         return {
             "title": f"{word} {view.name}",
             "crumbs": [(reverse("console:saved-views"), "Saved views")],
