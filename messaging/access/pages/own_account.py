@@ -226,7 +226,7 @@ def view_list(request: HttpRequest) -> HttpResponse:
     found = people.saved_views(request.user.pk or 0, page=chosen)
     context = keyset_page(request, "console.saved-views", found, order=("id",), filters={"page": chosen})
     context |= {"chosen": chosen, "pages": PAGES, "may_share": services.SHARE in person(request).scopes}
-    return page(request, "console/access/services.html", context)
+    return page(request, "console/access/saved_views.html", context)
 
 
 def _save(request: HttpRequest) -> HttpResponse:
