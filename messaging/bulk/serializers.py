@@ -81,7 +81,7 @@ class JobSerializer(RowSerializer):
     action = serializers.ChoiceField(choices=sorted(ACTIONS))
     decision = serializers.SerializerMethodField(help_text="Empty for an action that takes none.")
     remind_in = serializers.SerializerMethodField(help_text="Decision `later`: seconds.")
-    parameters = serializers.DictField(help_text="All that the action takes.")
+    parameters = serializers.DictField(read_only=True, help_text="All that the action takes.")
     interface = serializers.ChoiceField(choices=Interface.choices)
     matched = serializers.IntegerField(source="total", help_text="How many objects it means; the same as `total`.")
     left_out = serializers.SerializerMethodField(help_text="Chosen by id, and not in a state in which it can be done.")

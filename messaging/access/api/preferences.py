@@ -37,6 +37,7 @@ class PreferencesSerializer(serializers.Serializer):
     shortcuts = serializers.BooleanField(help_text="Whether single keys do something.")
     columns = serializers.DictField(
         child=serializers.ListField(child=serializers.CharField()),
+        read_only=True,
         help_text="List -> names of the columns that are hidden.",
     )
 
