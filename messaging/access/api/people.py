@@ -19,7 +19,7 @@ from messaging.access.services import second_factor, sessions, users
 from messaging.api.authentication import actor_of
 from messaging.api.conditional import check_unchanged, item
 from messaging.api.endpoint import Endpoint, operation
-from messaging.api.fields import Flag, IdIn, IdOut, OptionalReasonBody, ReasonBody, RowSerializer, Text, validated
+from messaging.api.fields import Flag, IdIn, IdOut, OptionalReasonBody, ReasonBody, Text, validated
 from messaging.api.handlers import listed, shown
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
@@ -93,19 +93,19 @@ class UserChangeBody(ReasonBody):
     is_active = Flag(required=False, help_text="false: they are out at once, everywhere.")
 
 
-class SessionSerializer(RowSerializer):
+class SessionSerializer(serializers.ModelSerializer[UserSession]):
     """Where a person is logged in."""
 
     id = IdOut("ses")
     user = serializers.CharField(source="user.username")
+    method = serializers.CharField(help_text="password, totp (password and code), openid; session: not known.")
 
     class Meta:
         model = UserSession
         fields = ("id", "user", "address", "agent", "method", "created_at", "last_seen_at")
-        extra_kwargs = {"method": {"help_text": "password, totp (password and code), openid; session: not known."}}
 
 
-class PartnerGroupSerializer(RowSerializer):
+class PartnerGroupSerializer(serializers.ModelSerializer[PartnerGroup]):
     """Partners that the same people look after."""
 
     id = IdOut("grp")

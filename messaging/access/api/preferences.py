@@ -17,7 +17,7 @@ from messaging.access.services import preferences
 from messaging.api.authentication import access_of, actor_of
 from messaging.api.conditional import expected_version, item
 from messaging.api.endpoint import Endpoint, operation
-from messaging.api.fields import Flag, RowSerializer, StrictBody, Text, page_of, validated
+from messaging.api.fields import Flag, StrictBody, Text, page_of, validated
 from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.reading import Param, read_parameters
 from messaging.api.resource import IF_MATCH
@@ -68,21 +68,19 @@ class PreferencesBody(StrictBody):
     columns = Columns(required=False, help_text="List -> names of the columns to hide; null: as the list comes.")
 
 
-class SavedViewSerializer(RowSerializer):
+class SavedViewSerializer(serializers.ModelSerializer):
     """A list with its filters under a name."""
 
     id = serializers.CharField(source="public_id", help_text="view_...")
+    page = serializers.CharField(help_text="Which list of the console.")
+    query = serializers.CharField(help_text="The filters, as the query string of the console's list.")
     owner = serializers.CharField(source="owner.username", help_text="User name.")
+    shared = serializers.BooleanField(help_text="Whether the team has it.")
+    is_default = serializers.BooleanField(help_text="Whether its owner's list opens with it.")
 
     class Meta:
         model = SavedView
         fields = ("id", "page", "name", "query", "owner", "shared", "is_default", "created_at", "updated_at")
-        extra_kwargs = {
-            "page": {"help_text": "Which list of the console."},
-            "query": {"help_text": "The filters, as the query string of the console's list."},
-            "shared": {"help_text": "Whether the team has it."},
-            "is_default": {"help_text": "Whether its owner's list opens with it."},
-        }
 
 
 class SavedViewBody(StrictBody):
