@@ -215,15 +215,15 @@ def job_export(request: HttpRequest, reference: str) -> StreamingHttpResponse:
 @requires(SCOPE, methods=("GET", "POST"))
 def job_cancel(request: HttpRequest, reference: str) -> HttpResponse:
     """The dialog, and the end of a job."""
-    key = jobs.job(reference).pk
+    found = jobs.job(reference)
 
     def do() -> HttpResponse:
-        services.job_cancel(job_id=key, actor=actor(request), reason=posted(request, "reason"))
+        services.job_cancel(job_id=found.pk, actor=actor(request), reason=posted(request, "reason"))
         notices.success(request, "The job is cancelled: what was not done yet is left as it was.")
         return see_other("console:job", reference)
 
     def shown() -> dict[str, Any]:
-        job = jobs.job(key)
+        job = jobs.job(found.pk) if request.method == "POST" else found  # what refused it may have changed it
         title, progress = jobs.title(job), jobs.progress(job, clock.now())
         back = reverse("console:job", args=[job.public_id])
         return {
