@@ -220,7 +220,7 @@ def job_cancel(request: HttpRequest, reference: str) -> HttpResponse:
     def do() -> HttpResponse:
         services.job_cancel(job_id=found.pk, actor=actor(request), reason=posted(request, "reason"))
         notices.success(request, "The job is cancelled: what was not done yet is left as it was.")
-        return see_other("console:job", reference)
+        return see_other("console:job", found.public_id)
 
     def shown() -> dict[str, Any]:
         job = jobs.job(found.pk) if request.method == "POST" else found  # what refused it may have changed it
