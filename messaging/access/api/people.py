@@ -43,7 +43,7 @@ class GroupRef(serializers.Serializer):
 
 
 class UserSerializer(serializers.Serializer):
-    """A person who may use the console and own tokens: a `UserRow`, or a user that `people.users` read."""
+    """A person who may use the console and own tokens."""
 
     username = serializers.CharField(source="user.username")
     full_name = serializers.CharField(source="user.first_name", allow_blank=True)
@@ -59,6 +59,7 @@ class UserSerializer(serializers.Serializer):
     last_login_at = serializers.DateTimeField(source="user.last_login", allow_null=True)
 
     def to_representation(self, instance: UserRow | User) -> dict[str, Any]:
+        """Of a `UserRow`, or of a user that `people.users` read."""
         shown: dict[str, Any] = super().to_representation(
             people.row(instance) if isinstance(instance, User) else instance
         )
