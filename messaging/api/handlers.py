@@ -11,7 +11,7 @@ from typing import Any
 from django.db.models import QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.serializers import BaseSerializer
+from rest_framework.serializers import Serializer
 
 from messaging import keyset
 from messaging.api.authentication import actor_of
@@ -21,7 +21,7 @@ from messaging.api.fields import page_of, validated
 from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.reading import Param, read_parameters
 
-Shape = type[BaseSerializer]
+Shape = type[Serializer]
 Handler = Callable[..., Response]
 
 
