@@ -18,7 +18,7 @@ from messaging.access.services import tokens
 from messaging.console.access import actor, person, requires
 from messaging.console.rendering import dialog, keyset_page, page, posted, problems, see_other
 from messaging.console.resource import Column, table
-from messaging.exceptions import InvalidSubmission
+from messaging.exceptions import InvalidSubmission, WrongState
 from messaging.models import ApiToken
 from messaging.overview.selectors import records
 from messaging.templatetags.hub import ago, icon, middle, state
@@ -134,7 +134,10 @@ def token_revoke(request: HttpRequest, reference: str) -> HttpResponse:
     token = records.token(read_id("tok", reference))
 
     def do() -> HttpResponse:
-        tokens.token_revoke(token_id=token.pk, actor=actor(request), reason=posted(request, "reason"))
+        try:
+            tokens.token_revoke(token_id=token.pk, actor=actor(request), reason=posted(request, "reason"))
+        except WrongState as error:
+            raise InvalidSubmission({"": [error.detail]}) from error
         notices.success(request, f"Token {token.name} is revoked.")
         return see_other("console:tokens")
 
