@@ -8,13 +8,13 @@ from typing import Any
 from django.contrib import messages as notices
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
+from django.utils.html import format_html
 
 from messaging.bulk.services import jobs
 from messaging.choices import DeliveryState, PartnerAnswer
 from messaging.console.access import actor
-from messaging.console.rendering import page, problems, see_other
-from messaging.deliveries.pages.decisions import DELIVERY, MESSAGE, REMIND, Choice, Many, many_of, remind_in
-from messaging.deliveries.pages.deliveries import checked
+from messaging.console.rendering import see_other
+from messaging.deliveries.pages.decisions import DELIVERY, MESSAGE, Many, many_of, settle
 from messaging.deliveries.selectors import deliveries, doubts
 from messaging.exceptions import InvalidSubmission, NotFound, Stale
 from messaging.models import Delivery, Pair, Trigger
@@ -190,74 +190,75 @@ class Answered:
 Group = Inbound | Failed | Outbound | Answered
 
 
-def settle(request: HttpRequest, group: Group, decision: str) -> HttpResponse:
-    """GET: the plan of a job that decides this about all of the group. POST: begins it, or says why not."""
+def settle_group(request: HttpRequest, group: Group, decision: str) -> HttpResponse:
+    """The plan of a job that decides this about all of the group, and its beginning."""
     choice = group.choices.get(decision)
     if choice is None:
         raise Http404(f"There is no decision {decision}.")
-    if request.method == "GET":
-        return _plan(request, group, choice)
-    errors = checked(request, choice)
-    why_not = group.possible(choice.slug)
-    if why_not:
-        errors.append(("", why_not))
     seen = request.POST.get("expected", "")
+    wrong = [("", group.possible(choice.slug))] if group.possible(choice.slug) else []
     if not (seen.isascii() and seen.isdigit() and len(seen) < 9):
-        errors.append(("", "This form is not complete: open it again."))
+        wrong.append(("", "This form is not complete: open it again."))
     elif choice.heavy and request.POST.get("confirm", "").strip().replace(",", "") != seen:
-        errors.append(("confirm", f"Type {seen} to show that you mean all of them."))
-    if errors:
-        return _plan(request, group, choice, errors=errors, status=422)
-    parameters: dict[str, Any] = {} if group.action == "redeliver_failed" else {"decision": choice.slug}
-    if choice.slug == "later":
-        parameters["remind_in"] = remind_in(request.POST.get("remind_in", ""))
-    try:
-        job = jobs.job_create(
-            action=group.action,
-            parameters=parameters,
-            filter=group.filter,
-            what=group.what,
-            actor=actor(request),
-            reason=request.POST.get("reason", "").strip(),
-            expected=int(seen),
-        )
-    except Stale as error:
-        return _plan(request, replace(group, count=error.version), choice, errors=problems(error), status=409)
-    except (InvalidSubmission, NotFound) as error:
-        return _plan(request, group, choice, errors=problems(error), status=422)
-    notices.success(request, f"The job has begun: {job.total:,} to do.")
-    # The other answers wait for their decisions on the page that this one came from.
-    return see_other(group.back) if isinstance(group, Answered) else see_other("console:job", job.public_id)
+        wrong.append(("confirm", f"Type {seen} to show that you mean all of them."))
 
+    def do(reason: str, remind_in: int | None) -> HttpResponse:
+        nonlocal group
+        parameters: dict[str, Any] = {} if group.action == "redeliver_failed" else {"decision": choice.slug}
+        if remind_in is not None:
+            parameters["remind_in"] = remind_in
+        try:
+            job = jobs.job_create(
+                action=group.action,
+                parameters=parameters,
+                filter=group.filter,
+                what=group.what,
+                actor=actor(request),
+                reason=reason,
+                expected=int(seen),
+            )
+        except Stale as error:
+            group = replace(group, count=error.version)
+            raise
+        except NotFound as error:
+            raise InvalidSubmission({"": [error.detail]}) from error
+        notices.success(request, f"The job has begun: {job.total:,} to do.")
+        # The other answers wait for their decisions on the page that this one came from.
+        return see_other(group.back) if isinstance(group, Answered) else see_other("console:job", job.public_id)
 
-def _plan(
-    request: HttpRequest,
-    group: Group,
-    choice: Choice,
-    *,
-    errors: list[tuple[str, str]] | None = None,
-    status: int = 200,
-) -> HttpResponse:
-    reason = group.possible(choice.slug) or ("" if group.count else "Nothing is left in this group.")
-    context = {
-        "group": group,
-        "choice": choice,
-        "effects": choice.effects(group.many),
-        "sample": group.sample(),
-        "action": group.href(choice.slug),
-        "possible": not reason,
-        "why_not": reason,
-        "remind": REMIND if choice.slug == "later" else (),
-        "errors": errors or [],
-        "given": request.POST,
-    }
-    return page(
-        request,
-        "console/deliveries/plan.html",
-        context,
-        fragments={"dialog": "console/deliveries/plan_form.html"},
-        status=status,
-    )
+    def shown(refused: bool) -> dict[str, Any]:
+        effects = [
+            "A job goes through them one by one. It can be cancelled; what is done by then stays done. Nothing is done "
+            "twice.",
+            *choice.effects(group.many),
+        ]
+        if group.later:
+            were, are = ("was", "it is") if group.later == 1 else ("were", "they are")
+            effects.append(f"{group.later:,} of them {were} put off by somebody; {are} settled too.")
+        above = "triggers" if isinstance(group, Failed) else "doubts"
+        return {
+            "group": group,
+            "action": group.href(choice.slug),
+            "title": choice.group_label,
+            "question": f"{choice.group_label}: {group.count:,}",
+            "crumbs": (
+                (reverse(f"console:{above}"), "Triggers" if above == "triggers" else "In doubt"),
+                (group.back, group.what),
+            ),
+            "testid": "plan",
+            "hidden": {"expected": group.count},
+            "now": format_html(
+                '<span class="strong" data-testid="plan-count">{}</span> · {}', f"{group.count:,}", group.what
+            ),
+            "why_not": group.possible(choice.slug) or ("" if group.count else "Nothing is left in this group."),
+            "effects": effects,
+            "back": group.back,
+            "leave": "Leave as they are",
+            "back_to": "Back",
+            "button": f"{choice.group_label}: {group.count:,}",
+        }
+
+    return settle(request, choice, shown, do, wrong)
 
 
 def _named(rows: Any) -> list[tuple[str, str]]:

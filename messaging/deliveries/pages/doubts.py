@@ -11,23 +11,24 @@ from urllib.parse import urlencode
 from django.contrib import messages as notices
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
+from django.utils.html import format_html
 
 from messaging.access.selectors.reach import read_id
 from messaging.bulk.selectors import jobs as jobs_of
 from messaging.choices import Direction, MessageState, PartnerAnswer
 from messaging.console.access import Person, actor, person, requires
-from messaging.console.rendering import keyset_page, page, problems, see_other
-from messaging.deliveries.pages.decisions import MESSAGE, REMIND, Choice, ChoiceButton, Many, remind_in
-from messaging.deliveries.pages.deliveries import SCOPE, checked
-from messaging.deliveries.pages.doubt_groups import Answered, Failed, Inbound, Outbound, code_of, settle
+from messaging.console.rendering import keyset_page, page, see_other
+from messaging.deliveries.pages.decisions import MESSAGE, Choice, ChoiceButton, Many, settle
+from messaging.deliveries.pages.deliveries import SCOPE
+from messaging.deliveries.pages.doubt_groups import Answered, Failed, Inbound, Outbound, code_of, settle_group
 from messaging.deliveries.selectors import doubts, triggers
 from messaging.deliveries.services import deciding as settling
-from messaging.exceptions import ApplicationError, InvalidSubmission
 from messaging.messages.selectors import evidence, messages
 from messaging.messages.services import inquiries
 from messaging.models import Message
 from messaging.pairs.selectors import pairs
 from messaging.protocol.processing import Doubt
+from messaging.templatetags.hub import middle, state
 from messaging.transactions.pages.transactions import settle_buttons
 from messaging.transactions.selectors import coordinations
 from messaging.transactions.selectors.diagnosis import diagnose
@@ -176,7 +177,7 @@ def answer_settle(request: HttpRequest, answer: str, decision: str) -> HttpRespo
     found = _answer(answer)
     groups = doubts.by_answer(doubts.outbound_groups(clock.now()))
     group = next((one for one in groups if one.answer == found), None)
-    return settle(request, Answered(found, group.count if group else 0), decision)
+    return settle_group(request, Answered(found, group.count if group else 0), decision)
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -185,7 +186,7 @@ def doubt_settle(request: HttpRequest, reference: str, doubt: str, decision: str
     trigger = triggers.trigger(reference)
     code = code_of(doubt)
     found = doubts.group(trigger, code, clock.now())
-    return settle(request, Inbound(trigger, code, *_size(found)), decision)
+    return settle_group(request, Inbound(trigger, code, *_size(found)), decision)
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -194,7 +195,7 @@ def outbound_settle(request: HttpRequest, code: str, cause: str, decision: str) 
     pair = pairs.pair(code)
     cause = code_of(cause)
     found = doubts.outbound_group(pair, cause, clock.now())
-    return settle(request, Outbound(pair, cause, *_size(found), found.mixed if found else False), decision)
+    return settle_group(request, Outbound(pair, cause, *_size(found), found.mixed if found else False), decision)
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -202,7 +203,7 @@ def trigger_failed(request: HttpRequest, reference: str) -> HttpResponse:
     """The plan of a job that resubmits what a trigger's service failed on, and its beginning."""
     trigger = triggers.trigger(reference)
     count = triggers.backlogs([trigger.pk])[trigger.pk].failed
-    return settle(request, Failed(trigger, count), "resubmit")
+    return settle_group(request, Failed(trigger, count), "resubmit")
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -212,40 +213,37 @@ def message_settle(request: HttpRequest, reference: str, decision: str) -> HttpR
     message = messages.message(read_id("msg", reference))
     if choice is None:
         raise Http404(f"There is no decision {decision}.")
-    errors: list[tuple[str, str]] = []
-    status = 200
-    if request.method == "POST":
-        errors, status = checked(request, choice), 422
-        if not errors:
-            try:
-                settled = settling.message_settle(
-                    message_id=message.pk,
-                    decision=choice.slug,
-                    actor=actor(request),
-                    reason=request.POST.get("reason", "").strip(),
-                    remind_in=remind_in(request.POST.get("remind_in", "")) if choice.slug == "later" else None,
-                )
-            except InvalidSubmission as error:
-                errors = problems(error)
-            except ApplicationError as error:
-                errors, status = problems(error), 409
-                message = messages.message(message.pk)
-            else:
-                notices.success(request, f"The message is {choice.done}.")
-                return see_other("console:message", settled.public_id)
-    possible = choice.slug in settling.message_decisions(message)
-    context = {
-        "message": message,
-        "choice": choice,
-        "effects": choice.effects(Many(1, message.pair.code)),
-        "possible": possible,
-        "why_not": "" if possible else f"It is {message.get_state_display().lower()} now.",
-        "remind": REMIND if choice.slug == "later" else (),
-        "errors": errors,
-        "given": request.POST,
-    }
-    fragments = {"dialog": "console/deliveries/settle_message_form.html"}
-    return page(request, "console/deliveries/settle_message.html", context, fragments=fragments, status=status)
+
+    def do(reason: str, remind_in: int | None) -> HttpResponse:
+        settled = settling.message_settle(
+            message_id=message.pk, decision=choice.slug, actor=actor(request), reason=reason, remind_in=remind_in
+        )
+        notices.success(request, f"The message is {choice.done}.")
+        return see_other("console:message", settled.public_id)
+
+    def shown(refused: bool) -> dict[str, Any]:
+        row = messages.message(message.pk) if refused else message
+        back = reverse("console:message", args=[row.public_id])
+        possible = choice.slug in settling.message_decisions(row)
+        effects = choice.effects(Many(1, row.pair.code))
+        if row.pair.flow == "suspended":
+            effects.append(f"{row.pair.code} is suspended: nothing goes on there until it is resumed.")
+        return {
+            "question": f"{choice.label}: {row.action}",
+            "crumbs": ((reverse("console:messages"), "Messages"), (back, middle(row.message_id, 40))),
+            "testid": "settle",
+            "now": format_html(
+                '{} <span class="mono">{}</span>', state("message", row.state), middle(row.message_id, 44)
+            ),
+            "why_not": "" if possible else f"It is {row.get_state_display().lower()} now.",
+            "effects": effects,
+            "back": back,
+            "leave": "Leave as it is",
+            "back_to": "Back to the message",
+            "button": choice.label,
+        }
+
+    return settle(request, choice, shown, do)
 
 
 def message_buttons(message: Message, who: Person) -> list[ChoiceButton]:
