@@ -11,10 +11,12 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
+from messaging.console.access import Person
 from messaging.console.rendering import page, problems
 from messaging.exceptions import ApplicationError, InvalidSubmission
 from messaging.models import Trigger
 
+SCOPE = "indoubt:resolve"
 REMIND: tuple[tuple[int, str], ...] = (
     (3600, "in 1 hour"),
     (4 * 3600, "in 4 hours"),
@@ -241,6 +243,12 @@ class ChoiceButton:
     @property
     def enabled(self) -> bool:
         return not self.why_not
+
+
+def button(who: Person, choice: Choice, href: str, why_not: str = "", label: str = "") -> ChoiceButton:
+    """A decision as this person may take it."""
+    missing = who.lacks(SCOPE)
+    return ChoiceButton(choice, href, f"Needs the role {missing}." if missing else why_not, label or choice.label)
 
 
 def settle(

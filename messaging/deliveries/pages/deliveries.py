@@ -18,7 +18,7 @@ from messaging.console import lists
 from messaging.console.access import Person, actor, person, requires
 from messaging.console.lists import Column, ListPage
 from messaging.console.rendering import PAGE, as_context, page, read_place, see_other
-from messaging.deliveries.pages.decisions import DELIVERY, ChoiceButton, many_of, settle
+from messaging.deliveries.pages.decisions import DELIVERY, SCOPE, ChoiceButton, button, many_of, settle
 from messaging.deliveries.selectors import deliveries, doubts, triggers
 from messaging.deliveries.services import deciding as settling
 from messaging.exceptions import NotFound
@@ -27,8 +27,8 @@ from messaging.messages.services import disclosing
 from messaging.models import Delivery
 from messaging.templatetags.hub import middle, state
 from messaging.transactions.selectors import coordinations
+from rmhub.ids import public_id
 
-SCOPE = "indoubt:resolve"
 _LIVE = "live-delivery"
 DELIVERIES = ListPage(
     name="deliveries",
@@ -154,8 +154,8 @@ def delivery_settle(request: HttpRequest, reference: str, decision: str) -> Http
             remind_in=remind_in,
         )
         notices.success(request, f"The document is {choice.done}.")
-        made = deliveries.delivery_screen(settled).resubmitted_as if choice.slug == "resubmit" else None
-        return see_other("console:delivery", (made or settled).public_id)
+        made = deliveries.resubmitted_as(settled.pk) if choice.slug == "resubmit" else None
+        return see_other("console:delivery", public_id("del", made or settled.pk))
 
     def shown(refused: bool) -> dict[str, Any]:
         row = deliveries.delivery(delivery.pk) if refused else delivery
@@ -209,14 +209,11 @@ def _buttons(delivery: Delivery, who: Person) -> list[ChoiceButton]:
     """The decisions of a delivery that waits for one; what is likely to help first."""
     if delivery.state not in (DeliveryState.IN_DOUBT, DeliveryState.FAILED):
         return []
-    missing = who.lacks(SCOPE)
     found = []
-    for choice in DELIVERY.values():
-        reason = f"Needs the role {missing}." if missing else why_not(delivery, choice.slug)
-        if choice.slug == "ask" and delivery.state == DeliveryState.FAILED:
-            continue
-        href = reverse("console:delivery-settle", args=[delivery.public_id, choice.slug])
-        found.append(ChoiceButton(choice, href, reason, choice.label))
+    for slug, choice in DELIVERY.items():
+        if slug != "ask" or delivery.state != DeliveryState.FAILED:
+            href = reverse("console:delivery-settle", args=[delivery.public_id, slug])
+            found.append(button(who, choice, href, why_not(delivery, slug)))
     return found
 
 

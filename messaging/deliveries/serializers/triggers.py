@@ -139,7 +139,7 @@ class TriggerDiagnosisSerializer(serializers.Serializer):
     advice = serializers.CharField(help_text="What a person can do.")
     cause = CauseSerializer(allow_null=True)
     next_look_at = serializers.DateTimeField(
-        source="next_look", allow_null=True, help_text="When its monitor is asked next."
+        source="next_at", allow_null=True, help_text="When its monitor is asked next."
     )
 
 
