@@ -8,7 +8,7 @@ from django.views.decorators.csrf import csrf_exempt
 from messaging.access.api import access, people, preferences
 from messaging.archive import api as archive
 from messaging.bulk import api as jobs
-from messaging.deliveries.api import deliveries, doubts, triggers
+from messaging.deliveries.api import deliveries, triggers
 from messaging.incidents import api as incidents
 from messaging.messages.api import inquiries, masks, messages, resubmissions, submissions, transmissions
 from messaging.notifications.api import events, notifications, webhooks
@@ -94,7 +94,7 @@ urlpatterns = [
         transactions.SettleParticipant.as_view(),
         name="enlistment-settle",
     ),
-    path("in-doubt", doubts.InDoubt.as_view(), name="in-doubt"),
+    path("in-doubt", deliveries.InDoubt.as_view(), name="in-doubt"),
     path("bulk-operations", jobs.Jobs.as_view(), name="jobs"),
     path("bulk-operations/<str:job>", jobs.OneJob.as_view(), name="job"),
     path("bulk-operations/<str:job>/execute", jobs.ExecuteJob.as_view(), name="job-execute"),

@@ -7,7 +7,7 @@ from django.urls import path
 from messaging.access.pages import account, audit_log, own_account, people, tokens
 from messaging.archive import pages as archive
 from messaging.bulk.pages import jobs
-from messaging.deliveries.pages import deliveries, doubts, trigger_form, triggers
+from messaging.deliveries.pages import deliveries, doubts, triggers
 from messaging.incidents import pages as incidents
 from messaging.messages.pages import inquiries, masks, messages, octets
 from messaging.messages.pages import listing as message_list
@@ -107,13 +107,9 @@ urlpatterns = [
     path("jobs/<str:reference>/retry/", jobs.job_retry, name="job-retry"),
     path("jobs/<str:reference>/results.csv", jobs.job_results, name="job-results"),
     path("jobs/<str:reference>/documents.zip", jobs.job_export, name="job-export"),
-    path("triggers/", triggers.trigger_list, name="triggers"),
-    path("triggers/new/", trigger_form.trigger_new, name="trigger-new"),
-    path("triggers/<str:reference>/", triggers.trigger_page, name="trigger"),
-    path("triggers/<str:reference>/edit/", trigger_form.trigger_edit, name="trigger-edit"),
+    *triggers.PAGES.urls(),
     path("triggers/<str:reference>/secret/", triggers.trigger_secret, name="trigger-secret"),
     path("triggers/<str:reference>/failed/", doubts.trigger_failed, name="trigger-failed"),
-    path("triggers/<str:reference>/actions/<slug:verb>/", triggers.trigger_verb, name="trigger-verb"),
     path("deliveries/", deliveries.delivery_list, name="deliveries"),
     path("deliveries/<str:reference>/", deliveries.delivery_page, name="delivery"),
     path("deliveries/<str:reference>/settle/<slug:decision>/", deliveries.delivery_settle, name="delivery-settle"),

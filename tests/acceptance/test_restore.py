@@ -27,8 +27,7 @@ import psycopg
 import pytest
 import urllib3
 
-from messaging.demo import atomic, atomic_run, exchange, verdict
-from messaging.demo.atomic_taking import Votes
+from messaging.demo import exchange, verdict
 from messaging.demo.client import Refused
 from messaging.demo.databases import broker_databases, own_databases, servers
 from messaging.demo.seeding import tpa_id
@@ -37,6 +36,8 @@ from rmhub import embedded
 from rmhub.hubs import Hub, free_ports
 from rmhub.supervisor import Process, Supervisor
 from tests.rmhub.conditions import eventually
+from tests.worlds import atomic, atomic_run
+from tests.worlds.atomic_taking import Votes
 
 pytestmark = pytest.mark.acceptance
 

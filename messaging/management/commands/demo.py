@@ -25,10 +25,10 @@ from django import conf
 from django.core.management.base import BaseCommand, CommandError
 
 from messaging.choices import RouteMode
-from messaging.demo import atomic, atomic_run, atomic_seeding, chain, chain_run, effects, exchange, verdict
-from messaging.demo.atomic_taking import Votes
-from messaging.demo.chain_seeding import MOST_HOPS
+from messaging.demo import effects, exchange, verdict
+from messaging.demo.seeding import MOST_HOPS
 from messaging.demo.stage import APPLICATION, Link, Parameters, Receiving, Stage, installation_folders, running
+from messaging.management.worlds import world
 from partners.choices import DOCUMENT_PROFILES, Profile
 from rmhub.hubs import Hub
 from rmhub.supervisor import Supervisor
@@ -164,10 +164,11 @@ class Command(BaseCommand):
             if options["logs"] or not quiet:
                 self.stderr.write(line)
 
-        votes = Votes(seed=options["seed"], no=no, read_only=no / 2, count=len(atomic_seeding.NAMES))
+        names, votes_of = world("atomic_seeding").NAMES, world("atomic_taking").Votes
+        votes = votes_of(seed=options["seed"], no=no, read_only=no / 2, count=len(names))
         told = log if options["logs"] else _milestones(log)
-        with atomic.running(votes=votes, log=told) as (ring, supervisor):
-            result = atomic_run.run(
+        with world("atomic").running(votes=votes, log=told) as (ring, supervisor):
+            result = world("atomic_run").run(
                 ring,
                 supervisor,
                 transactions=transactions,
@@ -200,9 +201,9 @@ class Command(BaseCommand):
                 self.stderr.write(line)
 
         link = Link(options["drop"], options["duplicate"], options["delay_ms"], options["seed"])
-        told = log if options["logs"] else _milestones(log)
+        told, chain = log if options["logs"] else _milestones(log), world("chain")
         with chain.running(hops=options["hops"], link=link, mode=options["mode"], log=told) as (hubs, supervisor):
-            result = chain_run.run(
+            result = world("chain_run").run(
                 hubs,
                 supervisor,
                 messages=options["messages"],

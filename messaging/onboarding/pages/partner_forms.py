@@ -10,8 +10,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.views.decorators.debug import sensitive_variables
 
 from messaging.console.rendering import page
-from messaging.deliveries.pages.trigger_fields import Field, Group
-from messaging.deliveries.pages.trigger_form import Shown, ShownGroup
+from messaging.deliveries.pages.trigger_fields import Field, Group, Shown, ShownGroup
 from messaging.exceptions import ApplicationError, InvalidSubmission, Stale, WrongState
 from partners.exceptions import InvalidInput, PartnersError
 from partners.exceptions import WrongState as PartnersWrongState

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from messaging.deliveries.pages import decisions, triggers
+from messaging.deliveries.pages import decisions
+from messaging.deliveries.resource import TRIGGERS
 from messaging.onboarding.pages import party_form
 from messaging.pairs.pages import verbs
 from messaging.pollers.resource import PICKUPS
@@ -57,7 +58,7 @@ SAME: Mapping[str, tuple[str, ...]] = {
     "trigger-new": ("POST triggers",),
     "trigger-edit": ("PATCH triggers/{}",),
     "trigger-secret": ("POST triggers/{}/rotate-secret",),
-    "trigger-verb": tuple(f"POST triggers/{{}}/{verb}" for verb in triggers.VERBS),
+    "trigger-verb": tuple(f"POST triggers/{{}}/{verb.slug}" for verb in TRIGGERS.verbs),
     "delivery-settle": ("POST deliveries/{}/settle",),
     "transaction-verb": ("POST transactions/{}/commit", "POST transactions/{}/rollback"),
     "enlistment-settle": ("POST transactions/{}/participants/{}/settle",),

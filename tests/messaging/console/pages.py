@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from django.urls import reverse
 
 from messaging.access.pages import people
-from messaging.deliveries.pages import triggers
 from messaging.deliveries.pages.decisions import DELIVERY, MESSAGE
+from messaging.deliveries.resource import TRIGGERS
 from messaging.models import BenchReport, OnboardingDraft
 from messaging.onboarding.pages import agreement_forms, party_form
 from messaging.pairs.pages.verbs import VERBS
@@ -121,7 +121,7 @@ _TRIGGER_VERBS = [
         lambda world, slug=slug: (world.stopped.public_id, slug),  # type: ignore[misc]
         post={"reason": "", "version": "1"},
     )
-    for slug in triggers.VERBS
+    for slug in (verb.slug for verb in TRIGGERS.verbs)
 ]
 _STARTED = "started_not_completed"
 _SETTLE = {"reason": "", "version": "1", "expected": "2"}

@@ -8,8 +8,8 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from messaging.demo.ux.directory import Lane
-from messaging.demo.ux.plan import ACTIONS, HISTORY, ORDERS, Plan
+from tests.worlds.ux.directory import Lane
+from tests.worlds.ux.plan import ACTIONS, HISTORY, ORDERS, Plan
 
 CHUNK = 200_000
 # Within a day more happens by day than by night; the sine's amplitude keeps time going forward.

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from django.contrib.auth.models import Group, User
 
 from messaging.demo import seeding
-from messaging.demo.ux import bulk, certificates, directory, newcomer, transactions, troubles
-from messaging.demo.ux.plan import EXPIRED, TROUBLES, Plan
 from messaging.models import TrafficCursor, feed
 from partners import registry
 from rmhub.roles import ADMIN_SCOPES, Role
+from tests.worlds.ux import bulk, certificates, directory, newcomer, transactions, troubles
+from tests.worlds.ux.plan import EXPIRED, TROUBLES, Plan
 
-PASSWORD = "correct horse battery"  # noqa: S105  (a world of demo data)
+PASSWORD = "correct horse battery"
 # The shift, and what each may do.
 CREW = {"mona": Role.OPERATOR, "ines": Role.VIEWER}
 

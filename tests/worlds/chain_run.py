@@ -11,11 +11,11 @@ from typing import Any
 
 from messaging.choices import RouteMode
 from messaging.demo import verdict
-from messaging.demo.chain import Chain
-from messaging.demo.chain_seeding import TPA_ID
 from messaging.demo.databases import Log
 from messaging.demo.exchange import documents
 from rmhub.supervisor import Supervisor
+from tests.worlds.chain import Chain
+from tests.worlds.chain_seeding import TPA_ID
 
 
 def run(
@@ -34,7 +34,7 @@ def run(
     With `kill`, all processes of a router are killed at once when the first document has arrived and others are on
     their way; the rest is handed over while it is down.
     """
-    chance = random.Random(seed)  # noqa: S311  (whom to kill, not a secret)
+    chance = random.Random(seed)
     victims = [chance.choice(chain.routers)] if kill else []
     killed: Counter[str] = Counter()
     begun = time.monotonic()

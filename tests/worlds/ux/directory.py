@@ -8,20 +8,6 @@ from datetime import timedelta
 
 from django.contrib.auth.hashers import make_password
 
-from messaging.demo.ux.newcomer import OWN_URI
-from messaging.demo.ux.plan import (
-    ACTIONS,
-    DOUBTS,
-    ORDERS,
-    OWN_DUNS,
-    OWN_NAME,
-    OWN_ROOT,
-    SECRET,
-    TROUBLES,
-    Plan,
-    Trouble,
-    login_of,
-)
 from messaging.models import Pair
 from messaging.protocol.codecs.ebxml import normalize_uri
 from partners import registry
@@ -38,6 +24,20 @@ from partners.models import (
 from partners.secrets import encrypt
 from partners.services.writing import writing
 from rmhub.ids import uuid7
+from tests.worlds.ux.newcomer import OWN_URI
+from tests.worlds.ux.plan import (
+    ACTIONS,
+    DOUBTS,
+    ORDERS,
+    OWN_DUNS,
+    OWN_NAME,
+    OWN_ROOT,
+    SECRET,
+    TROUBLES,
+    Plan,
+    Trouble,
+    login_of,
+)
 
 _PLACES = (
     *("Aldgate", "Bergen", "Calder", "Drammen", "Elverum", "Fenwick", "Gotland", "Harrow", "Ipswich", "Jutland"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from messaging.demo.ux.plan import ORDERS, OWN_NAME, OWN_ROOT, Plan
+from tests.worlds.ux.plan import ORDERS, OWN_NAME, OWN_ROOT, Plan
 
 NAME, SLUG, ZEPHYR = "Zephyr Aviation", "zephyr", "tpa:ux:zephyr"
 BUNDLE = "zephyr.json"

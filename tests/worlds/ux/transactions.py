@@ -10,9 +10,6 @@ from django.conf import settings
 from django.contrib.auth.hashers import make_password
 from django.db import transaction
 
-from messaging.demo.ux.directory import Lane
-from messaging.demo.ux.plan import OWN_ROOT, SECRET, Plan
-from messaging.demo.ux.timeline import past
 from messaging.engine.claiming import claim_due
 from messaging.engine.recording import record
 from messaging.journal.audit import Actor
@@ -32,6 +29,9 @@ from partners.services.writing import writing
 from partners.terms import Presented, Principal, Terms
 from rmhub import clock
 from rmhub.clock import FrozenClock
+from tests.worlds.ux.directory import Lane
+from tests.worlds.ux.plan import OWN_ROOT, SECRET, Plan
+from tests.worlds.ux.timeline import past
 
 ERP = Actor("erp", "api")
 # Who takes part: the slug of a trouble-free partner's services, and what these are.

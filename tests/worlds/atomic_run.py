@@ -23,10 +23,10 @@ from typing import Any
 import psycopg
 import urllib3
 
-from messaging.demo.atomic import Ring
 from messaging.demo.databases import Log
 from messaging.demo.exchange import Document, documents
 from rmhub.supervisor import Supervisor
+from tests.worlds.atomic import Ring
 
 SENDERS = 4
 LONG = 50  # documents: a run of so many has time for more kills
@@ -249,7 +249,7 @@ class _Killer:
     """
 
     def __init__(self, ring: Ring, supervisor: Supervisor, seed: int, *, growth: float, log: Log) -> None:
-        self._chance = random.Random(seed)  # noqa: S311  (whom to kill, not a secret)
+        self._chance = random.Random(seed)
         self._ring, self._supervisor, self._growth, self._log = ring, supervisor, growth, log
         self.victims = ring.victims()
         self.first = [self._chance.choice(self.victims[:3]), "hub-web", "hub-worker"]

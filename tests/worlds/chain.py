@@ -15,13 +15,13 @@ from pathlib import Path
 import urllib3
 
 from messaging.choices import RouteMode
-from messaging.demo.chain_seeding import HopPlan, Neighbour, sides
 from messaging.demo.client import Client
 from messaging.demo.databases import Log, broker_databases, own_databases, redis_database, servers
 from messaging.demo.stage import Link, each, make_databases, new_hub
 from rmhub import embedded
 from rmhub.hubs import Hub, free_ports, link_process
 from rmhub.supervisor import Process, Supervisor
+from tests.worlds.chain_seeding import HopPlan, Neighbour, sides
 
 # Several hubs share the machine and one database server: each has fewer threads than a hub that is alone.
 _THREADS = 8

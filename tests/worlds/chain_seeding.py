@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from messaging.choices import Interface, RouteMode
-from messaging.demo.seeding import BUYER, SELLER, SERVICES, Side
+from messaging.demo.seeding import BUYER, MOST_HOPS, SELLER, SERVICES, Side
 from messaging.engine import pairs
 from messaging.journal.audit import Actor
 from messaging.routing.services import routes
@@ -19,7 +19,7 @@ _ROUTERS = (
     Side("Northway Exchange", ("DUNS", "300000002"), "http://msh.northway.example"),
     Side("Eastgate Exchange", ("DUNS", "300000003"), "http://msh.eastgate.example"),
 )
-MOST_HOPS = len(_ROUTERS) + 1
+assert len(_ROUTERS) + 1 == MOST_HOPS
 _PATH, _ERRORS = "/ebxml/msh/chain", "/ebxml/errors/chain"
 
 

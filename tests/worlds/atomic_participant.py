@@ -1,6 +1,6 @@
 """The demo's participants in atomic transactions: an application with a small HTTP server and a SQLite file of its own.
 
-    python -m messaging.demo.atomic_participant --port 9201 --database p1.sqlite3
+    python -m tests.worlds.atomic_participant --port 9201 --database p1.sqlite3
 
 POST /documents takes a document with its CoordinationContext, registers with the coordinator that this names, and
 answers 200 when it is taken in: the effect comes with the coordinator's Commit, or never. POST /participant and
@@ -30,9 +30,9 @@ from urllib.parse import unquote
 import urllib3
 
 from messaging.demo.application import MAX_BODY, signed
-from messaging.demo.atomic_taking import Application, Letter, Votes
 from messaging.protocol.ws.messages import Unreadable
 from messaging.protocol.ws.reading import decode, read_context
+from tests.worlds.atomic_taking import Application, Letter, Votes
 
 log = logging.getLogger(__name__)
 

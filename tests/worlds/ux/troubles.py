@@ -12,27 +12,6 @@ from urllib.parse import urlsplit
 
 from django.db.models import Min
 
-from messaging.demo.ux import certificates
-from messaging.demo.ux.directory import Lane, action
-from messaging.demo.ux.plan import (
-    ATTEMPTS,
-    DOUBTS,
-    EXPIRED,
-    FAILURES,
-    LONGEST,
-    NO_ANSWER,
-    NOT_RECOGNIZED,
-    ORDERS,
-    PAUSED,
-    POISON,
-    PROCESSED,
-    RESUMED,
-    SILENT,
-    TROUBLES,
-    WAITING_BEHIND,
-    Plan,
-)
-from messaging.demo.ux.timeline import past
 from messaging.engine.claiming import Job, claim_due
 from messaging.engine.recording import record
 from messaging.journal import audit
@@ -50,6 +29,27 @@ from partners.models import AgreementVersion
 from partners.terms import Presented, Principal
 from rmhub import clock
 from rmhub.clock import FrozenClock
+from tests.worlds.ux import certificates
+from tests.worlds.ux.directory import Lane, action
+from tests.worlds.ux.plan import (
+    ATTEMPTS,
+    DOUBTS,
+    EXPIRED,
+    FAILURES,
+    LONGEST,
+    NO_ANSWER,
+    NOT_RECOGNIZED,
+    ORDERS,
+    PAUSED,
+    POISON,
+    PROCESSED,
+    RESUMED,
+    SILENT,
+    TROUBLES,
+    WAITING_BEHIND,
+    Plan,
+)
+from tests.worlds.ux.timeline import past
 
 MONA = Actor("mona", "console", "192.0.2.44")
 RESUMED_WHY = "Partner renewed the firewall rule, their ticket 8841"

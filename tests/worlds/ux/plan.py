@@ -8,7 +8,7 @@ from pathlib import Path
 
 OWN_NAME, OWN_DUNS = "Nordlys Retail", "100000000"
 OWN_ROOT = "http://msh.nordlys.example"
-SECRET = "ux-partner-secret"  # noqa: S105  (both sides of a demo on loopback)
+SECRET = "ux-partner-secret"
 HISTORY = timedelta(days=90)
 ORDERS = "urn:oasis:names:specification:ubl:services:ordering"
 ACTIONS = ("Order", "OrderResponse", "Invoice", "DespatchAdvice")
@@ -16,7 +16,7 @@ ACTIONS = ("Order", "OrderResponse", "Invoice", "DespatchAdvice")
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A partner with something to look at. `behaviour`: how its server answers (`messaging.demo.partner_server`)."""
+    """A partner with something to look at. `behaviour`: how its server answers (`tests.worlds.partner_server`)."""
 
     slug: str
     name: str

@@ -14,15 +14,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from messaging.demo import atomic_participant, atomic_seeding
-from messaging.demo.atomic_seeding import NAMES, AtomicPlan, Member
-from messaging.demo.atomic_taking import Votes
 from messaging.demo.databases import Log, broker_databases, own_databases, redis_database, servers
 from messaging.demo.seeding import SELLER
 from messaging.demo.stage import each, make_databases, new_hub
 from rmhub import embedded
 from rmhub.hubs import BASE, Hub, free_ports, listens
 from rmhub.supervisor import Process, Supervisor
+from tests.worlds import atomic_participant, atomic_seeding
+from tests.worlds.atomic_seeding import NAMES, AtomicPlan, Member
+from tests.worlds.atomic_taking import Votes
 
 # One transaction after the other is what is shown, so fewer threads than a hub that is alone.
 _SETTINGS = {"RMHUB_SEND_THREADS": "8", "RMHUB_DELIVER_THREADS": "8"}
@@ -89,7 +89,7 @@ def _application(member: Member, port: int, path: Path, secret: str, votes: Vote
     return Process(
         name=member.name,
         argv=[
-            *(sys.executable, "-m", "messaging.demo.atomic_participant", "--port", str(port)),
+            *(sys.executable, "-m", "tests.worlds.atomic_participant", "--port", str(port)),
             *("--database", str(path), "--seed", str(votes.seed), "--no-share", str(votes.no)),
             *("--read-only-share", str(votes.read_only), "--place", str(place), "--count", str(len(NAMES))),
         ],

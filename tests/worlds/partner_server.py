@@ -30,10 +30,10 @@ from typing import Any
 
 import urllib3
 
-from messaging.demo.ux.plan import OWN_NAME, PORTS, SECRET, login_of
-from messaging.demo.ux.troubles import acknowledgement
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.errors import NotAMessage
+from tests.worlds.ux.plan import OWN_NAME, PORTS, SECRET, login_of
+from tests.worlds.ux.troubles import acknowledgement
 
 log = logging.getLogger(__name__)
 
@@ -209,7 +209,7 @@ class _Server(ThreadingHTTPServer):
 
 
 def serve(port: int, hub: str, folder: Path) -> None:
-    """Serves all ports of the world in `folder` (see `messaging.demo.ux.plan`), until it is stopped."""
+    """Serves all ports of the world in `folder` (see `tests.worlds.ux.plan`), until it is stopped."""
     facts = json.loads((folder / "facts.json").read_text())
     shared = Partners(hub.rstrip("/"), facts["partners_count"])
     handler = type("PartnerHandler", (Handler,), {"shared": shared})
