@@ -23,7 +23,7 @@ from messaging.choices import Direction
 from messaging.exceptions import InvalidSubmission, NotFound
 from messaging.pairs.selectors import pairs
 from messaging.report_choices import ArchiveState
-from messaging.reports.serializers.reports import RunSerializer
+from messaging.reports.api.pipeline import RunSerializer
 
 _MESSAGE = {"message_id": "Id of the message (`msg_...`), or its MessageId."}
 _HOLD = {"hold": "Id of the hold (`hold_...`)."}

@@ -18,7 +18,7 @@ from messaging.deliveries.services.pulling import MAX_DELAY, MAX_DETAIL, MAX_DOC
 from messaging.incidents.serializers import MessageRef
 from messaging.messages.serializers.messages import AgreementRef, PartyRef, PayloadSerializer
 from messaging.models import Delivery
-from messaging.overview.serializers.causes import CauseDocumentation
+from messaging.overview.serializers import CauseDocumentation
 from messaging.protocol.processing import Status
 
 DECISIONS = [value.value for value in Decision]

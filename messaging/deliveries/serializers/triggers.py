@@ -23,7 +23,7 @@ from messaging.deliveries.selectors.triggers import trigger_rows
 from messaging.deliveries.services.triggering import VERBS, allowed_verbs
 from messaging.messages.serializers.messages import PartyRef
 from messaging.models import Trigger
-from messaging.overview.serializers.causes import CauseSerializer
+from messaging.overview.serializers import CauseSerializer
 
 _SECONDS = 2_147_483_647
 _SMALL = 32_767
