@@ -9,7 +9,10 @@ from typing import Any
 
 from django.contrib import messages as notices
 from django.http import HttpRequest, HttpResponse
+from django.template.loader import render_to_string
 from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.views.decorators.debug import sensitive_variables
 
 from messaging.access.selectors.reach import read_id
@@ -17,6 +20,7 @@ from messaging.choices import WebhookState
 from messaging.console import zones
 from messaging.console.access import actor, requires
 from messaging.console.rendering import dialog, keyset_page, page, posted, problems, see_other
+from messaging.console.resource import Column, table
 from messaging.deliveries.pages.triggers import once, used_already
 from messaging.exceptions import ApplicationError, Stale
 from messaging.journal import audit
@@ -24,6 +28,7 @@ from messaging.journal.events import TYPES
 from messaging.models import WebhookEndpoint
 from messaging.notifications import selectors
 from messaging.notifications.services import webhook_deliveries, webhooks
+from messaging.templatetags.hub import ago
 from rmhub import clock
 
 SCOPE = "webhooks:manage"
@@ -33,10 +38,25 @@ _OVERLAPS = (0, 1, 24, 72, 168)
 Errors = list[tuple[str, str]]
 
 
+def _address(endpoint: WebhookEndpoint) -> SafeString:
+    href = reverse("console:webhook", args=[endpoint.public_id])
+    said = '<a class="strong" href="{}">{}</a><div class="mono text-faint wrap">{}</div>'
+    return format_html(said, href, endpoint.name or "Endpoint", endpoint.url)
+
+
+_COLUMNS = (
+    Column("Endpoint", _address),
+    Column("State", lambda one: render_to_string("console/notifications/webhook_state.html", {"endpoint": one})),
+    Column("Told of", lambda one: ", ".join(one.types) or "every event"),
+    Column("Made", lambda one: ago(one.created_at), "nowrap"),
+)
+
+
 @requires(SCOPE)
 def webhook_list(request: HttpRequest) -> HttpResponse:
     """Who is told of events, and whether it works."""
     context = keyset_page(request, "console.webhooks", selectors.webhook_endpoints(), order=("id",), filters={})
+    context["table"] = table("Webhook endpoints", _COLUMNS, context["rows"])
     return page(request, "console/notifications/webhooks.html", context)
 
 

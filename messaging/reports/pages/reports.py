@@ -9,16 +9,21 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import messages as notices
+from django.contrib.humanize.templatetags.humanize import intcomma
 from django.core.exceptions import ObjectDoesNotExist
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.template.loader import render_to_string
 from django.urls import reverse
+from django.utils.html import format_html
 from django.utils.http import content_disposition_header
+from django.utils.safestring import SafeString
 
 from messaging.access.selectors.reach import read_id
 from messaging.console.access import actor, requires
 from messaging.console.rendering import dialog, keyset_page, page, see_other
+from messaging.console.resource import Column, table
 from messaging.exceptions import InvalidSubmission, WrongState
-from messaging.models import PipelineRun, TimingAdvice
+from messaging.models import PipelineRun, PublishedReport, TimingAdvice
 from messaging.report_choices import Grain, PipelineJob, TimingOption
 from messaging.reports.catalogue import Table
 from messaging.reports.pages.bodies import BODIES, headline
@@ -26,6 +31,7 @@ from messaging.reports.pages.tables import sheet
 from messaging.reports.selectors import pipeline, reports
 from messaging.reports.selectors.reports import Shown
 from messaging.reports.services import actions
+from messaging.templatetags.hub import ago, middle
 from partners import selectors as partners
 from partners.exceptions import InvalidInput
 from partners.exceptions import WrongState as PartnersWrongState
@@ -174,11 +180,27 @@ def _file_name(shown: Shown, of: Table) -> str:
     return f"{shown.report.job.value}-{of.name}-{day:%Y%m%d-%H%M}"
 
 
+def _scope(one: PublishedReport) -> SafeString:
+    return format_html('<a class="mono" href="?{}">{}</a>', urlencode({"scope": one.scope}), middle(one.scope, 30))
+
+
+_COMPARISONS = (
+    Column("Compared", lambda one: ago(one.published_at), "nowrap", zoned=True),
+    Column("Log", _scope),
+    Column("Range", lambda one: render_to_string("console/reports/run_range.html", {"run": one.run})),
+    Column("Rows", lambda one: intcomma(one.run.rows), "num"),
+)
+
+
 def _reconciliations(request: HttpRequest) -> HttpResponse:
     """The partners' logs that were compared, the newest comparison first."""
     found = reports.published_of(PipelineJob.RECONCILE)
     context = keyset_page(request, "console.reconciliations", found, order=("-id",), filters={})
-    context |= {"report": reports.report(PipelineJob.RECONCILE), "logs": reverse("console:partner-logs")}
+    context |= {
+        "report": reports.report(PipelineJob.RECONCILE),
+        "logs": reverse("console:partner-logs"),
+        "table": table("Comparisons, the newest first", _COMPARISONS, context["rows"]),
+    }
     return page(request, "console/reports/report_reconcile_list.html", context)
 
 
