@@ -25,7 +25,7 @@ from messaging.messages.serializers.messages import PairRef
 from messaging.models import ArchivedMessage, LegalHold, RetentionPolicy
 from messaging.pairs.selectors import pairs
 from messaging.report_choices import ArchiveState
-from messaging.reports.serializers.reports import RunSerializer
+from messaging.reports.api.pipeline import RunSerializer
 
 _READ: dict[str, Any] = {"tag": "archive", "scope": "archive:read"}
 _WRITE: dict[str, Any] = {"tag": "archive", "scope": "retention:write"}

@@ -33,7 +33,7 @@ from messaging.messages.selectors import messages
 from messaging.messages.selectors.messages import AmbiguousId, TooBroad
 from messaging.pairs.selectors import pairs
 from messaging.report_choices import ArchiveState, PipelineJob
-from messaging.reports.pages.days import read_days
+from messaging.reports.pages.pipeline import read_days
 from messaging.reports.selectors import pipeline
 from messaging.templatetags.hub import middle
 from partners import selectors as partners

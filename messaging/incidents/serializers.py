@@ -9,7 +9,7 @@ from messaging.choices import IncidentState, NoteKind
 from messaging.deliveries.serializers.triggers import TriggerRef
 from messaging.journal.incidents import COMMENT_MOST
 from messaging.messages.serializers.messages import PairRef
-from messaging.overview.serializers.causes import CauseDocumentation
+from messaging.overview.serializers import CauseDocumentation
 
 
 class MessageRef(serializers.Serializer):

@@ -21,7 +21,6 @@ from messaging.journal.audit import Actor
 from messaging.models import PipelineRun
 from messaging.pipeline import driver, session
 from messaging.report_choices import PipelineJob, RunState
-from messaging.reports.services import requests as pipeline_requests
 from messaging.reports.services import runs as pipeline_runs
 from rmhub import clock
 
@@ -43,10 +42,10 @@ def add_arguments(parser: CommandParser) -> None:
 def handle(options: dict[str, Any], stdout: OutputWrapper) -> int:
     actor = Actor(f"command:{getpass.getuser()}", Interface.COMMAND)
     job = options["job"]
-    jobs = pipeline_requests.ALL if job == ALL else (job,)
+    jobs = pipeline_runs.ALL if job == ALL else (job,)
     wanted = [_request(name, options, extract=job != ALL and not options["no_extract"]) for name in jobs]
     for each in wanted:
-        pipeline_requests.check_request(**each)
+        pipeline_runs.check_request(**each)
     signal.signal(signal.SIGTERM, _stopped)
     good = True
     try:
@@ -72,10 +71,10 @@ def handle(options: dict[str, Any], stdout: OutputWrapper) -> int:
 
 
 def _request(job: str, options: dict[str, Any], *, extract: bool) -> dict[str, Any]:
-    ranged = job in pipeline_requests.RANGED or options["job"] != ALL
+    ranged = job in pipeline_runs.RANGED or options["job"] != ALL
     return {
         "job": job,
-        "parameters": {"extract": extract} if job in pipeline_requests.REPORTS else {},
+        "parameters": {"extract": extract} if job in pipeline_runs.REPORTS else {},
         "range_from": options["begin"] if ranged else None,
         "range_to": options["end"] if ranged else None,
         "scope": options["scope"] if options["job"] != ALL else "",

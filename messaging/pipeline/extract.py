@@ -21,7 +21,7 @@ import pyarrow.csv as csv
 from django.db import connection
 
 from messaging.models import LakeState
-from messaging.notifications.selectors.events import HORIZON
+from messaging.notifications.selectors import HORIZON
 from messaging.pipeline import manifest
 from messaging.pipeline.manifest import LakeMoved, NewFile
 from messaging.pipeline.parts import Parts, Step, arrow_schema

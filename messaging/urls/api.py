@@ -13,7 +13,7 @@ from messaging.incidents import api as incidents
 from messaging.messages.api import inquiries, masks, messages, resubmissions, submissions, transmissions
 from messaging.notifications.api import events, notifications, webhooks
 from messaging.onboarding.api import agreements, certificates, onboarding, parties
-from messaging.overview.api import causes, hub, memory, records, status
+from messaging.overview.api import hub, records, status
 from messaging.pairs.api import circuits, pairs
 from messaging.pairs.api import looks as pair_looks
 from messaging.pollers import api as pollers
@@ -104,7 +104,7 @@ urlpatterns = [
     path("bulk-operations/<str:job>/items.csv", jobs.JobResults.as_view(), name="job-results"),
     path("bulk-operations/<str:job>/documents", jobs.JobDocuments.as_view(), name="job-documents"),
     *masks.MASKS.urls(),
-    path("memory", memory.Memory.as_view(), name="memory"),
+    path("memory", hub.Memory.as_view(), name="memory"),
     path("parties", parties.Parties.as_view(), name="parties"),
     path("parties/<str:party_id>", parties.OneParty.as_view(), name="party"),
     path("endpoints", parties.Endpoints.as_view(), name="endpoints"),
@@ -237,8 +237,8 @@ urlpatterns = [
     path("sessions/<str:session>", people.OneSession.as_view(), name="session"),
     path("partner-groups", people.PartnerGroups.as_view(), name="partner-groups"),
     path("partner-groups/<str:group>", people.OnePartnerGroup.as_view(), name="partner-group"),
-    path("causes", causes.Causes.as_view(), name="causes"),
-    path("causes/<str:code>", causes.OneCause.as_view(), name="cause"),
+    path("causes", hub.Causes.as_view(), name="causes"),
+    path("causes/<str:code>", hub.OneCause.as_view(), name="cause"),
     path("health", hub.Health.as_view(), name="health"),
     path("problems", hub.Problems.as_view(), name="problems"),
     path("problems/<str:code>", hub.OneProblem.as_view(), name="problem"),

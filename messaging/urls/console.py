@@ -13,11 +13,10 @@ from messaging.messages.pages import inquiries, masks, messages, octets
 from messaging.messages.pages import listing as message_list
 from messaging.notifications.pages import notifications, webhooks
 from messaging.onboarding.pages import partner_urls
-from messaging.overview.pages import overview, records, wayfinding
+from messaging.overview.pages import overview, wayfinding
 from messaging.pairs.pages import actions as pair_actions
 from messaging.pairs.pages import circuits, pairs
 from messaging.pollers import pages as pollers
-from messaging.reports.pages import actions as report_actions
 from messaging.reports.pages import live, pipeline, reconciliation, reports
 from messaging.routing import pages as routing
 from messaging.transactions.pages import listing as transaction_list
@@ -133,9 +132,9 @@ urlpatterns = [
     path("pipeline/<str:reference>/", pipeline.run_page, name="pipeline-run"),
     path("pipeline/<str:reference>/cancel/", pipeline.run_cancel, name="pipeline-cancel"),
     path("pipeline/<str:reference>/files/<str:name>", pipeline.run_file, name="pipeline-file"),
-    path("agreements/<str:reference>/timing-draft/", report_actions.timing_draft, name="timing-draft"),
-    path("agreements/<str:reference>/log-columns/", report_actions.agreement_log_columns, name="agreement-log-columns"),
-    path("reports/audit/incidents/", report_actions.audit_incidents, name="audit-incidents"),
+    path("agreements/<str:reference>/timing-draft/", reports.timing_draft, name="timing-draft"),
+    path("agreements/<str:reference>/log-columns/", reconciliation.agreement_log_columns, name="agreement-log-columns"),
+    path("reports/audit/incidents/", reconciliation.audit_incidents, name="audit-incidents"),
     path("reconciliation/", reconciliation.log_list, name="partner-logs"),
     path("reconciliation/new/", reconciliation.log_new, name="partner-log-new"),
     path("reconciliation/export/", reconciliation.log_export, name="log-export"),
@@ -152,8 +151,8 @@ urlpatterns = [
     path("retention/", archive.retention_page, name="retention"),
     path("retention/change/", archive.retention_change, name="retention-change"),
     *masks.PAGES.urls(),
-    path("rejections/", records.rejection_list, name="rejections"),
-    path("rejections/<str:reference>/", records.rejection_page, name="rejection"),
+    path("rejections/", wayfinding.rejection_list, name="rejections"),
+    path("rejections/<str:reference>/", wayfinding.rejection_page, name="rejection"),
     path("rejections/<str:reference>/sample/", octets.rejection_sample, name="rejection-sample"),
     path("audit/", audit_log.audit_list, name="audit"),
     path("audit/chain/", audit_log.chain_page, name="audit-chain"),

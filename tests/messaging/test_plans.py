@@ -27,7 +27,7 @@ from messaging.models import (
     Trigger,
     WebhookDelivery,
 )
-from messaging.notifications.selectors.events import OLDEST, feed, of_message, of_pair
+from messaging.notifications.selectors import OLDEST, feed, of_message, of_pair
 from messaging.notifications.services import webhooks
 from messaging.pairs.selectors import pairs
 from messaging.pairs.selectors.streams import flight

@@ -24,7 +24,7 @@ from messaging.models import (
     PipelineRun,
     Signal,
 )
-from messaging.notifications.selectors import events
+from messaging.notifications import selectors as events
 from messaging.pipeline import manifest
 from messaging.pipeline import restoring as reading
 from messaging.pipeline.schemas import ENTITIES

@@ -31,7 +31,7 @@ from messaging.api.examples.names import (
     TRIGGER,
     listed,
 )
-from messaging.overview.serializers.causes import CauseSerializer
+from messaging.overview.serializers import CauseSerializer
 
 Answers = dict[str, Any]  # operation -> body of the answer 200
 

@@ -26,7 +26,7 @@ from messaging.deliveries.services.pulling import MAX_DELAY, MAX_DETAIL, MAX_DOC
 from messaging.incidents.serializers import MessageRef
 from messaging.messages.serializers.messages import AgreementRef, PairRef, PartyRef, PayloadSerializer
 from messaging.models import Delivery, Enlistment, Message
-from messaging.overview.serializers.causes import CauseDocumentation
+from messaging.overview.serializers import CauseDocumentation
 from messaging.profiles.wsat import settling
 from messaging.protocol.processing import Status
 from messaging.transactions.serializers import SETTLEMENTS

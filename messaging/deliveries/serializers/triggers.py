@@ -16,7 +16,7 @@ from messaging.deliveries.services.trigger_rules import SETTINGS
 from messaging.deliveries.services.triggering import VERBS, allowed_verbs
 from messaging.messages.serializers.messages import PartyRef
 from messaging.models import Trigger
-from messaging.overview.serializers.causes import CauseSerializer
+from messaging.overview.serializers import CauseSerializer
 
 _SECONDS = 2_147_483_647
 _SMALL = 32_767

@@ -35,9 +35,9 @@ from messaging.messages.services.disclosing import (
 )
 from messaging.models import Message
 from messaging.models import Payload as PayloadRow
+from messaging.notifications import selectors as events
 from messaging.notifications.api.events import represent
-from messaging.notifications.selectors import events
-from messaging.overview.serializers.records import EventSerializer
+from messaging.overview.serializers import EventSerializer
 from messaging.pairs.services.operating import message_cancel, waits
 from rmhub.roles import role_of
 

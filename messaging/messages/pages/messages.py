@@ -25,7 +25,7 @@ from messaging.messages.selectors import messages, relatives, settled, timeline,
 from messaging.messages.selectors.messages import AmbiguousId
 from messaging.messages.services import resubmitting
 from messaging.models import CoordinationMessage, Message
-from messaging.notifications.selectors import events
+from messaging.notifications import selectors as events
 from messaging.pairs.services import operating
 from messaging.profile import in_stream
 from messaging.profiles.wsat import outgoing

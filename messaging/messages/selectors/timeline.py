@@ -12,7 +12,7 @@ from messaging.deliveries.selectors import deliveries, doubts
 from messaging.messages.selectors import forwards, messages
 from messaging.messages.selectors.forwards import Journey
 from messaging.models import AuditEntry, Delivery, Event, Message, Payload, Signal, Transmission
-from messaging.notifications.selectors import events
+from messaging.notifications import selectors as events
 from messaging.pairs.selectors import screens
 
 # Each message has its own bound, so that one that was retried for a year does not make its page slow.

@@ -16,8 +16,7 @@ from messaging.messages.selectors import forwards
 from messaging.messages.services.resubmitting import why_not_resubmit
 from messaging.messages.services.submitting import MAX_LIFE
 from messaging.models import Message
-from messaging.overview.serializers.causes import CauseDocumentation
-from messaging.overview.serializers.records import EventSerializer
+from messaging.overview.serializers import CauseDocumentation, EventSerializer
 from messaging.profile import in_stream
 from messaging.profiles.wsat import outgoing
 from messaging.protocol.envelope import Semantics

@@ -20,7 +20,7 @@ from messaging.console.rendering import keyset_page, page
 from messaging.keyset import Page, Place
 from messaging.messages.pages import diagram
 from messaging.messages.selectors.diagram import SCOPES, diagram_of_pair
-from messaging.notifications.selectors import events
+from messaging.notifications import selectors as events
 from messaging.overview.selectors import records
 from messaging.pairs.pages.runbooks import rendered
 from messaging.pairs.pages.settings import settings_fields

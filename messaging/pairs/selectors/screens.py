@@ -30,7 +30,7 @@ from messaging.models import (
     Transmission,
     Trigger,
 )
-from messaging.notifications.selectors import events
+from messaging.notifications import selectors as events
 from messaging.overview.selectors import records
 from messaging.pairs.selectors import newer, pairs
 from messaging.pairs.selectors.diagnosis import diagnose, verb_states

@@ -7,7 +7,7 @@ from rest_framework import serializers
 
 from messaging.choices import CircuitState
 from messaging.models import Circuit
-from messaging.overview.serializers.causes import CauseDocumentation
+from messaging.overview.serializers import CauseDocumentation
 from messaging.pairs.selectors.circuits import partners_at
 
 

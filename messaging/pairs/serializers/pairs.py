@@ -12,7 +12,7 @@ from messaging.api.fields import IdOut, ReasonBody, Whole
 from messaging.choices import Direction
 from messaging.messages.serializers.messages import PartyRef
 from messaging.models import Pair
-from messaging.overview.serializers.causes import CauseSerializer
+from messaging.overview.serializers import CauseSerializer
 from messaging.pairs.selectors.diagnosis import verb_states
 from messaging.pairs.selectors.diagnosis_parts import Diagnosis
 from messaging.pairs.selectors.pairs import STATE_NAMES

@@ -21,7 +21,7 @@ from psycopg.pq import Conninfo
 from pyspark import cloudpickle
 from pyspark.sql import functions as f
 
-from messaging.notifications.selectors.events import HORIZON
+from messaging.notifications.selectors import HORIZON
 from messaging.pipeline import session
 from messaging.pipeline.live import source
 from messaging.reports.services import live_watch

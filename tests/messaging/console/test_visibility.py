@@ -19,7 +19,7 @@ from messaging.bulk.services import jobs
 from messaging.exceptions import NotFound
 from messaging.journal.audit import Actor
 from messaging.models import Access, AuditEntry, BulkJob, Incident, Message, Pair, feed
-from messaging.notifications.selectors import events
+from messaging.notifications import selectors as events
 from messaging.overview.selectors import records
 from messaging.pairs.selectors import pairs
 from messaging.pairs.services import operating

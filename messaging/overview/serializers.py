@@ -1,12 +1,14 @@
-"""Causes: why something went wrong, as representations."""
+"""Causes and events, as representations that other rooms use too."""
 
 from __future__ import annotations
 
 from rest_framework import serializers
 
 from messaging.causes import lookup
+from messaging.journal.events import TYPES
 
 WHERE = "Where the console explains it: a path of this hub."
+EVENT_DATA = "What belongs to this type of event: ids to look up, sequence_number, cause, reason ..."
 
 
 class CauseDocumentation(serializers.CharField):
@@ -31,7 +33,18 @@ class CauseSerializer(serializers.Serializer):
     documentation = serializers.CharField(help_text=WHERE)
 
 
-class CausesSerializer(serializers.Serializer):
-    """All causes."""
+class EventSerializer(serializers.Serializer):
+    """Something that happened to a message or a pair."""
 
-    data = CauseSerializer(many=True)  # type: ignore[assignment]
+    id = serializers.CharField(help_text="Stable name of the event: use it to recognise one that you have seen.")
+    type = serializers.ChoiceField(choices=TYPES)
+    timestamp = serializers.DateTimeField()
+    data = serializers.DictField(help_text=EVENT_DATA)  # type: ignore[assignment]
+
+
+class EventFeedSerializer(serializers.Serializer):
+    """A page of the feed. `next_cursor` is there also when there are no events: go on from it."""
+
+    data = EventSerializer(many=True)  # type: ignore[assignment]
+    next_cursor = serializers.CharField()
+    has_more = serializers.BooleanField(help_text="Whether more are there already; if not, wait before asking again.")
