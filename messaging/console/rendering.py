@@ -84,6 +84,24 @@ def page(
     return response
 
 
+def dialog(
+    request: HttpRequest,
+    template: str,
+    context: dict[str, Any],
+    *,
+    title: str,
+    crumbs: Sequence[tuple[str, str]],
+    status: int = 200,
+) -> HttpResponse:
+    """A dialog: its form (`template`, which extends `console/parts/dialog_form.html`), with a page around it or not.
+
+    `crumbs`: words and address of what is above it. Of the context, `heading` stands in place of the title,
+    `revision` is posted as `version`.
+    """
+    context = {"revision": None, **context, "title": title, "crumbs": crumbs, "dialog": template}
+    return page(request, "console/parts/dialog.html", context, fragments={"dialog": template}, status=status)
+
+
 def _digest(content: bytes) -> str:
     lasting = _PASSING.sub(lambda found: found[1] or found[2] or found[3], content.decode())
     return hashlib.sha256(lasting.encode()).hexdigest()[:20]

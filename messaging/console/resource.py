@@ -10,15 +10,17 @@ from typing import Any
 from django.contrib import messages as notices
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.text import capfirst
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
 from messaging.access.selectors.reach import read_id
 from messaging.console.access import actor, person, requires
 from messaging.console.forms import SettingsForm
-from messaging.console.rendering import keyset_page, page, problems, see_other
+from messaging.console.rendering import dialog, keyset_page, page, problems, see_other
 from messaging.exceptions import InvalidSubmission, Stale, WrongState
 from messaging.resource import Resource, Verb
 
+FORM_OF_VERB = "console/parts/verb_form.html"
 INCOMPLETE = "This form is not complete: open it again from the page that led here."
 
 
@@ -248,9 +250,12 @@ class Pages:
             "effects": [*verb.effects, *r.said(row, verb)],
             "errors": errors or [],
             "given": request.POST,
+            "noun": r.name,
         }
-        fragments = {"dialog": "console/parts/verb_form.html"}
-        return self._answer(request, "console/parts/verb.html", context, row, fragments=fragments, status=status)
+        shared = self._shared(request, row)
+        crumbs = [(capfirst(r.plural), shared["list_href"]), (str(row), shared["href"])]
+        title = f"{verb.label}: {row}"
+        return dialog(request, FORM_OF_VERB, {**shared, **context}, title=title, crumbs=crumbs, status=status)
 
     def _answer(
         self,
@@ -262,10 +267,13 @@ class Pages:
         fragments: Mapping[str, str] | None = None,
         status: int = 200,
     ) -> HttpResponse:
+        return page(request, template, {**self._shared(request, row), **context}, fragments=fragments, status=status)
+
+    def _shared(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         r = self.resource
         list_href = reverse(f"console:{r.plural}")
         missing = person(request).lacks(r.changes)
-        shared = {
+        return {
             "resource": r,
             "object": row,
             r.name: row,
@@ -276,4 +284,3 @@ class Pages:
             else list_href,
             "why_not": f"Needs the role {missing}." if missing else "",
         }
-        return page(request, template, {**shared, **context}, fragments=fragments, status=status)
