@@ -11,6 +11,7 @@ from typing import Any
 from django.contrib import messages as notices
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from django.urls import reverse
 
 from messaging import causes, keyset
 from messaging.access.selectors.reach import read_id
@@ -20,7 +21,7 @@ from messaging.choices import IncidentState
 from messaging.console import lists, zones
 from messaging.console.access import actor, person, requires
 from messaging.console.lists import Column, ListPage
-from messaging.console.rendering import after, keyset_page, page, problems, see_other
+from messaging.console.rendering import after, dialog, keyset_page, page, problems, see_other
 from messaging.deliveries.selectors import triggers
 from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, Stale, WrongState
 from messaging.incidents.selectors import texts as incident_texts
@@ -177,12 +178,7 @@ def incident_acknowledge(request: HttpRequest, number: str) -> HttpResponse:
     """
     incident = records.incident(number)
     try:
-        services.incident_acknowledge(
-            incident_id=incident.pk,
-            actor=actor(request),
-            reason=_text(request, "reason"),
-            expected_version=_version(request),
-        )
+        services.incident_acknowledge(**_why(request, incident))
     except Stale:
         notices.error(request, f"{_faster(records.incident(incident.pk))} It was left as it is.")
     except ApplicationError as error:
@@ -192,57 +188,70 @@ def incident_acknowledge(request: HttpRequest, number: str) -> HttpResponse:
     return see_other(after(request)) if request.POST.get("next") else see_other("console:incident", str(incident))
 
 
-@requires("incidents:write", methods=("GET", "POST"))
-def incident_assign(request: HttpRequest, number: str) -> HttpResponse:
-    """The dialog, and giving it to somebody; oneself is the first button."""
-
-    def do(incident: Incident, version: int | None) -> str:
-        owner = _text(request, "owner")
-        services.incident_assign(
-            incident_id=incident.pk,
-            owner=owner,
-            actor=actor(request),
-            reason=_text(request, "reason"),
-            expected_version=version,
-        )
-        return f"{incident} is {'yours' if owner == request.user.get_username() else f'given to {owner}'}."
-
-    return _dialog(request, number, "assign", do, {"people": services.may_own})
+def _assign(request: HttpRequest, incident: Incident, why: Mapping[str, Any]) -> str:
+    owner = _text(request, "owner")
+    services.incident_assign(owner=owner, **why)
+    return f"{incident} is {'yours' if owner == request.user.get_username() else f'given to {owner}'}."
 
 
-@requires("incidents:write", methods=("GET", "POST"))
-def incident_snooze(request: HttpRequest, number: str) -> HttpResponse:
-    """The dialog, and putting it off until a time; or back on the list, when it is put off."""
+def _snooze(request: HttpRequest, incident: Incident, why: Mapping[str, Any]) -> str:
+    until = _until(request)
+    services.incident_snooze(until=until, **why)
+    return f"{incident} is put off." if until is not None else f"{incident} is back on the list."
 
-    def do(incident: Incident, version: int | None) -> str:
-        until = _until(request)
-        services.incident_snooze(
-            incident_id=incident.pk,
-            until=until,
-            actor=actor(request),
-            reason=_text(request, "reason"),
-            expected_version=version,
-        )
-        return f"{incident} is put off." if until is not None else f"{incident} is back on the list."
 
-    return _dialog(request, number, "snooze", do, {"snoozes": lambda: SNOOZES})
+def _resolve(request: HttpRequest, incident: Incident, why: Mapping[str, Any]) -> str:
+    services.incident_resolve(found=_text(request, "found"), **why)
+    return f"{incident} is resolved."
+
+
+# Verbs with a form: label, what the way out of it is called, and what does it and says what was done.
+_VERBS: dict[str, tuple[str, str, Callable[[HttpRequest, Incident, Mapping[str, Any]], str]]] = {
+    "assign": ("Assign", "Leave as it is", _assign),
+    "snooze": ("Put off", "Leave it on the list", _snooze),
+    "resolve": ("Resolve", "Leave it open", _resolve),
+}
 
 
 @requires("incidents:write", methods=("GET", "POST"))
-def incident_resolve(request: HttpRequest, number: str) -> HttpResponse:
-    """The dialog, and closing it with what was found and done."""
-
-    def do(incident: Incident, version: int | None) -> str:
-        services.incident_resolve(
-            incident_id=incident.pk,
-            actor=actor(request),
-            reason=_text(request, "reason"),
-            found=_text(request, "found"),
-            expected_version=version,
-        )
-        return f"{incident} is resolved."
-
-    return _dialog(request, number, "resolve", do, {})
+def incident_verb(request: HttpRequest, number: str, verb: str) -> HttpResponse:
+    """GET: the dialog. POST: does it; 409 when somebody was faster, 422 when something is missing."""
+    label, leave, do = _VERBS[verb]
+    incident = records.incident(number)
+    errors: list[tuple[str, str]] = []
+    status, faster = 200, ""
+    if request.method == "POST":
+        try:
+            said = do(request, incident, _why(request, incident))
+        except InvalidSubmission as error:
+            errors, status = problems(error), 422
+        except (Stale, WrongState) as error:
+            errors, status = problems(error), 409
+            incident = records.incident(incident.pk)
+            faster = _faster(incident)
+        else:
+            notices.success(request, said)
+            return see_other("console:incident", str(incident))
+    href = reverse("console:incident", args=[incident])
+    context = _now(incident) | {
+        "incident": incident,
+        "revision": incident.version,
+        "errors": errors,
+        "faster": faster,
+        "given": request.POST if errors else _proposed(incident, verb),
+        "href": href,
+        "leave": leave,
+        "people": services.may_own() if verb == "assign" else (),
+        "snoozes": SNOOZES,
+    }
+    return dialog(
+        request,
+        f"console/incidents/incident_{verb}_form.html",
+        context,
+        title=f"{label} {incident}",
+        crumbs=[("Incidents", reverse("console:incidents")), (str(incident), href)],
+        status=status,
+    )
 
 
 @requires("incidents:write", methods=("POST",))
@@ -274,36 +283,6 @@ def incident_post_mortem(request: HttpRequest, number: str) -> HttpResponse:
     answer = HttpResponse(incident_texts.post_mortem(incident), content_type="text/markdown; charset=utf-8")
     answer["Content-Disposition"] = f'attachment; filename="{incident}.md"'
     return answer
-
-
-def _dialog(
-    request: HttpRequest,
-    number: str,
-    verb: str,
-    do: Callable[[Incident, int | None], str],
-    more: Mapping[str, Callable[[], Any]],
-) -> HttpResponse:
-    """A verb with a form: GET shows it, POST does it; 409 when somebody was faster, 422 when something is missing."""
-    incident = records.incident(number)
-    errors: list[tuple[str, str]] = []
-    status, faster = 200, ""
-    if request.method == "POST":
-        try:
-            said = do(incident, _version(request))
-        except InvalidSubmission as error:
-            errors, status = problems(error), 422
-        except (Stale, WrongState) as error:
-            errors, status = problems(error), 409
-            incident = records.incident(incident.pk)
-            faster = _faster(incident)
-        else:
-            notices.success(request, said)
-            return see_other("console:incident", str(incident))
-    given = request.POST if errors else _proposed(incident, verb)
-    context = _now(incident) | {name: read() for name, read in more.items()}
-    context |= {"incident": incident, "errors": errors, "faster": faster, "given": given, "verb": verb}
-    template = f"console/incidents/incident_{verb}"
-    return page(request, f"{template}.html", context, fragments={"dialog": f"{template}_form.html"}, status=status)
 
 
 def _proposed(incident: Incident, verb: str) -> dict[str, str]:
@@ -376,10 +355,16 @@ def _transaction(incident: Incident) -> dict[str, Any]:
     return {"transaction": one, "transaction_now": found}
 
 
-def _version(request: HttpRequest) -> int | None:
-    """The version that a form was made from; None for one that names none."""
-    text = request.POST.get("version", "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+def _why(request: HttpRequest, incident: Incident) -> dict[str, Any]:
+    """What every verb is told. A form that names no version is not compared."""
+    version = request.POST.get("version", "")
+    known = version.isascii() and version.isdigit() and len(version) < 10
+    return {
+        "incident_id": incident.pk,
+        "actor": actor(request),
+        "reason": _text(request, "reason"),
+        "expected_version": int(version) if known else None,
+    }
 
 
 def _text(request: HttpRequest, name: str) -> str:

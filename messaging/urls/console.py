@@ -15,7 +15,7 @@ from messaging.notifications.pages import notifications, webhooks
 from messaging.onboarding.pages import partner_urls
 from messaging.overview.pages import overview, records, wayfinding
 from messaging.pairs.pages import actions as pair_actions
-from messaging.pairs.pages import circuits, pairs
+from messaging.pairs.pages import pairs
 from messaging.pollers import pages as pollers
 from messaging.reports.pages import actions as report_actions
 from messaging.reports.pages import live, pipeline, reconciliation, reports
@@ -78,14 +78,14 @@ urlpatterns = [
     path("incidents/", incidents.incident_list, name="incidents"),
     path("incidents/<str:number>/", incidents.incident_page, name="incident"),
     path("incidents/<str:number>/acknowledge/", incidents.incident_acknowledge, name="incident-acknowledge"),
-    path("incidents/<str:number>/assign/", incidents.incident_assign, name="incident-assign"),
-    path("incidents/<str:number>/snooze/", incidents.incident_snooze, name="incident-snooze"),
-    path("incidents/<str:number>/resolve/", incidents.incident_resolve, name="incident-resolve"),
+    path("incidents/<str:number>/assign/", incidents.incident_verb, {"verb": "assign"}, name="incident-assign"),
+    path("incidents/<str:number>/snooze/", incidents.incident_verb, {"verb": "snooze"}, name="incident-snooze"),
+    path("incidents/<str:number>/resolve/", incidents.incident_verb, {"verb": "resolve"}, name="incident-resolve"),
     path("incidents/<str:number>/comment/", incidents.incident_comment, name="incident-comment"),
     path("incidents/<str:number>/note/", incidents.incident_note, name="incident-note"),
     path("incidents/<str:number>/post-mortem.md", incidents.incident_post_mortem, name="incident-post-mortem"),
-    path("servers/", circuits.circuit_list, name="circuits"),
-    path("servers/<str:reference>/try/", circuits.circuit_try, name="circuit-try"),
+    path("servers/", pair_actions.circuit_list, name="circuits"),
+    path("servers/<str:reference>/try/", pair_actions.circuit_try, name="circuit-try"),
     path("in-doubt/", doubts.doubt_list, name="doubts"),
     path("in-doubt/ask/", inquiries.ask_about_all, name="doubts-ask"),
     path("in-doubt/answers/<slug:answer>/", doubts.answer_group, name="doubt-answer"),

@@ -15,7 +15,7 @@ from messaging.deliveries.selectors.documents import Taken
 from messaging.deliveries.serializers.triggers import TriggerRef
 from messaging.deliveries.services.deciding import MAX_REMIND, MIN_REMIND, Decision, delivery_decisions
 from messaging.deliveries.services.pulling import MAX_DELAY, MAX_DETAIL, MAX_DOCUMENTS, MAX_LEASE, MIN_LEASE
-from messaging.incidents.serializers import MessageRef
+from messaging.incidents.api import MessageRef
 from messaging.messages.serializers.messages import AgreementRef, PartyRef, PayloadSerializer
 from messaging.models import Delivery
 from messaging.overview.serializers.causes import CauseDocumentation

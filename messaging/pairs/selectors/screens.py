@@ -33,9 +33,10 @@ from messaging.models import (
 from messaging.notifications.selectors import events
 from messaging.overview.selectors import records
 from messaging.pairs.selectors import newer, pairs
-from messaging.pairs.selectors.diagnosis import diagnose, verb_states
-from messaging.pairs.selectors.diagnosis_parts import Diagnosis, VerbState
-from messaging.pairs.selectors.streams import StreamState, flight, stream_state
+from messaging.pairs.selectors.diagnosis import diagnose
+from messaging.pairs.selectors.diagnosis_parts import Diagnosis
+from messaging.pairs.selectors.sequence import StreamState, flight, stream_state
+from messaging.pairs.selectors.verbs import VerbState, verb_states
 from messaging.profile import carries_requests, carries_transactions, terms_in_force
 from messaging.transactions.selectors import coordinations
 from partners import registry, visibility

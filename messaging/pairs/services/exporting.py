@@ -71,6 +71,14 @@ class Export:
     messages: int
     chunks: Iterator[bytes]
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """Of the answer that it is sent in."""
+        return {
+            "Content-Disposition": f'attachment; filename="{self.filename}"',
+            "X-Content-Type-Options": "nosniff",
+        }
+
 
 def pair_export(*, pair_id: uuid.UUID, actor: Actor, role: Role | None = None, which: str = "queue") -> Export:
     """The documents of what is in flight and what waits behind it, in their order; `which` head: the first alone.

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.contrib import messages as notices
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
+from django.utils.html import format_html
 
 from messaging.console.access import Person, actor, person, requires
-from messaging.console.rendering import page, problems, see_other
+from messaging.console.rendering import dialog, page, problems, see_other
 from messaging.exceptions import ApplicationError, InvalidSubmission
 from messaging.models import Coordination, Enlistment
 from messaging.profiles.wsat import beginning, settling
 from messaging.protocol.atomic.words import Phase, Seat
+from messaging.resource import number
+from messaging.templatetags.hub import middle
 from messaging.transactions.pages import diagram as coordination_diagram
+from messaging.transactions.resource import SETTLEMENTS, VERBS
 from messaging.transactions.selectors import coordinations
 from messaging.transactions.selectors import sequence as coordination_sequence
 from messaging.transactions.selectors.coordinations import CoordinationScreen
@@ -26,104 +31,6 @@ from rmhub import clock
 
 OPERATE = "transactions:write"
 SETTLE = "indoubt:resolve"
-
-
-@dataclass(frozen=True, slots=True)
-class Verb:
-    """`commit` or `rollback`. `forever`: what cannot be undone."""
-
-    slug: str
-    label: str
-    icon: str
-    colour: str
-    effects: tuple[str, ...]
-    forever: str
-    presets: tuple[str, ...]
-    done: str
-
-
-VERBS: Mapping[str, Verb] = {
-    verb.slug: verb
-    for verb in (
-        Verb(
-            "commit",
-            "Commit",
-            "check",
-            "primary",
-            (
-                "All participants are asked for their votes, the volatile ones first.",
-                "When all vote yes, the decision is written and everybody is told to commit.",
-                "One no, or no answer before the time is over, and it is rolled back everywhere.",
-            ),
-            "Once the decision is written, nobody can take it back.",
-            ("The application that began it is gone", "Asked for by the application's owner"),
-            "asked to commit",
-        ),
-        Verb(
-            "rollback",
-            "Roll back",
-            "arrow-back-up",
-            "danger",
-            (
-                "Every participant is told to undo what it prepared. Nobody's data changes.",
-                "A document that is handed over in it waits again, and is handed over anew.",
-            ),
-            "A transaction that is rolled back cannot be committed any more: it has to be begun again.",
-            ("The application that began it is gone", "A participant hangs", "Begun by mistake"),
-            "being rolled back",
-        ),
-    )
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Settlement:
-    """One heuristic decision about a participant; `profiles.wsat.settling.WARNINGS` says what it can break."""
-
-    slug: str
-    label: str
-    icon: str
-    effects: tuple[str, ...]
-    presets: tuple[str, ...]
-
-
-SETTLEMENTS: Mapping[str, Settlement] = {
-    one.slug: one
-    for one in (
-        Settlement(
-            "commit",
-            "Commit here",
-            "check",
-            (
-                "What this hub prepared is committed now, without the coordinator's word.",
-                "When the coordinator says Rollback later, it is told that the outcomes contradict each other, and an "
-                "incident opens.",
-            ),
-            ("Their operator says that it was committed",),
-        ),
-        Settlement(
-            "rollback",
-            "Roll back here",
-            "arrow-back-up",
-            (
-                "What this hub prepared is undone now, without the coordinator's word.",
-                "When the coordinator says Commit later, it is told that the outcomes contradict each other, and an "
-                "incident opens.",
-            ),
-            ("Their operator says that it was rolled back",),
-        ),
-        Settlement(
-            "forget",
-            "Give up on it",
-            "player-skip-forward",
-            (
-                "The participant is not told the outcome any more, and counts as done.",
-                "The transaction ends when nobody else is left.",
-            ),
-            ("The system over there does not exist any more", "Their operator settled it by hand"),
-        ),
-    )
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,59 +90,99 @@ def transaction_page(request: HttpRequest, reference: str) -> HttpResponse:
 @requires(OPERATE, methods=("GET", "POST"))
 def transaction_verb(request: HttpRequest, reference: str, verb: str) -> HttpResponse:
     """GET: the dialog, as a page or in a frame. POST: asks for the outcome, or says why not."""
-    chosen = VERBS.get(verb)
-    one = coordinations.coordination(reference)
-    if chosen is None:
+    if verb not in VERBS:
         raise Http404(f"There is no verb {verb} for transactions.")
-    why_not = _why_not(one, verb)
-    if request.method == "GET" or why_not:
-        return _dialog(request, one, chosen, why_not, status=409 if request.method == "POST" else 200)
-    version, reason = _version(request), _reason(request)
-    if version is None:
-        return _dialog(request, one, chosen, why_not, errors=[("", _INCOMPLETE)], status=422)
-    try:
-        beginning.transaction_ask(
-            coordination_id=one.pk, verb=verb, actor=actor(request), expected_version=version, reason=reason
-        )
-    except InvalidSubmission as error:
-        return _dialog(request, one, chosen, why_not, errors=problems(error), status=422)
-    except ApplicationError as error:
-        one = coordinations.coordination(one.pk)
-        return _dialog(request, one, chosen, _why_not(one, verb), errors=problems(error), status=409)
-    notices.success(request, f"The transaction is {chosen.done}.")
-    return see_other("console:transaction", one.public_id)
+    chosen = VERBS[verb]
+
+    def shown(one: Coordination) -> dict[str, Any]:
+        takers, hidden = coordinations.taking_part(one), coordinations.hidden(one)
+        why_not = _why_not(one, verb)
+        return {
+            "form": "console/transactions/transaction_verb_form.html",
+            "title": f"{chosen.label} the transaction",
+            "verb": chosen,
+            "headline": diagnose(one, takers, clock.now(), hidden=hidden).headline,
+            "possible": not why_not,
+            "why_not": why_not,
+            "effects": chosen.effects,
+        }
+
+    one = coordinations.coordination(reference)
+    do = partial(chosen.service, coordination_id=one.pk)
+    return _act(request, one, shown, do, lambda: _why_not(one, verb), f"The transaction {chosen.done}.")
 
 
 @requires(SETTLE, methods=("GET", "POST"))
 def enlistment_settle(request: HttpRequest, reference: str, participant: str, outcome: str) -> HttpResponse:
     """GET: the dialog with its warning. POST: settles the participant, or says why not."""
-    chosen = SETTLEMENTS.get(outcome)
-    one, taker = _participant(reference, participant)
-    if chosen is None:
+    if outcome not in SETTLEMENTS:
         raise Http404(f"There is no settlement {outcome}.")
-    limited = _limited(coordinations.hidden(one))
-    if request.method == "GET" or limited:
-        return _settle_dialog(
-            request, one, taker, chosen, why_not=limited, status=409 if request.method == "POST" else 200
-        )
-    version = _version(request)
-    if version is None:
-        return _settle_dialog(request, one, taker, chosen, errors=[("", _INCOMPLETE)], status=422)
-    try:
-        settling.enlistment_settle(
-            enlistment_id=taker.pk,
-            outcome=outcome,
-            actor=actor(request),
-            reason=_reason(request),
-            expected_version=version,
-        )
-    except InvalidSubmission as error:
-        return _settle_dialog(request, one, taker, chosen, errors=problems(error), status=422)
-    except ApplicationError as error:
-        one, taker = _participant(reference, participant)
-        return _settle_dialog(request, one, taker, chosen, errors=problems(error), status=409)
-    notices.success(request, f"{coordinations.name_of(taker)} is settled.")
-    return see_other("console:transaction", one.public_id)
+    chosen = SETTLEMENTS[outcome]
+
+    def shown(one: Coordination) -> dict[str, Any]:
+        taker = _participant(one, participant)
+        limited, name = _limited(coordinations.hidden(one)), coordinations.name_of(taker)
+        told = taker.seat in (Seat.COMMITTING, Seat.ABORTING)
+        only_seen = chosen.slug == settling.FORGET and not told
+        label = "Mark as dealt with" if only_seen else chosen.label
+        return {
+            "form": "console/transactions/transaction_settle_form.html",
+            "title": f"Settle {name}",
+            "heading": format_html('{} <span class="h1-soft">{}</span>', label, name),
+            "verb": replace(chosen, label=label),
+            "taker": taker,
+            "name": name,
+            "warning": settling.warning(taker, outcome),
+            "only_seen": only_seen,
+            "possible": not limited and outcome in settling.settlements(taker),
+            "why_not": limited or f"{chosen.label} is not possible now: {name} is not in doubt in that way.",
+            "effects": chosen.effects,
+        }
+
+    one = coordinations.coordination(reference)
+    taker = _participant(one, participant)
+    do = partial(chosen.service, enlistment_id=taker.pk)
+    said = f"{coordinations.name_of(taker)} {chosen.done}."
+    return _act(request, one, shown, do, lambda: _limited(coordinations.hidden(one)), said)
+
+
+def _act(
+    request: HttpRequest,
+    one: Coordination,
+    shown: Callable[[Coordination], dict[str, Any]],
+    do: Callable[..., Any],
+    why_not: Callable[[], str],
+    said: str,
+) -> HttpResponse:
+    """GET: the dialog with what `shown` says of the transaction. POST: does it and says so, or shows why not."""
+    errors: list[tuple[str, str]] = []
+    status = 200
+    if request.method == "POST" and why_not():
+        status = 409
+    elif request.method == "POST":
+        version = request.POST.get("version", "")
+        reason = request.POST.get("reason", "").strip().replace("\x00", "")
+        try:
+            if number(version) < 0:
+                raise InvalidSubmission({"": [_INCOMPLETE]})
+            do(actor=actor(request), reason=reason, expected_version=number(version))
+        except ApplicationError as error:
+            errors, status = problems(error), 422 if isinstance(error, InvalidSubmission) else 409
+            one = coordinations.coordination(one.pk)
+        else:
+            notices.success(request, said)
+            return see_other("console:transaction", one.public_id)
+    href = reverse("console:transaction", args=[one.public_id])
+    context = shown(one) | {
+        "transaction": one,
+        "revision": one.lock_version,
+        "errors": errors,
+        "given": request.POST,
+        "href": href,
+        "noun": "transaction",
+    }
+    crumbs = [("Transactions", reverse("console:transactions")), (middle(one.identifier, 40), href)]
+    return dialog(request, context.pop("form"), context, title=context.pop("title"), crumbs=crumbs, status=status)
 
 
 _INCOMPLETE = "This form is not complete: open it again from the transaction's page."
@@ -310,68 +257,8 @@ def _limited(hidden: int) -> str:
     return _LIMITED if hidden else ""
 
 
-def _participant(reference: str, participant: str) -> tuple[Coordination, Enlistment]:
-    one, taker = coordinations.coordination(reference), coordinations.enlistment(participant)
+def _participant(one: Coordination, reference: str) -> Enlistment:
+    taker = coordinations.enlistment(reference)
     if taker.coordination_id != one.pk:
-        raise Http404(f"{participant} does not take part in {reference}.")
-    return one, taker
-
-
-def _version(request: HttpRequest) -> int | None:
-    text = request.POST.get("version", "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
-
-
-def _reason(request: HttpRequest) -> str:
-    return request.POST.get("reason", "").strip().replace("\x00", "")
-
-
-def _dialog(
-    request: HttpRequest,
-    one: Coordination,
-    verb: Verb,
-    why_not: str,
-    *,
-    errors: list[tuple[str, str]] | None = None,
-    status: int = 200,
-) -> HttpResponse:
-    takers = coordinations.taking_part(one)
-    context = {
-        "transaction": one,
-        "verb": verb,
-        "headline": diagnose(one, takers, clock.now(), hidden=coordinations.hidden(one)).headline,
-        "possible": not why_not,
-        "why_not": why_not,
-        "errors": errors or [],
-        "given": request.POST,
-    }
-    fragments = {"dialog": "console/transactions/transaction_verb_form.html"}
-    return page(request, "console/transactions/transaction_verb.html", context, fragments=fragments, status=status)
-
-
-def _settle_dialog(
-    request: HttpRequest,
-    one: Coordination,
-    taker: Enlistment,
-    chosen: Settlement,
-    *,
-    why_not: str = "",
-    errors: list[tuple[str, str]] | None = None,
-    status: int = 200,
-) -> HttpResponse:
-    possible = chosen.slug in settling.settlements(taker) and not why_not
-    told = taker.seat in (Seat.COMMITTING, Seat.ABORTING)
-    context = {
-        "transaction": one,
-        "taker": taker,
-        "name": coordinations.name_of(taker),
-        "choice": chosen,
-        "warning": settling.warning(taker, chosen.slug),
-        "only_seen": chosen.slug == settling.FORGET and not told,
-        "possible": possible,
-        "why_not": why_not,
-        "errors": errors or [],
-        "given": request.POST,
-    }
-    fragments = {"dialog": "console/transactions/transaction_settle_form.html"}
-    return page(request, "console/transactions/transaction_settle.html", context, fragments=fragments, status=status)
+        raise Http404(f"{reference} does not take part in {one.public_id}.")
+    return taker

@@ -9,7 +9,7 @@ import pytest
 
 from messaging.deliveries.pages import decisions, triggers
 from messaging.onboarding.pages import party_form
-from messaging.pairs.pages import verbs
+from messaging.pairs import resource as verbs
 from messaging.pollers.resource import PICKUPS
 from messaging.urls import console as urls
 from rmhub.roles import role_for

@@ -12,7 +12,7 @@ from django.contrib.staticfiles import finders
 from messaging.console.context import NAVIGATION
 from messaging.deliveries.pages import decisions, triggers
 from messaging.overview.pages import wayfinding
-from messaging.pairs.pages.verbs import VERBS
+from messaging.pairs.resource import VERBS
 from tests.messaging.console import tabler_auto
 
 STATIC = Path(__file__).parents[3] / "static"
