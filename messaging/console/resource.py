@@ -16,11 +16,10 @@ from django.views.decorators.debug import sensitive_post_parameters, sensitive_v
 from messaging.access.selectors.reach import read_id
 from messaging.console.access import actor, person, requires
 from messaging.console.forms import SettingsForm
-from messaging.console.rendering import dialog, keyset_page, page, problems, see_other
-from messaging.exceptions import InvalidSubmission, Stale, WrongState
-from messaging.resource import Resource, Verb
+from messaging.console.rendering import dialog, keyset_page, page, posted, see_other
+from messaging.exceptions import InvalidSubmission, Stale
+from messaging.resource import Resource
 
-FORM_OF_VERB = "console/parts/verb_form.html"
 INCOMPLETE = "This form is not complete: open it again from the page that led here."
 
 
@@ -185,20 +184,35 @@ class Pages:
         chosen = r.verb(verb)
         if chosen is None:
             raise Http404(f"There is no verb {verb} for {r.plural}.")
-        if request.method == "GET":
-            return self._dialog(request, row, chosen)
-        expected = r.read_revision(request.POST.get("version", ""))
-        if expected in ("", -1):
-            return self._dialog(request, row, chosen, errors=[("", INCOMPLETE)], status=422)
-        reason = request.POST.get("reason", "").strip().replace("\x00", "")
-        try:
-            left = chosen.service(**r.key(row.pk), actor=actor(request), reason=reason, expected_version=expected)
-        except (Stale, WrongState) as error:
-            return self._dialog(request, r.one(row.pk), chosen, errors=problems(error), status=409)
-        except InvalidSubmission as error:
-            return self._dialog(request, row, chosen, errors=problems(error), status=422)
-        notices.success(request, f"{row} {chosen.done}.")
-        return see_other(f"console:{r.plural}") if left is None else self._back(row)
+
+        def do() -> HttpResponse:
+            expected = r.read_revision(posted(request, "version"))
+            if expected in ("", -1):
+                raise InvalidSubmission({"": [INCOMPLETE]})
+            why = {"actor": actor(request), "reason": posted(request, "reason"), "expected_version": expected}
+            left = chosen.service(**r.key(row.pk), **why)
+            notices.success(request, f"{row} {chosen.done}.")
+            return see_other(f"console:{r.plural}") if left is None else self._back(row)
+
+        def shown() -> dict[str, Any]:
+            now = row if request.method == "GET" else r.one(row.pk)
+            possible = verb in r.possible(now)
+            shared = self._shared(request, now)
+            return {
+                **shared,
+                "title": f"{chosen.label}: {now}",
+                "crumbs": [(shared["list_href"], capfirst(r.plural)), (shared["href"], str(now))],
+                "version": shared["revision"],
+                "verb": chosen,
+                "noun": r.name,
+                "state": r.state(now),
+                "now": self.now(now),
+                "possible": possible,
+                "why_not": "" if possible else f"The {r.name} {r.why_not(now)}.",
+                "effects": [*chosen.effects, *r.said(now, chosen)],
+            }
+
+        return dialog(request, "console/parts/verb_form.html", shown, do)
 
     # --- what they share ---
 
@@ -229,33 +243,6 @@ class Pages:
         context = {"form": form, "errors": wrong, "given": request.POST, "once": once}
         status = status or (422 if wrong else 200)
         return self._answer(request, "console/parts/object_form.html", context, row, status=status)
-
-    def _dialog(
-        self,
-        request: HttpRequest,
-        row: Any,
-        verb: Verb,
-        *,
-        errors: list[tuple[str, str]] | None = None,
-        status: int = 200,
-    ) -> HttpResponse:
-        r = self.resource
-        possible = verb.slug in r.possible(row)
-        context = {
-            "verb": verb,
-            "state": r.state(row),
-            "now": self.now(row),
-            "possible": possible,
-            "why_not": "" if possible else f"The {r.name} {r.why_not(row)}.",
-            "effects": [*verb.effects, *r.said(row, verb)],
-            "errors": errors or [],
-            "given": request.POST,
-            "noun": r.name,
-        }
-        shared = self._shared(request, row)
-        crumbs = [(capfirst(r.plural), shared["list_href"]), (str(row), shared["href"])]
-        title = f"{verb.label}: {row}"
-        return dialog(request, FORM_OF_VERB, {**shared, **context}, title=title, crumbs=crumbs, status=status)
 
     def _answer(
         self,

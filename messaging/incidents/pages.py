@@ -21,9 +21,9 @@ from messaging.choices import IncidentState
 from messaging.console import lists, zones
 from messaging.console.access import actor, person, requires
 from messaging.console.lists import Column, ListPage
-from messaging.console.rendering import after, dialog, keyset_page, page, problems, see_other
+from messaging.console.rendering import after, dialog, keyset_page, page, posted, problems, see_other
 from messaging.deliveries.selectors import triggers
-from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, Stale, WrongState
+from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, Stale
 from messaging.incidents.selectors import texts as incident_texts
 from messaging.incidents.selectors import timeline as incident_timeline
 from messaging.journal import incidents as services
@@ -189,7 +189,7 @@ def incident_acknowledge(request: HttpRequest, number: str) -> HttpResponse:
 
 
 def _assign(request: HttpRequest, incident: Incident, why: Mapping[str, Any]) -> str:
-    owner = _text(request, "owner")
+    owner = posted(request, "owner")
     services.incident_assign(owner=owner, **why)
     return f"{incident} is {'yours' if owner == request.user.get_username() else f'given to {owner}'}."
 
@@ -201,7 +201,7 @@ def _snooze(request: HttpRequest, incident: Incident, why: Mapping[str, Any]) ->
 
 
 def _resolve(request: HttpRequest, incident: Incident, why: Mapping[str, Any]) -> str:
-    services.incident_resolve(found=_text(request, "found"), **why)
+    services.incident_resolve(found=posted(request, "found"), **why)
     return f"{incident} is resolved."
 
 
@@ -216,41 +216,33 @@ _VERBS: dict[str, tuple[str, str, Callable[[HttpRequest, Incident, Mapping[str, 
 @requires("incidents:write", methods=("GET", "POST"))
 def incident_verb(request: HttpRequest, number: str, verb: str) -> HttpResponse:
     """GET: the dialog. POST: does it; 409 when somebody was faster, 422 when something is missing."""
-    label, leave, do = _VERBS[verb]
+    label, leave, act = _VERBS[verb]
     incident = records.incident(number)
-    errors: list[tuple[str, str]] = []
-    status, faster = 200, ""
-    if request.method == "POST":
-        try:
-            said = do(request, incident, _why(request, incident))
-        except InvalidSubmission as error:
-            errors, status = problems(error), 422
-        except (Stale, WrongState) as error:
-            errors, status = problems(error), 409
-            incident = records.incident(incident.pk)
-            faster = _faster(incident)
-        else:
-            notices.success(request, said)
-            return see_other("console:incident", str(incident))
     href = reverse("console:incident", args=[incident])
-    context = _now(incident) | {
-        "incident": incident,
-        "revision": incident.version,
-        "errors": errors,
-        "faster": faster,
-        "given": request.POST if errors else _proposed(incident, verb),
-        "href": href,
-        "leave": leave,
-        "people": services.may_own() if verb == "assign" else (),
-        "snoozes": SNOOZES,
-    }
+
+    def do() -> HttpResponse:
+        notices.success(request, act(request, incident, _why(request, incident)))
+        return see_other(href)
+
+    def shown() -> dict[str, Any]:
+        now = incident if request.method == "GET" else records.incident(incident.pk)
+        return _now(now) | {
+            "title": f"{label} {now}",
+            "crumbs": [(reverse("console:incidents"), "Incidents"), (href, str(now))],
+            "incident": now,
+            "given": request.POST if request.method == "POST" else _proposed(now, verb),
+            "href": href,
+            "leave": leave,
+            "people": services.may_own() if verb == "assign" else (),
+            "snoozes": SNOOZES,
+        }
+
     return dialog(
         request,
         f"console/incidents/incident_{verb}_form.html",
-        context,
-        title=f"{label} {incident}",
-        crumbs=[("Incidents", reverse("console:incidents")), (str(incident), href)],
-        status=status,
+        shown,
+        do,
+        faster=lambda error: "" if isinstance(error, InvalidSubmission) else _faster(incident),
     )
 
 
@@ -259,7 +251,7 @@ def incident_comment(request: HttpRequest, number: str) -> HttpResponse:
     """Writes something to it; open or not."""
     incident = records.incident(number)
     try:
-        services.incident_comment(incident_id=incident.pk, text=_text(request, "text"), actor=actor(request))
+        services.incident_comment(incident_id=incident.pk, text=posted(request, "text"), actor=actor(request))
     except InvalidSubmission as error:
         context = _context(request, incident) | {"errors": problems(error), "given": request.POST}
         return page(request, "console/incidents/incident.html", context, status=422)
@@ -305,12 +297,12 @@ def _faster(incident: Incident) -> str:
 
 def _until(request: HttpRequest) -> datetime | None:
     """The end that a form names, by minutes from now or by a time; None = now. Raises InvalidSubmission."""
-    given = _text(request, "for")
+    given = posted(request, "for")
     if given == "now":
         return None
     if given.isascii() and given.isdigit() and len(given) < 6:
         return clock.now() + timedelta(minutes=int(given))
-    at = zones.read_local(_text(request, "until"), zones.zone_of(request))
+    at = zones.read_local(posted(request, "until"), zones.zone_of(request))
     if at is None:
         raise InvalidSubmission({"until": ["Choose how long, or a time such as 2026-01-31T08:00."]})
     return at
@@ -362,10 +354,6 @@ def _why(request: HttpRequest, incident: Incident) -> dict[str, Any]:
     return {
         "incident_id": incident.pk,
         "actor": actor(request),
-        "reason": _text(request, "reason"),
+        "reason": posted(request, "reason"),
         "expected_version": int(version) if known else None,
     }
-
-
-def _text(request: HttpRequest, name: str) -> str:
-    return request.POST.get(name, "").strip().replace("\x00", "")

@@ -28,9 +28,8 @@ from messaging.messages.selectors.diagram import SCOPES, diagram_of_message, dia
 from messaging.models import Circuit
 from messaging.overview.serializers.causes import CauseDocumentation
 from messaging.pairs.api.pairs import PATH, DiagnosisSerializer
-from messaging.pairs.selectors import changes, circuits, pairs, probes, screens, sequence
-from messaging.pairs.selectors.sequence import WORDS
-from messaging.pairs.selectors.sequence import stream_state
+from messaging.pairs.selectors import circuits, newer, pairs, screens, sequence
+from messaging.pairs.selectors.sequence import WORDS, stream_state
 from messaging.pairs.services import exporting, probing
 from rmhub import clock
 from rmhub.roles import role_of
@@ -226,7 +225,7 @@ def _diagnosis(pair: str) -> dict[str, Any]:
     terms = screens.terms_of(found)
     diagnosis = screens.diagnosis_of(found, terms, clock.now())
     said = {field.name: getattr(diagnosis, field.name) for field in fields(diagnosis)}
-    changed = changes.since_last_success(found, terms)
+    changed = newer.since_last_success(found, terms)
     return {**said, "sentence": diagnosis.sentence, "changed_since_last_success": changed}
 
 
@@ -291,7 +290,7 @@ Probes = listed(
     "pairs:read",
     "What looks at partners' endpoints found, newest first",
     ProbeSerializer,
-    lambda endpoint=None, pair=None: probes.probes(endpoint_id=endpoint, pair_id=pair),
+    lambda endpoint=None, pair=None: circuits.probes(endpoint_id=endpoint, pair_id=pair),
     order=("-id",),
     filters=_PROBES,
     tag="pairs",
@@ -301,7 +300,7 @@ OneProbe = shown(
     "pairs:read",
     "One look at an endpoint",
     ProbeSerializer,
-    lambda probe: probes.probe(read_id("prb", probe)),
+    lambda probe: circuits.probe(read_id("prb", probe)),
     path={"probe": "Id of the report (`prb_...`)."},
     tag="pairs",
 )

@@ -15,15 +15,14 @@ from django.urls import reverse
 from django.utils.html import format_html
 
 from messaging.console.access import actor, person, requires
-from messaging.console.rendering import after, dialog, page, problems, see_other
+from messaging.console.rendering import after, dialog, page, posted, problems, see_other
 from messaging.engine.circuits import circuit_reset
-from messaging.exceptions import InvalidSubmission, Stale, WrongState
+from messaging.exceptions import ApplicationError, InvalidSubmission, Stale, WrongState
 from messaging.journal.audit import HEAVY_REASON
 from messaging.journal.wording import span
 from messaging.models import Pair
 from messaging.pairs.resource import VERBS, PairVerb
 from messaging.pairs.selectors import circuits, pairs, screens
-from messaging.pairs.selectors.screens import PairScreen
 from messaging.pairs.services import exporting, probing
 from messaging.pairs.services.silence import pair_update
 from rmhub import clock
@@ -49,89 +48,71 @@ def pair_verb(request: HttpRequest, code: str, verb: str) -> HttpResponse:
     possible |= {"clear-resync"}  # somebody else may have, since the form was opened
     if chosen is None or verb not in possible:
         raise Http404(f"There is no verb {verb} for this pair.")
-    if request.method == "GET":
-        return _dialog(request, screen, chosen)
-    given = request.POST
-    if errors := _checked(given, screen.pair, chosen):
-        return _dialog(request, screen, chosen, errors=errors, status=422)
-    more: dict[str, Any] = {}
-    if verb == "expect-sequence":
-        more["expected"] = int(given["expected"])
-    if verb == "resume":
-        more["mode"] = given.get("mode", "all")
-    reason, version = given.get("reason", "").strip(), int(given["version"])
-    try:
-        chosen.service(pair_id=screen.pair.pk, actor=actor(request), reason=reason, expected_version=version, **more)
-    except (Stale, WrongState) as error:
-        screen = screens.pair_screen(pairs.pair(code), clock.now())
-        return _dialog(request, screen, chosen, errors=problems(error), faster=_faster(screen, error), status=409)
-    except InvalidSubmission as error:
-        return _dialog(request, screen, chosen, errors=problems(error), status=422)
-    notices.success(request, f"{screen.pair.code} is {chosen.said(screen)}.")
-    return see_other(after(request)) if given.get("next") else see_other("console:pair", code)
+    href = reverse("console:pair", args=[screen.pair.code])
+    onward = after(request) if request.GET.get("next") or request.POST.get("next") else ""
+
+    def do() -> HttpResponse:
+        more: dict[str, Any] = {}
+        _check(request, screen.pair, chosen)
+        if verb == "expect-sequence":
+            more["expected"] = int(request.POST["expected"])
+        if verb == "resume":
+            more["mode"] = request.POST.get("mode", "all")
+        why = {"actor": actor(request), "reason": request.POST.get("reason", "").strip()}
+        chosen.service(pair_id=screen.pair.pk, expected_version=int(request.POST["version"]), **why, **more)
+        notices.success(request, f"{screen.pair.code} is {chosen.said(screen)}.")
+        return see_other(onward or href)
+
+    def shown() -> dict[str, Any]:
+        now = screen if request.method == "GET" else screens.pair_screen(pairs.pair(code), clock.now())
+        pair = now.pair
+        state = next((state for state in now.verbs if state.slug == verb), None)
+        return {
+            "title": f"{chosen.label}: {pair.code}",
+            "heading": f"{chosen.label} {pair.code}",
+            "crumbs": [(reverse("console:pairs"), "Pairs"), (href, pair.code)],
+            "screen": now,
+            "pair": pair,
+            "version": pair.version,
+            "verb": chosen,
+            "effects": chosen.effects(now),
+            "possible": state is not None and state.enabled,
+            "why_not": state.why_not if state is not None else f"The pair is {now.look.label.lower()} now.",
+            "next": onward,
+            "href": onward or href,
+            "noun": "list" if onward else "pair",
+            "upcoming": now.queue[:5],
+            "lacks_payloads": person(request).lacks("payloads:read"),
+            "incident": screens.incident_of(pair, now.incidents),
+        }
+
+    def faster(error: ApplicationError) -> str:
+        entry = next(iter(screens.audit_of(screen.pair, limit=1)), None)
+        if entry is None or not isinstance(error, Stale):
+            return ""
+        ago = span((clock.now() - entry.at).total_seconds())
+        did = entry.verb.removeprefix("pair.").replace("_", " ")
+        return f"{entry.actor} was faster: {did}, {ago} ago: {entry.reason}"
+
+    return dialog(request, "console/pairs/verb_form.html", shown, do, faster=faster)
 
 
-def _checked(given: Mapping[str, str], pair: Pair, verb: PairVerb) -> list[tuple[str, str]]:
-    """What the form itself can tell; the rest is the service's to say."""
-    errors = []
+def _check(request: HttpRequest, pair: Pair, verb: PairVerb) -> None:
+    """What the form itself can tell; the rest is the service's to say. Raises InvalidSubmission."""
+    given, errors = request.POST, {}
     if not _is_number(given.get("version", "")):
-        errors.append(("", "This form is not complete: open it again from the pair's page."))
+        errors[""] = ["This form is not complete: open it again from the pair's page."]
     if verb.long_reason and len(given.get("reason", "").strip()) < HEAVY_REASON:
-        errors.append(("reason", f"Say why, in at least {HEAVY_REASON} characters: it cannot be taken back."))
+        errors["reason"] = [f"Say why, in at least {HEAVY_REASON} characters: it cannot be taken back."]
     if "\x00" in given.get("reason", ""):
-        errors.append(("reason", "There is a control character in this text: take it out."))
+        errors.setdefault("reason", []).append("There is a control character in this text: take it out.")
     expected = given.get("expected", "")
     if verb.slug == "expect-sequence" and not (_is_number(expected) and len(expected) < 10):
-        errors.append(("expected", "A number from 1 to 999999999."))
+        errors["expected"] = ["A number from 1 to 999999999."]
     if verb.heavy and given.get("confirm", "").strip().upper() != pair.code.upper():
-        errors.append(("confirm", f"Type {pair.code} to show that you mean this pair."))
-    return errors
-
-
-def _dialog(
-    request: HttpRequest,
-    screen: PairScreen,
-    verb: PairVerb,
-    *,
-    errors: list[tuple[str, str]] | None = None,
-    faster: str = "",
-    status: int = 200,
-) -> HttpResponse:
-    pair = screen.pair
-    state = next((state for state in screen.verbs if state.slug == verb.slug), None)
-    onward = after(request) if request.GET.get("next") or request.POST.get("next") else ""
-    href = reverse("console:pair", args=[pair.code])
-    context = {
-        "screen": screen,
-        "pair": pair,
-        "verb": verb,
-        "heading": f"{verb.label} {pair.code}",
-        "revision": pair.version,
-        "effects": verb.effects(screen),
-        "possible": state is not None and state.enabled,
-        "why_not": state.why_not if state is not None else f"The pair is {screen.look.label.lower()} now.",
-        "errors": errors or [],
-        "faster": faster,
-        "given": request.POST,
-        "next": onward,
-        "href": onward or href,
-        "noun": "list" if onward else "pair",
-        "upcoming": screen.queue[:5],
-        "lacks_payloads": person(request).lacks("payloads:read"),
-        "incident": screens.incident_of(pair, screen.incidents),
-    }
-    crumbs = [("Pairs", reverse("console:pairs")), (pair.code, href)]
-    title = f"{verb.label}: {pair.code}"
-    return dialog(request, "console/pairs/verb_form.html", context, title=title, crumbs=crumbs, status=status)
-
-
-def _faster(screen: PairScreen, error: Stale | WrongState) -> str:
-    """Who changed the pair while this form was open, if it was a person."""
-    if not isinstance(error, Stale) or not screen.audit:
-        return ""
-    entry = screen.audit[0]
-    ago = span((clock.now() - entry.at).total_seconds())
-    return f"{entry.actor} was faster: {entry.verb.removeprefix('pair.').replace('_', ' ')}, {ago} ago: {entry.reason}"
+        errors["confirm"] = [f"Type {pair.code} to show that you mean this pair."]
+    if errors:
+        raise InvalidSubmission(errors)
 
 
 @requires("pairs:operate", methods=("POST",))
@@ -190,7 +171,7 @@ def pair_settings(request: HttpRequest, code: str) -> HttpResponse:
         pair_update(
             pair_id=pair.pk,
             actor=actor(request),
-            reason=given.get("reason", "").strip().replace("\x00", ""),
+            reason=posted(request, "reason"),
             expected_version=int(given["version"]),
             **_read_settings(given),
         )
@@ -248,29 +229,20 @@ def circuit_list(request: HttpRequest) -> HttpResponse:
 def circuit_try(request: HttpRequest, reference: str) -> HttpResponse:
     """The dialog, and letting the next attempt through."""
     row = circuits.rows([circuits.circuit(reference)])[0]
-    address = row.circuit.address
-    errors: list[tuple[str, str]] = []
-    if request.method == "POST":
-        reason = request.POST.get("reason", "").strip().replace("\x00", "")
-        try:
-            circuit_reset(circuit_id=reference, actor=actor(request), reason=reason)
-        except InvalidSubmission as error:
-            errors = problems(error)
-        else:
-            notices.success(request, f"The next attempt to {address} is let through.")
-            return see_other("console:circuits")
-    context = {
-        "row": row,
-        "heading": format_html('Try <span class="mono">{}</span> now', address),
-        "errors": errors,
-        "given": request.POST,
-        "presets": PRESETS,
-    }
-    return dialog(
-        request,
-        "console/pairs/circuit_try_form.html",
-        context,
-        title=f"Try {address} now",
-        crumbs=[("Servers", reverse("console:circuits"))],
-        status=422 if errors else 200,
-    )
+    address, href = row.circuit.address, reverse("console:circuits")
+
+    def do() -> HttpResponse:
+        circuit_reset(circuit_id=reference, actor=actor(request), reason=posted(request, "reason"))
+        notices.success(request, f"The next attempt to {address} is let through.")
+        return see_other(href)
+
+    def shown() -> dict[str, Any]:
+        return {
+            "title": f"Try {address} now",
+            "heading": format_html('Try <span class="mono">{}</span> now', address),
+            "crumbs": [(href, "Servers")],
+            "row": row,
+            "presets": PRESETS,
+        }
+
+    return dialog(request, "console/pairs/circuit_try_form.html", shown, do)

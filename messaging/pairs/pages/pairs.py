@@ -30,7 +30,7 @@ from messaging.models import Pair
 from messaging.overview.selectors import records
 from messaging.pairs.pages.actions import UNITS, settings_fields
 from messaging.pairs.resource import VERBS, PairVerb
-from messaging.pairs.selectors import changes, pairs, probes, screens, sequence
+from messaging.pairs.selectors import circuits, newer, pairs, screens, sequence
 from messaging.pairs.selectors.screens import TROUBLED, PairRow, PairScreen
 from messaging.pairs.selectors.verbs import VerbState, verb_states
 from messaging.pairs.services import probing
@@ -182,13 +182,13 @@ def _head(request: HttpRequest, screen: PairScreen) -> dict[str, Any]:
     """What stands above the tabs."""
     pair, me = screen.pair, person(request)
     troubled = screen.diagnosis.state in (*TROUBLED, "disabled")
-    report = probes.newest_of_pair(pair.pk) if pair.direction == Direction.OUT else None
+    report = circuits.newest_of_pair(pair.pk) if pair.direction == Direction.OUT else None
     pinged = request.GET.get("pinged", "")
     cancellable = screen.head is not None and screen.head.state not in ("sending", "delivered")
     return {
         "buttons": _buttons(screen.verbs, me),
         "troubled": troubled,
-        "changed": changes.since_last_success(pair, screen.terms) if troubled else [],
+        "changed": newer.since_last_success(pair, screen.terms) if troubled else [],
         "runbook": rendered(pair.runbook) if pair.runbook and troubled else "",
         "report": report if report is not None and (troubled or report.public_id == pinged) else None,
         "certificate_of": _endpoint(screen) if screen.diagnosis.cause is not None else "",

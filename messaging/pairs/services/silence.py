@@ -1,5 +1,5 @@
-"""What people set for a pair: its run-book, and the rhythm in which documents are expected. Silence is a fault too: none
-came when one was due.
+"""What people set for a pair: its run-book, and the rhythm in which documents are expected. Silence is a fault too: a
+document was due, and none came.
 
 Only pairs with a rhythm are looked at, by housekeeping; the sending and receiving paths know nothing of it.
 """

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from django.contrib import messages as notices
@@ -14,8 +13,8 @@ from django.urls import reverse
 from django.utils.html import format_html
 
 from messaging.console.access import Person, actor, person, requires
-from messaging.console.rendering import dialog, page, problems, see_other
-from messaging.exceptions import ApplicationError, InvalidSubmission
+from messaging.console.rendering import dialog, page, posted, see_other
+from messaging.exceptions import InvalidSubmission
 from messaging.models import Coordination, Enlistment
 from messaging.profiles.wsat import beginning, settling
 from messaging.protocol.atomic.words import Phase, Seat
@@ -94,22 +93,25 @@ def transaction_verb(request: HttpRequest, reference: str, verb: str) -> HttpRes
         raise Http404(f"There is no verb {verb} for transactions.")
     chosen = VERBS[verb]
 
+    one = coordinations.coordination(reference)
+
     def shown(one: Coordination) -> dict[str, Any]:
         takers, hidden = coordinations.taking_part(one), coordinations.hidden(one)
         why_not = _why_not(one, verb)
         return {
-            "form": "console/transactions/transaction_verb_form.html",
             "title": f"{chosen.label} the transaction",
             "verb": chosen,
             "headline": diagnose(one, takers, clock.now(), hidden=hidden).headline,
             "possible": not why_not,
             "why_not": why_not,
-            "effects": chosen.effects,
         }
 
-    one = coordinations.coordination(reference)
-    do = partial(chosen.service, coordination_id=one.pk)
-    return _act(request, one, shown, do, lambda: _why_not(one, verb), f"The transaction {chosen.done}.")
+    def do(**why: Any) -> str:
+        chosen.service(coordination_id=one.pk, **why)
+        return f"The transaction {chosen.done}."
+
+    form = "console/transactions/transaction_verb_form.html"
+    return _dialog(request, form, one, shown, do, lambda: _why_not(one, verb))
 
 
 @requires(SETTLE, methods=("GET", "POST"))
@@ -119,14 +121,14 @@ def enlistment_settle(request: HttpRequest, reference: str, participant: str, ou
         raise Http404(f"There is no settlement {outcome}.")
     chosen = SETTLEMENTS[outcome]
 
+    one = coordinations.coordination(reference)
+
     def shown(one: Coordination) -> dict[str, Any]:
         taker = _participant(one, participant)
         limited, name = _limited(coordinations.hidden(one)), coordinations.name_of(taker)
-        told = taker.seat in (Seat.COMMITTING, Seat.ABORTING)
-        only_seen = chosen.slug == settling.FORGET and not told
+        only_seen = outcome == settling.FORGET and taker.seat not in (Seat.COMMITTING, Seat.ABORTING)
         label = "Mark as dealt with" if only_seen else chosen.label
         return {
-            "form": "console/transactions/transaction_settle_form.html",
             "title": f"Settle {name}",
             "heading": format_html('{} <span class="h1-soft">{}</span>', label, name),
             "verb": replace(chosen, label=label),
@@ -136,53 +138,52 @@ def enlistment_settle(request: HttpRequest, reference: str, participant: str, ou
             "only_seen": only_seen,
             "possible": not limited and outcome in settling.settlements(taker),
             "why_not": limited or f"{chosen.label} is not possible now: {name} is not in doubt in that way.",
-            "effects": chosen.effects,
         }
 
-    one = coordinations.coordination(reference)
-    taker = _participant(one, participant)
-    do = partial(chosen.service, enlistment_id=taker.pk)
-    said = f"{coordinations.name_of(taker)} {chosen.done}."
-    return _act(request, one, shown, do, lambda: _limited(coordinations.hidden(one)), said)
+    def do(**why: Any) -> str:
+        taker = _participant(one, participant)
+        chosen.service(enlistment_id=taker.pk, **why)
+        return f"{coordinations.name_of(taker)} {chosen.done}."
+
+    form = "console/transactions/transaction_settle_form.html"
+    return _dialog(request, form, one, shown, do, lambda: _limited(coordinations.hidden(one)))
 
 
-def _act(
+def _dialog(
     request: HttpRequest,
+    form: str,
     one: Coordination,
-    shown: Callable[[Coordination], dict[str, Any]],
-    do: Callable[..., Any],
+    say: Callable[[Coordination], dict[str, Any]],
+    act: Callable[..., str],
     why_not: Callable[[], str],
-    said: str,
 ) -> HttpResponse:
-    """GET: the dialog with what `shown` says of the transaction. POST: does it and says so, or shows why not."""
-    errors: list[tuple[str, str]] = []
-    status = 200
-    if request.method == "POST" and why_not():
-        status = 409
-    elif request.method == "POST":
-        version = request.POST.get("version", "")
-        reason = request.POST.get("reason", "").strip().replace("\x00", "")
-        try:
-            if number(version) < 0:
-                raise InvalidSubmission({"": [_INCOMPLETE]})
-            do(actor=actor(request), reason=reason, expected_version=number(version))
-        except ApplicationError as error:
-            errors, status = problems(error), 422 if isinstance(error, InvalidSubmission) else 409
-            one = coordinations.coordination(one.pk)
-        else:
-            notices.success(request, said)
-            return see_other("console:transaction", one.public_id)
+    """The dialog with what `say` says of the transaction; `act` does it, and says so, unless `why_not` says why not."""
     href = reverse("console:transaction", args=[one.public_id])
-    context = shown(one) | {
-        "transaction": one,
-        "revision": one.lock_version,
-        "errors": errors,
-        "given": request.POST,
-        "href": href,
-        "noun": "transaction",
-    }
-    crumbs = [("Transactions", reverse("console:transactions")), (middle(one.identifier, 40), href)]
-    return dialog(request, context.pop("form"), context, title=context.pop("title"), crumbs=crumbs, status=status)
+
+    def do() -> HttpResponse:
+        version = number(request.POST.get("version", ""))
+        if version < 0:
+            raise InvalidSubmission({"": [_INCOMPLETE]})
+        notices.success(request, act(actor=actor(request), reason=posted(request, "reason"), expected_version=version))
+        return see_other(href)
+
+    def shown() -> dict[str, Any]:
+        now = one if request.method == "GET" else coordinations.coordination(one.pk)
+        said = say(now)
+        crumbs = [(reverse("console:transactions"), "Transactions"), (href, middle(now.identifier, 40))]
+        return said | {
+            "crumbs": crumbs,
+            "transaction": now,
+            "version": now.lock_version,
+            "effects": said["verb"].effects,
+            "href": href,
+            "noun": "transaction",
+        }
+
+    if request.method == "POST" and why_not():  # which the dialog says by itself
+        context = {"form": form, **shown()}
+        return page(request, "console/parts/dialog.html", context, fragments={"dialog": form}, status=409)
+    return dialog(request, form, shown, do)
 
 
 _INCOMPLETE = "This form is not complete: open it again from the transaction's page."
