@@ -1,4 +1,4 @@
-"""Servers that could not be reached lately: for the overview, their page, the API. And what looks at endpoints found."""
+"""Servers that could not be reached lately: for the overview, their page, the API. What looks at endpoints found."""
 
 from __future__ import annotations
 
