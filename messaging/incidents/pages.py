@@ -33,7 +33,6 @@ from messaging.overview.selectors import records
 from messaging.pairs.selectors import pairs, screens
 from messaging.transactions.selectors import coordinations
 from messaging.transactions.selectors.diagnosis import diagnose
-from partners import selectors as partners
 from rmhub import clock
 from rmhub.ids import BadPublicId
 
@@ -102,7 +101,7 @@ def incident_list(request: HttpRequest) -> HttpResponseBase:
         "tabs": _TABS,
         "filtered": any(given[name] for name in _FILTERS),
         "bulk_actions": bulk.actions(request, "incidents_acknowledge", "incidents_assign", "incidents_resolve"),
-        "partner_name": _partner_name(given["partner"]),
+        "partner_name": pairs.partner_name(given["partner"]),
     }
     return page(
         request,
@@ -145,14 +144,6 @@ def _where(incident: Incident) -> str:
     if incident.coordination is not None:
         return incident.coordination.identifier
     return incident.trigger.name if incident.trigger is not None else ""
-
-
-def _partner_name(reference: str) -> str:
-    try:
-        found = partners.parties().filter(pk=read_id("par", reference)).first() if reference else None
-    except BadPublicId:
-        return ""
-    return found.name if found is not None else ""
 
 
 @requires("incidents:read")

@@ -20,7 +20,6 @@ from messaging.pollers import pages as pollers
 from messaging.reports.pages import actions as report_actions
 from messaging.reports.pages import live, pipeline, reconciliation, reports
 from messaging.routing import pages as routing
-from messaging.transactions.pages import listing as transaction_list
 from messaging.transactions.pages import transactions
 
 app_name = "console"
@@ -117,7 +116,7 @@ urlpatterns = [
     path("deliveries/", deliveries.delivery_list, name="deliveries"),
     path("deliveries/<str:reference>/", deliveries.delivery_page, name="delivery"),
     path("deliveries/<str:reference>/settle/<slug:decision>/", deliveries.delivery_settle, name="delivery-settle"),
-    path("transactions/", transaction_list.transaction_list, name="transactions"),
+    path("transactions/", transactions.transaction_list, name="transactions"),
     path("transactions/<str:reference>/", transactions.transaction_page, name="transaction"),
     path("transactions/<str:reference>/actions/<slug:verb>/", transactions.transaction_verb, name="transaction-verb"),
     path(
