@@ -195,19 +195,6 @@ class Button:
         return not self.why_not
 
 
-@dataclass(frozen=True, slots=True)
-class Taker:
-    """A row of the table of participants."""
-
-    enlistment: Enlistment
-    name: str
-    role: str
-    pending: coordinations.Pending | None
-    heard_at: datetime | None
-    doubt: Any
-    buttons: list[Button]
-
-
 @requires("messages:read")
 def transaction_page(request: HttpRequest, reference: str) -> HttpResponse:
     """One transaction: what it waits for, who takes part, and every message about it."""
@@ -353,17 +340,17 @@ def settle_buttons(one: Coordination, taker: Enlistment, who: Person, *, hidden:
     return buttons
 
 
-def _taker(screen: CoordinationScreen, taker: Enlistment, who: Person) -> Taker:
-    role = "this hub itself" if taker.local else "its coordinator" if taker.superior else taker.protocol
-    return Taker(
-        taker,
-        coordinations.name_of(taker),
-        role,
-        screen.pending.get(taker.pk),
-        screen.heard.get(taker.pk),
-        coordinations.cause_named(taker.doubt),
-        settle_buttons(screen.coordination, taker, who, hidden=screen.hidden),
-    )
+def _taker(screen: CoordinationScreen, taker: Enlistment, who: Person) -> dict[str, Any]:
+    """A row of the table of participants."""
+    return {
+        "enlistment": taker,
+        "name": coordinations.name_of(taker),
+        "role": "this hub itself" if taker.local else "its coordinator" if taker.superior else taker.protocol,
+        "pending": screen.pending.get(taker.pk),
+        "heard_at": screen.heard.get(taker.pk),
+        "doubt": coordinations.cause_named(taker.doubt),
+        "buttons": settle_buttons(screen.coordination, taker, who, hidden=screen.hidden),
+    }
 
 
 def _buttons(screen: CoordinationScreen, who: Person) -> list[Button]:
