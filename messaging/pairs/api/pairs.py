@@ -28,7 +28,7 @@ from messaging.pairs.resource import PairVerb
 from messaging.pairs.selectors import pairs
 from messaging.pairs.selectors.diagnosis_parts import Diagnosis
 from messaging.pairs.selectors.screens import diagnoses, diagnosis_of, terms_of
-from messaging.pairs.selectors.sequence import StreamState, stream_state
+from messaging.pairs.selectors.sequence import stream_state
 from messaging.pairs.selectors.verbs import verb_states
 from messaging.pairs.services.operating import MODES
 from messaging.pairs.services.silence import LONGEST, RUNBOOK_MOST, pair_update
@@ -208,15 +208,10 @@ def represent_one(pair: Pair, now: datetime) -> dict[str, Any]:
     """One of them with its streams, as PairDetailSerializer shows it, and all that its page says of it."""
     terms = terms_of(pair)
     state = stream_state(pair, terms)
-    shown = StreamStateSerializer(_decimal(state)).data if state.applies else None
-    return {**_represented(pair, diagnosis_of(pair, terms, now)), "runbook": pair.runbook, "stream": shown}
-
-
-def _decimal(state: StreamState) -> StreamState:
-    """With ids that are written as integers, whatever the database makes of them."""
     for row in state.incoming:
-        row.tx_sequence_id = int(row.tx_sequence_id)
-    return state
+        row.tx_sequence_id = int(row.tx_sequence_id)  # written as an integer, whatever the database makes of it
+    shown = StreamStateSerializer(state).data if state.applies else None
+    return {**_represented(pair, diagnosis_of(pair, terms, now)), "runbook": pair.runbook, "stream": shown}
 
 
 PATH = {"pair": "Id of the pair (`pair_...`), or its code."}

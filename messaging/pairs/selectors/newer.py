@@ -94,12 +94,18 @@ def signs(chosen: Iterable[tuple[Pair, Terms | None]], now: datetime) -> dict[uu
     for key, sign in _of_attempts(list(found)):
         found[key].append(sign)
     heads = {pair.in_flight_id: pair.pk for pair, _ in wanted if pair.in_flight_id is not None}
-    for message_id, at in _answered(heads):
+    # When the partner last answered a question about each of these messages.
+    answers = StatusInquiry.objects.filter(message__in=list(heads), http_status__isnull=False).order_by()
+    for message_id, at in answers.values_list("message").annotate(at=Max("answered_at")):
         found[heads[message_id]].append(Sign(at, Evidence.ANSWER, Tells.WORKS))
     by_version = {terms.version_id: terms for _, terms in wanted if terms is not None}
     endpoints = _endpoints(by_version)
     pings = _pings({endpoint for endpoint, _ in endpoints.values()})
-    shown = _credentials({terms.hop_party_id for terms in by_version.values()})
+    # When what we show each of these parties was entered last.
+    ours = Credential.objects.filter(
+        party__in={terms.hop_party_id for terms in by_version.values()}, direction=CredentialDirection.OUTBOUND
+    )
+    shown = dict(ours.order_by().values_list("party_id").annotate(at=Max("created_at")))
     for pair, terms in wanted:
         if terms is None or terms.version_id not in endpoints:
             continue
@@ -172,12 +178,6 @@ def _of_attempts(pairs: list[uuid.UUID]) -> list[tuple[uuid.UUID, Sign]]:
     return made
 
 
-def _answered(messages: Collection[uuid.UUID]) -> list[tuple[uuid.UUID, datetime]]:
-    """When the partner last answered a question about each of these messages."""
-    answers = StatusInquiry.objects.filter(message__in=list(messages), http_status__isnull=False).order_by()
-    return list(answers.values_list("message").annotate(at=Max("answered_at")))
-
-
 def _endpoints(versions: Collection[uuid.UUID]) -> dict[uuid.UUID, tuple[uuid.UUID, datetime]]:
     """Of each version of an agreement the partner's endpoint, and when that was changed last."""
     rows = AgreementVersion.objects.filter(pk__in=list(versions)).values_list(
@@ -192,12 +192,6 @@ def _pings(endpoints: Collection[uuid.UUID]) -> dict[uuid.UUID, Sign]:
         endpoint: Sign(at, Evidence.PING, Tells.WORKS if ok else Tells.FAILS, cause)
         for endpoint, ok, cause, at in rows.distinct("endpoint_id").values_list("endpoint_id", "ok", "cause", "at")
     }
-
-
-def _credentials(parties: Collection[uuid.UUID]) -> dict[uuid.UUID, datetime]:
-    """When what we show each of these parties was entered last."""
-    rows = Credential.objects.filter(party__in=list(parties), direction=CredentialDirection.OUTBOUND).order_by()
-    return dict(rows.values_list("party_id").annotate(at=Max("created_at")))
 
 
 # --- what changed at a pair's ends since its last success: certificates, endpoint, agreement, credentials ---

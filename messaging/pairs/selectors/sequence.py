@@ -96,7 +96,9 @@ def sequence(pair: Pair, terms: Terms | None, streams: StreamState) -> Sequence:
         before = before.exclude(pk=pair.in_flight_id)
     done = [_cell(message) for message in list(before.defer("wire_frame")[:_SHOWN])[::-1]]
     cells = list(done)
-    gaps = _gaps([cell.number for cell in done])
+    # Numbers that were passed over between one message and the next; a restart at 1 is none.
+    numbers = pairwise(cell.number for cell in done)
+    gaps = [Gap(before + 1, number - 1) for before, number in numbers if number > before + 1]
     if pair.direction == Direction.IN:
         return Sequence(
             True,
@@ -170,11 +172,6 @@ def _cell(message: Message, what: str = "") -> Cell:
     state = MessageState(message.state)
     chosen = what or _DONE.get(state, "flying")
     return Cell(int(message.sequence_number or 0), chosen, message.public_id, message.action)
-
-
-def _gaps(numbers: list[int]) -> list[Gap]:
-    """Numbers that were passed over between one message and the next; a restart at 1 is none."""
-    return [Gap(before + 1, number - 1) for before, number in pairwise(numbers) if number > before + 1]
 
 
 # --- transactional streams: what is sent under, and how far each sender is (spec 3) ---

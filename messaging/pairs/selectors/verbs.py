@@ -92,13 +92,10 @@ def verb_states(pair: Pair, terms: Terms | None) -> list[VerbState]:
         if carries_requests(pair, terms) and kind is Kind.RESTART:
             continue
         why = refusal(pair, kind, terms)
-        if kind is Kind.RETRY_NOW and numbered and not why and _budget_is_used(pair, terms):
+        used = pair.flow == Flow.AWAITING_ACK and terms is not None and pair.retries >= terms.retries
+        if kind is Kind.RETRY_NOW and numbered and used and not why:
             why = "All retries are used; the pair suspends when this wait is over. Resume gives it a new budget."
         found.append(VerbState(slug, why, until if why else None))
     if pair.gate == Gate.PAUSED:
         return [*found, VerbState("release")]
     return [*found, VerbState("pause", "" if pair.gate == Gate.OPEN else "The pair is disabled.")]
-
-
-def _budget_is_used(pair: Pair, terms: Terms | None) -> bool:
-    return pair.flow == Flow.AWAITING_ACK and terms is not None and pair.retries >= terms.retries
