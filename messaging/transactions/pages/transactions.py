@@ -226,7 +226,6 @@ def transaction_verb(request: HttpRequest, reference: str, verb: str) -> HttpRes
     if verb not in VERBS:
         raise Http404(f"There is no verb {verb} for transactions.")
     chosen = VERBS[verb]
-
     one = coordinations.coordination(reference)
 
     def shown(one: Coordination) -> dict[str, Any]:
@@ -254,7 +253,6 @@ def enlistment_settle(request: HttpRequest, reference: str, participant: str, ou
     if outcome not in SETTLEMENTS:
         raise Http404(f"There is no settlement {outcome}.")
     chosen = SETTLEMENTS[outcome]
-
     one = coordinations.coordination(reference)
 
     def shown(one: Coordination) -> dict[str, Any]:
