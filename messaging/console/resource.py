@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.contrib import messages as notices
@@ -19,7 +19,7 @@ from messaging.console.access import actor, person, requires
 from messaging.console.forms import SettingsForm
 from messaging.console.rendering import dialog, keyset_page, page, posted, see_other
 from messaging.exceptions import InvalidSubmission, Stale
-from messaging.resource import Resource
+from messaging.resource import Resource, Verb
 
 INCOMPLETE = "This form is not complete: open it again from the page that led here."
 
@@ -85,7 +85,7 @@ class Pages:
 
     `made`: ends the sentence "<object> ..." of a new one. `template`: of what changes on an object's page (`head`: of
     all of it), with `shown` as context; without one, an object's page is its form. `now(row)`: a few words about an
-    object, in its dialogs.
+    object, in its dialogs; `asking`: how these name verb and object.
     """
 
     resource: Resource
@@ -96,6 +96,7 @@ class Pages:
     head: str = "console/parts/object.html"
     shown: Callable[[Any], dict[str, Any]] = lambda row: {}
     now: Callable[[Any], str] = str
+    asking: str = "{}: {}"
 
     def urls(self) -> list[URLPattern]:
         """Addresses of all pages, under the resource's plural."""
@@ -143,7 +144,7 @@ class Pages:
             "live": self.template,
             "state": r.state(row),
             "verbs": [
-                (verb, f"Needs the role {missing}." if missing else "")
+                (self._called(row, verb), f"Needs the role {missing}." if missing else "")
                 for verb in r.verbs
                 if verb.slug in r.possible(row)
                 for missing in [person(request).lacks(r.scope_of(verb.slug))]
@@ -155,7 +156,7 @@ class Pages:
     @sensitive_variables()
     def _new(self, request: HttpRequest) -> HttpResponse:
         r, mark = self.resource, f"{self.resource.name}_form"
-        form = self.form(request.POST if request.method == "POST" else None)
+        form = self.form(request.POST) if request.method == "POST" else self._blank(request)
         if request.method == "POST":
             if request.POST.get("once", "-") != request.session.get(mark):
                 notices.error(request, f"This form was used already: see whether the {r.name} is in the list.")
@@ -163,8 +164,7 @@ class Pages:
             made = self._done(form, lambda: r.create(**self._why(request, form), **form.settings))
             if made is not None:
                 del request.session[mark]
-                notices.success(request, f"{made} {self.made}")
-                return self._back(made)
+                return self._made(request, made)
         # A reload that posts the form again must not make another.
         request.session[mark] = secrets.token_urlsafe(16)
         return self._form(request, form, None, once=request.session[mark])
@@ -207,14 +207,15 @@ class Pages:
 
         def shown() -> dict[str, Any]:
             now = row if request.method == "GET" else r.one(row.pk)
-            possible = verb in r.possible(now)
+            called, possible = self._called(now, chosen), verb in r.possible(now)
             shared = self._shared(request, now)
             return {
                 **shared,
-                "title": f"{chosen.label}: {now}",
+                "title": f"{called.label}: {now}",
+                "heading": self.asking.format(called.label, now),
                 "crumbs": [(shared["list_href"], capfirst(r.plural)), (shared["href"], str(now))],
                 "version": shared["revision"],
-                "verb": chosen,
+                "verb": called,
                 "noun": r.name,
                 "state": r.state(now),
                 "now": self.now(now),
@@ -225,7 +226,21 @@ class Pages:
 
         return dialog(request, "console/parts/verb_form.html", shown, do)
 
+    # --- what another kind of page may do otherwise ---
+
+    def _blank(self, request: HttpRequest) -> SettingsForm:
+        """Return the form of a new object."""
+        return self.form()
+
+    def _made(self, request: HttpRequest, made: Any) -> HttpResponse:
+        """Answer what `create` returned."""
+        notices.success(request, f"{made} {self.made}")
+        return self._back(made)
+
     # --- what they share ---
+
+    def _called(self, row: Any, verb: Verb) -> Verb:
+        return replace(verb, label=self.resource.called(row, verb))
 
     def _one(self, reference: str) -> Any:
         return self.resource.one(read_id(self.resource.prefix, reference))

@@ -13,7 +13,6 @@ from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
-from django.utils.html import format_html
 
 from messaging import keyset
 from messaging.access.selectors.reach import read_id
@@ -262,7 +261,8 @@ def enlistment_settle(request: HttpRequest, reference: str, participant: str, ou
         label = "Mark as dealt with" if only_seen else chosen.label
         return {
             "title": f"Settle {name}",
-            "heading": format_html('{} <span class="h1-soft">{}</span>', label, name),
+            "heading": label,
+            "subtitle": name,
             "verb": replace(chosen, label=label),
             "taker": taker,
             "name": name,
