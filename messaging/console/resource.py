@@ -11,13 +11,14 @@ from django.contrib import messages as notices
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.functional import SimpleLazyObject
+from django.utils.text import capfirst
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
 from messaging.access.selectors.reach import read_id
 from messaging.console.access import actor, person, requires
 from messaging.console.forms import SettingsForm
-from messaging.console.rendering import keyset_page, page, problems, see_other
-from messaging.exceptions import InvalidSubmission, Stale, WrongState
+from messaging.console.rendering import dialog, keyset_page, page, posted, see_other
+from messaging.exceptions import InvalidSubmission, Stale
 from messaging.resource import Resource, Verb
 
 INCOMPLETE = "This form is not complete: open it again from the page that led here."
@@ -194,20 +195,36 @@ class Pages:
         chosen = r.verb(verb)
         if chosen is None:
             raise Http404(f"There is no verb {verb} for {r.plural}.")
-        if request.method == "GET":
-            return self._dialog(request, row, chosen)
-        expected = r.read_revision(request.POST.get("version", ""))
-        if expected in ("", -1):
-            return self._dialog(request, row, chosen, errors=[("", INCOMPLETE)], status=422)
-        reason = request.POST.get("reason", "").strip().replace("\x00", "")
-        try:
-            left = chosen.service(**r.key(row.pk), actor=actor(request), reason=reason, expected_version=expected)
-        except (Stale, WrongState) as error:
-            return self._dialog(request, r.one(row.pk), chosen, errors=problems(error), status=409)
-        except InvalidSubmission as error:
-            return self._dialog(request, row, chosen, errors=problems(error), status=422)
-        notices.success(request, f"{row} {chosen.done}.")
-        return see_other(f"console:{r.plural}") if left is None else self._back(row)
+
+        def do() -> HttpResponse:
+            expected = r.read_revision(posted(request, "version"))
+            if expected in ("", -1):
+                raise InvalidSubmission({"": [INCOMPLETE]})
+            why = {"actor": actor(request), "reason": posted(request, "reason"), "expected_version": expected}
+            left = chosen.service(**r.key(row.pk), **why)
+            notices.success(request, f"{row} {chosen.done}.")
+            return see_other(f"console:{r.plural}") if left is None else self._back(row)
+
+        def shown() -> dict[str, Any]:
+            now = row if request.method == "GET" else r.one(row.pk)
+            called, possible = self._called(now, chosen), verb in r.possible(now)
+            shared = self._shared(request, now)
+            return {
+                **shared,
+                "title": f"{called.label}: {now}",
+                "heading": self.asking.format(called.label, now),
+                "crumbs": [(shared["list_href"], capfirst(r.plural)), (shared["href"], str(now))],
+                "version": shared["revision"],
+                "verb": called,
+                "noun": r.name,
+                "state": r.state(now),
+                "now": self.now(now),
+                "possible": possible,
+                "why_not": "" if possible else f"The {r.name} {r.why_not(now)}.",
+                "effects": [*chosen.effects, *r.said(now, chosen)],
+            }
+
+        return dialog(request, "console/parts/verb_form.html", shown, do)
 
     # --- what another kind of page may do otherwise ---
 
@@ -253,32 +270,6 @@ class Pages:
         status = status or (422 if wrong else 200)
         return self._answer(request, "console/parts/object_form.html", context, row, status=status)
 
-    def _dialog(
-        self,
-        request: HttpRequest,
-        row: Any,
-        verb: Verb,
-        *,
-        errors: list[tuple[str, str]] | None = None,
-        status: int = 200,
-    ) -> HttpResponse:
-        r = self.resource
-        possible = verb.slug in r.possible(row)
-        verb = self._called(row, verb)
-        context = {
-            "verb": verb,
-            "heading": self.asking.format(verb.label, row),
-            "state": r.state(row),
-            "now": self.now(row),
-            "possible": possible,
-            "why_not": "" if possible else f"The {r.name} {r.why_not(row)}.",
-            "effects": [*verb.effects, *r.said(row, verb)],
-            "errors": errors or [],
-            "given": request.POST,
-        }
-        fragments = {"dialog": "console/parts/verb_form.html"}
-        return self._answer(request, "console/parts/verb.html", context, row, fragments=fragments, status=status)
-
     def _answer(
         self,
         request: HttpRequest,
@@ -289,10 +280,13 @@ class Pages:
         fragments: Mapping[str, str] | None = None,
         status: int = 200,
     ) -> HttpResponse:
+        return page(request, template, {**self._shared(request, row), **context}, fragments=fragments, status=status)
+
+    def _shared(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         r = self.resource
         list_href = reverse(f"console:{r.plural}")
         missing = person(request).lacks(r.changes)
-        shared = {
+        return {
             "resource": r,
             "object": row,
             r.name: row,
@@ -303,4 +297,3 @@ class Pages:
             else list_href,
             "why_not": f"Needs the role {missing}." if missing else "",
         }
-        return page(request, template, {**shared, **context}, fragments=fragments, status=status)

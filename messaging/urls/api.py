@@ -14,8 +14,8 @@ from messaging.messages.api import inquiries, masks, messages, resubmissions, su
 from messaging.notifications.api import events, notifications, webhooks
 from messaging.onboarding.api import agreements, certificates, onboarding, parties
 from messaging.overview.api import hub, records, status
-from messaging.pairs.api import circuits, pairs
 from messaging.pairs.api import looks as pair_looks
+from messaging.pairs.api import pairs
 from messaging.pollers import api as pollers
 from messaging.reports.api import live, partner_logs, pipeline, reports
 from messaging.routing import api as routing
@@ -58,9 +58,9 @@ urlpatterns = [
     path("probes/<str:probe>", pair_looks.OneProbe.as_view(), name="probe"),
     path("messages/<str:message_id>/timeline", pair_looks.MessageTimeline.as_view(), name="message-timeline"),
     *(path(f"pairs/<str:pair>/{verb}", view.as_view(), name=f"pair-{verb}") for verb, view in pairs.VERBS.items()),
-    path("circuits", circuits.Circuits.as_view(), name="circuits"),
-    path("circuits/<str:circuit>", circuits.OneCircuit.as_view(), name="circuit"),
-    path("circuits/<str:circuit>/reset", circuits.ResetCircuit.as_view(), name="circuit-reset"),
+    path("circuits", pair_looks.Circuits.as_view(), name="circuits"),
+    path("circuits/<str:circuit>", pair_looks.OneCircuit.as_view(), name="circuit"),
+    path("circuits/<str:circuit>/reset", pair_looks.ResetCircuit.as_view(), name="circuit-reset"),
     path("triggers", triggers.Triggers.as_view(), name="triggers"),
     path("triggers/<str:trigger>", triggers.OneTrigger.as_view(), name="trigger"),
     path("triggers/<str:trigger>/rotate-secret", triggers.RotateSecret.as_view(), name="trigger-rotate-secret"),

@@ -15,11 +15,10 @@ from messaging.notifications.pages import notifications, webhooks
 from messaging.onboarding.pages import partner_urls
 from messaging.overview.pages import overview, wayfinding
 from messaging.pairs.pages import actions as pair_actions
-from messaging.pairs.pages import circuits, pairs
+from messaging.pairs.pages import pairs
 from messaging.pollers import pages as pollers
 from messaging.reports.pages import live, pipeline, reconciliation, reports
 from messaging.routing import pages as routing
-from messaging.transactions.pages import listing as transaction_list
 from messaging.transactions.pages import transactions
 
 app_name = "console"
@@ -77,14 +76,14 @@ urlpatterns = [
     path("incidents/", incidents.incident_list, name="incidents"),
     path("incidents/<str:number>/", incidents.incident_page, name="incident"),
     path("incidents/<str:number>/acknowledge/", incidents.incident_acknowledge, name="incident-acknowledge"),
-    path("incidents/<str:number>/assign/", incidents.incident_assign, name="incident-assign"),
-    path("incidents/<str:number>/snooze/", incidents.incident_snooze, name="incident-snooze"),
-    path("incidents/<str:number>/resolve/", incidents.incident_resolve, name="incident-resolve"),
+    path("incidents/<str:number>/assign/", incidents.incident_verb, {"verb": "assign"}, name="incident-assign"),
+    path("incidents/<str:number>/snooze/", incidents.incident_verb, {"verb": "snooze"}, name="incident-snooze"),
+    path("incidents/<str:number>/resolve/", incidents.incident_verb, {"verb": "resolve"}, name="incident-resolve"),
     path("incidents/<str:number>/comment/", incidents.incident_comment, name="incident-comment"),
     path("incidents/<str:number>/note/", incidents.incident_note, name="incident-note"),
     path("incidents/<str:number>/post-mortem.md", incidents.incident_post_mortem, name="incident-post-mortem"),
-    path("servers/", circuits.circuit_list, name="circuits"),
-    path("servers/<str:reference>/try/", circuits.circuit_try, name="circuit-try"),
+    path("servers/", pair_actions.circuit_list, name="circuits"),
+    path("servers/<str:reference>/try/", pair_actions.circuit_try, name="circuit-try"),
     path("in-doubt/", doubts.doubt_list, name="doubts"),
     path("in-doubt/ask/", inquiries.ask_about_all, name="doubts-ask"),
     path("in-doubt/answers/<slug:answer>/", doubts.answer_group, name="doubt-answer"),
@@ -112,7 +111,7 @@ urlpatterns = [
     path("deliveries/", deliveries.delivery_list, name="deliveries"),
     path("deliveries/<str:reference>/", deliveries.delivery_page, name="delivery"),
     path("deliveries/<str:reference>/settle/<slug:decision>/", deliveries.delivery_settle, name="delivery-settle"),
-    path("transactions/", transaction_list.transaction_list, name="transactions"),
+    path("transactions/", transactions.transaction_list, name="transactions"),
     path("transactions/<str:reference>/", transactions.transaction_page, name="transaction"),
     path("transactions/<str:reference>/actions/<slug:verb>/", transactions.transaction_verb, name="transaction-verb"),
     path(

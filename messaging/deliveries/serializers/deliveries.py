@@ -23,7 +23,7 @@ from messaging.deliveries.services.deciding import (
     message_decisions,
 )
 from messaging.deliveries.services.pulling import MAX_DELAY, MAX_DETAIL, MAX_DOCUMENTS, MAX_LEASE, MIN_LEASE
-from messaging.incidents.serializers import MessageRef
+from messaging.incidents.api import MessageRef
 from messaging.messages.serializers.messages import AgreementRef, PairRef, PartyRef, PayloadSerializer
 from messaging.models import Delivery, Enlistment, Message
 from messaging.overview.serializers import CauseDocumentation

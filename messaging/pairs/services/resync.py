@@ -18,7 +18,8 @@ from messaging.engine.snapshots import OUTBOUND_FIELDS, apply_outbound, outbound
 from messaging.journal import events, incidents
 from messaging.models import Delivery, Event, Message, Pair, Transmission
 from messaging.models.bulk import bulk_insert, bulk_set
-from messaging.profile import carries_requests, carries_stream, carries_transactions, is_repeatable, terms_in_force
+from messaging.pairs.selectors.verbs import is_numbered
+from messaging.profile import is_repeatable, terms_in_force
 from messaging.profiles.repeatable import repeating
 from messaging.profiles.stream.forgetting import begin_anew
 from messaging.protocol.envelope import Semantics
@@ -87,7 +88,7 @@ def _restart_sequences(pairs: Iterable[Pair], now: datetime) -> None:
     """Outbound pairs of spec 1: what the database does not know was sent under the numbers that it would give next."""
     changed, lost = [], []
     for pair in pairs:
-        if not _is_numbered(pair):
+        if not is_numbered(pair, terms_in_force(pair)):
             continue
         moved = step(outbound_state(pair), PairEvent(Kind.FORGOTTEN), now, _NO_TERMS)
         apply_outbound(pair, moved.state, now)
@@ -148,15 +149,10 @@ def _lose_numbers(pairs: Iterable[Pair]) -> None:
 
     The sender of a stream leads past what is forgotten by itself (protocols 3.4), and requests have no numbers.
     """
-    numbered = [pair for pair in pairs if _is_numbered(pair)]
+    numbered = [pair for pair in pairs if is_numbered(pair, terms_in_force(pair))]
     for pair in numbered:
         pair.takes_any_number = True
     bulk_set(numbered, ("takes_any_number",))
-
-
-def _is_numbered(pair: Pair) -> bool:
-    terms = terms_in_force(pair)
-    return not any(carries(pair, terms) for carries in (carries_requests, carries_stream, carries_transactions))
 
 
 def _mark(pair: Pair, as_of: datetime | None, reason: str, now: datetime) -> list[Event]:

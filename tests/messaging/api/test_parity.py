@@ -10,7 +10,7 @@ import pytest
 from messaging.deliveries.pages import decisions
 from messaging.deliveries.resource import TRIGGERS
 from messaging.onboarding.pages import party_form
-from messaging.pairs.pages import verbs
+from messaging.pairs import resource as verbs
 from messaging.pollers.resource import PICKUPS
 from messaging.urls import console as urls
 from rmhub.roles import role_for

@@ -15,7 +15,7 @@ from messaging.deliveries.pages.decisions import DELIVERY, MESSAGE
 from messaging.deliveries.resource import TRIGGERS
 from messaging.models import BenchReport, OnboardingDraft
 from messaging.onboarding.pages import agreement_forms, party_form
-from messaging.pairs.pages.verbs import VERBS
+from messaging.pairs.resource import VERBS
 from messaging.pollers.resource import PICKUPS
 from messaging.reports.catalogue import REPORTS
 from messaging.routing.resource import ROUTES

@@ -8,7 +8,7 @@ from django.urls import URLPattern
 
 from messaging.console.access import PUBLIC
 from messaging.models import AuditEntry, Event, Incident, Message, Pair
-from messaging.pairs.pages.verbs import VERBS
+from messaging.pairs.resource import VERBS
 from messaging.urls.console import urlpatterns
 from rmhub.roles import ORDER, Role
 from tests.messaging.console.pages import PAGES, Page

@@ -15,9 +15,9 @@ from lxml import html
 
 from messaging.journal import incidents
 from messaging.models import AuditEntry, Incident, Message, Pair, ProbeReport
-from messaging.pairs.pages.runbooks import rendered
+from messaging.pairs.pages.pairs import rendered
 from messaging.pairs.services import silence
-from messaging.pairs.services.settings import pair_update
+from messaging.pairs.services.silence import pair_update
 from messaging.transports.probe import certificate_step
 from partners.models import AgreementVersion, Endpoint
 from rmhub import clock

@@ -13,7 +13,7 @@ from messaging.console.context import NAVIGATION
 from messaging.deliveries.pages import decisions
 from messaging.deliveries.resource import TRIGGERS
 from messaging.overview.pages import wayfinding
-from messaging.pairs.pages.verbs import VERBS
+from messaging.pairs.resource import VERBS
 from tests.messaging.console import tabler_auto
 
 STATIC = Path(__file__).parents[3] / "static"

@@ -13,9 +13,9 @@ from messaging.choices import Direction
 from messaging.engine import pairs
 from messaging.models import Coordination, Enlistment, Message, Pair
 from messaging.onboarding.pages import onboarding_fields, partner_fields
-from messaging.pairs.selectors.diagnosis import diagnose, verb_states
-from messaging.pairs.selectors.sequence import sequence
-from messaging.pairs.selectors.streams import StreamState
+from messaging.pairs.selectors.diagnosis import diagnose
+from messaging.pairs.selectors.sequence import StreamState, sequence
+from messaging.pairs.selectors.verbs import verb_states
 from messaging.profiles.wsat import outgoing
 from messaging.protocol.atomic.words import Protocol
 from messaging.protocol.pair_state import Flow, Gate

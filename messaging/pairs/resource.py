@@ -1,90 +1,45 @@
-"""What people can do to a pair, as buttons and dialogs: which scope it takes, what it does, what cannot be undone.
-
-The verbs themselves are `services.operating`'s; a test holds this table against it.
-"""
+"""What people can do to a pair, as one declaration: buttons, dialogs and operations of the API are made of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 
-from messaging.console.access import Person
 from messaging.models import Message, Pair
-from messaging.pairs.selectors.diagnosis import verb_states
 from messaging.pairs.selectors.screens import PairScreen
 from messaging.pairs.services import operating
 from messaging.protocol.sender import next_sequence
 from partners.fields import duration
-from partners.terms import Terms
-from partners.validation import (
-    gives_up_sentence,
-)
+from partners.services import gives_up_sentence
 from rmhub import clock
-
-Effects = Callable[[PairScreen], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class PairVerb:
-    """One verb. `heavy`: cannot be taken back, so the dialog asks for the pair's code as well."""
+    """As `messaging.resource.Verb`; what a verb does depends on what goes over the pair, and on how it stands.
+
+    `heavy`: cannot be taken back, so the dialog asks for the pair's code as well. `long_reason`: the service wants a
+    reason that says something. `done_requests`: what is said instead of `done` of a pair of repeatable requests.
+    """
 
     slug: str
     label: str
     icon: str
     colour: str
     scope: str
-    effects: Effects
+    service: Callable[..., Pair]
+    summary: str
+    effects: Callable[[PairScreen], list[str]]
     forever: str
     presets: tuple[str, ...]
     done: str
     heavy: bool = False
+    long_reason: bool = False
     done_requests: str = ""
-
-    @property
-    def long_reason(self) -> bool:
-        """Whether the service wants a reason that says something."""
-        return self.slug in ("skip-head", "restart-sequence", "clear-resync")
 
     def said(self, screen: PairScreen) -> str:
         """What became of the pair, for the notice after it."""
         return (screen.requests and self.done_requests) or self.done
-
-
-@dataclass(frozen=True, slots=True)
-class Button:
-    """A verb on a pair's page. `why_not` says what is in the way: the state, or the role; `until`: for how long."""
-
-    verb: PairVerb
-    enabled: bool
-    why_not: str
-    until: datetime | None = None
-
-
-def buttons(screen: PairScreen, person: Person) -> list[Button]:
-    """All verbs of the pair's direction, the ones that cannot be used with the reason."""
-    found = []
-    for state in screen.verbs:
-        verb = VERBS[state.slug]
-        missing = person.lacks(verb.scope)
-        why = f"Needs the role {missing}." if missing else state.why_not
-        found.append(Button(verb, not why, why, None if missing else state.until))
-    return found
-
-
-def offered(pair: Pair, terms: Terms | None, person: Person) -> list[Button]:
-    """What can be done to a pair now, for the menu of its row; what the person's role does not have says so."""
-    found = []
-    for state in verb_states(pair, terms):
-        if state.enabled:
-            missing = person.lacks(VERBS[state.slug].scope)
-            found.append(Button(VERBS[state.slug], not missing, f"Needs the role {missing}." if missing else ""))
-    return found
-
-
-def service(slug: str) -> Callable[..., Pair]:
-    """The function that does it."""
-    return operating.pair_expect_sequence if slug == "expect-sequence" else operating.VERBS[slug]
 
 
 def _named(message: Message | None) -> str:
@@ -322,6 +277,8 @@ VERBS: dict[str, PairVerb] = {
             "player-play",
             "primary",
             "pairs:operate",
+            operating.pair_resume,
+            "Resume a suspended pair: the same octets again, with a fresh budget of retries",
             _resume,
             _UNSENT,
             (
@@ -338,6 +295,8 @@ VERBS: dict[str, PairVerb] = {
             "refresh",
             "",
             "pairs:operate",
+            operating.pair_retry_now,
+            "Use the next attempt early; the budget is not reset",
             _retry_now,
             _UNSENT,
             ("Partner says they are up again", "Fixed on our side"),
@@ -349,11 +308,14 @@ VERBS: dict[str, PairVerb] = {
             "player-skip-forward",
             "danger",
             "pairs:skip",
+            operating.pair_skip_head,
+            "Give up the message in flight for good, and restart the sequence at 1",
             _skip,
             "A skipped message is never sent again; it can only be submitted anew under another MessageId.",
             ("Partner cannot process this document", "Sent by other means"),
             "rid of its message; the sequence restarts at 1",
             heavy=True,
+            long_reason=True,
             done_requests="rid of one message",
         ),
         PairVerb(
@@ -362,11 +324,14 @@ VERBS: dict[str, PairVerb] = {
             "rotate-clockwise",
             "danger",
             "pairs:skip",
+            operating.pair_restart_sequence,
+            "Forget the numbers: the message in flight, or the next, goes out as number 1",
             _restart,
             "The numbers that were used are forgotten.",
             ("Partner lost their sequence state", "Agreed with partner to start at 1"),
             "restarted: the next message goes out as number 1",
             heavy=True,
+            long_reason=True,
         ),
         PairVerb(
             "pause",
@@ -374,6 +339,8 @@ VERBS: dict[str, PairVerb] = {
             "player-pause",
             "",
             "pairs:operate",
+            operating.pair_pause,
+            "Hold the pair: it takes submissions and answers, and sends nothing",
             _pause,
             "Nothing here is final: release the pair and it goes on.",
             ("Partner's maintenance window", "Investigation"),
@@ -385,21 +352,12 @@ VERBS: dict[str, PairVerb] = {
             "player-play",
             "primary",
             "pairs:operate",
+            operating.pair_release,
+            "End a pause",
             _release,
             _UNSENT,
             ("Maintenance is over", "Investigation is done"),
             "released",
-        ),
-        PairVerb(
-            "clear-resync",
-            "Clear resync",
-            "arrows-exchange",
-            "primary",
-            "pairs:skip",
-            _clear_resync,
-            "The hub does not look for repeats from that time any more.",
-            ("Compared with the partner's list: nothing is missing", "What was missing was sent again, and settled"),
-            "in sync again",
         ),
         PairVerb(
             "expect-sequence",
@@ -407,11 +365,28 @@ VERBS: dict[str, PairVerb] = {
             "list-numbers",
             "danger",
             "pairs:skip",
+            operating.pair_expect_sequence,
+            "Inbound: set the number that is taken as next, after one side lost its state",
             _expect,
             "Messages with numbers in between are not asked for again.",
             ("Our state was restored from a backup", "Partner restarted at another number"),
             "set to expect another number",
             heavy=True,
+        ),
+        PairVerb(
+            "clear-resync",
+            "Clear resync",
+            "arrows-exchange",
+            "primary",
+            "pairs:skip",
+            operating.pair_clear_resync,
+            "After a loss of memory: both sides were compared (the reason is the evidence), and what comes is new "
+            "again",
+            _clear_resync,
+            "The hub does not look for repeats from that time any more.",
+            ("Compared with the partner's list: nothing is missing", "What was missing was sent again, and settled"),
+            "in sync again",
+            long_reason=True,
         ),
     )
 }
