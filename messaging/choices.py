@@ -130,7 +130,7 @@ class JoinType(models.TextChoices):
 
 
 class DeliveryState(models.TextChoices):
-    """Life of a delivery; its moves are in `messaging.protocol.delivery_moves`."""
+    """Life of a delivery; its moves are in `messaging.protocol.processing`."""
 
     WAITING = "waiting", "Waiting"
     RUNNING = "running", "Running"

@@ -1,34 +1,77 @@
-"""Which wire profile a pair speaks, and what people can do to one: below services and selectors, because both ask."""
+"""What engine, entrance and rooms ask a wire profile: each folder of `messaging/profiles` has one that answers.
+
+It is below services and selectors, because both ask.
+"""
 
 from __future__ import annotations
+
+import importlib
+from datetime import datetime
+from functools import cache
 
 from messaging.choices import Direction
 from messaging.models import Message, Pair
 from messaging.protocol.pair_state import Flow, Kind
 from messaging.protocol.sender import REFUSALS
 from partners import registry
-from partners.choices import Profile, Semantics
+from partners.choices import Profile as Name
+from partners.choices import Semantics
 from partners.terms import Terms
+
+
+class Profile:
+    """A wire protocol with its rules. What a profile does not say itself is as ebXML has it (spec 1)."""
+
+    def enqueue(self, message: Message, pair: Pair, terms: Terms, now: datetime) -> None:
+        """Puts a message, which has its place, into the queue of its pair. Call with the pair's lock held; the caller
+        saves both.
+        """
+        raise NotImplementedError
+
+    def let_go(self, pair: Pair, now: datetime) -> None:
+        """Makes due what waits in flight behind a pair that goes on. Call with its lock held."""
+
+
+@cache
+def named(name: str) -> Profile:
+    """The profile that an agreement names."""
+    profile = importlib.import_module(f"messaging.profiles.{name}.profile").PROFILE
+    assert isinstance(profile, Profile)
+    return profile
+
+
+def of(terms: Terms) -> Profile:
+    """The profile of messages under these terms."""
+    return named(terms.profile)
+
+
+def carried(pair: Pair, terms: Terms | None) -> Profile:
+    """The profile of what a pair has in flight, and without that of its `terms`, those in force."""
+    if carries_transactions(pair, terms):
+        return named(Name.WSAT)
+    if carries_stream(pair, terms):
+        return named(Name.STREAM)
+    return named(Name.REPEATABLE if carries_requests(pair, terms) else Name.EBXML)
 
 
 def is_repeatable(terms: Terms) -> bool:
     """Whether messages under these terms are requests with an id and a first-instance time."""
-    return terms.profile == Profile.REPEATABLE
+    return terms.profile == Name.REPEATABLE
 
 
 def is_stream(terms: Terms) -> bool:
     """Whether messages under these terms go as transactional streams (spec 3)."""
-    return terms.profile == Profile.STREAM
+    return terms.profile == Name.STREAM
 
 
 def is_atomic(terms: Terms) -> bool:
     """Whether messages under these terms are those of atomic transactions (spec 5)."""
-    return terms.profile == Profile.WSAT
+    return terms.profile == Name.WSAT
 
 
 def in_stream(message: Message) -> bool:
     """Whether a message whose agreement version is loaded has, or gets, a place in a transactional stream."""
-    return message.agreement_version.profile == Profile.STREAM and message.semantics == Semantics.ONCE_AND_ONLY_ONCE
+    return message.agreement_version.profile == Name.STREAM and message.semantics == Semantics.ONCE_AND_ONLY_ONCE
 
 
 def in_flight_limit(terms: Terms) -> int:

@@ -8,11 +8,7 @@ from django.views.decorators.csrf import csrf_exempt
 from messaging.overview.api.hub import not_found
 
 urlpatterns = [
-    path("ebxml/", include("messaging.entrance.ebxml_urls")),
-    path("", include("messaging.entrance.exchange_urls")),
-    path("", include("messaging.entrance.stream_urls")),
-    path("", include("messaging.entrance.ws_tx_urls")),
-    path("partner/", include("messaging.entrance.partner_urls")),
+    path("", include("messaging.entrance.urls")),
     path("api/v1/", include("messaging.urls.api")),
     re_path(r"^api/", csrf_exempt(not_found)),
     path("", include("messaging.urls.console")),

@@ -3,6 +3,8 @@
 Only servers that failed have a row. Each process reads all of them once a second at most and looks into that copy for
 every attempt, so that an ordinary success costs nothing; what changes is written in the transaction that records the
 attempts. Of several workers exactly one takes the probe: whoever moves `retry_at` on.
+
+Says when the retries of a pair run out: at half of them, at 70 and at 90 percent, before anybody has to be woken.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ from datetime import datetime
 from django.db import transaction
 
 from messaging import dispatch
-from messaging.engine.parcels import Job
+from messaging.engine.preparing import Job
 from messaging.exceptions import NotFound
 from messaging.journal import audit, events
 from messaging.journal.audit import Actor
-from messaging.models import Circuit, Event
+from messaging.models import Circuit, Event, Pair
 from messaging.protocol import circuit as core
 from messaging.protocol.circuit import Seen, State, Verdict
 from messaging.transports import Receipt
@@ -291,3 +293,20 @@ def _facts(row: Circuit) -> dict[str, object]:
         "failures": row.failures,
         "retry_at": row.retry_at.isoformat() if row.retry_at else None,
     }
+
+
+STEPS = (50, 70, 90)  # percent
+
+
+def told(pair: Pair, before: int, most: int, now: datetime) -> list[Event]:
+    """The event for the highest step that `pair.retries` has reached since it was `before`, of `most`; none otherwise.
+
+    Costs nothing but where a retry was used just now.
+    """
+    if pair.retries <= before or not most:
+        return []
+    reached = [step for step in STEPS if before * 100 < step * most <= pair.retries * 100]
+    if not reached:
+        return []
+    data = {"percent": reached[-1], "used": pair.retries, "of": most, "cause": pair.cause}
+    return [events.event("pair.retry_budget", now, pair=pair, data=data)]

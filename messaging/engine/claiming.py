@@ -16,15 +16,16 @@ from django.db import transaction
 
 from messaging import storage
 from messaging.choices import MessageState, Outcome, SignalState
-from messaging.engine import preparing, retry_budget, suspending
-from messaging.engine.parcels import Claim, Job, JobKind, parcel
+from messaging.engine import circuits, preparing
+from messaging.engine.pairs import give_up
+from messaging.engine.preparing import Claim, Job, JobKind, parcel
 from messaging.engine.snapshots import OUTBOUND_FIELDS, apply_outbound, lease_seconds, outbound_state, sender_policy
 from messaging.journal import events
 from messaging.models import Event, Message, Pair, Payload, Signal, Transmission
 from messaging.models.bulk import bulk_insert, bulk_set
 from messaging.profile import is_atomic, is_repeatable, is_stream
 from messaging.profiles.repeatable import repeating
-from messaging.profiles.stream import expiring, order_acks
+from messaging.profiles.stream import moving, receipts
 from messaging.profiles.stream import sending as streams
 from messaging.profiles.wsat import transmitting
 from messaging.protocol.codecs.entity_file import name_of
@@ -54,7 +55,7 @@ def claim_due(*, limit: int, worker: int = 0, passed_over: Collection[uuid.UUID]
     claim = Claim(clock.now(), limit, list(passed_over))
     with transaction.atomic(durable=True):
         _claim_pairs(claim)
-        order_acks.claim(claim)
+        receipts.claim(claim)
         _claim_signals(claim)
         _claim_messages(claim)
         for transmission in claim.transmissions:
@@ -165,7 +166,7 @@ def _advance(pair: Pair, message: Message | None, payloads: dict[uuid.UUID, list
         return None
     used = pair.retries
     apply_outbound(pair, moved.state, now)
-    written += retry_budget.told(pair, used, policy.retries, now)
+    written += circuits.told(pair, used, policy.retries, now)
     return _transmit(pair, message, body, terms, claim)
 
 
@@ -174,7 +175,7 @@ def _finish(pair: Pair, message: Message, moved: Step, now: datetime, written: l
     apply_outbound(pair, moved.state, now)
     if Act.GIVE_UP in moved.acts:
         pair.transmission_id = None
-        written += suspending.give_up(pair, message, now)
+        written += give_up(pair, message, now)
     elif pair.flow in (Flow.RESEND_WAIT, Flow.AWAITING_ACK):
         message.state = move(message.state, Happened.WILL_RETRY, reliable=True)
 
@@ -305,7 +306,7 @@ def _claim_messages(claim: Claim) -> None:
         in_streams = [message for message in due if message.tx_sequence_id is not None]
         leased = [message.pk for message in in_streams if message.state == MessageState.SENDING]
         _mark_lost(claim.now, message_id__in=leased)
-        expiring.end_due(in_streams, claim)
+        moving.end_due(in_streams, claim)
     if not messages:
         return
     found = Pair.objects.filter(pk__in={message.pair_id for message in messages})

@@ -6,6 +6,8 @@ that shares sessions, where a lock of a session would belong to nobody. A worker
 judges it could renew its own all the time. So nobody is taken for dead because the database was away for all of them.
 One that is seen to run has more time: it may be the only one that gets no connection, and then it alone knows what came
 of what it has in hand. Until a silent worker counts as dead, the others keep up the leases of what it has claimed.
+
+Which worker processes are there, by the database's clock (`leases`).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import secrets
 import socket
 import threading
 import time
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
 
@@ -211,3 +214,32 @@ def release_dead(now: datetime) -> int:
         )
     log.warning("released work of dead workers", extra={"action": "released", "transmissions": released})
     return released
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """One worker. `held_since`: since when its presence is unbroken. `lost_since`: when it was last heard of, if that
+    is too long ago: it could not reach the database since, or does not run; None = it is there.
+    """
+
+    name: str
+    held_since: datetime
+    lost_since: datetime | None
+
+
+def presences() -> list[Presence]:
+    """All workers that have not ended, those that are not heard of first. One whose death is known is not among them.
+
+    Raises django.db.Error when the database does not answer.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(_PRESENCES, [GAP])
+        return [Presence(*row) for row in cursor.fetchall()]
+
+
+_PRESENCES = """
+SELECT name, held_since, lost FROM (
+    SELECT *, CASE WHEN renewed_at < clock_timestamp() - make_interval(secs => %s) THEN renewed_at END AS lost
+    FROM messaging_worker
+) w ORDER BY lost NULLS LAST, held_since, number
+"""

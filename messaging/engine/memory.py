@@ -29,7 +29,7 @@ from messaging.journal import audit, events, incidents
 from messaging.journal.audit import SYSTEM, Actor
 from messaging.models import MemoryEpoch
 from messaging.pairs.services import resync
-from messaging.profiles.wsat import keeping
+from messaging.profiles.wsat import due
 from messaging.protocol.memory import Memory, horizon, start_after_loss
 from partners.choices import Profile, VersionState
 from partners.models import AgreementVersion
@@ -137,7 +137,7 @@ def check(now: datetime) -> MemoryEpoch:
                 row.heartbeat = now
                 row.save(update_fields=["heartbeat"])
         if reason:
-            keeping.restored(now)
+            due.restored(now)
         _note_down(row)
     return row
 
@@ -156,7 +156,7 @@ def lost(now: datetime, *, reason: str, actor: Actor) -> MemoryEpoch:
     with _alone():
         with transaction.atomic():
             row = _start_again(MemoryEpoch.objects.select_for_update().first(), _read(), reason, now, actor)
-        keeping.restored(now)
+        due.restored(now)
         _note_down(row)
     return row
 

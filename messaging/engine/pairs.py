@@ -1,4 +1,9 @@
-"""Finds or makes the two pairs of an agreement."""
+"""Finds or makes the two pairs of an agreement.
+
+What happens when a pair gives up: the message fails, an incident opens, the From-Party is told (spec 1, 2.1.4.3).
+
+Puts a new outbound message into its pair's queue: the same for what applications submit and what is routed.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +11,26 @@ import re
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 
 from django.db import connection, transaction
 from django.db.models import Q
 
-from messaging import dispatch
+from messaging import dispatch, profile
 from messaging.choices import Direction, MessageState
-from messaging.engine.snapshots import apply_outbound, outbound_state
+from messaging.engine.snapshots import apply_outbound, outbound_state, sender_policy
 from messaging.exceptions import WrongState
-from messaging.models import Enlistment, Message, Pair
-from messaging.profile import carries_transactions, terms_in_force
-from messaging.profiles.repeatable import repeating
-from messaging.profiles.wsat import releasing
+from messaging.journal import events, incidents
+from messaging.models import Enlistment, Event, Message, Pair
+from messaging.profile import terms_in_force
 from messaging.protocol.atomic.words import ENDED, Seat
 from messaging.protocol.codecs.ebxml import normalize_uri
-from messaging.protocol.pair_state import Gate, GateVerb, move_gate
+from messaging.protocol.messages import Happened, move
+from messaging.protocol.pair_state import Event as PairEvent
+from messaging.protocol.pair_state import Flow, Gate, GateVerb, Kind, move_gate
+from messaging.protocol.sender import step
+from messaging.routing.services import upstream
 from partners import registry
 from partners.choices import Profile, VersionState
 from partners.models import AgreementVersion
@@ -103,10 +112,7 @@ def close_unagreed() -> int:
             pair.save(update_fields=["gate", "changed_at", "version"])
             moved += 1
             if verb is GateVerb.ENABLE:
-                if carries_transactions(pair, terms_in_force(pair)):
-                    releasing.let_go(pair, now)
-                elif pair.out_now:
-                    repeating.let_go(pair, now)
+                profile.carried(pair, terms_in_force(pair)).let_go(pair, now)
                 dispatch.wake_on_commit(dispatch.SEND)
     return moved
 
@@ -207,3 +213,54 @@ def reset() -> None:
     """Forgets which pairs were found (tests)."""
     _known.clear()
     _uncommitted.clear()
+
+
+def give_up(pair: Pair, message: Message | None, now: datetime) -> list[Event]:
+    """Call with the pair's lock held, after the machine's GIVE_UP. Changes `message` in memory; returns the events."""
+    written: list[Event] = []
+    detail = pair.cause_detail
+    pair.probing = False
+    upstream.onward_stopped(pair, "The way onward is suspended", now)
+    if message is not None and pair.in_flight_id == message.pk:
+        message.state = move(message.state, Happened.GAVE_UP, reliable=True)
+        message.cause, message.cause_detail = pair.cause, detail
+        data = {"cause": pair.cause, "detail": detail, "attempts": message.attempts}
+        written.append(events.event("message.failed", now, pair=pair, message=message, data=data))
+    in_flight = message.pk if message is not None else None
+    incident, opened = incidents.incident_open(
+        pair=pair, cause=pair.cause, now=now, detail=detail, message_pk=in_flight
+    )
+    data = {"cause": pair.cause, "detail": detail, "queued": pair.queued, "incident": incident.public_id}
+    written.append(events.event("pair.suspended", now, pair=pair, data=data))
+    return written + opened
+
+
+def stop(pair: Pair, message: Message, cause: str, detail: str, terms: Terms, now: datetime) -> list[Event]:
+    """Suspends a pair of repeatable requests because of one of them; no change when it is suspended already.
+
+    Call with the pair's lock held. The message keeps its state: what becomes of it is the caller's to say.
+    """
+    if pair.flow == Flow.SUSPENDED:
+        return []
+    moved = step(outbound_state(pair), PairEvent(Kind.SUSPEND, cause=cause), now, sender_policy(terms))
+    apply_outbound(pair, moved.state, now)
+    pair.cause_detail = detail[:2000]
+    return give_up(pair, message, now)
+
+
+# Columns of the pair that `enqueue` changes.
+PAIR_FIELDS = ("next_position", "queued", "due_at")
+
+
+def enqueue(message: Message, pair: Pair, terms: Terms, now: datetime) -> None:
+    """Gives the message its place. Call with the pair's lock held; the caller saves both (`PAIR_FIELDS`)."""
+    message.pair = pair
+    message.created_at = now
+    message.position = pair.next_position
+    pair.next_position += 1
+    profile.of(terms).enqueue(message, pair, terms, now)
+
+
+def is_due(pair: Pair, now: datetime) -> bool:
+    """Whether a claim would find the pair."""
+    return pair.due_at is not None and pair.due_at <= now and pair.gate == Gate.OPEN

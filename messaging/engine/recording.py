@@ -11,14 +11,15 @@ from django.db import DatabaseError, InterfaceError, transaction
 
 from messaging import dispatch
 from messaging.choices import MessageState, Outcome, SignalState
-from messaging.engine import circuits, suspending, unreachable
-from messaging.engine.parcels import Job, JobKind
+from messaging.engine import circuits, unreachable
+from messaging.engine.pairs import give_up
+from messaging.engine.preparing import Job, JobKind
 from messaging.engine.snapshots import OUTBOUND_FIELDS, apply_outbound, outbound_state, sender_policy
 from messaging.journal import events, incidents
 from messaging.models import Event, Message, Pair, Signal, Transmission
 from messaging.models.bulk import bulk_set
 from messaging.profiles.repeatable import replies
-from messaging.profiles.stream import recording as streams
+from messaging.profiles.stream import moving as streams
 from messaging.profiles.wsat import transmitting
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.messages import Happened, move
@@ -121,7 +122,7 @@ def _record_pairs(
             # The message that the pair was resumed with, to see whether it gets through.
             assert job.message_id is not None
             message = Message.objects.defer("wire_frame").get(pk=job.message_id)
-            written += suspending.give_up(pair, message, now)
+            written += give_up(pair, message, now)
             messages.append(message)
             continue
         # While its pair is SENDING the message is, too: both are claimed and moved under the pair's lock.

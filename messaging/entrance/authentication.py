@@ -20,7 +20,7 @@ from django.db import DatabaseError, transaction
 
 from messaging.engine import hashing
 from messaging.entrance import rate_limits
-from messaging.entrance.patience import Patience
+from messaging.entrance.rate_limits import Patience
 from messaging.journal import events, incidents
 from partners import registry
 from partners.terms import Presented, Principal

@@ -10,9 +10,8 @@ from typing import Any
 from messaging.profiles.ebxml.receiving import outside_agreement
 from messaging.protocol.codecs import ebxml, repeatable, stream
 from messaging.protocol.codecs.repeatable import HeaderProblem
-from messaging.protocol.envelope import Envelope, PayloadPart
+from messaging.protocol.envelope import Envelope, Limits, PayloadPart
 from messaging.protocol.errors import NotAMessage
-from messaging.protocol.limits import Limits
 from partners import registry
 from partners.choices import Profile
 from partners.models import AgreementVersion

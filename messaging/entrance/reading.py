@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from django.conf import settings
 from django.http import HttpRequest
 
 from messaging.entrance import authentication as door
+from messaging.entrance.refusals import Arrival
 from partners.terms import Presented
 from rmhub.front.bodies import SMALL, Later, Unfetched
 from rmhub.front.environ import LIMIT, PATIENCE, TOO_LARGE, TRUSTED
@@ -19,24 +21,41 @@ _LONGEST_LENGTH = 15  # digits of a Content-Length; more would be petabytes
 _ENTERED = "rmhub.entered"
 
 
-def entered(request: HttpRequest) -> door.Entered:
+def head(request: HttpRequest) -> dict[str, Any]:
+    """The fields of an `Arrival`, before the body is read.
+
+    A certificate's fingerprint counts from a trusted proxy only. The address is the client's; behind trusted proxies
+    the one that they name (`rmhub.front.peers`).
+    """
+    fingerprint = ""
+    if settings.RMHUB_FINGERPRINT_HEADER and request.META.get(TRUSTED):
+        fingerprint = request.headers.get(settings.RMHUB_FINGERPRINT_HEADER, "")
+    return {
+        "content_type": request.META.get("CONTENT_TYPE", "")[:1000],
+        "body": b"",
+        "presented": Presented(authorization=request.headers.get("Authorization", ""), fingerprint=fingerprint),
+        "remote_address": str(request.META.get("REMOTE_ADDR", "")),
+    }
+
+
+def headers(request: HttpRequest) -> dict[str, list[str]]:
+    """All headers by their name in lower case."""
+    return {name.lower(): [value] for name, value in request.headers.items()}
+
+
+def entered(request: HttpRequest, arrival: Arrival) -> door.Entered:
     """Who sends this request, from its headers alone. Asked once, also where the body is fetched only then.
 
     A partner whose credential was not checked yet comes again by itself where too many of them have come at once.
     """
     known = request.META.get(_ENTERED)
     if known is None:
-        known = door.enter(presented(request), address(request))
+        known = door.enter(arrival.presented, arrival.remote_address)
         if known is door.BUSY and time.monotonic() < request.META.get(PATIENCE, 0.0):
             raise Later
         request.META[_ENTERED] = known
     assert isinstance(known, door.Entered)
     return known
-
-
-def address(request: HttpRequest) -> str:
-    """The client's address; behind trusted proxies the one that they name (`rmhub.front.peers`)."""
-    return str(request.META.get("REMOTE_ADDR", ""))
 
 
 def body(request: HttpRequest, limit: int) -> bytes | None:
@@ -67,11 +86,3 @@ def at_hand(request: HttpRequest) -> bytes:
     if isinstance(request.META["wsgi.input"], Unfetched) or not (declared.isascii() and declared.isdigit()):
         return b""
     return (body(request, SMALL) or b"") if len(declared) < _LONGEST_LENGTH else b""
-
-
-def presented(request: HttpRequest) -> Presented:
-    """What the caller shows at the door. A certificate's fingerprint counts from a trusted proxy only."""
-    fingerprint = ""
-    if settings.RMHUB_FINGERPRINT_HEADER and request.META.get(TRUSTED):
-        fingerprint = request.headers.get(settings.RMHUB_FINGERPRINT_HEADER, "")
-    return Presented(authorization=request.headers.get("Authorization", ""), fingerprint=fingerprint)

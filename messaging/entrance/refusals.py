@@ -1,17 +1,21 @@
-"""What was refused at the entrances, written down once: for people who have to find out why."""
+"""What comes in at the entrances, and what is refused there: written down once, for people who have to find out why."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import timedelta
 
 from django.db import transaction
 from django.db.models import F
 
 from messaging.engine.group import GroupCommit
+from messaging.entrance.authentication import Entered
 from messaging.models import Rejection
-from partners.terms import Principal
+from partners.choices import Transport
+from partners.terms import Presented, Principal
+from rmhub import clock
 
 log = logging.getLogger(__name__)
 
@@ -20,42 +24,73 @@ SAMPLE = 4096
 FOLDED = timedelta(hours=1)
 
 
-def write(
-    *,
-    at: datetime,
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What a transport hands over: one entity, who brought it, from where, and which transport it is."""
+
+    content_type: str
+    body: bytes
+    presented: Presented
+    remote_address: str = ""
+    came_by: Transport = Transport.HTTP
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP status, and when to come again (seconds)."""
+
+    status: int
+    retry_after: int | None = None
+
+
+def refuse(
+    arrival: Arrival,
     status: int,
     reason: str,
     detail: str,
-    remote_address: str,
-    content_type: str,
-    body: bytes,
+    *,
     principal: Principal | None = None,
     tpa_id: str = "",
     message_id: str = "",
-) -> None:
-    """Writes a refusal down. Of those who showed no credential the first is kept, and the others are counted on it."""
+) -> int:
+    """Writes a refusal down and returns its status. Of those who showed no credential the first is kept, and the others
+    are counted on it.
+    """
     log.warning(
         "refused",
-        extra={"action": "refused", "reason": reason, "status": status, "remote": remote_address},
+        extra={"action": "refused", "reason": reason, "status": status, "remote": arrival.remote_address},
     )
     row = Rejection(
-        at=at,
-        remote_address=remote_address[:64],
+        at=clock.now(),
+        remote_address=arrival.remote_address[:64],
         party_name=principal.party_name if principal else "",
         reason=reason[:60],
         detail=_storable(detail)[:2000],
         http_status=status,
         tpa_id=_storable(tpa_id)[:512],
         message_id=_storable(message_id)[:512],
-        content_type=_storable(content_type)[:255],
-        size=len(body),
-        sha256=hashlib.sha256(body).hexdigest(),
-        sample=body[:SAMPLE],
+        content_type=_storable(arrival.content_type)[:255],
+        size=len(arrival.body),
+        sha256=hashlib.sha256(arrival.body).hexdigest(),
+        sample=arrival.body[:SAMPLE],
     )
     if row.reason == "unauthenticated":
         _folding.submit(row)
     else:
         row.save(force_insert=True)
+    return status
+
+
+def refuse_body(arrival: Arrival, limit: int, principal: Principal) -> Answer:
+    """The answer to a body that is larger than this hub takes, and was not read."""
+    return Answer(refuse(arrival, 413, "body_too_large", f"More than {limit} bytes.", principal=principal))
+
+
+def turn_away(arrival: Arrival, entered: Entered) -> Answer:
+    """The answer to whoever does not come in; written down unless they guess."""
+    if entered.noted:
+        refuse(arrival, entered.status, entered.reason, "No credential of a partner was shown.")
+    return Answer(entered.status, entered.wait or None)
 
 
 def _fold(rows: list[Rejection]) -> list[None]:

@@ -21,11 +21,11 @@ from typing import Any, TypeVar
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
 from messaging.engine import memory as epoch
-from messaging.entrance import mail, mail_door, senders
-from messaging.entrance.mail_door import Network
+from messaging.entrance import mail
+from messaging.entrance.mail import Network
 from messaging.protocol.codecs.mail import read_mail
+from messaging.protocol.envelope import Limits
 from messaging.protocol.errors import NotAMessage
-from messaging.protocol.limits import Limits
 from messaging.transports.base import printable
 from partners.terms import Principal
 from rmhub.postgresql.base import give_back
@@ -129,7 +129,7 @@ class Entrance:
         server.data_size_limit = min(BOUNCE_BYTES, self.options.max_mail_bytes) if stranger else None
         server.data_size_limit = server.data_size_limit or self.options.max_mail_bytes
         if server.trusted and not session.authenticated and not bounce and not self.options.checker:
-            server.sender = await self.run(senders.partner_at, address)
+            server.sender = await self.run(mail.partner_at, address)
             if server.sender is None:
                 return _refused(server.peer, "550 5.7.1 Not the address of a partner", address)
         envelope.mail_from = address or "<>"
@@ -141,7 +141,7 @@ class Entrance:
     ) -> str:
         if len(envelope.rcpt_tos) >= MOST_RECIPIENTS:
             return "452 4.5.3 Too many recipients"
-        if not await self.run(senders.is_ours, address):
+        if not await self.run(mail.is_ours, address):
             return _refused(server.peer, "550 5.1.1 No such mailbox here", address)
         envelope.rcpt_tos.append(address)
         return "250 2.1.5 Recipient taken"
@@ -168,7 +168,7 @@ class Entrance:
         try:
             read = read_mail(octets, limits)
             if principal is None and trusted and self.options.checker:
-                principal = mail_door.author_of(read, self.options.checker)
+                principal = mail.author_of(read, self.options.checker)
             taken = mail.take(read, principal=principal, remote_address=peer, limits=limits)
         except NotAMessage as error:
             return _line(_ANSWERS[400], error.detail)
@@ -203,7 +203,7 @@ class Receiver(SMTP):
         if not self._counted:
             self._counted = True
             self.peer = str((transport.get_extra_info("peername") or ("",))[0])
-            self.trusted = mail_door.is_trusted(self.peer, self._entrance.options.relays)
+            self.trusted = mail.is_trusted(self.peer, self._entrance.options.relays)
             held, most = self._entrance.open, self._entrance.options.connections
             held[self.peer] += 1
             # A stranger may not keep everybody else out.
@@ -265,7 +265,7 @@ class Receiver(SMTP):
         shown = read.auth_data
         if not isinstance(shown, LoginPassword):
             return read
-        found = await self._entrance.run(mail_door.log_in, shown.login, shown.password, self.peer)
+        found = await self._entrance.run(mail.log_in, shown.login, shown.password, self.peer)
         if found.principal is None:
             answer = "535 5.7.8 User name or password is wrong"
             if found.later:

@@ -8,26 +8,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
 from django.core.handlers.wsgi import WSGIRequest
 from django.http import HttpRequest, HttpResponse
 
-from messaging.entrance.ebxml_view import ebxml
-from messaging.entrance.exchange_view import exchange, well_known
-from messaging.entrance.stream_view import stream
-from messaging.entrance.ws_tx_view import coordination
+from messaging.entrance import views
 from rmhub.postgresql.base import give_back
 
-PATH = re.compile(r"/ebxml/(?:msh|errors)(?:/[A-Za-z0-9._~-]{1,64})?")
 EXCHANGE = "/exchange/"
-STREAM = "/stream/"
-COORDINATION = re.compile(r"/ws-tx/([a-z-]{1,40})/?")
-WELL_KNOWN = "/.well-known/reliable-messaging"
 
 WSGI = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 View = Callable[[HttpRequest], HttpResponse]
+
+# As in `entrance.urls`.
+_ENTRANCES: tuple[tuple[re.Pattern[str], Callable[..., HttpResponse]], ...] = (
+    (re.compile(r"/ebxml/(?:msh|errors)(?:/[A-Za-z0-9._~-]{1,64})?"), views.ebxml),
+    (re.compile(EXCHANGE + r"(?P<path>[\s\S]+)"), views.exchange),
+    (re.compile(r"/stream/(?P<path>[\s\S]+)"), views.stream),
+    (re.compile(r"/ws-tx/(?P<service>[a-z-]{1,40})/?"), views.coordination),
+    (re.compile(r"/\.well-known/reliable-messaging"), views.well_known),
+)
 
 
 def entrance_first(rest: WSGI) -> WSGI:
@@ -53,35 +56,10 @@ def is_entrance(path: str) -> bool:
 
 
 def _view(path: str) -> View | None:
-    if PATH.fullmatch(path):
-        return _bodyless
-    if path.startswith(EXCHANGE) and path != EXCHANGE:
-        return _exchange
-    if path.startswith(STREAM) and path != STREAM:
-        return _stream
-    if COORDINATION.fullmatch(path):
-        return _coordination
-    return well_known if path == WELL_KNOWN else None
-
-
-def _bodyless(request: HttpRequest) -> HttpResponse:
-    answer = ebxml(request)
-    del answer["Content-Type"]
-    return answer
-
-
-def _exchange(request: HttpRequest) -> HttpResponse:
-    return exchange(request, request.path_info.removeprefix(EXCHANGE))
-
-
-def _stream(request: HttpRequest) -> HttpResponse:
-    return stream(request, request.path_info.removeprefix(STREAM))
-
-
-def _coordination(request: HttpRequest) -> HttpResponse:
-    named = COORDINATION.fullmatch(request.path_info)
-    assert named is not None, "it is how the view was found"
-    return coordination(request, named[1])
+    for pattern, view in _ENTRANCES:
+        if named := pattern.fullmatch(path):
+            return partial(view, **named.groupdict())
+    return None
 
 
 def _phrase(status: int) -> str:

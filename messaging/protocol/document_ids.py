@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from urllib.parse import quote, unquote
 
 from messaging.protocol import selecting
-from messaging.protocol.codecs.findings import Findings
+from messaging.protocol.codecs.xml import Findings
 from messaging.protocol.errors import ErrorCode
 
 HEADER = "RM-Document-ID"

@@ -1,4 +1,7 @@
-"""The one shape in which all wire profiles meet (docs/architecture.md, "One road in, one road out")."""
+"""The one shape in which all wire profiles meet (docs/architecture.md, "One road in, one road out").
+
+Bounds on what we read from strangers. One frozen value, passed in, so that tests can make it small.
+"""
 
 from __future__ import annotations
 
@@ -144,3 +147,20 @@ class Wire:
         for payload, literal in zip(payloads, self.literals[1:], strict=True):
             pieces += (payload, literal)
         return b"".join(pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Upper bounds; sizes in bytes."""
+
+    body: int = 50 * 1024 * 1024  # one transport entity
+    header_document: int = 1024 * 1024  # the ebXMLHeader part
+    parts: int = 200  # MIME parts of one message
+    part_headers: int = 16 * 1024  # header block of one MIME part
+    xml_depth: int = 32  # nesting of elements
+    xml_nodes: int = 20_000  # elements of one header document
+    identifier: int = 512  # MessageId, ConversationId, URIs, party ids
+    routing_headers: int = 10  # hops (wire-ebxml 1.8)
+
+
+DEFAULT_LIMITS = Limits()

@@ -12,7 +12,7 @@ from typing import Any
 
 from lxml import etree
 
-from messaging.protocol import decoding, selecting
+from messaging.protocol import selecting
 from messaging.protocol.selecting import MAX_BYTES, Unreadable, split
 
 COVER = "‹covered›"
@@ -24,7 +24,7 @@ _PREDICATE = re.compile(r"\[[^\[\]]*\]|\[.*\]")
 
 def may_hide(kind: str, content: bytes, content_type: str) -> bool:
     """Whether something of this kind may lie in a document that is of no kind: so also where nobody can tell."""
-    text = decoding.text_of(content, content_type)
+    text = selecting.text_of(content, content_type)
     return text is None or _SIGNS[kind].search(text) is not None
 
 

@@ -3,6 +3,8 @@
 Two pure decisions about whether a document is NEW, a DUPLICATE or IN DOUBT: `decide`, and `conclude` with a resolver's
 answer. Each is a table, and each row names its source. What a service's end leads to is in `service_ends`, the life of
 a delivery in `delivery_moves`.
+
+The life of a delivery: one document on its way to one trigger. `MOVES` is every move that exists.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from messaging.protocol.errors import IllegalTransition
 
 MAX_DOCUMENT_ID = 96  # characters (protocols 4.2)
 _UNWRITABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
@@ -356,3 +360,42 @@ def document_id(*candidates: str) -> str | None:
         if stripped:
             return stripped if len(stripped) <= MAX_DOCUMENT_ID and not _UNWRITABLE.search(stripped) else None
     return None
+
+
+class DeliveryState(StrEnum):
+    """Where one document on its way to one trigger stands."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    JOINED = "joined"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    DUPLICATE = "duplicate"
+    IN_DOUBT = "in_doubt"
+    DISCARDED = "discarded"
+    SETTLED = "settled"
+
+
+_D = DeliveryState
+
+MOVES: Mapping[DeliveryState, frozenset[DeliveryState]] = {
+    _D.WAITING: frozenset({_D.RUNNING, _D.DUPLICATE, _D.IN_DOUBT, _D.JOINED, _D.DISCARDED, _D.FAILED}),
+    _D.RUNNING: frozenset({_D.WAITING, _D.COMPLETED, _D.FAILED, _D.DUPLICATE, _D.IN_DOUBT, _D.JOINED, _D.DISCARDED}),
+    _D.JOINED: frozenset({_D.COMPLETED, _D.DISCARDED}),
+    # Final for the machine: a person settles it, or has the resolver asked again.
+    _D.IN_DOUBT: frozenset({_D.SETTLED, _D.WAITING}),
+    _D.FAILED: frozenset({_D.SETTLED}),
+    _D.COMPLETED: frozenset(),
+    _D.DUPLICATE: frozenset(),  # "Duplicate documents cannot be resubmitted" (spec 4)
+    _D.DISCARDED: frozenset(),
+    _D.SETTLED: frozenset(),
+}
+FINAL: frozenset[DeliveryState] = frozenset(state for state, targets in MOVES.items() if not targets)
+
+
+def move(state: str, target: str) -> DeliveryState:
+    """`target`, when a delivery that is `state` may become it. Raises IllegalTransition for a move not in `MOVES`."""
+    goal = DeliveryState(target)
+    if goal not in MOVES[DeliveryState(state)]:
+        raise IllegalTransition(str(state), str(target), f"A delivery that is {state} cannot become {target}.")
+    return goal

@@ -1,4 +1,4 @@
-"""Atomic transactions: beginning, joining, asking for the outcome and waiting for it, settling what is in doubt."""
+"""Atomic transactions: asking, joining, asking for the outcome and waiting for it, settling what is in doubt."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from messaging.api.references import id_of
 from messaging.api.resource import IF_MATCH, listed, shown
 from messaging.messages.api.submissions import KEY_HEADER, LOCATION, REPLAYED, idempotency_key
 from messaging.models import Coordination
-from messaging.profiles.wsat import beginning, settling
+from messaging.profiles.wsat import asking, settling
 from messaging.protocol.atomic.words import Phase
 from messaging.protocol.ws.names import Version
 from messaging.protocol.ws.writing import write_context
@@ -113,7 +113,7 @@ class Transactions(Endpoint):
         read_parameters(request, ())
         key = idempotency_key(request)
         values = validated(shapes.TransactionBody, request.data)
-        begun = beginning.transaction_begin(
+        begun = asking.transaction_begin(
             begun_by=access_of(request).owner,
             idempotency_key=key,
             expires_ms=values.get("expires_ms"),
@@ -152,7 +152,7 @@ def _context(transaction: str, agreement: str | None) -> dict[str, Any]:
     if not agreement:
         errors = [{"parameter": "agreement", "code": "required", "detail": "Say under which agreement it registers."}]
         raise Problem("invalid_parameter", "agreement: Say under which agreement it registers.", errors=errors)
-    context, terms = beginning.context_for(_mine(transaction), agreement)
+    context, terms = asking.context_for(_mine(transaction), agreement)
     return {
         "identifier": context.identifier,
         "agreement": terms.tpa_id,
@@ -213,7 +213,7 @@ class Participants(Endpoint):
         read_parameters(request, ())
         values = validated(shapes.ParticipantBody, request.data)
         one = _mine(transaction)
-        made = beginning.participant_enlist(
+        made = asking.participant_enlist(
             coordination_id=one.pk,
             tpa_id=values["agreement"],
             protocol=values["protocol"],
@@ -227,7 +227,7 @@ class Participants(Endpoint):
         return Response(shapes.EnlistedSerializer(row).data, status=201)
 
     def allowed_now(self, **kwargs: Any) -> list[str]:
-        return list(beginning.allowed(coordinations.coordination(id_of("txn", kwargs["transaction"]))))
+        return list(asking.allowed(coordinations.coordination(id_of("txn", kwargs["transaction"]))))
 
 
 Messages = listed(

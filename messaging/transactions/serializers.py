@@ -14,7 +14,7 @@ from messaging.choices import Direction, MessageState
 from messaging.deliveries.serializers.triggers import TriggerRef
 from messaging.messages.serializers.messages import AgreementRef, PartyRef
 from messaging.models import Coordination, Enlistment
-from messaging.profiles.wsat import beginning, settling
+from messaging.profiles.wsat import asking, settling
 from messaging.protocol.atomic.words import Phase, Protocol, Seat, Vote
 from messaging.transactions.resource import VERBS
 from messaging.transactions.selectors import coordinations
@@ -101,7 +101,7 @@ class TransactionSerializer(serializers.Serializer):
 
     @extend_schema_field(serializers.ListField(child=serializers.ChoiceField(choices=tuple(VERBS))))
     def get_allowed_actions(self, one: Coordination) -> list[str]:
-        return list(beginning.allowed(one))
+        return list(asking.allowed(one))
 
 
 class TransactionDiagnosisSerializer(serializers.Serializer):

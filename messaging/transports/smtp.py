@@ -13,8 +13,8 @@ from io import BufferedReader
 from django.conf import settings
 
 from messaging.protocol.codecs.mail import Heading, write_mail
+from messaging.protocol.envelope import Limits
 from messaging.protocol.errors import EncodeError
-from messaging.protocol.limits import Limits
 from messaging.transports.base import MAX_ANSWER, Login, Parcel, Receipt, printable
 from messaging.transports.bounded import bounded_handshake, bounded_reader, bounded_send, time_limit
 from messaging.transports.connecting import NotReached, connect

@@ -8,7 +8,7 @@ from django.core.handlers.wsgi import WSGIRequest
 from django.http import HttpRequest, HttpResponse
 
 from messaging.api.problems import django_problem
-from messaging.entrance.exchange_view import respond
+from messaging.entrance.views import respond
 from messaging.entrance.wsgi import EXCHANGE, is_entrance
 from messaging.profiles.repeatable.answers import problem
 from messaging.profiles.repeatable.problems import PROBLEMS

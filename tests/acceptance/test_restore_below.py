@@ -14,8 +14,15 @@ import pytest
 import urllib3
 
 from messaging.protocol.atomic.words import Note, Protocol, Request
-from messaging.protocol.ws.epr import EndpointReference
-from messaging.protocol.ws.messages import CoordinationContext, Create, Created, Register, Registered, WsMessage
+from messaging.protocol.ws.messages import (
+    CoordinationContext,
+    Create,
+    Created,
+    EndpointReference,
+    Register,
+    Registered,
+    WsMessage,
+)
 from messaging.protocol.ws.names import coordination_type
 from tests.acceptance.test_restore import EVIDENCE, WITHIN, coordinator, manage, operator, restore, take
 from tests.messaging.atomic.site import Member, Site, site_at

@@ -11,7 +11,7 @@ import pytest
 from django.db import connection, models
 
 from messaging import dispatch
-from messaging.engine import workers
+from messaging.engine import leases
 from messaging.overview.selectors import health
 
 
@@ -34,7 +34,7 @@ def woken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture(autouse=True)
 def one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """As health sees it, although no worker runs beside a test; tests of presences look at the rows."""
-    there = workers.Presence("here:1", datetime(2026, 1, 1, tzinfo=UTC), None)
+    there = leases.Presence("here:1", datetime(2026, 1, 1, tzinfo=UTC), None)
     monkeypatch.setattr(health, "presences", lambda: [there])
 
 

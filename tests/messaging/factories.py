@@ -18,11 +18,14 @@ from messaging import transports
 from messaging.engine import pairs
 from messaging.engine.claiming import Job, claim_due
 from messaging.engine.recording import record
+from messaging.entrance import authentication
+from messaging.entrance.refusals import Arrival, turn_away
 from messaging.messages.services.submitting import NewPayload, message_submit
 from messaging.models import Message, Pair
-from messaging.profiles.ebxml.receiving import Arrival, receive
+from messaging.profiles.ebxml.receiving import receive
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.envelope import (
+    DEFAULT_LIMITS,
     DocumentReference,
     Envelope,
     ErrorInfo,
@@ -33,7 +36,6 @@ from messaging.protocol.envelope import (
     Semantics,
 )
 from messaging.protocol.errors import ErrorCode, Severity
-from messaging.protocol.limits import DEFAULT_LIMITS
 from messaging.transports import Parcel, Receipt
 from messaging.transports.http import status_cause as http_cause
 from partners import registry
@@ -49,6 +51,14 @@ REFUSED = Receipt(ok=False, cause="connect_refused", detail="Connection refused.
 LOST = Receipt(ok=False, cause="read_timeout", detail="No answer in time.")
 
 _count = itertools.count(1)
+
+
+def brought(arrival: Arrival) -> int:
+    """What the entrance answers to whoever shows this credential."""
+    entered = authentication.enter(arrival.presented, arrival.remote_address)
+    if entered.principal is None:
+        return turn_away(arrival, entered).status
+    return receive(arrival, limits=DEFAULT_LIMITS, principal=entered.principal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +139,7 @@ class PartnerSide:
 
     def send(self, arrival: Arrival) -> int:
         """Brings it to our door. Returns the HTTP status."""
-        return receive(arrival, limits=DEFAULT_LIMITS)
+        return brought(arrival)
 
     @property
     def inbound(self) -> Pair:

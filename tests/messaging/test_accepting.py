@@ -14,11 +14,11 @@ from django.db import IntegrityError, connection
 from messaging.choices import Direction, SignalKind
 from messaging.engine import preparing
 from messaging.entrance import reading
+from messaging.entrance.refusals import Arrival
 from messaging.journal.audit import Actor
 from messaging.models import Event, Incident, Message, MessageIdentity, Payload, Rejection, Signal, Transmission
 from messaging.pairs.services import operating
 from messaging.profiles.ebxml import accepting, receiving
-from messaging.profiles.ebxml.receiving import Arrival
 from messaging.protocol.envelope import MessageType, Semantics
 from messaging.transports import Parcel, Receipt
 from partners import registry, services

@@ -12,11 +12,11 @@ from django.db import connection
 from messaging.choices import Direction
 from messaging.engine.claiming import claim_due
 from messaging.engine.recording import record
+from messaging.entrance.refusals import Arrival
 from messaging.journal.audit import Actor
 from messaging.models import Event, Incident, Message, Pair, Rejection, Signal, Transmission
 from messaging.pairs.services import operating
 from messaging.profiles.ebxml import accepting, answering
-from messaging.profiles.ebxml.receiving import Arrival
 from messaging.protocol.envelope import RoutingHeader
 from messaging.protocol.errors import ErrorCode, Severity
 from messaging.transports import Parcel, Receipt

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from messaging.entrance.refusals import Arrival
 from messaging.models import Message, Rejection, Signal
-from messaging.profiles.ebxml.receiving import Arrival
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.errors import EncodeError
 from tests.messaging.factories import PartnerSide, decoded, link, partner_side, submit, work

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 import pytest
 from django.db import connections
 
-from messaging.engine import circuits, loop, waiting
+from messaging.engine import circuits, kinds, loop
 from messaging.engine.claiming import claim_due
 from messaging.engine.kinds import SENDS
 from messaging.engine.loop import Engine
-from messaging.engine.parcels import Job
+from messaging.engine.preparing import Job
 from messaging.models import Circuit, Message, Signal, Transmission
 from messaging.transports import Parcel, Receipt
 from messaging.transports.servers import server_of
@@ -249,7 +249,7 @@ def test_a_lease_is_renewed_for_every_kind_of_work() -> None:
     partner, requests = partner_side(), partner_side(profile="repeatable")
     jobs = of_every_kind(partner, requests)
     before = timers(partner, requests)
-    assert waiting.renew(jobs) == set()
+    assert kinds.renew(jobs) == set()
     assert all(new > old for new, old in zip(timers(partner, requests), before, strict=True))
 
 
@@ -257,7 +257,7 @@ def test_what_somebody_else_has_taken_over_is_not_renewed() -> None:
     partner = partner_side()
     [first, second] = [*once(partner, 1), submit(partner)] and claim_due(limit=10)
     Transmission.objects.filter(pk=first.transmission_id).update(outcome="lost")
-    assert waiting.renew([first, second]) == {first.transmission_id}
+    assert kinds.renew([first, second]) == {first.transmission_id}
 
 
 def test_what_was_taken_over_while_it_waited_is_not_sent(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,7 +311,7 @@ def test_closing_gives_back_what_waits(engine: Engine) -> None:
 def test_every_kind_is_given_back_and_goes_out_by_the_next_worker() -> None:
     partner, requests = partner_side(), partner_side(profile="repeatable")
     jobs = of_every_kind(partner, requests)
-    waiting.give_back(jobs)
+    kinds.give_back(jobs)
     now = clock.now()
     assert all(due <= now for due in timers(partner, requests))
     engine = closing(Engine(SENDS, threads=THREADS, batch=64))

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from lxml import html
 
-from messaging.engine import workers
+from messaging.engine import leases
 from messaging.engine.leases import WorkerLock
 from messaging.models import Worker
 from messaging.overview.selectors import health, overview
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def looked_up(one_worker: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "presences", workers.presences)
+    monkeypatch.setattr(health, "presences", leases.presences)
     monkeypatch.setattr(health, "_broker_answers", lambda: True)
     health.forget()
 

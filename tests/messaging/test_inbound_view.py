@@ -12,8 +12,8 @@ from django.db import OperationalError
 from django.test import Client
 
 from messaging.entrance import reading
+from messaging.entrance.refusals import Arrival
 from messaging.models import Message, Payload, Rejection
-from messaging.profiles.ebxml.receiving import Arrival
 from partners.models import Party
 from partners.terms import Presented
 from tests.messaging.factories import PartnerSide, partner_side

@@ -14,7 +14,7 @@ import pytest
 from django.db import Error, connection, connections
 
 from messaging.deliveries.services import claiming
-from messaging.engine import leases, workers
+from messaging.engine import leases
 from messaging.engine.claiming import claim_due
 from messaging.engine.kinds import DELIVERIES, SENDS
 from messaging.engine.loop import Engine
@@ -236,7 +236,7 @@ def test_it_is_known_who_is_there_and_who_was_last_heard_of_when(other: leases.W
     worker = leases.WorkerLock()
     worker.hold()
     silent(other, 12)
-    lost, there = workers.presences()
+    lost, there = leases.presences()
     assert lost.lost_since is not None and 11 < (clock.now() - lost.lost_since).total_seconds() < 3600
     assert there.lost_since is None and there.name.endswith(f":{Mark.own().pid}")
 

@@ -15,7 +15,7 @@ from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Event, Incident, Message, OutgoingStream, Pair
 from messaging.pairs.services import operating
 from messaging.protocol.codecs import stream
-from messaging.protocol.streams.order_ack import OrderAck
+from messaging.protocol.streams.final import OrderAck
 from messaging.transports import Receipt
 from rmhub import clock
 from rmhub.clock import FrozenClock, frozen

@@ -10,9 +10,9 @@ from unittest import mock
 import pytest
 
 from messaging.choices import Direction, SignalKind, SignalState
+from messaging.entrance.refusals import Arrival
 from messaging.models import Event, Incident, Message, Payload, Rejection, Signal
 from messaging.profiles.ebxml import accepting, arrivals
-from messaging.profiles.ebxml.receiving import Arrival
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.envelope import MessageType, Semantics
 from partners import registry, services

@@ -10,8 +10,8 @@ import pytest
 import urllib3
 
 from messaging.choices import SignalKind
+from messaging.entrance.refusals import Arrival
 from messaging.models import Delivery, Message, MessageIdentity, Signal
-from messaging.profiles.ebxml.receiving import Arrival
 from tests.messaging.delivering.stage import make_trigger
 from tests.messaging.exchange.hubs import Hub, hubs
 from tests.messaging.factories import partner_side

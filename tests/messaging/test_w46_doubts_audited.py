@@ -13,7 +13,7 @@ from messaging.choices import DeliveryState
 from messaging.deliveries.services import pulling
 from messaging.engine import memory as epoch
 from messaging.models import AuditEntry, Coordination, Delivery, Enlistment, Message
-from messaging.profiles.wsat import keeping
+from messaging.profiles.wsat import due
 from messaging.protocol.atomic.words import Note, Protocol
 from rmhub import clock
 from rmhub.clock import FrozenClock
@@ -105,12 +105,12 @@ def test_w46_a_transaction_and_each_participant_once(time: FrozenClock) -> None:
     shop.register(begun, Protocol.DURABLE)
     store.register(begun, Protocol.DURABLE)
     initiator.say(Note.COMMIT)
-    assert keeping.restored(clock.now()) == 1
+    assert due.restored(clock.now()) == 1
     coordination = Coordination.objects.get()
     entries = AuditEntry.objects.filter(verb="coordination.in_doubt", object_id=coordination.public_id)
     members = Enlistment.objects.filter(protocol=Protocol.DURABLE)
     assert {entry.after["participant"] for entry in entries} == {member.public_id for member in members}
     assert {(entry.actor, entry.after["cause"]) for entry in entries} == {("system", "transaction_in_doubt")}
     assert all("may have been told so" in entry.reason for entry in entries)
-    keeping.restored(clock.now())
+    due.restored(clock.now())
     assert entries.count() == 2, "it has been in doubt for that reason since then"

@@ -9,9 +9,9 @@ from unittest import mock
 from django.http import HttpResponse
 from django.test import Client
 
+from messaging.entrance.refusals import Arrival
 from messaging.models import Message
 from messaging.profiles.ebxml import arrivals, receiving
-from messaging.profiles.ebxml.receiving import Arrival
 from tests.messaging.factories import PartnerSide
 
 MSH = "/ebxml/msh"

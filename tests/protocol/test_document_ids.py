@@ -9,9 +9,9 @@ import pytest
 from messaging.protocol import document_ids
 from messaging.protocol.codecs import ebxml, entity_file, mail
 from messaging.protocol.codecs.ebxml_writer import header_document
-from messaging.protocol.codecs.findings import Findings
+from messaging.protocol.codecs.xml import Findings
+from messaging.protocol.envelope import DEFAULT_LIMITS
 from messaging.protocol.errors import EncodeError
-from messaging.protocol.limits import DEFAULT_LIMITS
 from tests.protocol.codecs.samples import ORDER
 
 

@@ -9,14 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from messaging.protocol.delivery_moves import FINAL, MOVES, DeliveryState, move
 from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.processing import (
     CONCLUSIONS,
+    FINAL,
+    MOVES,
     RULES,
     Answer,
     Asked,
     Decision,
+    DeliveryState,
     Doubt,
     Entry,
     Evidence,
@@ -25,6 +27,7 @@ from messaging.protocol.processing import (
     conclude,
     decide,
     document_id,
+    move,
     read_answer,
     redelivered,
 )

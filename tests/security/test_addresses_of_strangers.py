@@ -8,7 +8,7 @@ import pytest
 
 from messaging.models import Enlistment
 from messaging.protocol.atomic.words import Protocol
-from messaging.protocol.ws.epr import EndpointReference
+from messaging.protocol.ws.messages import EndpointReference
 from tests.messaging.atomic.kit import peer
 from tests.messaging.factories import link, work
 

@@ -9,8 +9,8 @@ import pytest
 from django.http import HttpResponse
 
 from messaging.choices import Direction
+from messaging.entrance.refusals import Arrival
 from messaging.models import Message, Rejection, Signal
-from messaging.profiles.ebxml.receiving import Arrival
 from partners import registry, services
 from partners.models import Agreement
 from tests.messaging.factories import PartnerSide, decoded, link, partner_side, submit, work

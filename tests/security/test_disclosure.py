@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from messaging.entrance.refusals import Arrival
 from messaging.journal.audit import Actor
 from messaging.messages.services import masks
 from messaging.models import AuditEntry, Delivery, Message, Rejection, Transmission
-from messaging.profiles.ebxml.receiving import Arrival
 from messaging.protocol import masking, selecting
 from messaging.protocol.masking import COVER
 from messaging.protocol.selecting import Unreadable

@@ -16,12 +16,11 @@ from django.test import Client
 from messaging.engine import hashing
 from messaging.entrance import authentication as door
 from messaging.entrance import refusals
+from messaging.entrance.refusals import Arrival
 from messaging.models import Incident, Rejection
 from messaging.overview.services import housekeeping
-from messaging.profiles.ebxml.receiving import Arrival
 from partners import authentication, registry
 from partners.terms import Presented
-from rmhub import clock
 from tests.messaging.exchange.hubs import hubs
 from tests.messaging.factories import PartnerSide, partner_side
 from tests.messaging.wire import post
@@ -147,15 +146,7 @@ def test_strangers_do_not_push_out_what_partners_were_refused() -> None:
     assert post(replace(partner.message(1), content_type="text/plain")).status_code == 400
     kept = Rejection.objects.get()
     for number in range(20):
-        refusals.write(
-            at=clock.now(),
-            status=401,
-            reason="unauthenticated",
-            detail="",
-            remote_address=f"192.0.2.{number}",
-            content_type="",
-            body=b"",
-        )
+        refusals.refuse(Arrival("", b"", Presented(), f"192.0.2.{number}"), 401, "unauthenticated", "")
     assert housekeeping.drop_old_rejections(keep=5) == 15
     assert Rejection.objects.filter(pk=kept.pk).exists() and Rejection.objects.count() == 6
 

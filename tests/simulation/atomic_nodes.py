@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from messaging.protocol.atomic import coordinator, participant, progress
 from messaging.protocol.atomic.coordinator import ActKind, Kind, Partaker, Transaction
 from messaging.protocol.atomic.participant import Taking
-from messaging.protocol.atomic.resending import wait
+from messaging.protocol.atomic.transaction import wait
 from messaging.protocol.atomic.words import ENDED, FaultCode, Note, Phase, Protocol, Seat, Vote
 from messaging.protocol.errors import IllegalTransition
 

@@ -15,8 +15,8 @@ from datetime import UTC, datetime, timedelta
 
 from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.streams.acceptance import Arrival, Decision, Incoming, Verdict, decide
-from messaging.protocol.streams.numbers import LAST_NUMBER
-from messaging.protocol.streams.order_ack import OrderAck, Timer, Timing, on_due, on_message
+from messaging.protocol.streams.envelope import LAST_NUMBER
+from messaging.protocol.streams.final import OrderAck, Timer, Timing, on_due, on_message
 from messaging.protocol.streams.outgoing import (
     Act,
     Do,

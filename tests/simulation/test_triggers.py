@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from messaging.protocol import processing, service_ends
-from messaging.protocol.delivery_moves import DeliveryState
-from messaging.protocol.processing import Answer, Decision, Entry, Evidence, Properties, Status
+from messaging.protocol.processing import Answer, Decision, DeliveryState, Entry, Evidence, Properties, Status
 from messaging.protocol.service_ends import Next, Ran
 from tests.simulation.triggers import Broken, Build, TriggerWorld
 

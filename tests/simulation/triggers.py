@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from messaging.protocol import processing, service_ends
-from messaging.protocol.delivery_moves import DeliveryState, move
-from messaging.protocol.processing import Answer, Decision, Entry, Properties, Status
+from messaging.protocol.processing import Answer, Decision, DeliveryState, Entry, Properties, Status, move
 from messaging.protocol.service_ends import DEFAULT_RETRY_STATUSES, Next, Ran, RetryPolicy
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -22,16 +22,18 @@ from messaging.protocol.atomic import participant
 from messaging.protocol.atomic.participant import Act, ActKind, Event, Kind, Taking
 from messaging.protocol.atomic.words import FAULT, Note, Protocol, Request, Seat
 from messaging.protocol.ws import rules
-from messaging.protocol.ws.epr import EndpointReference, parameter, read_parameter
 from messaging.protocol.ws.messages import (
     Body,
     CoordinationContext,
+    EndpointReference,
     Fault,
     Notification,
     Octets,
     Register,
     Registered,
     WsMessage,
+    parameter,
+    read_parameter,
 )
 from messaging.protocol.ws.names import Profile, Soap, Version
 from messaging.protocol.ws.writing import compose, encode

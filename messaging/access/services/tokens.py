@@ -25,7 +25,7 @@ from django.db.models import OuterRef, Q
 from django.views.decorators.debug import sensitive_variables
 
 from messaging.choices import Interface
-from messaging.entrance.patience import Patience
+from messaging.entrance.rate_limits import Patience
 from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, WrongState
 from messaging.journal import audit
 from messaging.journal.audit import Actor

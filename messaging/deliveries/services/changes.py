@@ -22,9 +22,8 @@ from messaging.journal import audit, events, incidents
 from messaging.models import Delivery, Event, Incident, Trigger
 from messaging.models.bulk import bulk_set
 from messaging.profiles.repeatable import remembering
-from messaging.profiles.stream import finals
-from messaging.protocol.delivery_moves import move
-from messaging.protocol.processing import Decision, Status, redelivered
+from messaging.profiles.stream import receipts
+from messaging.protocol.processing import Decision, Status, move, redelivered
 from messaging.protocol.service_ends import Next, Ran, after
 
 FIELDS = (
@@ -199,7 +198,7 @@ class Changes:
         history.release_all(self._released)
         history.complete_all(self._ended, self.now)
         audit.doubted(self._doubts, self.now)
-        finals.owe(self._of_streams, self.now)
+        receipts.owe(self._of_streams, self.now)
         for trouble in self._troubles.values():
             self._open_incident(trouble)
         events.write(self.events)

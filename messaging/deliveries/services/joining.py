@@ -21,7 +21,7 @@ from messaging.deliveries.services import history
 from messaging.journal import audit, events, incidents
 from messaging.models import Delivery, Event, Join, Trigger
 from messaging.models.delivery import OPEN_STATES
-from messaging.profiles.stream import finals
+from messaging.profiles.stream import receipts
 from rmhub import clock
 from rmhub.ids import uuid7
 
@@ -100,7 +100,7 @@ def _only_one(trigger: Trigger, delivery: Delivery, now: datetime, written: list
         return False
     delivery.cause_detail = "Another document of this conversation was processed instead (only one of them is)."
     _absorb(delivery, trigger, DeliveryState.DISCARDED, None, now)
-    finals.owe([delivery.message_id], now)
+    receipts.owe([delivery.message_id], now)
     return True
 
 
@@ -162,7 +162,7 @@ def _fire(join: Join, last: Delivery, gathered: list[Delivery], now: datetime) -
         due_at=now,
         created_at=now,
     )
-    finals.owe([part.message_id for part in gathered], now)
+    receipts.owe([part.message_id for part in gathered], now)
     dispatch.wake_on_commit(dispatch.DELIVER)
 
 
@@ -188,7 +188,7 @@ def _expire(join: Join, trigger: Trigger, now: datetime, written: list[Event]) -
             before={"state": DeliveryState.JOINED.value},
             after={"state": part.state.value, "message_id": part.message.message_id, "activation": join.activation},
         )
-    finals.owe([part.message_id for part in discarded], now)
+    receipts.owe([part.message_id for part in discarded], now)
     names = ", ".join(part.message.message_id for part in discarded[:5])
     _, opened = incidents.incident_open(
         pair=None,

@@ -18,10 +18,9 @@ from messaging.messages.services.settlement import LIGHT, Decision, Settlement, 
 from messaging.models import Delivery, DocumentCompleted, DocumentStarted, Event, Trigger
 from messaging.models.delivery import OPEN_STATES
 from messaging.profiles.repeatable import remembering
-from messaging.profiles.stream import finals
-from messaging.protocol.delivery_moves import move
+from messaging.profiles.stream import receipts
 from messaging.protocol.errors import IllegalTransition
-from messaging.protocol.processing import redelivered
+from messaging.protocol.processing import move, redelivered
 from rmhub.ids import public_id, uuid7
 
 BY_PERSON = "operator"  # the outcome in the document history
@@ -77,7 +76,7 @@ def delivery_settle(
                     "delivery.settled", settlement.now, pair=delivery.pair_id, message=delivery.message, data=data
                 )
             )
-            finals.owe([delivery.message_id], settlement.now)
+            receipts.owe([delivery.message_id], settlement.now)
         events.write(written + _resolve_if_last(trigger, settlement))
     return delivery
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from lxml import etree
 
 from messaging.protocol import json_text
-from messaging.protocol.decoding import text_of
 from messaging.protocol.masking import COVER
+from messaging.protocol.selecting import text_of
 
 MODES = (("pretty", "Pretty"), ("raw", "Raw"), ("hex", "Hex"))
 # What a person scrolls through, and what a browser lays out at once.

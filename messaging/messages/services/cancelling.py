@@ -18,7 +18,7 @@ from messaging.models import Event, Message, Pair
 from messaging.pairs.services.changing import described, released, save, take_step
 from messaging.profile import is_atomic, is_repeatable, is_stream
 from messaging.profiles.repeatable import repeating
-from messaging.profiles.stream import verbs as stream_verbs
+from messaging.profiles.stream import moving as stream_verbs
 from messaging.profiles.wsat import outgoing
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.errors import IllegalTransition

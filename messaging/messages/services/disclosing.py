@@ -20,7 +20,7 @@ from messaging.exceptions import ApplicationError, NotFound
 from messaging.journal import audit
 from messaging.journal.audit import Actor
 from messaging.models import Delivery, Message, Payload, PayloadMask, Rejection, Transmission
-from messaging.protocol import decoding, masking, selecting
+from messaging.protocol import masking, selecting
 from partners.choices import Profile
 from rmhub.ids import public_id
 from rmhub.roles import Role
@@ -98,7 +98,7 @@ def _view(octets: Octets, message: Message, role: Role | None) -> View:
         return View(octets)
     names, needed = tuple(rule.name for rule in rules), masks.needed(rules)
     try:
-        text = decoding.decoded(octets.content, octets.content_type)
+        text = selecting.decoded(octets.content, octets.content_type)
         content, count = masking.cover(octets.content, kind, [rule.path for rule in rules], text=text)
     except selecting.Unreadable as error:
         return View(_covered(octets, b""), names, 0, str(error), needed)

@@ -15,7 +15,7 @@ from django.db import IntegrityError, connection, transaction
 
 from messaging import dispatch, storage
 from messaging.choices import Direction, MessageState
-from messaging.engine import pairs, queueing
+from messaging.engine import pairs
 from messaging.engine.group import GroupCommit
 from messaging.exceptions import (
     DuplicateMessageId,
@@ -206,9 +206,9 @@ def _store(entries: list[_Entry]) -> list[Pair | None]:
         bulk_insert([_identity(entry, now) for entry in taken])
         bulk_insert(messages)
         bulk_insert([payload for entry in taken for payload in entry.payloads])
-        bulk_set(list(locked.values()), queueing.PAIR_FIELDS)
+        bulk_set(list(locked.values()), pairs.PAIR_FIELDS)
         events.write(written)
-        if any(message.due_at for message in messages) or any(queueing.is_due(pair, now) for pair in locked.values()):
+        if any(message.due_at for message in messages) or any(pairs.is_due(pair, now) for pair in locked.values()):
             dispatch.wake_on_commit(dispatch.SEND)
     return found
 
@@ -218,7 +218,7 @@ _group: GroupCommit[_Entry, Pair | None] = GroupCommit(_store)
 
 def _enqueue(entry: _Entry, pair: Pair, now: datetime) -> EventRow:
     message = entry.message
-    queueing.enqueue(message, pair, entry.terms, now)
+    pairs.enqueue(message, pair, entry.terms, now)
     data = {
         "agreement": entry.terms.tpa_id,
         "service": message.service,

@@ -33,7 +33,7 @@ from messaging.protocol.codecs import ebxml, repeatable, stream
 from messaging.protocol.envelope import Semantics as OnTheWire
 from messaging.protocol.errors import EncodeError, NotAMessage
 from messaging.protocol.streams import acceptance as streams
-from messaging.protocol.streams.numbers import first_id
+from messaging.protocol.streams.envelope import first_id
 from messaging.transports import http
 from messaging.transports.base import Parcel, printable
 from partners import registry, selectors, services

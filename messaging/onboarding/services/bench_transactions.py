@@ -12,8 +12,7 @@ from typing import Any
 from messaging.protocol.atomic.coordinator import ActKind, Event, Kind, Partaker, Transaction, step
 from messaging.protocol.atomic.words import FaultCode, Note, Phase, Protocol, Request, Seat
 from messaging.protocol.errors import EncodeError
-from messaging.protocol.ws.epr import EndpointReference, parameter
-from messaging.protocol.ws.messages import Create, Unreadable, WsMessage
+from messaging.protocol.ws.messages import Create, EndpointReference, Unreadable, WsMessage, parameter
 from messaging.protocol.ws.names import Profile, Soap, Version, coordination_type
 from messaging.protocol.ws.reading import decode
 from messaging.protocol.ws.rules import check

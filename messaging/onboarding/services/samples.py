@@ -17,7 +17,7 @@ from messaging.protocol.envelope import (
     RoutingHeader,
     Semantics,
 )
-from messaging.protocol.streams.numbers import first_id
+from messaging.protocol.streams.envelope import first_id
 from partners.choices import ExchangeIdentity, Profile, ServiceDirection
 from partners.terms import Terms
 

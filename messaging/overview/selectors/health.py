@@ -21,7 +21,7 @@ from django.db.models.functions import Greatest
 
 from messaging import storage
 from messaging.choices import DeliveryState, Direction, TriggerState
-from messaging.engine.workers import Presence, presences
+from messaging.engine.leases import Presence, presences
 from messaging.journal.wording import span
 from messaging.models import BulkJob, Circuit, Coordination, Delivery, Message, Pair, Signal, Trigger, WebhookDelivery
 from messaging.pairs.selectors import circuits

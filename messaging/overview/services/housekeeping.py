@@ -16,8 +16,8 @@ from messaging.models import Rejection
 from messaging.notifications.services import notifying, webhook_deliveries
 from messaging.onboarding.services import certificate_watch
 from messaging.pairs.services import silence
-from messaging.profiles.stream import expiring
-from messaging.profiles.wsat import keeping
+from messaging.profiles.stream import moving
+from messaging.profiles.wsat import due
 from rmhub import clock
 
 REJECTIONS_KEPT = 20_000
@@ -29,7 +29,7 @@ def run() -> str:
     closed = pairs.close_unagreed()
     dropped = drop_old_rejections()
     forgotten = remember_and_forget()
-    expired = expiring.expire_waiting()
+    expired = moving.expire_waiting()
     watched = watching.watch()
     down = unreachable.watch()
     silent = silence.look(clock.now())
@@ -40,7 +40,7 @@ def run() -> str:
     sessions.forget(clock.now())
     webhook_deliveries.drop_old(clock.now())
     jobs.forget_old()
-    transactions = keeping.forget_old(clock.now())
+    transactions = due.forget_old(clock.now())
     return (
         f"pairs made {made}, disabled or enabled {closed}, rejections dropped {dropped}, days forgotten {forgotten}, "
         f"expired unsent {expired}, transactions forgotten {transactions}, "

@@ -21,7 +21,7 @@ from messaging.models.bulk import bulk_insert, bulk_set
 from messaging.pairs.selectors.verbs import is_numbered
 from messaging.profile import is_repeatable, terms_in_force
 from messaging.profiles.repeatable import repeating
-from messaging.profiles.stream.forgetting import begin_anew
+from messaging.profiles.stream.moving import begin_anew
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.messages import Happened, move
 from messaging.protocol.pair_state import Act, Kind, SenderPolicy

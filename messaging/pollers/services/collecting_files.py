@@ -16,11 +16,12 @@ import paramiko
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 
+from messaging.entrance.refusals import Arrival, refuse
 from messaging.pollers.services.collecting import LOOK_SECONDS, MOST_ITEMS, Found, Look
-from messaging.profiles.ebxml.receiving import Arrival, receive, refuse
+from messaging.profiles.ebxml.receiving import receive
 from messaging.protocol.codecs import entity_file
 from messaging.protocol.codecs.entity_file import Entity, NotAnEntity
-from messaging.protocol.limits import Limits
+from messaging.protocol.envelope import Limits
 from messaging.transports.sftp_connection import Place, Server, Session, Trouble, place_of, session, trouble_of
 from partners.choices import Transport
 from partners.terms import Presented
@@ -144,6 +145,7 @@ def _take(open_session: Session, place: Place, entry: Entry, keeps: bool, look: 
         return
     if not entity.declared and not _is_settled(entry, SETTLED_SECONDS):
         return  # without a length nothing says that this is all of it but that nobody writes any more
+    assert look.partner is not None, "a folder without one is not looked into"
     try:
         status = receive(_arrival(entity, place), limits=limits, principal=look.partner)
     except OSError as error:  # of the hub's own store, not of the server
@@ -226,7 +228,7 @@ def _set_aside(
 ) -> None:
     """A file that is no message: written down as a rejection and moved to failed/, with the reason beside it."""
     arrival = Arrival(content_type, data, Presented(), remote_address=place.host)
-    refuse(arrival, status, reason, f"{entry.name}: {detail}", clock.now(), principal=look.partner)
+    refuse(arrival, status, reason, f"{entry.name}: {detail}", principal=look.partner)
     _move_to_failed(open_session, place, entry, detail, look)
     found.refused += 1
 

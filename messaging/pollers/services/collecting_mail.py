@@ -13,16 +13,15 @@ import logging
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 
-from messaging.entrance import mail, mail_door
+from messaging.entrance import mail
+from messaging.entrance.refusals import Arrival, refuse
 from messaging.pollers.services.collecting import MOST_ITEMS, Found, Look
-from messaging.profiles.ebxml.receiving import Arrival, refuse
 from messaging.protocol.codecs.mail import read_mail
+from messaging.protocol.envelope import Limits
 from messaging.protocol.errors import NotAMessage
-from messaging.protocol.limits import Limits
 from messaging.transports.imap import Mailbox, MailboxTrouble, opened
 from partners.addresses import host_of
 from partners.terms import Presented
-from rmhub import clock
 from rmhub.postgresql.base import give_back
 
 log = logging.getLogger(__name__)
@@ -76,15 +75,15 @@ def _take(box: Mailbox, uid: int, look: Look) -> int | None:
     if size > limits.body * 78 // 57 + _SIZE_OVERHEAD:
         arrival = Arrival("", b"", Presented(), source)
         detail = f"A mail of {size} bytes was not read: a message may have {limits.body}."
-        return refuse(arrival, 413, "body_too_large", detail, clock.now())
+        return refuse(arrival, 413, "body_too_large", detail)
     octets = box.fetch(uid)
     if octets is None:
         return None
     try:
         read = read_mail(octets, limits)
     except NotAMessage as error:
-        return refuse(Arrival("", octets, Presented(), source), 400, error.reason, error.detail, clock.now())
-    principal = mail_door.author_of(read, look.trusted_checker)
+        return refuse(Arrival("", octets, Presented(), source), 400, error.reason, error.detail)
+    principal = mail.author_of(read, look.trusted_checker)
     try:
         return mail.take(read, principal=principal, remote_address=source, limits=limits).status
     except OSError as error:

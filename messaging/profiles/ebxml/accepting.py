@@ -24,8 +24,8 @@ from messaging.models import Message, MessageIdentity, Pair, Payload, Rejection,
 from messaging.models.bulk import bulk_insert, bulk_set
 from messaging.profiles.ebxml import answering
 from messaging.profiles.ebxml.arrivals import Batch, Item, Known
-from messaging.profiles.ebxml.error_messages import error_signal, host
-from messaging.profiles.repeatable import two_roads
+from messaging.profiles.ebxml.signals import error_signal, host
+from messaging.profiles.repeatable import remembering
 from messaging.profiles.repeatable.remembering import Key
 from messaging.protocol.acceptance import Decision, InboundState, Verdict, decide, received_from
 from messaging.protocol.codecs import ebxml
@@ -81,10 +81,10 @@ def _look_up(normals: Sequence[Item], batch: Batch) -> None:
     keys = {
         Key(item.principal.party_id, item.envelope.message_id)
         for item in normals
-        if two_roads.has_others(item.principal.party_id, Profile.EBXML)
+        if remembering.has_others(item.principal.party_id, Profile.EBXML)
     }
     numbered = {key for key, known in batch.known.items() if not known.by_other_road}
-    for key, one in two_roads.stored_as_requests({key for key in keys if key not in numbered}).items():
+    for key, one in remembering.stored_as_requests({key for key in keys if key not in numbered}).items():
         batch.known[key] = Known(one.message_pk, "", None, one)
 
 

@@ -11,11 +11,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from messaging.choices import Direction, MessageState, SignalKind, SignalState
-from messaging.engine import suspending
+from messaging.engine.pairs import give_up
 from messaging.engine.snapshots import apply_outbound, outbound_state, sender_policy
 from messaging.journal import events, incidents
 from messaging.models import Message, Pair, Signal
-from messaging.profiles.ebxml.error_messages import host as host
 from messaging.protocol.codecs.ebxml import normalize_uri
 from messaging.protocol.envelope import Envelope, MessageType
 from messaging.protocol.errors import Severity
@@ -139,7 +138,7 @@ def _refused(message: Message, pair: Pair, result: Step, batch: Batch) -> None:
     """An Error message: give up and report, or hold (4.2)."""
     pair.transmission_id = None
     if Act.GIVE_UP in result.acts:
-        batch.events += suspending.give_up(pair, message, batch.now)
+        batch.events += give_up(pair, message, batch.now)
     else:
         message.state = move(message.state, Happened.WILL_RETRY, reliable=True)
         message.cause, message.cause_detail = pair.cause, pair.cause_detail

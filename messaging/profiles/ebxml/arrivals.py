@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from messaging.models import Delivery, Event, Message, MessageIdentity, Payload, Rejection, Signal, Transmission
-from messaging.profiles.repeatable import two_roads
+from messaging.profiles.repeatable import remembering
 from messaging.protocol.envelope import Envelope
 from messaging.routing.services import forwarding
 from messaging.routing.services.routing import Road
@@ -51,7 +51,7 @@ class Known(NamedTuple):
     message_pk: uuid.UUID
     digest: str
     number: int | None
-    other: two_roads.Elsewhere | None = None
+    other: remembering.Elsewhere | None = None
 
     @property
     def by_other_road(self) -> bool:

@@ -19,7 +19,7 @@ from messaging.engine.snapshots import OUTBOUND_FIELDS, apply_outbound, outbound
 from messaging.journal import events, incidents
 from messaging.models import Event, Message, Pair, Signal, Transmission
 from messaging.models.bulk import bulk_set
-from messaging.protocol.codecs.mail_report import Action, Report
+from messaging.protocol.codecs.mail import Action, Report
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.pair_state import Event as PairEvent
 from messaging.protocol.pair_state import Flow, Kind

@@ -7,66 +7,38 @@ an error message is a transmission of its own.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
 
 from django.db import IntegrityError
 
 from messaging.engine import pairs
 from messaging.engine.group import GroupCommit
-from messaging.entrance import authentication as door
-from messaging.entrance import refusals
+from messaging.entrance.refusals import Arrival, refuse
 from messaging.profiles.ebxml import accepting, arrivals
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.codecs.ebxml import normalize_uri
-from messaging.protocol.codecs.stream import StreamEnvelope
-from messaging.protocol.envelope import Envelope, MessageType
+from messaging.protocol.envelope import Envelope, Limits, MessageType
 from messaging.protocol.errors import Defect, ErrorCode, NotAMessage
-from messaging.protocol.limits import Limits
 from messaging.routing.services import routing
 from partners import registry
-from partners.choices import Transport
-from partners.terms import Presented, Principal, Terms
+from partners.terms import Principal, Terms
 from rmhub import clock
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """What a transport hands over: one entity, who brought it, from where, and which transport it is."""
-
-    content_type: str
-    body: bytes
-    presented: Presented
-    remote_address: str = ""
-    came_by: Transport = Transport.HTTP
-
 
 _group: GroupCommit[arrivals.Item, int] = GroupCommit(accepting.accept)
 
 
-def receive(arrival: Arrival, *, limits: Limits, principal: Principal | None = None) -> int:
-    """Takes one message, acknowledgement or error message. Returns the HTTP status to answer with.
-
-    `principal`: who sent it, if that is known already; else it is what `arrival.presented` proves.
+def receive(arrival: Arrival, *, limits: Limits, principal: Principal) -> int:
+    """Takes one message, acknowledgement or error message of this partner. Returns the HTTP status to answer with.
 
     204: stored, recognised or refused with an error message to come, and committed. 400: not a message.
-    401: nobody we know. 403: a partner without any agreement. 429: from where
-    too many unknown came, or more of one partner than the hub takes in a minute. 503: too many at once whose credential
-    has to be checked.
-    413: larger than the agreement allows.
+    403: a partner without any agreement. 413: larger than the agreement allows.
     Whatever it returns but 204, nothing was stored as a message; each refusal leaves a `Rejection`.
     """
-    now = clock.now()
-    if principal is None:
-        entered = door.enter(arrival.presented, arrival.remote_address)
-        if entered.principal is None:
-            return turn_away(arrival, entered)
-        principal = entered.principal
     known = registry.current()
     try:
         envelope = ebxml.decode(arrival.content_type, arrival.body, limits)
     except NotAMessage as error:
-        return refuse(arrival, 400, error.reason, error.detail, now, principal=principal)
+        return refuse(arrival, 400, error.reason, error.detail, principal=principal)
     terms = known.by_tpa_id(envelope.agreement_id)
     road = None
     if envelope.message_type is MessageType.NORMAL:
@@ -89,10 +61,10 @@ def receive(arrival: Arrival, *, limits: Limits, principal: Principal | None = N
     )
     if envelope.message_type is MessageType.NORMAL:
         if terms is None:
-            return _unknown_agreement(arrival, envelope, principal, now, foreign)
+            return _unknown_agreement(arrival, envelope, principal, foreign)
         if len(arrival.body) > terms.max_message_bytes + limits.header_document:
             detail = f"{len(arrival.body)} bytes; agreement {terms.tpa_id} allows {terms.max_message_bytes} of payload."
-            return refuse(arrival, 413, "message_too_large", detail, now, principal=principal, envelope=envelope)
+            return _refuse(arrival, 413, "message_too_large", detail, principal, envelope)
         item = replace(
             item,
             envelope=replace(
@@ -136,7 +108,7 @@ def outside_agreement(envelope: Envelope, terms: Terms) -> list[Defect]:
     return found
 
 
-def _unknown_agreement(arrival: Arrival, envelope: Envelope, principal: Principal, now: datetime, foreign: str) -> int:
+def _unknown_agreement(arrival: Arrival, envelope: Envelope, principal: Principal, foreign: str) -> int:
     """A partner of ours names an agreement that is not in force: it is told so where another agreement says.
 
     `foreign`: for our people, that it is one with somebody else.
@@ -145,41 +117,12 @@ def _unknown_agreement(arrival: Arrival, envelope: Envelope, principal: Principa
     detail = f"No agreement with TPAId {envelope.agreement_id!r} is in force."
     others = registry.current().by_hop(principal.party_id)
     if not others or not ebxml.may_answer_with_error(envelope):
-        return refuse(arrival, 403, reason, foreign or detail, now, principal=principal, envelope=envelope)
+        return _refuse(arrival, 403, reason, foreign or detail, principal, envelope)
     defect = Defect(ErrorCode.VALUE_NOT_RECOGNIZED, detail, "/ebXMLHeader/Header/TPAInfo/TPAId")
-    accepting.answer_with_error(envelope, defect, others[0], now)
-    refuse(arrival, 204, reason, foreign or detail, now, principal=principal, envelope=envelope)
-    return 204
+    accepting.answer_with_error(envelope, defect, others[0], clock.now())
+    return _refuse(arrival, 204, reason, foreign or detail, principal, envelope)
 
 
-def refuse(
-    arrival: Arrival,
-    status: int,
-    reason: str,
-    detail: str,
-    now: datetime,
-    *,
-    principal: Principal | None = None,
-    envelope: Envelope | StreamEnvelope | None = None,
-) -> int:
-    """Writes a refusal down and returns its status."""
-    refusals.write(
-        at=now,
-        status=status,
-        reason=reason,
-        detail=detail,
-        remote_address=arrival.remote_address,
-        content_type=arrival.content_type,
-        body=arrival.body,
-        principal=principal,
-        tpa_id=envelope.agreement_id if envelope else "",
-        message_id=envelope.message_id if envelope else "",
-    )
-    return status
-
-
-def turn_away(arrival: Arrival, entered: door.Entered) -> int:
-    """The status for whoever does not come in; written down unless they guess."""
-    if entered.noted:
-        refuse(arrival, entered.status, entered.reason, "No credential of a partner was shown.", clock.now())
-    return entered.status
+def _refuse(arrival: Arrival, status: int, reason: str, detail: str, principal: Principal, envelope: Envelope) -> int:
+    named = {"tpa_id": envelope.agreement_id, "message_id": envelope.message_id}
+    return refuse(arrival, status, reason, detail, principal=principal, **named)

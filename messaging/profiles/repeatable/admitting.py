@@ -17,8 +17,9 @@ from django.db.models import F
 from messaging import dispatch, storage
 from messaging.choices import Direction, MessageState, RequestState
 from messaging.engine import memory as epoch
-from messaging.engine import queueing, subscriptions
+from messaging.engine import subscriptions
 from messaging.engine.forgetting import day_of
+from messaging.engine.pairs import PAIR_FIELDS
 from messaging.journal import events, incidents
 from messaging.models import (
     Delivery,
@@ -33,11 +34,10 @@ from messaging.models import (
     Transmission,
 )
 from messaging.models.bulk import bulk_insert, bulk_set
-from messaging.profiles.repeatable import remembering, two_roads
+from messaging.profiles.repeatable import remembering
 from messaging.profiles.repeatable.answers import window_detail
 from messaging.profiles.repeatable.problems import PROBLEMS
-from messaging.profiles.repeatable.remembering import Key, Remembered
-from messaging.profiles.repeatable.two_roads import Elsewhere
+from messaging.profiles.repeatable.remembering import Elsewhere, Key, Remembered
 from messaging.protocol.errors import Severity
 from messaging.protocol.memory import Memory, Received, Refusal, Stored, Verdict, decide
 from messaging.routing.services import forwarding
@@ -57,7 +57,7 @@ class Item:
     """One request of an authenticated partner under its agreement, read and checked as far as it goes alone.
 
     `first_sent` is None for one that comes with an Idempotency-Key, and both it and `content` mean nothing for one that
-    is not `remembered`. `content`: its fingerprint (hex). `two_roads`: the partner may send the same id by ebXML.
+    is not `remembered`. `content`: its fingerprint (hex). `by_ebxml_too`: the partner may send the same id by ebXML.
     `road`: of a request for somebody else.
     """
 
@@ -77,7 +77,7 @@ class Item:
     ref_to_message_id: str
     document_id: str = ""
     remembered: bool = True
-    two_roads: bool = False
+    by_ebxml_too: bool = False
     road: Road | None = None
     remote_address: str = ""
 
@@ -167,8 +167,8 @@ def _look_up(items: Sequence[Item], batch: _Batch) -> None:
     running = [one.delivery_id for one in batch.known.values() if one.state == RequestState.RUNNING and one.delivery_id]
     if running:
         batch.alive = remembering.in_work(running, batch.now)
-    batch.elsewhere = two_roads.stored_by_ebxml(
-        {item.key for item in items if item.remembered and item.two_roads} - set(batch.known)
+    batch.elsewhere = remembering.stored_by_ebxml(
+        {item.key for item in items if item.remembered and item.by_ebxml_too} - set(batch.known)
     )
     named = {one.message_pk for one in batch.known.values() if one.message_pk is not None}
     named |= {one.message_pk for one in batch.elsewhere.values()}
@@ -275,7 +275,7 @@ def _execute(item: Item, outcome: Outcome, batch: _Batch) -> Outcome:
     if item.remembered or item.synchronous:
         state = RequestState.RUNNING if item.synchronous else RequestState.ACCEPTED
         known = _remember(item, state, message.pk, attended, batch)
-    if item.remembered and item.two_roads:
+    if item.remembered and item.by_ebxml_too:
         batch.identities.append(
             MessageIdentity(
                 scope_id=item.principal.party_id,
@@ -409,5 +409,5 @@ def _write(batch: _Batch) -> None:
         Message.objects.filter(pk=message_pk).update(copies=F("copies") + copies)
     ours = ("next_position", "done", "duplicates", "rejected", "last_success_at")
     bulk_set([pair for pair in batch.pairs.values() if pair.direction == Direction.IN], ours)
-    bulk_set([pair for pair in batch.pairs.values() if pair.direction == Direction.OUT], queueing.PAIR_FIELDS)
+    bulk_set([pair for pair in batch.pairs.values() if pair.direction == Direction.OUT], PAIR_FIELDS)
     events.write(batch.events)

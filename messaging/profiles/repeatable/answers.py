@@ -1,4 +1,10 @@
-"""What the entrance of repeatable requests (spec 2) says: acknowledgements, stored answers, problems."""
+"""What the entrance of repeatable requests (spec 2) says: acknowledgements, stored answers, problems.
+
+What a partner may ask about the memory of repeatable requests (spec 2, "Memory Window Sizes and Repeat Intervals").
+
+A weak promise: a sender must not rely on it, because windows change and memory may be lost; the window check is what
+protects it.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +14,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from messaging.engine import memory as epoch
+from messaging.models import MemoryEpoch
 from messaging.profiles.repeatable.problems import PROBLEMS
 from messaging.profiles.repeatable.remembering import Answered
 from messaging.protocol.codecs.repeatable import RESULT, imf_fixdate
 from messaging.protocol.memory import Memory, Refusal, horizon
+from partners import registry
+from partners.choices import Profile
+from partners.terms import Terms
 
 Json = dict[str, Any]
 
@@ -127,3 +138,51 @@ def _seconds(length: timedelta) -> int:
 def _next_second(value: datetime) -> datetime:
     """An IMF-fixdate has no fractions, and a fraction cut off would name a time that is refused."""
     return value if value.microsecond == 0 else value.replace(microsecond=0) + timedelta(seconds=1)
+
+
+BACK_OFF = 2  # the factor of the exponential back-off that spec 2 asks for
+
+
+def of_agreement(terms: Terms, row: MemoryEpoch, now: datetime) -> Json:
+    """What holds for requests under one agreement."""
+    return {
+        "agreement": terms.tpa_id,
+        **_memory(terms, row, now),
+        "exchange": terms.exchange_mode,
+        "identity": terms.exchange_identity,
+        "max_message_bytes": terms.max_message_bytes,
+        "services": [
+            {"service": service, "action": action} for service, action, way in terms.services if way != "send"
+        ],
+    }
+
+
+def of_hub(row: MemoryEpoch, now: datetime) -> Json | None:
+    """What holds for every agreement of this kind, whoever asks; None while none is in force."""
+    agreements = [terms for terms in registry.current().active() if terms.profile == Profile.REPEATABLE]
+    if not agreements:
+        return None
+    strictest = min(agreements, key=lambda terms: terms.memory_window)
+    told = _memory(strictest, row, now)
+    told["max_skew_seconds"] = min(terms.clock_skew for terms in agreements)
+    told["suggested_retry"] = {
+        "initial": max(terms.repeat_interval for terms in agreements),
+        "factor": BACK_OFF,
+        "max": max(terms.repeat_interval_max for terms in agreements),
+    }
+    return told
+
+
+def _memory(terms: Terms, row: MemoryEpoch, now: datetime) -> Json:
+    return {
+        "window_seconds": terms.memory_window,
+        "memory_start": instant(row.memory_start),
+        "earliest_accepted_first_sent": instant(horizon(epoch.memory(row, terms), now)),
+        "now": instant(now),
+        "max_skew_seconds": terms.clock_skew,
+        "suggested_retry": {
+            "initial": terms.repeat_interval,
+            "factor": BACK_OFF,
+            "max": terms.repeat_interval_max,
+        },
+    }

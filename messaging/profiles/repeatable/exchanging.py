@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import re
 import uuid
-from datetime import datetime
 from typing import NoReturn
 
 from django.db import DatabaseError, IntegrityError, InterfaceError
@@ -19,10 +18,11 @@ from messaging.deliveries.services import attended
 from messaging.engine import forgetting
 from messaging.engine import memory as epoch
 from messaging.engine.group import GroupCommit
-from messaging.entrance import authentication as door
-from messaging.entrance import rate_limits, refusals
+from messaging.entrance import rate_limits
+from messaging.entrance.authentication import Entered
+from messaging.entrance.refusals import refuse
 from messaging.profiles.repeatable import admitting, remembering
-from messaging.profiles.repeatable import memory_status as telling
+from messaging.profiles.repeatable import answers as telling
 from messaging.profiles.repeatable.admitting import Item, Outcome
 from messaging.profiles.repeatable.answers import (
     ACCEPTED,
@@ -60,17 +60,11 @@ _FAILED = "service_error"  # the cause of a callable that raised, and whose tran
 _group: GroupCommit[Item, Outcome] = GroupCommit(admitting.admit)
 
 
-def exchange(request: Request, principal: Principal | None = None) -> Answer:
-    """Answers one request. Raises what the database raises: then nothing was stored, and the caller says 503.
-
-    `principal`: who sent it, if that is known already; else it is what `request.presented` proves.
+def exchange(request: Request, principal: Principal) -> Answer:
+    """Answers one request of this partner. Raises what the database raises: then nothing was stored, and the caller
+    says 503.
     """
     now = clock.now()
-    if principal is None:
-        entered = door.enter(request.presented, request.remote_address)
-        if entered.principal is None:
-            return turn_away(request, entered)
-        principal = entered.principal
     terms: Terms | None = None
     identity: Identity | None = None
     try:
@@ -89,20 +83,20 @@ def exchange(request: Request, principal: Principal | None = None) -> Answer:
             return problem("repeated-too-fast", result="", retry_after=max(wait, terms.repeat_interval))
         return _answer(read_item(request, principal, terms, identity))
     except Refused as refused:
-        return _refuse(request, refused, now, principal=principal, terms=terms, identity=identity)
+        return _refuse(request, refused, principal=principal, terms=terms, identity=identity)
 
 
-def turn_away(request: Request, entered: door.Entered) -> Answer:
+def turn_away(request: Request, entered: Entered) -> Answer:
     """The answer to whoever does not come in; written down unless they guess."""
     if entered.noted:
         headers = {"WWW-Authenticate": 'Basic realm="Repeatable requests", charset="UTF-8"'}
-        return _refuse(request, Refused(entered.reason, headers=headers), clock.now())
+        return _refuse(request, Refused(entered.reason, headers=headers))
     return problem(entered.reason.replace("_", "-"), result=_result(request), retry_after=entered.wait)
 
 
 def refuse_body(request: Request, limit: int, principal: Principal) -> Answer:
     """413 for a body that is larger than this hub takes, and was not read."""
-    return _refuse(request, Refused("body-too-large", f"More than {limit} bytes."), clock.now(), principal=principal)
+    return _refuse(request, Refused("body-too-large", f"More than {limit} bytes."), principal=principal)
 
 
 def _terms(tpa_id: str, principal: Principal) -> Terms:
@@ -244,7 +238,6 @@ def _folded(value: str) -> str:
 def _refuse(
     request: Request,
     refused: Refused,
-    now: datetime,
     *,
     principal: Principal | None = None,
     terms: Terms | None = None,
@@ -254,14 +247,11 @@ def _refuse(
     kind = PROBLEMS[refused.code]
     status = kind.status
     detail = refused.detail or kind.meaning
-    refusals.write(
-        at=now,
-        status=status,
-        reason=kind.reason,
-        detail=" ".join(filter(None, (detail, refused.note))),
-        remote_address=request.remote_address,
-        content_type=request.content_type,
-        body=request.body,
+    refuse(
+        request,
+        status,
+        kind.reason,
+        " ".join(filter(None, (detail, refused.note))),
         principal=principal,
         tpa_id=terms.tpa_id if terms else "",
         message_id=identity.request_id if identity else "",

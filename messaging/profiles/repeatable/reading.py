@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from messaging.engine import pairs
-from messaging.profiles.repeatable import two_roads
+from messaging.entrance.refusals import Arrival
+from messaging.profiles.repeatable import remembering
 from messaging.profiles.repeatable.admitting import Item
 from messaging.protocol import document_ids
 from messaging.protocol.codecs import repeatable
@@ -16,7 +17,7 @@ from messaging.protocol.codecs.repeatable import HeaderProblem, Identity
 from messaging.routing.services import routing
 from messaging.routing.services.routing import Road
 from partners.choices import ExchangeIdentity, ExchangeMode, Profile, Semantics
-from partners.terms import Presented, Principal, Terms
+from partners.terms import Principal, Terms
 from rmhub.ids import uuid7
 
 ASKING = ("GET", "HEAD", "OPTIONS")
@@ -28,8 +29,8 @@ _TO = "RM-To"
 _LONGEST = {"RM-Service": 255, "RM-Action": 255, "RM-Conversation-ID": 512, "RM-Ref-To-Message-ID": 512}
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request(Arrival):
     """One HTTP request. `path`: what follows /exchange/, decoded. `target`: the whole path and query, as it came.
 
     `headers`: lower-case name -> its values.
@@ -39,10 +40,6 @@ class Request:
     path: str
     target: str
     headers: Mapping[str, Sequence[str]]
-    content_type: str
-    body: bytes
-    presented: Presented
-    remote_address: str = ""
 
 
 @dataclass(slots=True)
@@ -112,7 +109,7 @@ def read_item(request: Request, principal: Principal, terms: Terms, identity: Id
         document_id=document_id,
         remembered=remembers,
         road=road,
-        two_roads=two_roads.has_others(principal.party_id, Profile.REPEATABLE),
+        by_ebxml_too=remembering.has_others(principal.party_id, Profile.REPEATABLE),
         remote_address=request.remote_address,
     )
 

@@ -16,8 +16,9 @@ from django.db.models import Case, F, Q, Value, When
 
 from messaging import dispatch, storage
 from messaging.choices import MessageState, Outcome
-from messaging.engine import preparing, suspending
-from messaging.engine.parcels import Claim, Job, JobKind, parcel
+from messaging.engine import preparing
+from messaging.engine.pairs import stop
+from messaging.engine.preparing import Claim, Job, JobKind, parcel
 from messaging.engine.snapshots import REPEATABLE_FIELDS, repeat_policy
 from messaging.journal import events, incidents
 from messaging.models import Event, Message, Pair, Payload, Transmission
@@ -169,7 +170,7 @@ def end(pair: Pair, message: Message, step: Step, terms: Terms, detail: str, now
     data = {"cause": step.cause, "detail": detail, "attempts": message.attempts}
     written = [events.event(kind, now, pair=pair, message=message, data=data)]
     if (terms.ordered or pair.probing) and pair.flow != Flow.SUSPENDED:
-        written += suspending.stop(pair, message, step.cause, detail, terms, now)
+        written += stop(pair, message, step.cause, detail, terms, now)
     else:
         _, opened = incidents.incident_open(pair=pair, cause=step.cause, now=now, detail=detail, message_pk=message.pk)
         written += opened
@@ -258,7 +259,7 @@ def _first_send(pair: Pair, message: Message, payloads: list[Payload], claim: Cl
         except storage.PayloadMissing as error:
             cause, detail = "payload_missing", str(error)[:500]
     if cause:
-        claim.written += suspending.stop(pair, message, cause, detail, terms, claim.now)
+        claim.written += stop(pair, message, cause, detail, terms, claim.now)
         return False
     policy = repeat_policy(terms)
     # One that has a first-instance time already may have been sent before (`resync`).
@@ -332,7 +333,7 @@ def _with_their_pairs(
         if pair is None:
             continue
         detail = details[message.pk]
-        claim.written += suspending.stop(pair, message, "payload_missing", detail, _terms(message), claim.now)
+        claim.written += stop(pair, message, "payload_missing", detail, _terms(message), claim.now)
         hold(message)
         changed.append(message)
     bulk_set(changed, MESSAGE_FIELDS)

@@ -13,8 +13,8 @@ from datetime import datetime
 
 from messaging import dispatch
 from messaging.choices import MessageState
-from messaging.engine import suspending
-from messaging.engine.parcels import Job
+from messaging.engine.pairs import stop
+from messaging.engine.preparing import Job
 from messaging.engine.snapshots import REPEATABLE_FIELDS, repeat_policy
 from messaging.journal import events, incidents
 from messaging.models import Event, Message, Pair
@@ -125,7 +125,7 @@ def _follow(
     # A probe fails with its first failure; "not now" is none.
     if following.act is Act.HOLD or (pair.probing and reply is not Reply.BUSY and pair.flow != "suspended"):
         repeating.hold(message)
-        return suspending.stop(pair, message, cause, detail, terms, now)
+        return stop(pair, message, cause, detail, terms, now)
     if pair.flow == "suspended":
         return []
     pair.retries += 1

@@ -23,11 +23,10 @@ from messaging.models import (
     Pair,
     Rejection,
 )
-from messaging.profiles.repeatable import two_roads
+from messaging.profiles.repeatable import remembering
 from messaging.profiles.repeatable.remembering import Key as RequestKey
-from messaging.profiles.stream import order_acks, storing
-from messaging.profiles.stream.arrivals import Item
-from messaging.profiles.stream.holding import Key, Position
+from messaging.profiles.stream import receipts, storing
+from messaging.profiles.stream.arrivals import Item, Key, Position
 from messaging.profiles.stream.storing import Batch, Known
 from messaging.protocol.errors import Severity
 from messaging.protocol.streams import final
@@ -107,8 +106,8 @@ def _look_up(items: Sequence[Item], batch: Batch) -> None:
         batch.streams = {(row.pair_id, row.source): row for row in rows}
     wanted = {(item.principal.party_id, item.envelope.message_id) for item in items}
     # First, for it holds them: a request that is released meanwhile (it was never received, then) waits, or is gone.
-    requests = two_roads.stored_as_requests(
-        {RequestKey(*key) for key in wanted if two_roads.has_others(key[0], Profile.STREAM)}
+    requests = remembering.stored_as_requests(
+        {RequestKey(*key) for key in wanted if remembering.has_others(key[0], Profile.STREAM)}
     )
     with connection.cursor() as cursor:
         cursor.execute(IDENTITIES, [[scope for scope, _ in wanted], [message_id for _, message_id in wanted]])
@@ -164,7 +163,7 @@ def _accept(item: Item, batch: Batch) -> Outcome:
         row.receipts_to = item.position.receipts_to[:500]
     row.agreement_version_id = item.terms.version_id
     row.last_access_at = batch.now
-    order_acks.start(row, item.terms, batch.now, requested=item.position.receipt_requested)
+    receipts.start(row, item.terms, batch.now, requested=item.position.receipt_requested)
     if taken and item.refused is not None:
         return _refuse(item, item.refused, item.detail, batch)
     if decision.verdict is Verdict.ACCEPT and (blocked := _way_onward(item, batch)) is not None:
@@ -302,7 +301,7 @@ def _is_same(item: Item, known: Known, batch: Batch) -> bool:
     came = [hashlib.sha256(part.content).hexdigest() for part in item.envelope.payloads]
     if any(message.pk == known.message_pk for message in batch.messages):
         return came == [payload.sha256 for payload in batch.payloads if payload.message_id == known.message_pk]
-    return two_roads.stored_message(known.message_pk).has(*came)
+    return remembering.stored_message(known.message_pk).has(*came)
 
 
 def _refuse(item: Item, reason: Reason, detail: str, batch: Batch) -> Outcome:

@@ -16,7 +16,7 @@ from django.db import transaction
 
 from messaging import dispatch
 from messaging.choices import Direction, MessageState, SignalKind, SignalState
-from messaging.engine import queueing
+from messaging.engine.pairs import is_due
 from messaging.journal import events, incidents
 from messaging.models import Event, Message, Pair, Signal
 from messaging.models.bulk import bulk_insert, bulk_set
@@ -73,7 +73,7 @@ def take(items: Sequence[Receipt]) -> list[int]:
             _final_receipts(finals, group)
         bulk_insert(group.signals)
         events.write(group.written)
-        if any(queueing.is_due(pair, now) for pair in group.pairs.values()):
+        if any(is_due(pair, now) for pair in group.pairs.values()):
             dispatch.wake_on_commit(dispatch.SEND)
     return [202] * len(items)
 

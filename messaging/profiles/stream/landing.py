@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from itertools import groupby
 
 from messaging.choices import MessageState
-from messaging.engine import queueing, retry_budget, suspending
+from messaging.engine import circuits, pairs
 from messaging.engine.snapshots import REPEATABLE_FIELDS, stream_policy
 from messaging.journal import events, incidents
 from messaging.models import Event, Message, Pair
@@ -28,6 +28,8 @@ from partners import registry
 STREAM_FIELDS = ("tx_sequence_id", "next_number", "acked_number", "resend_index", "started_at", "last_ack_at")
 ROW_FIELDS = ("state", "due_at", "cause", "cause_detail", "completed_at")
 UNACKNOWLEDGED = "stream_unacknowledged"
+# So long what came free is waited for, so that one claim serves several.
+SOON = timedelta(milliseconds=20)
 WORTH_IT = 4  # a claim for that part of the lanes
 _STATES = {place: MessageState(state) for state, place in PLACES.items()}
 _MOVES = {
@@ -187,7 +189,7 @@ def _apply(flight: Flight, now: datetime) -> list[Event]:
     pair.queued = state.queued
     pair.out_now = len(state.flight)
     used, pair.retries = pair.retries, state.resend_index
-    told = retry_budget.told(pair, used, flight.policy.retries, now)
+    told = circuits.told(pair, used, flight.policy.retries, now)
     pair.transport_attempts = state.transport_attempts
     pair.holding_since = state.holding_since
     pair.cause = state.cause
@@ -195,7 +197,7 @@ def _apply(flight: Flight, now: datetime) -> list[Event]:
     # Behind a closed gate no claim looks; when a person opens it, the time is there.
     pair.due_at = next_due(replace(state, open=True), now, flight.policy)
     if flight.patient and pair.due_at == now and _fills_soon(flight):
-        pair.due_at = now + queueing.SOON
+        pair.due_at = now + SOON
     began = stream.started_at if int(stream.tx_sequence_id) == state.tx_sequence_id else now
     values = (state.tx_sequence_id, state.next_number, state.acked, state.resend_index, began, state.waiting_since)
     for name, value in zip(STREAM_FIELDS, values, strict=True):
@@ -250,7 +252,7 @@ def _consequences(flight: Flight, now: datetime) -> list[Event]:
     if Do.GIVE_UP in asked:
         oldest = flight.rows[min(flight.rows)].pk if flight.rows else None
         about = flight.about or oldest
-        written += suspending.give_up(flight.pair, Message(pk=about) if about else None, now)
+        written += pairs.give_up(flight.pair, Message(pk=about) if about else None, now)
     if Do.ALERT in asked:
         _, opened = incidents.incident_open(
             pair=flight.pair, cause="transient_ceiling", now=now, detail=flight.pair.cause_detail

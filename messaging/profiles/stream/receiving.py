@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
 
 from django.conf import settings
 from django.db import IntegrityError
@@ -18,38 +17,25 @@ from django.db import IntegrityError
 from messaging.choices import SignalKind
 from messaging.engine import pairs
 from messaging.engine.group import GroupCommit
-from messaging.entrance import authentication as door
+from messaging.entrance.refusals import Answer, Arrival, refuse
 from messaging.profile import is_stream
-from messaging.profiles.ebxml import receiving
-from messaging.profiles.ebxml.receiving import Arrival
 from messaging.profiles.stream import accepting, acknowledged
-from messaging.profiles.stream.arrivals import Item, Receipt
-from messaging.profiles.stream.holding import Holding, Position
+from messaging.profiles.stream.arrivals import Holding, Item, Position, Receipt
 from messaging.protocol.codecs import stream
 from messaging.protocol.codecs.ebxml import normalize_uri
 from messaging.protocol.codecs.stream import StreamEnvelope, StreamKind
-from messaging.protocol.envelope import Semantics
+from messaging.protocol.envelope import Limits, Semantics
 from messaging.protocol.errors import NotAMessage
-from messaging.protocol.limits import Limits
 from messaging.protocol.streams.acceptance import Incoming, may_follow
 from messaging.protocol.streams.final import Reason
 from messaging.routing.services import routing
 from partners import registry
 from partners.models import Agreement
 from partners.terms import Principal, Terms
-from rmhub import clock
 
 log = logging.getLogger(__name__)
 
 _TRIES = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """An HTTP status, and when to come again (seconds)."""
-
-    status: int
-    retry_after: int | None = None
 
 
 _group: GroupCommit[Item, accepting.Outcome] = GroupCommit(accepting.accept)
@@ -57,38 +43,29 @@ _receipts: GroupCommit[Receipt, int] = GroupCommit(acknowledged.take)
 _holding = Holding()
 
 
-def receive(arrival: Arrival, *, limits: Limits, principal: Principal | None = None) -> Answer:
-    """Takes one message or receipt.
+def receive(arrival: Arrival, *, limits: Limits, principal: Principal) -> Answer:
+    """Takes one message or receipt of this partner.
 
-    `principal`: who sent it, if that is known already (mail, files); else it is what `arrival.presented` proves.
-
-    202: stored, recognised, or refused with a final receipt to come; committed. 400: not a message. 401: nobody we
-    know; 429: from where too many unknown came. 403: a partner, but no agreement for it is in force. 404: to a URI that
-    is not of an agreement with this partner. 413: larger than the agreement allows. 503: what it follows is not here.
-    Each refusal leaves a `Rejection`, but for 429.
+    202: stored, recognised, or refused with a final receipt to come; committed. 400: not a message. 403: a partner, but
+    no agreement for it is in force. 404: to a URI that is not of an agreement with this partner. 413: larger than the
+    agreement allows. 503: what it follows is not here. Each refusal leaves a `Rejection`.
     """
-    now = clock.now()
-    if principal is None:
-        entered = door.enter(arrival.presented, arrival.remote_address)
-        if entered.principal is None:
-            return turn_away(arrival, entered)
-        principal = entered.principal
     known = registry.current()
     try:
         envelope = stream.decode(arrival.content_type, arrival.body, limits)
     except NotAMessage as error:
-        return _refuse(arrival, 400, error.reason, error.detail, now, principal=principal)
+        return Answer(refuse(arrival, 400, error.reason, error.detail, principal=principal))
     if envelope.kind is not StreamKind.MESSAGE:
         return Answer(_receipts.submit(_receipt(arrival, envelope, principal)))
     found = [terms for terms in known.by_hop(principal.party_id) if is_stream(terms)]
     fitting = [terms for terms in found if normalize_uri(terms.own_uri) == normalize_uri(envelope.to)]
     if not fitting:
         status, reason, detail = _no_agreement(envelope, principal, found)
-        return _refuse(arrival, status, reason, detail, now, principal=principal, envelope=envelope)
+        return _refuse(arrival, status, reason, detail, principal, envelope)
     terms = _chosen(envelope, fitting)
     if len(arrival.body) > terms.max_message_bytes + limits.header_document:
         detail = f"{len(arrival.body)} bytes; agreement {terms.tpa_id} allows {terms.max_message_bytes} of payload."
-        return _refuse(arrival, 413, "message_too_large", detail, now, principal=principal, envelope=envelope)
+        return _refuse(arrival, 413, "message_too_large", detail, principal, envelope)
     return _accepted(_item(arrival, envelope, principal, terms))
 
 
@@ -242,23 +219,10 @@ def _receipt(arrival: Arrival, envelope: StreamEnvelope, principal: Principal) -
 
 
 def _refuse(
-    arrival: Arrival,
-    status: int,
-    reason: str,
-    detail: str,
-    now: datetime,
-    *,
-    principal: Principal | None = None,
-    envelope: StreamEnvelope | None = None,
+    arrival: Arrival, status: int, reason: str, detail: str, principal: Principal, envelope: StreamEnvelope
 ) -> Answer:
-    """Writes a refusal down and answers it."""
-    receiving.refuse(arrival, status, reason, detail, now, principal=principal, envelope=envelope)
-    return Answer(status)
-
-
-def turn_away(arrival: Arrival, entered: door.Entered) -> Answer:
-    """The answer to whoever does not come in; written down unless they guess."""
-    return Answer(receiving.turn_away(arrival, entered), entered.wait or None)
+    named = {"tpa_id": envelope.agreement_id, "message_id": envelope.message_id}
+    return Answer(refuse(arrival, status, reason, detail, principal=principal, **named))
 
 
 def reset() -> None:

@@ -14,12 +14,12 @@ from datetime import datetime
 from messaging import storage
 from messaging.choices import MessageState
 from messaging.engine import preparing
-from messaging.engine.parcels import Claim, Job, JobKind, parcel
+from messaging.engine.preparing import Claim, Job, JobKind, parcel
 from messaging.journal import events
 from messaging.models import Message, Pair, Payload, Transmission
 from messaging.models.bulk import bulk_set
 from messaging.profile import is_stream
-from messaging.profiles.stream import expiring, flights, landing
+from messaging.profiles.stream import flights, landing, moving
 from messaging.profiles.stream.flights import Flight, Row
 from messaging.protocol.codecs.stream import SOAP_ACTION
 from messaging.protocol.errors import EncodeError
@@ -99,7 +99,7 @@ def _send(found: Sequence[Flight], next_up: Mapping[uuid.UUID, Terms], claim: Cl
         for act in again[flight.pair.pk]:
             message = repeated[flight.rows[act.number].pk]
             sent += _transmit(flight, act, message, payloads[message.pk], claim)
-        for message in expiring.living(flight, queues.get(flight.pair.pk, ()), claim.now):
+        for message in moving.living(flight, queues.get(flight.pair.pk, ()), claim.now):
             begun = _first_send(flight, message, payloads[message.pk], claim)
             if not begun:
                 break

@@ -17,7 +17,8 @@ from django.db.models import F
 
 from messaging import storage
 from messaging.choices import Direction, MessageState, SignalState
-from messaging.engine import queueing, subscriptions
+from messaging.engine import subscriptions
+from messaging.engine.pairs import PAIR_FIELDS
 from messaging.engine.snapshots import INBOUND_FIELDS
 from messaging.entrance import received_payloads
 from messaging.journal import events
@@ -34,9 +35,8 @@ from messaging.models import (
     Transmission,
 )
 from messaging.models.bulk import bulk_insert, bulk_set
-from messaging.profiles.stream import finals, order_acks
-from messaging.profiles.stream.arrivals import Item
-from messaging.profiles.stream.holding import Key
+from messaging.profiles.stream import receipts
+from messaging.profiles.stream.arrivals import Item, Key
 from messaging.protocol.codecs.stream import StreamReceipt
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.streams import final
@@ -52,7 +52,7 @@ _STREAM_FIELDS = (
     "last_access_at",
     "receipts_to",
     "agreement_version_id",
-    *order_acks.TIMER_FIELDS,
+    *receipts.TIMER_FIELDS,
 )
 
 
@@ -200,7 +200,7 @@ def tell(item: Item, reason: Reason, message_pk: uuid.UUID | None, batch: Batch)
     answer = final.owed(reason, positive=asked, negative=asked)
     if answer is not None:
         batch.signals.append(
-            finals.receipt(
+            receipts.receipt(
                 answer,
                 item.terms,
                 batch.now,
@@ -222,7 +222,7 @@ def _place(item: Item) -> StreamReceipt | None:
 def write(batch: Batch) -> None:
     for key, item in batch.touched.items():
         # What is due now is made here: under steady load a claim would find the row locked each time.
-        due = order_acks.run_out(batch.streams[key], item.terms, batch.now)
+        due = receipts.run_out(batch.streams[key], item.terms, batch.now)
         if due is not None:
             batch.signals.append(due)
     bulk_insert(batch.messages)
@@ -238,7 +238,7 @@ def write(batch: Batch) -> None:
         Message.objects.filter(pk=message_pk).update(copies=F("copies") + copies)
     pairs = batch.pairs.values()
     bulk_set([pair for pair in pairs if pair.direction == Direction.IN], (*INBOUND_FIELDS, "next_position"))
-    bulk_set([pair for pair in pairs if pair.direction == Direction.OUT], queueing.PAIR_FIELDS)
+    bulk_set([pair for pair in pairs if pair.direction == Direction.OUT], PAIR_FIELDS)
     events.write(batch.events)
 
 

@@ -17,8 +17,8 @@ from django.db import transaction
 from messaging import dispatch
 from messaging.journal import events
 from messaging.models import Coordination, Enlistment, Event
-from messaging.profiles.wsat import addresses, composing, delivering, doubting, opening, outgoing, upstream
-from messaging.profiles.wsat.problems import LocalWorkFailed
+from messaging.profiles.wsat import delivering, doubting, messages, opening, outgoing
+from messaging.profiles.wsat.opening import LocalWorkFailed
 from messaging.protocol.atomic import coordinator
 from messaging.protocol.atomic.coordinator import Act, ActKind, Kind, Partaker, Step, Transaction
 from messaging.protocol.atomic.words import Note, Phase, Protocol, Seat, Vote
@@ -157,7 +157,7 @@ def applied(
     if after in _ABORTS and before not in _ABORTS:
         if superior is not None and not superior.peer_address:
             why = f"The transaction was rolled back before its superior had taken it. {coordination.cause_detail}"
-            upstream.cannot_create(coordination, superior, why.strip(), now)
+            opening.cannot_create(coordination, superior, why.strip(), now)
         delivering.gave_up(coordination, now, written)
     if after in _COMMITS and before not in _COMMITS:
         written.append(events.event("transaction.committed", now, data=opening.facts(coordination)))
@@ -233,7 +233,7 @@ def _move(
             coordination.ended_at = now
     coordination.changed_at = now
     coordination.lock_version += 1
-    if moved or coordination.phase != Phase.DECIDING:  # one that is held (`keeping.restored`) stays so
+    if moved or coordination.phase != Phase.DECIDING:  # one that is held (`due.restored`) stays so
         coordination.due_at = _due(coordination, now)
     if superior is not None:
         _move_superior(superior, after, now)
@@ -267,21 +267,21 @@ def _send(
     Returns "", or why it has to wait in the outbox: the partner has moved meanwhile, and its agreement names another
     place. It goes out when the agreement's endpoint is corrected.
     """
-    terms, to = addresses.terms_of(row), addresses.peer_epr(row)
+    terms, to = messages.terms_of(row), messages.peer_epr(row)
     if terms is None or to is None:
         return ""  # the superior that has not told us yet where it is: presumed abort ends it there
-    composing.tell(
+    messages.tell(
         coordination=coordination,
         enlistment=row,
         terms=terms,
         kind=note.value,
         to=to,
-        me=addresses.own_epr(terms, addresses.service_of(row), enlistment=row),
+        me=messages.own_epr(terms, messages.service_of(row), enlistment=row),
         now=now,
         relates_to=relates_to,
         awaits=awaits,
     )
-    why = addresses.may_use(to, terms)
+    why = messages.may_use(to, terms)
     return f"{note} waits: {why} It goes out when the partner's endpoint is corrected." if why else ""
 
 
@@ -293,11 +293,11 @@ def answer_with_fault(act: Act, coordination: Coordination | None, now: datetime
     if at_hand is None or act.fault is None:
         return
     row = at_hand.enlistment
-    registered = addresses.peer_epr(row) if row is not None else None
-    to = addresses.first_usable(reply_targets(at_hand.message, registered, fault=True), at_hand.terms)
+    registered = messages.peer_epr(row) if row is not None else None
+    to = messages.first_usable(reply_targets(at_hand.message, registered, fault=True), at_hand.terms)
     if to is None:
         return
-    composing.tell_fault(
+    messages.tell_fault(
         coordination=coordination,
         enlistment=row,
         terms=at_hand.terms,
@@ -313,7 +313,7 @@ def unused_fault_to(step: Step, at_hand: AtHand) -> str:
     """What to note when a step answers with a fault and passes over the FaultTo of the message; "" otherwise."""
     if not any(act.kind is ActKind.FAULT for act in step.acts):
         return ""
-    return addresses.not_used("FaultTo", at_hand.message.addressing.fault_to, at_hand.terms)
+    return messages.not_used("FaultTo", at_hand.message.addressing.fault_to, at_hand.terms)
 
 
 def _asked(event: coordinator.Event, act: Act, at_hand: AtHand | None) -> str:

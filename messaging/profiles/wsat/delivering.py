@@ -21,7 +21,7 @@ from messaging.deliveries.services.calling import nothing_said
 from messaging.deliveries.services.changes import Changes, not_done
 from messaging.deliveries.services.job import Outcome, failure, missing
 from messaging.models import Coordination, Delivery, Enlistment, Event, Trigger
-from messaging.profiles.wsat.problems import LocalWorkFailed
+from messaging.profiles.wsat.opening import LocalWorkFailed
 from messaging.protocol.service_ends import Ran
 
 # What of this hub takes part in an atomic delivery (`Enlistment.local`); after the second one comes its name.

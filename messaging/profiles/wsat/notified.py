@@ -11,13 +11,12 @@ from messaging.engine import pairs
 from messaging.journal import events, incidents
 from messaging.models import Coordination, CoordinationMessage, Enlistment, Event, Pair
 from messaging.pairs.services import resync
-from messaging.profiles.wsat import addresses, changes, composing, opening, outgoing
-from messaging.profiles.wsat.arriving import Item, Rejected, add_note, keep, refuse_with_fault
+from messaging.profiles.wsat import changes, messages, opening, outgoing
+from messaging.profiles.wsat.messages import Item, Rejected, add_note, keep, refuse_with_fault
 from messaging.protocol.atomic import coordinator, participant
 from messaging.protocol.atomic.coordinator import Act, ActKind, Kind
 from messaging.protocol.atomic.words import FaultCode, Note
-from messaging.protocol.ws.epr import EndpointReference, parameter
-from messaging.protocol.ws.messages import Fault, Notification
+from messaging.protocol.ws.messages import EndpointReference, Fault, Notification, parameter
 from messaging.protocol.ws.rules import reply_targets
 from rmhub.ids import BadPublicId, floor_id, public_id, read_public_id
 
@@ -55,7 +54,7 @@ def take(item: Item) -> None:
             add_note(row, "A fault of no code of this protocol: nothing is done.")
             return
         written: list[Event] = []
-        at_hand = changes.AtHand(item.message, addresses.terms_of(enlistment) or item.terms, enlistment)
+        at_hand = changes.AtHand(item.message, messages.terms_of(enlistment) or item.terms, enlistment)
         cause, detail = _cause(item, event)
         step = changes.advance(coordination, event, item.now, written, cause=cause, detail=detail, at_hand=at_hand)
         add_note(row, changes.unused_fault_to(step, at_hand))
@@ -96,8 +95,8 @@ def _whose(item: Item, own: uuid.UUID) -> tuple[Coordination | None, Enlistment 
     if item.transaction_id and item.transaction_id != coordination.public_id:
         detail = f"{item.enlistment_id} is not a relationship of transaction {item.transaction_id}."
         raise Rejected(403, "wrong_transaction", detail)
-    if addresses.service_of(enlistment) != item.service:
-        detail = f"{item.enlistment_id} talks to the service {addresses.service_of(enlistment)}, not {item.service}."
+    if messages.service_of(enlistment) != item.service:
+        detail = f"{item.enlistment_id} talks to the service {messages.service_of(enlistment)}, not {item.service}."
         raise Rejected(400, "wrong_service", detail)
     return coordination, enlistment
 
@@ -166,10 +165,10 @@ def _unknown(item: Item, own: uuid.UUID) -> None:
     if not isinstance(body, Notification):
         add_note(row, "It is about nothing that is known here: nothing is done.")
         return
-    presumed = (Note.COMMIT,) if item.service == addresses.PARTICIPANT else (Note.PREPARED, Note.REPLAY)
+    presumed = (Note.COMMIT,) if item.service == messages.PARTICIPANT else (Note.PREPARED, Note.REPLAY)
     if body.note in presumed and _left_to_a_person(item, row, own):
         return
-    if item.service == addresses.PARTICIPANT:
+    if item.service == messages.PARTICIPANT:
         for of_participant in participant.unknown(body.note):
             code = of_participant.fault
             if of_participant.kind is participant.ActKind.SEND and of_participant.note is not None:
@@ -219,20 +218,20 @@ def _do(item: Item, row: CoordinationMessage, own: uuid.UUID, act: Act) -> None:
 
 def _answer(item: Item, row: CoordinationMessage, own: uuid.UUID, note: Note) -> None:
     """What is said next about it has to name it too, so our endpoint reference keeps its parameter."""
-    to = addresses.first_usable(reply_targets(item.message, None), item.terms)
+    to = messages.first_usable(reply_targets(item.message, None), item.terms)
     if to is None:
         add_note(row, f"Nothing is known of it; it names no usable address for {note}.")
         return
     add_note(row, f"Nothing is known of it: answered with {note}.")
-    composing.tell(
+    messages.tell(
         coordination=None,
         enlistment=None,
         terms=item.terms,
         kind=note.value,
         to=to,
         me=EndpointReference(
-            addresses.own_epr(item.terms, item.service).address,
-            (parameter(addresses.ENLISTMENT, public_id("enl", own)),),
+            messages.own_epr(item.terms, item.service).address,
+            (parameter(messages.ENLISTMENT, public_id("enl", own)),),
         ),
         relates_to=item.message.addressing.message_id,
         now=item.now,
@@ -240,13 +239,13 @@ def _answer(item: Item, row: CoordinationMessage, own: uuid.UUID, note: Note) ->
 
 
 def _answer_fault(item: Item, row: CoordinationMessage, code: FaultCode, reason: str) -> None:
-    to = addresses.first_usable(reply_targets(item.message, None, fault=True), item.terms)
-    add_note(row, addresses.not_used("FaultTo", item.message.addressing.fault_to, item.terms))
+    to = messages.first_usable(reply_targets(item.message, None, fault=True), item.terms)
+    add_note(row, messages.not_used("FaultTo", item.message.addressing.fault_to, item.terms))
     if to is None:
         add_note(row, f"{code}: {reason} It names no usable address for the fault.")
         return
     add_note(row, f"Answered with {code}: {reason}")
-    composing.tell_fault(
+    messages.tell_fault(
         coordination=None,
         enlistment=None,
         terms=item.terms,

@@ -3,6 +3,8 @@
 All of it is called in the transaction that changes the coordination, with that row locked (`no_key`, for rows that name
 it are made meanwhile). Locks come in the order coordination, messages, pair, incidents. The octets are written once; a
 resend sends exactly them. What goes out and what becomes of it is `transmitting`'s.
+
+What waits in the outbox of atomic transactions behind a pair that goes on.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from messaging.choices import Direction, IncidentState, MessageState
 from messaging.engine import pairs
 from messaging.journal import events, incidents
 from messaging.models import Coordination, CoordinationMessage, Enlistment, Event, Incident, Message, Pair
-from messaging.models.bulk import bulk_set
+from messaging.models.bulk import bulk_set, update_in_order
 from messaging.protocol.atomic.words import Note
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.errors import IllegalTransition
@@ -364,3 +366,20 @@ def _no_longer_silent(
 
 def _count_received(pair_id: uuid.UUID, now: datetime) -> None:
     Pair.objects.filter(pk=pair_id).update(done=F("done") + 1, last_success_at=now)
+
+
+# What is on the wire keeps its lease.
+_WAITING = (MessageState.QUEUED, MessageState.AWAITING_ACK, MessageState.RETRYING)
+
+
+def let_go(pair: Pair, now: datetime, states: Sequence[MessageState] = _WAITING) -> int:
+    """The pair goes on, or a person wants what waits to go out now: due at once. Returns how many messages that is.
+
+    Call with its lock held. Messages that somebody holds right now are passed over: whoever holds a message may be
+    waiting for the pair.
+    """
+    waiting = Message.objects.filter(pair=pair, direction=Direction.OUT, due_at__isnull=False, state__in=states)
+    moved = update_in_order(waiting, skip_locked=True, due_at=now)
+    if moved:
+        dispatch.wake_on_commit(dispatch.SEND)
+    return moved

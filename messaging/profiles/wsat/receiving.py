@@ -10,23 +10,17 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime
 
 from django.conf import settings
 from django.db import IntegrityError
 
-from messaging.entrance import authentication as door
-from messaging.entrance import refusals
+from messaging.entrance.refusals import Answer, Arrival, refuse
 from messaging.models import Delivery, Enlistment, Trigger
-from messaging.profiles.ebxml import receiving
-from messaging.profiles.ebxml.receiving import Arrival
-from messaging.profiles.wsat import addresses, notified, requested
-from messaging.profiles.wsat.arriving import Item, Rejected
+from messaging.profiles.wsat import messages, notified, requested
+from messaging.profiles.wsat.messages import Item, Rejected
 from messaging.protocol.atomic.words import FAULT, Note, Request
 from messaging.protocol.codecs.ebxml import normalize_uri
-from messaging.protocol.ws.epr import EndpointReference, read_parameter
-from messaging.protocol.ws.messages import Register, Unreadable, WsMessage
+from messaging.protocol.ws.messages import EndpointReference, Register, Unreadable, WsMessage, read_parameter
 from messaging.protocol.ws.names import Profile
 from messaging.protocol.ws.reading import decode
 from messaging.protocol.ws.rules import check
@@ -40,53 +34,38 @@ log = logging.getLogger(__name__)
 
 # What each of our services takes.
 KINDS: dict[str, frozenset[str]] = {
-    addresses.ACTIVATION: frozenset({Request.CREATE}),
-    addresses.REGISTRATION: frozenset({Request.REGISTER}),
-    addresses.COMPLETION: frozenset({Note.COMMIT, Note.ROLLBACK, FAULT}),
-    addresses.COORDINATOR: frozenset({Note.PREPARED, Note.READ_ONLY, Note.ABORTED, Note.COMMITTED, Note.REPLAY, FAULT}),
-    addresses.PARTICIPANT: frozenset({Note.PREPARE, Note.COMMIT, Note.ROLLBACK, FAULT}),
-    addresses.REQUESTER: frozenset({Request.CREATED, Request.REGISTERED, FAULT}),
+    messages.ACTIVATION: frozenset({Request.CREATE}),
+    messages.REGISTRATION: frozenset({Request.REGISTER}),
+    messages.COMPLETION: frozenset({Note.COMMIT, Note.ROLLBACK, FAULT}),
+    messages.COORDINATOR: frozenset({Note.PREPARED, Note.READ_ONLY, Note.ABORTED, Note.COMMITTED, Note.REPLAY, FAULT}),
+    messages.PARTICIPANT: frozenset({Note.PREPARE, Note.COMMIT, Note.ROLLBACK, FAULT}),
+    messages.REQUESTER: frozenset({Request.CREATED, Request.REGISTERED, FAULT}),
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """An HTTP status, and when to come again (seconds)."""
+def receive(arrival: Arrival, *, service: str, soap_action: str = "", principal: Principal) -> Answer:
+    """Takes one message of this partner to our service of this name (`messages.SERVICES`).
 
-    status: int
-    retry_after: int | None = None
-
-
-def receive(arrival: Arrival, *, service: str, soap_action: str = "", principal: Principal | None = None) -> Answer:
-    """Takes one message to our service of this name (`addresses.SERVICES`).
-
-    `principal`: who sent it, if that is known already; else it is what `arrival.presented` proves. `soap_action`: the
-    header of SOAP 1.1.
+    `soap_action`: the header of SOAP 1.1.
 
     202: stored and processed, ignored or answered with a fault to come; committed. 400: not a message of SOAP, not one
-    for this service, or one that breaks the rules and names nobody to tell. 401: nobody we know; 429: from where too
-    many unknown came, or too much of one partner. 403: a partner without an agreement for transactions, or one that
-    speaks about the relationship of another. 404: no such service. 413, 415: too large, not SOAP. Each refusal leaves a
-    `Rejection`, but for 429.
+    for this service, or one that breaks the rules and names nobody to tell. 403: a partner without an agreement for
+    transactions, or one that speaks about the relationship of another. 404: no such service. 413, 415: too large, not
+    SOAP. Each refusal leaves a `Rejection`.
     """
-    now = clock.now()
-    if principal is None:
-        entered = door.enter(arrival.presented, arrival.remote_address)
-        if entered.principal is None:
-            return turn_away(arrival, entered)
-        principal = entered.principal
     if service not in KINDS:
         detail = f"There is no service /ws-tx/{service[:100]}: only {', '.join(KINDS)}."
-        return refuse(arrival, 404, "unknown_service", detail, now, principal=principal)
+        return Answer(refuse(arrival, 404, "unknown_service", detail, principal=principal))
     try:
         most = settings.RMHUB_TRANSACTION_MESSAGE_BYTES
         message = decode(arrival.content_type, arrival.body, max_bytes=most, soap_action=soap_action)
     except Unreadable as error:
-        return refuse(arrival, error.status, error.reason, error.detail, now, principal=principal)
+        return Answer(refuse(arrival, error.status, error.reason, error.detail, principal=principal))
     terms = agreement_of(principal, message)
     if terms is None:
         detail = f"No agreement for atomic transactions with {principal.party_name} is in force."
-        return refuse(arrival, 403, "no_agreement", detail, now, principal=principal, message=message)
+        named = {"message_id": message.addressing.message_id}
+        return Answer(refuse(arrival, 403, "no_agreement", detail, principal=principal, **named))
     item = Item(
         arrival=arrival,
         service=service,
@@ -94,29 +73,21 @@ def receive(arrival: Arrival, *, service: str, soap_action: str = "", principal:
         terms=terms,
         message=message,
         found=check(message, strict=terms.addressing_strict, profile=Profile(terms.addressing_profile)),
-        now=now,
+        now=clock.now(),
     )
     try:
         if message.kind not in KINDS[service] and item.fatal is None:
             raise Rejected(400, "wrong_service", f"{message.kind} is not for the service {service}.")
         _handle(item)
     except Rejected as rejected:
-        return refuse(
-            arrival,
-            rejected.status,
-            rejected.reason,
-            rejected.detail,
-            now,
-            principal=principal,
-            message=message,
-            terms=terms,
-        )
+        named = {"tpa_id": terms.tpa_id, "message_id": message.addressing.message_id}
+        return Answer(refuse(arrival, rejected.status, rejected.reason, rejected.detail, principal=principal, **named))
     return Answer(202)
 
 
 def _handle(item: Item) -> None:
     requests = (Request.CREATE, Request.REGISTER, Request.CREATED, Request.REGISTERED)
-    is_request = item.message.kind in requests or item.service == addresses.REQUESTER
+    is_request = item.message.kind in requests or item.service == messages.REQUESTER
     take = requested.take if is_request else notified.take
     try:
         take(item)
@@ -143,7 +114,7 @@ def agreement_of(principal: Principal, message: WsMessage) -> Terms | None:
     found = _narrowed(found, lambda terms: terms.coordination_version == message.version)
     named = _own_address(message)
     if named is not None:
-        found = _narrowed(found, lambda terms: not addresses.may_use(named, terms))
+        found = _narrowed(found, lambda terms: not messages.may_use(named, terms))
     if len(found) > 1:
         members = _of_members(message)
         found = _narrowed(found, lambda terms: terms.agreement_id in members)
@@ -165,11 +136,11 @@ def _folder(uri: str) -> str:
 def _of_relationship(principal: Principal, message: WsMessage) -> Terms | None:
     """The agreement of the party's relationship that a message names by our reference parameter."""
     try:
-        key = read_public_id("enl", read_parameter(message.echoed, addresses.ENLISTMENT))
+        key = read_public_id("enl", read_parameter(message.echoed, messages.ENLISTMENT))
     except BadPublicId:
         return None
     row = Enlistment.objects.filter(pk=key, party=principal.party_id).only("agreement_version").first()
-    return addresses.terms_of(row) if row is not None else None
+    return messages.terms_of(row) if row is not None else None
 
 
 def _own_address(message: WsMessage) -> EndpointReference | None:
@@ -182,41 +153,9 @@ def _own_address(message: WsMessage) -> EndpointReference | None:
 def _of_members(message: WsMessage) -> set[uuid.UUID]:
     """The agreements of those members to whom the transaction that a Register names hands its document."""
     try:
-        key = read_public_id("txn", read_parameter(message.echoed, addresses.TRANSACTION))
+        key = read_public_id("txn", read_parameter(message.echoed, messages.TRANSACTION))
     except BadPublicId:
         return set()
     wholes = Delivery.objects.filter(coordinations=key).values("trigger")
     named = Trigger.objects.filter(member_of__in=wholes, atomic_agreement__isnull=False)
     return {one for one in named.values_list("atomic_agreement", flat=True) if one is not None}
-
-
-def refuse(
-    arrival: Arrival,
-    status: int,
-    reason: str,
-    detail: str,
-    now: datetime,
-    *,
-    principal: Principal | None = None,
-    message: WsMessage | None = None,
-    terms: Terms | None = None,
-) -> Answer:
-    """Writes a refusal down and answers it."""
-    refusals.write(
-        at=now,
-        status=status,
-        reason=reason,
-        detail=detail,
-        remote_address=arrival.remote_address,
-        content_type=arrival.content_type,
-        body=arrival.body,
-        principal=principal,
-        tpa_id=terms.tpa_id if terms else "",
-        message_id=message.addressing.message_id if message else "",
-    )
-    return Answer(status)
-
-
-def turn_away(arrival: Arrival, entered: door.Entered) -> Answer:
-    """The answer to whoever does not come in; written down unless they guess."""
-    return Answer(receiving.turn_away(arrival, entered), entered.wait or None)

@@ -14,12 +14,12 @@ from messaging.exceptions import InvalidSubmission, WrongState
 from messaging.journal import audit, events
 from messaging.journal.audit import Actor
 from messaging.models import Coordination, Enlistment, Event, Trigger
-from messaging.profiles.wsat import addresses, changes, opening
-from messaging.profiles.wsat.problems import Refused
+from messaging.profiles.wsat import changes, messages, opening
+from messaging.profiles.wsat.opening import Refused
 from messaging.protocol.atomic import coordinator
 from messaging.protocol.atomic.coordinator import ActKind, Kind
 from messaging.protocol.atomic.words import FaultCode, Protocol, Seat
-from messaging.protocol.ws.epr import EndpointReference
+from messaging.protocol.ws.messages import EndpointReference
 from partners import registry
 from partners.choices import Profile
 from partners.terms import Terms
@@ -50,7 +50,7 @@ def enlist(
     if not local:
         if peer is None or terms is None:
             raise Refused(FaultCode.INVALID_PARAMETERS, "A participant needs an endpoint reference and an agreement.")
-        if why := addresses.may_use(peer, terms):
+        if why := messages.may_use(peer, terms):
             raise Refused(FaultCode.INVALID_PARAMETERS, why)
     rows = list(coordination.enlistments.order_by("id"))
     if why := _cannot(coordination, protocol, rows, terms, local):
@@ -145,7 +145,7 @@ def enlistment_create(
     if protocol not in (Protocol.DURABLE, Protocol.VOLATILE):
         raise InvalidSubmission({"protocol": [f"Choose {Protocol.DURABLE} or {Protocol.VOLATILE}."]})
     peer = EndpointReference(address, tuple(parameters))
-    if why := addresses.may_use(peer, terms):
+    if why := messages.may_use(peer, terms):
         raise InvalidSubmission({"address": [why]})
     with transaction.atomic():
         coordination = opening.locked(coordination_id)
@@ -155,4 +155,4 @@ def enlistment_create(
             raise WrongState(refused.reason, state=coordination.phase) from None
         after: dict[str, object] = {"participant": row.public_id, "protocol": protocol, "address": address}
         audit.record(actor, "transaction.enlist", coordination, after=after)
-    return row, addresses.coordinator_epr(row, terms)
+    return row, messages.coordinator_epr(row, terms)

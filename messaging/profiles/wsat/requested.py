@@ -9,14 +9,13 @@ from messaging.choices import Direction, MessageState
 from messaging.engine.preparing import stored_body
 from messaging.journal import events
 from messaging.models import Coordination, CoordinationMessage, Enlistment, Event
-from messaging.profiles.wsat import addresses, changes, composing, opening, outgoing, registering, upstream
-from messaging.profiles.wsat.arriving import Item, Rejected, add_note, keep, refuse_with_fault
-from messaging.profiles.wsat.problems import Refused
+from messaging.profiles.wsat import changes, messages, opening, outgoing, registering
+from messaging.profiles.wsat.messages import Item, Rejected, add_note, keep, refuse_with_fault
+from messaging.profiles.wsat.opening import Refused
 from messaging.protocol.atomic import coordinator
 from messaging.protocol.atomic.coordinator import Kind
 from messaging.protocol.atomic.words import FaultCode, Phase, Request
-from messaging.protocol.ws.epr import EndpointReference
-from messaging.protocol.ws.messages import Create, Created, Fault, Octets, Register, Registered
+from messaging.protocol.ws.messages import Create, Created, EndpointReference, Fault, Octets, Register, Registered
 from rmhub.ids import BadPublicId, read_public_id
 
 SUPERIOR_REFUSED = "transaction_superior_refused"
@@ -28,7 +27,7 @@ def take(item: Item) -> None:
     A request that comes again (its MessageID) is answered with the very octets of the first answer (T57).
     """
     with transaction.atomic():
-        if item.service == addresses.REQUESTER:
+        if item.service == messages.REQUESTER:
             _replied(item)
             return
         if (fatal := item.fatal) is not None:
@@ -57,7 +56,7 @@ def _reply_to(item: Item) -> EndpointReference:
         )
     reply_to = item.message.addressing.reply_to
     assert reply_to is not None, "the rules ask for it"
-    if why := addresses.may_use(reply_to, item.terms):
+    if why := messages.may_use(reply_to, item.terms):
         raise Refused(FaultCode.INVALID_PARAMETERS, f"wsa:ReplyTo: {why}")
     return reply_to
 
@@ -79,7 +78,7 @@ def _create(item: Item, body: Create, to: EndpointReference) -> None:
     # A refusal must leave nothing behind of what it was about to make.
     with transaction.atomic():
         if body.current is not None:
-            coordination = upstream.subordinate(item.message, body, terms, item.now)
+            coordination = opening.subordinate(item.message, body, terms, item.now)
         else:
             coordination = opening.coordination_open(
                 terms=terms,
@@ -92,7 +91,7 @@ def _create(item: Item, body: Create, to: EndpointReference) -> None:
         keep(item, coordination, None)
     if body.current is not None:
         return  # the reply waits for the superior's RegisterResponse
-    composing.tell(
+    messages.tell(
         coordination=coordination,
         enlistment=None,
         terms=terms,
@@ -118,14 +117,14 @@ def _register(item: Item, body: Register, to: EndpointReference) -> None:
 
     def answer(enlistment: Enlistment) -> None:
         keep(item, coordination, enlistment)
-        enlistment.register_reply = composing.tell(
+        enlistment.register_reply = messages.tell(
             coordination=coordination,
             enlistment=enlistment,
             terms=terms,
             kind=Request.REGISTERED,
             to=to,
             me=None,
-            body=Registered(addresses.coordinator_epr(enlistment, terms)),
+            body=Registered(messages.coordinator_epr(enlistment, terms)),
             relates_to=message_id,
             now=item.now,
         )
@@ -212,19 +211,19 @@ def _replied(item: Item) -> None:
     if superior.peer_address or (rolled_back and not isinstance(item.message.body, Registered)):
         add_note(row, "It is answered already: nothing is done.")
         return
-    body, terms = item.message.body, addresses.terms_of(superior) or item.terms
+    body, terms = item.message.body, messages.terms_of(superior) or item.terms
     why = ""
     if isinstance(body, Fault):
         why = f"The superior answered Register with {body.code or body.name}: {body.reason}"
     elif item.fatal is not None:
         why = f"The superior's answer cannot be used: {item.fatal.sentence}."
     elif isinstance(body, Registered):
-        why = addresses.may_use(body.coordinator, terms)
+        why = messages.may_use(body.coordinator, terms)
     else:
         why = f"The superior answered Register with {item.message.kind}."
     outgoing.answered(enlistment=superior, kinds=(Request.REGISTER,), now=item.now)
     if not why and isinstance(body, Registered):
-        upstream.is_registered(coordination, superior, body.coordinator, item.now)
+        opening.is_registered(coordination, superior, body.coordinator, item.now)
         return
     add_note(row, why)
     if rolled_back:

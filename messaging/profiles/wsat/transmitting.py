@@ -19,15 +19,14 @@ from django.db import transaction
 from messaging import storage
 from messaging.choices import MessageState
 from messaging.engine import circuits, preparing
-from messaging.engine.parcels import Claim, Job, JobKind, parcel
+from messaging.engine.preparing import Claim, Job, JobKind, parcel
 from messaging.engine.snapshots import lease_seconds
 from messaging.journal import events, incidents
 from messaging.models import Coordination, CoordinationMessage, Event, Message, Pair, Transmission
 from messaging.models.bulk import bulk_set
-from messaging.profiles.wsat import silence
-from messaging.profiles.wsat.outgoing import OPEN, SILENT, is_at_partner, may_go_to
-from messaging.profiles.wsat.releasing import let_go
-from messaging.protocol.atomic import resending
+from messaging.profiles.wsat import due
+from messaging.profiles.wsat.outgoing import OPEN, SILENT, is_at_partner, let_go, may_go_to
+from messaging.protocol.atomic.transaction import patience, wait
 from messaging.protocol.circuit import UNREACHABLE
 from messaging.protocol.codecs.entity_file import name_of
 from messaging.protocol.messages import Happened, move_atomic
@@ -69,13 +68,13 @@ def _send(message: Message, facts: CoordinationMessage | None, gate: str, claim:
     awaits = facts.awaits
     if gate != Gate.OPEN or terms.state == VersionState.DISABLED:
         _wait(message, awaits, now + LOOK_AGAIN)
-        if awaits and silence.matters(facts) and message.created_at <= now - _patience(terms):
+        if awaits and due.matters(facts) and message.created_at <= now - _patience(terms):
             claim.held.append(message.pk)
         return
     if not awaits and message.state == MessageState.RETRYING and _forgotten(facts, message, now):
         _finish(message, Happened.CANCELLED, False, "transaction_forgotten", message.cause_detail, now)
         return
-    if awaits and message.attempts > terms.retries and not silence.is_settled(facts):
+    if awaits and message.attempts > terms.retries and not due.is_settled(facts):
         claim.silent.append(message.pk)
     if not may_go_to(terms, facts.address):
         said = f"{facts.address} is not at {terms.partner_address} any more: it is not called."
@@ -158,12 +157,12 @@ def _forgotten(facts: CoordinationMessage, message: Message, now: datetime) -> b
 
 
 def _until_next(message: Message, terms: Terms) -> timedelta:
-    waits = resending.wait(max(1, message.attempts), terms.repeat_interval, terms.repeat_interval_max)
+    waits = wait(max(1, message.attempts), terms.repeat_interval, terms.repeat_interval_max)
     return timedelta(seconds=waits)
 
 
 def _patience(terms: Terms) -> timedelta:
-    return timedelta(seconds=resending.patience(terms.retries, terms.repeat_interval, terms.repeat_interval_max))
+    return timedelta(seconds=patience(terms.retries, terms.repeat_interval, terms.repeat_interval_max))
 
 
 def _facts(ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, CoordinationMessage]:
@@ -226,10 +225,10 @@ def _move(message: Message, awaits: bool, receipt: Receipt, terms: Terms, now: d
     if receipt.ok and not awaits:
         message.due_at, message.completed_at = None, now
         return
-    wait = _until_next(message, terms)
+    pause = _until_next(message, terms)
     if receipt.retry_after is not None:
-        wait = max(wait, timedelta(seconds=min(receipt.retry_after, terms.repeat_interval_max)))
-    message.due_at = now + wait
+        pause = max(pause, timedelta(seconds=min(receipt.retry_after, terms.repeat_interval_max)))
+    message.due_at = now + pause
 
 
 def _record_pairs(
@@ -285,9 +284,9 @@ def report(silent: Sequence[uuid.UUID], held: Sequence[uuid.UUID], now: datetime
         if silent:
             _open_incidents(silent, now)
         for message_id in silent:
-            silence.peer_is_silent(message_pk=message_id, now=now)
+            due.peer_is_silent(message_pk=message_id, now=now)
         if held:
-            silence.held_back(message_ids=held, now=now)
+            due.held_back(message_ids=held, now=now)
     except Exception:
         log.exception("silence not reported", extra={"action": SILENT, "messages": len(silent) + len(held)})
 
@@ -298,7 +297,7 @@ def _open_incidents(message_ids: Sequence[uuid.UUID], now: datetime) -> None:
         whose = sorted(one for one in facts.values_list("coordination_id", flat=True) if one is not None)
         list(Coordination.objects.filter(pk__in=whose).order_by("pk").select_for_update(no_key=True))
         found = facts.filter(message__state__in=OPEN).select_related("message", "coordination", "enlistment")
-        rows = [row for row in found if not silence.is_settled(row)]
+        rows = [row for row in found if not due.is_settled(row)]
         pairs = Pair.objects.filter(pk__in=[row.message.pair_id for row in rows]).select_related("partner")
         locked = {pair.pk: pair for pair in pairs.order_by("pk").select_for_update(of=("self",), no_key=True)}
         written: list[Event] = []

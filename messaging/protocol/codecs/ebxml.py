@@ -12,9 +12,9 @@ from messaging.protocol.codecs.ebxml_answers import (
     acknowledgement,
     append_hop,
     error_message,
+    forwarded,
     may_answer_with_error,
 )
-from messaging.protocol.codecs.ebxml_forwarding import forwarded
 from messaging.protocol.codecs.ebxml_lexical import (
     HEADER_MEDIA_TYPE,
     NAMESPACE,

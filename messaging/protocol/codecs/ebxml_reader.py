@@ -15,19 +15,25 @@ from datetime import UTC, datetime
 from lxml import etree
 
 from messaging.protocol import document_ids
-from messaging.protocol.codecs.ebxml_error_body import ERROR_BODIES, decode_error
 from messaging.protocol.codecs.ebxml_lexical import (
     VERSION,
     local_name,
     parse_sequence_number,
     parse_timestamp,
 )
-from messaging.protocol.codecs.ebxml_parts import Containers, containers, manifest, payloads
-from messaging.protocol.codecs.findings import Findings
-from messaging.protocol.codecs.xml import XML_SPACE, element_text, parse_document
-from messaging.protocol.envelope import Envelope, ErrorInfo, MessageType, PartyId, RoutingHeader, Semantics
+from messaging.protocol.codecs.ebxml_parts import ERROR_BODIES, Containers, containers, decode_error, manifest, payloads
+from messaging.protocol.codecs.xml import XML_SPACE, Findings, element_text, parse_document
+from messaging.protocol.envelope import (
+    DEFAULT_LIMITS,
+    Envelope,
+    ErrorInfo,
+    Limits,
+    MessageType,
+    PartyId,
+    RoutingHeader,
+    Semantics,
+)
 from messaging.protocol.errors import ErrorCode, NotAMessage, Severity
-from messaging.protocol.limits import DEFAULT_LIMITS, Limits
 
 # Stands for a time stamp of which nothing can be read; the envelope then has a defect.
 UNKNOWN_TIME = datetime(1970, 1, 1, tzinfo=UTC)

@@ -29,6 +29,7 @@ from messaging.protocol.codecs.mime import (
 )
 from messaging.protocol.codecs.xml import XML_SPACE
 from messaging.protocol.envelope import (
+    DEFAULT_LIMITS,
     DocumentReference,
     Envelope,
     ErrorInfo,
@@ -40,7 +41,6 @@ from messaging.protocol.envelope import (
     WriterOptions,
 )
 from messaging.protocol.errors import EncodeError, ErrorCode, Severity
-from messaging.protocol.limits import DEFAULT_LIMITS
 
 DEFAULT_OPTIONS = WriterOptions()
 

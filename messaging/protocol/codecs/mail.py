@@ -3,15 +3,25 @@
 A mail is another transfer form of a message: the same MIME entity with each part in base64, so that no relay has a
 reason to touch it. What relays do to it all the same (further headers, folding, another transfer encoding) is undone by
 `entity`: it gives the octets that the sender's own store has, so that a copy that went another way is the same message.
+
+Reports of mail servers about mails of ours: delivery status notifications, "bounces" (RFC 3464 and 6522).
+
+What a mail server that we trust has found out about a sender: Authentication-Results (RFC 8601).
+
+Only the topmost header with the checker's name counts: a server that follows section 5 removes what others wrote under
+its name before it adds its own on top, and whatever lies below came with the mail.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
+from enum import StrEnum
 
 from messaging.protocol.codecs.mime import (
+    Part,
     decode_entity_head,
     decode_header_value,
     decode_multipart,
@@ -20,8 +30,8 @@ from messaging.protocol.codecs.mime import (
     encode_base64_parts,
     is_header_value,
 )
+from messaging.protocol.envelope import DEFAULT_LIMITS, Limits
 from messaging.protocol.errors import EncodeError, NotAMessage
-from messaging.protocol.limits import DEFAULT_LIMITS, Limits
 
 MAX_HEAD = 256 * 1024  # header block of a mail; every relay adds to it
 
@@ -185,3 +195,198 @@ def _date(moment: datetime) -> str:
         f"{_DAYS[moment.weekday()]}, {moment.day:02d} {_MONTHS[moment.month - 1]} {moment.year:04d} "
         f"{moment:%H:%M:%S} {offset}"
     )
+
+
+_STATUS = "message/delivery-status"
+_ORIGINALS = frozenset(("message/rfc822", "text/rfc822-headers", "message/rfc822-headers", "message/global-headers"))
+_CODE = re.compile(r"[245]\.[0-9]{1,3}\.[0-9]{1,3}")
+_BLANK_LINE = re.compile(rb"\r?\n[ \t]*\r?\n")
+_MANY = 100  # recipients of one report
+
+
+class Action(StrEnum):
+    """What a report says of its recipients, the worst first."""
+
+    FAILED = "failed"
+    DELAYED = "delayed"
+    DELIVERED = "delivered"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One report. `status`: enhanced status code such as 5.1.1, or "". `diagnostic`: one printable line.
+
+    `names`: what may name the mail that it is about: its envelope id, and Message-IDs as they stand in headers.
+    """
+
+    action: Action
+    status: str
+    diagnostic: str
+    recipient: str
+    names: tuple[str, ...]
+
+    @property
+    def permanent(self) -> bool:
+        """Whether the mail server says that another try will not help (RFC 3463: 5.x.x)."""
+        return self.action is Action.FAILED and self.status.startswith("5")
+
+
+def read_report(mail: Mail, limits: Limits = DEFAULT_LIMITS) -> Report | None:
+    """The report in a mail, or None when it is none. Raises NotAMessage for one that cannot be read."""
+    media_type, parameters = decode_header_value(mail.first("content-type"))
+    if media_type != "multipart/report" or parameters.get("report-type", "delivery-status").lower() not in (
+        "delivery-status",
+        "",
+    ):
+        return None
+    parts = decode_multipart(mail.octets[mail.start :], parameters.get("boundary", ""), limits)
+    blocks = [block for part in parts if _type(part) == _STATUS for block in _blocks(part.content)]
+    if not blocks:
+        raise NotAMessage("not_a_report", "the report has no part of type message/delivery-status")
+    names = [block["original-envelope-id"] for block in blocks if "original-envelope-id" in block]
+    for part in parts:
+        if _type(part) in _ORIGINALS:
+            headers, _ = decode_entity_head(part.content, Limits(part_headers=MAX_HEAD))
+            names.append(headers.get("message-id", ""))
+    names += [*mail.all("in-reply-to"), *mail.all("references")]
+    worst = min((block for block in blocks if "action" in block), key=_rank, default={})
+    diagnostic = worst.get("diagnostic-code") or worst.get("status") or "The mail server gave no reason."
+    return Report(
+        action=_action(worst),
+        status=match[0] if (match := _CODE.search(worst.get("status", ""))) else "",
+        diagnostic=_value(diagnostic)[:500],
+        recipient=_value(worst.get("final-recipient", ""))[:254],
+        names=tuple(name[:500] for name in names if name),
+    )
+
+
+def _type(part: Part) -> str:
+    return decode_header_value(part.content_type)[0]
+
+
+def _blocks(content: bytes) -> Iterator[dict[str, str]]:
+    """The groups of fields, the one about the whole mail first (RFC 3464, 2.1)."""
+    for group in _BLANK_LINE.split(content.strip())[:_MANY]:
+        headers, _ = decode_entity_head(group.strip(b"\r\n") + b"\r\n\r\n", Limits(part_headers=MAX_HEAD))
+        if headers:
+            yield headers
+
+
+def _action(block: dict[str, str]) -> Action:
+    written = block.get("action", "failed").strip().lower()
+    if written in (Action.FAILED, Action.DELAYED):
+        return Action(written)
+    return Action.DELIVERED  # delivered, relayed or expanded: nothing went wrong
+
+
+def _rank(block: dict[str, str]) -> int:
+    return list(Action).index(_action(block))
+
+
+def _value(field: str) -> str:
+    """The text behind `rfc822;` or `smtp;`."""
+    kind, semicolon, text = field.partition(";")
+    text = text if semicolon and kind.strip().replace("-", "").isalnum() else field
+    return "".join(sign if sign.isprintable() else " " for sign in text).strip()
+
+
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_METHOD = re.compile(r"([A-Za-z0-9-]+)\s*(?:/\s*[0-9]+\s*)?=\s*([A-Za-z]+)(?:\s|\Z)")
+# A quoted local part may hold another address: the domain is what follows it.
+_PROPERTY = re.compile(r'\b([A-Za-z0-9-]+)\s*\.\s*([A-Za-z0-9_-]+)\s*=\s*((?:"(?:[^"\\]|\\.)*")?[^\s;"]*)')
+_REASON = re.compile(r'\breason\s*=\s*(?:"(?:[^"\\]|\\.)*"|[^\s;"]*)', re.IGNORECASE)
+_LONGEST = 16 * 1024
+
+# What a passed check proves, by method: the properties that hold the domain (RFC 8601, 2.7; RFC 7489, 11.1).
+_DOMAINS = {
+    "dkim": ("header.d", "header.i"),
+    "spf": ("smtp.mailfrom",),
+    "dmarc": ("header.from",),
+}
+
+
+def is_vouched_for(mail: Mail, checker: str, address: str) -> bool:
+    """Whether the checker says that a mail in whose From `address` stands really comes from that address's domain.
+
+    dkim, spf or dmarc must have passed for the domain itself or one above it, whose owner rules it anyway.
+    """
+    domain = address.rpartition("@")[2].lower()
+    if not checker or not domain:
+        return False
+    for value in mail.all("authentication-results"):
+        name, results = _read(value)
+        if name == checker.lower():
+            return any(_covers(proved, domain) for proved in _proved(results))
+    return False
+
+
+def _covers(proved: str, domain: str) -> bool:
+    return "." in proved and (domain == proved or domain.endswith("." + proved))
+
+
+def _proved(results: list[str]) -> Iterator[str]:
+    """The domains for which a check has passed."""
+    for result in results:
+        match = _METHOD.match(result)
+        if match is None or match[2].lower() != "pass":
+            continue
+        wanted = _DOMAINS.get(match[1].lower(), ())
+        for kind, name, value in _PROPERTY.findall(_REASON.sub(" ", result[match.end() :])):
+            if f"{kind}.{name}".lower() in wanted:
+                yield value.strip('"').rpartition("@")[2].lower().rstrip(".")
+
+
+def _read(value: str) -> tuple[str, list[str]]:
+    """(authserv-id in lower case, the results), comments left out. ("", []) for a header that cannot be read."""
+    text = _without_comments(value[:_LONGEST])
+    if text is None:
+        return "", []
+    head, *results = _split(text)
+    words = head.split()
+    if not words:
+        return "", []
+    name = words[0]
+    if quoted := _QUOTED.fullmatch(name):
+        name = quoted[1]
+    return name.lower(), [result.strip() for result in results]
+
+
+def _without_comments(text: str) -> str | None:
+    """`text` with each comment as a space (RFC 5322, 3.2.2: they nest); None when one, or a quotation, never ends."""
+    kept: list[str] = []
+    depth = 0
+    quoted = escaped = False
+    for sign in text:
+        if escaped:
+            escaped = False
+        elif sign == "\\" and (quoted or depth):
+            escaped = True
+        elif sign == '"' and not depth:
+            quoted = not quoted
+        elif sign == "(" and not quoted:
+            depth += 1
+            kept.append(" ")
+        elif sign == ")" and depth and not quoted:
+            depth -= 1
+            continue
+        if not depth:
+            kept.append(sign)
+    return None if depth or quoted or escaped else "".join(kept)
+
+
+def _split(text: str) -> list[str]:
+    """At semicolons outside quotations."""
+    pieces = [""]
+    quoted = escaped = False
+    for sign in text:
+        if escaped:
+            escaped = False
+        elif sign == "\\" and quoted:
+            escaped = True
+        elif sign == '"':
+            quoted = not quoted
+        elif sign == ";" and not quoted:
+            pieces.append("")
+            continue
+        pieces[-1] += sign
+    return pieces

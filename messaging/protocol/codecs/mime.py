@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
+from messaging.protocol.envelope import DEFAULT_LIMITS, Limits
 from messaging.protocol.errors import EncodeError, NotAMessage
-from messaging.protocol.limits import DEFAULT_LIMITS, Limits
 
 DEFAULT_CONTENT_TYPE = "application/octet-stream"
 

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 from messaging.protocol.codecs.ebxml_lexical import CONTROL, parse_timestamp
 from messaging.protocol.codecs.xml import XML_SPACE
+from messaging.protocol.envelope import DEFAULT_LIMITS
 from messaging.protocol.errors import EncodeError
-from messaging.protocol.limits import DEFAULT_LIMITS
-from messaging.protocol.streams.numbers import LAST_ID
+from messaging.protocol.streams.envelope import LAST_ID
 
 SOAP = "http://schemas.xmlsoap.org/soap/envelope/"
 ROUTING = "http://schemas.xmlsoap.org/rp/"

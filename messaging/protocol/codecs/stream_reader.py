@@ -14,7 +14,6 @@ from lxml import etree
 
 from messaging.protocol import document_ids
 from messaging.protocol.codecs.ebxml_parts import payloads
-from messaging.protocol.codecs.findings import Findings
 from messaging.protocol.codecs.mime import (
     Part,
     bare_content_id,
@@ -33,10 +32,9 @@ from messaging.protocol.codecs.stream_lexical import (
     parse_stream_id,
     parse_time,
 )
-from messaging.protocol.codecs.xml import XML_LANGUAGE, XML_SPACE, element_text, parse_document
-from messaging.protocol.envelope import DocumentReference, PartyId, PayloadPart
+from messaging.protocol.codecs.xml import XML_LANGUAGE, XML_SPACE, Findings, element_text, parse_document
+from messaging.protocol.envelope import DEFAULT_LIMITS, DocumentReference, Limits, PartyId, PayloadPart
 from messaging.protocol.errors import ErrorCode, NotAMessage
-from messaging.protocol.limits import DEFAULT_LIMITS, Limits
 from messaging.protocol.streams.envelope import (
     FinalReceipt,
     ReceiptWish,

@@ -35,19 +35,19 @@ from messaging.protocol.codecs.stream_lexical import (
     required,
     stream_id,
 )
-from messaging.protocol.envelope import PartyId, Wire
+from messaging.protocol.envelope import DEFAULT_LIMITS, PartyId, Wire
 from messaging.protocol.errors import EncodeError
-from messaging.protocol.limits import DEFAULT_LIMITS
 from messaging.protocol.streams.envelope import (
+    FIRST_NUMBER,
+    LAST_NUMBER,
+    NO_PREVIOUS,
     FinalReceipt,
     StreamEnvelope,
     StreamKind,
     StreamPosition,
     StreamReceipt,
 )
-from messaging.protocol.streams.final import ACK_RECEIVE, NORMAL, ORDER_ACK
-from messaging.protocol.streams.numbers import FIRST_NUMBER, LAST_NUMBER, NO_PREVIOUS
-from messaging.protocol.streams.order_ack import OrderAck
+from messaging.protocol.streams.final import ACK_RECEIVE, NORMAL, ORDER_ACK, OrderAck
 
 _BOUNDARY_PREFIX = "rmstream-"
 _END = "<end/>\r\n"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-from messaging.protocol.streams.numbers import FIRST_NUMBER, LAST_ID, LAST_NUMBER, NO_PREVIOUS
+from messaging.protocol.streams.envelope import FIRST_NUMBER, LAST_ID, LAST_NUMBER, NO_PREVIOUS
 
 
 class Verdict(StrEnum):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from messaging.protocol.streams.numbers import FIRST_NUMBER, LAST_NUMBER
+from messaging.protocol.streams.envelope import FIRST_NUMBER, LAST_NUMBER
 
 # ResendTimerTable, seconds; the last entry repeats (SeqResend13/46/79/10Time).
 RESEND_SCHEDULE: tuple[float, ...] = (30, 30, 30, 300, 300, 300, 1800, 1800, 1800, 21_600)

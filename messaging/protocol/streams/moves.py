@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 
+from messaging.protocol.streams.envelope import FIRST_NUMBER, NO_PREVIOUS, first_id, next_id
 from messaging.protocol.streams.flight import (
     Act,
     Do,
@@ -25,7 +26,6 @@ from messaging.protocol.streams.flight import (
     room,
     seconds,
 )
-from messaging.protocol.streams.numbers import FIRST_NUMBER, NO_PREVIOUS, first_id, next_id
 
 SHORTEST_PAUSE = 1.0  # seconds; a receiver that says "now" would be asked without a break
 

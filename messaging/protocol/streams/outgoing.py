@@ -14,6 +14,7 @@ from datetime import datetime
 
 from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.streams import moves
+from messaging.protocol.streams.envelope import first_id
 from messaging.protocol.streams.flight import (
     RESEND_SCHEDULE,
     Act,
@@ -31,7 +32,6 @@ from messaging.protocol.streams.flight import (
     resend_at,
     room,
 )
-from messaging.protocol.streams.numbers import first_id
 
 __all__ = [
     "RESEND_SCHEDULE",

@@ -14,8 +14,8 @@ from lxml import etree
 from messaging.protocol.atomic.words import FAULT, FaultCode
 from messaging.protocol.codecs.mime import decode_header_value
 from messaging.protocol.codecs.xml import XML_SPACE, element_text, parse_document
+from messaging.protocol.envelope import Limits
 from messaging.protocol.errors import NotAMessage
-from messaging.protocol.limits import Limits
 from messaging.protocol.ws.bodies import (
     ADDRESSING,
     MAX_IDENTIFIER,
@@ -26,12 +26,13 @@ from messaging.protocol.ws.bodies import (
     read_endpoint,
     wsa_name,
 )
-from messaging.protocol.ws.epr import EndpointReference, serialise
 from messaging.protocol.ws.messages import (
     Addressing,
     CoordinationContext,
+    EndpointReference,
     Unreadable,
     WsMessage,
+    serialise,
 )
 from messaging.protocol.ws.names import (
     APPLICATION,

@@ -12,12 +12,12 @@ from types import MappingProxyType
 from typing import Final
 
 from messaging.protocol.atomic.words import FAULT, TERMINAL, FaultCode, Note, Request
-from messaging.protocol.ws.epr import EndpointReference
 from messaging.protocol.ws.messages import (
     Addressing,
     CoordinationContext,
     Create,
     Created,
+    EndpointReference,
     Register,
     Registered,
     Violation,

@@ -8,13 +8,13 @@ from lxml import etree
 
 from messaging.protocol.atomic.words import FAULT, Note
 from messaging.protocol.errors import EncodeError
-from messaging.protocol.ws.epr import EndpointReference, parse
-from messaging.protocol.ws.faults import write_fault
+from messaging.protocol.ws.bodies import write_fault
 from messaging.protocol.ws.messages import (
     Body,
     CoordinationContext,
     Create,
     Created,
+    EndpointReference,
     Fault,
     Notification,
     Octets,
@@ -22,6 +22,7 @@ from messaging.protocol.ws.messages import (
     Register,
     Registered,
     WsMessage,
+    parse,
 )
 from messaging.protocol.ws.names import (
     APPLICATION,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from messaging.choices import Direction, MessageState
-from messaging.engine import queueing
+from messaging.engine.pairs import enqueue
 from messaging.journal import events
 from messaging.models import Event, Message, MessageIdentity, Pair, Payload, Transmission
 from messaging.profile import is_repeatable
@@ -110,7 +110,7 @@ def forward(
 
     MessageId, conversation and documents stay; header and number are given when it is prepared. `memory_lost`: it may
     have gone on before, in a time that the database has forgotten. The next hop knows it by its id then, and a request
-    that is refused is in doubt. Call with the pair's lock held; the caller saves the pair (`queueing.PAIR_FIELDS`).
+    that is refused is in doubt. Call with the pair's lock held; the caller saves the pair (`engine.pairs.PAIR_FIELDS`).
     """
     terms = road.onward
     assert road.entry is not None
@@ -130,7 +130,7 @@ def forward(
         forwarded_from=message,
         size=message.size,
     )
-    queueing.enqueue(onward, pair, terms, now)
+    enqueue(onward, pair, terms, now)
     rows = [
         Payload(
             message=onward,

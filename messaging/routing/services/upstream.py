@@ -23,8 +23,8 @@ from messaging.choices import CircuitState, Direction, MessageState, SignalKind,
 from messaging.engine import preparing
 from messaging.models import Circuit, Message, Pair, Route, Signal
 from messaging.models.bulk import bulk_insert
-from messaging.profiles.ebxml.error_messages import error_signal
-from messaging.profiles.stream import finals
+from messaging.profiles.ebxml.signals import error_signal
+from messaging.profiles.stream import receipts
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.envelope import Envelope, ErrorInfo
 from messaging.protocol.errors import ErrorCode, NotAMessage, Severity
@@ -205,7 +205,7 @@ def _dropped(came: uuid.UUID, state: str, now: datetime) -> None:
         state=SignalState.HELD,
     )
     _tell(list(held.order_by("pk").select_for_update()), _given_up(state), now)
-    finals.dropped(came, now)
+    receipts.dropped(came, now)
 
 
 def _tell(held: Collection[Signal], error: ErrorInfo, now: datetime) -> None:

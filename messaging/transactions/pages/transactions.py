@@ -25,7 +25,7 @@ from messaging.exceptions import InvalidSubmission
 from messaging.messages.selectors.messages import TooBroad
 from messaging.models import Coordination, Enlistment
 from messaging.pairs.selectors import pairs
-from messaging.profiles.wsat import beginning, settling
+from messaging.profiles.wsat import asking, settling
 from messaging.protocol.atomic.words import Phase, Seat
 from messaging.resource import number
 from messaging.templatetags.hub import middle
@@ -374,7 +374,7 @@ def _why_not(one: Coordination, verb: str) -> str:
     """Why this cannot be asked for at present; "" when it can."""
     if limited := _limited(coordinations.hidden(one)):
         return limited
-    if verb in beginning.allowed(one):
+    if verb in asking.allowed(one):
         return ""
     if one.subordinate:
         return "Another coordinator decides about it."
@@ -382,7 +382,7 @@ def _why_not(one: Coordination, verb: str) -> str:
         return "It is decided already."
     if one.phase != Phase.ACTIVE:
         return "The outcome was asked for already."
-    return beginning.why_not_commit(one)
+    return asking.why_not_commit(one)
 
 
 def _limited(hidden: int) -> str:

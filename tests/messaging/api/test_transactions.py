@@ -14,7 +14,7 @@ from messaging.api import long_poll
 from messaging.models import AuditEntry, Coordination, Enlistment, Event
 from messaging.profiles.wsat.opening import coordination_open
 from messaging.protocol.atomic.words import Note, Protocol
-from messaging.protocol.ws.epr import EndpointReference
+from messaging.protocol.ws.messages import EndpointReference
 from messaging.protocol.ws.reading import read_context
 from messaging.transactions.selectors import coordinations
 from partners.choices import VersionState

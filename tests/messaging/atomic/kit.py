@@ -28,12 +28,12 @@ from messaging.choices import Direction
 from messaging.engine.preparing import stored_body
 from messaging.models import Coordination, CoordinationMessage, Enlistment, Message
 from messaging.protocol.atomic.words import FAULT, FaultCode, Note, Protocol, Request
-from messaging.protocol.ws.epr import EndpointReference
 from messaging.protocol.ws.messages import (
     Body,
     CoordinationContext,
     Create,
     Created,
+    EndpointReference,
     Fault,
     Octets,
     Register,

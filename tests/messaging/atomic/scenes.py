@@ -11,8 +11,7 @@ from messaging.journal import events
 from messaging.journal.audit import Actor
 from messaging.models import Coordination, Enlistment, Event, Message
 from messaging.profiles.wsat import doubting, opening
-from messaging.profiles.wsat.asking import coordination_rollback
-from messaging.profiles.wsat.beginning import participant_enlist, transaction_ask, transaction_begin
+from messaging.profiles.wsat.asking import coordination_rollback, participant_enlist, transaction_ask, transaction_begin
 from messaging.protocol.atomic.words import Note, Protocol
 from rmhub import clock
 from tests.messaging.atomic.kit import Peer, Place, coordination_of, peer

@@ -22,11 +22,11 @@ from lxml import etree
 from messaging.protocol.atomic import participant
 from messaging.protocol.atomic.participant import ActKind, Event, Kind, Taking
 from messaging.protocol.atomic.words import FAULT, Note, Protocol, Request, Seat
-from messaging.protocol.ws.epr import EndpointReference
 from messaging.protocol.ws.messages import (
     Body,
     CoordinationContext,
     Create,
+    EndpointReference,
     Fault,
     Notification,
     Register,

@@ -13,8 +13,7 @@ from messaging.engine.preparing import stored_body
 from messaging.models import Coordination, CoordinationMessage, Delivery, Event, Message, Rejection
 from messaging.profiles.wsat import asking, due, opening
 from messaging.protocol.atomic.words import FAULT, FaultCode, Phase, Protocol, Request
-from messaging.protocol.ws.epr import EndpointReference
-from messaging.protocol.ws.messages import CoordinationContext, Create, Created, Fault
+from messaging.protocol.ws.messages import CoordinationContext, Create, Created, EndpointReference, Fault
 from messaging.protocol.ws.names import Version, coordination_type
 from partners import registry
 from partners.models import AgreementVersion

@@ -11,10 +11,10 @@ from messaging.entrance.wsgi import entrance_first
 from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
 from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Coordination, Event, Incident
-from messaging.profiles.wsat import asking, doubting, due, opening, settling, silence
+from messaging.profiles.wsat import asking, doubting, due, opening, settling
 from messaging.profiles.wsat.registering import enlisted, enlistment_create
 from messaging.protocol.atomic.words import Note, Phase, Protocol, Seat
-from messaging.protocol.ws.epr import EndpointReference
+from messaging.protocol.ws.messages import EndpointReference
 from partners import registry
 from partners.models import Endpoint
 from rmhub import clock
@@ -51,17 +51,17 @@ def opened(*peers: Peer) -> tuple[Coordination, list[Place]]:
 def test_a_client_opens_enlists_and_commits() -> None:
     shop, bank = peer(), peer()
     coordination, (one, other) = opened(shop, bank)
-    assert asking.allowed(coordination) == ("commit", "rollback")
+    assert asking.possible(coordination) == ("commit", "rollback")
     asked = asking.coordination_commit(coordination_id=coordination.pk, actor=ANNA)
     assert asked.phase == Phase.PREPARING_DURABLE
-    assert asking.allowed(asked) == ("rollback",)
+    assert asking.possible(asked) == ("rollback",)
     again = asking.coordination_commit(coordination_id=coordination.pk, actor=ANNA)
     assert again.lock_version == asked.lock_version, "asked again it changes nothing"
     one.say(Note.PREPARED)
     other.say(Note.PREPARED)
     assert one.heard() == other.heard() == ["Prepare", "Commit"]
     coordination.refresh_from_db()
-    assert asking.allowed(coordination) == ()
+    assert asking.possible(coordination) == ()
     with pytest.raises(WrongState):
         asking.coordination_rollback(coordination_id=coordination.pk, actor=ANNA, reason="Too late.")
     verbs = AuditEntry.objects.filter(verb__startswith="transaction.").order_by("id").values_list("verb", flat=True)
@@ -134,13 +134,13 @@ def test_a_participant_that_does_not_answer_commit_leaves_it_in_doubt_until_it_d
     coordination, (member,) = opened(peer("Shop"))
     asking.coordination_commit(coordination_id=coordination.pk)
     (prepare,) = member.sent()
-    silence.peer_is_silent(message_pk=prepare.message.pk, now=clock.now())
+    due.peer_is_silent(message_pk=prepare.message.pk, now=clock.now())
     coordination.refresh_from_db()
     assert coordination.doubtful_since is None, "nothing is decided: it will expire"
     member.say(Note.PREPARED)
     commit = member.sent()[-1]
     for _ in range(2):
-        silence.peer_is_silent(message_pk=commit.message.pk, now=clock.now())
+        due.peer_is_silent(message_pk=commit.message.pk, now=clock.now())
     coordination.refresh_from_db()
     assert coordination.doubtful_since is not None
     assert member.enlistment.doubt == doubting.SILENT
@@ -150,7 +150,7 @@ def test_a_participant_that_does_not_answer_commit_leaves_it_in_doubt_until_it_d
     coordination.refresh_from_db()
     assert (coordination.phase, coordination.doubtful_since) == (Phase.COMMITTED, None)
     assert member.enlistment.doubt == ""
-    silence.peer_is_silent(message_pk=commit.message.pk, now=clock.now())
+    due.peer_is_silent(message_pk=commit.message.pk, now=clock.now())
     coordination.refresh_from_db()
     assert coordination.doubtful_since is None, "it has answered meanwhile"
 
@@ -159,7 +159,7 @@ def test_a_participant_that_does_not_answer_rollback_is_forgotten(time: FrozenCl
     coordination, (member,) = opened(peer("Shop"))
     asking.coordination_rollback(coordination_id=coordination.pk)
     (rollback,) = member.sent()
-    silence.peer_is_silent(message_pk=rollback.message.pk, now=clock.now())
+    due.peer_is_silent(message_pk=rollback.message.pk, now=clock.now())
     coordination.refresh_from_db()
     assert (coordination.phase, coordination.doubtful_since) == (Phase.ABORTED, None)
     assert member.enlistment.seat == Seat.NONE
@@ -172,7 +172,7 @@ def test_a_superior_that_does_not_answer_the_vote_leaves_it_in_doubt() -> None:
     stage.above.say(Note.PREPARE)
     stage.member.say(Note.PREPARED)
     (vote,) = stage.above.sent()
-    silence.peer_is_silent(message_pk=vote.message.pk, now=clock.now())
+    due.peer_is_silent(message_pk=vote.message.pk, now=clock.now())
     assert stage.row.doubtful_since is not None
     assert stage.superior.doubt == doubting.SILENT
     assert settling.settlements(stage.superior) == ("commit", "rollback")

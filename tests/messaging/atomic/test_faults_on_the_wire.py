@@ -12,8 +12,7 @@ from lxml import etree
 from messaging.models import Coordination, Rejection
 from messaging.profiles.wsat import delivering
 from messaging.protocol.atomic.words import FAULT, FaultCode, Note, Phase, Protocol, Request, Seat
-from messaging.protocol.ws.epr import EndpointReference
-from messaging.protocol.ws.messages import CoordinationContext, Fault, Octets
+from messaging.protocol.ws.messages import CoordinationContext, EndpointReference, Fault, Octets
 from messaging.protocol.ws.names import Version, coordination_type
 from rmhub.clock import FrozenClock
 from tests.messaging.atomic.kit import Peer, Place, coordination_of, peer

@@ -12,8 +12,8 @@ from messaging.engine import pairs
 from messaging.journal.audit import Actor
 from messaging.models import Coordination, Event, Incident, Pair
 from messaging.pairs.services import operating
-from messaging.profiles.wsat import due, opening, silence
-from messaging.protocol.atomic import resending
+from messaging.profiles.wsat import due, opening
+from messaging.protocol.atomic import transaction
 from messaging.protocol.atomic.words import Note, Phase, Protocol
 from messaging.transports import Receipt
 from partners import registry, services
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db
 
 ANN = Actor("ann")
 RETRIES = 2
-PATIENCE = resending.patience(RETRIES, 5, 300)  # 5 + 7 + 9.8 s
+PATIENCE = transaction.patience(RETRIES, 5, 300)  # 5 + 7 + 9.8 s
 HELD = "transaction_pair_shut"
 
 
@@ -160,7 +160,7 @@ def test_what_rolls_back_behind_an_open_pair_is_not_forgotten_as_held(time: Froz
     time.move(3600)
     due.run_due()
     (rollback,) = (one for one in asked.sent() if one.kind == "Rollback")
-    silence.held_back(message_ids=[rollback.message.pk], now=clock.now())
+    due.held_back(message_ids=[rollback.message.pk], now=clock.now())
     assert row_of(asked).phase == Phase.ABORTING
 
 
@@ -198,7 +198,7 @@ def test_silence_after_the_pair_is_open_again_takes_its_place(time: FrozenClock)
 def test_a_pair_that_was_opened_meanwhile_leaves_nobody_in_doubt(time: FrozenClock) -> None:
     member = told(shop_of(), peer())
     (commit,) = (one for one in member.sent() if one.kind == "Commit")
-    silence.held_back(message_ids=[commit.message.pk], now=clock.now())
+    due.held_back(message_ids=[commit.message.pk], now=clock.now())
     assert (member.enlistment.doubt, Incident.objects.count()) == ("", 0)
 
 

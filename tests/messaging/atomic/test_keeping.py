@@ -10,7 +10,7 @@ from django.db import transaction
 from messaging.engine import memory as epoch
 from messaging.models import Coordination, Enlistment, Incident, MemoryEpoch, Pair
 from messaging.pairs.services import resync
-from messaging.profiles.wsat import due, keeping
+from messaging.profiles.wsat import due
 from messaging.profiles.wsat.asking import coordination_rollback
 from messaging.profiles.wsat.settling import enlistment_settle
 from messaging.protocol.atomic.words import Note, Phase, Protocol
@@ -36,7 +36,7 @@ def _committed() -> Coordination:
 def test_what_ended_long_ago_is_forgotten_and_its_messages_stay() -> None:
     old, other = _committed(), _committed()
     Coordination.objects.filter(pk=old.pk).update(ended_at=clock.now() - timedelta(days=91))
-    assert keeping.forget_old(clock.now()) == 1
+    assert due.forget_old(clock.now()) == 1
     assert list(Coordination.objects.values_list("pk", flat=True)) == [other.pk]
 
 
@@ -45,7 +45,7 @@ def test_what_a_person_settled_or_has_to_look_at_is_not_forgotten() -> None:
     Coordination.objects.update(ended_at=clock.now() - timedelta(days=400))
     Enlistment.objects.filter(coordination=settled, protocol=Protocol.DURABLE).update(settled_as="forget")
     Coordination.objects.filter(pk=doubtful.pk).update(doubtful_since=clock.now())
-    assert keeping.forget_old(clock.now()) == 0
+    assert due.forget_old(clock.now()) == 0
 
 
 def test_after_a_restore_people_are_told_of_open_transactions() -> None:
@@ -54,7 +54,7 @@ def test_after_a_restore_people_are_told_of_open_transactions() -> None:
     initiator, member = app.register(begun, Protocol.COMPLETION), shop.register(begun, Protocol.DURABLE)
     _committed()
     initiator.say(Note.COMMIT)
-    assert keeping.restored(clock.now()) == 1
+    assert due.restored(clock.now()) == 1
     incident = Incident.objects.get()
     assert (incident.cause, incident.coordination.identifier) == ("transaction_in_doubt", begun.identifier)  # type: ignore[union-attr]
     assert "may have been told so" in incident.detail
@@ -68,7 +68,7 @@ def test_after_a_restore_people_are_told_of_open_transactions() -> None:
 
 def test_after_a_restore_a_vote_against_may_be_of_one_that_committed_and_forgot() -> None:
     one, (shop,) = scenes.prepared("Shop")
-    keeping.restored(clock.now())
+    due.restored(clock.now())
     shop.say(Note.ABORTED)
     incident = Incident.objects.get()
     assert scenes.fresh(one).phase == Phase.ABORTED
@@ -82,7 +82,7 @@ def test_after_a_restore_a_vote_against_may_be_of_one_that_committed_and_forgot(
 
 def test_after_a_restore_the_answer_to_a_rollback_of_a_person_ends_the_doubt() -> None:
     one, (shop,) = scenes.prepared("Shop")
-    keeping.restored(clock.now())
+    due.restored(clock.now())
     coordination_rollback(coordination_id=one.pk, actor=scenes.ANA, reason="They say that it was not committed")
     assert Incident.objects.get().state == "open"
     shop.say(Note.ABORTED)
@@ -92,7 +92,7 @@ def test_after_a_restore_the_answer_to_a_rollback_of_a_person_ends_the_doubt() -
 def test_after_a_restore_no_transaction_ends_by_itself(time: FrozenClock) -> None:
     one, places = scenes.prepared("Stock", "Freight")
     other, (lonely,) = scenes.prepared("Alone")
-    assert keeping.restored(clock.now()) == 2
+    assert due.restored(clock.now()) == 2
     time.move(30 * 86400)
     assert due.run_due() == 0
     assert scenes.fresh(one).phase == scenes.fresh(other).phase == Phase.PREPARING_DURABLE
@@ -114,7 +114,7 @@ def test_after_a_restore_the_superiors_rollback_proves_nothing_where_this_hub_ha
     voted, begun = below_another(), below_another(names=("Higher", "Store"))
     voted.above.say(Note.PREPARE)
     voted.member.say(Note.PREPARED)
-    assert keeping.restored(clock.now()) == 2
+    assert due.restored(clock.now()) == 2
     for stage in (voted, begun):
         stage.above.say(Note.ROLLBACK)
         assert stage.member.heard()[-1] == "Rollback"
@@ -133,7 +133,7 @@ def test_after_a_restore_the_superiors_commit_ends_the_doubt() -> None:
     stage = below_another()
     stage.above.say(Note.PREPARE)
     stage.member.say(Note.PREPARED)
-    keeping.restored(clock.now())
+    due.restored(clock.now())
     assert stage.row.doubtful_since is not None
     assert (stage.row.phase, stage.row.due_at) == (Phase.PREPARED, None)
     stage.above.say(Note.COMMIT)

@@ -10,8 +10,7 @@ from messaging.journal.audit import Actor
 from messaging.models import CoordinationMessage, Enlistment
 from messaging.profiles.wsat.registering import enlistment_create
 from messaging.protocol.atomic.words import FaultCode, Note, Phase, Protocol, Seat
-from messaging.protocol.ws.epr import EndpointReference
-from messaging.protocol.ws.messages import CoordinationContext, Created, Register
+from messaging.protocol.ws.messages import CoordinationContext, Created, EndpointReference, Register
 from messaging.protocol.ws.names import Version, coordination_type
 from partners import registry
 from partners.models import AgreementVersion

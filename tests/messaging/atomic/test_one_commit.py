@@ -16,7 +16,7 @@ from django.db import DatabaseError, connection, connections, models, transactio
 from messaging.exceptions import WrongState
 from messaging.models import Coordination, CoordinationMessage, Enlistment, Event, Message
 from messaging.profiles.wsat import asking, delivering, due, opening, registering
-from messaging.profiles.wsat.problems import LocalWorkFailed
+from messaging.profiles.wsat.opening import LocalWorkFailed
 from messaging.protocol.atomic.words import Note, Phase, Protocol, Seat
 from messaging.protocol.ws.messages import Created, Octets, Registered
 from rmhub.clock import FrozenClock

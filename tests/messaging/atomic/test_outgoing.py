@@ -13,8 +13,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from messaging import transports
-from messaging.engine import circuits, leases, pairs, preparing, waiting
+from messaging.engine import circuits, leases, pairs, preparing
 from messaging.engine.claiming import JobKind, claim_due
+from messaging.engine.kinds import give_back, renew
 from messaging.engine.recording import record
 from messaging.exceptions import InvalidSubmission, OutsideAgreement, WrongState
 from messaging.journal.audit import Actor
@@ -452,7 +453,7 @@ def test_a_worker_that_stops_gives_back_what_it_did_not_begin(scene: Scene, wire
     message = scene.send("Commit")
     jobs = claim_due(limit=5)
 
-    waiting.give_back(jobs)
+    give_back(jobs)
 
     assert len(work()) == 1
     assert fresh(message).state == "awaiting_ack"
@@ -464,7 +465,7 @@ def test_leases_of_waiting_jobs_are_renewed(scene: Scene, wire: Link, time: Froz
     jobs = claim_due(limit=5)
     time.move(LEASE - 5)
 
-    assert waiting.renew(jobs) == set()
+    assert renew(jobs) == set()
 
     time.move(10)
     assert work() == []

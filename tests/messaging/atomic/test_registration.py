@@ -11,11 +11,10 @@ from messaging.exceptions import WrongState
 from messaging.journal.audit import Actor
 from messaging.models import Coordination, CoordinationMessage, Enlistment, Rejection
 from messaging.profiles.wsat import opening
-from messaging.profiles.wsat.beginning import transaction_begin
+from messaging.profiles.wsat.asking import transaction_begin
 from messaging.profiles.wsat.registering import enlistment_create
 from messaging.protocol.atomic.words import FaultCode, Note, Phase, Protocol, Request, Seat
-from messaging.protocol.ws.epr import EndpointReference, parameter
-from messaging.protocol.ws.messages import Fault
+from messaging.protocol.ws.messages import EndpointReference, Fault, parameter
 from partners import registry
 from partners.choices import VersionState
 from partners.models import AgreementVersion, Endpoint

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from messaging.protocol.atomic.resending import GROWTH, patience, wait
+from messaging.protocol.atomic.transaction import GROWTH, patience, wait
 
 
 def test_each_wait_is_longer_by_the_same_factor_up_to_the_longest() -> None:

@@ -14,7 +14,7 @@ import pytest
 from messaging.models import CoordinationMessage, Event, Message
 from messaging.profiles.wsat import due
 from messaging.protocol.atomic.words import FaultCode, Note, Phase, Protocol, Seat
-from messaging.protocol.ws.epr import EndpointReference, parameter
+from messaging.protocol.ws.messages import EndpointReference, parameter
 from rmhub.clock import FrozenClock
 from rmhub.ids import public_id, uuid7
 from tests.messaging.atomic.kit import Peer, Place, coordination_of, peer

@@ -13,8 +13,7 @@ from messaging.models import AuditEntry, Coordination, Enlistment, Event, Incide
 from messaging.profiles.wsat import asking, due
 from messaging.profiles.wsat.settling import enlistment_settle, settlements, warning
 from messaging.protocol.atomic.words import FaultCode, Note, Phase, Protocol, Seat
-from messaging.protocol.ws.epr import EndpointReference
-from messaging.protocol.ws.messages import CoordinationContext, Register
+from messaging.protocol.ws.messages import CoordinationContext, EndpointReference, Register
 from messaging.protocol.ws.names import Version, coordination_type
 from rmhub.clock import FrozenClock
 from tests.messaging.atomic.kit import Peer, Place, peer
@@ -178,7 +177,7 @@ def test_nobody_here_decides_instead_of_the_superior(verb: Callable[..., Coordin
     stage.member.say(Note.PREPARED)
     with pytest.raises(WrongState):
         verb(coordination_id=stage.row.pk, actor=ANNA, reason="I want it.")
-    assert asking.allowed(stage.row) == ()
+    assert asking.possible(stage.row) == ()
 
 
 def test_t39_unknown_transaction_rolls_a_prepared_one_back(stage: Stage) -> None:

@@ -17,8 +17,7 @@ from messaging.models import Coordination, Enlistment, Incident, Message
 from messaging.profiles.wsat.due import run_due
 from messaging.protocol.atomic.participant import Taking
 from messaging.protocol.atomic.words import FaultCode, Note, Phase, Protocol, Seat
-from messaging.protocol.ws.epr import EndpointReference
-from messaging.protocol.ws.messages import CoordinationContext, Created, Registered
+from messaging.protocol.ws.messages import CoordinationContext, Created, EndpointReference, Registered
 from messaging.protocol.ws.names import Profile, Soap, Version
 from partners import registry
 from partners.choices import CredentialKind

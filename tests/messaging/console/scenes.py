@@ -16,6 +16,7 @@ from messaging.access.services import tokens
 from messaging.bulk.services import jobs
 from messaging.deliveries.services import pulling, triggering
 from messaging.engine import subscriptions
+from messaging.entrance.refusals import Arrival
 from messaging.journal import events
 from messaging.journal.audit import Actor
 from messaging.messages.services import masks
@@ -55,7 +56,6 @@ from messaging.pollers import selectors as selectors_of_pickups
 from messaging.pollers.services import changes as pickup_changes
 from messaging.pollers.services import pickups
 from messaging.pollers.services.collecting import Found
-from messaging.profiles.ebxml.receiving import Arrival
 from messaging.protocol.errors import ErrorCode
 from messaging.reports.services import partner_logs
 from messaging.routing.services import routes

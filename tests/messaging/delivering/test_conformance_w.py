@@ -14,10 +14,9 @@ from django.db import connection, connections
 from messaging import applications
 from messaging.applications import Transient
 from messaging.deliveries.services import triggering
+from messaging.entrance.refusals import Arrival
 from messaging.models import Delivery, DocumentCompleted, DocumentStarted, Event, Incident, Signal, Trigger
-from messaging.profiles.ebxml.receiving import Arrival, receive
 from messaging.protocol.envelope import Semantics
-from messaging.protocol.limits import DEFAULT_LIMITS
 from partners.choices import Transport
 from rmhub.clock import FrozenClock
 from tests.messaging.delivering.stage import (
@@ -36,7 +35,7 @@ from tests.messaging.delivering.stage import (
     verdict,
     work,
 )
-from tests.messaging.factories import PartnerSide, partner_side
+from tests.messaging.factories import PartnerSide, brought, partner_side
 from tests.messaging.mail.partners import mail_partner
 from tests.partners.factories import make_agreement, make_endpoint, make_party
 
@@ -70,7 +69,7 @@ class Uncounted(PartnerSide):
     """Whose documents nobody counts, for they come in by what its agreement names: a count of -1 is theirs."""
 
     def send(self, arrival: Arrival) -> int:
-        return receive(replace(arrival, came_by=Transport(self.terms.transport)), limits=DEFAULT_LIMITS)
+        return brought(replace(arrival, came_by=Transport(self.terms.transport)))
 
 
 UNCOUNTED: dict[str, Callable[[], PartnerSide]] = {"mail": mail_partner, "files": file_partner}

@@ -10,9 +10,9 @@ import pytest
 
 from messaging import applications
 from messaging.deliveries.services import pulling
+from messaging.entrance.refusals import Arrival
 from messaging.messages.services import resubmitting
 from messaging.models import Coordination, Delivery, Event, Join, Message, Rejection, Signal, Trigger
-from messaging.profiles.ebxml.receiving import Arrival
 from messaging.profiles.stream import receiving as streams
 from messaging.protocol.codecs import entity_file, mail
 from messaging.protocol.envelope import PayloadPart

@@ -25,7 +25,7 @@ from messaging.models import (
     Message,
     Trigger,
 )
-from messaging.profiles.wsat import beginning, delivering, due, keeping
+from messaging.profiles.wsat import asking, delivering, due
 from messaging.protocol.atomic.words import FaultCode, Note, Phase, Protocol
 from rmhub import clock
 from rmhub.clock import FrozenClock
@@ -558,13 +558,13 @@ def test_after_a_restore_the_document_of_a_transaction_stays_in_work(
     first.last.say(Note.PREPARED)
     one = coordination()
     assert one.phase == Phase.DECIDING
-    assert keeping.restored(clock.now()) == 1
+    assert due.restored(clock.now()) == 1
     time.move(30 * 86400)
     first.last.say(Note.PREPARED)
     assert (work(), due.run_due()) == (0, 0)
     assert (states(delivery), coordination().phase) == (["running"], Phase.DECIDING)
-    assert beginning.allowed(coordination()) == ("commit", "rollback")
-    beginning.transaction_ask(
+    assert asking.allowed(coordination()) == ("commit", "rollback")
+    asking.transaction_ask(
         coordination_id=one.pk, verb="commit", actor=PERSON, reason="The shop says that it was committed"
     )
     assert due.run_due() == 1

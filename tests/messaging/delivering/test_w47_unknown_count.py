@@ -15,7 +15,7 @@ from messaging.entrance import mail
 from messaging.messages.services import resubmitting
 from messaging.models import Delivery
 from messaging.protocol.codecs.mail import read_mail
-from messaging.protocol.limits import DEFAULT_LIMITS
+from messaging.protocol.envelope import DEFAULT_LIMITS
 from tests.messaging.delivering import stage
 from tests.messaging.delivering.stage import Application, arrive, make_trigger, now_of, verdict, work
 from tests.messaging.factories import PartnerSide, partner_side

@@ -94,7 +94,7 @@ def test_every_problem_is_explained_where_its_type_leads(client: Client) -> None
 
 def test_every_problem_in_the_code_is_in_the_list() -> None:
     root = Path(exchanging.__file__).parents[2]
-    sources = [root / "entrance/exchange_view.py", *(root / "profiles/repeatable").glob("*.py")]
+    sources = [root / "entrance/views.py", *(root / "profiles/repeatable").glob("*.py")]
     written: set[str] = set()
     for path in (*sources, root / "protocol/memory.py", root / "protocol/codecs/repeatable.py"):
         text = path.read_text()

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from messaging.choices import Direction
+from messaging.entrance.refusals import Arrival
 from messaging.models import PickupState
 from messaging.pollers.services import collecting_files, pickups
 from messaging.pollers.services.collecting import LOOK_SECONDS, Found, Look
-from messaging.profiles.ebxml.receiving import Arrival
 from messaging.protocol.codecs import entity_file
 from messaging.transports import Parcel, Receipt, send
 from messaging.transports.base import Login

@@ -11,9 +11,9 @@ import pytest
 from django.db import OperationalError
 
 from messaging.choices import MessageState
+from messaging.entrance.refusals import Arrival
 from messaging.models import Delivery, Message, Rejection, Signal
 from messaging.pollers.services import collecting, collecting_files
-from messaging.profiles.ebxml.receiving import Arrival
 from messaging.protocol.codecs import entity_file
 from messaging.protocol.envelope import MessageType
 from partners.models import Party

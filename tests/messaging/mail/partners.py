@@ -7,8 +7,8 @@ import smtplib
 import ssl
 from dataclasses import dataclass
 
+from messaging.entrance.refusals import Arrival
 from messaging.entrance.smtp_server import Options
-from messaging.profiles.ebxml.receiving import Arrival
 from messaging.protocol.codecs.mail import Heading, write_mail
 from partners.terms import Presented
 from rmhub import clock

@@ -13,7 +13,7 @@ from messaging.messages.selectors.timeline import message_screen
 from messaging.models import Event, Incident, Message, Rejection, Signal, Transmission
 from messaging.profiles.ebxml import bounces
 from messaging.protocol.codecs.mail import read_mail
-from messaging.protocol.limits import DEFAULT_LIMITS
+from messaging.protocol.envelope import DEFAULT_LIMITS
 from messaging.transports import send
 from messaging.transports.smtp import message_id
 from rmhub import clock

@@ -16,11 +16,11 @@ import pytest
 from django.db import models
 
 from messaging.entrance import mail as mail_service
-from messaging.entrance.mail_door import is_trusted
+from messaging.entrance.mail import is_trusted
+from messaging.entrance.refusals import Arrival
 from messaging.entrance.smtp_server import Entrance
 from messaging.models import Incident, Message, Rejection, Signal
 from messaging.models.message import Payload
-from messaging.profiles.ebxml.receiving import Arrival
 from messaging.protocol.codecs.mail import entity, read_mail
 from messaging.protocol.envelope import MessageType
 from partners.terms import Presented

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from messaging.engine import parcels
+from messaging.engine import preparing
 from messaging.transports import Parcel, Receipt, http
 from partners import certificates, registry, services
 from partners.certificates import read_upload
@@ -89,11 +89,11 @@ def test_other_trust_is_another_connection() -> None:
 def test_a_change_of_trust_reaches_the_next_parcel() -> None:
     version = make_agreement()
     terms = registry.current().version(version.pk)
-    assert parcels.parcel(terms, "https://x/", "text/plain", b"", clock.now()).trusted_certificates == ""
+    assert preparing.parcel(terms, "https://x/", "text/plain", b"", clock.now()).trusted_certificates == ""
     services.endpoint_update(endpoint=version.partner_endpoint, trusted_certificates=AUTHORITY.certificate)
     registry.reset()
     terms = registry.current().version(version.pk)
-    sent = parcels.parcel(terms, "https://x/", "text/plain", b"", clock.now())
+    sent = preparing.parcel(terms, "https://x/", "text/plain", b"", clock.now())
     assert sent.trusted_certificates == AUTHORITY.certificate.strip()
 
 
@@ -106,7 +106,7 @@ def test_our_certificate_is_stored_encrypted_and_goes_out_with_its_key() -> None
     assert b"PRIVATE" not in stored.secret_encrypted and "PRIVATE" not in stored.certificate
     assert stored.valid_until is not None and stored.valid_until - datetime.now(UTC) < timedelta(days=21)
     registry.reset()
-    sent = parcels.parcel(registry.current().version(version.pk), "https://x/", "text/plain", b"", clock.now())
+    sent = preparing.parcel(registry.current().version(version.pk), "https://x/", "text/plain", b"", clock.now())
     assert "PRIVATE KEY" in sent.client_certificate and "PRIVATE KEY" not in repr(sent)
     services.credential_revoke(credential=stored)
     registry.reset()

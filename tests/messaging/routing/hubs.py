@@ -20,13 +20,12 @@ from django.db import connection
 from messaging.engine import forgetting, pairs, subscriptions
 from messaging.engine import memory as epoch
 from messaging.engine.claiming import Job
+from messaging.entrance import authentication
+from messaging.entrance.refusals import Arrival
 from messaging.journal.audit import Actor
 from messaging.models import Message, Pair, Route
-from messaging.profiles.ebxml.receiving import Arrival, receive
 from messaging.profiles.repeatable import exchanging
 from messaging.profiles.repeatable.reading import Request
-from messaging.profiles.stream import receiving as streams
-from messaging.protocol.limits import DEFAULT_LIMITS
 from messaging.routing.services import routes
 from messaging.transports import Parcel, Receipt
 from messaging.transports.http import status_cause
@@ -34,7 +33,8 @@ from partners import registry
 from partners.models import AgreementVersion, Party
 from partners.terms import Presented, Terms
 from rmhub import clock
-from tests.messaging.factories import LOST, link, work
+from tests.messaging.factories import LOST, brought, link, work
+from tests.messaging.streams import partner as streams
 from tests.partners.factories import (
     make_agreement,
     make_credential,
@@ -237,15 +237,18 @@ def _enter(parcel: Parcel) -> Receipt:
     body = b""
     if path.startswith("/exchange/"):
         given = {name.lower(): (value,) for name, value in parcel.headers}
-        request = Request(
-            "POST", path.removeprefix("/exchange/"), path, given, parcel.content_type, parcel.body, presented
-        )
-        answer = exchanging.exchange(request)
+        said = {"method": "POST", "path": path.removeprefix("/exchange/"), "target": path, "headers": given}
+        request = Request(parcel.content_type, parcel.body, presented, **said)
+        entered = authentication.enter(presented, "")
+        if entered.principal is None:
+            answer = exchanging.turn_away(request, entered)
+        else:
+            answer = exchanging.exchange(request, entered.principal)
         status, headers, body = answer.status, tuple(answer.headers), answer.body
     elif path.startswith("/streams"):
-        status = streams.receive(Arrival(parcel.content_type, parcel.body, presented), limits=DEFAULT_LIMITS).status
+        status = streams.brought(Arrival(parcel.content_type, parcel.body, presented)).status
     else:
-        status = receive(Arrival(parcel.content_type, parcel.body, presented), limits=DEFAULT_LIMITS)
+        status = brought(Arrival(parcel.content_type, parcel.body, presented))
     ok = 200 <= status < 300
     return Receipt(
         ok=ok,

@@ -9,6 +9,7 @@ import pytest
 from messaging.choices import Direction
 from messaging.deliveries.services import deciding as settling
 from messaging.engine import subscriptions
+from messaging.entrance import authentication
 from messaging.messages.services.submitting import NewPayload, message_submit
 from messaging.models import Delivery, Message, MessageIdentity, Payload, Rejection, Signal, Trigger
 from messaging.pairs.services import operating
@@ -271,7 +272,8 @@ def test_a_request_for_a_party_to_which_nothing_leads_is_refused(
         }
         path = "tpa:B-A/"
         shown = Presented(authorization=basic(known.username, password))
-        answer = exchanging.exchange(Request("POST", path, path, headers, "application/xml", b"<Order/>", shown))
+        request = Request("application/xml", b"<Order/>", shown, method="POST", path=path, target=path, headers=headers)
+        answer = exchanging.exchange(request, authentication.enter(shown, "").principal)
         assert answer.status == problem[0]
         assert problem[1].encode() in answer.body
         assert not Message.objects.exists() and not Signal.objects.exists()

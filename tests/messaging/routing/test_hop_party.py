@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 
 from messaging.engine import pairs
+from messaging.entrance.refusals import Arrival
 from messaging.models import Pair
-from messaging.profiles.ebxml.receiving import Arrival, receive
-from messaging.protocol.limits import DEFAULT_LIMITS
 from partners.terms import Presented
+from tests.messaging.factories import brought
 from tests.messaging.routing.hubs import Network
 from tests.messaging.routing.test_store_and_forward import acknowledgements, states, submit
 from tests.partners.factories import basic, make_credential
@@ -35,7 +35,7 @@ def test_the_partner_itself_is_not_the_one_who_brings_its_messages(net: Network)
     with net["C"] as c:
         known, password = make_credential(c.knows("A"))
         presented = Presented(authorization=basic(known.username, password))
-        assert receive(Arrival(parcel.content_type, parcel.body, presented), limits=DEFAULT_LIMITS) == 403
+        assert brought(Arrival(parcel.content_type, parcel.body, presented)) == 403
         assert c.received() == []
 
 
@@ -52,9 +52,9 @@ def test_only_the_router_s_word_is_an_acknowledgement(net: Network) -> None:
         pair = Pair.objects.get(pk=pairs.outbound_pair_id(a.terms("tpa:A-C")))
         known, password = make_credential(a.knows("C"))
         theirs = Presented(authorization=basic(known.username, password))
-        receive(Arrival(acknowledgement.content_type, acknowledgement.body, theirs), limits=DEFAULT_LIMITS)
+        brought(Arrival(acknowledgement.content_type, acknowledgement.body, theirs))
         pair.refresh_from_db()
         assert pair.flow == "awaiting_ack"
         ours = Presented(authorization=acknowledgement.authorization)
-        assert receive(Arrival(acknowledgement.content_type, acknowledgement.body, ours), limits=DEFAULT_LIMITS) == 204
+        assert brought(Arrival(acknowledgement.content_type, acknowledgement.body, ours)) == 204
     assert states(net["A"]) == ["delivered"] and len(acknowledgements(held)) >= 1

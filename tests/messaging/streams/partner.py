@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from messaging.engine import pairs
+from messaging.entrance import authentication
+from messaging.entrance.refusals import Answer, Arrival, turn_away
 from messaging.models import IncomingStream, Pair
-from messaging.profiles.ebxml.receiving import Arrival
-from messaging.profiles.stream.receiving import Answer, receive
+from messaging.profiles.stream.receiving import receive
 from messaging.protocol.codecs import stream
 from messaging.protocol.codecs.stream import StreamEnvelope, StreamKind, StreamPosition
-from messaging.protocol.envelope import PartyId, PayloadPart
-from messaging.protocol.limits import DEFAULT_LIMITS
-from messaging.protocol.streams.numbers import tx_sequence_id
+from messaging.protocol.envelope import DEFAULT_LIMITS, PartyId, PayloadPart
+from messaging.protocol.streams.envelope import tx_sequence_id
 from messaging.transports import Parcel
 from partners import registry
 from partners.models import AgreementVersion
@@ -31,6 +31,14 @@ GUID = "2744e4e1-2b48-43e8-b441-42745f280d53"
 A, B, C = (tx_sequence_id(1_141_651_000 + n, 1) for n in range(3))
 
 _count = itertools.count(1)
+
+
+def brought(arrival: Arrival) -> Answer:
+    """What the entrance answers to whoever shows this credential."""
+    entered = authentication.enter(arrival.presented, arrival.remote_address)
+    if entered.principal is None:
+        return turn_away(arrival, entered)
+    return receive(arrival, limits=DEFAULT_LIMITS, principal=entered.principal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +99,7 @@ class StreamSide:
 
     def send(self, arrival: Arrival) -> Answer:
         """Brings it to our door."""
-        return receive(arrival, limits=DEFAULT_LIMITS)
+        return brought(arrival)
 
     @property
     def inbound(self) -> Pair:

@@ -8,10 +8,9 @@ from unittest import mock
 from django.test import Client
 
 from messaging.choices import Direction, SignalKind
+from messaging.entrance.refusals import Answer, Arrival
 from messaging.models import Message, Signal
-from messaging.profiles.ebxml.receiving import Arrival
 from messaging.profiles.stream import accepting, receiving
-from messaging.profiles.stream.receiving import Answer
 from tests.messaging.streams.partner import StreamSide
 
 TAKEN, GAP = Answer(202), Answer(503, 1)

@@ -11,11 +11,10 @@ from django.db import connection, connections
 
 from messaging.engine import subscriptions
 from messaging.engine.group import GroupCommit
+from messaging.entrance.refusals import Answer, Arrival
 from messaging.models import Delivery, Message, MessageIdentity, Pair
-from messaging.profiles.ebxml.receiving import Arrival
 from messaging.profiles.stream import accepting, receiving, storing
-from messaging.profiles.stream.holding import Holding
-from messaging.profiles.stream.receiving import Answer
+from messaging.profiles.stream.arrivals import Holding
 from tests.messaging.delivering.stage import make_trigger
 from tests.messaging.streams.partner import A, B, StreamSide, stream_side
 from tests.messaging.streams.received import GAP, TAKEN, ids, items

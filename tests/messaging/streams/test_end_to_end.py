@@ -14,10 +14,8 @@ from datetime import timedelta
 import pytest
 from django.db.models import Min
 
+from messaging.entrance.refusals import Arrival
 from messaging.models import IncomingStream, Message, Pair, Signal
-from messaging.profiles.ebxml.receiving import Arrival
-from messaging.profiles.stream.receiving import receive
-from messaging.protocol.limits import DEFAULT_LIMITS
 from messaging.transports import Parcel, Receipt
 from partners import registry
 from partners.models import AgreementVersion
@@ -25,7 +23,7 @@ from partners.terms import Presented
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.factories import LOST, Link, link, submit, work
-from tests.messaging.streams.partner import StreamSide
+from tests.messaging.streams.partner import StreamSide, brought
 from tests.partners.factories import basic, make_agreement, make_credential, make_endpoint, make_party
 
 pytestmark = pytest.mark.django_db
@@ -75,7 +73,7 @@ def loop(time: FrozenClock) -> Iterator[Loop]:
 
     def carry(parcel: Parcel) -> Receipt:
         arrival = Arrival(parcel.content_type, parcel.body, ends[parcel.address].presented, "192.0.2.7")
-        answer = receive(arrival, limits=DEFAULT_LIMITS)
+        answer = brought(arrival)
         ok = answer.status < 300
         cause = "" if ok else "http_5xx"
         return Receipt(ok=ok, status=answer.status, cause=cause, retry_after=answer.retry_after)

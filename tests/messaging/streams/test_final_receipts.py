@@ -9,6 +9,7 @@ import pytest
 from messaging.choices import Direction, SignalKind
 from messaging.deliveries.services import pulling
 from messaging.engine import pairs
+from messaging.entrance.refusals import Arrival
 from messaging.journal.audit import Actor
 from messaging.models import (
     Delivery,
@@ -16,7 +17,6 @@ from messaging.models import (
     Pair,
     Signal,
 )
-from messaging.profiles.ebxml.receiving import Arrival
 from messaging.protocol.envelope import PartyId
 from messaging.routing.services import routes, upstream
 from partners import registry

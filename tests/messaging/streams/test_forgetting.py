@@ -8,7 +8,7 @@ from messaging.engine import memory as epoch
 from messaging.journal.audit import Actor
 from messaging.models import Message, OutgoingStream, Pair
 from messaging.protocol.codecs import stream
-from messaging.protocol.streams.order_ack import OrderAck
+from messaging.protocol.streams.final import OrderAck
 from messaging.transports import Receipt
 from rmhub import clock
 from rmhub.clock import FrozenClock

@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable
 
-from messaging.profiles.stream.holding import Holding, Position
+from messaging.profiles.stream.arrivals import Holding, Position
 from tests.rmhub.conditions import eventually
 
 KEY = (uuid.UUID(int=1), "guid")

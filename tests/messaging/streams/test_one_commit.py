@@ -10,6 +10,7 @@ import pytest
 from django.db import OperationalError, connection, models
 
 from messaging.entrance import reading
+from messaging.entrance.refusals import Arrival
 from messaging.models import (
     Delivery,
     Event,
@@ -18,7 +19,6 @@ from messaging.models import (
     MessageIdentity,
     Signal,
 )
-from messaging.profiles.ebxml.receiving import Arrival
 from partners.terms import Presented
 from rmhub.clock import FrozenClock
 from tests.messaging.delivering.stage import make_trigger

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from django.db import connection
 
-from messaging.engine.parcels import Claim
+from messaging.engine.preparing import Claim
 from messaging.models import Delivery, IncomingStream, Message, MessageIdentity, Pair, Signal
-from messaging.profiles.stream import accepting, order_acks
+from messaging.profiles.stream import accepting, receipts
 from rmhub.clock import FrozenClock
 from tests.messaging import test_plans
 from tests.messaging.delivering.stage import make_trigger
@@ -36,5 +36,5 @@ def test_acceptance_and_order_acks_look_at_what_they_need(time: FrozenClock, mon
     group = items(partner, *(partner.message(number) for number in (2, 3, 4, 3)))
     assert scans(lambda: accepting.accept(group)) == []
     claim = Claim(time.move(1), 64)
-    assert scans(lambda: order_acks.claim(claim)) == []
+    assert scans(lambda: receipts.claim(claim)) == []
     assert Signal.objects.filter(state="pending", kind="ack").count() == 2

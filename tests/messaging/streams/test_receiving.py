@@ -12,6 +12,7 @@ import pytest
 
 from messaging.deliveries.services import attended
 from messaging.engine import preparing
+from messaging.entrance.refusals import Answer, Arrival
 from messaging.models import (
     Delivery,
     Event,
@@ -22,9 +23,7 @@ from messaging.models import (
     Rejection,
     Signal,
 )
-from messaging.profiles.ebxml.receiving import Arrival
 from messaging.profiles.stream import accepting
-from messaging.profiles.stream.receiving import Answer
 from messaging.protocol.envelope import PayloadPart
 from partners.models import Agreement
 from rmhub.clock import FrozenClock

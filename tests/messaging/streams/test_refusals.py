@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from messaging.entrance.refusals import Answer, Arrival
 from messaging.entrance.wsgi import entrance_first
 from messaging.models import (
     Delivery,
@@ -18,9 +19,7 @@ from messaging.models import (
     Rejection,
     Signal,
 )
-from messaging.profiles.ebxml.receiving import Arrival
 from messaging.profiles.stream import accepting
-from messaging.profiles.stream.receiving import Answer
 from messaging.protocol.codecs.stream import StreamKind
 from messaging.protocol.envelope import PartyId
 from partners import registry, services

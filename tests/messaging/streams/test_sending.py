@@ -15,7 +15,7 @@ from messaging import causes
 from messaging.deliveries.services import deciding as settling
 from messaging.engine import leases, preparing
 from messaging.engine.claiming import claim_due
-from messaging.engine.parcels import JobKind
+from messaging.engine.preparing import JobKind
 from messaging.engine.recording import record
 from messaging.exceptions import InvalidSubmission, WrongState
 from messaging.journal.audit import Actor
@@ -33,12 +33,12 @@ from messaging.models import (
 )
 from messaging.notifications.services.webhooks import endpoint_create
 from messaging.pairs.services import operating
-from messaging.profiles.stream import expiring
+from messaging.profiles.stream import moving
 from messaging.protocol.codecs import stream
 from messaging.protocol.codecs.stream import StreamEnvelope
 from messaging.protocol.streams import final
-from messaging.protocol.streams.numbers import split_id
-from messaging.protocol.streams.order_ack import OrderAck
+from messaging.protocol.streams.envelope import split_id
+from messaging.protocol.streams.final import OrderAck
 from messaging.transports import Parcel, Receipt
 from rmhub import clock
 from rmhub.clock import FrozenClock
@@ -246,7 +246,7 @@ def test_m28_what_expired_after_a_send_is_in_doubt_and_the_resend_bridges_it(wir
     side = stream_side(transport_retries=0)
     submit(side)
     work()
-    expiring = submit(side, time_to_live=20)
+    moving = submit(side, time_to_live=20)
     follower = submit(side)
     acknowledge(side, 1)
     wire.answer = lambda parcel: LOST if b"Order>1</Order" in parcel.body and len(wire.parcels) == 2 else NOT_YET
@@ -256,12 +256,12 @@ def test_m28_what_expired_after_a_send_is_in_doubt_and_the_resend_bridges_it(wir
     run_until(time, clock.now() + timedelta(seconds=31))
     assert places(wire)[-1] == (3, 0)
     assert [number for number, _ in places(wire)].count(2) == 1
-    assert (states(expiring), states(follower)) == (["in_doubt"], ["awaiting_ack"])
-    assert fresh(expiring[0]).cause == "expired_unconfirmed"
+    assert (states(moving), states(follower)) == (["in_doubt"], ["awaiting_ack"])
+    assert fresh(moving[0]).cause == "expired_unconfirmed"
     assert incidents()[0] == ("expired_unconfirmed", "open")
-    assert types_of(expiring[0])[-1] == "message.in_doubt"
+    assert types_of(moving[0])[-1] == "message.in_doubt"
     acknowledge(side, 3)
-    assert (states(expiring), states(follower)) == (["in_doubt"], ["delivered"])
+    assert (states(moving), states(follower)) == (["in_doubt"], ["delivered"])
 
 
 def test_m29_what_expires_before_its_first_send_uses_no_number(wire: Link, time: FrozenClock) -> None:
@@ -311,7 +311,7 @@ def test_m30_a_dead_letter_is_kept_with_its_documents_and_its_application_is_cal
     operating.pair_pause(pair_id=side.outbound.pk, actor=ANN, reason="Maintenance.")
     dead, alive = submit(side, 1, time_to_live=60) + submit(side, 1)
     time.move(60)
-    assert expiring.expire_waiting() == 1
+    assert moving.expire_waiting() == 1
     assert states([dead, alive]) == ["failed", "queued"]
     assert bytes(Payload.objects.get(message=dead).content) == b"<Order>1</Order>"
     [called] = WebhookDelivery.objects.all()
@@ -344,12 +344,12 @@ def test_what_expires_behind_a_closed_gate_is_a_dead_letter_at_once(wire: Link, 
     side = stream_side()
     operating.pair_pause(pair_id=side.outbound.pk, actor=ANN, reason="Maintenance.")
     short, other = submit(side, 1, time_to_live=60) + submit(side)
-    assert expiring.expire_waiting() == 0
+    assert moving.expire_waiting() == 0
     time.move(61)
-    assert expiring.expire_waiting() == 1
+    assert moving.expire_waiting() == 1
     assert states([short, other]) == ["failed", "queued"]
     assert (side.outbound.queued, incidents()) == (1, [("expired", "open")])
-    assert expiring.expire_waiting() == 0
+    assert moving.expire_waiting() == 0
     operating.pair_release(pair_id=side.outbound.pk, actor=ANN, reason="Done.")
     work()
     assert places(wire) == [(1, 0)]

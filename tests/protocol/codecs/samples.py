@@ -10,9 +10,11 @@ import pytest
 
 from messaging.protocol.codecs.ebxml import decode, encode
 from messaging.protocol.envelope import (
+    DEFAULT_LIMITS,
     DocumentReference,
     Envelope,
     ErrorInfo,
+    Limits,
     MessageType,
     PartyId,
     PayloadPart,
@@ -20,7 +22,6 @@ from messaging.protocol.envelope import (
     Semantics,
 )
 from messaging.protocol.errors import Defect, ErrorCode, NotAMessage, Severity
-from messaging.protocol.limits import DEFAULT_LIMITS, Limits
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "ebxml-2000"
 NAMES = sorted(path.name for path in FIXTURES.iterdir() if path.suffix in (".http", ".smtp"))

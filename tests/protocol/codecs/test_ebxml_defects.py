@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from messaging.protocol.envelope import MessageType, Semantics
+from messaging.protocol.envelope import Limits, MessageType, Semantics
 from messaging.protocol.errors import ErrorCode
-from messaging.protocol.limits import Limits
 from tests.protocol.codecs.calls import counting
 
 from .samples import (

@@ -11,9 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messaging.protocol.codecs import ebxml
-from messaging.protocol.codecs.mail import Heading, author, entity, mailbox_of, read_mail, write_mail
-from messaging.protocol.codecs.mail_checks import is_vouched_for
-from messaging.protocol.codecs.mail_report import Action, read_report
+from messaging.protocol.codecs.mail import (
+    Action,
+    Heading,
+    author,
+    entity,
+    is_vouched_for,
+    mailbox_of,
+    read_mail,
+    read_report,
+    write_mail,
+)
 from messaging.protocol.codecs.mime import decode_header_value, decode_multipart, encode_part_head
 from messaging.protocol.errors import EncodeError, NotAMessage
 from tests.messaging.mail.reports import report

@@ -21,8 +21,8 @@ from messaging.protocol.codecs.mime import (
     encode_part_head,
     refers_to,
 )
+from messaging.protocol.envelope import Limits
 from messaging.protocol.errors import EncodeError, NotAMessage
-from messaging.protocol.limits import Limits
 from tests.protocol.codecs.calls import counting
 
 TWO_PARTS = (

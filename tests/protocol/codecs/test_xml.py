@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from messaging.protocol.codecs.xml import element_text, parse_document
+from messaging.protocol.envelope import Limits
 from messaging.protocol.errors import NotAMessage
-from messaging.protocol.limits import Limits
 
 
 def reason(data: bytes, **limits: int) -> str:

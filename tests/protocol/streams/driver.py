@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from messaging.protocol.streams.numbers import tx_sequence_id
+from messaging.protocol.streams.envelope import tx_sequence_id
 from messaging.protocol.streams.outgoing import (
     Act,
     Do,

@@ -9,14 +9,7 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from messaging.protocol.streams.acceptance import RULES, Arrival, Incoming, Verdict, decide, may_follow
-from messaging.protocol.streams.numbers import (
-    LAST_ID,
-    LAST_NUMBER,
-    first_id,
-    next_id,
-    split_id,
-    tx_sequence_id,
-)
+from messaging.protocol.streams.envelope import LAST_ID, LAST_NUMBER, first_id, next_id, split_id, tx_sequence_id
 from tests.fixtures.acceptance_model import In, mq
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

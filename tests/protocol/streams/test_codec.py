@@ -26,10 +26,9 @@ from messaging.protocol.codecs.stream import (
     rebridged,
     stream_id,
 )
-from messaging.protocol.envelope import DocumentReference, PartyId, PayloadPart, Semantics
+from messaging.protocol.envelope import DocumentReference, Limits, PartyId, PayloadPart, Semantics
 from messaging.protocol.errors import EncodeError, ErrorCode, NotAMessage
-from messaging.protocol.limits import Limits
-from messaging.protocol.streams.order_ack import OrderAck
+from messaging.protocol.streams.final import OrderAck
 
 SAMPLES = Path(__file__).parents[2] / "fixtures" / "streams"
 THEIRS = "2744e4e1-2b48-43e8-b441-42745f280d53"

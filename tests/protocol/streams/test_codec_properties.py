@@ -21,7 +21,7 @@ from messaging.protocol.codecs.stream import (
 from messaging.protocol.codecs.stream_lexical import NEVER
 from messaging.protocol.envelope import DocumentReference, PayloadPart
 from messaging.protocol.errors import NotAMessage
-from messaging.protocol.streams.numbers import LAST_ID, LAST_NUMBER
+from messaging.protocol.streams.envelope import LAST_ID, LAST_NUMBER
 from tests.protocol.codecs.test_properties import (
     content_ids,
     content_types,

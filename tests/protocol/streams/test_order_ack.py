@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from messaging.protocol.streams.acceptance import Incoming
-from messaging.protocol.streams.numbers import tx_sequence_id
-from messaging.protocol.streams.order_ack import OrderAck, Timer, Timing, on_due, on_message
+from messaging.protocol.streams.envelope import tx_sequence_id
+from messaging.protocol.streams.final import OrderAck, Timer, Timing, on_due, on_message
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TIMING = Timing()

@@ -9,7 +9,7 @@ import pytest
 
 from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.streams.acceptance import Arrival, Incoming, decide
-from messaging.protocol.streams.numbers import LAST_NUMBER, split_id
+from messaging.protocol.streams.envelope import LAST_NUMBER, split_id
 from messaging.protocol.streams.outgoing import (
     RESEND_SCHEDULE,
     Act,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from messaging.protocol.ws.epr import EndpointReference, parameter
-from messaging.protocol.ws.messages import WsMessage
+from messaging.protocol.ws.messages import EndpointReference, WsMessage, parameter
 from messaging.protocol.ws.names import NAMES, SOAP, Soap, Version
 from messaging.protocol.ws.reading import decode
 

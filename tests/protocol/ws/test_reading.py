@@ -6,16 +6,17 @@ import pytest
 
 from messaging.protocol.atomic.words import FAULT, FaultCode, Note, Protocol, Request
 from messaging.protocol.ws.bodies import MAX_EXPIRES
-from messaging.protocol.ws.epr import EndpointReference, read_parameter
 from messaging.protocol.ws.messages import (
     Create,
     Created,
+    EndpointReference,
     Fault,
     Notification,
     Opaque,
     Register,
     Registered,
     Unreadable,
+    read_parameter,
 )
 from messaging.protocol.ws.names import APPLICATION, NAMES, SOAP, Profile, Soap, Version
 from messaging.protocol.ws.reading import decode, read_context

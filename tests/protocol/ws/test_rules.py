@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from messaging.protocol.atomic.words import FAULT, FaultCode, Note, Request
-from messaging.protocol.ws.epr import EndpointReference, origin
-from messaging.protocol.ws.messages import Violation
+from messaging.protocol.ws.messages import EndpointReference, Violation, origin
 from messaging.protocol.ws.names import NAMES, Profile, Version
 from messaging.protocol.ws.rules import RULES, answerable, check, reply_target, reply_targets
 from tests.protocol.ws.messages import HUB, PEER, create, envelope, epr, fixture, notification, read, register, request

@@ -13,18 +13,19 @@ from lxml import etree
 from messaging.protocol.atomic.words import FAULT, TERMINAL, FaultCode, Note, Protocol, Request
 from messaging.protocol.errors import EncodeError
 from messaging.protocol.ws.bodies import MAX_EXPIRES
-from messaging.protocol.ws.epr import EndpointReference, parameter
 from messaging.protocol.ws.messages import (
     Body,
     CoordinationContext,
     Create,
     Created,
+    EndpointReference,
     Fault,
     Notification,
     Octets,
     Register,
     Registered,
     WsMessage,
+    parameter,
 )
 from messaging.protocol.ws.names import NAMES, SOAP, Profile, Soap, Version, coordination_type, protocol_uri
 from messaging.protocol.ws.reading import decode, read_context

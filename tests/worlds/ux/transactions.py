@@ -12,14 +12,13 @@ from django.db import transaction
 
 from messaging.engine.claiming import claim_due
 from messaging.engine.recording import record
+from messaging.entrance.refusals import Arrival
 from messaging.journal.audit import Actor
 from messaging.models import Coordination, Enlistment, Message
-from messaging.profiles.ebxml.receiving import Arrival
-from messaging.profiles.wsat import addresses, beginning, due, receiving, registering
+from messaging.profiles.wsat import asking, due, messages, receiving, registering
 from messaging.profiles.wsat.opening import locked
 from messaging.protocol.atomic.words import FAULT, FaultCode, Note, Protocol
-from messaging.protocol.ws.epr import EndpointReference, parameter
-from messaging.protocol.ws.messages import Body, Fault
+from messaging.protocol.ws.messages import Body, EndpointReference, Fault, parameter
 from messaging.protocol.ws.names import Profile, Soap, Version
 from messaging.protocol.ws.writing import compose, encode
 from messaging.transports import Receipt
@@ -72,7 +71,7 @@ class Taker:
         octets = encode(written, profile)
         receiving.receive(
             Arrival(octets.content_type, octets.body, Presented(), "127.0.0.1"),
-            service=addresses.COORDINATOR,
+            service=messages.COORDINATOR,
             soap_action=octets.soap_action,
             principal=Principal(self.terms.partner_id, self.terms.partner_name, uuid.UUID(int=0)),
         )
@@ -169,7 +168,7 @@ def _agreements(plan: Plan, lanes: list[Lane]) -> list[Terms]:
 
 
 def _begun(name: str, terms: list[Terms], life: int) -> tuple[Coordination, list[Taker]]:
-    one = beginning.transaction_begin(
+    one = asking.transaction_begin(
         begun_by="erp", idempotency_key=name, expires_ms=life, version=Version.V2006.value
     ).coordination
     return one, [_enlisted(one, each, name) for each in terms]
@@ -179,12 +178,12 @@ def _enlisted(one: Coordination, terms: Terms, name: str) -> Taker:
     me = EndpointReference(f"{terms.partner_uri}/participant", (parameter("Work", name),))
     with transaction.atomic():
         row = registering.enlist(coordination=locked(one.pk), protocol=Protocol.DURABLE, peer=me, terms=terms)
-    return Taker(terms, me, addresses.coordinator_epr(row, terms))
+    return Taker(terms, me, messages.coordinator_epr(row, terms))
 
 
 def _asked(one: Coordination, moving: FrozenClock) -> None:
     moving.move(1.2)
-    beginning.transaction_ask(coordination_id=one.pk, verb="commit", actor=ERP)
+    asking.transaction_ask(coordination_id=one.pk, verb="commit", actor=ERP)
     _sent(_TAKEN)
     moving.move(0.3)
 

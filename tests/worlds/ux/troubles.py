@@ -14,15 +14,15 @@ from django.db.models import Min
 
 from messaging.engine.claiming import Job, claim_due
 from messaging.engine.recording import record
+from messaging.entrance.refusals import Arrival
 from messaging.journal import audit
 from messaging.journal.audit import Actor
 from messaging.messages.services.submitting import NewPayload, message_submit
 from messaging.models import Message, Pair, ProbeReport, Signal
 from messaging.pairs.services import operating, silence
-from messaging.profiles.ebxml.receiving import Arrival, receive
+from messaging.profiles.ebxml.receiving import receive
 from messaging.protocol.codecs import ebxml
-from messaging.protocol.envelope import MessageType
-from messaging.protocol.limits import DEFAULT_LIMITS
+from messaging.protocol.envelope import DEFAULT_LIMITS, MessageType
 from messaging.transports import Receipt
 from messaging.transports.probe import ProbeStep, certificate_step
 from partners.models import AgreementVersion
