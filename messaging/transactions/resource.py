@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from messaging.profiles.wsat import beginning, settling
+from messaging.profiles.wsat import asking, settling
 from messaging.resource import Verb
 
 VERBS: Mapping[str, Verb] = {
@@ -16,7 +16,7 @@ VERBS: Mapping[str, Verb] = {
             "Commit",
             "check",
             "primary",
-            partial(beginning.transaction_ask, verb="commit"),
+            partial(asking.transaction_ask, verb="commit"),
             (
                 "All participants are asked for their votes, the volatile ones first.",
                 "When all vote yes, the decision is written and everybody is told to commit.",
@@ -32,7 +32,7 @@ VERBS: Mapping[str, Verb] = {
             "Roll back",
             "arrow-back-up",
             "danger",
-            partial(beginning.transaction_ask, verb="rollback"),
+            partial(asking.transaction_ask, verb="rollback"),
             (
                 "Every participant is told to undo what it prepared. Nobody's data changes.",
                 "A document that is handed over in it waits again, and is handed over anew.",

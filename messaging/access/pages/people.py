@@ -361,7 +361,7 @@ def group_delete(request: HttpRequest, reference: str) -> HttpResponse:
         "crumbs": [(back, "Partner groups")],
         "back": back,
         "effects": [
-            f"Its partners stay as they are: {group.size} of them.",
+            f"Its partners stay as they are: {group.size} of them.",  # type: ignore[attr-defined]
             "It can be deleted only when no user, token or rule is limited to it.",
         ],
         "button": f"Delete {group.name}",

@@ -16,7 +16,7 @@ from messaging.pairs.selectors import pairs
 from messaging.profile import carries_requests, carries_stream, carries_transactions
 from messaging.protocol.pair_state import Flow, Gate
 from messaging.protocol.sender import next_sequence
-from messaging.protocol.streams.numbers import split_id
+from messaging.protocol.streams.envelope import split_id
 from partners.terms import Terms
 
 _SHOWN = 8  # cells on each side

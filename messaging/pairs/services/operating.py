@@ -30,8 +30,8 @@ from messaging.pairs.services.changing import (
 )
 from messaging.profile import carries_requests, carries_stream, carries_transactions, terms_in_force
 from messaging.profiles.repeatable import repeating
-from messaging.profiles.stream import verbs as stream_verbs
-from messaging.profiles.wsat import releasing
+from messaging.profiles.stream import moving as stream_verbs
+from messaging.profiles.wsat import outgoing
 from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.messages import Happened, move
 from messaging.protocol.pair_state import Act, Flow, Gate, GateVerb, Kind, move_gate
@@ -253,7 +253,7 @@ def _act_on_transactions(pair: Pair, kind: Kind, actor: Actor, reason: str, now:
     if kind is Kind.RESUME:
         take_step(pair, kind, None, now)
         return released(pair, now, actor, reason)
-    if not releasing.let_go(pair, now):
+    if not outgoing.let_go(pair, now):
         raise WrongState("Nothing waits on this pair: all its messages are answered, or on the wire.", state=pair.flow)
     pair.version += 1
     return []
@@ -280,7 +280,7 @@ def _move_gate(
             raise WrongState(str(error), state=pair.gate, allowed=allowed_verbs(pair)) from error
         apply_outbound(pair, replace(outbound_state(pair), gate=gate), now)
         if gate is Gate.OPEN and carries_transactions(pair, terms_in_force(pair)):
-            releasing.let_go(pair, now)
+            outgoing.let_go(pair, now)
         elif gate is Gate.OPEN:
             Message.objects.filter(pair=pair, state=MessageState.QUEUED, due_at__isnull=False).update(due_at=now)
             if pair.out_now and carries_requests(pair, terms_in_force(pair)):
