@@ -6,7 +6,6 @@ They take model instances, and read them again under the lock before they decide
 from __future__ import annotations
 
 from partners.services.agreements import (
-    VersionTerms,
     agreement_create,
     agreement_disable,
     agreement_enable,
@@ -39,7 +38,6 @@ __all__ = [
     "Level",
     "PickupValues",
     "Problem",
-    "VersionTerms",
     "agreement_create",
     "agreement_disable",
     "agreement_enable",
