@@ -18,7 +18,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 
 from messaging import keyset
 from messaging.console import zones
-from messaging.exceptions import ApplicationError, InvalidSubmission
+from messaging.exceptions import ApplicationError, InvalidSubmission, Stale, WrongState
 
 Row = TypeVar("Row", bound=Model)
 PAGE = 50
@@ -82,6 +82,29 @@ def page(
             response = HttpResponse(status=204)
         response[DIGEST] = digest
     return response
+
+
+def posted(request: HttpRequest, name: str) -> str:
+    """Return what stands in a field of the form, without blanks around it."""
+    return request.POST.get(name, "").strip().replace("\x00", "")
+
+
+def dialog(
+    request: HttpRequest, form: str, shown: Callable[[], dict[str, Any]], do: Callable[[], HttpResponse]
+) -> HttpResponse:
+    """A form that stands in a frame of the page where it was asked for, or on a page of its own; a POST does it.
+
+    `form` is its template, which extends `console/parts/dialog_form.html`. `shown()` is its context, with `title` and
+    `crumbs` ((address, name) each); it is asked for again when `do()` is refused, and the form says why.
+    """
+    errors, status = [], 200
+    if request.method == "POST":
+        try:
+            return do()
+        except (InvalidSubmission, Stale, WrongState) as error:
+            errors, status = problems(error), 422 if isinstance(error, InvalidSubmission) else 409
+    context = {"form": form, "given": request.POST, **shown(), "errors": errors}
+    return page(request, "console/parts/dialog.html", context, fragments={"dialog": form}, status=status)
 
 
 def _digest(content: bytes) -> str:

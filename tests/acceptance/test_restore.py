@@ -209,6 +209,7 @@ def restore(hub: Hub, dump: Path) -> None:
     subprocess.run(read, check=True, timeout=900, env=os.environ)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("profile", ["ebxml", "stream", "repeatable"], ids=lambda profile: f"X19-X21-X22-{profile}")
 def test_an_old_dump_is_read_back(profile: str, tmp_path: Path) -> None:
     with world(profile) as (made, buyer):
@@ -300,6 +301,7 @@ def coordinator(without: int = 0) -> Iterator[tuple[atomic.Ring, Running, Superv
         yield ring, hub, applications
 
 
+@pytest.mark.long
 def test_an_old_dump_of_a_coordinator_is_read_back(tmp_path: Path) -> None:
     """X19, X22 for WS-AtomicTransaction: what was decided since is open again, and nobody but a person ends it."""
     with coordinator() as (ring, hub, applications):

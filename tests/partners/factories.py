@@ -1,20 +1,28 @@
 """Parties, endpoints, agreements and credentials that are right unless a test says otherwise.
 
-They go through the services, and reset the registry: a test's own transaction is
-never committed, so nothing else would tell it.
+They go through the services, and reset the registry: a test's own transaction is never committed, so nothing else
+would tell it. An agreement whose parties and endpoints are made with it goes through them once in a process; the next
+ones with the same terms are copies of its rows, under other names (`_again`), which a test holds against each other.
 """
 
 from __future__ import annotations
 
 import base64
+import copy
 import itertools
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
+from uuid import UUID
+
+from django.db import models
 
 from partners import registry, services
 from partners.choices import CredentialKind, Profile
-from partners.models import AgreementVersion, Credential, Endpoint, Party
+from partners.models import Agreement, AgreementService, AgreementVersion, Credential, Endpoint, Party, PartyIdentifier
+from partners.services.writing import writing
+from rmhub import clock
+from rmhub.ids import uuid7
 
 ANY_SERVICE = (("urn:orders", "*", "both"),)
 
@@ -64,8 +72,6 @@ def make_agreement(
 
     With `profile="repeatable"` or `"wsat"` the endpoints that are made have the URIs that a hub has for this profile.
     """
-    own_party = own_party or (own_endpoint.party if own_endpoint else make_party(own=True))
-    partner = partner or (partner_endpoint.party if partner_endpoint else make_party())
     tpa_id = tpa_id or f"tpa:test:{next(_count)}"
     if terms.get("profile") == Profile.REPEATABLE:
         own_uri = own_uri or f"https://own{next(_count)}.example/exchange/{tpa_id}/"
@@ -74,6 +80,12 @@ def make_agreement(
         own_uri = own_uri or f"https://own{next(_count)}.example/ws-tx"
         partner_uri = partner_uri or f"https://partner{next(_count)}.example/ws-tx"
         allowed = () if allowed == ANY_SERVICE else allowed
+    alone = not (own_party or partner or own_endpoint or partner_endpoint)
+    key = repr((sorted(terms.items()), allowed, activate))
+    if alone and key in _made:
+        return _again(*_made[key], tpa_id, own_uri, partner_uri)
+    own_party = own_party or (own_endpoint.party if own_endpoint else make_party(own=True))
+    partner = partner or (partner_endpoint.party if partner_endpoint else make_party())
     agreement = services.agreement_create(
         tpa_id=tpa_id,
         own_party=own_party,
@@ -86,8 +98,60 @@ def make_agreement(
     version = agreement.versions.get()
     if activate:
         version = services.version_activate(version=version)
+    if alone:
+        whole = ("agreement__own_party", "agreement__partner", "own_endpoint", "partner_endpoint")
+        known = AgreementVersion.objects.select_related(*whole).get(pk=version.pk)
+        _made[key] = known, list(version.services.all())
     registry.reset()
     return version
+
+
+# By terms: the first of them in this process, whatever became of its rows.
+_made: dict[str, tuple[AgreementVersion, list[AgreementService]]] = {}
+
+
+def _again(
+    known: AgreementVersion, allowed: Sequence[AgreementService], tpa_id: str, own_uri: str, partner_uri: str
+) -> AgreementVersion:
+    """Writes the rows that the services wrote for `known`, with parties, endpoints and names of their own."""
+    names = (f"Own {next(_count)}", f"Partner {next(_count)}")
+    uris = [uri or f"https://msh{next(_count)}.example/ebxml" for uri in (own_uri, partner_uri)]
+    sides = (known.agreement.own_party, known.agreement.partner)
+    parties = [_copied(side, name=name) for side, name in zip(sides, names, strict=True)]
+    numbers = [
+        PartyIdentifier(party=party, context="DUNS", value=f"{int(party.name.split()[1]):09d}") for party in parties
+    ]
+    ends = zip((known.own_endpoint, known.partner_endpoint), parties, uris, strict=True)
+    endpoints = [_copied(like, party=party, uri=uri) for like, party, uri in ends]
+    agreement = _copied(known.agreement, tpa_id=tpa_id, own_party=parties[0], partner=parties[1])
+    version = _copied(
+        known,
+        agreement=agreement,
+        own_endpoint=endpoints[0],
+        partner_endpoint=endpoints[1],
+        activated_at=known.activated_at and clock.now(),
+    )
+    with writing():
+        Party.objects.bulk_create(parties)
+        PartyIdentifier.objects.bulk_create(numbers)
+        Endpoint.objects.bulk_create(endpoints)
+        Agreement.objects.bulk_create([agreement])
+        AgreementVersion.objects.bulk_create([version])
+        AgreementService.objects.bulk_create(_copied(service, version=version) for service in allowed)
+    registry.reset()
+    return version
+
+
+Row = TypeVar("Row", bound=models.Model)
+
+
+def _copied(like: Row, **changes: Any) -> Row:
+    found = copy.copy(like)
+    found._state.adding = True
+    found.pk = uuid7() if isinstance(like.pk, UUID) else None
+    for name, value in changes.items():
+        setattr(found, name, value)
+    return found
 
 
 def make_credential(
