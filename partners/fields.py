@@ -50,7 +50,8 @@ class DurationField(forms.CharField):
             raise ValidationError(str(error)) from error
 
     def widget_attrs(self, widget: forms.Widget) -> dict[str, Any]:
-        return {**super().widget_attrs(widget), "placeholder": "30 s, 5 m, 2 h, 7 d"}
+        shown = {"placeholder": "30 s, 5 m, 2 h, 7 d", "class": "form-control number-field"}
+        return {**super().widget_attrs(widget), **shown}
 
 
 class Seconds(models.PositiveIntegerField):

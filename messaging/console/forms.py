@@ -21,11 +21,12 @@ MOST_CHOICES = 500
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Fields under one heading."""
+    """Fields under one heading. `folded`: closed as long as nothing in it is set or wrong."""
 
     title: str
     fields: tuple[str, ...]
     lead: str = ""
+    folded: bool = False
 
 
 class Renderer(DjangoTemplates):
@@ -52,6 +53,7 @@ class Bound(forms.BoundField):
             return {"class": "form-control mono", "rows": 3, "spellcheck": "false", **built}
         if isinstance(shown, forms.TextInput):
             built = {"autocomplete": "off", "spellcheck": "false", **built}
+        kind = shown.attrs.get("class", kind)
         return {"class": f"{kind} is-invalid" if self.errors else kind, **built}
 
 
@@ -91,7 +93,7 @@ class SettingsForm(forms.ModelForm):
     groups: ClassVar[tuple[Group, ...]] = ()
     note: ClassVar[str] = ""  # above the fields of one that is changed
     placeholders: ClassVar[Mapping[str, str]] = {}
-    only: ClassVar[Mapping[str, tuple[str, str]]] = {}  # shown for one value of another field: (that field, value)
+    only: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # shown for values of another field: (that field, *values)
     secrets: ClassVar[tuple[str, ...]] = ()  # what is posted in these is neither logged nor sent back
     default_renderer = Renderer
     use_required_attribute = False  # what is missing is said beside the field, with all that is wrong
@@ -118,7 +120,8 @@ class SettingsForm(forms.ModelForm):
                 offered: Any = field.choices
                 field.choices = [choice for choice in offered if choice[0] != ""]
             if name in self.only:
-                field.css = " only-{0} {0}-{1}".format(*self.only[name])  # type: ignore[attr-defined]
+                other, *values = self.only[name]
+                field.css = "".join((f" only-{other}", *(f" {other}-{value}" for value in values)))  # type: ignore[attr-defined]
             if name in self.placeholders:
                 field.widget.attrs["placeholder"] = self.placeholders[name]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from messaging.deliveries.pages import decisions, triggers
-from messaging.onboarding.pages import party_form
+from messaging.onboarding.pages import parties
 from messaging.pairs.pages import verbs
 from messaging.pollers.resource import PICKUPS
 from messaging.urls import console as urls
@@ -90,7 +90,7 @@ SAME: Mapping[str, tuple[str, ...]] = {
     "retention-change": ("PATCH retention",),
     "party-new": ("POST parties",),
     "party-edit": ("PATCH parties/{}",),
-    "party-verb": tuple(f"POST parties/{{}}/{verb}" for verb in party_form.VERBS),
+    "party-verb": tuple(f"POST parties/{{}}/{verb}" for verb in parties.VERBS),
     "endpoint-new": ("POST endpoints",),
     "endpoint-edit": ("PATCH endpoints/{}",),
     "endpoint-certificates": ("POST endpoints/{}/certificates",),

@@ -191,7 +191,7 @@ def test_a_step_that_is_wrong_says_where(
     answer = step(admin, draft, number, **({2: GLOBEX, 3: {}, 4: TERMS}[number] | given))
     assert answer.status_code == 422
     page = html.fromstring(answer.content)
-    assert page.get_element_by_id(f"error-{field}").text_content().strip()
+    assert page.get_element_by_id(f"field-{field}_error").text_content().strip()
     assert not Party.objects.filter(is_own=False).exists()
 
 
