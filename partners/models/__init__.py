@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from partners.models.agreements import DAY, TERMS, Agreement, AgreementService, AgreementVersion
 from partners.models.credentials import Credential
-from partners.models.endpoints import ENDPOINT, Endpoint, Pickup
-from partners.models.parties import PartnerGroup, Party, PartyIdentifier
+from partners.models.endpoints import ENDPOINT, PICKUP, Endpoint, Pickup
+from partners.models.parties import PARTY, PartnerGroup, Party, PartyIdentifier
 from partners.models.revision import Revision
 
 __all__ = [
     "DAY",
     "ENDPOINT",
+    "PARTY",
+    "PICKUP",
     "TERMS",
     "Agreement",
     "AgreementService",

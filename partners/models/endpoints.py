@@ -135,3 +135,6 @@ class Pickup(models.Model):
     @property
     def public_id(self) -> str:
         return public_id("pick", self.id)
+
+
+PICKUP = settings(Pickup, "secret_encrypted")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 
+from partners.fields import settings
 from rmhub.ids import public_id, uuid7
 
 
@@ -56,6 +57,9 @@ class Party(models.Model):
     @property
     def public_id(self) -> str:
         return public_id("par", self.id)
+
+
+PARTY = settings(Party, "archived_at")
 
 
 class PartyIdentifier(models.Model):

@@ -31,12 +31,11 @@ from partners.services.parties import (
     party_restore,
     party_update,
 )
-from partners.services.pickups import PickupValues, pickup_create, pickup_delete, pickup_update
+from partners.services.pickups import pickup_create, pickup_delete, pickup_update
 from partners.validation import Level, Problem, gives_up_sentence
 
 __all__ = [
     "Level",
-    "PickupValues",
     "Problem",
     "agreement_create",
     "agreement_disable",

@@ -14,7 +14,7 @@ from partners.choices import VersionState
 from partners.exceptions import InvalidInput, PartnersError, WrongState
 from partners.models import TERMS, Agreement, AgreementService, AgreementVersion, Endpoint, Party
 from partners.rules import defaults
-from partners.services.writing import save_checked, writing
+from partners.services.writing import assign, save_checked, writing
 from partners.terms import origins, resend_waits
 from partners.validation import Problem, errors_by_field, problems
 from rmhub import clock
@@ -205,10 +205,7 @@ def _require_valid(version: AgreementVersion) -> None:
 
 
 def _apply(version: AgreementVersion, terms: Mapping[str, Any]) -> None:
-    if unknown := terms.keys() - set(TERMS):
-        raise TypeError(f"no such settings: {', '.join(sorted(unknown))}")
-    for field, value in terms.items():
-        setattr(version, field, value)
+    assign(version, TERMS, terms)
     if "resend_schedule" in terms:
         # Every process that reads agreements counts on it, drafts included.
         try:

@@ -13,18 +13,19 @@ from rest_framework.response import Response
 
 from messaging import keyset
 from messaging.api.authentication import actor_of
-from messaging.api.conditional import expected_revision, item
+from messaging.api.conditional import item
 from messaging.api.endpoint import Endpoint, operation
 from messaging.api.fields import ReasonBody, page_of, validated
 from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
+from messaging.onboarding.api.changes import change_of
 from messaging.onboarding.selectors import partner_health
 from messaging.onboarding.serializers import partners as shapes
 from messaging.onboarding.serializers.onboarding import PartnerHealthSerializer, certificate
 from messaging.onboarding.services import changing as onboarding
-from messaging.onboarding.services import content as onboarding_content
+from messaging.onboarding.services.content import revision
 from messaging.pairs.api.pairs import IF_MATCH
 from partners import models, selectors
 from partners.choices import VersionState
@@ -123,13 +124,8 @@ class OneParty(_OfParty):
         headers=(IF_MATCH,),
     )
     def patch(self, request: Request, party_id: str) -> Response:
-        read_parameters(request, ())
-        expected = expected_revision(request)
-        values = _with_identifiers(validated(shapes.PartyChanges, request.data))
-        party = onboarding.party_update(
-            party_id=id_of("par", party_id), actor=actor_of(request), expected=expected, **values
-        )
-        return _party(request, party)
+        values = _with_identifiers(change_of(request, shapes.PartyChanges))
+        return _party(request, onboarding.party_update(party_id=id_of("par", party_id), **values))
 
 
 class PartyHealth(Endpoint):
@@ -172,11 +168,8 @@ def _use_verb(name: str, summary: str, service: Callable[..., models.Party]) -> 
             headers=(IF_MATCH,),
         )
         def post(self, request: Request, party_id: str) -> Response:
-            read_parameters(request, ())
-            expected = expected_revision(request)
-            values = validated(ReasonBody, request.data)
-            party = service(party_id=id_of("par", party_id), actor=actor_of(request), expected=expected, **values)
-            return _party(request, party)
+            values = change_of(request, ReasonBody)
+            return _party(request, service(party_id=id_of("par", party_id), **values))
 
     return Verb
 
@@ -252,13 +245,8 @@ class OneEndpoint(Endpoint):
         headers=(IF_MATCH,),
     )
     def patch(self, request: Request, endpoint_id: str) -> Response:
-        read_parameters(request, ())
-        expected = expected_revision(request)
-        values = validated(shapes.EndpointChanges, request.data)
-        endpoint = onboarding.endpoint_update(
-            endpoint_id=id_of("end", endpoint_id), actor=actor_of(request), expected=expected, **values
-        )
-        return _endpoint(request, endpoint)
+        values = change_of(request, shapes.EndpointChanges)
+        return _endpoint(request, onboarding.endpoint_update(endpoint_id=id_of("end", endpoint_id), **values))
 
 
 def _with_identifiers(values: dict[str, Any]) -> dict[str, Any]:
@@ -270,10 +258,10 @@ def _with_identifiers(values: dict[str, Any]) -> dict[str, Any]:
 def _party(request: Request, party: models.Party, *, status: int = 200) -> Response:
     data = shapes.PartySerializer(party).data
     headers = {"Location": f"/api/v1/parties/{party.public_id}"} if status == 201 else {}
-    return item(request, data, revision=onboarding_content.revision(party), status=status, **headers)
+    return item(request, data, revision=revision(party), status=status, **headers)
 
 
 def _endpoint(request: Request, endpoint: models.Endpoint, *, status: int = 200) -> Response:
     data = shapes.EndpointSerializer(endpoint).data
     headers = {"Location": f"/api/v1/endpoints/{endpoint.public_id}"} if status == 201 else {}
-    return item(request, data, revision=onboarding_content.revision(endpoint), status=status, **headers)
+    return item(request, data, revision=revision(endpoint), status=status, **headers)
