@@ -19,7 +19,7 @@ from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
-from messaging.onboarding.api.changes import change_of
+from messaging.onboarding.api.parties import change_of
 from messaging.onboarding.serializers import agreements as shapes
 from messaging.onboarding.services import changing as onboarding
 from messaging.onboarding.services.content import revision
@@ -193,7 +193,7 @@ class OneVersion(_OfAgreement):
     )
     def get(self, request: Request, agreement_id: str, number: str) -> Response:
         read_parameters(request, ())
-        wanted = version_number(number)
+        wanted = _number(number)
         for version in _read(agreement_id).versions.all():
             if version.number == wanted:
                 return _version(request, selectors.version(version.pk))
@@ -212,7 +212,7 @@ class OneVersion(_OfAgreement):
     )
     def patch(self, request: Request, agreement_id: str, number: str) -> Response:
         values = _arguments(change_of(request, shapes.VersionChanges))
-        return _version(request, onboarding.version_edit(**_key(agreement_id, number), **values))
+        return _version(request, onboarding.version_edit(**version_key(agreement_id, number), **values))
 
     @operation(
         id="agreements_discard_version",
@@ -226,7 +226,7 @@ class OneVersion(_OfAgreement):
     )
     def delete(self, request: Request, agreement_id: str, number: str) -> Response:
         values = change_of(request, OptionalReasonBody)
-        onboarding.version_discard(**_key(agreement_id, number), **values)
+        onboarding.version_discard(**version_key(agreement_id, number), **values)
         return Response(status=204)
 
 
@@ -246,7 +246,7 @@ class ActivateVersion(_OfAgreement):
     )
     def post(self, request: Request, agreement_id: str, number: str) -> Response:
         values = change_of(request, ReasonBody)
-        return _version(request, onboarding.version_activate(**_key(agreement_id, number), **values))
+        return _version(request, onboarding.version_activate(**version_key(agreement_id, number), **values))
 
 
 def _read(agreement_id: str) -> models.Agreement:
@@ -256,11 +256,12 @@ def _read(agreement_id: str) -> models.Agreement:
         raise Problem("not_found", f"There is no agreement {agreement_id}.") from error
 
 
-def _key(agreement_id: str, number: str) -> dict[str, Any]:
-    return {"agreement_id": id_of("agr", agreement_id), "number": version_number(number)}
+def version_key(agreement_id: str, number: str) -> dict[str, Any]:
+    """What services know a version by. Raises Problem."""
+    return {"agreement_id": id_of("agr", agreement_id), "number": _number(number)}
 
 
-def version_number(text: str) -> int:
+def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise Problem("not_found", "Versions are numbered from 1.")
     return int(text)

@@ -18,6 +18,7 @@ from messaging.console.rendering import page, see_other
 from messaging.deliveries.pages.triggers import used_already
 from messaging.journal.audit import Actor
 from messaging.onboarding.pages.changing import About, Crumbs, Subject, act, form_page, partners_crumb
+from messaging.onboarding.pages.fields import PemFile
 from messaging.onboarding.pages.forms import (
     INVALID,
     REFUSED,
@@ -25,7 +26,6 @@ from messaging.onboarding.pages.forms import (
     CredentialForm,
     EndpointForm,
     NewPartyForm,
-    PemFile,
     reason_of,
     refusals,
     way_back,

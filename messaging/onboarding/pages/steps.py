@@ -12,16 +12,8 @@ from django.views.decorators.debug import sensitive_variables
 
 from messaging.console.forms import MOST_CHOICES, Group
 from messaging.models import OnboardingDraft
-from messaging.onboarding.pages.forms import (
-    EndpointForm,
-    Errors,
-    NamedField,
-    PartnerForm,
-    PartyForm,
-    SecretText,
-    TermsForm,
-    choice,
-)
+from messaging.onboarding.pages.fields import NamedField, SecretText, choice
+from messaging.onboarding.pages.forms import EndpointForm, Errors, PartnerForm, PartyForm, TermsForm
 from messaging.onboarding.services.making import FIELDS, values_of
 from partners import selectors
 from partners.choices import CredentialKind, Profile, Semantics

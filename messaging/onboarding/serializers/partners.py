@@ -1,4 +1,4 @@
-"""Parties and endpoints: representations and bodies."""
+"""Parties, endpoints and credentials: representations and bodies."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from messaging.api.fields import IdIn, IdOut, OptionalReasonBody, RowSerializer, StrictBody, Text
+from messaging.api.fields import IdIn, IdOut, Instant, OptionalReasonBody, RowSerializer, StrictBody, Text
 from messaging.api.resource import SettingsBody
 from messaging.messages.serializers.messages import PartyRef
 from partners.certificates import MAX_TEXT
-from partners.models import ENDPOINT, Endpoint, Party
+from partners.choices import CredentialDirection, CredentialKind
+from partners.models import ENDPOINT, Credential, Endpoint, Party
 
 
 class IdentifierBody(StrictBody):
@@ -159,3 +160,55 @@ class EndpointRef(serializers.Serializer):
 
     id = IdOut("end")
     uri = serializers.CharField()
+
+
+class CredentialBody(OptionalReasonBody):
+    """Proof of identity between us and a partner."""
+
+    party = IdIn("par")
+    direction = serializers.ChoiceField(choices=CredentialDirection.choices)
+    kind = serializers.ChoiceField(choices=CredentialKind.choices)
+    label = Text(max_length=80, required=False, allow_blank=True)  # type: ignore[assignment]
+    username = Text(max_length=120, required=False, allow_blank=True, help_text="HTTP Basic, and SSH.")
+    secret = Text(
+        max_length=MAX_TEXT,
+        required=False,
+        trim_whitespace=False,
+        help_text="Outbound: what the partner gave us, our SSH private key, or our certificate with its private key "
+        "(PEM without a passphrase). Inbound: made up if absent.",
+    )
+    fingerprint = Text(max_length=200, required=False, allow_blank=True, help_text="Certificate: its SHA-256.")
+    certificate = Text(
+        max_length=MAX_TEXT,
+        required=False,
+        allow_blank=True,
+        help_text="Inbound certificate: itself, PEM, in the place of its fingerprint.",
+    )
+    valid_from = Instant(required=False, allow_null=True)
+    valid_until = Instant(required=False, allow_null=True)
+
+
+class CredentialSerializer(Described, RowSerializer):
+    """A credential, without any secret."""
+
+    id = IdOut("cred")
+    party = PartyRef()
+    valid_from = serializers.DateTimeField(allow_null=True)
+    valid_until = serializers.DateTimeField(allow_null=True)
+    revoked_at = serializers.DateTimeField(allow_null=True)
+
+    class Meta:
+        model = Credential
+        fields: tuple[str, ...] = (
+            *("id", "party", "direction", "kind", "label", "username", "fingerprint"),
+            *("valid_from", "valid_until", "revoked_at", "created_at"),
+        )
+
+
+class NewCredentialSerializer(CredentialSerializer):
+    """A new credential, with what the partner has to show."""
+
+    secret = serializers.CharField(allow_null=True, help_text="Shown this once; null if there is nothing to show.")
+
+    class Meta(CredentialSerializer.Meta):
+        fields = (*CredentialSerializer.Meta.fields, "secret")

@@ -20,7 +20,7 @@ from messaging.api.fields import page_of, validated
 from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.reading import Param, StrictJson, read_parameters
 from messaging.api.references import agreement_id_of, id_of
-from messaging.onboarding.serializers.log_columns import LogColumnsBody
+from messaging.onboarding.serializers.agreements import LogColumnsBody
 from messaging.report_choices import LogState
 from messaging.reports.selectors import partner_logs
 from messaging.reports.serializers import partner_logs as shapes
