@@ -321,7 +321,8 @@ class TermsForm(PartnerForm):
         values = self.typed
         references = [name for name, field in self.fields.items() if isinstance(field, NamedField) and name in values]
         named = {f"{name}_id": values.pop(name) for name in references}
-        return {**values, **named, "allowed": values.pop("services", [])}
+        allowed = values.pop("services", [])
+        return {**values, **named, "allowed": allowed}
 
     def _offer_endpoints(self) -> None:
         found = selectors.endpoints().filter(party__archived_at__isnull=True)

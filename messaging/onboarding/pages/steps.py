@@ -93,6 +93,9 @@ class AgreementForm(TermsForm):
         ours = selectors.endpoints().filter(party__is_own=True, party__archived_at__isnull=True)[:MOST_CHOICES]
         self.offer("own_endpoint", [(one.public_id, f"{one.party}: {one.uri}") for one in ours])
 
+    def hidden(self, name: str) -> bool:
+        return name != "services" and super().hidden(name)  # kept for when the profile is changed back
+
 
 FORMS: Mapping[str, type[PartnerForm]] = {
     "identity": IdentityForm,
