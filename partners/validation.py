@@ -15,8 +15,8 @@ from partners.choices import Profile, Semantics
 from partners.fields import duration
 from partners.models import AgreementVersion, Endpoint
 from partners.rules import BY_PROFILE, RULES, Level
-from partners.rules.rule import give_up_seconds, resend_seconds
-from partners.terms import Reliability, resend_waits
+from partners.rules.rule import Reliability, give_up_seconds, resend_seconds
+from partners.terms import resend_waits
 
 __all__ = [
     "RULES",

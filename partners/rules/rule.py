@@ -10,7 +10,9 @@ from typing import Any
 
 from partners.fields import duration
 from partners.models import AgreementVersion
-from partners.terms import Reliability, resend_waits
+from partners.terms import Terms, resend_waits
+
+Reliability = Terms | AgreementVersion  # both say how a message is repeated
 
 
 class Level(StrEnum):
