@@ -13,7 +13,7 @@ from django.shortcuts import resolve_url
 from messaging.console.access import Person, actor
 from messaging.console.rendering import page, see_other
 from messaging.deliveries.pages.triggers import once
-from messaging.onboarding.pages.forms import INVALID, REFUSED, PartnerForm, reason_of, refusals
+from messaging.onboarding.pages.forms import INVALID, REFUSED, Errors, PartnerForm, reason_of, refusals
 from messaging.resource import Verb
 
 Crumbs = tuple[tuple[str, str], ...]  # (text, URL) each
@@ -126,7 +126,8 @@ def act(
 
     `read` tells what it is about, again after a refusal. `to`: where it goes afterwards, else back to the subject.
     """
-    subject, errors, status = read(), {}, 200
+    errors: Errors = {}
+    subject, status = read(), 200
     if request.method == "POST":
         version = request.POST.get("version", "")
         try:

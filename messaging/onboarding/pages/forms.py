@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import tzinfo
 from typing import Any, ClassVar
 
@@ -31,7 +31,7 @@ from partners.exceptions import WrongState as PartnersWrongState
 from partners.models import ENDPOINT, TERMS, AgreementVersion, Credential, Endpoint, PartnerGroup, Party
 from partners.rules import BY_PROFILE
 
-Errors = Mapping[str, Sequence[str]]
+Errors = dict[str, list[str]]
 # What services refuse: for bad values, and because of the state that things are in.
 INVALID = (InvalidSubmission, InvalidInput)
 REFUSED = (Stale, WrongState, PartnersWrongState)
@@ -40,7 +40,7 @@ _MOST_GROUPS = 100
 _CERTIFICATE, _SSH_KEY, _BASIC = CredentialKind.CERTIFICATE, CredentialKind.SSH_KEY, CredentialKind.BASIC
 
 
-def refusals(error: ApplicationError | PartnersError) -> dict[str, list[str]]:
+def refusals(error: ApplicationError | PartnersError) -> Errors:
     """What a service refused, by field."""
     if isinstance(error, InvalidSubmission | InvalidInput):
         return error.errors
@@ -112,7 +112,7 @@ class PartnerForm(SettingsForm):
         """Show these beside the fields, of a form that was not posted as well."""
         if not self.is_bound:
             self.cleaned_data = {}
-        self.refuse({name: list(texts) for name, texts in errors.items()})
+        self.refuse(errors)
 
     def sections(self) -> Iterator[tuple[Group, list[forms.BoundField], bool]]:
         """Each group with its fields; and whether it is open: something in it is wrong, or not as usual."""

@@ -25,6 +25,7 @@ from messaging.onboarding.pages.forms import (
     ChangedPartyForm,
     CredentialForm,
     EndpointForm,
+    Errors,
     NewPartyForm,
     reason_of,
     refusals,
@@ -200,7 +201,8 @@ def endpoint_certificates(request: HttpRequest, reference: str) -> HttpResponse:
     """GET: the dialog. POST: what is pasted or uploaded takes the place of what there was; empty takes all away."""
     endpoint = endpoint_of(reference)
     here = resolve_url("console:endpoint", endpoint.public_id)
-    text, errors, status = request.POST.get("certificates", "").replace("\x00", ""), {}, 200
+    errors: Errors = {}
+    text, status = request.POST.get("certificates", "").replace("\x00", ""), 200
     if request.method == "POST":
         version = request.POST.get("version", "")
         try:
