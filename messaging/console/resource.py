@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from django.contrib import messages as notices
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.functional import SimpleLazyObject
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
 from messaging.access.selectors.reach import read_id
@@ -24,11 +25,24 @@ INCOMPLETE = "This form is not complete: open it again from the page that led he
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its heading, what stands in the cell of a row, and the classes of the cell."""
+    """A column: its heading, what stands in the cell of a row, and the classes of the cell.
+
+    `zoned`: times, whose heading names the zone.
+    """
 
     label: str
     cell: Callable[[Any], object]
     css: str = ""
+    zoned: bool = False
+
+
+def table(caption: str, columns: Sequence[Column], rows: Iterable[Any]) -> dict[str, Any]:
+    """Return what `console/parts/table.html` shows: `{% include "console/parts/table.html" with table=... %}`.
+
+    Cells are made when it is drawn: only then the zone of its times is known.
+    """
+    cells = SimpleLazyObject(lambda: [[(column, column.cell(row)) for column in columns] for row in rows])
+    return {"caption": caption, "columns": columns, "cells": cells}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +130,7 @@ class Pages:
             "none_match": f"No {r.name} matches.",
             "show_all": f"Show all {r.plural}",
             "pages": f"Pages of {r.plural}",
-            "table": [
-                [(column, column.cell(row)) for column in self.listing.columns]
-                for row in map(self.listing.row, context["rows"])
-            ],
+            "table": table(self.listing.caption, self.listing.columns, map(self.listing.row, context["rows"])),
         }
         fragments = {f"live-{r.plural}": "console/parts/list_live.html"}
         return self._answer(request, "console/parts/list.html", context, fragments=fragments)
