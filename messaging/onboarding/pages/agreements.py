@@ -175,6 +175,7 @@ def version_edit(request: HttpRequest, reference: str, number: int) -> HttpRespo
         here,
         (agreements_crumb(), (f"{agreement.tpa_id} v{number}", here)),
         "agreement",
+        revision(version),
         lambda: revision(version_of(agreement_of(reference), number)),
     )
     form = VersionForm(request.POST if request.method == "POST" else None, instance=version)
@@ -191,14 +192,14 @@ def agreement_verb(request: HttpRequest, reference: str, verb: str) -> HttpRespo
     def subject() -> Subject:
         agreement = agreement_of(reference)
         href = resolve_url("console:agreement", agreement.public_id)
-        return Subject(agreement.tpa_id, href, revision(agreement), (agreements_crumb(),))
+        key = {"agreement_id": agreement.pk}
+        return Subject(key, agreement.tpa_id, href, revision(agreement), (agreements_crumb(),))
 
     def draft() -> str:
         newest = max(one.number for one in agreement_of(reference).versions.all())
         return resolve_url("console:version-edit", reference, newest)
 
-    key = {"agreement_id": agreement_of(reference).pk}
-    return act(request, chosen, subject, key, to=draft if chosen is NEW_VERSION else None)
+    return act(request, chosen, subject, to=draft if chosen is NEW_VERSION else None)
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -207,7 +208,6 @@ def version_verb(request: HttpRequest, reference: str, number: int, verb: str) -
     chosen = VERSION_VERBS.get(verb)
     if chosen is None:
         raise Http404(f"There is no verb {verb} for versions.")
-    agreement_id = agreement_of(reference).pk
 
     def subject() -> Subject:
         agreement = agreement_of(reference)
@@ -215,6 +215,7 @@ def version_verb(request: HttpRequest, reference: str, number: int, verb: str) -
         href = resolve_url("console:agreement-version", agreement.public_id, number)
         found = services.version_validate(version=version) if chosen is ACTIVATE and request.method == "GET" else ()
         return Subject(
+            {"agreement_id": agreement.pk, "number": number},
             f"{agreement.tpa_id} v{number}",
             href,
             revision(version),
@@ -224,10 +225,10 @@ def version_verb(request: HttpRequest, reference: str, number: int, verb: str) -
         )
 
     def left() -> str:
-        there = Agreement.objects.filter(pk=agreement_id).exists()
+        there = Agreement.objects.filter(pk=read_id("agr", reference)).exists()
         return resolve_url("console:agreement", reference) if there else resolve_url("console:agreements")
 
-    return act(request, chosen, subject, {"agreement_id": agreement_id, "number": number}, to=left)
+    return act(request, chosen, subject, to=left)
 
 
 @requires("agreements:read")

@@ -23,7 +23,8 @@ Crumbs = tuple[tuple[str, str], ...]  # (text, URL) each
 class About:
     """What stands around the fields: `label` is the verb of the button, `leave` where the other one goes.
 
-    `whose`: the page that leads here ("partner"). `version`: the object as the form shows it, None for a new one.
+    Of a form that changes something: `whose` is the page that leads here ("partner"), `version` the revision that it
+    shows, `again` tells the revision after a refusal.
     """
 
     title: str
@@ -31,7 +32,8 @@ class About:
     leave: str
     crumbs: Crumbs
     whose: str = ""
-    version: Callable[[], str] | None = None
+    version: str = ""
+    again: Callable[[], str] = str
     lead: str = ""
 
 
@@ -46,8 +48,9 @@ class Button:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a verb is about: its name, its page, and its revision as it is now."""
+    """What a verb is about: the key by which services take it, its name, its page, and its revision as it is now."""
 
+    key: Mapping[str, Any]
     name: str
     href: str
     version: str
@@ -77,11 +80,11 @@ def form_page(
 
     `mark`: the name of the mark that lets it be posted only once.
     """
-    status, version = 200, about.version() if about.version is not None else ""
+    status, version = 200, about.version
     if request.method == "POST":
         given = {"actor": actor(request), "reason": reason_of(request)}
         form.full_clean()
-        if about.version is not None:
+        if about.version:
             given["expected"] = version = request.POST.get("version", "")
             if not version:
                 form.add_error(None, f"This form is not complete: open it again from the {about.whose}'s page.")
@@ -92,10 +95,10 @@ def form_page(
                 form.refuse(refusals(error))
             except REFUSED as error:
                 form.refuse(refusals(error))
-                status, version = 409, about.version() if about.version is not None else ""
+                status, version = 409, about.again()
     wrong = form.wrong()
     known = {"form": form, "about": about, "version": version, "errors": wrong, "given": request.POST}
-    known |= {"sign": "check", "note": form.note} if about.version is not None else {"sign": "plus"}
+    known |= {"sign": "check", "note": form.note} if about.version else {"sign": "plus"}
     if mark:
         known["once"] = once(request, mark)
     status = status if status != 200 or not wrong else 422
@@ -118,11 +121,10 @@ def act(
     request: HttpRequest,
     verb: Verb,
     read: Callable[[], Subject],
-    key: Mapping[str, Any],
     *,
     to: Callable[[], str] | None = None,
 ) -> HttpResponse:
-    """The dialog of a verb; a POST does it to the object of this key, or the dialog comes back and says why not.
+    """The dialog of a verb; a POST does it, or the dialog comes back and says why not.
 
     `read` tells what it is about, again after a refusal. `to`: where it goes afterwards, else back to the subject.
     """
@@ -132,7 +134,7 @@ def act(
         version = request.POST.get("version", "")
         try:
             if version:
-                verb.service(**key, actor=actor(request), reason=reason_of(request), expected=version)
+                verb.service(**subject.key, actor=actor(request), reason=reason_of(request), expected=version)
                 notices.success(request, f"{subject.name} {verb.done}.")
                 return see_other(to() if to is not None else subject.href)
             errors, status = {"": ["This form is not complete: open it again from the page that it is on."]}, 422

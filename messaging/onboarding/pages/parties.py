@@ -139,7 +139,7 @@ def party_edit(request: HttpRequest, reference: str) -> HttpResponse:
         return see_other(here)
 
     title = f"Change {party.name}"
-    about = About(title, title, here, crumbs, "partner", lambda: revision(party_of(reference)))
+    about = About(title, title, here, crumbs, "partner", revision(party), lambda: revision(party_of(reference)))
     return form_page(request, ChangedPartyForm(*_posted(request), instance=party), about, do, party=party)
 
 
@@ -153,9 +153,9 @@ def party_verb(request: HttpRequest, reference: str, verb: str) -> HttpResponse:
     def subject() -> Subject:
         party = party_of(reference)
         href = resolve_url("console:partner", party.public_id)
-        return Subject(party.name, href, revision(party), (partners_crumb(),))
+        return Subject({"party_id": party.pk}, party.name, href, revision(party), (partners_crumb(),))
 
-    return act(request, chosen, subject, {"party_id": party_of(reference).pk})
+    return act(request, chosen, subject)
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -190,6 +190,7 @@ def endpoint_edit(request: HttpRequest, reference: str) -> HttpResponse:
         here,
         ((str(endpoint.party), resolve_url("console:partner", endpoint.party.public_id)), (endpoint.name, here)),
         "endpoint",
+        revision(endpoint),
         lambda: revision(endpoint_of(reference)),
         lead=endpoint.uri,
     )
@@ -291,16 +292,14 @@ def _made(party: Party, values: dict[str, Any]) -> tuple[Credential, str]:
 def credential_revoke(request: HttpRequest, reference: str) -> HttpResponse:
     """Ends one for ever."""
 
-    def credential() -> Credential:
+    def subject() -> Subject:
         try:
-            return selectors.credential(read_id("cred", reference))
+            now = selectors.credential(read_id("cred", reference))
         except ObjectDoesNotExist as error:
             raise Http404(f"There is no credential {reference}.") from error
-
-    def subject() -> Subject:
-        now = credential()
         href = resolve_url("console:partner", now.party.public_id)
         said = f"{now.get_kind_display()}: {now.get_direction_display()}."
-        return Subject(str(now), href, "revoked" if now.revoked_at else "valid", ((now.party.name, href),), said)
+        version = "revoked" if now.revoked_at else "valid"
+        return Subject({"credential_id": now.pk}, str(now), href, version, ((now.party.name, href),), said)
 
-    return act(request, REVOKE, subject, {"credential_id": credential().pk})
+    return act(request, REVOKE, subject)

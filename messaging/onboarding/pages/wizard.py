@@ -308,7 +308,6 @@ def onboarding_discard(request: HttpRequest, reference: str) -> HttpResponse:
         draft = selectors.draft(reference)
         href = resolve_url("console:onboarding-step", draft.public_id, min(max(draft.step, 2), LAST))
         crumbs = (("New partner", resolve_url("console:onboarding-new")),)
-        return Subject(str(draft), href, str(draft.version), crumbs)
+        return Subject({"draft_id": draft.pk}, str(draft), href, str(draft.version), crumbs)
 
-    key = {"draft_id": selectors.draft(reference).pk}
-    return act(request, DISCARD, subject, key, to=lambda: resolve_url("console:onboarding-new"))
+    return act(request, DISCARD, subject, to=lambda: resolve_url("console:onboarding-new"))
