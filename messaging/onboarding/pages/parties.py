@@ -207,7 +207,7 @@ def endpoint_certificates(request: HttpRequest, reference: str) -> HttpResponse:
     if request.method == "POST":
         version = request.POST.get("version", "")
         try:
-            text = PemFile().clean(request.FILES.get("certificates_file")) or text
+            text = PemFile(required=False).clean(request.FILES.get("certificates_file")) or text
         except ValidationError as error:
             errors["certificates_file"] = error.messages
         if not version:

@@ -30,7 +30,7 @@ class Described:
 
     def build_standard_field(self, field_name: str, model_field: Any) -> tuple[Any, dict[str, Any]]:
         kind, options = super().build_standard_field(field_name, model_field)  # type: ignore[misc]
-        options.pop("trim_whitespace", None)
+        options = {name: value for name, value in options.items() if name not in ("label", "trim_whitespace")}
         return kind, {**options, "help_text": self.said.get(field_name, "")}
 
 
