@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime, tzinfo
+from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from django import forms
@@ -56,7 +56,7 @@ class PemFile(forms.FileField):
 class InstantField(forms.CharField):
     """A date or time in the zone of whoever types it."""
 
-    zone: tzinfo | None = None
+    zone: tzinfo = UTC
 
     def to_python(self, value: Any) -> datetime | None:
         if not str(value or "").strip():

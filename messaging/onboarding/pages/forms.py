@@ -249,7 +249,7 @@ class CredentialForm(PartnerForm):
         field_classes = {"valid_from": InstantField, "valid_until": InstantField}
         formfield_callback = radios
 
-    def __init__(self, *args: Any, zone: tzinfo | None, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, zone: tzinfo, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for name in ("valid_from", "valid_until"):
             self.fields[name].zone = zone  # type: ignore[attr-defined]
