@@ -50,8 +50,7 @@ class DurationField(forms.CharField):
             raise ValidationError(str(error)) from error
 
     def widget_attrs(self, widget: forms.Widget) -> dict[str, Any]:
-        shown = {"placeholder": "30 s, 5 m, 2 h, 7 d", "class": "form-control number-field"}
-        return {**super().widget_attrs(widget), **shown}
+        return {**super().widget_attrs(widget), "placeholder": "30 s, 5 m, 2 h, 7 d"}
 
 
 class Seconds(models.PositiveIntegerField):

@@ -145,6 +145,7 @@ def act(
     context = {
         "verb": verb,
         "object": subject.name,
+        "heading": f"{verb.label}: {subject.name}",
         "href": subject.href,
         "revision": subject.version,
         "crumbs": subject.crumbs,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import tzinfo
 from typing import Any, ClassVar
 
@@ -113,15 +113,6 @@ class PartnerForm(SettingsForm):
         if not self.is_bound:
             self.cleaned_data = {}
         self.refuse(errors)
-
-    def sections(self) -> Iterator[tuple[Group, list[forms.BoundField], bool]]:
-        """Each group with its fields; and whether it is open: something in it is wrong, or not as usual."""
-        for group, fields in self.grouped():
-            yield group, fields, not group.folded or any(one.errors or self._set(one) for one in fields)
-
-    def _set(self, one: forms.BoundField) -> bool:
-        default = self._meta.model._meta.get_field(one.name).get_default()
-        return str(one.value()) != str(one.field.prepare_value(default))
 
 
 # ---- parties and their endpoints
