@@ -25,6 +25,7 @@ from partners.models import TERMS, AgreementVersion
 _VERSION: dict[str, Any] = {
     "number": 1,
     "state": "active",
+    "profile": "ebxml",
     "own_endpoint": {"id": OUR_ENDPOINT, "uri": OUR_URI},
     "partner_endpoint": {"id": THEIR_ENDPOINT, "uri": THEIR_URI},
     "services": [{"service": "urn:orders", "action": "*", "direction": "both"}],

@@ -275,7 +275,7 @@ def test_as_another_agreement(admin: Client) -> None:
     draft = start(admin, source="clone", clone_of=like.agreement.public_id)
     fields = filled(admin, here(draft, 4))
     assert (fields["retries"], fields["retry_interval"], fields.get("tpa_id", "")) == ("7", "1 m 17 s", "")
-    assert fields["services"] == "urn:orders | * | both"
+    assert fields["services"].strip() == "urn:orders | * | both"
     assert filled(admin, here(draft, 3))["uri"] == ""
 
 
