@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
-_PORTS = {"http": 80, "https": 443, "smtp": 25, "smtp+starttls": 587, "smtps": 465, "sftp": 22}
+from partners.addresses import PORTS
+
 MAX_LENGTH = 500
 
 
@@ -34,4 +35,4 @@ def _normal(url: str) -> str:
         return url.rpartition("@")[2].lower()[:MAX_LENGTH]
     scheme = parts.scheme or "http"
     named = f"[{host}]" if ":" in host else host
-    return f"{scheme}://{named}:{port or _PORTS.get(scheme, 0)}"[:MAX_LENGTH]
+    return f"{scheme}://{named}:{port or PORTS.get(scheme, 0)}"[:MAX_LENGTH]

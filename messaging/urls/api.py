@@ -12,7 +12,7 @@ from messaging.deliveries.api import deliveries, triggers
 from messaging.incidents import api as incidents
 from messaging.messages.api import inquiries, masks, messages, resubmissions, submissions, transmissions
 from messaging.notifications.api import events, notifications, webhooks
-from messaging.onboarding.api import agreements, certificates, onboarding, parties
+from messaging.onboarding.api import agreements, onboarding, parties
 from messaging.overview.api import hub, records, status
 from messaging.pairs.api import looks as pair_looks
 from messaging.pairs.api import pairs
@@ -114,10 +114,10 @@ urlpatterns = [
     path("parties/<str:party_id>/restore", parties.RestoreParty.as_view(), name="party-restore"),
     path(
         "endpoints/<str:endpoint_id>/certificates",
-        certificates.EndpointCertificates.as_view(),
+        parties.EndpointCertificates.as_view(),
         name="endpoint-certificates",
     ),
-    path("certificates", certificates.Certificates.as_view(), name="certificates"),
+    path("certificates", parties.Certificates.as_view(), name="certificates"),
     path("onboarding-drafts", onboarding.Drafts.as_view(), name="onboarding-drafts"),
     path("onboarding-drafts/<str:draft>", onboarding.OneDraft.as_view(), name="onboarding-draft"),
     path("onboarding-drafts/<str:draft>/test", onboarding.TestDraft.as_view(), name="onboarding-draft-test"),

@@ -21,7 +21,7 @@ from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
 from messaging.models import ApiToken
-from messaging.onboarding.serializers.credentials import CredentialBody, CredentialSerializer, NewCredentialSerializer
+from messaging.onboarding.serializers.partners import CredentialBody, CredentialSerializer, NewCredentialSerializer
 from messaging.onboarding.services import changing as onboarding
 from messaging.overview.selectors import records
 from partners import selectors

@@ -27,7 +27,7 @@ from messaging.choices import Interface
 from messaging.deliveries.serializers.triggers import AgreementNamed
 from messaging.messages.serializers.messages import PartyRef
 from messaging.models import PartnerLog
-from messaging.onboarding.serializers.log_columns import LogColumnsBody, LogColumnsSerializer
+from messaging.onboarding.serializers.agreements import LogColumnsBody, LogColumnsSerializer
 from messaging.report_choices import LogState, Verdict
 from messaging.reports.api.pipeline import RunDetailSerializer, RunSerializer
 from messaging.reports.api.reports import OpenedSerializer

@@ -9,7 +9,7 @@ import pytest
 
 from messaging.deliveries.pages import decisions
 from messaging.deliveries.resource import TRIGGERS
-from messaging.onboarding.pages import party_form
+from messaging.onboarding.pages import parties
 from messaging.pairs import resource as verbs
 from messaging.pollers.resource import PICKUPS
 from messaging.urls import console as urls
@@ -91,7 +91,7 @@ SAME: Mapping[str, tuple[str, ...]] = {
     "retention-change": ("PATCH retention",),
     "party-new": ("POST parties",),
     "party-edit": ("PATCH parties/{}",),
-    "party-verb": tuple(f"POST parties/{{}}/{verb}" for verb in party_form.VERBS),
+    "party-verb": tuple(f"POST parties/{{}}/{verb}" for verb in parties.VERBS),
     "endpoint-new": ("POST endpoints",),
     "endpoint-edit": ("PATCH endpoints/{}",),
     "endpoint-certificates": ("POST endpoints/{}/certificates",),
