@@ -15,7 +15,8 @@ from messaging.bulk.selectors import jobs
 from messaging.choices import PHASE_LOOKS
 from messaging.deliveries.selectors import deliveries, triggers
 from messaging.exceptions import NotFound
-from messaging.messages.selectors import inquiries, masks, messages
+from messaging.messages import masks
+from messaging.messages.selectors import messages, relatives
 from messaging.models import ArchivedMessage, Coordination, Delivery, Message, Route, Signal, Trigger
 from messaging.notifications.selectors import notifications
 from messaging.onboarding.selectors import drafts as onboarding
@@ -267,7 +268,7 @@ def _credential_by_key(key: uuid.UUID) -> Hit:
 
 
 def _inquiry_by_key(key: uuid.UUID) -> Hit:
-    found = inquiries.inquiry(key)
+    found = relatives.inquiry(key)
     return Hit("Question to the partner", found.message.message_id, "inquiry", (found.public_id,))
 
 
