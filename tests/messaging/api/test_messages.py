@@ -11,7 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from messaging.api.conditional import check_unchanged
-from messaging.messages.api import messages as views
+from messaging.messages.api import verbs as views
 from messaging.messages.selectors import finding
 from messaging.messages.selectors import messages as selectors
 from messaging.messages.selectors.finding import MessageFilters, message_page
