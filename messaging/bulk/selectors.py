@@ -19,8 +19,7 @@ from messaging.bulk.services.endings import ENDED, OPEN
 from messaging.choices import DeliveryState, Direction, IncidentState, ItemState, JobState, PartnerAnswer
 from messaging.deliveries.selectors import deliveries, doubts, triggers
 from messaging.exceptions import InvalidSubmission, NotFound
-from messaging.messages.selectors import listing as message_list
-from messaging.messages.selectors import messages, searching
+from messaging.messages.selectors import finding, searching
 from messaging.models import BulkJob, BulkJobItem, Delivery, Incident, Message, Pair
 from messaging.overview.selectors import records
 from messaging.pairs.selectors import pairs
@@ -254,7 +253,7 @@ def described(prefix: str, given: Mapping[str, str], zone: tzinfo = UTC) -> dict
     """The same parameters for people who read a plan: with the window of time that is meant when none is named."""
     kept = _kept(given)
     if prefix == "msg" and "window" not in kept:
-        window = message_list.read(kept, now=clock.now(), zone=zone).window
+        window = searching.of_list(kept, now=clock.now(), zone=zone).window
         kept |= {"window": window} if window not in ("", "all") else {}
     return kept
 
@@ -272,22 +271,22 @@ def pairs_matching(given: Mapping[str, str], zone: tzinfo) -> QuerySet[Any]:
 
 
 def messages_matching(given: Mapping[str, str], zone: tzinfo) -> QuerySet[Any]:
-    """The list's parameters: the search box's `q`, `window`, and those of GET /messages (`messages.selectors.listing`).
+    """The list's parameters: the search box's `q`, `window`, and those of GET /messages (`selectors.searching`).
 
     Like the page, those of the newest 24 hours when nothing says more: so a filter that forgets the time stays small.
     """
     if (window := given.get("window", "")) and window not in searching.WINDOWS:
         raise _refused(f"window: {window!r} is none of {', '.join(searching.WINDOWS)}.")
-    found = message_list.read(given, now=clock.now(), zone=zone)
+    found = searching.of_list(given, now=clock.now(), zone=zone)
     if found.filters.backwards:
         begin, end = (
-            next((name for name, key in message_list.NAMES.items() if key == bound and given.get(name)), f"{bound}:")
+            next((name for name, key in searching.NAMES.items() if key == bound and given.get(name)), f"{bound}:")
             for bound in ("after", "before")
         )
         raise _refused(f"{end} must be later than {begin}: the time range runs backwards.")
     if found.problems:
         raise _refused(" ".join(found.problems))
-    return messages.matching(found.filters)
+    return finding.matching(found.filters)
 
 
 def incidents_matching(given: Mapping[str, str], zone: tzinfo) -> QuerySet[Any]:
@@ -338,7 +337,7 @@ Reader = Callable[[Mapping[str, str], tzinfo], QuerySet[Any]]
 # Prefix of the ids -> the parameters that its list has, and what reads them.
 READERS: Mapping[str, tuple[tuple[str, ...], Reader]] = {
     "pair": (("state", "direction", "partner", "resync", "q"), pairs_matching),
-    "msg": (message_list.PARAMETERS, messages_matching),
+    "msg": (searching.PARAMETERS, messages_matching),
     "inc": (("state", "snoozed", "show", "pair", "partner", "trigger", "cause", "owner"), incidents_matching),
     "del": (("state", "trigger", "doubt", "q"), deliveries_matching),
 }

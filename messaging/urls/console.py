@@ -9,8 +9,8 @@ from messaging.archive import pages as archive
 from messaging.bulk.pages import jobs
 from messaging.deliveries.pages import deliveries, doubts, triggers
 from messaging.incidents import pages as incidents
-from messaging.messages.pages import inquiries, masks, messages, octets
 from messaging.messages.pages import listing as message_list
+from messaging.messages.pages import masks, messages, octets
 from messaging.notifications.pages import notifications, webhooks
 from messaging.onboarding.pages import partner_urls
 from messaging.overview.pages import overview, wayfinding
@@ -64,8 +64,8 @@ urlpatterns = [
     path("messages/<str:reference>/redeliver/", messages.message_redeliver, name="message-redeliver"),
     path("messages/<str:reference>/documents.zip", octets.documents, name="message-documents"),
     path("messages/<str:reference>/settle/<slug:decision>/", doubts.message_settle, name="message-settle"),
-    path("messages/<str:reference>/ask/", inquiries.message_ask, name="message-ask"),
-    path("inquiries/<str:reference>/", inquiries.inquiry_page, name="inquiry"),
+    path("messages/<str:reference>/ask/", messages.message_ask, name="message-ask"),
+    path("inquiries/<str:reference>/", octets.inquiry_page, name="inquiry"),
     path("messages/<str:reference>/payloads/<int:number>/", octets.payload, name="payload"),
     path("messages/<str:reference>/payloads/<int:number>/download/", octets.payload_download, name="payload-download"),
     path("messages/<str:reference>/wire/", octets.wire, name="wire"),
@@ -85,7 +85,7 @@ urlpatterns = [
     path("servers/", pair_actions.circuit_list, name="circuits"),
     path("servers/<str:reference>/try/", pair_actions.circuit_try, name="circuit-try"),
     path("in-doubt/", doubts.doubt_list, name="doubts"),
-    path("in-doubt/ask/", inquiries.ask_about_all, name="doubts-ask"),
+    path("in-doubt/ask/", messages.ask_about_all, name="doubts-ask"),
     path("in-doubt/answers/<slug:answer>/", doubts.answer_group, name="doubt-answer"),
     path("in-doubt/answers/<slug:answer>/settle/<slug:decision>/", doubts.answer_settle, name="doubt-answer-settle"),
     path("in-doubt/outbound/<str:code>/<str:cause>/", doubts.outbound_group, name="doubt-outbound"),

@@ -16,19 +16,34 @@ from messaging.journal import audit, events
 from messaging.journal.audit import Actor
 from messaging.models import Event, Message, Pair
 from messaging.pairs.services.changing import described, released, save, take_step
-from messaging.profile import is_atomic, is_repeatable, is_stream
+from messaging.profile import in_stream, is_atomic, is_repeatable, is_stream
 from messaging.profiles.repeatable import repeating
 from messaging.profiles.stream import moving as stream_verbs
 from messaging.profiles.wsat import outgoing
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.errors import IllegalTransition
-from messaging.protocol.messages import Happened, move, move_repeatable
+from messaging.protocol.messages import (
+    RELIABLE,
+    REPEATABLE,
+    STREAM,
+    UNRELIABLE,
+    Happened,
+    State,
+    move,
+    move_repeatable,
+)
 from messaging.protocol.pair_state import Flow, Kind
 from messaging.routing.services import upstream
 from partners import registry
-from partners.terms import Terms
+from partners.choices import Profile
 from rmhub import clock
 from rmhub.ids import public_id
+
+_NOT_NOW = {
+    MessageState.IN_DOUBT: "It is in doubt: find out whether the partner has it, then settle it.",
+    MessageState.CONFIRMING: "The partner's queue has it; its application is to say whether it took it.",
+    MessageState.SENDING: "It is on the wire; wait for its outcome.",
+}
 
 
 def waits(message: Message) -> bool:
@@ -65,10 +80,16 @@ def message_cancel(
         if expected_version is not None and pair.version != expected_version:
             raise Stale(f"{pair.code} changed since you looked at it. Look again before you act.", version=pair.version)
         waited, state = waits(message), message.state
-        if atomic:
-            _cancel_of_transaction(message, actor, reason)
+        if not atomic and pair.in_flight_id == message.pk:
+            skip_in_flight(pair, message, Happened.CANCELLED, "message.cancel", actor, reason)
         else:
-            _take_back(pair, message, actor, reason)
+            try:
+                written = _taken_back(pair, message, atomic, reason, clock.now())
+            except IllegalTransition as error:
+                raise WrongState(str(error), state=state) from error
+            before, after = {"state": state}, {"state": message.state}
+            audit.record(actor, "message.cancel", message, reason=reason, before=before, after=after)
+            events.write(written)
         if only_waiting and not waited:
             # Asked last: what is on the wire, or done, is told first. Nothing of the above is kept.
             said = f"It does not wait in the queue any more (its state is {state}): the partner may have it."
@@ -76,57 +97,54 @@ def message_cancel(
     return message
 
 
-def _take_back(pair: Pair, message: Message, actor: Actor, reason: str) -> None:
-    """Call with pair and message locked."""
-    if pair.in_flight_id == message.pk:
-        skip_in_flight(pair, message, Happened.CANCELLED, "message.cancel", actor, reason)
-        return
-    now = clock.now()
+def why_not_cancel(message: Message) -> str:
+    """Why a message's state does not take a cancel; "" when it does. Its pair may still refuse it."""
+    if message.direction != Direction.OUT:
+        return "It came from the partner."
+    if message.agreement_version.profile == Profile.WSAT:
+        # Nobody takes back what is on the wire, although an answer may end it there.
+        possible = message.state in outgoing.CANCELLABLE
+    else:
+        if message.agreement_version.profile == Profile.REPEATABLE:
+            table = REPEATABLE
+        elif in_stream(message):
+            table = STREAM
+        else:
+            table = RELIABLE if message.semantics == Semantics.ONCE_AND_ONLY_ONCE else UNRELIABLE
+        possible = Happened.CANCELLED in table.get(State(message.state), {})
+    return "" if possible else _NOT_NOW.get(MessageState(message.state), "It is done.")
+
+
+def _taken_back(pair: Pair, message: Message, atomic: bool, reason: str, now: datetime) -> list[Event]:
+    """Take one out that is not in flight; return the events. Call with pair and message locked.
+
+    Raises IllegalTransition, WrongState.
+    """
+    data = {"reason": reason}
+    if atomic:
+        written = outgoing.cancel(message, now)
+        return [events.event("message.cancelled", now, pair=pair, message=message, data=data), *written]
     terms = registry.current().version(message.agreement_version_id)
     if is_repeatable(terms):
-        _cancel_request(pair, message, terms, actor, reason)
-        return
+        cancelled = drop_request(pair, message, Happened.CANCELLED, reason, now)
+        if pair.probing:
+            repeating.let_go(pair, now)
+        repeating.set_timer(pair, terms, now)
+        pair.save(update_fields=list(REPEATABLE_FIELDS))
+        dispatch.wake_on_commit(dispatch.SEND)
+        return [cancelled]
     if is_stream(terms):
-        _cancel_in_stream(pair, message, terms, actor, reason)
-        return
-    before: dict[str, object] = {"state": message.state}
+        written = stream_verbs.cancel(pair, message, terms, reason, now)
+        dispatch.wake_on_commit(dispatch.SEND)
+        return written
     reliable = message.semantics == Semantics.ONCE_AND_ONLY_ONCE
-    try:
-        message.state = move(message.state, Happened.CANCELLED, reliable=reliable)
-    except IllegalTransition as error:
-        raise WrongState(str(error), state=message.state) from error
+    message.state = move(message.state, Happened.CANCELLED, reliable=reliable)
     message.due_at, message.completed_at = None, now
     message.save(update_fields=["state", "due_at", "completed_at"])
     upstream.onward_ended([(message.forwarded_from_id, message.state)], now)
     if reliable:
         Pair.objects.filter(pk=pair.pk).update(queued=F("queued") - 1)
-    audit.record(actor, "message.cancel", message, reason=reason, before=before, after={"state": message.state})
-    events.write([events.event("message.cancelled", now, pair=pair, message=message, data={"reason": reason})])
-
-
-def _cancel_in_stream(pair: Pair, message: Message, terms: Terms, actor: Actor, reason: str) -> None:
-    """Call with pair and message locked."""
-    before: dict[str, object] = {"state": message.state}
-    try:
-        written = stream_verbs.cancel(pair, message, terms, reason, clock.now())
-    except IllegalTransition as error:
-        raise WrongState(str(error), state=message.state) from error
-    dispatch.wake_on_commit(dispatch.SEND)
-    audit.record(actor, "message.cancel", message, reason=reason, before=before, after={"state": message.state})
-    events.write(written)
-
-
-def _cancel_of_transaction(message: Message, actor: Actor, reason: str) -> None:
-    """Call with the message locked."""
-    now = clock.now()
-    before: dict[str, object] = {"state": message.state}
-    try:
-        written = outgoing.cancel(message, now)
-    except IllegalTransition as error:
-        raise WrongState(str(error), state=message.state) from error
-    audit.record(actor, "message.cancel", message, reason=reason, before=before, after={"state": message.state})
-    cancelled = events.event("message.cancelled", now, pair=message.pair, message=message, data={"reason": reason})
-    events.write([cancelled, *written])
+    return [events.event("message.cancelled", now, pair=pair, message=message, data=data)]
 
 
 def drop_request(pair: Pair, message: Message, happened: Happened, reason: str, now: datetime) -> Event:
@@ -145,20 +163,6 @@ def drop_request(pair: Pair, message: Message, happened: Happened, reason: str, 
         pair.out_now -= 1
     kind = "message.skipped" if happened is Happened.SKIPPED else "message.cancelled"
     return events.event(kind, now, pair=pair, message=message, data={"reason": reason})
-
-
-def _cancel_request(pair: Pair, message: Message, terms: Terms, actor: Actor, reason: str) -> None:
-    """Call with pair and message locked."""
-    now = clock.now()
-    before: dict[str, object] = {"state": message.state}
-    cancelled = drop_request(pair, message, Happened.CANCELLED, reason, now)
-    if pair.probing:
-        repeating.let_go(pair, now)
-    repeating.set_timer(pair, terms, now)
-    pair.save(update_fields=list(REPEATABLE_FIELDS))
-    dispatch.wake_on_commit(dispatch.SEND)
-    audit.record(actor, "message.cancel", message, reason=reason, before=before, after={"state": message.state})
-    events.write([cancelled])
 
 
 def skip_in_flight(pair: Pair, message: Message, happened: Happened, verb: str, actor: Actor, reason: str) -> None:

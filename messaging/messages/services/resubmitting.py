@@ -16,8 +16,8 @@ from messaging.engine import subscriptions
 from messaging.exceptions import NotFound, WrongState
 from messaging.journal import audit
 from messaging.journal.audit import Actor
-from messaging.messages.services.submitting import NewPayload, Submission, message_submit
-from messaging.models import Delivery, Message, Payload, Trigger
+from messaging.messages.services.submitting import Submission, message_submit_again, payload_missing
+from messaging.models import Delivery, Message, Trigger
 from messaging.models.delivery import OPEN_STATES
 from messaging.profile import in_stream
 from messaging.protocol.envelope import Semantics
@@ -74,20 +74,11 @@ def message_resubmit(
             raise NotFound(f"There is no message {public_id('msg', message_id)}.")
         if why := why_not_resubmit(message):
             raise WrongState(f"This message cannot be resubmitted. {why}", state=message.state, allowed=())
-        submission = message_submit(
-            agreement=message.agreement_version.agreement.tpa_id,
-            service=message.service,
-            action=message.action,
-            payloads=[
-                NewPayload(_content(row, message.state), row.content_type, row.filename, row.label)
-                for row in Payload.objects.filter(message=message).order_by("number")
-            ],
-            conversation_id=message.conversation_id,
-            ref_to_message_id=message.ref_to_message_id,
-            document_id=document_id,
-            resubmission_of=message,
-            semantics=message.semantics,
+        submission = message_submit_again(
+            message,
+            state=message.state,
             submitted_by=actor.name,
+            document_id=document_id,
             idempotency_key=idempotency_key,
         )
         if submission.replayed:
@@ -142,7 +133,7 @@ def _redeliver(message: Message, actor: Actor, reason: str) -> Redelivery:
         # How a stored message came is not kept.
         made = subscriptions.deliveries_for(message, subscriptions.stored(message), terms, clock.now(), came_by=None)
     except storage.PayloadMissing as error:
-        raise _missing(message.state) from error
+        raise payload_missing(message.state) from error
     wanted = {one.trigger_id: one for one in made}
     result = Redelivery()
     known = Delivery.objects.filter(message=message, join__isnull=True)
@@ -189,19 +180,3 @@ def _final(message: Message) -> frozenset[str]:
     if message.semantics == Semantics.ONCE_AND_ONLY_ONCE:
         return frozenset(RELIABLE_FINAL)
     return frozenset(UNRELIABLE_FINAL)
-
-
-def _content(row: Payload, state: str) -> bytes:
-    try:
-        return storage.load(row.content, row.stored_as)
-    except storage.PayloadMissing as error:
-        raise _missing(state) from error
-
-
-def _missing(state: str) -> WrongState:
-    return WrongState(
-        "The document's file is not in the store folder: restore it from the backup, or have the application submit "
-        "the document anew.",
-        state=state,
-        code="payload_missing",
-    )

@@ -16,7 +16,8 @@ from messaging.bulk import selectors as jobs
 from messaging.choices import PHASE_LOOKS
 from messaging.deliveries.selectors import deliveries, triggers
 from messaging.exceptions import NotFound
-from messaging.messages.selectors import inquiries, masks, messages
+from messaging.messages import masks
+from messaging.messages.selectors import messages, relatives
 from messaging.models import Coordination, Message, Signal
 from messaging.notifications import selectors as notifications
 from messaging.onboarding.selectors import drafts as onboarding
@@ -260,7 +261,7 @@ _BY_PREFIX: dict[str, Kind] = {
         lambda one: (one.party.public_id,),
     ),
     "pick": Kind("Pickup", "pickup", pickups.pickup),
-    "inq": Kind("Question to the partner", "inquiry", inquiries.inquiry, lambda one: one.message.message_id),
+    "inq": Kind("Question to the partner", "inquiry", relatives.inquiry, lambda one: one.message.message_id),
     "plog": Kind("Partner's log", "partner-log", pipeline.log, lambda log: f"{log.party.name}: {log.filename}"),
     "tst": Kind(
         "Test report",

@@ -32,7 +32,7 @@ from messaging.deliveries.selectors import doubts, triggers
 from messaging.deliveries.selectors.doubts import DoubtGroup, OutboundGroup
 from messaging.deliveries.selectors.triggers import TriggerRow
 from messaging.journal.wording import span
-from messaging.messages.selectors import messages
+from messaging.messages.selectors import finding, messages
 from messaging.models import Coordination, Incident, Message, PipelineRun, WebhookEndpoint
 from messaging.notifications import selectors as notifications
 from messaging.onboarding.selectors import certificates
@@ -226,7 +226,7 @@ def _recent() -> list[Message]:
     if visibility.visible() is None:
         return list(messages.with_names(Message.objects.order_by("-id"))[:8])
     try:
-        return messages.message_page(messages.MessageFilters(), limit=8).rows
+        return finding.message_page(finding.MessageFilters(), limit=8).rows
     except messages.TooBroad:
         return []
 

@@ -156,7 +156,7 @@ def test_and_the_same_people_may_do_it(name: str) -> None:
 def test_the_same_decisions() -> None:
     from messaging.bulk.serializers import PlanBody
     from messaging.deliveries.serializers.deliveries import SettleBody
-    from messaging.messages.serializers.messages import MessageSettleBody
+    from messaging.messages.api.verbs import MessageSettleBody
 
     def choices(body: type, field: str) -> set[str]:
         return set(body().fields[field].choices)
