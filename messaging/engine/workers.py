@@ -7,7 +7,7 @@ from datetime import datetime
 
 from django.db import connection
 
-from messaging.models.worker import GAP
+from messaging.models.job import GAP
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from rest_framework import serializers
 
 from messaging.api.fields import IdOut
 from messaging.models import TrafficHour
-from messaging.models.traffic_hour import LATENCY_EDGES
+from messaging.models.traffic import LATENCY_EDGES
 from messaging.overview.selectors.overview import Status
 from messaging.overview.selectors.traffic import Traffic, quantile
 
