@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from messaging.models import LakeFile
 from messaging.pipeline import manifest
-from messaging.pipeline.lake import latest, of_files
 from messaging.pipeline.manifest import LakeMoved, NewFile
 from messaging.pipeline.parts import Step, describe, synchronise
 from messaging.pipeline.schemas import ENTITIES, Entity
@@ -121,8 +120,11 @@ def compact(session: SparkSession, days: list[Day], progress: Any, *, step: Step
 
 def _write(session: SparkSession, day: Day) -> list[NewFile]:
     """The day's rows as new files of the lake that are on disk and not entered yet."""
+    from messaging.pipeline.submitted import latest, of_files  # needs Spark, which most extracts do not
+
     entity = day.entity
-    rows = of_files(session, entity, day.files, entity.column_names)
+    paths = [str(manifest.root().resolve() / file.path) for file in day.files]
+    rows = of_files(session, entity, paths, entity.column_names)
     if entity.changes:
         rows = latest(rows)
     count = sum(file.rows for file in day.files)

@@ -42,7 +42,7 @@ HANDLERS: dict[str, str] = {
     PipelineJob.EXTRACT: "messaging.pipeline.extract:run",
     PipelineJob.COMPACT: "messaging.pipeline.compaction:run",
     PipelineJob.ARCHIVE: "messaging.pipeline.archiving:run",
-    PipelineJob.RESTORE: "messaging.pipeline.restoring:run",
+    PipelineJob.RESTORE: "messaging.pipeline.archiving:run_restore",
     PipelineJob.EXPORT: "messaging.pipeline.partner_logs:run_export",
     PipelineJob.RECONCILE: "messaging.pipeline.reconciling:run",
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from django.db.models import Q
 
 from messaging.exceptions import ApplicationError
 from messaging.models import ArchivedMessage, LakeFile, LakeState, PipelineRun
-from messaging.pipeline.schemas import ENTITIES, VERSION
+from messaging.pipeline.schemas import ENTITIES, VERSION, Entity
 from messaging.report_choices import RunState
 from rmhub import clock
 from rmhub.postgresql.base import locked
@@ -68,15 +68,44 @@ class Contents:
     as_of: datetime
     files: tuple[LakeFile, ...] = field(repr=False)
 
-    def of(self, entity: str, first: date | None = None, last: date | None = None) -> list[LakeFile]:
-        """The entity's files, of the days `first` to `last` (both inclusive, None = open)."""
-        return [
+    @property
+    def lineage(self) -> dict[str, Any]:
+        """Which lake it is, as JSON."""
+        return {"generation": self.generation, "through_xid": self.through, "as_of": self.as_of.isoformat()}
+
+    def parts(
+        self, entity: Entity, begin: datetime | None, end: datetime | None
+    ) -> tuple[list[dict[str, Any]], dict[str, int]]:
+        """The entity's files of a range by how `submitted.frame` reads them; and how many, with their rows and bytes.
+
+        Lists are whole. While an extract of several batches is under way, it may have passed rows that the last one had
+        brought ahead: those count where the batch has put them.
+        """
+        first = begin.astimezone(UTC).date() if begin else date.min
+        last = (end - timedelta(microseconds=1)).astimezone(UTC).date() if end else date.max
+        files = [
             file
             for file in self.files
-            if file.entity == entity
-            and (first is None or file.day is None or file.day >= first)
-            and (last is None or file.day is None or file.day <= last)
+            if file.entity == entity.name and (file.day is None or first <= file.day <= last)
         ]
+
+        def several(file: LakeFile) -> bool:
+            """Whether rows of the file may be in another one, too."""
+            if entity.changes:
+                return not file.unique_keys
+            return file.to_xid == OPEN_END and file.from_xid < self.through
+
+        groups = (
+            ([file for file in files if not several(file)], False, None),
+            ([file for file in files if several(file)], entity.changes, None if entity.changes else self.through),
+        )
+        found = [
+            {"files": [file.path for file in group], "latest": latest, "from_xid": xid}
+            for group, latest, xid in groups
+            if group
+        ]
+        sizes = {"rows": sum(file.rows for file in files), "bytes": sum(file.bytes for file in files)}
+        return found, {"files": len(files), **sizes}
 
 
 @dataclass(frozen=True, slots=True)
