@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from rmhub.front.peers import bucket
+from rmhub.front.environ import bucket
 
 _MAX_KEYS = 20_000
 

@@ -35,7 +35,7 @@ def entered(request: HttpRequest) -> door.Entered:
 
 
 def address(request: HttpRequest) -> str:
-    """The client's address; behind trusted proxies the one that they name (`rmhub.front.peers`)."""
+    """The client's address; behind trusted proxies the one that they name (`rmhub.front.environ`)."""
     return str(request.META.get("REMOTE_ADDR", ""))
 
 

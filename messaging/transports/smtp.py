@@ -17,9 +17,8 @@ from messaging.protocol.errors import EncodeError
 from messaging.protocol.limits import Limits
 from messaging.transports.base import MAX_ANSWER, Login, Parcel, Receipt, printable
 from messaging.transports.bounded import bounded_handshake, bounded_reader, bounded_send, time_limit
-from messaging.transports.connecting import NotReached, connect
+from messaging.transports.connecting import NotReached, connect, context_for
 from messaging.transports.http import cause_of, sentence_of
-from messaging.transports.trust import context_for
 from partners.addresses import MailServer, mail_server, mailbox
 from rmhub import clock
 
