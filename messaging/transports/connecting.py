@@ -1,4 +1,4 @@
-"""Connections reached in one bounded time, and TLS contexts for them: certificates and the names in them are checked."""
+"""Connections reached in one bounded time, and TLS contexts for them: certificates and their names are checked."""
 
 from __future__ import annotations
 
