@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from messaging.models import LakeFile
 from messaging.pipeline import manifest
-from messaging.pipeline.manifest import LakeMoved, NewFile
+from messaging.pipeline.manifest import LakeMoved
 from messaging.pipeline.parts import Step, describe, synchronise
 from messaging.pipeline.schemas import ENTITIES, Entity
 from rmhub import clock
@@ -118,7 +118,7 @@ def compact(session: SparkSession, days: list[Day], progress: Any, *, step: Step
     return Compacted(done, before, after, rows_before, rows_after)
 
 
-def _write(session: SparkSession, day: Day) -> list[NewFile]:
+def _write(session: SparkSession, day: Day) -> list[LakeFile]:
     """The day's rows as new files of the lake that are on disk and not entered yet."""
     from messaging.pipeline.submitted import latest, of_files  # needs Spark, which most extracts do not
 
@@ -142,7 +142,7 @@ def _write(session: SparkSession, day: Day) -> list[NewFile]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _move(written: Path, entity: Entity, day: date, begin: int, end: int) -> NewFile:
+def _move(written: Path, entity: Entity, day: date, begin: int, end: int) -> LakeFile:
     path = written.parent.parent / f"{begin}-{end}-{uuid.uuid4().hex[:12]}.parquet"
     synchronise(written)
     os.rename(written, path)

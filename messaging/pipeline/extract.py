@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.csv as csv
 from django.db import connection
 
-from messaging.models import LakeState
+from messaging.models import LakeFile, LakeState
 from messaging.notifications.selectors.events import HORIZON
 from messaging.pipeline import manifest
-from messaging.pipeline.manifest import LakeMoved, NewFile
+from messaging.pipeline.manifest import LakeMoved
 from messaging.pipeline.parts import Parts, Step, arrow_schema
 from messaging.pipeline.schemas import ENTITIES, Entity
 from rmhub import clock
@@ -104,7 +104,7 @@ def extract(progress: Progress, *, batch_rows: int = BATCH_ROWS, step: Step = la
     """
     asked = clock.now()
     rows = dict.fromkeys(ENTITIES, 0)
-    files: list[NewFile] = []
+    files: list[LakeFile] = []
     batches = 0
     with _reader() as (reader, writing):
         total = -1
@@ -169,11 +169,11 @@ def _of_this_database(reader: Connection, state: LakeState, *, look_at_files: bo
 
 def _batch(
     reader: Connection, state: LakeState, batch_rows: int, tell: Callable[[str, int], None], step: Step
-) -> tuple[list[NewFile], bool]:
+) -> tuple[list[LakeFile], bool]:
     """Reads and enters one batch. Returns its files and whether it reached the present. Raises LakeMoved."""
     as_of = clock.now()
     parts: list[Parts] = []
-    files: list[NewFile] = []
+    files: list[LakeFile] = []
 
     def read(entity: Entity, begin: int, end: int, where: str) -> None:
         part = Parts(entity, state.generation, begin, end, step)

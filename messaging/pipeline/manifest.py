@@ -44,22 +44,6 @@ class LakeUnusable(ApplicationError):
 
 
 @dataclass(frozen=True, slots=True)
-class NewFile:
-    """A finished file that is not in the books yet. `path` is relative to the lake's folder; times are UTC."""
-
-    entity: str
-    day: date | None
-    path: str
-    rows: int
-    bytes: int
-    sha256: str
-    from_xid: int
-    to_xid: int
-    min_at: datetime | None
-    max_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
 class Contents:
     """The lake at one moment. `through`: all transactions below are in; `as_of`: all that committed before is in."""
 
@@ -143,7 +127,7 @@ def source(cursor: Any) -> str:
 
 
 def commit(
-    seen: LakeState, *, to_xid: int, files: Sequence[NewFile], as_of: datetime | None, lists: Sequence[str] = ()
+    seen: LakeState, *, to_xid: int, files: Sequence[LakeFile], as_of: datetime | None, lists: Sequence[str] = ()
 ) -> LakeState:
     """Enters a batch that goes from `seen.extracted_through` to `to_xid`. Returns the new state.
 
@@ -174,7 +158,7 @@ def commit(
     return state()
 
 
-def swap(generation: int, replaced: Sequence[LakeFile], files: Sequence[NewFile]) -> None:
+def swap(generation: int, replaced: Sequence[LakeFile], files: Sequence[LakeFile]) -> None:
     """Puts files with the same rows in the place of others. Raises LakeMoved when one of those is not current."""
     now = clock.now()
     with transaction.atomic():
@@ -305,26 +289,11 @@ def _sweep_orphans() -> Swept:
     return Swept(count, size)
 
 
-def _enter(generation: int, files: Sequence[NewFile], now: datetime) -> None:
-    LakeFile.objects.bulk_create(
-        LakeFile(
-            generation=generation,
-            entity=file.entity,
-            day=file.day,
-            path=file.path,
-            schema_version=VERSION,
-            rows=file.rows,
-            bytes=file.bytes,
-            sha256=file.sha256,
-            from_xid=file.from_xid,
-            to_xid=file.to_xid,
-            min_at=file.min_at,
-            max_at=file.max_at,
-            unique_keys=not ENTITIES[file.entity].changes,
-            created_at=now,
-        )
-        for file in files
-    )
+def _enter(generation: int, files: Sequence[LakeFile], now: datetime) -> None:
+    for file in files:
+        file.generation, file.schema_version, file.created_at = generation, VERSION, now
+        file.unique_keys = not ENTITIES[file.entity].changes
+    LakeFile.objects.bulk_create(files)
 
 
 _FLAG = """

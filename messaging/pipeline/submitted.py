@@ -19,14 +19,13 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import StructField, StructType
 
-from messaging.pipeline.jobs.literal import literal
+from messaging.pipeline.jobs.literal import TYPES, literal
 from messaging.pipeline.schemas import ENTITIES, Entity
 
 JOBS = ("audit", "levels", "window", "timing")
 FACTS = "_facts"  # folder of one row with the lineage as JSON, beside the tables
-_TYPES = {"string": StringType(), "long": LongType(), "timestamp": TimestampType()}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -77,7 +76,7 @@ def compute(spark: SparkSession, name: str, manifest: Mapping[str, Any], output:
 def struct(entity: Entity, columns: Sequence[str] | None = None) -> StructType:
     """The Spark schema of these columns, in this order (None = all). Raises KeyError for one that does not exist."""
     known = {column.name: column.type for column in entity.columns}
-    return StructType([StructField(name, _TYPES[known[name]]) for name in columns or entity.column_names])
+    return StructType([StructField(name, TYPES[known[name]]) for name in columns or entity.column_names])
 
 
 def of_files(spark: SparkSession, entity: Entity, paths: Sequence[str], columns: Sequence[str]) -> DataFrame:
