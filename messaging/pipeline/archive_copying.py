@@ -9,7 +9,7 @@ import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,9 +63,8 @@ class Tally:
 
     def table(self) -> pa.Table:
         """The report's rows, by day."""
-        names = ("messages", "payloads", "bytes", "purged", "held", "differing")
-        kinds = [("day", pa.date32()), *((name, pa.int64()) for name in names)]
-        rows = [{"day": day, **{n: getattr(one, n) for n in names}} for day, one in sorted(self.days.items())]
+        kinds = [("day", pa.date32()), *((count.name, pa.int64()) for count in fields(Day))]
+        rows = [{"day": day, **asdict(counts)} for day, counts in sorted(self.days.items())]
         return pa.Table.from_pylist(rows, schema=pa.schema(kinds))
 
     def facts(self) -> dict[str, object]:

@@ -6,11 +6,9 @@ have begun go on with the old files, which stay for a while.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, timedelta
 from pathlib import Path
@@ -22,7 +20,6 @@ from messaging.pipeline.manifest import LakeMoved
 from messaging.pipeline.parts import Step, describe, synchronise
 from messaging.pipeline.schemas import ENTITIES, Entity
 from rmhub import clock
-from rmhub.postgresql.base import Lock, locked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -98,7 +95,7 @@ def waiting(*, least: int) -> list[Day]:
 def compact(session: SparkSession, days: list[Day], progress: Any, *, step: Step = lambda name: None) -> Compacted:
     """Compacts each day in a transaction of its own. One that somebody else has compacted meanwhile is left alone."""
     done = before = after = rows_before = rows_after = 0
-    with _writing() as writing:
+    with manifest.writing() as writing:
         for number, day in enumerate(days):
             writing.check()
             progress(f"Compact: {day.entity.name} of {day.day:%Y-%m-%d}", number, len(days))
@@ -148,11 +145,3 @@ def _move(written: Path, entity: Entity, day: date, begin: int, end: int) -> Lak
     os.rename(written, path)
     synchronise(path.parent)
     return describe(manifest.root() / path.relative_to(manifest.root().resolve()), entity, day, begin, end)
-
-
-@contextlib.contextmanager
-def _writing() -> Iterator[Lock]:
-    """Nobody deletes files without a row meanwhile."""
-    with locked(manifest.LOCK, shared=True) as lock:
-        assert lock is not None
-        yield lock

@@ -156,10 +156,8 @@ class Context:
 
     def artifact(self, name: str, path: Path, rows: int | None = None) -> None:
         """Enters a file of the lake's folder to be downloaded under this name."""
-        digest = hashlib.sha256()
         with path.open("rb") as file:
-            while chunk := file.read(1 << 20):
-                digest.update(chunk)
+            digest = hashlib.file_digest(file, "sha256")
         relative = path.resolve().relative_to(Path(settings.RMHUB_LAKE_DIR).resolve())
         self.artifacts.append(
             {

@@ -27,7 +27,7 @@ from messaging.pipeline.manifest import LakeMoved
 from messaging.pipeline.parts import Parts, Step, arrow_schema
 from messaging.pipeline.schemas import ENTITIES, Entity
 from rmhub import clock
-from rmhub.postgresql.base import Lock, locked
+from rmhub.postgresql.base import Lock
 
 if TYPE_CHECKING:
     from messaging.pipeline.driver import Context
@@ -142,8 +142,7 @@ def _reader() -> Iterator[tuple[Connection, Lock]]:
         # Rows as text in one form, whatever the server's settings; and no more of its cores than one.
         reader.execute("SET TimeZone TO 'UTC'; SET DateStyle TO 'ISO, YMD'; SET client_encoding TO 'UTF8'")
         reader.execute("SET max_parallel_workers_per_gather TO 0; SET jit TO off; SET statement_timeout TO 0")
-        with locked(manifest.LOCK, shared=True) as writing:
-            assert writing is not None
+        with manifest.writing() as writing:
             yield reader, writing
     finally:
         if wrapper.connection is not None:

@@ -8,7 +8,8 @@ Imports neither Arrow nor Spark.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -23,7 +24,7 @@ from messaging.models import ArchivedMessage, LakeFile, LakeState, PipelineRun
 from messaging.pipeline.schemas import ENTITIES, VERSION, Entity
 from messaging.report_choices import RunState
 from rmhub import clock
-from rmhub.postgresql.base import locked
+from rmhub.postgresql.base import Lock, locked
 
 # Key of the advisory lock: whoever writes files holds it shared, whoever deletes files needs it alone.
 LOCK = 0x524D4C4B
@@ -96,6 +97,14 @@ class Contents:
 class Swept:
     files: int
     bytes: int
+
+
+@contextmanager
+def writing() -> Iterator[Lock]:
+    """For whoever writes files: nobody deletes those without a row meanwhile."""
+    with locked(LOCK, shared=True) as lock:
+        assert lock is not None
+        yield lock
 
 
 def root() -> Path:

@@ -11,7 +11,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -62,14 +62,7 @@ class ProbeStep:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON for `ProbeReport.steps`."""
-        return {
-            "name": self.name,
-            "verdict": self.verdict,
-            "detail": self.detail,
-            "seconds": round(self.seconds, 4),
-            "cause": self.cause,
-            "facts": self.facts,
-        }
+        return {**asdict(self), "seconds": round(self.seconds, 4)}
 
 
 class _Failed(Exception):

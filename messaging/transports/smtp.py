@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import smtplib
 import socket
+from dataclasses import replace
 from io import BufferedReader
 
 from django.conf import settings
@@ -72,13 +73,7 @@ def message_id(parcel: Parcel) -> str:
 
 
 def _with(receipt: Receipt, transcript: list[bytes]) -> Receipt:
-    return Receipt(
-        ok=receipt.ok,
-        cause=receipt.cause,
-        detail=receipt.detail,
-        permanent=receipt.permanent,
-        response=b"".join(transcript)[:MAX_ANSWER],
-    )
+    return replace(receipt, response=b"".join(transcript)[:MAX_ANSWER])
 
 
 def _server(parcel: Parcel) -> tuple[MailServer, Login | None]:
