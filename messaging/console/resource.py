@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.contrib import messages as notices
@@ -84,7 +84,7 @@ class Pages:
 
     `made`: ends the sentence "<object> ..." of a new one. `template`: of what changes on an object's page (`head`: of
     all of it), with `shown` as context; without one, an object's page is its form. `now(row)`: a few words about an
-    object, in its dialogs.
+    object, in its dialogs; `asking`: how these name verb and object.
     """
 
     resource: Resource
@@ -95,6 +95,7 @@ class Pages:
     head: str = "console/parts/object.html"
     shown: Callable[[Any], dict[str, Any]] = lambda row: {}
     now: Callable[[Any], str] = str
+    asking: str = "{}: {}"
 
     def urls(self) -> list[URLPattern]:
         """Addresses of all pages, under the resource's plural."""
@@ -142,7 +143,7 @@ class Pages:
             "live": self.template,
             "state": r.state(row),
             "verbs": [
-                (verb, f"Needs the role {missing}." if missing else "")
+                (self._called(row, verb), f"Needs the role {missing}." if missing else "")
                 for verb in r.verbs
                 if verb.slug in r.possible(row)
                 for missing in [person(request).lacks(r.scope_of(verb.slug))]
@@ -154,7 +155,7 @@ class Pages:
     @sensitive_variables()
     def _new(self, request: HttpRequest) -> HttpResponse:
         r, mark = self.resource, f"{self.resource.name}_form"
-        form = self.form(request.POST if request.method == "POST" else None)
+        form = self.form(request.POST) if request.method == "POST" else self._blank(request)
         if request.method == "POST":
             if request.POST.get("once", "-") != request.session.get(mark):
                 notices.error(request, f"This form was used already: see whether the {r.name} is in the list.")
@@ -162,8 +163,7 @@ class Pages:
             made = self._done(form, lambda: r.create(**self._why(request, form), **form.settings))
             if made is not None:
                 del request.session[mark]
-                notices.success(request, f"{made} {self.made}")
-                return self._back(made)
+                return self._made(request, made)
         # A reload that posts the form again must not make another.
         request.session[mark] = secrets.token_urlsafe(16)
         return self._form(request, form, None, once=request.session[mark])
@@ -209,7 +209,21 @@ class Pages:
         notices.success(request, f"{row} {chosen.done}.")
         return see_other(f"console:{r.plural}") if left is None else self._back(row)
 
+    # --- what another kind of page may do otherwise ---
+
+    def _blank(self, request: HttpRequest) -> SettingsForm:
+        """Return the form of a new object."""
+        return self.form()
+
+    def _made(self, request: HttpRequest, made: Any) -> HttpResponse:
+        """Answer what `create` returned."""
+        notices.success(request, f"{made} {self.made}")
+        return self._back(made)
+
     # --- what they share ---
+
+    def _called(self, row: Any, verb: Verb) -> Verb:
+        return replace(verb, label=self.resource.called(row, verb))
 
     def _one(self, reference: str) -> Any:
         return self.resource.one(read_id(self.resource.prefix, reference))
@@ -250,8 +264,10 @@ class Pages:
     ) -> HttpResponse:
         r = self.resource
         possible = verb.slug in r.possible(row)
+        verb = self._called(row, verb)
         context = {
             "verb": verb,
+            "heading": self.asking.format(verb.label, row),
             "state": r.state(row),
             "now": self.now(row),
             "possible": possible,

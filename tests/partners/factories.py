@@ -1,8 +1,8 @@
 """Parties, endpoints, agreements and credentials that are right unless a test says otherwise.
 
 They go through the services, and reset the registry: a test's own transaction is never committed, so nothing else
-would tell it. An agreement whose parties and endpoints are made with it goes through them once in a process; the next
-ones with the same terms are copies of its rows, under other names (`_again`), which a test holds against each other.
+would tell it. An agreement whose partner and TPAId are made with it goes through them once in a process; the next ones
+with the same terms are copies of its rows, under other names (`_again`), which a test holds against each other.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ def make_agreement(
     *,
     own_party: Party | None = None,
     partner: Party | None = None,
+    partner_name: str = "",
     own_endpoint: Endpoint | None = None,
     partner_endpoint: Endpoint | None = None,
     own_uri: str = "",
@@ -72,6 +73,7 @@ def make_agreement(
 
     With `profile="repeatable"` or `"wsat"` the endpoints that are made have the URIs that a hub has for this profile.
     """
+    alone = not (tpa_id or own_party or partner or partner_endpoint)
     tpa_id = tpa_id or f"tpa:test:{next(_count)}"
     if terms.get("profile") == Profile.REPEATABLE:
         own_uri = own_uri or f"https://own{next(_count)}.example/exchange/{tpa_id}/"
@@ -80,12 +82,13 @@ def make_agreement(
         own_uri = own_uri or f"https://own{next(_count)}.example/ws-tx"
         partner_uri = partner_uri or f"https://partner{next(_count)}.example/ws-tx"
         allowed = () if allowed == ANY_SERVICE else allowed
-    alone = not (own_party or partner or own_endpoint or partner_endpoint)
     key = repr((sorted(terms.items()), allowed, activate))
     if alone and key in _made:
-        return _again(*_made[key], tpa_id, own_uri, partner_uri)
+        own = own_endpoint or _endpoint(_made[key][0].own_endpoint, f"Own {next(_count)}", own_uri)
+        other = _endpoint(_made[key][0].partner_endpoint, partner_name or f"Partner {next(_count)}", partner_uri)
+        return _again(*_made[key], tpa_id, own, other)
     own_party = own_party or (own_endpoint.party if own_endpoint else make_party(own=True))
-    partner = partner or (partner_endpoint.party if partner_endpoint else make_party())
+    partner = partner or (partner_endpoint.party if partner_endpoint else make_party(partner_name))
     agreement = services.agreement_create(
         tpa_id=tpa_id,
         own_party=own_party,
@@ -99,7 +102,7 @@ def make_agreement(
     if activate:
         version = services.version_activate(version=version)
     if alone:
-        whole = ("agreement__own_party", "agreement__partner", "own_endpoint", "partner_endpoint")
+        whole = ("agreement__own_party", "agreement__partner", "own_endpoint__party", "partner_endpoint__party")
         known = AgreementVersion.objects.select_related(*whole).get(pk=version.pk)
         _made[key] = known, list(version.services.all())
     registry.reset()
@@ -111,35 +114,35 @@ _made: dict[str, tuple[AgreementVersion, list[AgreementService]]] = {}
 
 
 def _again(
-    known: AgreementVersion, allowed: Sequence[AgreementService], tpa_id: str, own_uri: str, partner_uri: str
+    known: AgreementVersion, allowed: Sequence[AgreementService], tpa_id: str, own: Endpoint, other: Endpoint
 ) -> AgreementVersion:
-    """Writes the rows that the services wrote for `known`, with parties, endpoints and names of their own."""
-    names = (f"Own {next(_count)}", f"Partner {next(_count)}")
-    uris = [uri or f"https://msh{next(_count)}.example/ebxml" for uri in (own_uri, partner_uri)]
-    sides = (known.agreement.own_party, known.agreement.partner)
-    parties = [_copied(side, name=name) for side, name in zip(sides, names, strict=True)]
-    numbers = [
-        PartyIdentifier(party=party, context="DUNS", value=f"{int(party.name.split()[1]):09d}") for party in parties
-    ]
-    ends = zip((known.own_endpoint, known.partner_endpoint), parties, uris, strict=True)
-    endpoints = [_copied(like, party=party, uri=uri) for like, party, uri in ends]
-    agreement = _copied(known.agreement, tpa_id=tpa_id, own_party=parties[0], partner=parties[1])
+    """Writes the rows that the services wrote for `known`, under another name, with endpoints that are new or there."""
+    new = [endpoint for endpoint in (own, other) if endpoint._state.adding]
+    agreement = _copied(known.agreement, tpa_id=tpa_id, own_party=own.party, partner=other.party)
     version = _copied(
         known,
         agreement=agreement,
-        own_endpoint=endpoints[0],
-        partner_endpoint=endpoints[1],
+        own_endpoint=own,
+        partner_endpoint=other,
         activated_at=known.activated_at and clock.now(),
     )
     with writing():
-        Party.objects.bulk_create(parties)
-        PartyIdentifier.objects.bulk_create(numbers)
-        Endpoint.objects.bulk_create(endpoints)
+        Party.objects.bulk_create(endpoint.party for endpoint in new)
+        PartyIdentifier.objects.bulk_create(
+            PartyIdentifier(party=endpoint.party, context="DUNS", value=f"{next(_count):09d}") for endpoint in new
+        )
+        Endpoint.objects.bulk_create(new)
         Agreement.objects.bulk_create([agreement])
         AgreementVersion.objects.bulk_create([version])
         AgreementService.objects.bulk_create(_copied(service, version=version) for service in allowed)
     registry.reset()
     return version
+
+
+def _endpoint(like: Endpoint, party: str, uri: str) -> Endpoint:
+    """One like it that is not in the database yet, nor is its party."""
+    uri = uri or f"https://msh{next(_count)}.example/ebxml"
+    return _copied(like, party=_copied(like.party, name=party), uri=uri, error_uri=uri)
 
 
 Row = TypeVar("Row", bound=models.Model)

@@ -12,7 +12,7 @@ from tests.partners import factories
 from tests.partners.factories import make_agreement
 
 pytestmark = pytest.mark.django_db
-NAMED = {"tpa_id", "uri", "name", "value"}
+NAMED = {"tpa_id", "uri", "error_uri", "name", "value"}
 
 
 def rows(version: AgreementVersion) -> list[dict[str, Any]]:
@@ -48,6 +48,8 @@ def test_a_copy_is_what_the_services_make(terms: dict[str, Any], monkeypatch: py
     first, second, third = (make_agreement(**terms) for _ in range(3))
     assert rows(first) == rows(second) == rows(third)
     assert (first.activated_at is None) == (second.activated_at is None) == (terms.get("activate") is False)
+    for endpoint in (end for one in (first, second, third) for end in (one.own_endpoint, one.partner_endpoint)):
+        assert endpoint.error_uri == endpoint.uri
     known = registry.current()
     for one, other in ((first, second), (second, third)):
         assert one.own_endpoint.party_id == one.agreement.own_party_id != other.agreement.own_party_id
