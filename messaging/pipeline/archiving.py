@@ -50,7 +50,7 @@ def run(context: Context) -> None:
 
             copy(context.run, progress, spark_verify(context.session), tally)
             if purging.candidates(after=None, limit=1):
-                progress("Bringing the lake up to date", 0, 0)
+                lock.check()
                 context.extract()
             purge(progress, tally)
     context.publish({"days": tally.table()}, data_as_of=clock.now(), enabled=policy.enabled, **tally.facts())

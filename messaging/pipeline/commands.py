@@ -332,10 +332,14 @@ def _export_arguments(parser: CommandParser) -> None:
 
 def export_log(options: dict[str, Any], stdout: OutputWrapper) -> int:
     """Writes our own log in the form in which partners send theirs, here and now, and says where the files are."""
-    party, agreement = _named(options["partner"], options["agreement"])
+    partner, agreement = options["partner"], options["agreement"]
+    party_id = _named(Party, partner, "par", "name", f"party {partner}, by name or id")
+    agreement_id = None
+    if agreement:
+        agreement_id = _named(Agreement, agreement, "agr", "tpa_id", f"agreement {agreement}, by TPAId or id")
     run = partner_logs.export_request(
-        party_id=party,
-        agreement_id=agreement,
+        party_id=party_id,
+        agreement_id=agreement_id,
         actor=_actor(),
         range_from=_day_or_time("--from", options["begin"]),
         range_to=_day_or_time("--to", options["end"]),
@@ -343,7 +347,7 @@ def export_log(options: dict[str, Any], stdout: OutputWrapper) -> int:
     claimed = pipeline_runs.claim_run(run.pk, worker=_worker())
     if claimed is None:
         raise CommandError(f"Another run is in work; {run.public_id} waits for `manage.py pipeline serve`.")
-    stdout.write(f"{run.public_id}: our log of what was exchanged with {options['partner']}")
+    stdout.write(f"{run.public_id}: our log of what was exchanged with {partner}")
     try:
         driver.execute(claimed)
     finally:
@@ -361,22 +365,16 @@ def export_log(options: dict[str, Any], stdout: OutputWrapper) -> int:
     return 0
 
 
-def _named(partner: str, agreement: str) -> tuple[Any, Any]:
+def _named(model: type[Party] | type[Agreement], text: str, prefix: str, by: str, what: str) -> uuid.UUID:
+    """The key of what is meant by a public id, or else by the field `by`. Raises CommandError."""
     try:
-        party = Party.objects.filter(pk=read_public_id("par", partner)).first()
+        wanted: dict[str, Any] = {"pk": read_public_id(prefix, text)}
     except BadPublicId:
-        party = Party.objects.filter(name=partner).first()
-    if party is None:
-        raise CommandError(f"There is no party {partner}, by name or id.", returncode=2)
-    if not agreement:
-        return party.pk, None
-    try:
-        found = Agreement.objects.filter(pk=read_public_id("agr", agreement)).first()
-    except BadPublicId:
-        found = Agreement.objects.filter(tpa_id=agreement).first()
+        wanted = {by: text}
+    found = model.objects.filter(**wanted).values_list("pk", flat=True).first()
     if found is None:
-        raise CommandError(f"There is no agreement {agreement}, by TPAId or id.", returncode=2)
-    return party.pk, found.pk
+        raise CommandError(f"There is no {what}.", returncode=2)
+    return found
 
 
 def _day_or_time(name: str, text: str) -> datetime | None:

@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -96,8 +96,19 @@ class Context:
 
     def extract(self) -> None:
         """Brings the lake up to date."""
+        self.progress("Bringing the lake up to date")
         extract = importlib.import_module("messaging.pipeline.extract")
         extract.extract(self.progress)
+
+    def inputs(
+        self, wanted: Mapping[str, Sequence[str]], begin: datetime | None, end: datetime | None
+    ) -> tuple[dict[str, DataFrame], dict[str, Any]]:
+        """What `lake.inputs` reads, in the run's session."""
+        spark = self.session()
+        self.progress("Reading the lake")
+        lake = importlib.import_module("messaging.pipeline.lake")
+        found: tuple[dict[str, DataFrame], dict[str, Any]] = lake.inputs(spark, wanted, begin, end)
+        return found
 
     def parameters(self, as_of: datetime | None) -> dict[str, Any]:
         """What every job is given, with the run's own parameters."""
@@ -237,15 +248,12 @@ def _perform(context: Context) -> None:
 
 
 def _report(context: Context) -> None:
-    lake = importlib.import_module("messaging.pipeline.lake")
     if context.run.parameters.get("extract"):
-        context.progress("Bringing the lake up to date")
         context.extract()
     spark = context.session()
     # After the session: constants of a job may be expressions, which need one.
     job = importlib.import_module(JOBS[context.run.job])
-    context.progress("Reading the lake")
-    inputs, facts = lake.inputs(spark, job.INPUTS, context.run.range_from, context.run.range_to)
+    inputs, facts = context.inputs(job.INPUTS, context.run.range_from, context.run.range_to)
     as_of = datetime.fromisoformat(facts["as_of"])
     try:
         context.publish(job.run(inputs, context.parameters(as_of)), data_as_of=as_of, **facts)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from messaging.exceptions import NotFound
 from messaging.models import PartnerLog, PipelineRun
-from messaging.pipeline import lake, partner_logs
+from messaging.pipeline import partner_logs
 from messaging.pipeline.jobs import reconcile
 from messaging.pipeline.jobs.literal import schema
 from messaging.pipeline.partner_logs import EXPORTED, Normalised, UnreadableLog
@@ -53,13 +53,10 @@ def _compare(context: Context, log: PartnerLog) -> None:
         raise UnreadableLog(f"{read.sentence()} Mend them, or compare without them.")
     begin, end = covered(log, read)
     logs.log_read(log, context.run, rows=read.rows, range_from=begin, range_to=end)
-    context.progress("Bringing the lake up to date")
     context.extract()
-    spark = context.session()
-    context.progress("Reading the lake")
-    inputs, facts = lake.inputs(spark, _needed(), begin - BEFORE, end + AFTER)
+    inputs, facts = context.inputs(_needed(), begin - BEFORE, end + AFTER)
     inputs = ours(inputs, log)
-    inputs["log"] = within(their_log(spark, target), begin, end)
+    inputs["log"] = within(their_log(context.session(), target), begin, end)
     as_of = datetime.fromisoformat(str(facts["as_of"]))
     tables = reconcile.run(inputs, context.parameters(as_of))
     context.artifact("partner-log.parquet", target, read.rows)
