@@ -66,7 +66,7 @@ def run(context: Context) -> None:
         files_before=result.files_before,
         files_after=result.files_after,
         rows_before=result.rows_before,
-        files_deleted=swept.files,
+        files_deleted=swept,
     )
 
 

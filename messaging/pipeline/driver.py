@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Reports that are made of the lake alone: module with NAME, INPUTS, OUTPUTS, run.
+# Reports that are made of the lake alone: module with INPUTS, OUTPUTS, run.
 JOBS = {job.value: f"messaging.pipeline.jobs.{job.value}" for job in REPORTS_OF_THE_LAKE}
 # Everything else: run(context) -> None, which ends with context.publish or context.succeed.
 HANDLERS: dict[str, str] = {

@@ -91,7 +91,7 @@ def run(context: Context) -> None:
         files=result.files,
         bytes=result.bytes,
         days_compacted=compacted,
-        files_deleted=swept.files,
+        files_deleted=swept,
     )
 
 

@@ -93,12 +93,6 @@ class Contents:
         return found, {"files": len(files), **sizes}
 
 
-@dataclass(frozen=True, slots=True)
-class Swept:
-    files: int
-    bytes: int
-
-
 @contextmanager
 def writing() -> Iterator[Lock]:
     """For whoever writes files: nobody deletes those without a row meanwhile."""
@@ -247,21 +241,18 @@ def gone(generation: int) -> bool:
     return True
 
 
-def sweep(now: datetime | None = None) -> Swept:
-    """Deletes files that do not count: those without a row, and replaced ones that no run can be reading.
+def sweep() -> int:
+    """Deletes files that do not count: those without a row, and replaced ones that no run can be reading. How many.
 
     Leaves everything that is younger than an hour, and does nothing while somebody writes files.
     """
-    now = now or clock.now()
     with locked(LOCK, wait=False) as lock:
         if lock is None:
-            return Swept(0, 0)
-        first = _sweep_replaced(now)
-        second = _sweep_orphans()
-    return Swept(first.files + second.files, first.bytes + second.bytes)
+            return 0
+        return _sweep_replaced(clock.now()) + _sweep_orphans()
 
 
-def _sweep_replaced(now: datetime) -> Swept:
+def _sweep_replaced(now: datetime) -> int:
     """The file goes first: a row without its file is swept the next time, a file without its row as an orphan."""
     oldest = (
         PipelineRun.objects.filter(state=RunState.RUNNING, started_at__isnull=False)
@@ -274,12 +265,12 @@ def _sweep_replaced(now: datetime) -> Swept:
     for row in rows:
         (root() / row.path).unlink(missing_ok=True)
     LakeFile.objects.filter(pk__in=[row.pk for row in rows]).delete()
-    return Swept(len(rows), sum(row.bytes for row in rows))
+    return len(rows)
 
 
-def _sweep_orphans() -> Swept:
+def _sweep_orphans() -> int:
     known = set(LakeFile.objects.values_list("path", flat=True))
-    count = size = 0
+    count = 0
     youngest = time.time() - KEPT.total_seconds()
     for path in root().glob(f"{_GENERATION}[0-9]*/**/*"):
         try:
@@ -294,8 +285,8 @@ def _sweep_orphans() -> Swept:
             path.unlink()
         except FileNotFoundError:
             continue
-        count, size = count + 1, size + status.st_size
-    return Swept(count, size)
+        count += 1
+    return count
 
 
 def _enter(generation: int, files: Sequence[LakeFile], now: datetime) -> None:

@@ -38,7 +38,6 @@ from messaging.pipeline.jobs.islands import bit, chunk
 from messaging.pipeline.jobs.literal import schema
 from messaging.pipeline.jobs.proofs import MOST, settled
 
-NAME = "audit"
 INPUTS: Mapping[str, tuple[str, ...]] = {
     "messages": (
         "id", "direction", "state", "pair_id", "agreement_version_id", "message_id", "service", "action",

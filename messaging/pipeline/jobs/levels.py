@@ -19,7 +19,6 @@ from pyspark.sql.types import StructType
 from messaging.pipeline.jobs.literal import schema
 from messaging.pipeline.jobs.quantiles import frequencies, quantiles
 
-NAME = "levels"
 INPUTS: Mapping[str, tuple[str, ...]] = {
     "messages": ("id", "direction", "state", "pair_id", "size", "copies", "cause", "created_at", "first_sent_at",
                  "completed_at"),

@@ -35,7 +35,6 @@ from pyspark.sql.types import StructType
 from messaging.pipeline.jobs import fingerprint
 from messaging.pipeline.jobs.literal import schema
 
-NAME = "reconcile"
 INPUTS: Mapping[str, tuple[str, ...]] = {
     "messages": (
         "direction", "state", "pair_id", "message_id", "sequence_number", "digest", "created_at", "first_sent_at",

@@ -19,7 +19,6 @@ from messaging.pipeline.jobs.literal import literal, schema
 from messaging.pipeline.jobs.quantiles import frequencies, quantiles
 from messaging.pipeline.jobs.replay import PARAMETERS, facts, replay
 
-NAME = "timing"
 INPUTS: Mapping[str, tuple[str, ...]] = {
     "messages": ("id", "direction", "state", "agreement_version_id", "semantics", "completed_at"),
     "transmissions": ("message_pk", "outcome", "cause", "started_at", "finished_at"),

@@ -20,7 +20,6 @@ from pyspark.sql.types import StructType
 from messaging.pipeline.jobs.literal import schema
 from messaging.pipeline.jobs.quantiles import frequencies, quantiles
 
-NAME = "window"
 INPUTS: Mapping[str, tuple[str, ...]] = {
     "messages": ("direction", "pair_id", "agreement_version_id", "created_at"),
     "events": ("at", "type", "pair_id", "message_pk", "first_sent_at", "message_created_at", "rule"),
