@@ -1,8 +1,8 @@
 import django.contrib.postgres.fields
 import django.core.validators
 import django.db.models.deletion
-import messaging.models.changes
-import messaging.models.traffic_hour
+import messaging.models.base
+import messaging.models.traffic
 import messaging.models.trigger
 import messaging.protocol.pair_state
 import rmhub.ids
@@ -166,7 +166,7 @@ class Migration(migrations.Migration):
                 ('submitted_by', models.CharField(blank=True, default='', max_length=150)),
                 ('idempotency_key', models.CharField(blank=True, default='', max_length=255)),
                 ('idempotency_fingerprint', models.CharField(blank=True, default='', max_length=64)),
-                ('xid', models.BigIntegerField(db_default=messaging.models.changes.CurrentTransaction(), editable=False)),
+                ('xid', models.BigIntegerField(db_default=messaging.models.base.CurrentTransaction(), editable=False)),
                 ('agreement_version', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='partners.agreementversion')),
                 ('forwarded_from', models.ForeignKey(blank=True, db_constraint=False, db_index=False, help_text='Router: the received message that this one passes on.', null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='messaging.message')),
                 ('resubmitted_from', models.ForeignKey(blank=True, db_constraint=False, db_index=False, help_text='The message whose document a person sent again as this new one.', null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='messaging.message')),
@@ -485,7 +485,7 @@ class Migration(migrations.Migration):
                 ('started_at', models.DateTimeField(blank=True, null=True)),
                 ('completed_at', models.DateTimeField(blank=True, null=True)),
                 ('version', models.PositiveBigIntegerField(default=1)),
-                ('xid', models.BigIntegerField(db_default=messaging.models.changes.CurrentTransaction(), editable=False)),
+                ('xid', models.BigIntegerField(db_default=messaging.models.base.CurrentTransaction(), editable=False)),
                 ('message', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='deliveries', to='messaging.message')),
                 ('resubmission_of', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='resubmissions', to='messaging.delivery')),
                 ('sender', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='partners.party')),
@@ -815,7 +815,7 @@ class Migration(migrations.Migration):
             name='Event',
             fields=[
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('xid', models.BigIntegerField(db_default=messaging.models.changes.CurrentTransaction(), editable=False)),
+                ('xid', models.BigIntegerField(db_default=messaging.models.base.CurrentTransaction(), editable=False)),
                 ('at', models.DateTimeField()),
                 ('type', models.CharField(max_length=40)),
                 ('data', models.JSONField(default=dict)),
@@ -1290,7 +1290,7 @@ class Migration(migrations.Migration):
                 ('sends', models.PositiveIntegerField(default=0, help_text='How often the partner has taken it.')),
                 ('created_at', models.DateTimeField()),
                 ('last_sent_at', models.DateTimeField(blank=True, null=True)),
-                ('xid', models.BigIntegerField(db_default=messaging.models.changes.CurrentTransaction(), editable=False)),
+                ('xid', models.BigIntegerField(db_default=messaging.models.base.CurrentTransaction(), editable=False)),
                 ('about', models.ForeignKey(blank=True, db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='signals', to='messaging.message')),
                 ('pair', models.ForeignKey(blank=True, db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='messaging.pair')),
             ],
@@ -1393,7 +1393,7 @@ class Migration(migrations.Migration):
                 ('received', models.PositiveIntegerField(default=0)),
                 ('failed', models.PositiveIntegerField(default=0)),
                 ('duplicates', models.PositiveIntegerField(default=0)),
-                ('latencies', django.contrib.postgres.fields.ArrayField(base_field=models.PositiveIntegerField(), default=messaging.models.traffic_hour.no_latencies, help_text='From first send to delivery.', size=None)),
+                ('latencies', django.contrib.postgres.fields.ArrayField(base_field=models.PositiveIntegerField(), default=messaging.models.traffic.no_latencies, help_text='From first send to delivery.', size=None)),
                 ('pair', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='messaging.pair')),
             ],
             options={
@@ -1415,7 +1415,7 @@ class Migration(migrations.Migration):
                 ('worker', models.PositiveIntegerField(default=0, help_text='The process that claimed it (services.leases).')),
                 ('started_at', models.DateTimeField()),
                 ('finished_at', models.DateTimeField(blank=True, null=True)),
-                ('xid', models.BigIntegerField(db_default=messaging.models.changes.CurrentTransaction(), editable=False)),
+                ('xid', models.BigIntegerField(db_default=messaging.models.base.CurrentTransaction(), editable=False)),
                 ('message', models.ForeignKey(db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='transmissions', to='messaging.message')),
                 ('pair', models.ForeignKey(db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='messaging.pair')),
                 ('signal', models.ForeignKey(db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='transmissions', to='messaging.signal')),

@@ -1,24 +1,29 @@
-"""Triggers: which documents go to which service of which application, with their exactly-once properties (spec 4)."""
+"""Which documents go to which service of which application (spec 4), and where messages for others go (spec 1, 4.1)."""
 
 from __future__ import annotations
+
+import uuid
 
 from django.contrib.postgres.fields import ArrayField
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
 from messaging.choices import (
+    CircuitState,
     Consult,
     JoinType,
     ResolverFailure,
     RetryUntil,
+    RouteMode,
     ServiceKind,
     TriggerState,
     WhenExhausted,
 )
+from messaging.models.base import Identified
 from messaging.protocol.service_ends import DEFAULT_RETRY_STATUSES
 from partners.fields import Seconds
-from partners.models import DAY, Agreement, Party
-from rmhub.ids import public_id, uuid7
+from partners.models import DAY, Agreement, Party, Pickup
+from rmhub.ids import public_id
 
 
 def retry_statuses() -> list[int]:
@@ -26,14 +31,15 @@ def retry_statuses() -> list[int]:
     return sorted(DEFAULT_RETRY_STATUSES)
 
 
-class Trigger(models.Model):
+class Trigger(Identified):
     """A subscription to documents and the service that they are delivered to. Times are whole seconds.
 
     `documents` is a list of {"service", "action"} (`*` for any action); empty = every document that party and
     agreement, where given, let through. `version` counts the actions of people and suspensions (ETag).
     """
 
-    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    PREFIX = "trg"
+
     name = models.CharField(
         max_length=80,
         unique=True,
@@ -214,6 +220,104 @@ class Trigger(models.Model):
     def __str__(self) -> str:
         return self.name
 
+
+class Route(Identified):
+    """Where messages for a party that is not ours go next. The most specific enabled one applies."""
+
+    PREFIX = "rt"
+
+    name = models.CharField(max_length=120, unique=True, help_text="What people call it. It stands on every page.")
+    party_context = models.CharField("To-party: type", max_length=120, help_text="The scheme of its identifier.")
+    party_value = models.CharField("To-party: identifier", max_length=255)
+    service = models.CharField(
+        max_length=255,
+        blank=True,
+        help_text="Only messages of this service; empty: of every one. The most specific route that is on applies.",
+    )
+    onward = models.ForeignKey(
+        Agreement,
+        on_delete=models.PROTECT,
+        related_name="routes",
+        verbose_name="agreement with the next hop",
+        help_text="Its endpoints, transport, profile and reliability are what the message goes on under.",
+    )
+    mode = models.CharField("acknowledged", max_length=20, choices=RouteMode, default=RouteMode.STORE_FORWARD)
+    max_hops = models.PositiveSmallIntegerField(
+        "hops, at most",
+        default=10,
+        validators=[MinValueValidator(1), MaxValueValidator(10)],
+        help_text="What has had as many is not passed on: 1 to 10.",
+    )
+    min_retry_secs = Seconds(
+        "MinRetrySecs",
+        default=60,
+        validators=[MinValueValidator(1)],
+        help_text="What the hop before is told to wait while the next hop takes nothing.",
+    )
+    enabled = models.BooleanField(default=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+    version = models.PositiveBigIntegerField(default=1, help_text="Counts changes (ETag).")
+
+    class Meta:
+        ordering = ("name",)
+        constraints = (
+            models.UniqueConstraint(fields=("party_context", "party_value", "service"), name="route_target_unique"),
+        )
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Circuit(models.Model):
+    """How an address has answered lately; only those that failed have a row (spec 1, 2.5.4)."""
+
+    address = models.CharField(primary_key=True, max_length=500)
+    state = models.CharField(max_length=10, choices=CircuitState, default=CircuitState.CLOSED)
+    failures = models.PositiveIntegerField(default=0, help_text="In a row.")
+    opened_at = models.DateTimeField(null=True, blank=True)
+    retry_at = models.DateTimeField(null=True, blank=True, help_text="When one attempt is let through.")
+    opened_times = models.PositiveIntegerField(default=0, help_text="In a row; each wait is longer.")
+    cause = models.CharField(max_length=60, blank=True, default="")
+    detail = models.TextField(blank=True, default="")
+    updated_at = models.DateTimeField()
+    pair = models.ForeignKey(
+        "messaging.Pair",
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        db_constraint=False,
+        help_text="For which the last attempt that counted was made: it may be under terms that are over.",
+    )
+
+    class Meta:
+        ordering = ("address",)
+
+    def __str__(self) -> str:
+        return self.address
+
     @property
     def public_id(self) -> str:
-        return public_id("trg", self.id)
+        return public_id("cir", uuid.uuid5(uuid.NAMESPACE_URL, self.address))
+
+
+class PickupState(models.Model):
+    """How far the hub is with a mailbox or folder."""
+
+    pickup = models.OneToOneField(Pickup, primary_key=True, on_delete=models.CASCADE, related_name="progress")
+    due_at = models.DateTimeField(null=True, blank=True)
+    leased_until = models.DateTimeField(null=True, blank=True)
+    position = models.CharField(max_length=120, blank=True, default="", help_text="IMAP: UIDVALIDITY:last UID.")
+    taken = models.PositiveBigIntegerField(default=0)
+    last_looked_at = models.DateTimeField(null=True, blank=True)
+    last_success_at = models.DateTimeField(null=True, blank=True)
+    failures = models.PositiveIntegerField(default=0, help_text="In a row.")
+    cause = models.CharField(max_length=60, blank=True, default="")
+    detail = models.TextField(blank=True, default="")
+
+    class Meta:
+        ordering = ("pickup_id",)
+
+    def __str__(self) -> str:
+        return str(self.pickup_id)

@@ -114,14 +114,6 @@ def clock_time(value: datetime) -> SafeString:
 
 
 @register.simple_tag
-def day(value: datetime | None, empty: str = "—") -> SafeString:
-    """The day alone, with the exact instant for pointer and screen reader."""
-    if value is None:
-        return format_html('<span class="text-faint">{}</span>', empty)
-    return _time(value, f"{timezone.localtime(value):%Y-%m-%d}", "")
-
-
-@register.simple_tag
 def zone() -> SafeString:
     """The zone in which this page's times stand, for the heads of tables and the labels of fields."""
     current = timezone.get_current_timezone()

@@ -18,7 +18,7 @@ from messaging.exceptions import InvalidSubmission, NotFound, Stale
 from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Event, Message, WebhookDelivery, WebhookEndpoint
 from messaging.notifications.services import webhooks
-from messaging.transports.public import public_pool
+from messaging.transports.bounded import public_pool
 from rmhub.clock import FrozenClock, frozen
 from rmhub.ids import uuid7
 from tests.messaging.factories import partner_side, submit

@@ -25,8 +25,8 @@ from messaging.models import (
     Signal,
 )
 from messaging.notifications import selectors as events
+from messaging.pipeline import archiving as reading
 from messaging.pipeline import manifest
-from messaging.pipeline import restoring as reading
 from messaging.pipeline.schemas import ENTITIES
 from rmhub import clock
 from tests.messaging.conftest import static_folder, woken  # noqa: F401

@@ -24,7 +24,7 @@ from messaging.journal import incidents
 from messaging.journal.audit import HEAVY_REASON, MIN_REASON, Actor
 from messaging.messages.services import resubmitting
 from messaging.models import Delivery, Incident, Message, Pair, Payload
-from messaging.models.inquiry import partner_said
+from messaging.models.traffic import partner_said
 from messaging.pairs.services import operating
 from messaging.protocol.pair_state import Gate
 from partners.visibility import limit

@@ -18,7 +18,7 @@ from messaging.exceptions import InvalidSubmission
 from messaging.journal import incidents
 from messaging.journal.audit import Actor
 from messaging.models import BulkJob, BulkJobItem
-from messaging.models.inquiry import HAS_IT
+from messaging.models.traffic import HAS_IT
 from rmhub import clock
 from rmhub.ids import public_id
 

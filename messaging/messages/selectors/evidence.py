@@ -13,7 +13,7 @@ from messaging.deliveries.selectors import doubts
 from messaging.deliveries.selectors.deliveries import Rung
 from messaging.messages.selectors import relatives
 from messaging.models import Message, Signal, StatusInquiry, Transmission
-from messaging.models.inquiry import HAS_IT
+from messaging.models.traffic import HAS_IT
 from partners.visibility import limit
 
 _SHOWN = 10  # questions to the partner
@@ -66,7 +66,7 @@ def of_message(message: Message, now: datetime) -> Evidence:
 
 
 def _telling(asked: list[StatusInquiry], last: Transmission | None) -> StatusInquiry | None:
-    """The answer that counts, by the same rule as `models.inquiry.partner_said`; else the newest."""
+    """The answer that counts, by the same rule as `models.traffic.partner_said`; else the newest."""
     ended = (last.finished_at or last.started_at) if last is not None else None
     for one in asked:
         if one.answer in HAS_IT:

@@ -29,9 +29,8 @@ from messaging.journal import audit, events, incidents
 from messaging.journal.audit import SYSTEM, Actor
 from messaging.models import Event, WebhookDelivery, WebhookEndpoint
 from messaging.models.bulk import bulk_set
-from messaging.transports.bounded import bounded_pool, time_limit
+from messaging.transports.bounded import bounded_pool, is_public, public_pool, time_limit
 from messaging.transports.http import sentence_of
-from messaging.transports.public import is_public, public_pool
 from partners.secrets import SecretUnreadable, decrypt, encrypt
 from rmhub import clock
 from rmhub.ids import public_id

@@ -20,7 +20,7 @@ from messaging.api.reading import Param, read_parameters
 from messaging.api.references import pair_id_of
 from messaging.choices import PAIR_LOOKS
 from messaging.models import Pair, TrafficHour
-from messaging.models.traffic_hour import LATENCY_EDGES
+from messaging.models.traffic import LATENCY_EDGES
 from messaging.overview.selectors.overview import Status as Found
 from messaging.overview.selectors.overview import status
 from messaging.overview.selectors.traffic import Traffic as Recent

@@ -14,7 +14,7 @@ from messaging.choices import IncidentState
 from messaging.exceptions import NotFound
 from messaging.keyset import floor_id
 from messaging.models import ApiToken, AuditEntry, Incident, Rejection
-from messaging.models.naming import object_named
+from messaging.models.record import object_named
 from partners import visibility
 from partners.models import PartnerGroup
 from rmhub import clock

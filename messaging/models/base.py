@@ -1,9 +1,28 @@
-"""The transaction that wrote a row last: how a reader takes up changes without a gap and without a lock."""
+"""What many tables have in common: an id with a name for people, and the transaction that wrote a row last."""
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from django.db import models
 from django.db.models import Func
+
+from rmhub.ids import public_id, uuid7
+
+
+class Identified(models.Model):
+    """A row with a UUIDv7, which people and interfaces know by its public id (`PREFIX`_...)."""
+
+    PREFIX: ClassVar[str]
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+
+    class Meta:
+        abstract = True
+
+    @property
+    def public_id(self) -> str:
+        return public_id(self.PREFIX, self.id)
 
 
 class CurrentTransaction(Func):
