@@ -160,7 +160,7 @@ class SettingsForm(forms.ModelForm):
 
         def touched(name: str) -> bool:
             unset = self.fields[name].prepare_value(defaults.get(name, ""))
-            return bool(self[name].errors) or self[name].value() != unset
+            return bool(self[name].errors) or str(self[name].value()) != str(unset)  # posted: a text
 
         return [group.title for group in self.groups if group.folded and any(map(touched, group.fields))]
 

@@ -1,8 +1,8 @@
 """Parties, endpoints, agreements and credentials that are right unless a test says otherwise.
 
 They go through the services, and reset the registry: a test's own transaction is never committed, so nothing else
-would tell it. An agreement whose partner and TPAId are made with it goes through them once in a process; the next ones
-with the same terms are copies of its rows, under other names (`_again`), which a test holds against each other.
+would tell it. An agreement whose partner is made with it goes through them once in a process; the next ones
+with the same terms are copies of its rows, under other names (`_Copies`), which a test holds against each other.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import copy
 import itertools
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, TypeVar
@@ -73,7 +74,19 @@ def make_agreement(
 
     With `profile="repeatable"` or `"wsat"` the endpoints that are made have the URIs that a hub has for this profile.
     """
-    alone = not (tpa_id or own_party or partner or partner_endpoint)
+    plain = re.fullmatch(r"[\w:-]{0,60}", tpa_id) is not None  # anything else is for the services to judge
+    alone = plain and not (own_party or partner or partner_endpoint)
+    key = repr((sorted(terms.items()), allowed, activate))
+    known, services_of_it = _made.get(key, (None, [])) if alone else (None, [])
+    copied = _Copies()
+    if own_endpoint is not None:
+        own_party = own_party or own_endpoint.party
+    if partner_endpoint is not None:
+        partner = partner or partner_endpoint.party
+    if own_party is None:
+        own_party = make_party(own=True) if known is None else copied.party(known.agreement.own_party)
+    if partner is None:
+        partner = make_party(partner_name) if known is None else copied.party(known.agreement.partner, partner_name)
     tpa_id = tpa_id or f"tpa:test:{next(_count)}"
     if terms.get("profile") == Profile.REPEATABLE:
         own_uri = own_uri or f"https://own{next(_count)}.example/exchange/{tpa_id}/"
@@ -82,13 +95,10 @@ def make_agreement(
         own_uri = own_uri or f"https://own{next(_count)}.example/ws-tx"
         partner_uri = partner_uri or f"https://partner{next(_count)}.example/ws-tx"
         allowed = () if allowed == ANY_SERVICE else allowed
-    key = repr((sorted(terms.items()), allowed, activate))
-    if alone and key in _made:
-        own = own_endpoint or _endpoint(_made[key][0].own_endpoint, f"Own {next(_count)}", own_uri)
-        other = _endpoint(_made[key][0].partner_endpoint, partner_name or f"Partner {next(_count)}", partner_uri)
-        return _again(*_made[key], tpa_id, own, other)
-    own_party = own_party or (own_endpoint.party if own_endpoint else make_party(own=True))
-    partner = partner or (partner_endpoint.party if partner_endpoint else make_party(partner_name))
+    if known is not None:
+        own = own_endpoint or copied.endpoint(known.own_endpoint, own_party, own_uri)
+        other = copied.endpoint(known.partner_endpoint, partner, partner_uri)
+        return copied.agreement(known, services_of_it, tpa_id, own, other)
     agreement = services.agreement_create(
         tpa_id=tpa_id,
         own_party=own_party,
@@ -103,8 +113,8 @@ def make_agreement(
         version = services.version_activate(version=version)
     if alone:
         whole = ("agreement__own_party", "agreement__partner", "own_endpoint__party", "partner_endpoint__party")
-        known = AgreementVersion.objects.select_related(*whole).get(pk=version.pk)
-        _made[key] = known, list(version.services.all())
+        first = AgreementVersion.objects.select_related(*whole).get(pk=version.pk)
+        _made[key] = first, list(version.services.all())
     registry.reset()
     return version
 
@@ -113,36 +123,43 @@ def make_agreement(
 _made: dict[str, tuple[AgreementVersion, list[AgreementService]]] = {}
 
 
-def _again(
-    known: AgreementVersion, allowed: Sequence[AgreementService], tpa_id: str, own: Endpoint, other: Endpoint
-) -> AgreementVersion:
-    """Writes the rows that the services wrote for `known`, under another name, with endpoints that are new or there."""
-    new = [endpoint for endpoint in (own, other) if endpoint._state.adding]
-    agreement = _copied(known.agreement, tpa_id=tpa_id, own_party=own.party, partner=other.party)
-    version = _copied(
-        known,
-        agreement=agreement,
-        own_endpoint=own,
-        partner_endpoint=other,
-        activated_at=known.activated_at and clock.now(),
-    )
-    with writing():
-        Party.objects.bulk_create(endpoint.party for endpoint in new)
-        PartyIdentifier.objects.bulk_create(
-            PartyIdentifier(party=endpoint.party, context="DUNS", value=f"{next(_count):09d}") for endpoint in new
-        )
-        Endpoint.objects.bulk_create(new)
-        Agreement.objects.bulk_create([agreement])
-        AgreementVersion.objects.bulk_create([version])
-        AgreementService.objects.bulk_create(_copied(service, version=version) for service in allowed)
-    registry.reset()
-    return version
+class _Copies:
+    """Rows like those that the services wrote, under names of their own, which are counted as those are."""
 
+    def __init__(self) -> None:
+        self.parties: list[Party] = []
+        self.identifiers: list[PartyIdentifier] = []
+        self.endpoints: list[Endpoint] = []
 
-def _endpoint(like: Endpoint, party: str, uri: str) -> Endpoint:
-    """One like it that is not in the database yet, nor is its party."""
-    uri = uri or f"https://msh{next(_count)}.example/ebxml"
-    return _copied(like, party=_copied(like.party, name=party), uri=uri, error_uri=uri)
+    def party(self, like: Party, name: str = "") -> Party:
+        number = next(_count)
+        made = _copied(like, name=name or f"{'Own' if like.is_own else 'Partner'} {number}")
+        self.parties.append(made)
+        self.identifiers.append(PartyIdentifier(party=made, context="DUNS", value=f"{number:09d}"))
+        return made
+
+    def endpoint(self, like: Endpoint, party: Party, uri: str) -> Endpoint:
+        uri = uri or f"https://msh{next(_count)}.example/ebxml"
+        made = _copied(like, party=party, uri=uri, error_uri=uri)
+        self.endpoints.append(made)
+        return made
+
+    def agreement(
+        self, known: AgreementVersion, allowed: Sequence[AgreementService], tpa_id: str, own: Endpoint, other: Endpoint
+    ) -> AgreementVersion:
+        """Writes them all."""
+        agreement = _copied(known.agreement, tpa_id=tpa_id, own_party=own.party, partner=other.party)
+        since = known.activated_at and clock.now()
+        version = _copied(known, agreement=agreement, own_endpoint=own, partner_endpoint=other, activated_at=since)
+        with writing():
+            Party.objects.bulk_create(self.parties)
+            PartyIdentifier.objects.bulk_create(self.identifiers)
+            Endpoint.objects.bulk_create(self.endpoints)
+            Agreement.objects.bulk_create([agreement])
+            AgreementVersion.objects.bulk_create([version])
+            AgreementService.objects.bulk_create(_copied(service, version=version) for service in allowed)
+        registry.reset()
+        return version
 
 
 Row = TypeVar("Row", bound=models.Model)

@@ -343,6 +343,7 @@ def peer(name: str = "", **terms: Any) -> Peer:
         own_endpoint=endpoint,
         partner_name=name or f"Peer {number}",
         partner_uri=terms.pop("partner_uri", "") or f"https://peer{number}.example/tx",
+        tpa_id=terms.pop("tpa_id", "") or f"tx:{number}",
         **terms,
     )
     _, token = make_credential(version.agreement.partner, kind=CredentialKind.BEARER)
