@@ -241,7 +241,7 @@ def gone(generation: int) -> bool:
     return True
 
 
-def sweep() -> int:
+def sweep(now: datetime | None = None) -> int:
     """Deletes files that do not count: those without a row, and replaced ones that no run can be reading. How many.
 
     Leaves everything that is younger than an hour, and does nothing while somebody writes files.
@@ -249,7 +249,7 @@ def sweep() -> int:
     with locked(LOCK, wait=False) as lock:
         if lock is None:
             return 0
-        return _sweep_replaced(clock.now()) + _sweep_orphans()
+        return _sweep_replaced(now or clock.now()) + _sweep_orphans()
 
 
 def _sweep_replaced(now: datetime) -> int:
