@@ -18,7 +18,7 @@ DEPLOYED = RMHUB_HTTPS=true RMHUB_ALLOWED_HOSTS=hub.example.org RMHUB_PUBLIC_URL
 	RMHUB_SECRET_KEY="$$($(PY) -c 'import secrets; print(secrets.token_urlsafe(64))')" \
 	RMHUB_SECRET_KEYS="$$($(PY) -c 'from cryptography.fernet import Fernet; print(Fernet.generate_key().decode())')"
 
-.PHONY: help setup packages run test test-pipeline-remote lint openapi schemathesis simulate invariants chaos bench bench-pipeline bench-pipeline-traffic bench-console slowclients scorecard screenshots clean requirements
+.PHONY: help setup packages run test tests test-all test-pipeline-remote lint openapi schemathesis simulate invariants chaos bench bench-pipeline bench-pipeline-traffic bench-console slowclients scorecard screenshots clean requirements
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -64,11 +64,17 @@ requirements: setup ## pin the direct dependencies of pyproject.toml, with all t
 run: setup ## start a hub and a partner to talk to, with everything they need; Ctrl-C stops it (ARGS="--port 9000")
 	@exec $(PY) manage.py up --demo $(ARGS)
 
-# Those that start real hubs or a browser have the machine to themselves; those with Spark share one session.
-test: lint ## all checks and all tests
-	$(PY) -m pytest -n auto -m "not acceptance and not browser and not spark" $(ARGS)
-	$(PY) -m pytest -m "spark and not acceptance" $(ARGS)
-	$(PY) -m pytest -n 2 --dist loadgroup -m "acceptance or browser" $(ARGS)
+# Three processes on two cores: tests that start hubs wait more than they compute. Files stay whole (tests/conftest.py).
+PYTEST = $(PY) -m pytest -n 3 --dist loadgroup --no-loadscope-reorder
+
+test: setup ## all checks, and all tests but those that take minutes (ARGS="tests/partners -x")
+	@$(MAKE) --no-print-directory -j2 lint tests
+
+tests: setup
+	$(PYTEST) -m "not long" $(ARGS)
+
+test-all: lint ## all checks and all tests, with every variant
+	RMHUB_TESTS=all $(PYTEST) $(ARGS)
 
 lint: setup ## style, types, layers, migrations, deployment settings, API description
 	$(PY) -m ruff check .

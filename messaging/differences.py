@@ -8,16 +8,14 @@ from typing import Any
 
 from django.core.exceptions import FieldDoesNotExist
 
-from partners.fields import duration
-from partners.models import AgreementVersion
+from partners.fields import Seconds, duration
+from partners.models import AgreementVersion, Endpoint
 
-# Fields of a version that are lengths of time in seconds.
 _TIMES = frozenset(
-    {
-        *("timeout", "retry_interval", "transport_retry_interval", "transient_ceiling", "memory_window"),
-        *("partner_window", "clock_skew", "repeat_interval", "repeat_interval_max", "time_to_live"),
-        *("final_receipt_within", "connect_timeout", "read_timeout"),
-    }
+    field.name
+    for model in (AgreementVersion, Endpoint)
+    for field in model._meta.concrete_fields
+    if isinstance(field, Seconds)
 )
 _NOT_TERMS = frozenset({"number", "state"})
 

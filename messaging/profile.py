@@ -94,6 +94,10 @@ class Profile:
         """The states in which a message of ours has come to its end."""
         raise NotImplementedError
 
+    def cancellable_states(self, semantics: str) -> frozenset[str]:
+        """The states in which a person may take a message of ours back; its pair may still refuse it."""
+        raise NotImplementedError
+
 
 @cache
 def named(name: str) -> Profile:
@@ -108,6 +112,11 @@ def of(terms: Terms) -> Profile:
     return named(terms.profile)
 
 
+def of_message(message: Message) -> Profile:
+    """The profile of a message whose agreement version is loaded."""
+    return named(message.agreement_version.profile)
+
+
 def carried(pair: Pair, terms: Terms | None) -> Profile:
     """The profile of what a pair has in flight; without that the one of its `terms`, those in force."""
     agreed = named(terms.profile if terms is not None else Name.EBXML)
@@ -120,7 +129,7 @@ def carried(pair: Pair, terms: Terms | None) -> Profile:
 
 def in_stream(message: Message) -> bool:
     """Whether a message whose agreement version is loaded has, or gets, a place in a transactional stream."""
-    return named(message.agreement_version.profile).windowed and message.semantics == Semantics.ONCE_AND_ONLY_ONCE
+    return of_message(message).windowed and message.semantics == Semantics.ONCE_AND_ONLY_ONCE
 
 
 def in_flight_limit(terms: Terms) -> int:

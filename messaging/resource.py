@@ -44,8 +44,8 @@ class Resource:
     `name` is the noun, in addresses too; `prefix` that of its public ids. `rows(**filters)` and `one(id)` are
     selectors, under the caller's limits; `create` and `update` are services. `possible(row)`: slugs of the verbs that
     its present `state(row)` takes; `why_not(row)`: why the others are impossible ("is on now"). `said(row, verb)`:
-    what else a dialog has to say about this object. `revision(row)` names what a caller saw; services take what
-    `read_revision` makes of it as `expected_version`.
+    what else a dialog has to say about this object; `called(row, verb)`: the verb's label here. `revision(row)` names
+    what a caller saw; services take what `read_revision` makes of it as `expected_version`.
     """
 
     name: str
@@ -62,6 +62,7 @@ class Resource:
     possible: Callable[[Any], tuple[str, ...]]
     state: Callable[[Any], str] = lambda row: ""
     said: Callable[[Any, Verb], Iterable[str]] = lambda row, verb: ()
+    called: Callable[[Any, Verb], str] = lambda row, verb: verb.label
     why_not: Callable[[Any], str] = lambda row: f"is {'on' if row.enabled else 'off'} now"
     revision: Callable[[Any], str] = lambda row: str(row.version)
     read_revision: Callable[[str], Any] = number

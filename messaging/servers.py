@@ -7,7 +7,7 @@ import uuid
 from django.db import connection
 
 from messaging.protocol.codecs.ebxml import normalize_uri
-from messaging.transports.servers import server_of
+from messaging.transports.base import server_of
 from partners import registry
 from partners.terms import Terms
 

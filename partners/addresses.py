@@ -16,6 +16,7 @@ _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 _MAILBOX = re.compile(rf"{_ATOM}(?:\.{_ATOM})*@{_LABEL}(?:\.{_LABEL})*")
 _HOST_KEY = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 _MAIL_PORTS = {"smtp": 25, "smtp+starttls": 587, "smtps": 465}
+PORTS = {"http": 80, "https": 443, **_MAIL_PORTS, "sftp": 22}  # of each scheme
 
 
 def normalise_uri(uri: str) -> str:

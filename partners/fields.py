@@ -67,3 +67,13 @@ class Seconds(models.PositiveIntegerField):
 
     def formfield(self, **kwargs: Any) -> Any:
         return models.Field.formfield(self, form_class=DurationField, **kwargs)
+
+
+def settings(model: type[models.Model], *life: str) -> tuple[str, ...]:
+    """Return the names of the fields that people set: not the key, what it belongs to, its times, and `life`."""
+    others = {"id", "created_at", "updated_at", *life}
+    return tuple(
+        field.name
+        for field in model._meta.concrete_fields
+        if field.name not in others and not isinstance(field, models.ForeignKey)
+    )

@@ -13,6 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
@@ -28,14 +29,10 @@ from rmhub import clock
 
 CHECK_SECONDS = 1.0
 
-# Terms field -> where it comes from. The rest is put together in `_terms`.
-_COLUMNS = {
+# Where those terms come from that are not fields of the version. The rest is put together in `_terms`.
+_ELSEWHERE = {
     "version_id": "id",
-    "agreement_id": "agreement_id",
     "tpa_id": "agreement__tpa_id",
-    "number": "number",
-    "state": "state",
-    "profile": "profile",
     "transport": "partner_endpoint__transport",
     "own_party_id": "agreement__own_party_id",
     "own_party_name": "agreement__own_party__name",
@@ -54,40 +51,11 @@ _COLUMNS = {
     "partner_error_address": "partner_endpoint__error_address",
     "connect_timeout": "partner_endpoint__connect_timeout",
     "read_timeout": "partner_endpoint__read_timeout",
-    "semantics": "semantics",
-    "timeout": "timeout",
-    "retries": "retries",
-    "retry_interval": "retry_interval",
-    "transport_retries": "transport_retries",
-    "transport_retry_interval": "transport_retry_interval",
-    "transient_ceiling": "transient_ceiling",
-    "detect_repeats": "detect_repeats",
-    "strict_sequence": "strict_sequence",
-    "memory_window": "memory_window",
-    "max_message_bytes": "max_message_bytes",
-    "write_namespace": "write_namespace",
-    "write_padded_numbers": "write_padded_numbers",
-    "partner_window": "partner_window",
-    "clock_skew": "clock_skew",
-    "exchange_mode": "exchange_mode",
-    "exchange_identity": "exchange_identity",
-    "repeat_interval": "repeat_interval",
-    "repeat_interval_max": "repeat_interval_max",
-    "ordered": "ordered",
-    "max_in_flight": "max_in_flight",
-    "stream_lanes": "stream_lanes",
-    "resend_schedule": "resend_schedule",
-    "order_ack_timeout": "order_ack_timeout",
-    "max_order_ack_delay": "max_order_ack_delay",
-    "time_to_live": "time_to_live",
-    "final_receipt": "final_receipt",
-    "final_receipt_within": "final_receipt_within",
-    "inbound_quota": "inbound_quota",
-    "coordination_version": "coordination_version",
-    "addressing_profile": "addressing_profile",
-    "addressing_strict": "addressing_strict",
-    "other_servers": "other_servers",
-    "soap_version": "soap_version",
+}
+_COLUMNS = {
+    one.name: _ELSEWHERE.get(one.name, one.name)
+    for one in fields(Terms)
+    if one.name not in ("services", "own_identifiers", "partner_identifiers")
 }
 
 # The fields of Held, in their order.

@@ -5,34 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from dataclasses import dataclass, field
-from typing import Protocol
 from urllib.parse import urlsplit
-
-
-class Reliability(Protocol):
-    """What Terms and a version have in common where it is said how a message is repeated."""
-
-    @property
-    def profile(self) -> str: ...
-    @property
-    def semantics(self) -> str: ...
-    @property
-    def timeout(self) -> int: ...
-    @property
-    def retries(self) -> int: ...
-    @property
-    def retry_interval(self) -> int: ...
-    @property
-    def partner_window(self) -> int: ...
-    @property
-    def repeat_interval(self) -> int: ...
-    @property
-    def repeat_interval_max(self) -> int: ...
-    @property
-    def resend_schedule(self) -> str | tuple[int, ...]: ...
-    @property
-    def time_to_live(self) -> int: ...
-
 
 MAX_WAITS = 20
 MAX_SERVERS = 20

@@ -15,12 +15,8 @@ from partners.choices import Profile, Semantics
 from partners.fields import duration
 from partners.models import AgreementVersion, Endpoint
 from partners.rules import BY_PROFILE, RULES, Level
-from partners.rules.durations import (
-    durations,
-    give_up_seconds,
-    resend_seconds,
-)
-from partners.terms import Reliability, resend_waits
+from partners.rules.rule import Reliability, give_up_seconds, resend_seconds
+from partners.terms import resend_waits
 
 __all__ = [
     "RULES",
@@ -104,10 +100,9 @@ def problems(version: AgreementVersion, *, rivals: Sequence[AgreementVersion] = 
 
     `rivals`: versions of other agreements in force on the same two endpoints (`selectors.rivals`).
     """
-    lengths = durations(version)
     found = [
-        Problem(rule.field, rule.code, rule.sentence.format(v=version, **lengths), rule.level)
-        for rule in BY_PROFILE[version.profile]
+        Problem(rule.field, rule.code, rule.said(version), rule.level)
+        for rule in BY_PROFILE[version.profile].rules
         if rule.broken(version)
     ]
     found += _uri_problems("own_endpoint", "Our", version.own_endpoint)

@@ -10,8 +10,8 @@ from rmhub.wsgi import application as wsgi
 
 # Only now, for they need the app registry, which the import above has filled.
 from rmhub.front.application import Bounds, Front  # isort: skip
-from rmhub.front.limits import Pace  # isort: skip
-from rmhub.front.peers import Peers  # isort: skip
+from rmhub.front.bodies import Pace  # isort: skip
+from rmhub.front.environ import Peers  # isort: skip
 from rmhub.front.refusing import refusing  # isort: skip
 
 _FILES = 65_536  # as many as may be open: each connection is one, and so is each large body

@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rmhub.env import env_bool
 from rmhub.front import serving
@@ -63,60 +64,35 @@ class Hub:
     def processes(self, *, prefix: str = "", restart: bool = True, pipeline: bool = False) -> list[Process]:
         """Web server, worker and beat, in their order of start; with `pipeline` also the data pipeline's process."""
         (self.var / "run").mkdir(parents=True, exist_ok=True)
+        celery = (sys.executable, "-m", "celery", "-q", "-A", "rmhub")
+
+        def process(name: str, argv: list[str], **more: Any) -> Process:
+            more.setdefault("env", self.environment(name))
+            return Process(name=f"{prefix}{name}", argv=argv, restart=restart, cwd=BASE, **more)
+
         last = [
-            Process(
-                name=f"{prefix}pipeline",
-                argv=self.manage("pipeline", "serve"),
-                env=self.environment("pipeline"),
-                restart=restart,
-                grace=15.0,  # it ends the run that it works on, and what that has started
-                cwd=BASE,
-            )
+            # It ends the run that it works on, and what that has started.
+            process("pipeline", self.manage("pipeline", "serve"), grace=15.0)
         ]
         if env_bool("RMHUB_PIPELINE_LIVE"):
-            last.append(
-                Process(
-                    name=f"{prefix}live",
-                    argv=self.manage("pipeline", "live"),
-                    env=self.environment("live"),
-                    restart=restart,
-                    grace=15.0,  # it counts what it has begun to count
-                    cwd=BASE,
-                )
-            )
-        # What the environment says is meant for the hub that is operated, not for every hub of a demo or benchmark.
-        mail = self._mail(prefix, restart) if pipeline or "RMHUB_SMTP_LISTEN" in self.settings else []
-        return [
-            Process(
-                name=f"{prefix}web",
-                argv=serving.command(self.host, self.port),
-                env=self.environment("web"),
-                ready=self.answers,
-                restart=restart,
-                cwd=BASE,
+            # It counts what it has begun to count.
+            last.append(process("live", self.manage("pipeline", "live"), grace=15.0))
+        # Embedded and demo hubs run as whoever starts them, root too; docs/operations.md says how to do better.
+        quiet = {"PYTHONWARNINGS": "ignore:You're running the worker with superuser"}
+        quietly = ("--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "warning")
+        found = [
+            process("web", serving.command(self.host, self.port), ready=self.answers),
+            process(
+                "worker",
+                [*celery, "worker", "-P", "threads", "-c", "4", *quietly, "-n", f"{self.name}@%h"],
+                env={**self.environment("worker"), **quiet},
             ),
-            Process(
-                name=f"{prefix}worker",
-                argv=[
-                    *(sys.executable, "-m", "celery", "-q", "-A", "rmhub", "worker", "-P", "threads", "-c", "4"),
-                    *("--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "warning"),
-                    *("-n", f"{self.name}@%h"),
-                ],
-                # Embedded and demo hubs run as whoever starts them, root too; docs/operations.md says how to do better.
-                env={**self.environment("worker"), "PYTHONWARNINGS": "ignore:You're running the worker with superuser"},
-                restart=restart,
-                cwd=BASE,
-            ),
-            Process(
-                name=f"{prefix}beat",
-                argv=[sys.executable, "-m", "celery", "-q", "-A", "rmhub", "beat", "-l", "warning"],
-                env=self.environment("beat"),
-                restart=restart,
-                cwd=BASE,
-            ),
-            *mail,
-            *(last if pipeline else []),
+            process("beat", [*celery, "beat", "-l", "warning"]),
         ]
+        # What the environment says is meant for the hub that is operated, not for every hub of a demo or benchmark.
+        if pipeline or "RMHUB_SMTP_LISTEN" in self.settings:
+            found += self._mail(prefix, restart)
+        return [*found, *(last if pipeline else [])]
 
     def _mail(self, prefix: str, restart: bool) -> list[Process]:
         """The partners' mail entrance, when this hub has one (docs/mail.md)."""

@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Says what stays together when tests run in several processes, and begins with what waits for others the most.
+
+    Files stay whole, for what they build once; all that needs Spark shares one session, all of a browser one Chromium.
+    """
+    for item in items:
+        if not item.get_closest_marker("xdist_group"):
+            kinds = [kind for kind in ("browser", "acceptance", "spark") if item.get_closest_marker(kind)]
+            item.add_marker(pytest.mark.xdist_group(kinds[0] if kinds else str(item.path)))
+    groups = [mark.args[0] for item in items if (mark := item.get_closest_marker("xdist_group"))]
+    first = {"acceptance": 0, "spark": 1}  # the longest two; the next two wait for their end
+    held_back = {"pair": 1, "browser": 2}
+    others = [group for group, _ in Counter(groups).most_common() if group not in (*first, *held_back)]
+    ranks = {group: rank for rank, group in enumerate([*first, *others[:1], *held_back, *others[1:]])}
+    items.sort(key=lambda item: ranks[item.get_closest_marker("xdist_group").args[0]])  # type: ignore[union-attr]
 
 
 @pytest.fixture(autouse=True)
@@ -30,13 +48,8 @@ def fresh_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Non
     if not request.node.get_closest_marker("django_db") and not {"db", "transactional_db"} & set(request.fixturenames):
         yield
         return
-    from messaging import servers
-    from messaging.access.services import tokens
-    from messaging.engine import circuits, forgetting, pairs, subscriptions
-    from messaging.engine import memory as epoch
-    from messaging.entrance import authentication as door
     from messaging.messages.selectors import messages
-    from partners import registry
+    from tests.staged import forget_all
 
     settings = request.getfixturevalue("settings")
     settings.RMHUB_STORE_DIR = tmp_path / "store"
@@ -45,21 +58,9 @@ def fresh_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Non
     # The time limit of a search holds until its transaction ends, and that is the end of the test: on a busy machine it
     # would stop what the test does after the search.
     request.getfixturevalue("monkeypatch").setattr(messages, "SECONDS", 600)
-    registry.reset()
-    pairs.reset()
-    door.reset()
-    tokens.patience.reset()
-    circuits.forget()
-    servers.reset()
-    subscriptions.reset()
-    epoch.reset()
-    forgetting.reset()
+    forget_all()
     yield
-    registry.reset()
-    pairs.reset()
-    subscriptions.reset()
-    epoch.reset()
-    forgetting.reset()
+    forget_all()
 
 
 @pytest.fixture(autouse=True)

@@ -5,17 +5,55 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections.abc import Callable, Mapping, Sequence
 
 from django.http import HttpResponse
 from django.utils.http import content_disposition_header
 from rest_framework.request import Request
 
+from messaging.api.endpoint import OCTETS, AnyOctets, Endpoint, operation
 from messaging.api.problems import Problem
+from messaging.api.reading import Param, read_parameters
 from messaging.messages.services.disclosing import Octets
 
 _RANGE = re.compile(r"bytes\s*=\s*(\d{0,15})-(\d{0,15})", re.ASCII)
 _SAFE_TYPE = re.compile(r"[\x20-\x7e]{1,1000}")
 _UNSAFE_NAME = re.compile(r'[\x00-\x1f\x7f/\\"\ud800-\udfff]')
+
+
+def download(
+    id: str,
+    scope: str,
+    summary: str,
+    read: Callable[..., Octets],
+    *,
+    path: Mapping[str, str],
+    tag: str = "messages",
+    description: str = "",
+    parameters: Sequence[Param] = (),
+    problems: Sequence[str] = (),
+) -> type[Endpoint]:
+    """Return the view of stored bytes. `read` takes the request, what the path names, and the values of parameters."""
+
+    class Download(Endpoint):
+        content_negotiation_class = AnyOctets
+
+        @operation(
+            id=id,
+            tag=tag,
+            scope=scope,
+            summary=summary,
+            description=description,
+            path=path,
+            parameters=parameters,
+            responses=OCTETS,
+            problems=(*problems, "range_not_satisfiable"),
+        )
+        def get(self, request: Request, **named: str) -> HttpResponse:
+            values = read_parameters(request, parameters)
+            return attachment(request, read(request, **named, **values))
+
+    return Download
 
 
 def attachment(request: Request, octets: Octets) -> HttpResponse:

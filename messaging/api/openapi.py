@@ -18,7 +18,7 @@ from drf_spectacular.utils import OpenApiResponse, OpenApiWebhook, extend_schema
 from messaging.api import examples
 from messaging.api.catalogue import CODES
 from messaging.journal.events import TYPES
-from messaging.notifications.serializers.webhooks import WebhookBodySerializer
+from messaging.notifications.api.webhooks import WebhookBodySerializer
 
 _TAGS = (
     ("messages", "Submit documents, and follow every message through its attempts, octets and acknowledgements."),

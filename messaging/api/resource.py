@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from django.db import models
+from django.db.models import QuerySet
 from django.urls import URLPattern, path
 from django.views.decorators.debug import sensitive_variables
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
@@ -73,6 +74,80 @@ class ChangesBody(SettingsBody):
         for name, field in fields.items():
             field.required = name == "reason"
         return fields
+
+
+def listed(
+    id: str,
+    scope: str,
+    summary: str,
+    shape: type[serializers.Serializer],
+    rows: Callable[..., QuerySet[Any]],
+    *,
+    order: Sequence[str],
+    filters: Sequence[Param] = (),
+    path: Mapping[str, str] | None = None,
+    tag: str = "",
+    description: str = "",
+) -> type[Endpoint]:
+    """Return the view of a list. `rows` is a selector; it takes what the path names, and the filters that are given.
+
+    The tag is the first word of the operation's id, unless it is another one.
+    """
+
+    class Listed(Endpoint):
+        @operation(
+            id=id,
+            tag=tag or id.partition("_")[0],
+            scope=scope,
+            summary=summary,
+            description=description,
+            path=path,
+            parameters=(*filters, *PAGING),
+            responses={200: page_of(shape)},
+            problems=("invalid_cursor", "cursor_mismatch"),
+        )
+        def get(self, request: Request, **named: str) -> Response:
+            values, limit, place = read_list(request, filters)
+            wanted = {name: value for name, value in values.items() if value is not None}
+            page = keyset.page(rows(**named, **wanted), order=order, limit=limit, place=place)
+            return listing(request, values, page, shape)
+
+    return Listed
+
+
+def shown(
+    id: str,
+    scope: str,
+    summary: str,
+    shape: type[serializers.Serializer],
+    read: Callable[..., Any],
+    *,
+    parameters: Sequence[Param] = (),
+    path: Mapping[str, str] | None = None,
+    tag: str = "",
+    description: str = "",
+    problems: Sequence[str] = (),
+    etag: bool = False,
+) -> type[Endpoint]:
+    """Return the view of one thing. `read` takes what the path names, and the values of all parameters."""
+
+    class Shown(Endpoint):
+        @operation(
+            id=id,
+            tag=tag or id.partition("_")[0],
+            scope=scope,
+            summary=summary,
+            description=description,
+            path=path,
+            parameters=parameters,
+            responses={200: shape},
+            problems=problems,
+        )
+        def get(self, request: Request, **named: str) -> Response:
+            data = dict(shape(read(**named, **read_parameters(request, parameters))).data)
+            return item(request, data) if etag else Response(data)
+
+    return Shown
 
 
 @dataclass(frozen=True, slots=True)

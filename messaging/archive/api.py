@@ -5,29 +5,31 @@ from __future__ import annotations
 from typing import Any
 
 from drf_spectacular.utils import OpenApiParameter
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from messaging import keyset
 from messaging.api.authentication import actor_of
 from messaging.api.conditional import expected_version, item
 from messaging.api.endpoint import Endpoint, operation
-from messaging.api.fields import ReasonBody, page_of, validated
+from messaging.api.fields import Flag, IdIn, IdOut, Instant, ReasonBody, RowSerializer, Text, Whole, page_of, validated
+from messaging.api.handlers import done, listed, shown
 from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of, pair_id_of
 from messaging.archive import selectors as archive
-from messaging.archive import serializers as shapes
 from messaging.archive.services import holds, restoring, retention
-from messaging.choices import Direction
+from messaging.choices import Direction, MessageState
 from messaging.exceptions import InvalidSubmission, NotFound
+from messaging.messages.serializers.messages import PairRef
+from messaging.models import ArchivedMessage, LegalHold, RetentionPolicy
 from messaging.pairs.selectors import pairs
 from messaging.report_choices import ArchiveState
-from messaging.reports.serializers.reports import RunSerializer
+from messaging.reports.api.pipeline import RunSerializer
 
-_MESSAGE = {"message_id": "Id of the message (`msg_...`), or its MessageId."}
+_READ: dict[str, Any] = {"tag": "archive", "scope": "archive:read"}
+_WRITE: dict[str, Any] = {"tag": "archive", "scope": "retention:write"}
 _HOLD = {"hold": "Id of the hold (`hold_...`)."}
-_LIST = ("invalid_cursor", "cursor_mismatch")
 FILTERS = (
     Param("q", "Exact id: `msg_...`, MessageId, document id or ConversationId."),
     Param("conversation", "Exact ConversationId."),
@@ -38,9 +40,116 @@ FILTERS = (
     Param("created_gte", "Entered at or after.", "instant"),
     Param("created_lt", "Entered before.", "instant"),
 )
-HOLD_FILTERS = (Param("in_force", "true: only those in force; false: only the released ones.", "flag"),)
-_RUN = OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[202], description="The run.")
-_MADE = OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201], description="The hold.")
+
+
+class ArchiveFileRef(serializers.Serializer):
+    """The file that a message lies in, below the archive's folder."""
+
+    path = serializers.CharField()
+    sha256 = serializers.CharField(help_text="Of the file.")
+    verified_at = serializers.DateTimeField(help_text="When it was read back and compared with the store.")
+
+
+class ArchivedMessageSerializer(RowSerializer):
+    """Where an archived message lies. Its octets are in the store again once it is restored."""
+
+    id = IdOut("msg")
+    document_id = serializers.CharField(
+        source="identifies", help_text="The id of its document, as its sender gave it; else the MessageId."
+    )
+    message_state = serializers.ChoiceField(choices=MessageState.choices, help_text="As it ended.")
+    pair = PairRef()
+    payload_digests = serializers.ListField(
+        child=serializers.CharField(), source="contents", help_text="SHA-256 of the payloads, in their order."
+    )
+    file = ArchiveFileRef()
+
+    class Meta:
+        model = ArchivedMessage
+        fields = (
+            *("id", "state", "message_id", "document_id", "conversation_id", "direction", "message_state", "pair"),
+            *("service", "action", "sequence_number", "size", "payload_digests", "file", "row", "created_at"),
+            *("completed_at", "purged_at", "restored_at", "restored_by"),
+        )
+        extra_kwargs = {
+            "state": {"help_text": "`copied` and `restored`: in the store too; `archived`: in the archive alone."},
+            "size": {"help_text": "Bytes of the payloads."},
+            "row": {"help_text": "In the file, from 0."},
+            "purged_at": {"help_text": "When it left the store."},
+        }
+
+
+class RestoreBody(ReasonBody):
+    """What comes back: one message, or all of a conversation."""
+
+    message = IdIn("msg", required=False, help_text="Id of a message (`msg_...`).")
+    conversation_id = Text(max_length=512, required=False, help_text="Or a ConversationId.")
+
+
+class HoldPartyRef(serializers.Serializer):
+    """A party, by id and name."""
+
+    id = IdOut("par")
+    name = serializers.CharField()
+
+
+class LegalHoldSerializer(RowSerializer):
+    """Keeps messages in the store and in the archive. What is given of the criteria must all fit."""
+
+    id = IdOut("hold")
+    party = HoldPartyRef(allow_null=True)
+    pair = PairRef(allow_null=True)
+
+    class Meta:
+        model = LegalHold
+        fields = (
+            *("id", "name", "reason", "party", "pair", "conversation_id", "message_id", "range_from", "range_to"),
+            *("placed_by", "placed_at", "released_by", "released_at", "release_reason"),
+        )
+        extra_kwargs = {"released_at": {"help_text": "null = in force."}}
+
+
+class LegalHoldBody(ReasonBody):
+    """A hold to be placed; at least one criterion is needed."""
+
+    name = Text(max_length=120, help_text="The matter, or its file number.")
+    party = IdIn("par", required=False, help_text="A party, ours or a partner (`par_...`).")
+    pair = Text(max_length=130, required=False, help_text="Id or code of a pair.")
+    conversation_id = Text(max_length=512, required=False)
+    message_id = Text(max_length=512, required=False, help_text="A MessageId.")
+    range_from = Instant(required=False, help_text="Messages that entered from then on.")
+    range_to = Instant(required=False, help_text="Messages that entered before then.")
+
+
+class RetentionSerializer(RowSerializer):
+    """The retention policy, and what the archive holds. Days since a message ended."""
+
+    archived_messages = serializers.IntegerField()
+    archive_files = serializers.IntegerField()
+    archive_bytes = serializers.IntegerField(help_text="On disk.")
+    legal_holds = serializers.IntegerField(help_text="In force.")
+
+    class Meta:
+        model = RetentionPolicy
+        fields = (
+            *("enabled", "archive_after", "purge_after", "keep_archive", "changed_by", "changed_at"),
+            *("archived_messages", "archive_files", "archive_bytes", "legal_holds"),
+        )
+        extra_kwargs = {
+            "enabled": {"help_text": "Whether messages are archived and purged, once a day."},
+            "archive_after": {"help_text": "Days until a message is copied to the archive."},
+            "purge_after": {"help_text": "Days until a message leaves the store."},
+            "keep_archive": {"help_text": "Days that the archive keeps it; 0 = for ever."},
+        }
+
+
+class RetentionBody(ReasonBody):
+    """What of the policy changes."""
+
+    enabled = Flag(required=False)
+    archive_after = Whole(min_value=1, max_value=3650, required=False, help_text="Days.")
+    purge_after = Whole(min_value=1, max_value=3650, required=False, help_text="Days.")
+    keep_archive = Whole(min_value=0, max_value=36_500, required=False, help_text="Days; 0 = for ever.")
 
 
 class ArchivedMessages(Endpoint):
@@ -48,44 +157,33 @@ class ArchivedMessages(Endpoint):
 
     @operation(
         id="archive_list",
-        tag="archive",
-        scope="archive:read",
+        **_READ,
         summary="List archived messages, newest first",
         parameters=(*FILTERS, *PAGING),
-        responses={200: page_of(shapes.ArchivedMessageSerializer)},
-        problems=(*_LIST, "query_too_broad"),
+        responses={200: page_of(ArchivedMessageSerializer)},
+        problems=("invalid_cursor", "cursor_mismatch", "query_too_broad"),
     )
     def get(self, request: Request) -> Response:
         values, limit, place = read_list(request, FILTERS)
-        found = archive.archived(
-            q=values["q"] or "",
-            conversation=values["conversation"] or "",
-            document=values["document"] or "",
-            pair_id=pair_id_of(values["pair"]),
-            states=tuple(values["state"] or ()),
-            direction=values["direction"] or "",
-            created_gte=values["created_gte"],
-            created_lt=values["created_lt"],
-        )
+        given = {name: value for name, value in values.items() if value is not None}
+        pair_id, states = pair_id_of(given.pop("pair", None)), tuple(given.pop("state", ()))
+        found = archive.archived(pair_id=pair_id, states=states, **given)
         page = archive.archived_page(found, limit=limit, place=place)
-        return listing(request, values, page, shapes.ArchivedMessageSerializer)
+        return listing(request, values, page, ArchivedMessageSerializer)
 
 
 class OneArchivedMessage(Endpoint):
     """/archive/messages/{message_id}"""
 
-    @operation(
+    get = shown(
+        lambda message_id: archive.archived_by_reference(message_id),
+        ArchivedMessageSerializer,
         id="archive_read",
-        tag="archive",
-        scope="archive:read",
+        **_READ,
         summary="Where one archived message lies",
-        path=_MESSAGE,
-        responses={200: shapes.ArchivedMessageSerializer},
+        path={"message_id": "Id of the message (`msg_...`), or its MessageId."},
         problems=("ambiguous_message_id",),
     )
-    def get(self, request: Request, message_id: str) -> Response:
-        read_parameters(request, ())
-        return item(request, shapes.ArchivedMessageSerializer(archive.archived_by_reference(message_id)).data)
 
 
 class Restore(Endpoint):
@@ -101,14 +199,14 @@ class Restore(Endpoint):
             "application gets it again. 202 says that the run is queued; it takes some seconds. The retention policy "
             "lets it go again `purge_after` days after the restore."
         ),
-        request=shapes.RestoreBody,
+        request=RestoreBody,
         responses={202: RunSerializer},
         problems=("not_found", "wrong_state"),
-        headers=(_RUN,),
+        headers=(OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[202], description="The run."),),
     )
     def post(self, request: Request) -> Response:
         read_parameters(request, ())
-        values = validated(shapes.RestoreBody, request.data)
+        values = validated(RestoreBody, request.data)
         run = restoring.restore_request(actor=actor_of(request), **values)
         headers = {"Location": f"/api/v1/pipeline-runs/{run.public_id}"}
         return item(request, RunSerializer(run).data, status=202, **headers)
@@ -117,37 +215,31 @@ class Restore(Endpoint):
 class LegalHolds(Endpoint):
     """/legal-holds"""
 
-    @operation(
+    get = listed(
+        archive.holds,
+        LegalHoldSerializer,
+        order=("-id",),
+        filters=(Param("in_force", "true: only those in force; false: only the released ones.", "flag"),),
         id="holds_list",
-        tag="archive",
-        scope="archive:read",
+        **_READ,
         summary="List legal holds, newest first",
-        parameters=(*HOLD_FILTERS, *PAGING),
-        responses={200: page_of(shapes.LegalHoldSerializer)},
-        problems=_LIST,
     )
-    def get(self, request: Request) -> Response:
-        values, limit, place = read_list(request, HOLD_FILTERS)
-        found = archive.holds(in_force=values["in_force"])
-        page = keyset.page(found, order=("-id",), limit=limit, place=place)
-        return listing(request, values, page, shapes.LegalHoldSerializer)
 
     @operation(
         id="holds_place",
-        tag="archive",
-        scope="retention:write",
+        **_WRITE,
         summary="Place a legal hold",
         description=(
             "What fits all criteria leaves neither the store nor the archive. Once this is answered, nothing that it "
             "covers is purged."
         ),
-        request=shapes.LegalHoldBody,
-        responses={201: shapes.LegalHoldSerializer},
-        headers=(_MADE,),
+        request=LegalHoldBody,
+        responses={201: LegalHoldSerializer},
+        headers=(OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201], description="The hold."),),
     )
     def post(self, request: Request) -> Response:
         read_parameters(request, ())
-        values: dict[str, Any] = validated(shapes.LegalHoldBody, request.data)
+        values: dict[str, Any] = validated(LegalHoldBody, request.data)
         pair = values.pop("pair", "")
         try:
             pair_id = pairs.pair(pair).pk if pair else None
@@ -155,43 +247,39 @@ class LegalHolds(Endpoint):
             raise InvalidSubmission({"pair": [error.detail]}) from error
         hold = holds.hold_place(actor=actor_of(request), party_id=values.pop("party", None), pair_id=pair_id, **values)
         headers = {"Location": f"/api/v1/legal-holds/{hold.public_id}"}
-        return item(request, shapes.LegalHoldSerializer(archive.hold(hold.pk)).data, status=201, **headers)
+        return item(request, LegalHoldSerializer(archive.hold(hold.pk)).data, status=201, **headers)
 
 
 class OneLegalHold(Endpoint):
     """/legal-holds/{hold}"""
 
-    @operation(
+    get = shown(
+        lambda hold: archive.hold(id_of("hold", hold)),
+        LegalHoldSerializer,
         id="holds_read",
-        tag="archive",
-        scope="archive:read",
+        **_READ,
         summary="One legal hold",
         path=_HOLD,
-        responses={200: shapes.LegalHoldSerializer},
     )
-    def get(self, request: Request, hold: str) -> Response:
-        read_parameters(request, ())
-        return item(request, shapes.LegalHoldSerializer(archive.hold(id_of("hold", hold))).data)
+
+
+def _release(hold: str, **given: Any) -> LegalHold:
+    return archive.hold(holds.hold_release(hold_id=id_of("hold", hold), **given).pk)
 
 
 class ReleaseLegalHold(Endpoint):
     """/legal-holds/{hold}/release"""
 
-    @operation(
+    post = done(
+        _release,
+        ReasonBody,
+        LegalHoldSerializer,
         id="holds_release",
-        tag="archive",
-        scope="retention:write",
+        **_WRITE,
         summary="Release a legal hold",
         path=_HOLD,
-        request=ReasonBody,
-        responses={200: shapes.LegalHoldSerializer},
         problems=("wrong_state",),
     )
-    def post(self, request: Request, hold: str) -> Response:
-        read_parameters(request, ())
-        values = validated(ReasonBody, request.data)
-        released = holds.hold_release(hold_id=id_of("hold", hold), actor=actor_of(request), **values)
-        return item(request, shapes.LegalHoldSerializer(archive.hold(released.pk)).data)
 
 
 class Retention(Endpoint):
@@ -199,10 +287,9 @@ class Retention(Endpoint):
 
     @operation(
         id="retention_read",
-        tag="archive",
-        scope="archive:read",
+        **_READ,
         summary="The retention policy",
-        responses={200: shapes.RetentionSerializer},
+        responses={200: RetentionSerializer},
     )
     def get(self, request: Request) -> Response:
         read_parameters(request, ())
@@ -210,25 +297,22 @@ class Retention(Endpoint):
 
     @operation(
         id="retention_change",
-        tag="archive",
-        scope="retention:write",
+        **_WRITE,
         summary="Change the retention policy",
         description="If-Match with the ETag of what you read is required. Purges under way obey the change at once.",
-        request=shapes.RetentionBody,
-        responses={200: shapes.RetentionSerializer},
+        request=RetentionBody,
+        responses={200: RetentionSerializer},
         problems=("stale", "precondition_required", "invalid_header"),
     )
     def patch(self, request: Request) -> Response:
         read_parameters(request, ())
-        values = validated(shapes.RetentionBody, request.data)
+        values = validated(RetentionBody, request.data)
         retention.policy_change(actor=actor_of(request), expected_version=expected_version(request), **values)
         return _policy(request)
 
 
 def _policy(request: Request) -> Response:
-    policy, held = archive.policy(), archive.archive()
-    shown = {name: getattr(policy, name) for name in ("enabled", "archive_after", "purge_after", "keep_archive")}
-    shown |= {"changed_by": policy.changed_by, "changed_at": policy.changed_at}
-    shown |= {"archived_messages": held.messages, "archive_files": held.files, "archive_bytes": held.bytes}
-    shown["legal_holds"] = archive.holds_in_force()
-    return item(request, shapes.RetentionSerializer(shown).data, revision=policy.version)
+    policy, held = retention.policy(), archive.archive()
+    policy.archived_messages, policy.archive_files = held["messages"], held["files"]  # type: ignore[attr-defined]
+    policy.archive_bytes, policy.legal_holds = held["bytes"], archive.holds_in_force()  # type: ignore[attr-defined]
+    return item(request, RetentionSerializer(policy).data, revision=policy.version)

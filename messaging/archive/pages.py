@@ -8,6 +8,7 @@ from typing import Any
 from django.contrib import messages as notices
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
+from django.utils.html import format_html
 from django.utils.http import urlencode
 
 from messaging import keyset
@@ -16,19 +17,33 @@ from messaging.archive import selectors as archive
 from messaging.archive.services import holds, restoring, retention
 from messaging.choices import Direction
 from messaging.console.access import actor, requires
-from messaging.console.rendering import PAGE, as_context, keyset_page, page, problems, read_place, see_other
-from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, Stale, WrongState
+from messaging.console.rendering import (
+    PAGE,
+    as_context,
+    dialog,
+    keyset_page,
+    page,
+    posted,
+    problems,
+    read_place,
+    see_other,
+)
+from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, Stale
 from messaging.messages.selectors import messages
 from messaging.messages.selectors.messages import AmbiguousId, TooBroad
-from messaging.models import LegalHold
 from messaging.pairs.selectors import pairs
 from messaging.report_choices import ArchiveState, PipelineJob
-from messaging.reports.pages.days import read_days
+from messaging.reports.pages.pipeline import read_days
 from messaging.reports.selectors import pipeline
+from messaging.templatetags.hub import middle
 from partners import selectors as partners
 from rmhub.ids import BadPublicId
 
 READ, RESTORE, WRITE = "archive:read", "archive:restore", "retention:write"
+_RELEASED = (
+    "What only this hold covers leaves the store, and the archive, as the retention policy says: the next run may take "
+    "it."
+)
 _FILTERS = ("q", "pair", "state", "direction")
 
 
@@ -89,34 +104,26 @@ def archive_restore(request: HttpRequest, reference: str) -> HttpResponse:
     row = archive.archived_message(read_id("msg", reference))
     given = request.POST if request.method == "POST" else request.GET
     whole = given.get("whole") == "on"
-    errors: list[tuple[str, str]] = []
-    status = 200
-    if request.method == "POST":
+
+    def do() -> HttpResponse:
         what: dict[str, Any] = {"conversation_id": row.conversation_id} if whole else {"message": row.pk}
-        try:
-            run = restoring.restore_request(actor=actor(request), reason=_text(request, "reason"), **what)
-        except WrongState as error:
-            errors, status = problems(error), 409
-        except InvalidSubmission as error:
-            errors, status = problems(error), 422
-        else:
-            notices.success(request, "It is being brought back: this takes some seconds.")
-            return see_other("console:pipeline-run", run.public_id)
-    context = {
-        "row": row,
-        "whole": whole,
-        "count": archive.conversation_size(row.conversation_id),
-        "days": archive.policy().purge_after,
-        "errors": errors,
-        "given": request.POST,
-    }
-    return page(
-        request,
-        "console/archive/archive_restore.html",
-        context,
-        fragments={"dialog": "console/archive/archive_restore_form.html"},
-        status=status,
-    )
+        run = restoring.restore_request(actor=actor(request), reason=posted(request, "reason"), **what)
+        notices.success(request, "It is being brought back: this takes some seconds.")
+        return see_other("console:pipeline-run", run.public_id)
+
+    def shown() -> dict[str, Any]:
+        back = reverse("console:archived", args=[row.public_id])
+        return {
+            "title": "Restore from the archive",
+            "crumbs": [(reverse("console:archive"), "Archive"), (back, middle(row.message_id, 40))],
+            "back": back,
+            "row": row,
+            "whole": whole,
+            "count": archive.conversation_size(row.conversation_id),
+            "days": retention.policy().purge_after,
+        }
+
+    return dialog(request, "console/archive/archive_restore.html", shown, do)
 
 
 # --- legal holds ---
@@ -139,7 +146,7 @@ def hold_new(request: HttpRequest) -> HttpResponse:
     given = request.POST if request.method == "POST" else request.GET
     if request.method == "POST":
         try:
-            hold = holds.hold_place(actor=actor(request), reason=_text(request, "reason"), **_criteria(request))
+            hold = holds.hold_place(actor=actor(request), reason=posted(request, "reason"), **_criteria(request))
         except InvalidSubmission as error:
             errors = problems(error)
         else:
@@ -160,27 +167,26 @@ def hold_page(request: HttpRequest, reference: str) -> HttpResponse:
 @requires(WRITE, methods=("GET", "POST"))
 def hold_release(request: HttpRequest, reference: str) -> HttpResponse:
     """The dialog, and the end of a hold."""
-    hold: LegalHold = archive.hold(read_id("hold", reference))
-    errors: list[tuple[str, str]] = []
-    status = 200
-    if request.method == "POST":
-        try:
-            holds.hold_release(hold_id=hold.pk, actor=actor(request), reason=_text(request, "reason"))
-        except WrongState as error:
-            errors, status = problems(error), 409
-        except InvalidSubmission as error:
-            errors, status = problems(error), 422
-        else:
-            notices.success(request, f"{hold.name} is released.")
-            return see_other("console:hold", hold.public_id)
-    context = {"hold": hold, "criteria": archive.criteria(hold), "errors": errors, "given": request.POST}
-    return page(
-        request,
-        "console/archive/hold_release.html",
-        context,
-        fragments={"dialog": "console/archive/hold_release_form.html"},
-        status=status,
-    )
+    hold = archive.hold(read_id("hold", reference))
+
+    def do() -> HttpResponse:
+        holds.hold_release(hold_id=hold.pk, actor=actor(request), reason=posted(request, "reason"))
+        notices.success(request, f"{hold.name} is released.")
+        return see_other("console:hold", hold.public_id)
+
+    back = reverse("console:hold", args=[hold.public_id])
+    covers = [format_html('{}: <span class="wrap">{}</span>', *row) for row in archive.criteria(hold)]
+    shown = {
+        "title": f"Release {hold.name}",
+        "crumbs": [(reverse("console:holds"), "Legal holds"), (back, hold.name)],
+        "back": back,
+        "effects": [_RELEASED, *covers],
+        "forever": "A released hold stays released; place another one if need be.",
+        "button": "Release",
+        "sign": "check",
+        "testid": "release-do",
+    }
+    return dialog(request, "console/parts/question.html", lambda: shown, do)
 
 
 # --- the policy ---
@@ -189,7 +195,7 @@ def hold_release(request: HttpRequest, reference: str) -> HttpResponse:
 @requires(READ)
 def retention_page(request: HttpRequest) -> HttpResponse:
     """The policy in force, and what it has led to."""
-    policy = archive.policy()
+    policy = retention.policy()
     context = {
         "policy": policy,
         "archive": archive.archive(),
@@ -203,7 +209,7 @@ def retention_page(request: HttpRequest) -> HttpResponse:
 @requires(WRITE, methods=("GET", "POST"))
 def retention_change(request: HttpRequest) -> HttpResponse:
     """The form, and another policy."""
-    policy = archive.policy()
+    policy = retention.policy()
     errors: list[tuple[str, str]] = []
     status = 200
     given: dict[str, Any] = {
@@ -211,7 +217,7 @@ def retention_change(request: HttpRequest) -> HttpResponse:
     }
     given["enabled"] = "on" if policy.enabled else ""
     if request.method == "POST":
-        given = {name: _text(request, name) for name in (*given, "reason")}
+        given = {name: posted(request, name) for name in (*given, "reason")}
         try:
             retention.policy_change(
                 actor=actor(request),
@@ -222,7 +228,7 @@ def retention_change(request: HttpRequest) -> HttpResponse:
             )
         except Stale as error:
             errors, status = problems(error), 409
-            given["version"] = archive.policy().version
+            given["version"] = retention.policy().version
         except InvalidSubmission as error:
             errors, status = problems(error), 422
         else:
@@ -235,11 +241,11 @@ def _criteria(request: HttpRequest) -> dict[str, Any]:
     """Raises InvalidSubmission."""
     errors: dict[str, list[str]] = {}
     notes: list[str] = []
-    pair_id = _pair_id(_text(request, "pair"), notes)
+    pair_id = _pair_id(posted(request, "pair"), notes)
     if notes:
         errors["pair"] = notes
     party_id = None
-    if party := _text(request, "party"):
+    if party := posted(request, "party"):
         try:
             party_id = read_id("par", party)
         except BadPublicId:
@@ -251,11 +257,11 @@ def _criteria(request: HttpRequest) -> dict[str, Any]:
     if errors:
         raise InvalidSubmission(errors)
     return {
-        "name": _text(request, "name"),
+        "name": posted(request, "name"),
         "party_id": party_id,
         "pair_id": pair_id,
-        "conversation_id": _text(request, "conversation_id"),
-        "message_id": _message_id(_text(request, "message_id")),
+        "conversation_id": posted(request, "conversation_id"),
+        "message_id": _message_id(posted(request, "message_id")),
         "range_from": days.begin,
         "range_to": days.end,
     }
@@ -287,7 +293,3 @@ def _days(text: str, name: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 7):
         raise InvalidSubmission({name: ["A number of days."]})
     return int(text)
-
-
-def _text(request: HttpRequest, name: str) -> str:
-    return request.POST.get(name, "").strip().replace("\x00", "")

@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
 from django.db.models import Count, Max, Min, Q, QuerySet, Sum
 
 from messaging import keyset
+from messaging.archive.services.retention import policy
 from messaging.exceptions import NotFound
 from messaging.messages.selectors.messages import AmbiguousId, bounded
-from messaging.models import ArchivedMessage, ArchiveFile, AuditEntry, LegalHold, RetentionPolicy
+from messaging.models import ArchivedMessage, ArchiveFile, AuditEntry, LegalHold
 from messaging.overview.selectors import records
 from messaging.report_choices import ArchiveState
 from partners import visibility
 from rmhub.ids import BadPublicId, public_id, read_public_id
 
 _MOST = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Archive:
-    """What the archive holds. `bytes` on disk; `payload_bytes` as they came."""
-
-    files: int
-    messages: int
-    bytes: int
-    payload_bytes: int
-    first_day: date | None
-    last_day: date | None
 
 
 def archived(
@@ -123,23 +112,15 @@ def conversation_size(conversation_id: str) -> int:
     return archived(conversation=conversation_id, states=(ArchiveState.ARCHIVED,)).count()
 
 
-def archive() -> Archive:
-    """All of it, from the books of its files."""
-    row = ArchiveFile.objects.aggregate(
+def archive() -> dict[str, Any]:
+    """All of it, from the books of its files: `bytes` on disk, `payload_bytes` as they came."""
+    return ArchiveFile.objects.aggregate(
         files=Count("id"),
-        messages=Sum("messages"),
-        bytes=Sum("bytes"),
-        payload_bytes=Sum("payload_bytes"),
+        messages=Sum("messages", default=0),
+        bytes=Sum("bytes", default=0),
+        payload_bytes=Sum("payload_bytes", default=0),
         first_day=Min("day"),
         last_day=Max("day"),
-    )
-    return Archive(
-        files=row["files"],
-        messages=row["messages"] or 0,
-        bytes=row["bytes"] or 0,
-        payload_bytes=row["payload_bytes"] or 0,
-        first_day=row["first_day"],
-        last_day=row["last_day"],
     )
 
 
@@ -154,11 +135,6 @@ def leaves_on(row: ArchivedMessage) -> datetime | None:
         return None
     since = row.restored_at if row.state == ArchiveState.RESTORED else row.completed_at
     return since + timedelta(days=policy().purge_after) if since else None
-
-
-def policy() -> RetentionPolicy:
-    """The policy in force; the defaults (switched off) where nobody has set one."""
-    return RetentionPolicy.objects.filter(pk=1).first() or RetentionPolicy()
 
 
 def holds(*, in_force: bool | None = None) -> QuerySet[LegalHold]:

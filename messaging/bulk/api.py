@@ -19,14 +19,14 @@ from messaging.api.authentication import Access, access_of, actor_of
 from messaging.api.conditional import item
 from messaging.api.endpoint import OCTETS, AnyOctets, Endpoint, operation
 from messaging.api.fields import ReasonBody, page_of, validated
+from messaging.api.handlers import listed, shown
 from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.permissions import HasScope
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
+from messaging.bulk import selectors as jobs
 from messaging.bulk import serializers as shapes
-from messaging.bulk.selectors import jobs
-from messaging.bulk.selectors import matching as bulk
 from messaging.bulk.services.export import job_export
 from messaging.bulk.services.jobs import (
     ACTIONS,
@@ -46,15 +46,10 @@ from rmhub.ids import BadPublicId
 from rmhub.roles import role_of
 
 _PATH = {"job": "Id of the bulk operation (`job_...`)."}
-_LIST = ("invalid_cursor", "cursor_mismatch")
-_READ = "deliveries:read"
-# Whoever has one of the actions' scopes gets to the view, which asks for that of the action.
-_ACT = "indoubt:resolve"
 _ACTIONS = frozenset(action.scope for action in ACTIONS.values())
-FILTERS = (
-    Param("state", "States, comma separated.", "choices", choices=tuple(JobState.values)),
-    Param("action", "Exact name.", "choice", choices=tuple(sorted(ACTIONS))),
-)
+_READS: dict[str, Any] = {"tag": "bulk-operations", "scope": "deliveries:read"}
+# Whoever has one of the actions' scopes gets to the view, which asks for that of the action.
+_ACTS: dict[str, Any] = {"tag": "bulk-operations", "scope": "indoubt:resolve"}
 ITEM_FILTERS = (Param("state", "States, comma separated.", "choices", choices=tuple(ItemState.values)),)
 _LOCATION = OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201, 202], description="Where it is.")
 _SCOPES = "Each action needs its own scope, as the same verb does for one object: " + ", ".join(
@@ -98,27 +93,22 @@ class _Jobs(Endpoint):
 class Jobs(_Jobs):
     """/bulk-operations"""
 
-    @operation(
+    get = listed(
+        lambda state=(), action="": jobs.jobs(states=tuple(state), action=action),
+        shapes.JobSerializer,
+        order=("-id",),
+        filters=(
+            Param("state", "States, comma separated.", "choices", choices=tuple(JobState.values)),
+            Param("action", "Exact name.", "choice", choices=tuple(sorted(ACTIONS))),
+        ),
         id="bulk_operations_list",
-        tag="bulk-operations",
-        scope=_READ,
+        **_READS,
         summary="List bulk operations, newest first",
-        parameters=(*FILTERS, *PAGING),
-        responses={200: page_of(shapes.JobSerializer)},
-        problems=_LIST,
     )
-    def get(self, request: Request) -> Response:
-        values, limit, place = read_list(request, FILTERS)
-        found = jobs.jobs(states=values["state"] or ())
-        if values["action"]:
-            found = found.filter(action=values["action"])
-        page = keyset.page(found, order=("-id",), limit=limit, place=place)
-        return listing(request, values, page, shapes.JobSerializer)
 
     @operation(
         id="bulk_operations_plan",
-        tag="bulk-operations",
-        scope=_ACT,
+        **_ACTS,
         summary="Plan one action over many objects",
         description=(
             "Give either `ids` or a `filter`. What is meant is fixed at once and nothing is done: 201 with `matched`, "
@@ -158,22 +148,18 @@ class Jobs(_Jobs):
 class OneJob(_Jobs):
     """/bulk-operations/{job}"""
 
-    @operation(
+    get = shown(
+        lambda job: jobs.job(id_of("job", job)),
+        shapes.JobSerializer,
         id="bulk_operations_read",
-        tag="bulk-operations",
-        scope=_READ,
+        **_READS,
         summary="One bulk operation and how far it is",
         path=_PATH,
-        responses={200: shapes.JobSerializer},
     )
-    def get(self, request: Request, job: str) -> Response:
-        read_parameters(request, ())
-        return _answer(request, jobs.job(id_of("job", job)))
 
     @operation(
         id="bulk_operations_discard",
-        tag="bulk-operations",
-        scope=_ACT,
+        **_ACTS,
         summary="Throw a plan away",
         description="Of what is planned only, and nothing was done yet; what has begun is cancelled. " + _SCOPES,
         path=_PATH,
@@ -192,8 +178,7 @@ class ExecuteJob(_Jobs):
 
     @operation(
         id="bulk_operations_execute",
-        tag="bulk-operations",
-        scope=_ACT,
+        **_ACTS,
         summary="Begin a planned bulk operation",
         description=(
             "`expect_count` is the plan's `matched`; another number is refused (412). A plan is begun once: again is "
@@ -224,8 +209,7 @@ class RetryJob(_Jobs):
 
     @operation(
         id="bulk_operations_retry",
-        tag="bulk-operations",
-        scope=_ACT,
+        **_ACTS,
         summary="Plan the same for what was refused",
         description="Of a bulk operation that has ended; the new plan is executed like any other. " + _SCOPES,
         path=_PATH,
@@ -246,8 +230,7 @@ class CancelJob(_Jobs):
 
     @operation(
         id="bulk_operations_cancel",
-        tag="bulk-operations",
-        scope=_ACT,
+        **_ACTS,
         summary="End a bulk operation: what is done stays done",
         description=_SCOPES,
         path=_PATH,
@@ -268,13 +251,12 @@ class JobItems(Endpoint):
 
     @operation(
         id="bulk_operations_items",
-        tag="bulk-operations",
-        scope=_READ,
+        **_READS,
         summary="What came of each object of a bulk operation",
         path=_PATH,
         parameters=(*ITEM_FILTERS, *PAGING),
         responses={200: page_of(shapes.JobItemSerializer)},
-        problems=_LIST,
+        problems=("invalid_cursor", "cursor_mismatch"),
     )
     def get(self, request: Request, job: str) -> Response:
         values, limit, place = read_list(request, ITEM_FILTERS)
@@ -291,8 +273,7 @@ class JobResults(Endpoint):
 
     @operation(
         id="bulk_operations_results",
-        tag="bulk-operations",
-        scope=_READ,
+        **_READS,
         summary="What came of each object, as a CSV file",
         path=_PATH,
         responses={(200, "text/csv"): OpenApiTypes.STR},
@@ -362,7 +343,7 @@ def _wanted(kind: Action, values: dict[str, Any]) -> dict[str, Any]:
         raise ValidationError({"filter": [ErrorDetail("Name what is meant: it would be all.", code="invalid")]})
     # A page of the console means the unresolved incidents when nothing says more; GET /incidents means all.
     whole = {"show": "all", **given} if kind.prefix == "inc" else given
-    return {"rows": bulk.matching(kind.prefix, whole), "chosen": bulk.described(kind.prefix, given)}
+    return {"rows": jobs.matching(kind.prefix, whole), "chosen": jobs.described(kind.prefix, given)}
 
 
 def _ids(prefix: str, texts: list[str]) -> list[uuid.UUID]:

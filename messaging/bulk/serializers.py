@@ -7,16 +7,14 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from messaging.api.fields import IdOut, StrictBody, Text, Whole
+from messaging.api.fields import IdOut, RowSerializer, StrictBody, Text, Whole
 from messaging.bulk.services.jobs import ACTIONS, MAX_IDS, allowed_verbs
-from messaging.bulk.services.parameters import MAX_STAGGER, MODES
-from messaging.choices import Interface, ItemState, JobState
+from messaging.bulk.services.plans import MAX_STAGGER, MODES
+from messaging.choices import Interface, ItemState
 from messaging.deliveries.services.deciding import MAX_REMIND, MIN_REMIND
 from messaging.models import BulkJob, BulkJobItem
 from rmhub.ids import public_id
 
-# Action -> what its objects are.
-PREFIXES = {name: action.prefix for name, action in ACTIONS.items()}
 DECISIONS = sorted({decision for action in ACTIONS.values() for decision in action.decisions})
 VERBS = ("execute", "discard", "cancel", "retry")
 _DECISION = "`settle_deliveries`: duplicate, resubmit, later, ask. `settle_messages`: delivered, resubmit, later."
@@ -76,30 +74,34 @@ class PlanGroupSerializer(serializers.Serializer):
     count = serializers.IntegerField()
 
 
-class JobSerializer(serializers.Serializer):
+class JobSerializer(RowSerializer):
     """A bulk operation and how far it is."""
 
     id = IdOut("job")
     action = serializers.ChoiceField(choices=sorted(ACTIONS))
     decision = serializers.SerializerMethodField(help_text="Empty for an action that takes none.")
     remind_in = serializers.SerializerMethodField(help_text="Decision `later`: seconds.")
-    parameters = serializers.SerializerMethodField(help_text="All that the action takes.")
-    what = serializers.CharField(help_text="Which objects, in words.")
-    state = serializers.ChoiceField(choices=JobState.choices)
-    actor = serializers.CharField()
+    parameters = serializers.DictField(read_only=True, help_text="All that the action takes.")
     interface = serializers.ChoiceField(choices=Interface.choices)
-    reason = serializers.CharField(help_text="Empty while it is planned.")
     matched = serializers.IntegerField(source="total", help_text="How many objects it means; the same as `total`.")
     left_out = serializers.SerializerMethodField(help_text="Chosen by id, and not in a state in which it can be done.")
     groups = serializers.SerializerMethodField(help_text="What they have in common, the largest first; 50 at most.")
     sample = serializers.SerializerMethodField(help_text="Ids of the first five.")
-    total = serializers.IntegerField()
-    done = serializers.IntegerField()
-    refused = serializers.IntegerField(help_text="Could not be done; its item says why.")
-    created_at = serializers.DateTimeField(help_text="When it was planned, then when it was begun.")
-    expires_at = serializers.DateTimeField(allow_null=True, help_text="Planned: not executed after that.")
-    finished_at = serializers.DateTimeField(allow_null=True)
     allowed_actions = serializers.SerializerMethodField()
+
+    class Meta:
+        model = BulkJob
+        fields = (
+            *("id", "action", "decision", "remind_in", "parameters", "what", "state", "actor", "interface", "reason"),
+            *("matched", "left_out", "groups", "sample", "total", "done", "refused", "created_at", "expires_at"),
+            *("finished_at", "allowed_actions"),
+        )
+        extra_kwargs = {
+            "what": {"help_text": "Which objects, in words."},
+            "reason": {"help_text": "Empty while it is planned."},
+            "refused": {"help_text": "Could not be done; its item says why."},
+            "created_at": {"help_text": "When it was planned, then when it was begun."},
+        }
 
     def get_decision(self, job: BulkJob) -> str:
         return str(job.parameters.get("decision", ""))
@@ -108,10 +110,6 @@ class JobSerializer(serializers.Serializer):
     def get_remind_in(self, job: BulkJob) -> int | None:
         found: int | None = job.parameters.get("remind_in")
         return found
-
-    @extend_schema_field(serializers.DictField())
-    def get_parameters(self, job: BulkJob) -> dict[str, Any]:
-        return dict(job.parameters)
 
     def get_left_out(self, job: BulkJob) -> int:
         return int(job.plan.get("left_out", 0))
@@ -140,7 +138,7 @@ class JobItemSerializer(serializers.Serializer):
 
 def represent_item(row: BulkJobItem, job: BulkJob) -> dict[str, Any]:
     """As JobItemSerializer shows it."""
-    named = public_id(PREFIXES[job.action], row.object_id)
+    named = public_id(ACTIONS[job.action].prefix, row.object_id)
     shown = {"object": named, "state": row.state, "detail": row.detail, "not_before": row.not_before}
     data: dict[str, Any] = dict(JobItemSerializer(shown).data)
     return data

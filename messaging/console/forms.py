@@ -14,6 +14,7 @@ from django.template.loader import get_template
 from django.utils.text import capfirst
 
 from messaging.access.selectors.reach import read_id
+from partners.fields import DurationField
 from rmhub.ids import BadPublicId
 
 MOST_CHOICES = 500
@@ -21,11 +22,12 @@ MOST_CHOICES = 500
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Fields under one heading."""
+    """Fields under one heading. `folded`: closed as long as nothing in it is set or wrong."""
 
     title: str
     fields: tuple[str, ...]
     lead: str = ""
+    folded: bool = False
 
 
 class Renderer(DjangoTemplates):
@@ -49,9 +51,11 @@ class Bound(forms.BoundField):
             return {"class": "form-check-input", **built}
         kind = "form-select" if isinstance(shown, forms.Select) else "form-control"
         if isinstance(shown, forms.Textarea):
-            return {"class": "form-control mono", "rows": 3, "spellcheck": "false", **built}
-        if isinstance(shown, forms.TextInput):
+            kind, built = "form-control mono", {"rows": 3, "spellcheck": "false", **built}
+        elif isinstance(shown, forms.TextInput):
             built = {"autocomplete": "off", "spellcheck": "false", **built}
+        if isinstance(self.field, forms.IntegerField | DurationField):
+            kind += " number-field"
         return {"class": f"{kind} is-invalid" if self.errors else kind, **built}
 
 
@@ -91,7 +95,7 @@ class SettingsForm(forms.ModelForm):
     groups: ClassVar[tuple[Group, ...]] = ()
     note: ClassVar[str] = ""  # above the fields of one that is changed
     placeholders: ClassVar[Mapping[str, str]] = {}
-    only: ClassVar[Mapping[str, tuple[str, str]]] = {}  # shown for one value of another field: (that field, value)
+    only: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # shown for values of another field: (that field, *values)
     secrets: ClassVar[tuple[str, ...]] = ()  # what is posted in these is neither logged nor sent back
     default_renderer = Renderer
     use_required_attribute = False  # what is missing is said beside the field, with all that is wrong
@@ -106,19 +110,22 @@ class SettingsForm(forms.ModelForm):
         for name, field in self.fields.items():
             field.required = getattr(field, "needed", False)
             if isinstance(field, ReferenceField):
-                known = getattr(self.instance, name) if getattr(self.instance, f"{name}_id") else None
-                self.initial[name] = known.public_id if known is not None else ""
+                row = name.removesuffix("_id")
+                known = getattr(self.instance, row) if getattr(self.instance, f"{row}_id") else None
+                given = (kwargs.get("initial") or {}).get(name, "")
+                self.initial[name] = known.public_id if known is not None else given
             if isinstance(field, forms.CharField):
                 field.max_length, field.validators = None, []  # the model says it, in the service
             if isinstance(field, forms.IntegerField):
                 field.validators = []
                 field.error_messages["invalid"] = "A whole number is needed here."
-                field.widget = forms.TextInput({"inputmode": "numeric", "class": "form-control number-field"})
+                field.widget = forms.TextInput({"inputmode": "numeric"})
             if isinstance(field, forms.TypedChoiceField) and not self._meta.model._meta.get_field(name).blank:
                 offered: Any = field.choices
                 field.choices = [choice for choice in offered if choice[0] != ""]
             if name in self.only:
-                field.css = " only-{0} {0}-{1}".format(*self.only[name])  # type: ignore[attr-defined]
+                chooser, *values = self.only[name]
+                field.css = " ".join(["", f"only-{chooser}", *(f"{chooser}-{one}" for one in values)])  # type: ignore[attr-defined]
             if name in self.placeholders:
                 field.widget.attrs["placeholder"] = self.placeholders[name]
 
@@ -145,6 +152,17 @@ class SettingsForm(forms.ModelForm):
         """Each group with its fields."""
         for group in self.groups:
             yield group, [self[name] for name in group.fields]
+
+    @property
+    def opened(self) -> list[str]:
+        """Titles of the folded groups that are open."""
+        defaults = {field.name: field.get_default() for field in self._meta.model._meta.concrete_fields}
+
+        def touched(name: str) -> bool:
+            unset = self.fields[name].prepare_value(defaults.get(name, ""))
+            return bool(self[name].errors) or str(self[name].value()) != str(unset)  # posted: a text
+
+        return [group.title for group in self.groups if group.folded and any(map(touched, group.fields))]
 
     def wrong(self) -> list[tuple[str, str]]:
         """(field or "", sentence) of all that is wrong, for the summary above the form."""

@@ -6,11 +6,10 @@ adds `tools` to its context; its template includes `console/parts/list_tools.htm
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -19,22 +18,21 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.urls import reverse
 
-from messaging.access.selectors import preferences
-from messaging.access.services import saved_views
+from messaging.access.selectors import people
+from messaging.access.services.preferences import MOST, SHARE, canonical
 from messaging.console.access import person
 from messaging.console.rendering import see_other
 from messaging.console.wishes import wishes
 from messaging.exceptions import InvalidSubmission
 from messaging.keyset import Page, Place
 from messaging.models import SavedView
+from messaging.spreadsheet import line
 from partners import visibility
 from rmhub import clock
 
 CSV_ROWS = 100_000
 _CSV_PAGE = 1_000
 _ALL = "all"
-# A spreadsheet takes such a text for a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 Fetch = Callable[[Place | None, int], Page[Any]]
 
@@ -144,7 +142,7 @@ def tools(
             views=views,
             shown=shown,
             changed=shown is not None and shown.view.query != query,
-            may_share=saved_views.SHARE in person(request).scopes,
+            may_share=SHARE in person(request).scopes,
             columns=[(column, column.name not in hide) for column in page.choice],
             hidden=len(hide),
             csv_href=f"?{urlencode([*_pairs(query), ('format', 'csv')])}",
@@ -185,50 +183,27 @@ def csv(request: HttpRequest, page: ListPage, fetch: Fetch) -> StreamingHttpResp
 
 
 def _lines(page: ListPage, fetch: Fetch, allowed: Any) -> Iterator[str]:
-    yield _line(column.name for column in page.columns)
+    yield line(column.name for column in page.columns)
     place, count = None, 0
     while True:
         with visibility.only(allowed):
             found = fetch(place, min(_CSV_PAGE, CSV_ROWS - count))
-        yield "".join(_line(_cell(column.value(row)) for column in page.columns) for row in found.rows)
+        yield "".join(line(column.value(row) for column in page.columns) for row in found.rows)
         count += len(found.rows)
         if found.following is None or not found.rows:
             return
         if count >= CSV_ROWS:
-            yield _line([f"Cut after {CSV_ROWS:,} rows: narrow the filters, or export as a job."])
+            yield line([f"Cut after {CSV_ROWS:,} rows: narrow the filters, or export as a job."])
             return
         place = found.following
-
-
-def _line(cells: Any) -> str:
-    return ",".join(_quoted(cell) for cell in cells) + "\r\n"
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"' if any(sign in text for sign in ',"\r\n') else text
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, datetime):
-        return f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
-    if isinstance(value, date):
-        return value.isoformat()
-    text = json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | tuple | dict) else str(value)
-    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def _views(request: HttpRequest, page: ListPage) -> list[SavedView]:
     """One's own and the team's of this list, looked up once a request."""
     known: dict[str, list[SavedView]] = request.__dict__.setdefault("_saved_views", {})
     if page.name not in known:
-        found = preferences.saved_views(request.user.pk or 0, page=page.name).order_by("name", "id")
-        known[page.name] = list(found[: saved_views.MOST])
+        found = people.saved_views(request.user.pk or 0, page=page.name).order_by("name", "id")
+        known[page.name] = list(found[:MOST])
     return known[page.name]
 
 
@@ -246,7 +221,7 @@ def _pairs(query: str) -> list[tuple[str, str]]:
 
 def _canonical(query: str) -> str:
     try:
-        return saved_views.canonical(query)
+        return canonical(query)
     except ValueError:
         return ""  # more parameters than any list has
 

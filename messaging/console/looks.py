@@ -170,6 +170,16 @@ OTHERS: dict[str, dict[str, tuple[Look, str]]] = {
         JobState.FINISHED: (Look("Finished", "", "green"), "check"),
         JobState.CANCELLED: (Look("Cancelled", "", "yellow"), "ban"),
     },
+    "user": {
+        "active": (Look("Active", "", "green"), "circle-filled"),
+        "off": (Look("Switched off", "", "secondary"), "ban"),
+    },
+    "token": {
+        "in-force": (Look("In force", "", "green"), "circle-filled"),
+        "ends-soon": (Look("Ends soon", "", "yellow"), "hourglass"),
+        "ended": (Look("Ended", "", "secondary"), "clock"),
+        "revoked": (Look("Revoked", "", "secondary"), "ban"),
+    },
     "item": {
         ItemState.PENDING: (Look("Waiting", "", "secondary"), "hourglass"),
         ItemState.DONE: (Look("Done", "", "green"), "check"),

@@ -18,7 +18,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 
 from messaging import keyset
 from messaging.console import zones
-from messaging.exceptions import ApplicationError, InvalidSubmission
+from messaging.exceptions import ApplicationError, InvalidSubmission, Stale, WrongState
 
 Row = TypeVar("Row", bound=Model)
 PAGE = 50
@@ -82,6 +82,36 @@ def page(
             response = HttpResponse(status=204)
         response[DIGEST] = digest
     return response
+
+
+def posted(request: HttpRequest, name: str) -> str:
+    """Return what stands in a field of the form, without blanks around it."""
+    return request.POST.get(name, "").strip().replace("\x00", "")
+
+
+def dialog(
+    request: HttpRequest,
+    form: str,
+    shown: Callable[[], dict[str, Any]],
+    do: Callable[[], HttpResponse],
+    *,
+    faster: Callable[[ApplicationError], str] = lambda error: "",
+) -> HttpResponse:
+    """A form that stands in a frame of the page where it was asked for, or on a page of its own; a POST does it.
+
+    `form` is its template, which extends `console/parts/dialog_form.html`. `shown()` is its context, with `title` and
+    `crumbs` ((address, name) each), and perhaps a `heading` that is other than the title; it is asked for again when
+    `do()` is refused, and the form says why: also, by `faster(error)`, who has acted since the form was opened.
+    """
+    errors, status, meanwhile = [], 200, ""
+    if request.method == "POST":
+        try:
+            return do()
+        except (InvalidSubmission, Stale, WrongState) as error:
+            errors, status = problems(error), 422 if isinstance(error, InvalidSubmission) else 409
+            meanwhile = faster(error)
+    context = {"form": form, "given": request.POST, **shown(), "errors": errors, "faster": meanwhile}
+    return page(request, "console/parts/dialog.html", context, fragments={"dialog": form}, status=status)
 
 
 def _digest(content: bytes) -> str:

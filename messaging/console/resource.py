@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.contrib import messages as notices
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.functional import SimpleLazyObject
+from django.utils.text import capfirst
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
 from messaging.access.selectors.reach import read_id
 from messaging.console.access import actor, person, requires
 from messaging.console.forms import SettingsForm
-from messaging.console.rendering import keyset_page, page, problems, see_other
-from messaging.exceptions import InvalidSubmission, Stale, WrongState
+from messaging.console.rendering import dialog, keyset_page, page, posted, see_other
+from messaging.exceptions import InvalidSubmission, Stale
 from messaging.resource import Resource, Verb
 
 INCOMPLETE = "This form is not complete: open it again from the page that led here."
@@ -24,11 +26,24 @@ INCOMPLETE = "This form is not complete: open it again from the page that led he
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its heading, what stands in the cell of a row, and the classes of the cell."""
+    """A column: its heading, what stands in the cell of a row, and the classes of the cell.
+
+    `zoned`: times, whose heading names the zone.
+    """
 
     label: str
     cell: Callable[[Any], object]
     css: str = ""
+    zoned: bool = False
+
+
+def table(caption: str, columns: Sequence[Column], rows: Iterable[Any]) -> dict[str, Any]:
+    """Return what `console/parts/table.html` shows: `{% include "console/parts/table.html" with table=... %}`.
+
+    Cells are made when it is drawn: only then the zone of its times is known.
+    """
+    cells = SimpleLazyObject(lambda: [[(column, column.cell(row)) for column in columns] for row in rows])
+    return {"caption": caption, "columns": columns, "cells": cells}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +85,7 @@ class Pages:
 
     `made`: ends the sentence "<object> ..." of a new one. `template`: of what changes on an object's page (`head`: of
     all of it), with `shown` as context; without one, an object's page is its form. `now(row)`: a few words about an
-    object, in its dialogs.
+    object, in its dialogs; `asking`: how these name verb and object.
     """
 
     resource: Resource
@@ -81,6 +96,7 @@ class Pages:
     head: str = "console/parts/object.html"
     shown: Callable[[Any], dict[str, Any]] = lambda row: {}
     now: Callable[[Any], str] = str
+    asking: str = "{}: {}"
 
     def urls(self) -> list[URLPattern]:
         """Addresses of all pages, under the resource's plural."""
@@ -116,10 +132,7 @@ class Pages:
             "none_match": f"No {r.name} matches.",
             "show_all": f"Show all {r.plural}",
             "pages": f"Pages of {r.plural}",
-            "table": [
-                [(column, column.cell(row)) for column in self.listing.columns]
-                for row in map(self.listing.row, context["rows"])
-            ],
+            "table": table(self.listing.caption, self.listing.columns, map(self.listing.row, context["rows"])),
         }
         fragments = {f"live-{r.plural}": "console/parts/list_live.html"}
         return self._answer(request, "console/parts/list.html", context, fragments=fragments)
@@ -131,7 +144,7 @@ class Pages:
             "live": self.template,
             "state": r.state(row),
             "verbs": [
-                (verb, f"Needs the role {missing}." if missing else "")
+                (self._called(row, verb), f"Needs the role {missing}." if missing else "")
                 for verb in r.verbs
                 if verb.slug in r.possible(row)
                 for missing in [person(request).lacks(r.scope_of(verb.slug))]
@@ -143,7 +156,7 @@ class Pages:
     @sensitive_variables()
     def _new(self, request: HttpRequest) -> HttpResponse:
         r, mark = self.resource, f"{self.resource.name}_form"
-        form = self.form(request.POST if request.method == "POST" else None)
+        form = self.form(request.POST) if request.method == "POST" else self._blank(request)
         if request.method == "POST":
             if request.POST.get("once", "-") != request.session.get(mark):
                 notices.error(request, f"This form was used already: see whether the {r.name} is in the list.")
@@ -151,8 +164,7 @@ class Pages:
             made = self._done(form, lambda: r.create(**self._why(request, form), **form.settings))
             if made is not None:
                 del request.session[mark]
-                notices.success(request, f"{made} {self.made}")
-                return self._back(made)
+                return self._made(request, made)
         # A reload that posts the form again must not make another.
         request.session[mark] = secrets.token_urlsafe(16)
         return self._form(request, form, None, once=request.session[mark])
@@ -183,22 +195,52 @@ class Pages:
         chosen = r.verb(verb)
         if chosen is None:
             raise Http404(f"There is no verb {verb} for {r.plural}.")
-        if request.method == "GET":
-            return self._dialog(request, row, chosen)
-        expected = r.read_revision(request.POST.get("version", ""))
-        if expected in ("", -1):
-            return self._dialog(request, row, chosen, errors=[("", INCOMPLETE)], status=422)
-        reason = request.POST.get("reason", "").strip().replace("\x00", "")
-        try:
-            left = chosen.service(**r.key(row.pk), actor=actor(request), reason=reason, expected_version=expected)
-        except (Stale, WrongState) as error:
-            return self._dialog(request, r.one(row.pk), chosen, errors=problems(error), status=409)
-        except InvalidSubmission as error:
-            return self._dialog(request, row, chosen, errors=problems(error), status=422)
-        notices.success(request, f"{row} {chosen.done}.")
-        return see_other(f"console:{r.plural}") if left is None else self._back(row)
+
+        def do() -> HttpResponse:
+            expected = r.read_revision(posted(request, "version"))
+            if expected in ("", -1):
+                raise InvalidSubmission({"": [INCOMPLETE]})
+            why = {"actor": actor(request), "reason": posted(request, "reason"), "expected_version": expected}
+            left = chosen.service(**r.key(row.pk), **why)
+            notices.success(request, f"{row} {chosen.done}.")
+            return see_other(f"console:{r.plural}") if left is None else self._back(row)
+
+        def shown() -> dict[str, Any]:
+            now = row if request.method == "GET" else r.one(row.pk)
+            called, possible = self._called(now, chosen), verb in r.possible(now)
+            shared = self._shared(request, now)
+            return {
+                **shared,
+                "title": f"{called.label}: {now}",
+                "heading": self.asking.format(called.label, now),
+                "crumbs": [(shared["list_href"], capfirst(r.plural)), (shared["href"], str(now))],
+                "version": shared["revision"],
+                "verb": called,
+                "noun": r.name,
+                "state": r.state(now),
+                "now": self.now(now),
+                "possible": possible,
+                "why_not": "" if possible else f"The {r.name} {r.why_not(now)}.",
+                "effects": [*chosen.effects, *r.said(now, chosen)],
+            }
+
+        return dialog(request, "console/parts/verb_form.html", shown, do)
+
+    # --- what another kind of page may do otherwise ---
+
+    def _blank(self, request: HttpRequest) -> SettingsForm:
+        """Return the form of a new object."""
+        return self.form()
+
+    def _made(self, request: HttpRequest, made: Any) -> HttpResponse:
+        """Answer what `create` returned."""
+        notices.success(request, f"{made} {self.made}")
+        return self._back(made)
 
     # --- what they share ---
+
+    def _called(self, row: Any, verb: Verb) -> Verb:
+        return replace(verb, label=self.resource.called(row, verb))
 
     def _one(self, reference: str) -> Any:
         return self.resource.one(read_id(self.resource.prefix, reference))
@@ -228,30 +270,6 @@ class Pages:
         status = status or (422 if wrong else 200)
         return self._answer(request, "console/parts/object_form.html", context, row, status=status)
 
-    def _dialog(
-        self,
-        request: HttpRequest,
-        row: Any,
-        verb: Verb,
-        *,
-        errors: list[tuple[str, str]] | None = None,
-        status: int = 200,
-    ) -> HttpResponse:
-        r = self.resource
-        possible = verb.slug in r.possible(row)
-        context = {
-            "verb": verb,
-            "state": r.state(row),
-            "now": self.now(row),
-            "possible": possible,
-            "why_not": "" if possible else f"The {r.name} {r.why_not(row)}.",
-            "effects": [*verb.effects, *r.said(row, verb)],
-            "errors": errors or [],
-            "given": request.POST,
-        }
-        fragments = {"dialog": "console/parts/verb_form.html"}
-        return self._answer(request, "console/parts/verb.html", context, row, fragments=fragments, status=status)
-
     def _answer(
         self,
         request: HttpRequest,
@@ -262,10 +280,13 @@ class Pages:
         fragments: Mapping[str, str] | None = None,
         status: int = 200,
     ) -> HttpResponse:
+        return page(request, template, {**self._shared(request, row), **context}, fragments=fragments, status=status)
+
+    def _shared(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         r = self.resource
         list_href = reverse(f"console:{r.plural}")
         missing = person(request).lacks(r.changes)
-        shared = {
+        return {
             "resource": r,
             "object": row,
             r.name: row,
@@ -276,4 +297,3 @@ class Pages:
             else list_href,
             "why_not": f"Needs the role {missing}." if missing else "",
         }
-        return page(request, template, {**shared, **context}, fragments=fragments, status=status)

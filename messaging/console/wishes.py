@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from django.http import HttpRequest
 
-from messaging.access.selectors.preferences import AS_IT_COMES, Wishes, wishes_of
+from messaging.access.selectors.people import wishes_of
+from messaging.models import Preference
 
 
-def wishes(request: HttpRequest) -> Wishes:
+def wishes(request: HttpRequest) -> Preference:
     """Of this request's person; as it comes for nobody in particular."""
-    known: Wishes | None = getattr(request, "_console_wishes", None)
+    known: Preference | None = getattr(request, "_console_wishes", None)
     if known is None:
         # Error pages may be made before the session was read.
         user = getattr(request, "user", None)
-        known = wishes_of(user.pk) if user is not None and user.pk is not None else AS_IT_COMES
+        known = wishes_of(user.pk) if user is not None and user.pk is not None else Preference()
         request._console_wishes = known  # type: ignore[attr-defined]
     return known

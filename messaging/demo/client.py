@@ -22,7 +22,7 @@ class Client:
     url: str
     token: str
     pool: urllib3.PoolManager
-    patience: float = 90.0
+    patience: float = 600.0  # a busy machine takes minutes to start a server that was killed
 
     def submit(
         self, *, key: str, agreement: str, service: str, action: str, name: str, content: bytes

@@ -25,6 +25,7 @@ from rmhub.roles import Role, scopes_of
 ORDERS = "urn:oasis:names:specification:ubl:services:ordering"
 BILLING = "urn:oasis:names:specification:ubl:services:billing"
 EDI = "urn:un:unece:uncefact:edifact"
+MOST_HOPS = 4  # of `manage.py demo --hops`
 SERVICES = ((ORDERS, "*", "both"), (BILLING, "*", "both"), (EDI, "*", "both"))
 
 

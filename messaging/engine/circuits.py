@@ -27,7 +27,7 @@ from messaging.models import Circuit, Event, Pair
 from messaging.protocol import circuit as core
 from messaging.protocol.circuit import Seen, State, Verdict
 from messaging.transports import Receipt
-from messaging.transports.servers import server_of
+from messaging.transports.base import server_of
 from rmhub import clock
 
 log = logging.getLogger(__name__)

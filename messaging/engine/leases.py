@@ -27,7 +27,7 @@ from django.db import Error, connection, transaction
 from messaging.choices import MessageState, Outcome, SignalState
 from messaging.models import Message, Pair, Signal, Transmission, Worker
 from messaging.models.bulk import update_in_order
-from messaging.models.worker import GAP
+from messaging.models.job import GAP
 from messaging.protocol.pair_state import Flow
 from rmhub import clock
 from rmhub.embedded.processes import Mark

@@ -25,7 +25,7 @@ from django.conf import settings
 
 from messaging import dispatch
 from rmhub import clock
-from rmhub.front.peers import bucket
+from rmhub.front.environ import bucket
 
 WINDOW = 60  # seconds
 

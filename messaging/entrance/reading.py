@@ -25,7 +25,7 @@ def head(request: HttpRequest) -> dict[str, Any]:
     """The fields of an `Arrival`, before the body is read.
 
     A certificate's fingerprint counts from a trusted proxy only. The address is the client's; behind trusted proxies
-    the one that they name (`rmhub.front.peers`).
+    the one that they name (`rmhub.front.environ`).
     """
     fingerprint = ""
     if settings.RMHUB_FINGERPRINT_HEADER and request.META.get(TRUSTED):

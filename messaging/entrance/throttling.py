@@ -18,7 +18,7 @@ from django.db import transaction
 
 from messaging.models import AuditEntry, LoginThrottle
 from rmhub import clock
-from rmhub.front.peers import bucket
+from rmhub.front.environ import bucket
 
 FREE = 5
 FREE_ANYWHERE = 30

@@ -1,4 +1,4 @@
-"""Incidents, and what people do with them."""
+"""Incidents, and what people do with them: representations, bodies, operations."""
 
 from __future__ import annotations
 
@@ -12,22 +12,138 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from messaging import keyset
 from messaging.api.authentication import access_of, actor_of
 from messaging.api.conditional import expected_version, item
 from messaging.api.endpoint import AnyOctets, Endpoint, operation
-from messaging.api.fields import OptionalReasonBody, page_of, validated
-from messaging.api.pagination import PAGING, listing, read_list
+from messaging.api.fields import IdOut, Instant, OptionalReasonBody, ReasonBody, StrictBody, Text, page_of, validated
+from messaging.api.pagination import PAGING, simple_list
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import pair_id_of, trigger_id_of
-from messaging.choices import IncidentState
-from messaging.incidents import serializers as shapes
-from messaging.incidents.selectors import texts as incident_texts
-from messaging.incidents.selectors import timeline as incident_timeline
+from messaging.api.resource import listed, shown
+from messaging.choices import IncidentState, NoteKind
+from messaging.deliveries.serializers.triggers import TriggerRef
+from messaging.incidents.selectors import texts, timeline
+from messaging.incidents.selectors.texts import PartnerNote
 from messaging.journal import incidents as services
+from messaging.journal.incidents import COMMENT_MOST
+from messaging.messages.serializers.messages import PairRef
 from messaging.models import Incident
 from messaging.overview.selectors import records
+from messaging.overview.serializers import CauseDocumentation
+
+
+class MessageRef(serializers.Serializer):
+    """A message, by id and MessageId."""
+
+    id = IdOut("msg")
+    message_id = serializers.CharField()
+
+
+class IncidentSerializer(serializers.Serializer):
+    """Something that a person must look at."""
+
+    id = IdOut("inc")
+    number = serializers.IntegerField(help_text="INC-<number>")
+    state = serializers.ChoiceField(choices=IncidentState.choices)
+    cause = serializers.CharField()
+    cause_documentation = CauseDocumentation()
+    detail = serializers.CharField()
+    pair = PairRef(allow_null=True)
+    trigger = TriggerRef(allow_null=True)
+    message = MessageRef(allow_null=True)
+    transaction = IdOut("txn", source="coordination_id", allow_null=True, help_text="Atomic transaction, if any.")
+    part_of = IdOut(
+        "inc",
+        source="part_of_id",
+        allow_null=True,
+        help_text="The incident about the same trouble that was there first, and with which this one closes.",
+    )
+    occurrences = serializers.IntegerField()
+    opened_at = serializers.DateTimeField()
+    last_seen_at = serializers.DateTimeField()
+    acknowledged_at = serializers.DateTimeField(allow_null=True)
+    owner = serializers.CharField(help_text="A user name; empty = nobody yet.")
+    snoozed_until = serializers.DateTimeField(allow_null=True, help_text="Put off: it needs nobody before then.")
+    resolved_at = serializers.DateTimeField(allow_null=True)
+    resolved_by = serializers.CharField()
+    resolution = serializers.CharField()
+    version = serializers.IntegerField(help_text="Counts the actions of people: what If-Match compares.")
+
+
+class AssignBody(OptionalReasonBody):
+    """Whom it is given to."""
+
+    owner = Text(max_length=150, help_text="Name of an active user whose role is operator or admin.")
+
+
+class SnoozeBody(ReasonBody):
+    """Until when it is put off."""
+
+    until = Instant(allow_null=True, help_text="At most 30 days away; null: no longer put off.")
+
+
+class ResolveBody(ReasonBody):
+    """What was done, and what it was."""
+
+    found = Text(max_length=500, required=False, allow_blank=True, default="", help_text="What it was.")
+
+
+class CommentBody(StrictBody):
+    """Something to remember."""
+
+    text = Text(max_length=COMMENT_MOST)
+
+
+class CommentSerializer(serializers.Serializer):
+    """What a person wrote to an incident, or did with it."""
+
+    kind = serializers.ChoiceField(choices=NoteKind.choices)
+    author = serializers.CharField()
+    text = serializers.CharField()
+    at = serializers.DateTimeField()
+
+
+class IncidentMomentSerializer(serializers.Serializer):
+    """One row of an incident's life."""
+
+    at = serializers.DateTimeField()
+    kind = serializers.ChoiceField(choices=["event", "attempts", "comment", "person", "notification"])
+    title = serializers.CharField()
+    detail = serializers.CharField()
+    by = serializers.CharField(help_text="Empty = the hub.")
+    tone = serializers.ChoiceField(choices=["good", "watch", "bad", "plain"])
+
+
+class PastIncidentSerializer(serializers.Serializer):
+    """A resolved incident of the same cause."""
+
+    nearness = serializers.CharField(help_text="same pair, same partner, same trigger, or empty.")
+    incident = IncidentSerializer()
+
+
+class RecoverySerializer(serializers.Serializer):
+    """Why it seems to be over."""
+
+    since = serializers.DateTimeField()
+    sentence = serializers.CharField()
+
+
+class IncidentStorySerializer(serializers.Serializer):
+    """All that happened around an incident, oldest first, and what helped before."""
+
+    moments = IncidentMomentSerializer(many=True)
+    similar = PastIncidentSerializer(many=True)
+    recovery = RecoverySerializer(allow_null=True, help_text="null: nothing says that it is over.")
+
+
+class PartnerNoteSerializer(serializers.Serializer):
+    """The beginning of a letter to the partner."""
+
+    subject = serializers.CharField()
+    text = serializers.CharField()
+    contact = serializers.CharField(help_text="Whom we know there.")
+
 
 _PATH = {"incident": "Id of the incident (`inc_...`), or its number (`INC-42`)."}
 _CONDITIONAL = ("wrong_state", "stale", "invalid_header")
@@ -55,32 +171,28 @@ _SNOOZE = OpenApiExample(
 )
 
 
-class Incidents(Endpoint):
-    """/incidents"""
-
-    @operation(
-        id="incidents_list",
-        tag="incidents",
-        scope="incidents:read",
-        summary="List incidents, newest first",
-        parameters=(*FILTERS, *PAGING),
-        responses={200: page_of(shapes.IncidentSerializer)},
-        problems=("invalid_cursor", "cursor_mismatch"),
+def _incidents(
+    pair: str | None = None, partner: Any = None, trigger: str | None = None, owner: str | None = None, **given: Any
+) -> Any:
+    return records.incidents(
+        states=given.pop("state", ()),
+        pair_id=pair_id_of(pair),
+        partner_id=partner,
+        trigger_id=trigger_id_of(trigger),
+        owner="" if owner == NOBODY else owner,
+        **given,
     )
-    def get(self, request: Request) -> Response:
-        values, limit, place = read_list(request, FILTERS)
-        owner = values["owner"]
-        found = records.incidents(
-            states=values["state"] or (),
-            pair_id=pair_id_of(values["pair"]),
-            partner_id=values["partner"],
-            trigger_id=trigger_id_of(values["trigger"]),
-            cause=values["cause"] or "",
-            owner="" if owner == NOBODY else owner,
-            snoozed=values["snoozed"],
-        )
-        page = keyset.page(found, order=("-number",), limit=limit, place=place)
-        return listing(request, values, page, shapes.IncidentSerializer)
+
+
+Incidents = listed(
+    "incidents_list",
+    "incidents:read",
+    "List incidents, newest first",
+    IncidentSerializer,
+    _incidents,
+    order=("-number",),
+    filters=FILTERS,
+)
 
 
 class OneIncident(Endpoint):
@@ -92,7 +204,7 @@ class OneIncident(Endpoint):
         scope="incidents:read",
         summary="One incident",
         path=_PATH,
-        responses={200: shapes.IncidentSerializer},
+        responses={200: IncidentSerializer},
     )
     def get(self, request: Request, incident: str) -> Response:
         read_parameters(request, ())
@@ -100,7 +212,7 @@ class OneIncident(Endpoint):
 
 
 def _answer(request: Request, incident: Incident) -> Response:
-    return item(request, dict(shapes.IncidentSerializer(incident).data), revision=incident.version)
+    return item(request, dict(IncidentSerializer(incident).data), revision=incident.version)
 
 
 def _verb(
@@ -126,7 +238,7 @@ def _verb(
             description=f"{description} {_OPTIONAL}".strip(),
             path=_PATH,
             request=body,
-            responses={200: shapes.IncidentSerializer},
+            responses={200: IncidentSerializer},
             problems=_CONDITIONAL,
             headers=(IF_MATCH,),
             examples=examples,
@@ -150,18 +262,16 @@ VERBS: dict[str, type[Endpoint]] = {
         services.incident_acknowledge,
         more=lambda request: {"owner": access_of(request).owner},
     ),
-    "assign": _verb("assign", "Give an incident to somebody", shapes.AssignBody, services.incident_assign),
+    "assign": _verb("assign", "Give an incident to somebody", AssignBody, services.incident_assign),
     "snooze": _verb(
         "snooze",
         "Put an incident off",
-        shapes.SnoozeBody,
+        SnoozeBody,
         services.incident_snooze,
         description="It needs nobody until then, and nobody is told of it; then it is back by itself.",
         examples=(_SNOOZE,),
     ),
-    "resolve": _verb(
-        "resolve", "Close an incident", shapes.ResolveBody, services.incident_resolve, examples=(_RESOLVE,)
-    ),
+    "resolve": _verb("resolve", "Close an incident", ResolveBody, services.incident_resolve, examples=(_RESOLVE,)),
 }
 
 
@@ -175,15 +285,11 @@ class IncidentComments(Endpoint):
         summary="What people wrote to an incident, oldest first",
         path=_PATH,
         parameters=PAGING,
-        responses={200: page_of(shapes.CommentSerializer)},
+        responses={200: page_of(CommentSerializer)},
         problems=("invalid_cursor", "cursor_mismatch"),
     )
     def get(self, request: Request, incident: str) -> Response:
-        values, limit, place = read_list(request, ())
-        found = incident_timeline.comments(records.incident(incident))
-        return listing(
-            request, values, keyset.page(found, order=("id",), limit=limit, place=place), shapes.CommentSerializer
-        )
+        return simple_list(request, timeline.comments(records.incident(incident)), CommentSerializer, order=("id",))
 
     @operation(
         id="incidents_comment",
@@ -191,54 +297,47 @@ class IncidentComments(Endpoint):
         scope="incidents:write",
         summary="Write something to an incident, open or not",
         path=_PATH,
-        request=shapes.CommentBody,
-        responses={201: shapes.CommentSerializer},
+        request=CommentBody,
+        responses={201: CommentSerializer},
     )
     def post(self, request: Request, incident: str) -> Response:
         read_parameters(request, ())
-        values = validated(shapes.CommentBody, request.data)
+        values = validated(CommentBody, request.data)
         found = records.incident(incident)
         note = services.incident_comment(incident_id=found.pk, actor=actor_of(request), **values)
-        return Response(dict(shapes.CommentSerializer(note).data), status=201)
+        return Response(dict(CommentSerializer(note).data), status=201)
 
 
-class IncidentTimeline(Endpoint):
-    """/incidents/{incident}/timeline"""
-
-    @operation(
-        id="incidents_timeline",
-        tag="incidents",
-        scope="incidents:read",
-        summary="All that happened around an incident, and what helped before",
-        description="Attempts with the same outcome are folded into one row; each source is cut at its newest hundred.",
-        path=_PATH,
-        responses={200: shapes.IncidentStorySerializer},
-    )
-    def get(self, request: Request, incident: str) -> Response:
-        read_parameters(request, ())
-        story = incident_timeline.story(records.incident(incident))
-        return item(request, dict(shapes.IncidentStorySerializer(story).data))
+IncidentTimeline = shown(
+    "incidents_timeline",
+    "incidents:read",
+    "All that happened around an incident, and what helped before",
+    IncidentStorySerializer,
+    lambda incident: timeline.story(records.incident(incident)),
+    path=_PATH,
+    description="Attempts with the same outcome are folded into one row; each source is cut at its newest hundred.",
+    etag=True,
+)
 
 
-class IncidentNote(Endpoint):
-    """/incidents/{incident}/partner-note"""
+def _note(incident: str) -> PartnerNote:
+    found = records.incident(incident)
+    note = texts.partner_note(found)
+    if note is None:
+        raise Problem("not_found", f"{found} is about no partner.")
+    return note
 
-    @operation(
-        id="incidents_partner_note",
-        tag="incidents",
-        scope="incidents:read",
-        summary="The beginning of a letter to the partner",
-        description="404 for an incident that is about no partner.",
-        path=_PATH,
-        responses={200: shapes.PartnerNoteSerializer},
-    )
-    def get(self, request: Request, incident: str) -> Response:
-        read_parameters(request, ())
-        found = records.incident(incident)
-        note = incident_texts.partner_note(found)
-        if note is None:
-            raise Problem("not_found", f"{found} is about no partner.")
-        return item(request, dict(shapes.PartnerNoteSerializer(note).data))
+
+IncidentNote = shown(
+    "incidents_partner_note",
+    "incidents:read",
+    "The beginning of a letter to the partner",
+    PartnerNoteSerializer,
+    _note,
+    path=_PATH,
+    description="404 for an incident that is about no partner.",
+    etag=True,
+)
 
 
 class IncidentPostMortem(Endpoint):
@@ -256,5 +355,5 @@ class IncidentPostMortem(Endpoint):
     )
     def get(self, request: Request, incident: str) -> HttpResponse:
         read_parameters(request, ())
-        text = incident_texts.post_mortem(records.incident(incident))
+        text = texts.post_mortem(records.incident(incident))
         return HttpResponse(text, content_type="text/markdown; charset=utf-8")

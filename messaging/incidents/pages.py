@@ -11,6 +11,7 @@ from typing import Any
 from django.contrib import messages as notices
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from django.urls import reverse
 
 from messaging import causes, keyset
 from messaging.access.selectors.reach import read_id
@@ -20,9 +21,9 @@ from messaging.choices import IncidentState
 from messaging.console import lists, zones
 from messaging.console.access import actor, person, requires
 from messaging.console.lists import Column, ListPage
-from messaging.console.rendering import after, keyset_page, page, problems, see_other
+from messaging.console.rendering import after, dialog, keyset_page, page, posted, problems, see_other
 from messaging.deliveries.selectors import triggers
-from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, Stale, WrongState
+from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, Stale
 from messaging.incidents.selectors import texts as incident_texts
 from messaging.incidents.selectors import timeline as incident_timeline
 from messaging.journal import incidents as services
@@ -32,7 +33,6 @@ from messaging.overview.selectors import records
 from messaging.pairs.selectors import pairs, screens
 from messaging.transactions.selectors import coordinations
 from messaging.transactions.selectors.diagnosis import diagnose
-from partners import selectors as partners
 from rmhub import clock
 from rmhub.ids import BadPublicId
 
@@ -101,7 +101,7 @@ def incident_list(request: HttpRequest) -> HttpResponseBase:
         "tabs": _TABS,
         "filtered": any(given[name] for name in _FILTERS),
         "bulk_actions": bulk.actions(request, "incidents_acknowledge", "incidents_assign", "incidents_resolve"),
-        "partner_name": _partner_name(given["partner"]),
+        "partner_name": pairs.partner_name(given["partner"]),
     }
     return page(
         request,
@@ -146,14 +146,6 @@ def _where(incident: Incident) -> str:
     return incident.trigger.name if incident.trigger is not None else ""
 
 
-def _partner_name(reference: str) -> str:
-    try:
-        found = partners.parties().filter(pk=read_id("par", reference)).first() if reference else None
-    except BadPublicId:
-        return ""
-    return found.name if found is not None else ""
-
-
 @requires("incidents:read")
 def incident_page(request: HttpRequest, number: str) -> HttpResponse:
     """One incident: what it is, its pair as it is now, all that happened, what helped before."""
@@ -177,12 +169,7 @@ def incident_acknowledge(request: HttpRequest, number: str) -> HttpResponse:
     """
     incident = records.incident(number)
     try:
-        services.incident_acknowledge(
-            incident_id=incident.pk,
-            actor=actor(request),
-            reason=_text(request, "reason"),
-            expected_version=_version(request),
-        )
+        services.incident_acknowledge(**_why(request, incident))
     except Stale:
         notices.error(request, f"{_faster(records.incident(incident.pk))} It was left as it is.")
     except ApplicationError as error:
@@ -192,57 +179,62 @@ def incident_acknowledge(request: HttpRequest, number: str) -> HttpResponse:
     return see_other(after(request)) if request.POST.get("next") else see_other("console:incident", str(incident))
 
 
-@requires("incidents:write", methods=("GET", "POST"))
-def incident_assign(request: HttpRequest, number: str) -> HttpResponse:
-    """The dialog, and giving it to somebody; oneself is the first button."""
-
-    def do(incident: Incident, version: int | None) -> str:
-        owner = _text(request, "owner")
-        services.incident_assign(
-            incident_id=incident.pk,
-            owner=owner,
-            actor=actor(request),
-            reason=_text(request, "reason"),
-            expected_version=version,
-        )
-        return f"{incident} is {'yours' if owner == request.user.get_username() else f'given to {owner}'}."
-
-    return _dialog(request, number, "assign", do, {"people": services.may_own})
+def _assign(request: HttpRequest, incident: Incident, why: Mapping[str, Any]) -> str:
+    owner = posted(request, "owner")
+    services.incident_assign(owner=owner, **why)
+    return f"{incident} is {'yours' if owner == request.user.get_username() else f'given to {owner}'}."
 
 
-@requires("incidents:write", methods=("GET", "POST"))
-def incident_snooze(request: HttpRequest, number: str) -> HttpResponse:
-    """The dialog, and putting it off until a time; or back on the list, when it is put off."""
+def _snooze(request: HttpRequest, incident: Incident, why: Mapping[str, Any]) -> str:
+    until = _until(request)
+    services.incident_snooze(until=until, **why)
+    return f"{incident} is put off." if until is not None else f"{incident} is back on the list."
 
-    def do(incident: Incident, version: int | None) -> str:
-        until = _until(request)
-        services.incident_snooze(
-            incident_id=incident.pk,
-            until=until,
-            actor=actor(request),
-            reason=_text(request, "reason"),
-            expected_version=version,
-        )
-        return f"{incident} is put off." if until is not None else f"{incident} is back on the list."
 
-    return _dialog(request, number, "snooze", do, {"snoozes": lambda: SNOOZES})
+def _resolve(request: HttpRequest, incident: Incident, why: Mapping[str, Any]) -> str:
+    services.incident_resolve(found=posted(request, "found"), **why)
+    return f"{incident} is resolved."
+
+
+# Verbs with a form: label, what the way out of it is called, and what does it and says what was done.
+_VERBS: dict[str, tuple[str, str, Callable[[HttpRequest, Incident, Mapping[str, Any]], str]]] = {
+    "assign": ("Assign", "Leave as it is", _assign),
+    "snooze": ("Put off", "Leave it on the list", _snooze),
+    "resolve": ("Resolve", "Leave it open", _resolve),
+}
 
 
 @requires("incidents:write", methods=("GET", "POST"))
-def incident_resolve(request: HttpRequest, number: str) -> HttpResponse:
-    """The dialog, and closing it with what was found and done."""
+def incident_verb(request: HttpRequest, number: str, verb: str) -> HttpResponse:
+    """GET: the dialog. POST: does it; 409 when somebody was faster, 422 when something is missing."""
+    label, leave, act = _VERBS[verb]
+    incident = records.incident(number)
+    href = reverse("console:incident", args=[incident])
 
-    def do(incident: Incident, version: int | None) -> str:
-        services.incident_resolve(
-            incident_id=incident.pk,
-            actor=actor(request),
-            reason=_text(request, "reason"),
-            found=_text(request, "found"),
-            expected_version=version,
-        )
-        return f"{incident} is resolved."
+    def do() -> HttpResponse:
+        notices.success(request, act(request, incident, _why(request, incident)))
+        return see_other(href)
 
-    return _dialog(request, number, "resolve", do, {})
+    def shown() -> dict[str, Any]:
+        now = incident if request.method == "GET" else records.incident(incident.pk)
+        return _now(now) | {
+            "title": f"{label} {now}",
+            "crumbs": [(reverse("console:incidents"), "Incidents"), (href, str(now))],
+            "incident": now,
+            "given": request.POST if request.method == "POST" else _proposed(now, verb),
+            "href": href,
+            "leave": leave,
+            "people": services.may_own() if verb == "assign" else (),
+            "snoozes": SNOOZES,
+        }
+
+    return dialog(
+        request,
+        f"console/incidents/incident_{verb}_form.html",
+        shown,
+        do,
+        faster=lambda error: "" if isinstance(error, InvalidSubmission) else _faster(incident),
+    )
 
 
 @requires("incidents:write", methods=("POST",))
@@ -250,7 +242,7 @@ def incident_comment(request: HttpRequest, number: str) -> HttpResponse:
     """Writes something to it; open or not."""
     incident = records.incident(number)
     try:
-        services.incident_comment(incident_id=incident.pk, text=_text(request, "text"), actor=actor(request))
+        services.incident_comment(incident_id=incident.pk, text=posted(request, "text"), actor=actor(request))
     except InvalidSubmission as error:
         context = _context(request, incident) | {"errors": problems(error), "given": request.POST}
         return page(request, "console/incidents/incident.html", context, status=422)
@@ -276,36 +268,6 @@ def incident_post_mortem(request: HttpRequest, number: str) -> HttpResponse:
     return answer
 
 
-def _dialog(
-    request: HttpRequest,
-    number: str,
-    verb: str,
-    do: Callable[[Incident, int | None], str],
-    more: Mapping[str, Callable[[], Any]],
-) -> HttpResponse:
-    """A verb with a form: GET shows it, POST does it; 409 when somebody was faster, 422 when something is missing."""
-    incident = records.incident(number)
-    errors: list[tuple[str, str]] = []
-    status, faster = 200, ""
-    if request.method == "POST":
-        try:
-            said = do(incident, _version(request))
-        except InvalidSubmission as error:
-            errors, status = problems(error), 422
-        except (Stale, WrongState) as error:
-            errors, status = problems(error), 409
-            incident = records.incident(incident.pk)
-            faster = _faster(incident)
-        else:
-            notices.success(request, said)
-            return see_other("console:incident", str(incident))
-    given = request.POST if errors else _proposed(incident, verb)
-    context = _now(incident) | {name: read() for name, read in more.items()}
-    context |= {"incident": incident, "errors": errors, "faster": faster, "given": given, "verb": verb}
-    template = f"console/incidents/incident_{verb}"
-    return page(request, f"{template}.html", context, fragments={"dialog": f"{template}_form.html"}, status=status)
-
-
 def _proposed(incident: Incident, verb: str) -> dict[str, str]:
     """What stands in a form when it opens: what the hub knows already."""
     if verb != "resolve":
@@ -326,12 +288,12 @@ def _faster(incident: Incident) -> str:
 
 def _until(request: HttpRequest) -> datetime | None:
     """The end that a form names, by minutes from now or by a time; None = now. Raises InvalidSubmission."""
-    given = _text(request, "for")
+    given = posted(request, "for")
     if given == "now":
         return None
     if given.isascii() and given.isdigit() and len(given) < 6:
         return clock.now() + timedelta(minutes=int(given))
-    at = zones.read_local(_text(request, "until"), zones.zone_of(request))
+    at = zones.read_local(posted(request, "until"), zones.zone_of(request))
     if at is None:
         raise InvalidSubmission({"until": ["Choose how long, or a time such as 2026-01-31T08:00."]})
     return at
@@ -376,11 +338,13 @@ def _transaction(incident: Incident) -> dict[str, Any]:
     return {"transaction": one, "transaction_now": found}
 
 
-def _version(request: HttpRequest) -> int | None:
-    """The version that a form was made from; None for one that names none."""
-    text = request.POST.get("version", "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
-
-
-def _text(request: HttpRequest, name: str) -> str:
-    return request.POST.get(name, "").strip().replace("\x00", "")
+def _why(request: HttpRequest, incident: Incident) -> dict[str, Any]:
+    """What every verb is told. A form that names no version is not compared."""
+    version = request.POST.get("version", "")
+    known = version.isascii() and version.isdigit() and len(version) < 10
+    return {
+        "incident_id": incident.pk,
+        "actor": actor(request),
+        "reason": posted(request, "reason"),
+        "expected_version": int(version) if known else None,
+    }

@@ -7,8 +7,7 @@ show: that nothing was answered before its commit, or that no transaction talks 
 from __future__ import annotations
 
 from messaging.invariants import acknowledgements, deliveries, messages, sequences, transactions
-from messaging.invariants.checking import Finding, check, check_url, look
-from messaging.invariants.rule import Rule
+from messaging.invariants.rule import Finding, Rule, check, check_url, look
 
 RULES: tuple[Rule, ...] = (
     *sequences.RULES,

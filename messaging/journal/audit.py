@@ -12,7 +12,7 @@ from messaging.choices import Interface
 from messaging.exceptions import InvalidSubmission
 from messaging.models import AuditEntry
 from messaging.models.bulk import bulk_insert
-from messaging.models.naming import object_named
+from messaging.models.record import object_named
 from rmhub import clock
 from rmhub.ids import floor_id
 

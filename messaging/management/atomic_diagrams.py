@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 
-from messaging.management.drawing import picture, table
+from messaging.management.drawing import cell, picture, table
 from messaging.protocol.atomic import participant, phases, seats
 from messaging.protocol.atomic.words import ENDED, FaultCode, Note, Phase, Seat
 from messaging.protocol.messages import ASKING, ASKING_FINAL, TELLING, TELLING_FINAL, State
@@ -54,7 +54,7 @@ def blocks() -> list[str]:
         picture(Phase.ACTIVE, _phase_moves(), ENDED, loops=False),
         PHASE_CELLS,
         table(
-            ["event", *Phase], ([kind, *(_phase_cell(row, at) for at in Phase)] for kind, row in phases.TABLE.items())
+            ["event", *Phase], ([kind, *(cell(row.get(at), at) for at in Phase)] for kind, row in phases.TABLE.items())
         ),
         REFUSED,
         table(["event", "why"], ([kind, why] for kind, why in phases.REFUSALS.items())),
@@ -107,22 +107,8 @@ def _phase_moves() -> Mapping[Phase, list[tuple[StrEnum, Phase]]]:
     return moves
 
 
-def _phase_cell(row: Mapping[Phase, phases.Move], phase: Phase) -> str:
-    move = row.get(phase)
-    if move is None:
-        return "–"
-    targets = [target for target in Phase if target in move.targets]
-    return f"{'stays' if targets == [phase] else ' or '.join(targets)} ({move.source})"
-
-
 def _own_moves() -> Mapping[Seat, list[tuple[StrEnum, Seat]]]:
-    return {at: list(_own_ways(at)) for at in Seat}
-
-
-def _own_ways(at: Seat) -> Iterator[tuple[StrEnum, Seat]]:
-    for what, row in participant.TABLE.items():
-        if at in row:
-            yield what, row[at].to
+    return {at: [(what, row[at].to) for what, row in participant.TABLE.items() if at in row] for at in Seat}
 
 
 def _own_cell(cell: participant.Cell | None, at: Seat) -> str:

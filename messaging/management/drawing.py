@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 Node = TypeVar("Node", bound=StrEnum)
 
@@ -36,3 +36,21 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     names = list(head)
     lines = [names, ["---"] * len(names), *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
+
+
+class Move(Protocol):
+    """A move of one of the tables: where it may lead, and where that is said."""
+
+    @property
+    def targets(self) -> Collection[StrEnum]: ...
+    @property
+    def source(self) -> str: ...
+
+
+def cell(move: Move | None, here: StrEnum) -> str:
+    """Where a move leads from here; a dash for none."""
+    if move is None:
+        return "–"
+    targets = [target for target in type(here) if target in move.targets]
+    text = "stays" if targets == [here] else " or ".join(targets)
+    return f"{text} ({move.source})" if move.source else text

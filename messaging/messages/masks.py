@@ -1,10 +1,30 @@
-"""Masks, as one declaration: what console and API are made of."""
+"""Rules that cover parts of payloads, as one declaration: what console and API are made of."""
 
 from __future__ import annotations
 
-from messaging.messages.selectors import masks as selectors
-from messaging.messages.services import masks
+import uuid
+
+from django.db.models import QuerySet
+
+from messaging.exceptions import NotFound
+from messaging.messages.services.masks import mask_create, mask_delete, mask_update
+from messaging.models import PayloadMask
 from messaging.resource import Resource, Verb
+from rmhub.ids import public_id
+
+
+def masks() -> QuerySet[PayloadMask]:
+    """All rules with their partners, by name."""
+    return PayloadMask.objects.select_related("partner").order_by("name")
+
+
+def mask(mask_id: uuid.UUID) -> PayloadMask:
+    """One rule. Raises NotFound."""
+    found = masks().filter(pk=mask_id).first()
+    if found is None:
+        raise NotFound(f"There is no mask {public_id('mask', mask_id)}.")
+    return found
+
 
 MASKS = Resource(
     name="mask",
@@ -12,11 +32,11 @@ MASKS = Resource(
     prefix="mask",
     reads="masks:manage",
     changes="masks:manage",
-    rows=selectors.masks,
-    one=selectors.mask,
+    rows=masks,
+    one=mask,
     order=("name",),
-    create=masks.mask_create,
-    update=masks.mask_update,
+    create=mask_create,
+    update=mask_update,
     possible=lambda rule: ("delete",),
     verbs=(
         Verb(
@@ -24,7 +44,7 @@ MASKS = Resource(
             "Delete",
             "x",
             "danger",
-            masks.mask_delete,
+            mask_delete,
             (
                 "Everybody who may read payloads sees what it covers again, in documents that are stored already, too.",
                 "What was shown covered until now stays in the audit log as that.",

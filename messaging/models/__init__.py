@@ -1,24 +1,37 @@
-from messaging.models.access import ApiToken, WebhookDelivery, WebhookEndpoint
-from messaging.models.archive import ArchivedMessage, ArchiveFile, LegalHold, LiveMinute, LiveState, RetentionPolicy
 from messaging.models.coordination import Coordination, CoordinationMessage, Enlistment
-from messaging.models.delivery import Delivery, Join
-from messaging.models.history import DocumentCompleted, DocumentStarted, MemoryEpoch, RememberedRequest
-from messaging.models.inquiry import PayloadMask, StatusInquiry
-from messaging.models.job import BulkJob, BulkJobItem
+from messaging.models.delivery import Delivery, DocumentCompleted, DocumentStarted, Join, MemoryEpoch, RememberedRequest
+from messaging.models.job import BulkJob, BulkJobItem, Worker
 from messaging.models.message import Message, MessageIdentity, Payload
-from messaging.models.notify import Notification, NotificationCursor, NotificationRule
 from messaging.models.onboarding import BenchReport, OnboardingDraft, ProbeReport
-from messaging.models.pair import Pair
+from messaging.models.pair import IncomingStream, OutgoingStream, Pair
 from messaging.models.people import (
     Access,
+    ApiToken,
     LoginThrottle,
+    Notification,
+    NotificationCursor,
+    NotificationRule,
     OpenIdAccount,
     Preference,
     SavedView,
     SecondFactor,
     UserSession,
+    WebhookDelivery,
+    WebhookEndpoint,
 )
-from messaging.models.pipeline import LakeFile, LakeState, PartnerLog, PipelineRun, PublishedReport
+from messaging.models.pipeline import (
+    ArchivedMessage,
+    ArchiveFile,
+    LakeFile,
+    LakeState,
+    LegalHold,
+    LiveMinute,
+    LiveState,
+    PartnerLog,
+    PipelineRun,
+    PublishedReport,
+    RetentionPolicy,
+)
 from messaging.models.record import AuditEntry, Event, Incident, IncidentNote
 from messaging.models.report import (
     ArchiveDay,
@@ -36,12 +49,16 @@ from messaging.models.report import (
     TimingLatency,
     WindowAdvice,
 )
-from messaging.models.route import Circuit, PickupState, Route
-from messaging.models.stream import IncomingStream, OutgoingStream
-from messaging.models.traffic import Rejection, Signal, Transmission
-from messaging.models.traffic_hour import TrafficCursor, TrafficHour
-from messaging.models.trigger import Trigger
-from messaging.models.worker import Worker
+from messaging.models.traffic import (
+    PayloadMask,
+    Rejection,
+    Signal,
+    StatusInquiry,
+    TrafficCursor,
+    TrafficHour,
+    Transmission,
+)
+from messaging.models.trigger import Circuit, PickupState, Route, Trigger
 
 __all__ = [
     "Access",

@@ -5,13 +5,13 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import F, Q
 
+from messaging.models.base import Identified
 from messaging.models.delivery import Delivery
 from messaging.models.message import Message
 from messaging.models.pair import Pair
 from messaging.models.trigger import Trigger
 from messaging.protocol.atomic.words import ENDED, Phase, Protocol, Seat, Vote
 from partners.models import AgreementVersion, Party
-from rmhub.ids import public_id, uuid7
 
 PHASES = [(one.value, one.name.replace("_", " ").capitalize()) for one in Phase]
 SEATS = [(one.value, one.name.capitalize()) for one in Seat]
@@ -20,14 +20,15 @@ VOTES = [(one.value, one.value.replace("_", " ")) for one in Vote]
 _ENDED = sorted(one.value for one in ENDED)
 
 
-class Coordination(models.Model):
+class Coordination(Identified):
     """One transaction that this hub coordinates; a subordinate one when `superior` (an Enlistment) says whose.
 
     `phase` is `protocol.atomic.words.Phase`; it changes only in a transaction that holds this row's lock. `decided_at`
     is the commit record: nobody is told Commit before it is committed, and without it the outcome is abort.
     """
 
-    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    PREFIX = "txn"
+
     identifier = models.CharField("Identifier", max_length=512, help_text="Of the CoordinationContext: absolute URI.")
     version = models.CharField("WS-Coordination version", max_length=8, default="2006/06")
     phase = models.CharField(max_length=12, choices=PHASES, default=Phase.ACTIVE.value)
@@ -76,12 +77,8 @@ class Coordination(models.Model):
     def __str__(self) -> str:
         return self.identifier
 
-    @property
-    def public_id(self) -> str:
-        return public_id("txn", self.id)
 
-
-class Enlistment(models.Model):
+class Enlistment(Identified):
     """One relationship of a coordination: a participant or initiator of ours, the superior of a subordinate one, or
     work of this hub itself (`local`).
 
@@ -89,7 +86,8 @@ class Enlistment(models.Model):
     one serialised element) are its endpoint reference as the peer gave it at registration.
     """
 
-    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    PREFIX = "enl"
+
     coordination = models.ForeignKey(Coordination, on_delete=models.CASCADE, related_name="enlistments")
     protocol = models.CharField(max_length=12, choices=PROTOCOLS)
     superior = models.BooleanField(default=False, help_text="The other side coordinates, and we take part.")
@@ -132,10 +130,6 @@ class Enlistment(models.Model):
 
     def __str__(self) -> str:
         return self.public_id
-
-    @property
-    def public_id(self) -> str:
-        return public_id("enl", self.id)
 
 
 class CoordinationMessage(models.Model):

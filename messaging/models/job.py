@@ -1,21 +1,22 @@
-"""Bulk jobs: one action of a person over many objects, with progress and a result for each."""
+"""Bulk jobs: one action of a person over many objects; and the worker processes that are there."""
 
 from __future__ import annotations
 
 from django.db import models
 
 from messaging.choices import ItemState, JobState
-from rmhub.ids import public_id, uuid7
+from messaging.models.base import Identified
 
 
-class BulkJob(models.Model):
+class BulkJob(Identified):
     """What a person asked to be done to many objects.
 
     `action` names an entry of `bulk.services.jobs.ACTIONS`; `what` says in words which objects. Counts are kept as
     items are done.
     """
 
-    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    PREFIX = "job"
+
     action = models.CharField(max_length=40)
     parameters = models.JSONField(default=dict)
     what = models.CharField(max_length=255)
@@ -42,10 +43,6 @@ class BulkJob(models.Model):
     def __str__(self) -> str:
         return f"{self.action}: {self.what}"
 
-    @property
-    def public_id(self) -> str:
-        return public_id("job", self.id)
-
 
 class BulkJobItem(models.Model):
     """One object of a job, and what came of it."""
@@ -66,3 +63,24 @@ class BulkJobItem(models.Model):
 
     def __str__(self) -> str:
         return f"{self.job_id} {self.object_id}"
+
+
+# A row that was not renewed for so many seconds has a gap: its worker could not reach the database, or did not run.
+GAP = 5.0
+
+
+class Worker(models.Model):
+    """A worker process that is there, or was a moment ago. `engine.leases` writes and reads it, by the database's
+    clock. One that has ended, or is taken for dead, has no row.
+    """
+
+    number = models.PositiveIntegerField(primary_key=True, help_text="What its claims carry.")
+    name = models.CharField(max_length=200, help_text="The machine's name and the number of the process there.")
+    node = models.CharField(max_length=120, help_text="Processes with the same node see each other.")
+    pid = models.PositiveIntegerField()
+    started = models.BigIntegerField(help_text="With node and pid it tells the process from all others.")
+    held_since = models.DateTimeField(help_text="Since when its presence is unbroken.")
+    renewed_at = models.DateTimeField(help_text="When it last showed that it lives.")
+
+    def __str__(self) -> str:
+        return self.name

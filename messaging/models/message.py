@@ -6,23 +6,23 @@ from django.db import models
 from django.db.models import F, Q
 
 from messaging.choices import Direction, MessageState
-from messaging.models.changes import written_by
+from messaging.models.base import Identified, written_by
 from messaging.models.pair import Pair
 from messaging.protocol.envelope import Semantics
 from partners.models import AgreementVersion, Party
-from rmhub.ids import public_id, uuid7
 
 SEMANTICS = [(value.value, value.value) for value in Semantics]
 
 
-class Message(models.Model):
+class Message(Identified):
     """One document on its way, under the agreement version that it was handled with.
 
     `wire_frame` holds the exact octets without the payloads (`messaging.storage.pack_frame`).
     `position` is the place in the pair's queue.
     """
 
-    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    PREFIX = "msg"
+
     direction = models.CharField(max_length=3, choices=Direction)
     state = models.CharField(max_length=12, choices=MessageState)
     pair = models.ForeignKey(Pair, on_delete=models.PROTECT, related_name="messages", db_index=False)
@@ -145,10 +145,6 @@ class Message(models.Model):
 
     def __str__(self) -> str:
         return self.message_id
-
-    @property
-    def public_id(self) -> str:
-        return public_id("msg", self.id)
 
     @property
     def identifies(self) -> str:

@@ -5,19 +5,20 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import F
 
+from messaging.models.base import Identified
 from messaging.models.pair import Pair
 from partners.models import Agreement, Endpoint
-from rmhub.ids import public_id, uuid7
 
 
-class OnboardingDraft(models.Model):
+class OnboardingDraft(Identified):
     """A partner that is being set up, step by step; nothing is in force before its last step.
 
     `data`: step -> the fields as they were typed (secrets encrypted). `version` counts the writes; all after
     `own_since` are those of `updated_by`.
     """
 
-    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    PREFIX = "drf"
+
     title = models.CharField(max_length=120, blank=True, default="")
     source = models.CharField(max_length=10, default="blank", help_text="blank, clone or bundle.")
     step = models.PositiveSmallIntegerField(default=1)
@@ -38,18 +39,15 @@ class OnboardingDraft(models.Model):
     def __str__(self) -> str:
         return self.title or "New partner"
 
-    @property
-    def public_id(self) -> str:
-        return public_id("drf", self.id)
 
-
-class ProbeReport(models.Model):
+class ProbeReport(Identified):
     """What a look at an endpoint found: DNS, TCP, TLS, certificate, HTTP, echo.
 
     `steps`: [{"name", "verdict" (ok, failed, skipped, warning), "detail", "seconds", "facts"}].
     """
 
-    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    PREFIX = "prb"
+
     endpoint = models.ForeignKey(Endpoint, on_delete=models.CASCADE, related_name="+")
     pair = models.ForeignKey(Pair, null=True, blank=True, on_delete=models.CASCADE, related_name="+")
     address = models.CharField(max_length=500)
@@ -66,18 +64,15 @@ class ProbeReport(models.Model):
     def __str__(self) -> str:
         return f"probe of {self.address}"
 
-    @property
-    def public_id(self) -> str:
-        return public_id("prb", self.id)
 
-
-class BenchReport(models.Model):
+class BenchReport(Identified):
     """The test bench's report on an agreement: connection, echo, round trip, a repeat, an order that is broken.
 
     `steps` as in `ProbeReport`. `number`: the version that was tested.
     """
 
-    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    PREFIX = "tst"
+
     agreement = models.ForeignKey(Agreement, on_delete=models.CASCADE, related_name="bench_reports")
     number = models.PositiveIntegerField()
     draft = models.ForeignKey(OnboardingDraft, null=True, blank=True, on_delete=models.SET_NULL, related_name="reports")
@@ -92,7 +87,3 @@ class BenchReport(models.Model):
 
     def __str__(self) -> str:
         return f"test of {self.agreement_id} v{self.number}"
-
-    @property
-    def public_id(self) -> str:
-        return public_id("tst", self.id)

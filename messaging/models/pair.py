@@ -1,4 +1,4 @@
-"""One Sender-Receiver pair of messaging service URIs: the unit of ordering, locking and suspension."""
+"""Sender-Receiver pairs, and the transactional streams (spec 3) that come in and go out on them."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from django.db import models
 from django.db.models import Q
 
 from messaging.choices import Direction
+from messaging.models.base import Identified
 from messaging.protocol.pair_state import Flow, Gate
 from partners.models import Party
-from rmhub.ids import public_id, uuid7
+from rmhub.ids import uuid7
 
 FLOWS = [(flow.value, flow.value) for flow in Flow]
 GATES = [(gate.value, gate.value) for gate in Gate]
 
 
-class Pair(models.Model):
+class Pair(Identified):
     """State changes only in a transaction that holds this row's lock (invariant 6).
 
     Outbound: the columns of `protocol.pair_state.PairState`. Inbound: `last_sequence` and
     `last_message_id` are those last accepted; 0 and "" before the first.
     """
 
-    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    PREFIX = "pair"
+
     direction = models.CharField(max_length=3, choices=Direction)
     sender_uri = models.CharField(max_length=500)
     receiver_uri = models.CharField(max_length=500)
@@ -121,6 +123,57 @@ class Pair(models.Model):
         """How many documents are not done: the one that is first in line or those on the way, and what waits."""
         return self.queued + self.out_now + (1 if self.in_flight_id is not None else 0)
 
-    @property
-    def public_id(self) -> str:
-        return public_id("pair", self.id)
+
+class IncomingStream(models.Model):
+    """What one sending queue manager has got accepted on an inbound pair (spec 3; protocols 3.3).
+
+    Changes only under the pair's lock. `tx_sequence_id` and `number` move on acceptance only; 0 before the first.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    pair = models.ForeignKey(Pair, on_delete=models.PROTECT, related_name="streams_in", db_index=False)
+    source = models.CharField("sender's GUID", max_length=64)
+    tx_sequence_id = models.DecimalField("IncomingTxSequenceID", max_digits=20, decimal_places=0, default=0)
+    number = models.PositiveBigIntegerField("IncomingTxSequenceNumber", default=0)
+    reject_count = models.PositiveIntegerField("TxMessageRejectCount", default=0)
+    last_access_at = models.DateTimeField("LastAccessTime", null=True, blank=True)
+    last_order_ack_at = models.DateTimeField("LastOrderAckSendTime", null=True, blank=True)
+    order_ack_due_at = models.DateTimeField(
+        null=True, blank=True, help_text="The Order Ack Send Timer; empty = inactive."
+    )
+    receipts_to = models.CharField(
+        max_length=500, blank=True, help_text="Where the sender wants receipts; shown, never used as an address."
+    )
+    agreement_version_id = models.UUIDField(null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("pair_id", "id")
+        constraints = (models.UniqueConstraint(fields=("pair", "source"), name="incoming_stream_unique"),)
+        indexes = (
+            models.Index(
+                fields=("order_ack_due_at",), name="order_ack_due", condition=Q(order_ack_due_at__isnull=False)
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.source}\\{self.tx_sequence_id}"
+
+
+class OutgoingStream(models.Model):
+    """The stream that an outbound pair sends under now (protocols 3.4). Changes only under the pair's lock."""
+
+    pair = models.OneToOneField(Pair, primary_key=True, on_delete=models.PROTECT, related_name="stream_out")
+    source = models.CharField("our GUID", max_length=64)
+    tx_sequence_id = models.DecimalField("OutgoingTxSequenceID", max_digits=20, decimal_places=0)
+    next_number = models.PositiveBigIntegerField("OutgoingTxSequenceNumber", default=1)
+    acked_number = models.PositiveBigIntegerField(default=0)
+    resend_index = models.PositiveSmallIntegerField(default=0, help_text="Waits without an order acknowledgement.")
+    started_at = models.DateTimeField()
+    last_ack_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("pair_id",)
+
+    def __str__(self) -> str:
+        return f"{self.source}\\{self.tx_sequence_id}"

@@ -1,13 +1,16 @@
-"""People who use the console: what they prefer, what they may see, how they prove who they are, their sessions."""
+"""People and what is theirs: preferences, what they may see, log-ins and sessions, tokens, webhooks, notifications."""
 
 from __future__ import annotations
 
 from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
+from messaging.choices import NotificationChannel, NotificationState, WebhookState
+from messaging.models.base import Identified
+from messaging.models.record import Event, Incident
 from partners.models import PartnerGroup
-from rmhub.ids import public_id, uuid7
 
 
 class Preference(models.Model):
@@ -27,10 +30,11 @@ class Preference(models.Model):
         return f"preferences of {self.user_id}"
 
 
-class SavedView(models.Model):
+class SavedView(Identified):
     """A list with its filters, under a name. `shared`: everybody sees it. `is_default`: what its owner opens."""
 
-    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    PREFIX = "view"
+
     page = models.CharField(max_length=20, help_text="Which list: pairs, messages, incidents, deliveries, audit ...")
     name = models.CharField(max_length=80)
     query = models.CharField(max_length=2000, blank=True, help_text="The query string, without cursor.")
@@ -51,10 +55,6 @@ class SavedView(models.Model):
 
     def __str__(self) -> str:
         return self.name
-
-    @property
-    def public_id(self) -> str:
-        return public_id("view", self.id)
 
 
 class Access(models.Model):
@@ -107,10 +107,11 @@ class OpenIdAccount(models.Model):
         return f"{self.subject} at {self.issuer}"
 
 
-class UserSession(models.Model):
+class UserSession(Identified):
     """Where a person is logged in; ending it deletes the row of django_session too."""
 
-    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    PREFIX = "ses"
+
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="hub_sessions")
     session_key = models.CharField(max_length=40, unique=True, help_text="Of django_session; never shown.")
     address = models.CharField(max_length=64, blank=True, default="")
@@ -124,10 +125,6 @@ class UserSession(models.Model):
 
     def __str__(self) -> str:
         return f"session of {self.user_id} from {self.address}"
-
-    @property
-    def public_id(self) -> str:
-        return public_id("ses", self.id)
 
 
 class LoginThrottle(models.Model):
@@ -145,3 +142,159 @@ class LoginThrottle(models.Model):
 
     def __str__(self) -> str:
         return f"{self.misses} misses of {self.name} from {self.address or 'anywhere'}"
+
+
+class ApiToken(Identified):
+    """A bearer token: shown once, kept as a hash, limited to scopes, with an end."""
+
+    PREFIX = "tok"
+
+    name = models.CharField(max_length=80)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens")
+    secret_sha256 = models.CharField(max_length=64, unique=True)
+    scopes = ArrayField(models.CharField(max_length=40))
+    created_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+    last_used_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    networks = ArrayField(
+        models.CharField(max_length=50),
+        default=list,
+        blank=True,
+        help_text="Where it may be used from; empty = anywhere.",
+    )
+    groups = models.ManyToManyField(
+        PartnerGroup, blank=True, related_name="+", help_text="Only the partners of these groups; none = its owner's."
+    )
+
+    class Meta:
+        ordering = ("-id",)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class WebhookEndpoint(Identified):
+    """A receiver of events, signed as Standard Webhooks describes. `types` empty = all."""
+
+    PREFIX = "whe"
+
+    name = models.CharField(max_length=80, blank=True, default="")
+    url = models.CharField(max_length=500)
+    types = ArrayField(models.CharField(max_length=40), default=list, blank=True)
+    secret_encrypted = models.BinaryField()
+    previous_secret_encrypted = models.BinaryField(blank=True, default=b"")
+    previous_until = models.DateTimeField(
+        null=True, blank=True, help_text="Until then deliveries carry the signature of the previous secret too."
+    )
+    enabled = models.BooleanField(default=True)
+    disabled_reason = models.CharField(max_length=255, blank=True, default="")
+    failing_since = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("id",)
+
+    def __str__(self) -> str:
+        return self.name or self.url
+
+
+class WebhookDelivery(Identified):
+    """One event on its way to one endpoint. Its id is the `webhook-id`, the same over all attempts."""
+
+    PREFIX = "dlv"
+
+    endpoint = models.ForeignKey(WebhookEndpoint, on_delete=models.CASCADE, related_name="deliveries")
+    event = models.ForeignKey(Event, on_delete=models.DO_NOTHING, related_name="+", db_constraint=False, db_index=False)
+    body = models.JSONField()
+    state = models.CharField(max_length=10, choices=WebhookState, default=WebhookState.PENDING)
+    due_at = models.DateTimeField(null=True, blank=True)
+    attempts = models.PositiveSmallIntegerField(default=0)
+    last_status = models.PositiveSmallIntegerField(null=True, blank=True)
+    last_error = models.CharField(max_length=255, blank=True, default="")
+    created_at = models.DateTimeField()
+    delivered_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("-id",)
+        verbose_name_plural = "webhook deliveries"
+        indexes = (
+            models.Index(fields=("due_at",), name="webhook_due", condition=Q(due_at__isnull=False)),
+            models.Index(F("endpoint"), F("id").desc(), name="webhook_by_endpoint"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.event_id} to {self.endpoint_id}"
+
+
+class NotificationRule(Identified):
+    """Tells somebody of incidents. Empty lists mean all. `window`: what repeats within it is one notification."""
+
+    PREFIX = "rule"
+
+    name = models.CharField(max_length=80, unique=True)
+    enabled = models.BooleanField(default=True)
+    events = ArrayField(
+        models.CharField(max_length=40), help_text="incident.opened, incident.acknowledged, incident.resolved, ..."
+    )
+    causes = ArrayField(models.CharField(max_length=60), default=list, blank=True)
+    group = models.ForeignKey(
+        PartnerGroup, null=True, blank=True, on_delete=models.CASCADE, related_name="+", help_text="Only its partners."
+    )
+    channel = models.CharField(max_length=10, choices=NotificationChannel)
+    recipients = ArrayField(models.CharField(max_length=254), default=list, blank=True, help_text="Mail addresses.")
+    endpoint = models.ForeignKey(
+        WebhookEndpoint, null=True, blank=True, on_delete=models.CASCADE, related_name="+", help_text="Webhook."
+    )
+    window = models.PositiveIntegerField("told again after, s", default=3600)
+    created_at = models.DateTimeField()
+    updated_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("name",)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Notification(Identified):
+    """One message to people. `folded`: how many more occurrences it stands for."""
+
+    PREFIX = "note"
+
+    rule = models.ForeignKey(NotificationRule, on_delete=models.CASCADE, related_name="notifications")
+    incident = models.ForeignKey(
+        Incident, null=True, blank=True, on_delete=models.CASCADE, related_name="notifications"
+    )
+    key = models.CharField(max_length=200, help_text="What is the same trouble: pair or trigger, cause, event.")
+    state = models.CharField(max_length=10, choices=NotificationState, default=NotificationState.PENDING)
+    subject = models.CharField(max_length=255)
+    body = models.TextField()
+    data = models.JSONField(default=dict)
+    folded = models.PositiveIntegerField(default=0)
+    due_at = models.DateTimeField(null=True, blank=True)
+    attempts = models.PositiveSmallIntegerField(default=0)
+    last_error = models.CharField(max_length=255, blank=True, default="")
+    created_at = models.DateTimeField()
+    sent_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("-id",)
+        indexes = (
+            models.Index(fields=("due_at",), name="notification_due", condition=Q(due_at__isnull=False)),
+            models.Index(F("rule"), F("key"), F("id").desc(), name="notification_by_key"),
+        )
+
+    def __str__(self) -> str:
+        return self.subject
+
+
+class NotificationCursor(models.Model):
+    """How far the event feed was read for notifications: one row."""
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=1)
+    xid = models.BigIntegerField(default=0)
+    event_id = models.BigIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return f"{self.xid}-{self.event_id}"

@@ -1,12 +1,14 @@
-"""What is written down for people and scripts: events, incidents, the audit log."""
+"""What is written down for people and scripts: events, incidents, the audit log, and how it names things."""
 
 from __future__ import annotations
+
+import re
 
 from django.db import models
 from django.db.models import F, Q
 
 from messaging.choices import IncidentState, Interface, NoteKind
-from messaging.models.changes import CurrentTransaction
+from messaging.models.base import CurrentTransaction, Identified
 from messaging.models.coordination import Coordination
 from messaging.models.message import Message
 from messaging.models.pair import Pair
@@ -45,10 +47,11 @@ class Event(models.Model):
         return f"{self.type} #{self.pk}"
 
 
-class Incident(models.Model):
+class Incident(Identified):
     """Something that a person must look at. At most one is unresolved for each (pair, trigger, coordination, cause)."""
 
-    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    PREFIX = "inc"
+
     number = models.PositiveIntegerField(unique=True)
     state = models.CharField(max_length=12, choices=IncidentState, default=IncidentState.OPEN)
     cause = models.CharField(max_length=60)
@@ -95,10 +98,6 @@ class Incident(models.Model):
     def __str__(self) -> str:
         return f"INC-{self.number}"
 
-    @property
-    def public_id(self) -> str:
-        return public_id("inc", self.id)
-
 
 class IncidentNote(models.Model):
     """What a person wrote to an incident, or did with it."""
@@ -117,14 +116,15 @@ class IncidentNote(models.Model):
         return f"{self.author} on {self.incident_id}"
 
 
-class AuditEntry(models.Model):
+class AuditEntry(Identified):
     """An action of a person (or a token): who, when, what, why, before and after. Never changed, never deleted.
 
     Entries are sealed moments after their commit (`access.services.audit_chain`): `number` is their place in the
     chain, and `digest` is SHA-256 over the entry and the digest before it. An entry that is not sealed yet has neither.
     """
 
-    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    PREFIX = "aud"
+
     at = models.DateTimeField()
     actor = models.CharField(max_length=150)
     interface = models.CharField(max_length=10, choices=Interface)
@@ -155,6 +155,32 @@ class AuditEntry(models.Model):
     def __str__(self) -> str:
         return f"{self.actor} {self.verb} {self.object_name}"
 
-    @property
-    def public_id(self) -> str:
-        return public_id("aud", self.id)
+
+_INCIDENT = re.compile(r"INC-([0-9]{1,9})", re.IGNORECASE | re.ASCII)
+_PUBLIC_ID = re.compile(r"([a-z]{2,6})_[0-9a-f]{32}")
+# Prefix of a public id -> how the audit log names the type.
+_TYPES = {
+    "pair": "pair",
+    "inc": "incident",
+    "msg": "message",
+    "del": "delivery",
+    "trg": "trigger",
+    "par": "party",
+    "agr": "agreement",
+    "txn": "coordination",
+    "job": "bulkjob",
+    "tok": "apitoken",
+    "whe": "webhookendpoint",
+}
+
+
+def object_named(text: str) -> tuple[str, str] | None:
+    """(type, public id) as the audit log has them, of what people mean by an id, `INC-42` or a pair's code."""
+    if known := _PUBLIC_ID.fullmatch(text):
+        kind = _TYPES.get(known[1])
+        return (kind, text) if kind else None
+    if number := _INCIDENT.fullmatch(text):
+        incident = Incident.objects.filter(number=int(number[1])).values_list("pk", flat=True).first()
+        return ("incident", public_id("inc", incident)) if incident is not None else None
+    pair = Pair.objects.filter(code=text.upper()).values_list("pk", flat=True).first()
+    return ("pair", public_id("pair", pair)) if pair is not None else None

@@ -1,25 +1,29 @@
-"""What went over the wire: transmissions, and the signals (acknowledgements, error messages) of both directions."""
+"""What went over the wire, also by hour; what partners said when asked; which parts of payloads are covered."""
 
 from __future__ import annotations
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import F, OuterRef, Q, Subquery, Value
+from django.db.models.functions import Coalesce
 
-from messaging.choices import Direction, Outcome, SignalKind, SignalState
-from messaging.models.changes import written_by
+from messaging.choices import Direction, MaskKind, Outcome, PartnerAnswer, SignalKind, SignalState
+from messaging.models.base import Identified, written_by
 from messaging.models.message import Message
 from messaging.models.pair import Pair
-from rmhub.ids import public_id, uuid7
+from partners.models import Party
+from rmhub.roles import Role
 
 
-class Signal(models.Model):
+class Signal(Identified):
     """An acknowledgement or an error message, ours or the partner's, with its exact octets.
 
     `about` is the message that it answers (empty when the partner's names none of ours). Ours are sent when
     `due_at` has come; a repeat of the message makes the same octets due again (spec 1, 2.1.3 (4)).
     """
 
-    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    PREFIX = "sig"
+
     direction = models.CharField(max_length=3, choices=Direction)
     kind = models.CharField(max_length=5, choices=SignalKind)
     state = models.CharField(max_length=10, choices=SignalState)
@@ -71,15 +75,12 @@ class Signal(models.Model):
     def __str__(self) -> str:
         return f"{self.kind} {self.message_id}"
 
-    @property
-    def public_id(self) -> str:
-        return public_id("sig", self.id)
 
-
-class Transmission(models.Model):
+class Transmission(Identified):
     """One attempt to put the bytes of a message or signal on a transport. The bytes are those of that row."""
 
-    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    PREFIX = "att"
+
     pair = models.ForeignKey(
         Pair, null=True, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
     )
@@ -114,15 +115,12 @@ class Transmission(models.Model):
     def __str__(self) -> str:
         return f"attempt {self.number} to {self.address}"
 
-    @property
-    def public_id(self) -> str:
-        return public_id("att", self.id)
 
-
-class Rejection(models.Model):
+class Rejection(Identified):
     """Something that came in and was refused: never stored as a message, kept so that a person can see why."""
 
-    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    PREFIX = "rej"
+
     at = models.DateTimeField()
     remote_address = models.CharField(max_length=64, blank=True, default="")
     party_name = models.CharField(max_length=120, blank=True, default="")
@@ -148,6 +146,137 @@ class Rejection(models.Model):
     def __str__(self) -> str:
         return f"{self.reason} at {self.at:%Y-%m-%d %H:%M:%S}"
 
+
+class StatusInquiry(Identified):
+    """One question to the partner's messaging service: do you have this message? Evidence for what is in doubt.
+
+    The words of the answer are those of ebXML Message Service 2.0, 7.1 (messageStatus).
+    """
+
+    PREFIX = "inq"
+
+    message = models.ForeignKey(
+        Message, on_delete=models.CASCADE, related_name="inquiries", db_index=False, db_constraint=False
+    )
+    answer = models.CharField(max_length=16, choices=PartnerAnswer)
+    detail = models.TextField(blank=True, default="")
+    cause = models.CharField(max_length=60, blank=True, default="", help_text="Why there was no answer.")
+    address = models.CharField(max_length=500)
+    http_status = models.PositiveSmallIntegerField(null=True, blank=True)
+    response = models.BinaryField(null=True, blank=True, help_text="Head and body of the answer, cut at 8 KiB.")
+    actor = models.CharField(max_length=150)
+    asked_at = models.DateTimeField()
+    answered_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("-id",)
+        verbose_name_plural = "status inquiries"
+        indexes = (models.Index(F("message"), F("id").desc(), name="inquiry_by_message"),)
+
+    def __str__(self) -> str:
+        return f"{self.answer} for {self.message_id}"
+
+
+# What a partner says of a message that it has; the other answers say that it has not, or nothing.
+HAS_IT = (PartnerAnswer.PROCESSED, PartnerAnswer.RECEIVED, PartnerAnswer.FORWARDED)
+
+
+def partner_said() -> Coalesce:
+    """What the partner said last about a message, to annotate messages with: a `PartnerAnswer`, "" = not asked.
+
+    That it has a message stays true. That it does not know one counts only if it was asked after the last attempt had
+    ended, and what is no answer at all counts only while there is no better one.
+    """
+    asked = StatusInquiry.objects.filter(message=OuterRef("pk")).order_by("-id")
+    attempts = Transmission.objects.filter(message=OuterRef(OuterRef("pk"))).order_by("-id")
+    ended = Coalesce(Subquery(attempts.values(at=Coalesce("finished_at", "started_at"))[:1]), OuterRef("created_at"))
+    told = Q(answer__in=HAS_IT) | Q(answer=PartnerAnswer.NOT_RECOGNIZED, asked_at__gte=ended)
+    silent = Q(answer__in=(PartnerAnswer.NO_ANSWER, PartnerAnswer.UNAUTHORIZED), asked_at__gte=ended)
+    return Coalesce(
+        Subquery(asked.filter(told).values("answer")[:1]),
+        Subquery(asked.filter(silent).values("answer")[:1]),
+        Value(""),
+    )
+
+
+class PayloadMask(Identified):
+    """Covers parts of payloads on the screen and in the API for people below a role. What is stored stays as it is."""
+
+    PREFIX = "mask"
+
+    name = models.CharField(max_length=80, unique=True)
+    kind = models.CharField("documents", max_length=8, choices=MaskKind)
+    path = models.CharField(
+        max_length=500,
+        help_text="XML: an XPath with names without prefixes, //Customer/IBAN or //@card. JSON: $.customer.iban, "
+        "$.lines[*].price, $..iban. EDIFACT and X12: segment and element, NAD+4, or a component, NAD+4:2.",
+    )
+    partner = models.ForeignKey(
+        Party, null=True, blank=True, on_delete=models.CASCADE, related_name="+", help_text="None: of every partner."
+    )
+    service = models.CharField(max_length=255, blank=True, default="", help_text="Empty: of every service.")
+    # A viewer opens no payload at all, so that the roles that a rule can tell apart are these.
+    visible_to = models.CharField(
+        "seen by",
+        max_length=10,
+        default=Role.ADMIN.value,
+        choices=[(role.value, role.value) for role in (Role.OPERATOR, Role.ADMIN)],
+        help_text="The lowest role that sees it uncovered. Viewers open no payloads at all.",
+    )
+    enabled = models.BooleanField("it is on", default=True)
+    created_at = models.DateTimeField()
+    updated_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("name",)
+
+    def __str__(self) -> str:
+        return self.name
+
     @property
-    def public_id(self) -> str:
-        return public_id("rej", self.id)
+    def version(self) -> int:
+        """What changes with each change: the time of the last one, in microseconds."""
+        return int(self.updated_at.timestamp() * 1_000_000)
+
+
+# Upper edges of the latency histogram, seconds; the last bucket has none.
+LATENCY_EDGES = (0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200)
+
+
+def no_latencies() -> list[int]:
+    """An empty histogram: one bucket more than there are edges."""
+    return [0] * (len(LATENCY_EDGES) + 1)
+
+
+class TrafficHour(models.Model):
+    """What one pair did in one hour (UTC)."""
+
+    pair = models.ForeignKey(Pair, on_delete=models.CASCADE, related_name="+", db_index=False, db_constraint=False)
+    hour = models.DateTimeField(help_text="Its beginning.")
+    accepted = models.PositiveIntegerField(default=0)
+    delivered = models.PositiveIntegerField(default=0)
+    received = models.PositiveIntegerField(default=0)
+    failed = models.PositiveIntegerField(default=0)
+    duplicates = models.PositiveIntegerField(default=0)
+    latencies = ArrayField(
+        models.PositiveIntegerField(), default=no_latencies, help_text="From first send to delivery."
+    )
+
+    class Meta:
+        constraints = (models.UniqueConstraint(fields=("hour", "pair"), name="traffic_hour_unique"),)
+        indexes = (models.Index(fields=("pair", "hour"), name="traffic_hour_by_pair"),)
+
+    def __str__(self) -> str:
+        return f"{self.pair_id} {self.hour:%Y-%m-%d %H}"
+
+
+class TrafficCursor(models.Model):
+    """How far the event feed was counted: one row."""
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=1)
+    xid = models.BigIntegerField(default=0)
+    event_id = models.BigIntegerField(default=0)
+    counted_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return f"{self.xid}-{self.event_id}"

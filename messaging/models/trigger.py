@@ -1,23 +1,29 @@
-"""Triggers: which documents go to which service of which application, with their exactly-once properties (spec 4)."""
+"""Which documents go to which service of which application (spec 4), and where messages for others go (spec 1, 4.1)."""
 
 from __future__ import annotations
+
+import uuid
 
 from django.contrib.postgres.fields import ArrayField
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
 from messaging.choices import (
+    CircuitState,
     Consult,
     JoinType,
     ResolverFailure,
     RetryUntil,
+    RouteMode,
     ServiceKind,
     TriggerState,
     WhenExhausted,
 )
+from messaging.models.base import Identified
 from messaging.protocol.service_ends import DEFAULT_RETRY_STATUSES
-from partners.models import DAY, Agreement, Party
-from rmhub.ids import public_id, uuid7
+from partners.fields import Seconds
+from partners.models import DAY, Agreement, Party, Pickup
+from rmhub.ids import public_id
 
 
 def retry_statuses() -> list[int]:
@@ -25,24 +31,43 @@ def retry_statuses() -> list[int]:
     return sorted(DEFAULT_RETRY_STATUSES)
 
 
-class Trigger(models.Model):
+class Trigger(Identified):
     """A subscription to documents and the service that they are delivered to. Times are whole seconds.
 
     `documents` is a list of {"service", "action"} (`*` for any action); empty = every document that party and
     agreement, where given, let through. `version` counts the actions of people and suspensions (ETag).
     """
 
-    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
-    name = models.CharField(max_length=80, unique=True)
+    PREFIX = "trg"
+
+    name = models.CharField(
+        max_length=80,
+        unique=True,
+        help_text="What the application is called, e.g. “ERP orders”. It stands on every page.",
+    )
     state = models.CharField(max_length=10, choices=TriggerState, default=TriggerState.ACTIVE)
 
-    party = models.ForeignKey(Party, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
+    party = models.ForeignKey(
+        Party, null=True, blank=True, on_delete=models.PROTECT, related_name="+", verbose_name="partner"
+    )
     agreement = models.ForeignKey(Agreement, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
-    documents = models.JSONField(default=list, blank=True)
+    documents = models.JSONField("services and actions", default=list, blank=True)
 
     kind = models.CharField(max_length=10, choices=ServiceKind, default=ServiceKind.HTTP)
-    url = models.CharField("service URL", max_length=500, blank=True, default="")
-    callable_name = models.CharField("callable", max_length=120, blank=True, default="")
+    url = models.CharField(
+        "URL",
+        max_length=500,
+        blank=True,
+        default="",
+        help_text="Documents are posted here, signed as Standard Webhooks describes. Private addresses are allowed.",
+    )
+    callable_name = models.CharField(
+        "callable",
+        max_length=120,
+        blank=True,
+        default="",
+        help_text="What the installed applications register. It runs in the transaction of the document history.",
+    )
     secret_encrypted = models.BinaryField(blank=True, default=b"")
     # All or nothing (spec 5): a trigger of the kind "atomic" has members, whose services take part in one transaction.
     member_of = models.ForeignKey(
@@ -51,7 +76,7 @@ class Trigger(models.Model):
         blank=True,
         on_delete=models.PROTECT,
         related_name="members",
-        help_text="The trigger whose documents this one's service processes together with the others, or not at all.",
+        help_text="An atomic trigger: its documents are processed here and by its other members, or nowhere.",
     )
     atomic_agreement = models.ForeignKey(
         Agreement,
@@ -59,70 +84,124 @@ class Trigger(models.Model):
         blank=True,
         on_delete=models.PROTECT,
         related_name="+",
-        help_text="HTTP member: the agreement under which its application takes part in transactions.",
+        verbose_name="takes part under",
+        help_text="Members: the agreement for atomic transactions under which the application registers and votes.",
     )
-    timeout = models.PositiveIntegerField("service timeout, s", default=30, validators=[MinValueValidator(1)])
+    timeout = Seconds(
+        "time-out",
+        default=30,
+        validators=[MinValueValidator(1)],
+        help_text="The longest that the service may take. After it, nobody knows whether it has finished. "
+        "All or nothing: what is not decided then is rolled back.",
+    )
     answers = models.BooleanField(
-        "answers synchronous exchanges",
+        "its response answers synchronous exchanges",
         default=False,
-        help_text="The service's response is what the partner gets (repeatable profile, spec 2).",
+        help_text="For agreements of the repeatable profile: the partner gets what the service responds.",
     )
     retry_statuses = ArrayField(
         models.PositiveSmallIntegerField(),
+        verbose_name="“Not now” statuses",
         default=retry_statuses,
         blank=True,
-        help_text="HTTP statuses that say: not processed, try again later.",
+        help_text="HTTP statuses that promise: not processed, try again later.",
     )
 
-    detect_duplicates = models.BooleanField(default=True)
-    use_history = models.BooleanField("use document history", default=True)
-    history_ttl = models.PositiveIntegerField(
-        "history time to live, s", default=30 * DAY, validators=[MinValueValidator(60), MaxValueValidator(400 * DAY)]
+    detect_duplicates = models.BooleanField(default=True, help_text="Off: every copy is processed again.")
+    use_history = models.BooleanField(
+        "use the document history",
+        default=True,
+        help_text="Remembers what was begun and what was completed. Off: only the redelivery count speaks.",
+    )
+    history_ttl = Seconds(
+        "history time to live",
+        default=30 * DAY,
+        validators=[MinValueValidator(60), MaxValueValidator(400 * DAY)],
+        help_text="A copy that comes later than this is new again.",
     )
     document_id_path = models.CharField(
         "document id in the document",
         max_length=300,
         blank=True,
         default="",
-        help_text="Where a document holds its own id: //Order/ID, $.order.id or BGM+2. Empty: it goes by the id that "
-        "its sender gave, else by the MessageId.",
+        help_text="Where a document holds its own id: //Order/ID (names without prefixes), $.order.id or BGM+2. Empty: "
+        "it goes by the id that its sender gave, else by the MessageId.",
     )
     resolver = models.CharField(max_length=10, choices=Consult, default=Consult.NONE)
-    resolver_url = models.CharField(max_length=500, blank=True, default="")
+    resolver_url = models.CharField(
+        "resolver URL",
+        max_length=500,
+        blank=True,
+        default="",
+        help_text="Asked whether the application has processed a document; answers NEW, DUPLICATE or IN_DOUBT.",
+    )
     resolver_callable = models.CharField(max_length=120, blank=True, default="")
     resolver_failure = models.CharField(
-        "when the resolver cannot answer now", max_length=10, choices=ResolverFailure, default=ResolverFailure.SUSPEND
+        "when resolver or history cannot answer now",
+        max_length=10,
+        choices=ResolverFailure,
+        default=ResolverFailure.SUSPEND,
     )
 
     retry_until = models.CharField(max_length=10, choices=RetryUntil, default=RetryUntil.MAX_ATTEMPTS)
-    max_retries = models.PositiveIntegerField(default=5, validators=[MaxValueValidator(1000)])
-    retry_interval = models.PositiveIntegerField("retry interval, s", default=10)
+    max_retries = models.PositiveIntegerField(
+        default=5,
+        validators=[MaxValueValidator(1000)],
+        help_text="0: none. The document is tried once and so many times more.",
+    )
+    retry_interval = Seconds(default=10)
     when_exhausted = models.CharField(
         "when retries are used up", max_length=10, choices=WhenExhausted, default=WhenExhausted.SUSPEND
     )
     suspend_on_error = models.BooleanField(
-        default=False, help_text="Ordered triggers only: a service that ends with an error suspends the trigger."
+        "suspend when the service ends with an error",
+        default=False,
+        help_text="Nothing goes on behind a document that the service failed on, until somebody has looked.",
     )
     concurrency = models.PositiveSmallIntegerField(
-        default=4, validators=[MinValueValidator(1), MaxValueValidator(64)], help_text="Documents at the same time."
+        "at the same time",
+        default=4,
+        validators=[MinValueValidator(1), MaxValueValidator(64)],
+        help_text="1 to 64 documents; in order: of so many pairs.",
     )
-    ordered = models.BooleanField("in order, pair by pair", default=True)
-    lease_seconds = models.PositiveIntegerField(
-        "lease, s",
+    ordered = models.BooleanField(
+        "in order, pair by pair",
+        default=True,
+        help_text="A document waits until the one before it on the same pair is done. Off: as they come.",
+    )
+    lease_seconds = Seconds(
+        "lease",
         default=300,
         validators=[MinValueValidator(5)],
-        help_text="Pull queue: how long a taken document may take.",
+        help_text="How long a consumer may keep a document that it took.",
     )
 
-    monitor = models.CharField("resource monitor", max_length=10, choices=Consult, default=Consult.NONE)
-    monitor_url = models.CharField(max_length=500, blank=True, default="")
+    monitor = models.CharField(max_length=10, choices=Consult, default=Consult.NONE)
+    monitor_url = models.CharField(
+        "monitor URL",
+        max_length=500,
+        blank=True,
+        default="",
+        help_text="Answers 200 with true, or {“isAvailable”: true}.",
+    )
     monitor_callable = models.CharField(max_length=120, blank=True, default="")
-    monitor_interval = models.PositiveIntegerField("monitor interval, s", default=60, validators=[MinValueValidator(1)])
+    monitor_interval = Seconds("interval", default=60, validators=[MinValueValidator(1)])
 
-    join_type = models.CharField("join", max_length=10, choices=JoinType, default=JoinType.NONE)
-    join_timeout = models.PositiveIntegerField("join time-out, s", default=DAY, validators=[MinValueValidator(1)])
-    silent_after = models.PositiveIntegerField(
-        "silent after, s", default=0, help_text="Without a document for so long it is an incident; 0 = never."
+    join_type = models.CharField(
+        "join documents of one conversation",
+        max_length=10,
+        choices=JoinType,
+        default=JoinType.NONE,
+        help_text="All: processed together when each type has come. Only one: the first; the others are discarded.",
+    )
+    join_timeout = Seconds(
+        "join time-out",
+        default=DAY,
+        validators=[MinValueValidator(1)],
+        help_text="What has come to a join that stays incomplete is discarded.",
+    )
+    silent_after = Seconds(
+        "silent after", default=0, help_text="Without a document for so long it is an incident. 0: never."
     )
 
     cause = models.CharField(max_length=60, blank=True, default="")
@@ -141,6 +220,104 @@ class Trigger(models.Model):
     def __str__(self) -> str:
         return self.name
 
+
+class Route(Identified):
+    """Where messages for a party that is not ours go next. The most specific enabled one applies."""
+
+    PREFIX = "rt"
+
+    name = models.CharField(max_length=120, unique=True, help_text="What people call it. It stands on every page.")
+    party_context = models.CharField("To-party: type", max_length=120, help_text="The scheme of its identifier.")
+    party_value = models.CharField("To-party: identifier", max_length=255)
+    service = models.CharField(
+        max_length=255,
+        blank=True,
+        help_text="Only messages of this service; empty: of every one. The most specific route that is on applies.",
+    )
+    onward = models.ForeignKey(
+        Agreement,
+        on_delete=models.PROTECT,
+        related_name="routes",
+        verbose_name="agreement with the next hop",
+        help_text="Its endpoints, transport, profile and reliability are what the message goes on under.",
+    )
+    mode = models.CharField("acknowledged", max_length=20, choices=RouteMode, default=RouteMode.STORE_FORWARD)
+    max_hops = models.PositiveSmallIntegerField(
+        "hops, at most",
+        default=10,
+        validators=[MinValueValidator(1), MaxValueValidator(10)],
+        help_text="What has had as many is not passed on: 1 to 10.",
+    )
+    min_retry_secs = Seconds(
+        "MinRetrySecs",
+        default=60,
+        validators=[MinValueValidator(1)],
+        help_text="What the hop before is told to wait while the next hop takes nothing.",
+    )
+    enabled = models.BooleanField(default=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+    version = models.PositiveBigIntegerField(default=1, help_text="Counts changes (ETag).")
+
+    class Meta:
+        ordering = ("name",)
+        constraints = (
+            models.UniqueConstraint(fields=("party_context", "party_value", "service"), name="route_target_unique"),
+        )
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Circuit(models.Model):
+    """How an address has answered lately; only those that failed have a row (spec 1, 2.5.4)."""
+
+    address = models.CharField(primary_key=True, max_length=500)
+    state = models.CharField(max_length=10, choices=CircuitState, default=CircuitState.CLOSED)
+    failures = models.PositiveIntegerField(default=0, help_text="In a row.")
+    opened_at = models.DateTimeField(null=True, blank=True)
+    retry_at = models.DateTimeField(null=True, blank=True, help_text="When one attempt is let through.")
+    opened_times = models.PositiveIntegerField(default=0, help_text="In a row; each wait is longer.")
+    cause = models.CharField(max_length=60, blank=True, default="")
+    detail = models.TextField(blank=True, default="")
+    updated_at = models.DateTimeField()
+    pair = models.ForeignKey(
+        "messaging.Pair",
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        db_constraint=False,
+        help_text="For which the last attempt that counted was made: it may be under terms that are over.",
+    )
+
+    class Meta:
+        ordering = ("address",)
+
+    def __str__(self) -> str:
+        return self.address
+
     @property
     def public_id(self) -> str:
-        return public_id("trg", self.id)
+        return public_id("cir", uuid.uuid5(uuid.NAMESPACE_URL, self.address))
+
+
+class PickupState(models.Model):
+    """How far the hub is with a mailbox or folder."""
+
+    pickup = models.OneToOneField(Pickup, primary_key=True, on_delete=models.CASCADE, related_name="progress")
+    due_at = models.DateTimeField(null=True, blank=True)
+    leased_until = models.DateTimeField(null=True, blank=True)
+    position = models.CharField(max_length=120, blank=True, default="", help_text="IMAP: UIDVALIDITY:last UID.")
+    taken = models.PositiveBigIntegerField(default=0)
+    last_looked_at = models.DateTimeField(null=True, blank=True)
+    last_success_at = models.DateTimeField(null=True, blank=True)
+    failures = models.PositiveIntegerField(default=0, help_text="In a row.")
+    cause = models.CharField(max_length=60, blank=True, default="")
+    detail = models.TextField(blank=True, default="")
+
+    class Meta:
+        ordering = ("pickup_id",)
+
+    def __str__(self) -> str:
+        return str(self.pickup_id)

@@ -23,6 +23,7 @@ from django.db import models
 from messaging.archive.services import archived, belongings
 from messaging.archive.services.belongings import Belongings, Proof, Row
 from messaging.models import Join, Message
+from messaging.pipeline.parts import synchronise
 
 VERSION = 1
 GROUP_BYTES = 32 * 1024 * 1024
@@ -143,11 +144,7 @@ class Files:
     def _finish(self, file: _Open) -> Written:
         self._flush(file)
         file.writer.close()
-        handle = os.open(file.temporary, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        synchronise(file.temporary)
         digest, size = archived.sha256_of(file.temporary), file.temporary.stat().st_size
         os.replace(file.temporary, file.target)
         archived.sync_folder(file.target.parent)

@@ -6,11 +6,9 @@ have begun go on with the old files, which stay for a while.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, timedelta
 from pathlib import Path
@@ -18,12 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from messaging.models import LakeFile
 from messaging.pipeline import manifest
-from messaging.pipeline.lake import latest, of_files
-from messaging.pipeline.manifest import LakeMoved, NewFile
+from messaging.pipeline.manifest import LakeMoved
 from messaging.pipeline.parts import Step, describe, synchronise
 from messaging.pipeline.schemas import ENTITIES, Entity
 from rmhub import clock
-from rmhub.postgresql.base import Lock, locked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,7 +66,7 @@ def run(context: Context) -> None:
         files_before=result.files_before,
         files_after=result.files_after,
         rows_before=result.rows_before,
-        files_deleted=swept.files,
+        files_deleted=swept,
     )
 
 
@@ -99,7 +95,7 @@ def waiting(*, least: int) -> list[Day]:
 def compact(session: SparkSession, days: list[Day], progress: Any, *, step: Step = lambda name: None) -> Compacted:
     """Compacts each day in a transaction of its own. One that somebody else has compacted meanwhile is left alone."""
     done = before = after = rows_before = rows_after = 0
-    with _writing() as writing:
+    with manifest.writing() as writing:
         for number, day in enumerate(days):
             writing.check()
             progress(f"Compact: {day.entity.name} of {day.day:%Y-%m-%d}", number, len(days))
@@ -119,10 +115,13 @@ def compact(session: SparkSession, days: list[Day], progress: Any, *, step: Step
     return Compacted(done, before, after, rows_before, rows_after)
 
 
-def _write(session: SparkSession, day: Day) -> list[NewFile]:
+def _write(session: SparkSession, day: Day) -> list[LakeFile]:
     """The day's rows as new files of the lake that are on disk and not entered yet."""
+    from messaging.pipeline.submitted import latest, of_files  # needs Spark, which most extracts do not
+
     entity = day.entity
-    rows = of_files(session, entity, day.files, entity.column_names)
+    paths = [str(manifest.root().resolve() / file.path) for file in day.files]
+    rows = of_files(session, entity, paths, entity.column_names)
     if entity.changes:
         rows = latest(rows)
     count = sum(file.rows for file in day.files)
@@ -140,17 +139,9 @@ def _write(session: SparkSession, day: Day) -> list[NewFile]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _move(written: Path, entity: Entity, day: date, begin: int, end: int) -> NewFile:
+def _move(written: Path, entity: Entity, day: date, begin: int, end: int) -> LakeFile:
     path = written.parent.parent / f"{begin}-{end}-{uuid.uuid4().hex[:12]}.parquet"
     synchronise(written)
     os.rename(written, path)
     synchronise(path.parent)
     return describe(manifest.root() / path.relative_to(manifest.root().resolve()), entity, day, begin, end)
-
-
-@contextlib.contextmanager
-def _writing() -> Iterator[Lock]:
-    """Nobody deletes files without a row meanwhile."""
-    with locked(manifest.LOCK, shared=True) as lock:
-        assert lock is not None
-        yield lock

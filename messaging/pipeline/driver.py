@@ -1,51 +1,55 @@
 """Works on one run: session, inputs, job, results, publication; and the handlers of what is not a report.
 
-`execute` is called with a run that this process has claimed. Whatever happens, the run ends with a state.
+`execute` is called with a run that this process has claimed. Whatever happens, the run ends with a state. A thread, its
+pulse, renews its lease, shows its progress, and stops Spark when it is cancelled.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
+import logging
+import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
+from django.db import Error, connection
 
 from messaging.exceptions import InvalidSubmission
 from messaging.models import PipelineRun
 from messaging.pipeline import errors, session
-from messaging.pipeline.pulse import Pulse
 from messaging.report_choices import PipelineJob, RunState
 from messaging.reports.catalogue import REPORTS, Table
 from messaging.reports.services import publishing
 from messaging.reports.services import runs as pipeline_runs
+from messaging.reports.services.runs import REPORTS as REPORTS_OF_THE_LAKE
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-# Reports that are made of the lake alone: module with NAME, INPUTS, OUTPUTS, run.
-JOBS: dict[str, str] = {
-    PipelineJob.AUDIT: "messaging.pipeline.jobs.audit",
-    PipelineJob.LEVELS: "messaging.pipeline.jobs.levels",
-    PipelineJob.WINDOW: "messaging.pipeline.jobs.window",
-    PipelineJob.TIMING: "messaging.pipeline.jobs.timing",
-}
+
+log = logging.getLogger(__name__)
+
+# Reports that are made of the lake alone: module with INPUTS, OUTPUTS, run.
+JOBS = {job.value: f"messaging.pipeline.jobs.{job.value}" for job in REPORTS_OF_THE_LAKE}
 # Everything else: run(context) -> None, which ends with context.publish or context.succeed.
 HANDLERS: dict[str, str] = {
     PipelineJob.EXTRACT: "messaging.pipeline.extract:run",
     PipelineJob.COMPACT: "messaging.pipeline.compaction:run",
     PipelineJob.ARCHIVE: "messaging.pipeline.archiving:run",
-    PipelineJob.RESTORE: "messaging.pipeline.restoring:run",
+    PipelineJob.RESTORE: "messaging.pipeline.archiving:run_restore",
     PipelineJob.EXPORT: "messaging.pipeline.partner_logs:run_export",
     PipelineJob.RECONCILE: "messaging.pipeline.reconciling:run",
 }
+PULSE_SECONDS = 1.0
 _ROWS_AT_ONCE = 10_000
 STOPPED = "The pipeline's process was stopped in the middle of it."
 Say = Callable[[str, int, int], None]
@@ -92,8 +96,19 @@ class Context:
 
     def extract(self) -> None:
         """Brings the lake up to date."""
+        self.progress("Bringing the lake up to date")
         extract = importlib.import_module("messaging.pipeline.extract")
         extract.extract(self.progress)
+
+    def inputs(
+        self, wanted: Mapping[str, Sequence[str]], begin: datetime | None, end: datetime | None
+    ) -> tuple[dict[str, DataFrame], dict[str, Any]]:
+        """What `lake.inputs` reads, in the run's session."""
+        spark = self.session()
+        self.progress("Reading the lake")
+        lake = importlib.import_module("messaging.pipeline.lake")
+        found: tuple[dict[str, DataFrame], dict[str, Any]] = lake.inputs(spark, wanted, begin, end)
+        return found
 
     def parameters(self, as_of: datetime | None) -> dict[str, Any]:
         """What every job is given, with the run's own parameters."""
@@ -152,10 +167,8 @@ class Context:
 
     def artifact(self, name: str, path: Path, rows: int | None = None) -> None:
         """Enters a file of the lake's folder to be downloaded under this name."""
-        digest = hashlib.sha256()
         with path.open("rb") as file:
-            while chunk := file.read(1 << 20):
-                digest.update(chunk)
+            digest = hashlib.file_digest(file, "sha256")
         relative = path.resolve().relative_to(Path(settings.RMHUB_LAKE_DIR).resolve())
         self.artifacts.append(
             {
@@ -235,15 +248,12 @@ def _perform(context: Context) -> None:
 
 
 def _report(context: Context) -> None:
-    lake = importlib.import_module("messaging.pipeline.lake")
     if context.run.parameters.get("extract"):
-        context.progress("Bringing the lake up to date")
         context.extract()
     spark = context.session()
     # After the session: constants of a job may be expressions, which need one.
     job = importlib.import_module(JOBS[context.run.job])
-    context.progress("Reading the lake")
-    inputs, facts = lake.inputs(spark, job.INPUTS, context.run.range_from, context.run.range_to)
+    inputs, facts = context.inputs(job.INPUTS, context.run.range_from, context.run.range_to)
     as_of = datetime.fromisoformat(facts["as_of"])
     try:
         context.publish(job.run(inputs, context.parameters(as_of)), data_as_of=as_of, **facts)
@@ -273,3 +283,77 @@ def _write(table: pa.Table, path: Path) -> Path:
 def _rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
     for batch in table.to_batches(max_chunksize=_ROWS_AT_ONCE):
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+class Pulse:
+    """Beats every second until the block ends. `lost` is set when the run was cancelled, or is not ours any more."""
+
+    def __init__(self, run: PipelineRun, seconds: float = PULSE_SECONDS) -> None:
+        self.lost = threading.Event()
+        self._run = run
+        self._seconds = seconds
+        self._now = ("Starting", 0, 0)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="pulse", daemon=True)
+
+    def show(self, step: str, done: int, total: int) -> None:
+        """What the next beat writes down."""
+        self._now = (step, done, total)
+
+    def __enter__(self) -> Pulse:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._over.set()
+        self._thread.join(timeout=30)
+
+    def _beat(self) -> None:
+        try:
+            while not self._over.wait(self._seconds):
+                step, done, total = self._now
+                if not total:
+                    done, total = tasks()
+                try:
+                    alive = pipeline_runs.heartbeat(self._run, step, done, total)
+                except Error:
+                    # It may be back before the lease ends; if not, publishing is refused.
+                    log.warning("no heartbeat", extra={"action": "pipeline_heartbeat"}, exc_info=True)
+                    with contextlib.suppress(Exception):
+                        connection.close()
+                    continue
+                if not alive and not self._over.is_set():
+                    self.lost.set()
+                    cancel_spark()
+        finally:
+            connection.close()
+
+
+def tasks() -> tuple[int, int]:
+    """Tasks done and planned of what Spark is computing right now; (0, 0) when it is not, or under Spark Connect."""
+    running = session.current()
+    if running is None or not hasattr(running, "_jsc"):
+        return 0, 0
+    done = total = 0
+    with contextlib.suppress(Exception):  # between two queries, or the JVM is just ending
+        tracker: Any = running.sparkContext.statusTracker()
+        for job in tracker.getActiveJobsIds():
+            info = tracker.getJobInfo(job)
+            for stage in info.stageIds if info else ():
+                one = tracker.getStageInfo(stage)
+                if one:
+                    done += one.numCompletedTasks
+                    total += one.numTasks
+    return done, total
+
+
+def cancel_spark() -> None:
+    """Ends what Spark is computing for this process: the query raises in the thread that waits for it."""
+    running: Any = session.current()
+    if running is None:
+        return
+    with contextlib.suppress(Exception):
+        if hasattr(running, "_jsc"):
+            running.sparkContext.cancelAllJobs()
+        else:
+            running.interruptAll()

@@ -20,14 +20,14 @@ import pyarrow as pa
 import pyarrow.csv as csv
 from django.db import connection
 
-from messaging.models import LakeState
-from messaging.notifications.selectors.events import HORIZON
+from messaging.models import LakeFile, LakeState
+from messaging.notifications.selectors import HORIZON
 from messaging.pipeline import manifest
-from messaging.pipeline.manifest import LakeMoved, NewFile
+from messaging.pipeline.manifest import LakeMoved
 from messaging.pipeline.parts import Parts, Step, arrow_schema
 from messaging.pipeline.schemas import ENTITIES, Entity
 from rmhub import clock
-from rmhub.postgresql.base import Lock, locked
+from rmhub.postgresql.base import Lock
 
 if TYPE_CHECKING:
     from messaging.pipeline.driver import Context
@@ -91,7 +91,7 @@ def run(context: Context) -> None:
         files=result.files,
         bytes=result.bytes,
         days_compacted=compacted,
-        files_deleted=swept.files,
+        files_deleted=swept,
     )
 
 
@@ -104,7 +104,7 @@ def extract(progress: Progress, *, batch_rows: int = BATCH_ROWS, step: Step = la
     """
     asked = clock.now()
     rows = dict.fromkeys(ENTITIES, 0)
-    files: list[NewFile] = []
+    files: list[LakeFile] = []
     batches = 0
     with _reader() as (reader, writing):
         total = -1
@@ -142,8 +142,7 @@ def _reader() -> Iterator[tuple[Connection, Lock]]:
         # Rows as text in one form, whatever the server's settings; and no more of its cores than one.
         reader.execute("SET TimeZone TO 'UTC'; SET DateStyle TO 'ISO, YMD'; SET client_encoding TO 'UTF8'")
         reader.execute("SET max_parallel_workers_per_gather TO 0; SET jit TO off; SET statement_timeout TO 0")
-        with locked(manifest.LOCK, shared=True) as writing:
-            assert writing is not None
+        with manifest.writing() as writing:
             yield reader, writing
     finally:
         if wrapper.connection is not None:
@@ -169,11 +168,11 @@ def _of_this_database(reader: Connection, state: LakeState, *, look_at_files: bo
 
 def _batch(
     reader: Connection, state: LakeState, batch_rows: int, tell: Callable[[str, int], None], step: Step
-) -> tuple[list[NewFile], bool]:
+) -> tuple[list[LakeFile], bool]:
     """Reads and enters one batch. Returns its files and whether it reached the present. Raises LakeMoved."""
     as_of = clock.now()
     parts: list[Parts] = []
-    files: list[NewFile] = []
+    files: list[LakeFile] = []
 
     def read(entity: Entity, begin: int, end: int, where: str) -> None:
         part = Parts(entity, state.generation, begin, end, step)

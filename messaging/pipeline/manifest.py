@@ -8,9 +8,10 @@ Imports neither Arrow nor Spark.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,10 @@ from django.db.models import Q
 
 from messaging.exceptions import ApplicationError
 from messaging.models import ArchivedMessage, LakeFile, LakeState, PipelineRun
-from messaging.pipeline.schemas import ENTITIES, VERSION
+from messaging.pipeline.schemas import ENTITIES, VERSION, Entity
 from messaging.report_choices import RunState
 from rmhub import clock
-from rmhub.postgresql.base import locked
+from rmhub.postgresql.base import Lock, locked
 
 # Key of the advisory lock: whoever writes files holds it shared, whoever deletes files needs it alone.
 LOCK = 0x524D4C4B
@@ -44,22 +45,6 @@ class LakeUnusable(ApplicationError):
 
 
 @dataclass(frozen=True, slots=True)
-class NewFile:
-    """A finished file that is not in the books yet. `path` is relative to the lake's folder; times are UTC."""
-
-    entity: str
-    day: date | None
-    path: str
-    rows: int
-    bytes: int
-    sha256: str
-    from_xid: int
-    to_xid: int
-    min_at: datetime | None
-    max_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
 class Contents:
     """The lake at one moment. `through`: all transactions below are in; `as_of`: all that committed before is in."""
 
@@ -68,21 +53,52 @@ class Contents:
     as_of: datetime
     files: tuple[LakeFile, ...] = field(repr=False)
 
-    def of(self, entity: str, first: date | None = None, last: date | None = None) -> list[LakeFile]:
-        """The entity's files, of the days `first` to `last` (both inclusive, None = open)."""
-        return [
+    @property
+    def lineage(self) -> dict[str, Any]:
+        """Which lake it is, as JSON."""
+        return {"generation": self.generation, "through_xid": self.through, "as_of": self.as_of.isoformat()}
+
+    def parts(
+        self, entity: Entity, begin: datetime | None, end: datetime | None
+    ) -> tuple[list[dict[str, Any]], dict[str, int]]:
+        """The entity's files of a range by how `submitted.frame` reads them; and how many, with their rows and bytes.
+
+        Lists are whole. While an extract of several batches is under way, it may have passed rows that the last one had
+        brought ahead: those count where the batch has put them.
+        """
+        first = begin.astimezone(UTC).date() if begin else date.min
+        last = (end - timedelta(microseconds=1)).astimezone(UTC).date() if end else date.max
+        files = [
             file
             for file in self.files
-            if file.entity == entity
-            and (first is None or file.day is None or file.day >= first)
-            and (last is None or file.day is None or file.day <= last)
+            if file.entity == entity.name and (file.day is None or first <= file.day <= last)
         ]
 
+        def several(file: LakeFile) -> bool:
+            """Whether rows of the file may be in another one, too."""
+            if entity.changes:
+                return not file.unique_keys
+            return file.to_xid == OPEN_END and file.from_xid < self.through
 
-@dataclass(frozen=True, slots=True)
-class Swept:
-    files: int
-    bytes: int
+        groups = (
+            ([file for file in files if not several(file)], False, None),
+            ([file for file in files if several(file)], entity.changes, None if entity.changes else self.through),
+        )
+        found = [
+            {"files": [file.path for file in group], "latest": latest, "from_xid": xid}
+            for group, latest, xid in groups
+            if group
+        ]
+        sizes = {"rows": sum(file.rows for file in files), "bytes": sum(file.bytes for file in files)}
+        return found, {"files": len(files), **sizes}
+
+
+@contextmanager
+def writing() -> Iterator[Lock]:
+    """For whoever writes files: nobody deletes those without a row meanwhile."""
+    with locked(LOCK, shared=True) as lock:
+        assert lock is not None
+        yield lock
 
 
 def root() -> Path:
@@ -114,7 +130,7 @@ def source(cursor: Any) -> str:
 
 
 def commit(
-    seen: LakeState, *, to_xid: int, files: Sequence[NewFile], as_of: datetime | None, lists: Sequence[str] = ()
+    seen: LakeState, *, to_xid: int, files: Sequence[LakeFile], as_of: datetime | None, lists: Sequence[str] = ()
 ) -> LakeState:
     """Enters a batch that goes from `seen.extracted_through` to `to_xid`. Returns the new state.
 
@@ -145,7 +161,7 @@ def commit(
     return state()
 
 
-def swap(generation: int, replaced: Sequence[LakeFile], files: Sequence[NewFile]) -> None:
+def swap(generation: int, replaced: Sequence[LakeFile], files: Sequence[LakeFile]) -> None:
     """Puts files with the same rows in the place of others. Raises LakeMoved when one of those is not current."""
     now = clock.now()
     with transaction.atomic():
@@ -225,21 +241,18 @@ def gone(generation: int) -> bool:
     return True
 
 
-def sweep(now: datetime | None = None) -> Swept:
-    """Deletes files that do not count: those without a row, and replaced ones that no run can be reading.
+def sweep(now: datetime | None = None) -> int:
+    """Deletes files that do not count: those without a row, and replaced ones that no run can be reading. How many.
 
     Leaves everything that is younger than an hour, and does nothing while somebody writes files.
     """
-    now = now or clock.now()
     with locked(LOCK, wait=False) as lock:
         if lock is None:
-            return Swept(0, 0)
-        first = _sweep_replaced(now)
-        second = _sweep_orphans()
-    return Swept(first.files + second.files, first.bytes + second.bytes)
+            return 0
+        return _sweep_replaced(now or clock.now()) + _sweep_orphans()
 
 
-def _sweep_replaced(now: datetime) -> Swept:
+def _sweep_replaced(now: datetime) -> int:
     """The file goes first: a row without its file is swept the next time, a file without its row as an orphan."""
     oldest = (
         PipelineRun.objects.filter(state=RunState.RUNNING, started_at__isnull=False)
@@ -252,12 +265,12 @@ def _sweep_replaced(now: datetime) -> Swept:
     for row in rows:
         (root() / row.path).unlink(missing_ok=True)
     LakeFile.objects.filter(pk__in=[row.pk for row in rows]).delete()
-    return Swept(len(rows), sum(row.bytes for row in rows))
+    return len(rows)
 
 
-def _sweep_orphans() -> Swept:
+def _sweep_orphans() -> int:
     known = set(LakeFile.objects.values_list("path", flat=True))
-    count = size = 0
+    count = 0
     youngest = time.time() - KEPT.total_seconds()
     for path in root().glob(f"{_GENERATION}[0-9]*/**/*"):
         try:
@@ -272,30 +285,15 @@ def _sweep_orphans() -> Swept:
             path.unlink()
         except FileNotFoundError:
             continue
-        count, size = count + 1, size + status.st_size
-    return Swept(count, size)
+        count += 1
+    return count
 
 
-def _enter(generation: int, files: Sequence[NewFile], now: datetime) -> None:
-    LakeFile.objects.bulk_create(
-        LakeFile(
-            generation=generation,
-            entity=file.entity,
-            day=file.day,
-            path=file.path,
-            schema_version=VERSION,
-            rows=file.rows,
-            bytes=file.bytes,
-            sha256=file.sha256,
-            from_xid=file.from_xid,
-            to_xid=file.to_xid,
-            min_at=file.min_at,
-            max_at=file.max_at,
-            unique_keys=not ENTITIES[file.entity].changes,
-            created_at=now,
-        )
-        for file in files
-    )
+def _enter(generation: int, files: Sequence[LakeFile], now: datetime) -> None:
+    for file in files:
+        file.generation, file.schema_version, file.created_at = generation, VERSION, now
+        file.unique_keys = not ENTITIES[file.entity].changes
+    LakeFile.objects.bulk_create(files)
 
 
 _FLAG = """

@@ -277,13 +277,8 @@ def run_export(context: Context) -> None:
 
     Parameters: `party` (par_...), `agreement` (agr_..., optional). Messages that never went out are not in it.
     """
-    from messaging.pipeline import lake
-
-    context.progress("Bringing the lake up to date")
     context.extract()
-    spark = context.session()
-    context.progress("Reading the lake")
-    inputs, facts = lake.inputs(spark, EXPORTED, context.run.range_from, context.run.range_to)
+    inputs, facts = context.inputs(EXPORTED, context.run.range_from, context.run.range_to)
     ours = our_log(inputs, context.run.parameters)
     folder = publishing.folder_of(context.run)
     context.progress("Putting in order")

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from messaging.models import LakeFile
 from messaging.pipeline import manifest
-from messaging.pipeline.manifest import NewFile
 from messaging.pipeline.schemas import VERSION, Entity
 
 ROW_GROUP = 131_072  # rows
@@ -33,8 +33,8 @@ def arrow_schema(entity: Entity) -> pa.Schema:
     return pa.schema(columns, metadata={"rmhub.entity": entity.name, "rmhub.schema_version": str(VERSION)})
 
 
-def describe(path: Path, entity: Entity, day: date | None, from_xid: int, to_xid: int) -> NewFile:
-    """What the books say of a file that is complete, from its own footer."""
+def describe(path: Path, entity: Entity, day: date | None, from_xid: int, to_xid: int) -> LakeFile:
+    """What the books will say of a file that is complete, from its own footer; it is not entered yet."""
     metadata = pq.read_metadata(path)
     least: datetime | None = None
     most: datetime | None = None
@@ -46,7 +46,7 @@ def describe(path: Path, entity: Entity, day: date | None, from_xid: int, to_xid
             least, most = min(least or low, low), max(most or high, high)
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return NewFile(
+    return LakeFile(
         entity=entity.name,
         day=day,
         path=str(path.relative_to(manifest.root())),
@@ -83,7 +83,7 @@ class Parts:
     from_xid: int
     to_xid: int
     step: Step
-    done: list[NewFile] = field(default_factory=list)
+    done: list[LakeFile] = field(default_factory=list)
     _waiting: dict[date | None, list[pa.Table]] = field(default_factory=dict)
     _bytes: dict[date | None, int] = field(default_factory=dict)
     _rows: dict[date | None, int] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class Parts:
         while sum(self._bytes.values()) > BUFFERED:
             self._write(max(self._bytes, key=lambda day: self._bytes[day]))
 
-    def close(self) -> list[NewFile]:
+    def close(self) -> list[LakeFile]:
         for day in list(self._waiting):
             self._write(day)
         while self._open:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from messaging.exceptions import NotFound
 from messaging.models import PartnerLog, PipelineRun
-from messaging.pipeline import lake, partner_logs
+from messaging.pipeline import partner_logs
 from messaging.pipeline.jobs import reconcile
+from messaging.pipeline.jobs.literal import schema
 from messaging.pipeline.partner_logs import EXPORTED, Normalised, UnreadableLog
 from messaging.reports.services import partner_logs as logs
 from messaging.reports.services import publishing
@@ -52,13 +53,10 @@ def _compare(context: Context, log: PartnerLog) -> None:
         raise UnreadableLog(f"{read.sentence()} Mend them, or compare without them.")
     begin, end = covered(log, read)
     logs.log_read(log, context.run, rows=read.rows, range_from=begin, range_to=end)
-    context.progress("Bringing the lake up to date")
     context.extract()
-    spark = context.session()
-    context.progress("Reading the lake")
-    inputs, facts = lake.inputs(spark, _needed(), begin - BEFORE, end + AFTER)
+    inputs, facts = context.inputs(_needed(), begin - BEFORE, end + AFTER)
     inputs = ours(inputs, log)
-    inputs["log"] = within(their_log(spark, target), begin, end)
+    inputs["log"] = within(their_log(context.session(), target), begin, end)
     as_of = datetime.fromisoformat(str(facts["as_of"]))
     tables = reconcile.run(inputs, context.parameters(as_of))
     context.artifact("partner-log.parquet", target, read.rows)
@@ -107,11 +105,8 @@ def ours(inputs: Mapping[str, DataFrame], log: PartnerLog) -> dict[str, DataFram
 
 def their_log(spark: SparkSession, path: Path) -> DataFrame:
     """The normalised log."""
-    from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
-
-    types: dict[str, Any] = {"at": TimestampType(), "sequence_number": LongType()}
-    schema = StructType([StructField(name, types.get(name, StringType())) for name in partner_logs.LOG_COLUMNS])
-    return spark.read.schema(schema).parquet(str(path.resolve()))
+    columns = "message_id string, direction string, at timestamp, digest string, status string, sequence_number long"
+    return spark.read.schema(schema(columns)).parquet(str(path.resolve()))
 
 
 def within(log: DataFrame, begin: datetime, end: datetime) -> DataFrame:

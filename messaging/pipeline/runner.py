@@ -21,6 +21,7 @@ from types import FrameType
 from django.db import Error, transaction
 
 from messaging.models import PipelineRun
+from messaging.pipeline import driver
 from messaging.report_choices import RunState
 from messaging.reports.services import log_folder
 from messaging.reports.services import runs as pipeline_runs
@@ -125,7 +126,7 @@ class Runner:
         """A child that died without a word: the run fails with what can be said about it."""
         give_back()
         if self._stop.is_set() and code != 0:
-            sentence = "The pipeline's process was stopped in the middle of it."
+            sentence = driver.STOPPED
         elif code in (-signal.SIGKILL, 128 + signal.SIGKILL):
             sentence = (
                 "The process that worked on it was killed (signal 9): most likely the machine had no memory left."

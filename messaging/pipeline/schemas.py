@@ -46,31 +46,33 @@ class Entity:
         return tuple(column.name for column in self.columns)
 
 
-def _columns(*rows: tuple[str, ...] | Column) -> tuple[Column, ...]:
-    return tuple(
-        row if isinstance(row, Column) else Column(row[0], row[1], row[2] if len(row) > 2 else "") for row in rows
-    )
+def _columns(*rows: str | Column) -> tuple[Column, ...]:
+    """Columns in words (`name type, name type ...`) where the name says it all."""
+    found: list[Column] = []
+    for row in rows:
+        if isinstance(row, Column):
+            found.append(row)
+        else:
+            words = (column.split() for column in row.split(","))
+            found += (Column(name, kind) for name, kind in words)
+    return tuple(found)
 
 
 EVENTS = Entity(
     "events",
     "messaging_event t LEFT JOIN messaging_message m ON m.id = t.message_id",
     _columns(
-        ("id", "long"),
-        ("xid", "long"),
-        ("at", "timestamp"),
-        ("type", "string"),
-        ("pair_id", "string"),
-        ("message_pk", "string", "t.message_id"),
-        ("message_id", "string", "t.data ->> 'message_id'"),
-        ("sequence_number", "long", "(t.data ->> 'sequence_number')::bigint"),
+        "id long, xid long, at timestamp, type string, pair_id string",
+        Column("message_pk", "string", "t.message_id"),
+        Column("message_id", "string", "t.data ->> 'message_id'"),
+        Column("sequence_number", "long", "(t.data ->> 'sequence_number')::bigint"),
         # For latencies without a join: when the message first went out, or came in.
-        ("first_sent_at", "timestamp", "m.first_sent_at"),
-        ("message_created_at", "timestamp", "m.created_at"),
-        ("cause", "string", "t.data ->> 'cause'"),
-        ("rule", "string", "t.data ->> 'rule'"),
-        ("delivery_id", "string", "t.data ->> 'delivery'"),
-        ("data", "string", "t.data::text"),
+        Column("first_sent_at", "timestamp", "m.first_sent_at"),
+        Column("message_created_at", "timestamp", "m.created_at"),
+        Column("cause", "string", "t.data ->> 'cause'"),
+        Column("rule", "string", "t.data ->> 'rule'"),
+        Column("delivery_id", "string", "t.data ->> 'delivery'"),
+        Column("data", "string", "t.data::text"),
     ),
     day="at",
 )
@@ -80,31 +82,14 @@ MESSAGES = Entity(
     "messaging_message t JOIN partners_agreementversion v ON v.id = t.agreement_version_id AND v.profile <> 'wsat'"
     " LEFT JOIN messaging_payload p ON p.message_id = t.id AND p.number = 1",
     _columns(
-        ("id", "string"),
-        ("xid", "long"),
-        ("direction", "string"),
-        ("state", "string"),
-        ("pair_id", "string"),
-        ("agreement_version_id", "string"),
-        ("semantics", "string"),
-        ("message_id", "string"),
-        ("conversation_id", "string"),
-        ("ref_to_message_id", "string"),
-        ("service", "string"),
-        ("action", "string"),
-        ("sequence_number", "long"),
-        ("position", "long"),
+        "id string, xid long, direction string, state string, pair_id string, agreement_version_id string, "
+        "semantics string, message_id string, conversation_id string, ref_to_message_id string, service string, "
+        "action string, sequence_number long, position long",
         # Transactional streams name the number before (always empty in files of version 1); other pairs do not.
-        ("previous_number", "long"),
-        ("digest", "string"),
-        ("payload_digest", "string", "p.sha256"),
-        ("size", "long"),
-        ("attempts", "long"),
-        ("copies", "long"),
-        ("cause", "string"),
-        ("created_at", "timestamp"),
-        ("first_sent_at", "timestamp"),
-        ("completed_at", "timestamp"),
+        "previous_number long, digest string",
+        Column("payload_digest", "string", "p.sha256"),
+        "size long, attempts long, copies long, cause string, created_at timestamp, first_sent_at timestamp, "
+        "completed_at timestamp",
         # What the document is known by: as its sender gave it, else the MessageId.
         Column("document_id", "string", "coalesce(nullif(t.document_id, ''), t.message_id)", since=3),
     ),
@@ -115,17 +100,10 @@ TRANSMISSIONS = Entity(
     "transmissions",
     "messaging_transmission t",
     _columns(
-        ("id", "string"),
-        ("xid", "long"),
-        ("pair_id", "string"),
-        ("message_pk", "string", "t.message_id"),
-        ("signal_pk", "string", "t.signal_id"),
-        ("number", "long"),
-        ("outcome", "string"),
-        ("http_status", "long"),
-        ("cause", "string"),
-        ("started_at", "timestamp"),
-        ("finished_at", "timestamp"),
+        "id string, xid long, pair_id string",
+        Column("message_pk", "string", "t.message_id"),
+        Column("signal_pk", "string", "t.signal_id"),
+        "number long, outcome string, http_status long, cause string, started_at timestamp, finished_at timestamp",
     ),
     day="started_at",
     changes=True,
@@ -134,19 +112,10 @@ SIGNALS = Entity(
     "signals",
     "messaging_signal t",
     _columns(
-        ("id", "string"),
-        ("xid", "long"),
-        ("direction", "string"),
-        ("kind", "string"),
-        ("state", "string"),
-        ("pair_id", "string"),
-        ("about_pk", "string", "t.about_id"),
-        ("message_id", "string"),
-        ("ref_to_message_id", "string"),
-        ("error_code", "string"),
-        ("sends", "long"),
-        ("created_at", "timestamp"),
-        ("last_sent_at", "timestamp"),
+        "id string, xid long, direction string, kind string, state string, pair_id string",
+        Column("about_pk", "string", "t.about_id"),
+        "message_id string, ref_to_message_id string, error_code string, sends long, created_at timestamp, "
+        "last_sent_at timestamp",
     ),
     day="created_at",
     changes=True,
@@ -155,25 +124,13 @@ DELIVERIES = Entity(
     "deliveries",
     "messaging_delivery t",
     _columns(
-        ("id", "string"),
-        ("xid", "long"),
-        ("trigger_id", "string"),
-        ("message_pk", "string", "t.message_id"),
-        ("pair_id", "string"),
-        ("position", "long"),
-        ("state", "string"),
-        ("verdict", "string"),
-        ("doubt", "string"),
-        ("executions", "long"),
-        ("retries", "long"),
-        ("resubmission_of", "string", "t.resubmission_of_id"),
-        ("join_id", "string"),
-        ("part_of", "string", "t.part_of_id"),
-        ("decision", "string"),
-        ("cause", "string"),
-        ("created_at", "timestamp"),
-        ("started_at", "timestamp"),
-        ("completed_at", "timestamp"),
+        "id string, xid long, trigger_id string",
+        Column("message_pk", "string", "t.message_id"),
+        "pair_id string, position long, state string, verdict string, doubt string, executions long, retries long",
+        Column("resubmission_of", "string", "t.resubmission_of_id"),
+        "join_id string",
+        Column("part_of", "string", "t.part_of_id"),
+        "decision string, cause string, created_at timestamp, started_at timestamp, completed_at timestamp",
         # The key of the document history beside the trigger; no document id: there is no usable one.
         Column("sender_id", "string", since=3),
         Column("document_id", "string", since=3),
@@ -186,14 +143,10 @@ PAIRS = Entity(
     "messaging_pair t JOIN partners_party partner ON partner.id = t.partner_id"
     " JOIN partners_party own ON own.id = t.own_party_id",
     _columns(
-        ("id", "string"),
-        ("code", "string"),
-        ("direction", "string"),
-        ("partner_id", "string"),
-        ("partner", "string", "partner.name"),
-        ("own_party", "string", "own.name"),
-        ("sender_uri", "string"),
-        ("receiver_uri", "string"),
+        "id string, code string, direction string, partner_id string",
+        Column("partner", "string", "partner.name"),
+        Column("own_party", "string", "own.name"),
+        "sender_uri string, receiver_uri string",
     ),
 )
 AGREEMENTS = Entity(
@@ -201,34 +154,21 @@ AGREEMENTS = Entity(
     "partners_agreementversion t JOIN partners_agreement a ON a.id = t.agreement_id"
     " JOIN partners_party partner ON partner.id = a.partner_id",
     _columns(
-        ("id", "string"),  # the version's
-        ("agreement_id", "string"),
-        ("tpa_id", "string", "a.tpa_id"),
-        ("partner_id", "string", "a.partner_id"),
-        ("partner", "string", "partner.name"),
-        ("number", "long"),
-        ("state", "string"),
-        ("profile", "string"),
-        ("semantics", "string"),
-        ("timeout", "long"),
-        ("retries", "long"),
-        ("retry_interval", "long"),
-        ("transport_retries", "long"),
-        ("transport_retry_interval", "long"),
-        ("memory_window", "long"),
-        ("partner_window", "long"),
-        ("repeat_interval", "long"),
-        ("repeat_interval_max", "long"),
-        ("activated_at", "timestamp"),
+        # `id` is the version's.
+        "id string, agreement_id string",
+        Column("tpa_id", "string", "a.tpa_id"),
+        Column("partner_id", "string", "a.partner_id"),
+        Column("partner", "string", "partner.name"),
+        "number long, state string, profile string, semantics string, timeout long, retries long, "
+        "retry_interval long, transport_retries long, transport_retry_interval long, memory_window long, "
+        "partner_window long, repeat_interval long, repeat_interval_max long, activated_at timestamp",
     ),
 )
 TRIGGERS = Entity(
     "triggers",
     "messaging_trigger t",
     _columns(
-        ("id", "string"),
-        ("name", "string"),
-        ("state", "string"),
+        "id string, name string, state string",
         # Seconds; null: it keeps no history.
         Column(
             "history_ttl", "long", "CASE WHEN t.detect_duplicates AND t.use_history THEN t.history_ttl END", since=3

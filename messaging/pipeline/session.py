@@ -137,9 +137,7 @@ def _classic(app_name: str) -> SparkSession:
 
     _sweep()
     _spill().mkdir(parents=True, exist_ok=True)
-    builder = SparkSession.builder.master(master).appName(app_name)
-    for name, value in configuration(master).items():
-        builder = builder.config(name, value)
+    builder = SparkSession.builder.master(master).appName(app_name).config(map=dict(configuration(master)))
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every connection that it closes
     interrupt = signal.getsignal(signal.SIGINT)
     session = builder.getOrCreate()

@@ -19,13 +19,13 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import StructField, StructType
 
+from messaging.pipeline.jobs.literal import TYPES, literal
 from messaging.pipeline.schemas import ENTITIES, Entity
 
 JOBS = ("audit", "levels", "window", "timing")
 FACTS = "_facts"  # folder of one row with the lineage as JSON, beside the tables
-_TYPES = {"string": StringType(), "long": LongType(), "timestamp": TimestampType()}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,6 +73,23 @@ def compute(spark: SparkSession, name: str, manifest: Mapping[str, Any], output:
     spark.range(1).select(F.lit(json.dumps(facts)).alias("facts")).coalesce(1).write.parquet(f"{output}/{FACTS}")
 
 
+def struct(entity: Entity, columns: Sequence[str] | None = None) -> StructType:
+    """The Spark schema of these columns, in this order (None = all). Raises KeyError for one that does not exist."""
+    known = {column.name: column.type for column in entity.columns}
+    return StructType([StructField(name, TYPES[known[name]]) for name in columns or entity.column_names])
+
+
+def of_files(spark: SparkSession, entity: Entity, paths: Sequence[str], columns: Sequence[str]) -> DataFrame:
+    """These files as they are, every version in them. Columns that are newer than a file are null."""
+    return spark.read.schema(struct(entity, columns)).option("recursiveFileLookup", "true").parquet(*paths)
+
+
+def latest(rows: DataFrame) -> DataFrame:
+    """Of each id the version that was written last (highest `xid`)."""
+    newest_first = Window.partitionBy("id").orderBy(F.col("xid").desc())
+    return rows.withColumn("_version", F.row_number().over(newest_first)).where("_version = 1").drop("_version")
+
+
 def frame(
     spark: SparkSession,
     entity: Entity,
@@ -87,16 +104,13 @@ def frame(
     A part: {"files": [path below `lake`], "latest": several versions of a row may be in it, "from_xid": only rows from
     this transaction on (null = all)}.
     """
-    extra = [name for name in ("id", "xid", entity.day) if name and name not in columns]
-    if not entity.day:
-        extra = []
-    read = [*columns, *extra]
-    types = {column.name: column.type for column in entity.columns}
-    schema = StructType([StructField(name, _TYPES[types[name]]) for name in read])
+    read = list(columns)
+    if entity.day:
+        read += [name for name in ("id", "xid", entity.day) if name not in columns]
     found = []
     for part in parts:
-        paths = [f"{lake}/{path}" for path in part["files"]]
-        rows = spark.read.schema(schema).option("recursiveFileLookup", "true").parquet(*paths)
+        rows = of_files(spark, entity, [f"{lake}/{path}" for path in part["files"]], read)
+        # The day of a row never changes, so this may come before the versions are told apart.
         if entity.day and begin:
             rows = rows.where(F.col(entity.day) >= F.lit(begin))
         if entity.day and end:
@@ -104,11 +118,10 @@ def frame(
         if part["from_xid"] is not None:
             rows = rows.where(F.col("xid") >= F.lit(part["from_xid"]))
         if part["latest"]:
-            newest_first = Window.partitionBy("id").orderBy(F.col("xid").desc())
-            rows = rows.withColumn("_version", F.row_number().over(newest_first)).where("_version = 1")
+            rows = latest(rows)
         found.append(rows.select(*columns))
     if not found:
-        return spark.range(0).select(*(F.lit(None).cast(_TYPES[types[name]]).alias(name) for name in columns))
+        return literal(spark, [], struct(entity, columns))
     return reduce(DataFrame.unionByName, found)
 
 

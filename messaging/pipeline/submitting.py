@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import zipfile
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 
 from messaging.exceptions import InvalidSubmission
-from messaging.models import LakeFile
 from messaging.pipeline import driver, manifest
-from messaging.pipeline.schemas import ENTITIES, Entity
+from messaging.pipeline.schemas import ENTITIES
 
 HERE = Path(__file__).resolve().parent
 _MAIN = "from messaging.pipeline.submitted import main\n\nraise SystemExit(main())\n"
@@ -41,20 +40,12 @@ def lake_manifest(begin: datetime | None, end: datetime | None) -> dict[str, Any
     price = settings.RMHUB_STORAGE_PRICE_GB_MONTH
     entities = {}
     for entity in ENTITIES.values():
-        days = (begin.astimezone(UTC).date() if begin else None, end.astimezone(UTC).date() if end else None)
-        files = contents.of(entity.name, *days) if entity.day else contents.of(entity.name)
-        entities[entity.name] = {
-            "parts": _parts(entity, files, contents.through),
-            "files": len(files),
-            "rows": sum(file.rows for file in files),
-            "bytes": sum(file.bytes for file in files),
-        }
+        parts, sizes = contents.parts(entity, begin, end)
+        entities[entity.name] = {"parts": parts, **sizes}
     return {
         "version": 1,
         "lake": str(manifest.root().resolve()),
-        "generation": contents.generation,
-        "through_xid": contents.through,
-        "as_of": contents.as_of.isoformat(),
+        **contents.lineage,
         "from": begin.isoformat() if begin else None,
         "to": end.isoformat() if end else None,
         "price_gb_month": float(price) if price else None,
@@ -69,25 +60,3 @@ def write_manifest(path: Path, begin: datetime | None, end: datetime | None) -> 
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(found, indent=1))
     return found
-
-
-def _parts(entity: Entity, files: list[LakeFile], through: int) -> list[dict[str, Any]]:
-    """The files by how they are read; the rules are those of `lake`."""
-    groups: list[tuple[list[LakeFile], bool, int | None]]
-    if entity.changes:
-        groups = [
-            ([file for file in files if file.unique_keys], False, None),
-            ([file for file in files if not file.unique_keys], True, None),
-        ]
-    else:
-        ahead = [file for file in files if entity.day and _is_ahead(file, through)]
-        groups = [([file for file in files if file not in ahead], False, None), (ahead, False, through)]
-    return [
-        {"files": [file.path for file in group], "latest": latest, "from_xid": from_xid}
-        for group, latest, from_xid in groups
-        if group
-    ]
-
-
-def _is_ahead(file: LakeFile, through: int) -> bool:
-    return file.to_xid == manifest.OPEN_END and file.from_xid < through

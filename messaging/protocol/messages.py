@@ -189,6 +189,11 @@ TELLING: Mapping[State, Mapping[Happened, State]] = {
 TELLING_FINAL = frozenset({_S.SENT, _S.CANCELLED})
 
 
+def cancellable(table: Mapping[State, Mapping[Happened, State]]) -> frozenset[str]:
+    """Return the states in which a person may take a message back."""
+    return frozenset(state for state, row in table.items() if Happened.CANCELLED in row)
+
+
 def move(state: str, happened: Happened, *, reliable: bool) -> State:
     """The state after `happened`. Raises IllegalTransition for a move that is in neither table."""
     return _moved(RELIABLE if reliable else UNRELIABLE, state, happened)

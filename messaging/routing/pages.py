@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 from messaging.choices import RouteMode
 from messaging.console.forms import Group, ReferenceField, SettingsForm, agreements_in_force
 from messaging.console.resource import Column, Filter, ListPage, Pages
-from messaging.messages.selectors import forwards
+from messaging.messages.selectors import relatives
 from messaging.models import Route
 from messaging.pairs.selectors import screens
 from messaging.routing import selectors
@@ -105,12 +105,12 @@ class RouteForm(SettingsForm):
 
 
 def _shown(route: Route) -> dict[str, Any]:
-    pair = forwards.onward_pair(route.onward)
+    pair = relatives.onward_pair(route.onward)
     return {
         "warnings": selectors.warnings(route),
         "waiting": selectors.waiting(route),
         "pair": next(iter(screens.pair_rows([pair], clock.now())), None) if pair is not None else None,
-        "lately": forwards.lately(pair) if pair is not None else [],
+        "lately": relatives.lately(pair) if pair is not None else [],
         "audit": screens.audit_of(route),
     }
 

@@ -17,7 +17,7 @@ from messaging.protocol.pair_state import Flow, Gate
 from partners import registry
 from partners.fields import duration
 from partners.models import Party
-from partners.rules.durations import (
+from partners.rules.rule import (
     give_up_seconds,
 )
 from partners.terms import Terms

@@ -18,6 +18,7 @@ from messaging.console import zones
 from messaging.console.looks import LOOKS, OTHERS
 from messaging.deliveries.selectors import doubts
 from messaging.journal.wording import span as span_of
+from partners.choices import Transport
 from rmhub import clock
 
 register = template.Library()
@@ -113,14 +114,6 @@ def clock_time(value: datetime) -> SafeString:
 
 
 @register.simple_tag
-def day(value: datetime | None, empty: str = "—") -> SafeString:
-    """The day alone, with the exact instant for pointer and screen reader."""
-    if value is None:
-        return format_html('<span class="text-faint">{}</span>', empty)
-    return _time(value, f"{timezone.localtime(value):%Y-%m-%d}", "")
-
-
-@register.simple_tag
 def zone() -> SafeString:
     """The zone in which this page's times stand, for the heads of tables and the labels of fields."""
     current = timezone.get_current_timezone()
@@ -213,7 +206,7 @@ def refusal(reason: str) -> str:
 @register.filter
 def probe_word(step: str) -> str:
     """The word for a step of a look at an endpoint."""
-    known = {"dns": "DNS", "tcp": "TCP", "tls": "TLS", "http": "HTTP", "smtp": "Mail (SMTP)", "sftp": "Files (SFTP)"}
+    known = {"dns": "DNS", "tcp": "TCP", "tls": "TLS", **dict(Transport.choices)}
     return known.get(step) or step.replace("_", " ").capitalize()
 
 

@@ -1,14 +1,14 @@
-"""Atomic transactions: beginning, joining, asking for the outcome and waiting for it, settling what is in doubt."""
+"""Atomic transactions: asking, joining, asking for the outcome and waiting for it, settling what is in doubt."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from drf_spectacular.utils import OpenApiExample
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from messaging import keyset
 from messaging.api import long_poll
 from messaging.api.authentication import access_of, actor_of
 from messaging.api.conditional import expected_version, item
@@ -18,14 +18,15 @@ from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
+from messaging.api.resource import IF_MATCH, listed, shown
 from messaging.messages.api.submissions import KEY_HEADER, LOCATION, REPLAYED, idempotency_key
 from messaging.models import Coordination
-from messaging.pairs.api.pairs import IF_MATCH
 from messaging.profiles.wsat import asking, settling
 from messaging.protocol.atomic.words import Phase
 from messaging.protocol.ws.names import Version
 from messaging.protocol.ws.writing import write_context
 from messaging.transactions import serializers as shapes
+from messaging.transactions.resource import VERBS
 from messaging.transactions.selectors import coordinations
 from messaging.transactions.selectors import diagnosis as coordination_diagnosis
 from rmhub import clock
@@ -147,40 +148,32 @@ class OneTransaction(Endpoint):
         return _answer(request, long_poll.looked(look, lambda one: bool(coordinations.outcome(one)), values["wait"]))
 
 
-class Context(Endpoint):
-    """/transactions/{transaction}/context"""
+def _context(transaction: str, agreement: str | None) -> dict[str, Any]:
+    if not agreement:
+        errors = [{"parameter": "agreement", "code": "required", "detail": "Say under which agreement it registers."}]
+        raise Problem("invalid_parameter", "agreement: Say under which agreement it registers.", errors=errors)
+    context, terms = asking.context_for(_mine(transaction), agreement)
+    return {
+        "identifier": context.identifier,
+        "agreement": terms.tpa_id,
+        "expires_in_ms": context.expires_ms,
+        "registration": context.registration,
+        "context_xml": write_context(context, Version(terms.coordination_version)).decode(),
+    }
 
-    @operation(
-        id="transactions_context",
-        tag="transactions",
-        scope="transactions:write",
-        summary="The CoordinationContext for an application that is to take part",
-        description=(
-            "Send it with your request to that application: it registers at `registration` before it answers. Whoever "
-            "registers shows the credentials of the agreement's partner."
-        ),
-        path=_PATH,
-        parameters=(AGREEMENT,),
-        responses={200: shapes.TransactionContextSerializer},
-        problems=("invalid_submission", "limited_access"),
-    )
-    def get(self, request: Request, transaction: str) -> Response:
-        values = read_parameters(request, (AGREEMENT,))
-        if not values["agreement"]:
-            errors = [
-                {"parameter": "agreement", "code": "required", "detail": "Say under which agreement it registers."}
-            ]
-            raise Problem("invalid_parameter", "agreement: Say under which agreement it registers.", errors=errors)
-        one = _mine(transaction)
-        context, terms = asking.context_for(one, values["agreement"])
-        body = {
-            "identifier": context.identifier,
-            "agreement": terms.tpa_id,
-            "expires_in_ms": context.expires_ms,
-            "registration": context.registration,
-            "context_xml": write_context(context, Version(terms.coordination_version)).decode(),
-        }
-        return Response(shapes.TransactionContextSerializer(body).data)
+
+Context = shown(
+    "transactions_context",
+    "transactions:write",
+    "The CoordinationContext for an application that is to take part",
+    shapes.TransactionContextSerializer,
+    _context,
+    path=_PATH,
+    parameters=(AGREEMENT,),
+    description="Send it with your request to that application: it registers at `registration` before it answers. "
+    "Whoever registers shows the credentials of the agreement's partner.",
+    problems=("invalid_submission", "limited_access"),
+)
 
 
 class Participants(Endpoint):
@@ -234,72 +227,63 @@ class Participants(Endpoint):
         return Response(shapes.EnlistedSerializer(row).data, status=201)
 
     def allowed_now(self, **kwargs: Any) -> list[str]:
-        return _allowed(kwargs["transaction"])
+        return list(asking.allowed(coordinations.coordination(id_of("txn", kwargs["transaction"]))))
 
 
-class Messages(Endpoint):
-    """/transactions/{transaction}/messages"""
-
-    @operation(
-        id="transactions_messages",
-        tag="transactions",
-        scope="messages:read",
-        summary="The messages that were exchanged about a transaction, oldest first",
-        description="Octets are at `/messages/{message}/wire`, attempts at `/messages/{message}/transmissions`.",
-        path=_PATH,
-        parameters=PAGING,
-        responses={200: page_of(shapes.TransactionMessageSerializer)},
-        problems=("invalid_cursor", "cursor_mismatch"),
-    )
-    def get(self, request: Request, transaction: str) -> Response:
-        values, limit, place = read_list(request, ())
-        one = coordinations.coordination(id_of("txn", transaction))
-        page = keyset.page(coordinations.messages_of(one.pk), order=("message_id",), limit=limit, place=place)
-        return listing(request, values, page, shapes.TransactionMessageSerializer)
-
-
+Messages = listed(
+    "transactions_messages",
+    "messages:read",
+    "The messages that were exchanged about a transaction, oldest first",
+    shapes.TransactionMessageSerializer,
+    lambda transaction: coordinations.messages_of(coordinations.coordination(id_of("txn", transaction)).pk),
+    order=("message_id",),
+    path=_PATH,
+    description="Octets are at `/messages/{message}/wire`, attempts at `/messages/{message}/transmissions`.",
+)
 _ASKED = ("wrong_state", "stale", "precondition_required", "invalid_header", "limited_access")
 
 
-class Commit(Endpoint):
-    """/transactions/{transaction}/commit"""
+def _verb(slug: str, body: type[serializers.Serializer], description: str) -> type[Endpoint]:
+    """The view of what is asked for by a verb."""
+    verb = VERBS[slug]
 
-    @operation(
-        id="transactions_commit",
-        tag="transactions",
-        scope="transactions:write",
-        summary="Ask for the commit",
-        description=(
-            "All participants are asked for their votes; the outcome is known when all have voted: read the "
-            "transaction with `wait`. Asked again it changes nothing. Only for transactions that were begun here."
-        ),
-        path=_PATH,
-        request=shapes.AskBody,
-        responses={200: shapes.TransactionDetailSerializer},
-        problems=_ASKED,
-        headers=(IF_MATCH,),
-    )
-    def post(self, request: Request, transaction: str) -> Response:
-        return _ask(request, transaction, "commit", validated(shapes.AskBody, request.data)["reason"])
+    class Ask(Endpoint):
+        """/transactions/{transaction}/<verb>"""
+
+        @operation(
+            id=f"transactions_{slug}",
+            tag="transactions",
+            scope="transactions:write",
+            summary=verb.summary,
+            description=description,
+            path=_PATH,
+            request=body,
+            responses={200: shapes.TransactionDetailSerializer},
+            problems=_ASKED,
+            headers=(IF_MATCH,),
+        )
+        def post(self, request: Request, transaction: str) -> Response:
+            reason = validated(body, request.data)["reason"]
+            read_parameters(request, ())
+            expected = expected_version(request)
+            one = _mine(transaction)
+            verb.service(coordination_id=one.pk, actor=actor_of(request), expected_version=expected, reason=reason)
+            return _answer(request, coordinations.coordination(one.pk))
+
+    return Ask
 
 
-class Rollback(Endpoint):
-    """/transactions/{transaction}/rollback"""
-
-    @operation(
-        id="transactions_rollback",
-        tag="transactions",
-        scope="transactions:write",
-        summary="Roll a transaction back",
-        description="Whoever began it; only while it is not decided. Asked again it changes nothing.",
-        path=_PATH,
-        request=shapes.RollbackBody,
-        responses={200: shapes.TransactionDetailSerializer},
-        problems=_ASKED,
-        headers=(IF_MATCH,),
-    )
-    def post(self, request: Request, transaction: str) -> Response:
-        return _ask(request, transaction, "rollback", validated(shapes.RollbackBody, request.data)["reason"])
+Commit = _verb(
+    "commit",
+    shapes.AskBody,
+    "All participants are asked for their votes; the outcome is known when all have voted: read the transaction with "
+    "`wait`. Asked again it changes nothing. Only for transactions that were begun here.",
+)
+Rollback = _verb(
+    "rollback",
+    shapes.RollbackBody,
+    "Whoever began it; only while it is not decided. Asked again it changes nothing.",
+)
 
 
 class SettleParticipant(Endpoint):
@@ -337,26 +321,12 @@ class SettleParticipant(Endpoint):
         return list(settling.settlements(coordinations.enlistment(id_of("enl", kwargs["participant"]))))
 
 
-def _ask(request: Request, transaction: str, verb: str, reason: str) -> Response:
-    read_parameters(request, ())
-    expected = expected_version(request)
-    one = _mine(transaction)
-    asking.transaction_ask(
-        coordination_id=one.pk, verb=verb, actor=actor_of(request), expected_version=expected, reason=reason
-    )
-    return _answer(request, coordinations.coordination(one.pk))
-
-
 def _mine(reference: str) -> Coordination:
     """A transaction to act upon: whoever does not see all who take part in it must not. Raises NotFound, Problem."""
     one = coordinations.coordination(id_of("txn", reference))
     if coordinations.hidden(one):
         raise Problem("limited_access", "Partners take part in it whom the caller may not see.")
     return one
-
-
-def _allowed(reference: str) -> list[str]:
-    return list(asking.allowed(coordinations.coordination(id_of("txn", reference))))
 
 
 def _answer(request: Request, one: Coordination, *, status: int = 200, **headers: str) -> Response:

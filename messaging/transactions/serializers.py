@@ -16,11 +16,11 @@ from messaging.messages.serializers.messages import AgreementRef, PartyRef
 from messaging.models import Coordination, Enlistment
 from messaging.profiles.wsat import asking, settling
 from messaging.protocol.atomic.words import Phase, Protocol, Seat, Vote
+from messaging.transactions.resource import VERBS
 from messaging.transactions.selectors import coordinations
 from messaging.transactions.selectors.diagnosis import Diagnosis, Situation
 from partners.choices import CoordinationVersion
 
-VERBS = (asking.COMMIT, asking.ROLLBACK)
 OUTCOMES = ("committed", "aborted")
 SETTLEMENTS = tuple(settling.WARNINGS)
 
@@ -99,7 +99,7 @@ class TransactionSerializer(serializers.Serializer):
         shown = coordinations.delivery_of(one)
         return shown.public_id if shown is not None else None
 
-    @extend_schema_field(serializers.ListField(child=serializers.ChoiceField(choices=VERBS)))
+    @extend_schema_field(serializers.ListField(child=serializers.ChoiceField(choices=tuple(VERBS))))
     def get_allowed_actions(self, one: Coordination) -> list[str]:
         return list(asking.allowed(one))
 

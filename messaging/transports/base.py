@@ -1,9 +1,18 @@
-"""What every transport answers: bytes went out, or why not. Transports know nothing of the meaning."""
+"""What every transport takes and answers: bytes went out, or why not; and the server that an attempt goes to.
+
+Transports know nothing of the meaning.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+from django.conf import settings
+
+from partners.addresses import PORTS
 
 MAX_ANSWER = 8 * 1024  # bytes of an answer, head and body, that are kept unless a parcel wants more
 
@@ -77,3 +86,29 @@ class Receipt:
 def printable(text: str) -> str:
     """What a stranger's server said, in a form that can be stored and shown: one line without control characters."""
     return "".join(sign if sign.isprintable() else " " for sign in text)
+
+
+MAX_LENGTH = 500
+
+
+def server_of(address: str, server: str = "") -> str:
+    """`scheme://host:port`, in lower case, of the server that a parcel for `address` is handed to.
+
+    `server`: the endpoint's own mail or file server. Mail without one goes to the hub's relay. Never raises.
+    """
+    if address[:7].lower() == "mailto:":
+        return _normal(server or settings.RMHUB_SMTP_RELAY or "smtp://")
+    return _normal(server or address)
+
+
+@lru_cache(maxsize=8192)
+def _normal(url: str) -> str:
+    """Without user name and password, which are nobody's business, and with the port that the scheme stands for."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return url.rpartition("@")[2].lower()[:MAX_LENGTH]
+    scheme = parts.scheme or "http"
+    named = f"[{host}]" if ":" in host else host
+    return f"{scheme}://{named}:{port or PORTS.get(scheme, 0)}"[:MAX_LENGTH]

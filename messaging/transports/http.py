@@ -24,7 +24,7 @@ from urllib3.util import parse_url
 
 from messaging.transports.base import Parcel, Receipt, printable
 from messaging.transports.bounded import bounded_pool, time_limit
-from messaging.transports.trust import context_for
+from messaging.transports.connecting import context_for
 
 _pool = bounded_pool(
     num_pools=500,

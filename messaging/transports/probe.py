@@ -11,7 +11,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,12 +19,10 @@ from urllib.parse import urlsplit
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from messaging.transports import trust
-from messaging.transports.base import Login, printable
+from messaging.transports.base import Login, printable, server_of
 from messaging.transports.bounded import bounded_pool, time_limit
-from messaging.transports.connecting import NotReached, connect
+from messaging.transports.connecting import NotReached, connect, context_for, looking_context
 from messaging.transports.http import cause_of, sentence_of, status_cause
-from messaging.transports.servers import server_of
 from partners import certificates
 
 EXPIRING_DAYS = 30
@@ -64,14 +62,7 @@ class ProbeStep:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON for `ProbeReport.steps`."""
-        return {
-            "name": self.name,
-            "verdict": self.verdict,
-            "detail": self.detail,
-            "seconds": round(self.seconds, 4),
-            "cause": self.cause,
-            "facts": self.facts,
-        }
+        return {**asdict(self), "seconds": round(self.seconds, 4)}
 
 
 class _Failed(Exception):
@@ -169,9 +160,7 @@ def _tls(found: _Look, sock: socket.socket, host: str) -> ssl.SSLSocket:
     with found.step("tls") as step:
         try:
             sock.settimeout(found.left)
-            secured = trust.context_for(found.target.trusted, found.target.client).wrap_socket(
-                sock, server_hostname=host
-            )
+            secured = context_for(found.target.trusted, found.target.client).wrap_socket(sock, server_hostname=host)
         except ssl.SSLCertVerificationError as error:
             cause, _ = cause_of(error)
             sock.close()
@@ -201,7 +190,7 @@ def _shown(found: _Look, host: str, peer: tuple[str, int]) -> bytes | None:
     try:
         with (
             connect(peer[0], peer[1], found.left) as sock,
-            trust.looking_context().wrap_socket(sock, server_hostname=host) as secured,
+            looking_context().wrap_socket(sock, server_hostname=host) as secured,
         ):
             return secured.getpeercert(binary_form=True)
     except (OSError, NotReached, ValueError):
@@ -289,9 +278,7 @@ def _ask(found: _Look, method: str, url: str, *, authorized: bool) -> tuple[int,
     headers = {"User-Agent": _USER_AGENT}
     if authorized and found.target.authorization:
         headers["Authorization"] = found.target.authorization
-    pool = bounded_pool(
-        num_pools=1, maxsize=1, ssl_context=trust.context_for(found.target.trusted, found.target.client)
-    )
+    pool = bounded_pool(num_pools=1, maxsize=1, ssl_context=context_for(found.target.trusted, found.target.client))
     try:
         with time_limit(found.left):
             answer = pool.request(

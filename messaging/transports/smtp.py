@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import smtplib
 import socket
+from dataclasses import replace
 from io import BufferedReader
 
 from django.conf import settings
@@ -17,9 +18,8 @@ from messaging.protocol.envelope import Limits
 from messaging.protocol.errors import EncodeError
 from messaging.transports.base import MAX_ANSWER, Login, Parcel, Receipt, printable
 from messaging.transports.bounded import bounded_handshake, bounded_reader, bounded_send, time_limit
-from messaging.transports.connecting import NotReached, connect
+from messaging.transports.connecting import NotReached, connect, context_for
 from messaging.transports.http import cause_of, sentence_of
-from messaging.transports.trust import context_for
 from partners.addresses import MailServer, mail_server, mailbox
 from rmhub import clock
 
@@ -73,13 +73,7 @@ def message_id(parcel: Parcel) -> str:
 
 
 def _with(receipt: Receipt, transcript: list[bytes]) -> Receipt:
-    return Receipt(
-        ok=receipt.ok,
-        cause=receipt.cause,
-        detail=receipt.detail,
-        permanent=receipt.permanent,
-        response=b"".join(transcript)[:MAX_ANSWER],
-    )
+    return replace(receipt, response=b"".join(transcript)[:MAX_ANSWER])
 
 
 def _server(parcel: Parcel) -> tuple[MailServer, Login | None]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from django.urls import path, re_path
 from django.views.decorators.csrf import csrf_exempt
 
-from messaging.access.api import access, partner_groups, people, preferences
+from messaging.access.api import access, people, preferences
 from messaging.archive import api as archive
 from messaging.bulk import api as jobs
-from messaging.deliveries.api import deliveries, doubts, triggers
+from messaging.deliveries.api import deliveries, triggers
 from messaging.incidents import api as incidents
-from messaging.messages.api import inquiries, masks, messages, resubmissions, submissions, transmissions
+from messaging.messages.api import masks, messages, octets, submissions, verbs
 from messaging.notifications.api import events, notifications, webhooks
-from messaging.onboarding.api import agreements, certificates, onboarding, parties
-from messaging.overview.api import causes, hub, memory, records, status
-from messaging.pairs.api import circuits, pairs
+from messaging.onboarding.api import agreements, onboarding, parties
+from messaging.overview.api import hub, records, status
 from messaging.pairs.api import looks as pair_looks
+from messaging.pairs.api import pairs
 from messaging.pollers import api as pollers
 from messaging.reports.api import live, partner_logs, pipeline, reports
 from messaging.routing import api as routing
@@ -25,27 +25,27 @@ app_name = "api"
 urlpatterns = [
     path("messages", submissions.Messages.as_view(), name="messages"),
     path("messages/<str:message_id>", messages.OneMessage.as_view(), name="message"),
-    path("messages/<str:message_id>/cancel", messages.Cancel.as_view(), name="message-cancel"),
-    path("messages/<str:message_id>/settle", messages.Settle.as_view(), name="message-settle"),
-    path("messages/<str:message_id>/resubmit", resubmissions.Resubmit.as_view(), name="message-resubmit"),
-    path("messages/<str:message_id>/redeliver", resubmissions.Redeliver.as_view(), name="message-redeliver"),
-    path("messages/<str:message_id>/related", resubmissions.Related.as_view(), name="message-related"),
-    path("messages/<str:message_id>/documents", messages.Documents.as_view(), name="message-documents"),
-    path("messages/<str:message_id>/payloads/<str:number>", messages.Payload.as_view(), name="payload"),
-    path("messages/<str:message_id>/wire", messages.Wire.as_view(), name="message-wire"),
+    path("messages/<str:message_id>/cancel", verbs.Cancel.as_view(), name="message-cancel"),
+    path("messages/<str:message_id>/settle", verbs.Settle.as_view(), name="message-settle"),
+    path("messages/<str:message_id>/resubmit", verbs.Resubmit.as_view(), name="message-resubmit"),
+    path("messages/<str:message_id>/redeliver", verbs.Redeliver.as_view(), name="message-redeliver"),
+    path("messages/<str:message_id>/related", messages.Related.as_view(), name="message-related"),
+    path("messages/<str:message_id>/documents", octets.Documents.as_view(), name="message-documents"),
+    path("messages/<str:message_id>/payloads/<str:number>", octets.Payload.as_view(), name="payload"),
+    path("messages/<str:message_id>/wire", octets.Wire.as_view(), name="message-wire"),
     path("messages/<str:message_id>/transmissions", messages.Transmissions.as_view(), name="transmissions"),
-    path("messages/<str:message_id>/query-partner", inquiries.QueryPartner.as_view(), name="message-query-partner"),
-    path("messages/<str:message_id>/inquiries", inquiries.Inquiries.as_view(), name="message-inquiries"),
-    path("inquiries/<str:inquiry>/response", inquiries.InquiryResponse.as_view(), name="inquiry-response"),
+    path("messages/<str:message_id>/query-partner", verbs.QueryPartner.as_view(), name="message-query-partner"),
+    path("messages/<str:message_id>/inquiries", messages.Inquiries.as_view(), name="message-inquiries"),
+    path("inquiries/<str:inquiry>/response", octets.InquiryResponse.as_view(), name="inquiry-response"),
     path("messages/<str:message_id>/signals", messages.Signals.as_view(), name="signals"),
     path("messages/<str:message_id>/events", messages.History.as_view(), name="message-events"),
-    path("transmissions/<str:transmission_id>", transmissions.OneTransmission.as_view(), name="transmission"),
+    path("transmissions/<str:transmission_id>", messages.OneTransmission.as_view(), name="transmission"),
     path(
         "transmissions/<str:transmission_id>/response",
-        messages.TransmissionResponse.as_view(),
+        octets.TransmissionResponse.as_view(),
         name="transmission-response",
     ),
-    path("signals/<str:signal_id>/wire", messages.SignalWire.as_view(), name="signal-wire"),
+    path("signals/<str:signal_id>/wire", octets.SignalWire.as_view(), name="signal-wire"),
     path("pairs", pairs.Pairs.as_view(), name="pairs"),
     path("pairs/<str:pair>", pairs.OnePair.as_view(), name="pair"),
     path("pairs/<str:pair>/timeline", pair_looks.PairTimeline.as_view(), name="pair-timeline"),
@@ -58,9 +58,9 @@ urlpatterns = [
     path("probes/<str:probe>", pair_looks.OneProbe.as_view(), name="probe"),
     path("messages/<str:message_id>/timeline", pair_looks.MessageTimeline.as_view(), name="message-timeline"),
     *(path(f"pairs/<str:pair>/{verb}", view.as_view(), name=f"pair-{verb}") for verb, view in pairs.VERBS.items()),
-    path("circuits", circuits.Circuits.as_view(), name="circuits"),
-    path("circuits/<str:circuit>", circuits.OneCircuit.as_view(), name="circuit"),
-    path("circuits/<str:circuit>/reset", circuits.ResetCircuit.as_view(), name="circuit-reset"),
+    path("circuits", pair_looks.Circuits.as_view(), name="circuits"),
+    path("circuits/<str:circuit>", pair_looks.OneCircuit.as_view(), name="circuit"),
+    path("circuits/<str:circuit>/reset", pair_looks.ResetCircuit.as_view(), name="circuit-reset"),
     path("triggers", triggers.Triggers.as_view(), name="triggers"),
     path("triggers/<str:trigger>", triggers.OneTrigger.as_view(), name="trigger"),
     path("triggers/<str:trigger>/rotate-secret", triggers.RotateSecret.as_view(), name="trigger-rotate-secret"),
@@ -94,7 +94,7 @@ urlpatterns = [
         transactions.SettleParticipant.as_view(),
         name="enlistment-settle",
     ),
-    path("in-doubt", doubts.InDoubt.as_view(), name="in-doubt"),
+    path("in-doubt", deliveries.InDoubt.as_view(), name="in-doubt"),
     path("bulk-operations", jobs.Jobs.as_view(), name="jobs"),
     path("bulk-operations/<str:job>", jobs.OneJob.as_view(), name="job"),
     path("bulk-operations/<str:job>/execute", jobs.ExecuteJob.as_view(), name="job-execute"),
@@ -104,7 +104,7 @@ urlpatterns = [
     path("bulk-operations/<str:job>/items.csv", jobs.JobResults.as_view(), name="job-results"),
     path("bulk-operations/<str:job>/documents", jobs.JobDocuments.as_view(), name="job-documents"),
     *masks.MASKS.urls(),
-    path("memory", memory.Memory.as_view(), name="memory"),
+    path("memory", hub.Memory.as_view(), name="memory"),
     path("parties", parties.Parties.as_view(), name="parties"),
     path("parties/<str:party_id>", parties.OneParty.as_view(), name="party"),
     path("endpoints", parties.Endpoints.as_view(), name="endpoints"),
@@ -114,10 +114,10 @@ urlpatterns = [
     path("parties/<str:party_id>/restore", parties.RestoreParty.as_view(), name="party-restore"),
     path(
         "endpoints/<str:endpoint_id>/certificates",
-        certificates.EndpointCertificates.as_view(),
+        parties.EndpointCertificates.as_view(),
         name="endpoint-certificates",
     ),
-    path("certificates", certificates.Certificates.as_view(), name="certificates"),
+    path("certificates", parties.Certificates.as_view(), name="certificates"),
     path("onboarding-drafts", onboarding.Drafts.as_view(), name="onboarding-drafts"),
     path("onboarding-drafts/<str:draft>", onboarding.OneDraft.as_view(), name="onboarding-draft"),
     path("onboarding-drafts/<str:draft>/test", onboarding.TestDraft.as_view(), name="onboarding-draft-test"),
@@ -235,10 +235,10 @@ urlpatterns = [
     path("users/<str:username>/end-sessions", people.EndSessions.as_view(), name="user-end-sessions"),
     path("sessions", people.Sessions.as_view(), name="sessions"),
     path("sessions/<str:session>", people.OneSession.as_view(), name="session"),
-    path("partner-groups", partner_groups.PartnerGroups.as_view(), name="partner-groups"),
-    path("partner-groups/<str:group>", partner_groups.OnePartnerGroup.as_view(), name="partner-group"),
-    path("causes", causes.Causes.as_view(), name="causes"),
-    path("causes/<str:code>", causes.OneCause.as_view(), name="cause"),
+    path("partner-groups", people.PartnerGroups.as_view(), name="partner-groups"),
+    path("partner-groups/<str:group>", people.OnePartnerGroup.as_view(), name="partner-group"),
+    path("causes", hub.Causes.as_view(), name="causes"),
+    path("causes/<str:code>", hub.OneCause.as_view(), name="cause"),
     path("health", hub.Health.as_view(), name="health"),
     path("problems", hub.Problems.as_view(), name="problems"),
     path("problems/<str:code>", hub.OneProblem.as_view(), name="problem"),

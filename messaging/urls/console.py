@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from django.urls import path
 
-from messaging.access.pages import account, audit_log, group_pages, openid, own_account, people, preferences, tokens
+from messaging.access.pages import account, audit_log, own_account, people, tokens
 from messaging.archive import pages as archive
 from messaging.bulk.pages import jobs
-from messaging.deliveries.pages import deliveries, doubts, trigger_form, triggers
+from messaging.deliveries.pages import deliveries, doubts, triggers
 from messaging.incidents import pages as incidents
-from messaging.messages.pages import inquiries, masks, messages, octets
 from messaging.messages.pages import listing as message_list
+from messaging.messages.pages import masks, messages, octets
 from messaging.notifications.pages import notifications, webhooks
 from messaging.onboarding.pages import partner_urls
-from messaging.overview.pages import overview, records, wayfinding
+from messaging.overview.pages import overview, wayfinding
 from messaging.pairs.pages import actions as pair_actions
-from messaging.pairs.pages import circuits, pairs
+from messaging.pairs.pages import pairs
 from messaging.pollers import pages as pollers
-from messaging.reports.pages import actions as report_actions
 from messaging.reports.pages import live, pipeline, reconciliation, reports
 from messaging.routing import pages as routing
-from messaging.transactions.pages import listing as transaction_list
 from messaging.transactions.pages import transactions
 
 app_name = "console"
@@ -29,8 +27,8 @@ urlpatterns = [
     path("go", overview.go, name="go"),
     path("login/", account.log_in, name="login"),
     path("login/code/", account.log_in_code, name="login-code"),
-    path("login/openid/", openid.sign_on, name="openid"),
-    path("login/openid/back/", openid.sign_on_back, name="openid-back"),
+    path("login/openid/", account.sign_on, name="openid"),
+    path("login/openid/back/", account.sign_on_back, name="openid-back"),
     path("invitation/<str:uid>/<str:token>/", account.invitation, name="invitation"),
     path("logout/", account.log_out, name="logout"),
     path("account/", own_account.account, name="account"),
@@ -41,12 +39,12 @@ urlpatterns = [
     path("account/second-factor/remove/", own_account.factor_remove, name="second-factor-remove"),
     path("password/", account.password, name="password"),
     path("theme/", account.theme, name="theme"),
-    path("preferences/", preferences.preferences_page, name="preferences"),
-    path("preferences/columns/<slug:name>/", preferences.columns, name="columns"),
-    path("zone/", preferences.zone, name="zone"),
-    path("views/", preferences.view_list, name="saved-views"),
-    path("views/<str:reference>/edit/", preferences.view_edit, name="saved-view-edit"),
-    path("views/<str:reference>/delete/", preferences.view_delete, name="saved-view-delete"),
+    path("preferences/", own_account.preferences_page, name="preferences"),
+    path("preferences/columns/<slug:name>/", own_account.columns, name="columns"),
+    path("zone/", own_account.zone, name="zone"),
+    path("views/", own_account.view_list, name="saved-views"),
+    path("views/<str:reference>/edit/", own_account.view_edit, name="saved-view-edit"),
+    path("views/<str:reference>/delete/", own_account.view_delete, name="saved-view-delete"),
     path("palette/", wayfinding.palette, name="palette"),
     path("keys/", wayfinding.keys, name="keys"),
     path("toasts/", wayfinding.toasts, name="toasts"),
@@ -66,8 +64,8 @@ urlpatterns = [
     path("messages/<str:reference>/redeliver/", messages.message_redeliver, name="message-redeliver"),
     path("messages/<str:reference>/documents.zip", octets.documents, name="message-documents"),
     path("messages/<str:reference>/settle/<slug:decision>/", doubts.message_settle, name="message-settle"),
-    path("messages/<str:reference>/ask/", inquiries.message_ask, name="message-ask"),
-    path("inquiries/<str:reference>/", inquiries.inquiry_page, name="inquiry"),
+    path("messages/<str:reference>/ask/", messages.message_ask, name="message-ask"),
+    path("inquiries/<str:reference>/", octets.inquiry_page, name="inquiry"),
     path("messages/<str:reference>/payloads/<int:number>/", octets.payload, name="payload"),
     path("messages/<str:reference>/payloads/<int:number>/download/", octets.payload_download, name="payload-download"),
     path("messages/<str:reference>/wire/", octets.wire, name="wire"),
@@ -78,16 +76,16 @@ urlpatterns = [
     path("incidents/", incidents.incident_list, name="incidents"),
     path("incidents/<str:number>/", incidents.incident_page, name="incident"),
     path("incidents/<str:number>/acknowledge/", incidents.incident_acknowledge, name="incident-acknowledge"),
-    path("incidents/<str:number>/assign/", incidents.incident_assign, name="incident-assign"),
-    path("incidents/<str:number>/snooze/", incidents.incident_snooze, name="incident-snooze"),
-    path("incidents/<str:number>/resolve/", incidents.incident_resolve, name="incident-resolve"),
+    path("incidents/<str:number>/assign/", incidents.incident_verb, {"verb": "assign"}, name="incident-assign"),
+    path("incidents/<str:number>/snooze/", incidents.incident_verb, {"verb": "snooze"}, name="incident-snooze"),
+    path("incidents/<str:number>/resolve/", incidents.incident_verb, {"verb": "resolve"}, name="incident-resolve"),
     path("incidents/<str:number>/comment/", incidents.incident_comment, name="incident-comment"),
     path("incidents/<str:number>/note/", incidents.incident_note, name="incident-note"),
     path("incidents/<str:number>/post-mortem.md", incidents.incident_post_mortem, name="incident-post-mortem"),
-    path("servers/", circuits.circuit_list, name="circuits"),
-    path("servers/<str:reference>/try/", circuits.circuit_try, name="circuit-try"),
+    path("servers/", pair_actions.circuit_list, name="circuits"),
+    path("servers/<str:reference>/try/", pair_actions.circuit_try, name="circuit-try"),
     path("in-doubt/", doubts.doubt_list, name="doubts"),
-    path("in-doubt/ask/", inquiries.ask_about_all, name="doubts-ask"),
+    path("in-doubt/ask/", messages.ask_about_all, name="doubts-ask"),
     path("in-doubt/answers/<slug:answer>/", doubts.answer_group, name="doubt-answer"),
     path("in-doubt/answers/<slug:answer>/settle/<slug:decision>/", doubts.answer_settle, name="doubt-answer-settle"),
     path("in-doubt/outbound/<str:code>/<str:cause>/", doubts.outbound_group, name="doubt-outbound"),
@@ -107,17 +105,13 @@ urlpatterns = [
     path("jobs/<str:reference>/retry/", jobs.job_retry, name="job-retry"),
     path("jobs/<str:reference>/results.csv", jobs.job_results, name="job-results"),
     path("jobs/<str:reference>/documents.zip", jobs.job_export, name="job-export"),
-    path("triggers/", triggers.trigger_list, name="triggers"),
-    path("triggers/new/", trigger_form.trigger_new, name="trigger-new"),
-    path("triggers/<str:reference>/", triggers.trigger_page, name="trigger"),
-    path("triggers/<str:reference>/edit/", trigger_form.trigger_edit, name="trigger-edit"),
+    *triggers.PAGES.urls(),
     path("triggers/<str:reference>/secret/", triggers.trigger_secret, name="trigger-secret"),
     path("triggers/<str:reference>/failed/", doubts.trigger_failed, name="trigger-failed"),
-    path("triggers/<str:reference>/actions/<slug:verb>/", triggers.trigger_verb, name="trigger-verb"),
     path("deliveries/", deliveries.delivery_list, name="deliveries"),
     path("deliveries/<str:reference>/", deliveries.delivery_page, name="delivery"),
     path("deliveries/<str:reference>/settle/<slug:decision>/", deliveries.delivery_settle, name="delivery-settle"),
-    path("transactions/", transaction_list.transaction_list, name="transactions"),
+    path("transactions/", transactions.transaction_list, name="transactions"),
     path("transactions/<str:reference>/", transactions.transaction_page, name="transaction"),
     path("transactions/<str:reference>/actions/<slug:verb>/", transactions.transaction_verb, name="transaction-verb"),
     path(
@@ -137,9 +131,9 @@ urlpatterns = [
     path("pipeline/<str:reference>/", pipeline.run_page, name="pipeline-run"),
     path("pipeline/<str:reference>/cancel/", pipeline.run_cancel, name="pipeline-cancel"),
     path("pipeline/<str:reference>/files/<str:name>", pipeline.run_file, name="pipeline-file"),
-    path("agreements/<str:reference>/timing-draft/", report_actions.timing_draft, name="timing-draft"),
-    path("agreements/<str:reference>/log-columns/", report_actions.agreement_log_columns, name="agreement-log-columns"),
-    path("reports/audit/incidents/", report_actions.audit_incidents, name="audit-incidents"),
+    path("agreements/<str:reference>/timing-draft/", reports.timing_draft, name="timing-draft"),
+    path("agreements/<str:reference>/log-columns/", reconciliation.agreement_log_columns, name="agreement-log-columns"),
+    path("reports/audit/incidents/", reconciliation.audit_incidents, name="audit-incidents"),
     path("reconciliation/", reconciliation.log_list, name="partner-logs"),
     path("reconciliation/new/", reconciliation.log_new, name="partner-log-new"),
     path("reconciliation/export/", reconciliation.log_export, name="log-export"),
@@ -156,8 +150,8 @@ urlpatterns = [
     path("retention/", archive.retention_page, name="retention"),
     path("retention/change/", archive.retention_change, name="retention-change"),
     *masks.PAGES.urls(),
-    path("rejections/", records.rejection_list, name="rejections"),
-    path("rejections/<str:reference>/", records.rejection_page, name="rejection"),
+    path("rejections/", wayfinding.rejection_list, name="rejections"),
+    path("rejections/<str:reference>/", wayfinding.rejection_page, name="rejection"),
     path("rejections/<str:reference>/sample/", octets.rejection_sample, name="rejection-sample"),
     path("audit/", audit_log.audit_list, name="audit"),
     path("audit/chain/", audit_log.chain_page, name="audit-chain"),
@@ -187,8 +181,8 @@ urlpatterns = [
     path("users/<str:username>/invite/", people.user_invite, name="user-invite"),
     path("users/<str:username>/actions/<slug:verb>/", people.user_verb, name="user-verb"),
     path("users/<str:username>/sessions/<str:reference>/end/", people.user_session_end, name="user-session-end"),
-    path("partner-groups/", group_pages.group_list, name="groups"),
-    path("partner-groups/new/", group_pages.group_new, name="group-new"),
-    path("partner-groups/<str:reference>/", group_pages.group_edit, name="group-edit"),
-    path("partner-groups/<str:reference>/delete/", group_pages.group_delete, name="group-delete"),
+    path("partner-groups/", people.group_list, name="groups"),
+    path("partner-groups/new/", people.group_new, name="group-new"),
+    path("partner-groups/<str:reference>/", people.group_edit, name="group-edit"),
+    path("partner-groups/<str:reference>/delete/", people.group_delete, name="group-delete"),
 ]

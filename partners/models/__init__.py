@@ -5,14 +5,18 @@ Nothing here decides anything: `services` write, `selectors` and `registry` read
 
 from __future__ import annotations
 
-from partners.models.agreements import DAY, Agreement, AgreementService, AgreementVersion
+from partners.models.agreements import DAY, TERMS, Agreement, AgreementService, AgreementVersion
 from partners.models.credentials import Credential
-from partners.models.endpoints import Endpoint, Pickup
-from partners.models.parties import PartnerGroup, Party, PartyIdentifier
+from partners.models.endpoints import ENDPOINT, PICKUP, Endpoint, Pickup
+from partners.models.parties import PARTY, PartnerGroup, Party, PartyIdentifier
 from partners.models.revision import Revision
 
 __all__ = [
     "DAY",
+    "ENDPOINT",
+    "PARTY",
+    "PICKUP",
+    "TERMS",
     "Agreement",
     "AgreementService",
     "AgreementVersion",

@@ -17,6 +17,7 @@ from partners.choices import (
     SoapVersion,
     VersionState,
 )
+from partners.fields import Seconds, settings
 from partners.models.endpoints import Endpoint
 from partners.models.parties import Party
 from rmhub.ids import public_id, uuid7
@@ -28,9 +29,11 @@ class Agreement(models.Model):
     """A trading partner agreement (TPA) between one of our parties and a partner. Its terms are in versions."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
-    tpa_id = models.CharField("TPAId", max_length=255, unique=True)
+    tpa_id = models.CharField(
+        "TPAId", max_length=255, unique=True, help_text="It stands in every message, so both sides have the same."
+    )
     name = models.CharField(max_length=120, blank=True)
-    own_party = models.ForeignKey(Party, on_delete=models.PROTECT, related_name="+")
+    own_party = models.ForeignKey(Party, verbose_name="our party", on_delete=models.PROTECT, related_name="+")
     partner = models.ForeignKey(Party, on_delete=models.PROTECT, related_name="agreements")
     log_columns = models.JSONField(
         "columns of the partner's log",
@@ -61,91 +64,84 @@ class AgreementVersion(models.Model):
     agreement = models.ForeignKey(Agreement, on_delete=models.CASCADE, related_name="versions")
     number = models.PositiveIntegerField()
     state = models.CharField(max_length=10, choices=VersionState, default=VersionState.DRAFT)
-    profile = models.CharField(max_length=20, choices=Profile, default=Profile.EBXML)
+    profile = models.CharField("wire profile", max_length=20, choices=Profile, default=Profile.EBXML)
     own_endpoint = models.ForeignKey(Endpoint, on_delete=models.PROTECT, related_name="+")
     partner_endpoint = models.ForeignKey(Endpoint, on_delete=models.PROTECT, related_name="+")
 
-    semantics = models.CharField(max_length=20, choices=Semantics, default=Semantics.ONCE_AND_ONLY_ONCE)
-    timeout = models.PositiveIntegerField(
-        "Timeout, s", default=60, help_text="Wait for an answer after the first send (spec 1, table 2-1)."
+    semantics = models.CharField(
+        "delivery semantics", max_length=20, choices=Semantics, default=Semantics.ONCE_AND_ONLY_ONCE
     )
+    # Spec 1, table 2-1.
+    timeout = Seconds("Timeout", default=60, help_text="Wait for an answer after the first send.")
     retries = models.PositiveIntegerField("Retries", default=5, validators=[MaxValueValidator(1000)])
-    retry_interval = models.PositiveIntegerField("RetryInterval, s", default=300)
-    transport_retries = models.PositiveSmallIntegerField(
-        default=2, help_text="Attempts of transport recovery below reliable messaging (spec 1, 2.5.4)."
+    retry_interval = Seconds("RetryInterval", default=300)
+    # Spec 1, 2.5.4.
+    transport_retries = models.PositiveSmallIntegerField(default=2, help_text="Attempts below reliable messaging.")
+    transport_retry_interval = Seconds("transport retry interval", default=10)
+    transient_ceiling = Seconds(
+        "ceiling for pauses", default=DAY, help_text="Transient errors for longer open an incident."
     )
-    transport_retry_interval = models.PositiveIntegerField("transport retry interval, s", default=10)
-    transient_ceiling = models.PositiveIntegerField(
-        "transient error ceiling, s", default=DAY, help_text="Transient errors for longer than this open an incident."
+    # By MessageId (ruling C7).
+    detect_repeats = models.BooleanField("look for repeats of best-effort messages", default=False)
+    # Although their MessageId is known (spec 1, 5.2 case 4).
+    strict_sequence = models.BooleanField("refuse old sequence numbers", default=False)
+    # Of repeatable requests. Ids of other messages are kept for good.
+    memory_window = Seconds(
+        "our memory window", default=400 * DAY, help_text="How long we remember what came, to recognise repeats."
     )
-    detect_repeats = models.BooleanField(
-        "look for repeats of best-effort messages", default=False, help_text="By MessageId (ruling C7)."
+    max_message_bytes = models.PositiveIntegerField(
+        "largest message, bytes", default=20 * 1024 * 1024, validators=[MinValueValidator(1024)]
     )
-    strict_sequence = models.BooleanField(
-        default=False, help_text="Refuse an old sequence number although its MessageId is known (spec 1, 5.2 case 4)."
-    )
-    memory_window = models.PositiveIntegerField(
-        "memory window, s",
-        default=400 * DAY,
-        help_text="Repeatable requests: how long their ids are remembered. Ids of other messages are kept for good.",
-    )
+    write_namespace = models.BooleanField("write the namespace", default=True)
+    write_padded_numbers = models.BooleanField("write sequence numbers with zeros", default=True)
     # Repeatable profile (spec 2): what we promise a partner and what we rely on may differ.
-    partner_window = models.PositiveIntegerField(
-        "partner's memory window, s",
+    partner_window = Seconds(
+        "partner's memory window",
         default=DAY,
-        help_text="How long the partner remembers ids: we never repeat a message past it.",
+        help_text="How long they remember ids: nothing is repeated past it.",
     )
-    clock_skew = models.PositiveIntegerField(
-        "clock skew, s", default=300, help_text="How far in the future a first-instance time may lie."
+    clock_skew = Seconds("clock skew", default=300)  # how far in the future a first-instance time may lie
+    exchange_mode = models.CharField(
+        "we answer with", max_length=12, choices=ExchangeMode, default=ExchangeMode.ONE_WAY
     )
-    exchange_mode = models.CharField("answer with", max_length=12, choices=ExchangeMode, default=ExchangeMode.ONE_WAY)
     exchange_identity = models.CharField(
-        "identify requests by", max_length=12, choices=ExchangeIdentity, default=ExchangeIdentity.FIRST_SENT
+        "requests are identified by", max_length=12, choices=ExchangeIdentity, default=ExchangeIdentity.FIRST_SENT
     )
-    repeat_interval = models.PositiveIntegerField(
-        "wished-for repeat interval, s", default=20, validators=[MinValueValidator(1)]
+    repeat_interval = Seconds(
+        "repeat after", default=20, validators=[MinValueValidator(1)], help_text="The wait before the first repeat."
     )
-    repeat_interval_max = models.PositiveIntegerField(
-        "longest repeat interval, s", default=600, validators=[MinValueValidator(1)]
-    )
-    ordered = models.BooleanField(
-        default=False, help_text="One message at a time, each after the one before (ebXML always is)."
-    )
+    repeat_interval_max = Seconds("longest wait between repeats", default=600, validators=[MinValueValidator(1)])
+    ordered = models.BooleanField("in order, one at a time", default=False, help_text="ebXML always is.")
     max_in_flight = models.PositiveSmallIntegerField(
         "messages in flight", default=16, validators=[MinValueValidator(1), MaxValueValidator(256)]
     )
     # Transactional streams (spec 3). `retries`: resends of the window without progress before the pair is suspended.
+    # Of one stream; 1 for a receiver that refuses what overtakes.
     stream_lanes = models.PositiveSmallIntegerField(
-        "requests on the wire at once",
-        default=16,
-        validators=[MinValueValidator(1), MaxValueValidator(64)],
-        help_text="Of one stream. 1 for a receiver that refuses what overtakes.",
+        "requests on the wire at once", default=16, validators=[MinValueValidator(1), MaxValueValidator(64)]
     )
     resend_schedule = models.CharField(
-        "resend after, s",
+        "everything again after, s",
         max_length=255,
         default="30,30,30,300,300,300,1800,1800,1800,21600",
-        help_text="Waits for an order acknowledgement; the last one repeats.",
+        help_text="Waits with commas between them; the last one repeats.",
     )
     order_ack_timeout = models.PositiveIntegerField("OrderAckTimeout, ms", default=500)
     max_order_ack_delay = models.PositiveIntegerField("MaximumOrderAckDelay, ms", default=10_000)
-    time_to_live = models.PositiveIntegerField(
-        "time to live, s", default=4 * DAY, help_text="What is not acknowledged by then is a dead letter; 0 = for ever."
-    )
-    final_receipt = models.BooleanField(
-        "ask for final receipts", default=False, help_text="That the document was taken by the partner's application."
-    )
-    final_receipt_within = models.PositiveIntegerField("final receipt within, s", default=4 * DAY)
-    inbound_quota = models.PositiveIntegerField(
-        "documents that may wait here", default=0, help_text="What comes beyond is refused for good; 0 = no limit."
-    )
+    # What is not acknowledged by then is a dead letter.
+    time_to_live = Seconds("time to live", default=4 * DAY, help_text="0 s: for ever.")
+    # That the document was taken by the partner's application.
+    final_receipt = models.BooleanField("ask for final receipts", default=False)
+    final_receipt_within = Seconds("final receipt within", default=4 * DAY)
+    # What comes beyond is refused for good.
+    inbound_quota = models.PositiveIntegerField("documents that may wait here", default=0, help_text="0: no limit.")
     # Atomic transactions (spec 5). What awaits an answer is sent again after `repeat_interval`, then after 1.4 times as
     # long each time, up to `repeat_interval_max`; `retries`: after so many a person is told.
     coordination_version = models.CharField(
-        "WS-Coordination version", max_length=8, choices=CoordinationVersion, default=CoordinationVersion.V2006
+        "WS-Coordination", max_length=8, choices=CoordinationVersion, default=CoordinationVersion.V2006
     )
     addressing_profile = models.CharField(
-        "WS-Addressing headers", max_length=8, choices=AddressingProfile, default=AddressingProfile.SEED
+        "headers of notifications", max_length=8, choices=AddressingProfile, default=AddressingProfile.SEED
     )
     addressing_strict = models.BooleanField(
         "refuse what lacks a header",
@@ -157,14 +153,11 @@ class AgreementVersion(models.Model):
         max_length=1000,
         blank=True,
         default="",
-        help_text="Addresses that messages of transactions name may lie there too, such as https://txn.example:8443.",
+        help_text="Addresses in messages (FaultTo, RegistrationService) may lie there too: https://txn.example:8443.",
     )
-    soap_version = models.CharField("SOAP version", max_length=4, choices=SoapVersion, default=SoapVersion.V11)
-    max_message_bytes = models.PositiveIntegerField(default=20 * 1024 * 1024, validators=[MinValueValidator(1024)])
-    write_namespace = models.BooleanField(default=True)
-    write_padded_numbers = models.BooleanField(default=True)
+    soap_version = models.CharField("SOAP", max_length=4, choices=SoapVersion, default=SoapVersion.V11)
 
-    note = models.CharField(max_length=255, blank=True, help_text="What this version changes, and why.")
+    note = models.CharField("what this version changes", max_length=255, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     activated_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
@@ -180,6 +173,15 @@ class AgreementVersion(models.Model):
 
     def __str__(self) -> str:
         return f"{self.agreement} v{self.number}"
+
+    @property
+    def transport_recovery(self) -> int:
+        """Seconds that transport recovery may take."""
+        return self.transport_retries * self.transport_retry_interval
+
+
+# The terms of a version; the rest of the row is its life, and the endpoints.
+TERMS = settings(AgreementVersion, "number", "state", "activated_at", "ended_at")
 
 
 class AgreementService(models.Model):

@@ -6,7 +6,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
 from partners.choices import CredentialKind, PickupKind, Transport
-from partners.fields import Seconds
+from partners.fields import Seconds, settings
 from partners.models.parties import Party
 from rmhub.ids import public_id, uuid7
 
@@ -16,45 +16,46 @@ class Endpoint(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     party = models.ForeignKey(Party, on_delete=models.CASCADE, related_name="endpoints")
-    name = models.CharField(max_length=80, default="main")
+    name = models.CharField(max_length=80, default="main", help_text="To tell several endpoints of a party apart.")
     transport = models.CharField(max_length=10, choices=Transport, default=Transport.HTTP)
-    uri = models.CharField(
-        "messaging service URI", max_length=500, help_text="SenderURI and ReceiverURI on the wire (spec 1, 2.2.2)."
+    uri = models.CharField(  # spec 1, 2.2.2
+        "messaging service URI",
+        max_length=500,
+        help_text="The SenderURI and ReceiverURI on the wire. Mail: mailto:orders@partner.example, files: "
+        "sftp://files.partner.example/inbox/",
     )
-    error_uri = models.CharField("error URI", max_length=500, help_text="Where errors go (ErrorURI).")
+    error_uri = models.CharField("error URI", max_length=500, help_text="Where errors go. Empty: to the URI.")
     address = models.CharField(
-        "transport address", max_length=500, blank=True, help_text="Only if it differs from the URI, e.g. a proxy."
+        "transport address", max_length=500, blank=True, help_text="Bytes go here instead of to the URI."
     )
     error_address = models.CharField("transport address for errors", max_length=500, blank=True)
     server = models.CharField(
         "mail or file server",
         max_length=500,
         blank=True,
-        help_text="Mail: the server that takes it for this address, e.g. smtp+starttls://relay.example:587; "
-        "empty = the hub's own relay. Files: empty = the server of the URI.",
+        help_text="Mail: smtp+starttls://relay.example:587, empty = the hub's own relay. Files: sftp://host:port.",
     )
     host_key = models.CharField(
-        "host key",
+        "key of the file server",
         max_length=200,
         blank=True,
-        help_text="Files: fingerprint of the server's key, as ssh-keygen -l prints it (SHA256:...).",
+        help_text="Its fingerprint, as ssh-keygen -l prints it. Several are apart by spaces.",
     )
     trusted_certificates = models.TextField(
         blank=True,
         default="",
-        help_text="PEM: the only certificates (of authorities, or the server's own) that the server may show; "
-        "empty = those that this machine trusts.",
+        help_text="PEM text. The server may show only what these vouch for: an authority's, or its own certificate. "
+        "Empty: every authority that this machine trusts.",
     )
     service_address = models.CharField(
-        "address of test services",
+        "address of test services",  # docs/partner-services.md
         max_length=500,
         blank=True,
         default="",
-        help_text="Below it lie status and echo (docs/partner-services.md), e.g. https://hub.partner.example/partner/; "
-        "empty = the partner has none.",
+        help_text="Below it the partner answers “status” and “echo”. Empty: they have none.",
     )
-    connect_timeout = models.PositiveIntegerField("connect timeout, s", default=10, validators=[MinValueValidator(1)])
-    read_timeout = models.PositiveIntegerField("read timeout, s", default=30, validators=[MinValueValidator(1)])
+    connect_timeout = Seconds("connect within", default=10, validators=[MinValueValidator(1)])
+    read_timeout = Seconds("answer within", default=30, validators=[MinValueValidator(1)])
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -68,6 +69,9 @@ class Endpoint(models.Model):
     @property
     def public_id(self) -> str:
         return public_id("end", self.id)
+
+
+ENDPOINT = settings(Endpoint)
 
 
 class Pickup(models.Model):
@@ -131,3 +135,6 @@ class Pickup(models.Model):
     @property
     def public_id(self) -> str:
         return public_id("pick", self.id)
+
+
+PICKUP = settings(Pickup, "secret_encrypted")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 
+from partners.fields import settings
 from rmhub.ids import public_id, uuid7
 
 
@@ -30,10 +31,14 @@ class Party(models.Model):
     """An organisation. Exactly one or more are ours (`is_own`)."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
-    name = models.CharField(max_length=120, unique=True)
-    is_own = models.BooleanField("is ours", default=False)
-    contact = models.TextField(blank=True, help_text="Whom to call, when, and in which time zone.")
-    time_zone = models.CharField(max_length=64, blank=True, default="", help_text="IANA name, e.g. Europe/Berlin.")
+    name = models.CharField(max_length=120, unique=True, help_text="What people call them. It stands on every page.")
+    is_own = models.BooleanField(
+        "it is ours", default=False, help_text="One of our own organisations, in whose name the hub sends."
+    )
+    contact = models.TextField("contacts", blank=True, help_text="Names, telephone numbers, mail addresses.")
+    time_zone = models.CharField(
+        max_length=64, blank=True, default="", help_text="IANA name; pages can show times in it."
+    )
     hours = models.CharField("business hours", max_length=120, blank=True, default="")
     groups = models.ManyToManyField(PartnerGroup, blank=True, related_name="partners")
     archived_at = models.DateTimeField(
@@ -52,6 +57,9 @@ class Party(models.Model):
     @property
     def public_id(self) -> str:
         return public_id("par", self.id)
+
+
+PARTY = settings(Party, "archived_at")
 
 
 class PartyIdentifier(models.Model):

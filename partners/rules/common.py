@@ -21,13 +21,22 @@ def is_http(version: AgreementVersion) -> bool:
     return version.own_endpoint.transport == version.partner_endpoint.transport == Transport.HTTP
 
 
+# What every profile whose messages carry documents has.
+DOCUMENTS = frozenset(
+    {
+        *("services", "semantics", "max_message_bytes"),
+        *("transport_retries", "transport_retry_interval", "transient_ceiling"),
+    }
+)
+
 # Of profiles whose messages carry no first-instance time: see docs/decisions.md.
 MEMORY_WINDOW_UNUSED = Rule(
     "memory_window",
     "memory_window_unused",
     Level.WARNING,
     lambda v: v.memory_window != KEPT_FOR_GOOD,
-    "MessageIds of this profile are kept for good, so a memory window of {window} says nothing: leave it out.",
+    "MessageIds of this profile are kept for good, so a memory window of {v.memory_window:span} says nothing: leave "
+    "it out.",
 )
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from partners.choices import ExchangeIdentity, ExchangeMode, Transport
 from partners.models import AgreementVersion
-from partners.rules.common import MAX_GIVE_UP, MEMORY_WINDOW_UNUSED, reliable
-from partners.rules.durations import give_up_seconds
-from partners.rules.rule import Level, Rule
+from partners.rules.common import COMMON, DOCUMENTS, MAX_GIVE_UP, MEMORY_WINDOW_UNUSED, reliable
+from partners.rules.rule import Level, Rule, Settings, give_up_seconds
 
 SHORT_FOR_MAIL = 300
 
@@ -19,7 +18,7 @@ def _by_mail(version: AgreementVersion) -> bool:
     return version.partner_endpoint.transport == Transport.SMTP
 
 
-EBXML: tuple[Rule, ...] = (
+_RULES: tuple[Rule, ...] = (
     Rule(
         "timeout",
         "timeout_zero",
@@ -48,7 +47,7 @@ EBXML: tuple[Rule, ...] = (
         "give_up_too_late",
         Level.ERROR,
         lambda v: give_up_seconds(v) > MAX_GIVE_UP,
-        "A message would be given up only after {give_up}, and 400 days are the most: "
+        "A message would be given up only after {give_up:span}, and 400 days are the most: "
         "lower Timeout, Retries or RetryInterval.",
     ),
     MEMORY_WINDOW_UNUSED,
@@ -64,8 +63,8 @@ EBXML: tuple[Rule, ...] = (
         "transport_retries",
         "transport_recovery_long",
         Level.WARNING,
-        lambda v: v.transport_retries * v.transport_retry_interval > v.timeout > 0,
-        "Transport recovery takes up to {recovery}, longer than Timeout ({v.timeout} s): "
+        lambda v: v.transport_recovery > v.timeout > 0,
+        "Transport recovery takes up to {v.transport_recovery:span}, longer than Timeout ({v.timeout} s): "
         "lower its retries or their interval, or raise Timeout.",
     ),
     Rule(
@@ -112,7 +111,16 @@ EBXML: tuple[Rule, ...] = (
         "mail_timeout_short",
         Level.WARNING,
         lambda v: _by_mail(v) and reliable(v) and v.timeout < SHORT_FOR_MAIL,
-        "Mail may take minutes, and after {timeout} the message goes out again although nothing is wrong: set the "
-        "Timeout to at least 5 m.",
+        "Mail may take minutes, and after {v.timeout:span} the message goes out again although nothing is wrong: set "
+        "the Timeout to at least 5 m.",
     ),
+)
+
+EBXML = Settings(
+    names=DOCUMENTS
+    | {
+        *("timeout", "retries", "retry_interval", "detect_repeats", "strict_sequence"),
+        *("write_namespace", "write_padded_numbers"),
+    },
+    rules=(*COMMON, *_RULES),
 )

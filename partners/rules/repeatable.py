@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from partners.choices import ExchangeIdentity, Semantics, ServiceDirection
 from partners.models import DAY, AgreementVersion
-from partners.rules.common import HTTP_ONLY, MAX_GIVE_UP, reliable
-from partners.rules.durations import one_repeat
-from partners.rules.rule import Level, Rule
+from partners.rules.common import COMMON, DOCUMENTS, HTTP_ONLY, MAX_GIVE_UP, reliable
+from partners.rules.rule import Level, Rule, Settings, one_repeat
 
 MANY_DAYS = 62 * DAY
 
@@ -18,7 +17,7 @@ def _only_receives_best_effort(version: AgreementVersion) -> bool:
     return version.semantics == Semantics.BEST_EFFORT and received
 
 
-REPEATABLE: tuple[Rule, ...] = (
+_RULES: tuple[Rule, ...] = (
     HTTP_ONLY,
     Rule(
         "semantics",
@@ -33,24 +32,24 @@ REPEATABLE: tuple[Rule, ...] = (
         "repeat_interval_above_longest",
         Level.ERROR,
         lambda v: v.repeat_interval > v.repeat_interval_max,
-        "The wished-for repeat interval of {repeat} is above the longest one of {longest}: "
-        "lower it, or raise the longest.",
+        "The wished-for repeat interval of {v.repeat_interval:span} is above the longest one of "
+        "{v.repeat_interval_max:span}: lower it, or raise the longest.",
     ),
     Rule(
         "partner_window",
         "partner_window_short",
         Level.ERROR,
         lambda v: v.partner_window < one_repeat(v),
-        "The partner's memory window of {partner_window} leaves no time for a repeat: an attempt may take {exchange} "
-        "(the partner endpoint's connect and read timeouts) and its repeat comes {repeat} later. "
-        "Set it to at least {one_repeat}, or lower those.",
+        "The partner's memory window of {v.partner_window:span} leaves no time for a repeat: an attempt may take "
+        "{exchange:span} (the partner endpoint's connect and read timeouts) and its repeat comes "
+        "{v.repeat_interval:span} later. Set it to at least {one_repeat:span}, or lower those.",
     ),
     Rule(
         "partner_window",
         "partner_window_long",
         Level.ERROR,
         lambda v: v.partner_window > MAX_GIVE_UP,
-        "A message would be in doubt only after {partner_window}, and 400 days are the most: "
+        "A message would be in doubt only after {v.partner_window:span}, and 400 days are the most: "
         "lower the partner's memory window.",
     ),
     Rule(
@@ -58,23 +57,25 @@ REPEATABLE: tuple[Rule, ...] = (
         "memory_window_below_repeats",
         Level.ERROR,
         lambda v: v.memory_window <= v.repeat_interval_max,
-        "Our memory window of {window} is over before a repeat that comes after the longest interval of {longest}, "
-        "so that it would be refused: raise the window, or lower the longest repeat interval.",
+        "Our memory window of {v.memory_window:span} is over before a repeat that comes after the longest interval of "
+        "{v.repeat_interval_max:span}, so that it would be refused: raise the window, or lower the longest repeat "
+        "interval.",
     ),
     Rule(
         "memory_window",
         "memory_window_costly",
         Level.WARNING,
         lambda v: v.memory_window > MANY_DAYS,
-        "Our memory window is {window}, and each request is looked for in every day of it: 7 days are usual.",
+        "Our memory window is {v.memory_window:span}, and each request is looked for in every day of it: 7 days are "
+        "usual.",
     ),
     Rule(
         "clock_skew",
         "clock_skew_long",
         Level.ERROR,
         lambda v: v.clock_skew >= v.memory_window,
-        "The clock skew of {skew} is as long as our memory window of {window}, so that first-instance times would say "
-        "nothing: lower it, to 5 m for example.",
+        "The clock skew of {v.clock_skew:span} is as long as our memory window of {v.memory_window:span}, so that "
+        "first-instance times would say nothing: lower it, to 5 m for example.",
     ),
     Rule(
         "exchange_identity",
@@ -92,4 +93,15 @@ REPEATABLE: tuple[Rule, ...] = (
         "Requests of this profile have no sequence numbers and are always recognised by their id, so that the strict "
         "sequence and the look for repeats have no effect: switch them off.",
     ),
+)
+
+REPEATABLE = Settings(
+    names=DOCUMENTS
+    | {
+        *("partner_window", "memory_window", "clock_skew", "exchange_mode", "exchange_identity"),
+        *("repeat_interval", "repeat_interval_max", "ordered", "max_in_flight"),
+    },
+    rules=(*COMMON, *_RULES),
+    # The model's default is for ids that come with a sequence; here each costs a look into every day.
+    defaults={"memory_window": 7 * DAY},
 )

@@ -1,12 +1,18 @@
-"""One row of a table of rules."""
+"""What a profile knows of an agreement's settings, the rows of its table of rules, and the times that they speak of."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import string
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
+from partners.fields import duration
 from partners.models import AgreementVersion
+from partners.terms import Terms, resend_waits
+
+Reliability = Terms | AgreementVersion  # both say how a message is repeated
 
 
 class Level(StrEnum):
@@ -18,10 +24,83 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One row: `broken` says whether it applies; `sentence` is formatted with the version as `v` and `durations`."""
+    """One row: `broken` says whether it applies. `sentence` is formatted with the version as `v` and `durations`; what
+    is to be written as a length of time has the format `span`.
+    """
 
     field: str
     code: str
     level: Level
     broken: Callable[[AgreementVersion], bool]
     sentence: str
+
+    def said(self, version: AgreementVersion) -> str:
+        """Return the sentence about this version."""
+        return _Sentences().vformat(self.sentence, (), {"v": version, **durations(version)})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A profile's table. `names`: the settings that it has beside those of all profiles; `defaults`: where those of the
+    model do not fit; `rules`: what contradicts what.
+    """
+
+    names: frozenset[str]
+    rules: tuple[Rule, ...]
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+
+class _Sentences(string.Formatter):
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        return duration(value) if format_spec == "span" else super().format_field(value, format_spec)
+
+
+def durations(version: AgreementVersion) -> dict[str, int]:
+    """Return the lengths of time that follow from several settings, in seconds."""
+    return {
+        "give_up": give_up_seconds(version),
+        "exchange": exchange(version),
+        "one_repeat": one_repeat(version),
+        "resends": resends(version),
+        "first_wait": first_wait(version),
+    }
+
+
+def give_up_seconds(terms: Reliability) -> int:
+    """From the first send to giving up: Timeout, then RetryInterval after each retry (spec 1, table 2-1)."""
+    return terms.timeout + terms.retries * terms.retry_interval
+
+
+def resend_seconds(terms: Reliability) -> int:
+    """From the first send of a stream's message to the pair's suspension, if nothing of it is ever acknowledged."""
+    waits = resend_waits(terms.resend_schedule)
+    return sum(waits[: terms.retries + 1]) + waits[-1] * max(0, terms.retries + 1 - len(waits))
+
+
+def exchange(version: AgreementVersion) -> int:
+    """The longest that one attempt may take."""
+    return version.partner_endpoint.connect_timeout + version.partner_endpoint.read_timeout
+
+
+def one_repeat(version: AgreementVersion) -> int:
+    """The least partner window in which an attempt that got no answer can be repeated."""
+    return exchange(version) + version.repeat_interval
+
+
+def schedule_fault(version: AgreementVersion) -> str:
+    """Why the resend schedule cannot be read; "" when it can."""
+    try:
+        resend_waits(version.resend_schedule)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def first_wait(version: AgreementVersion) -> int:
+    """0 for a schedule that cannot be read; a rule of its own says so."""
+    return 0 if schedule_fault(version) else resend_waits(version.resend_schedule)[0]
+
+
+def resends(version: AgreementVersion) -> int:
+    """`resend_seconds`; 0 for a schedule that cannot be read."""
+    return 0 if schedule_fault(version) else resend_seconds(version)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from partners.choices import ExchangeIdentity, ExchangeMode, Semantics
-from partners.rules.common import HTTP_ONLY, MAX_GIVE_UP, MEMORY_WINDOW_UNUSED, reliable
-from partners.rules.durations import first_wait, resends, schedule_fault
-from partners.rules.rule import Level, Rule
+from partners.rules.common import COMMON, DOCUMENTS, HTTP_ONLY, MAX_GIVE_UP, MEMORY_WINDOW_UNUSED, reliable
+from partners.rules.rule import Level, Rule, Settings, first_wait, resends, schedule_fault
 
 MIN_ORDER_ACK_TIMEOUT = 50  # ms
 
-STREAM: tuple[Rule, ...] = (
+_RULES: tuple[Rule, ...] = (
     HTTP_ONLY,
     Rule(
         "semantics",
@@ -39,8 +38,8 @@ STREAM: tuple[Rule, ...] = (
         "resends_too_long",
         Level.ERROR,
         lambda v: reliable(v) and resends(v) > MAX_GIVE_UP,
-        "The pair would be suspended only after {resends} without an order acknowledgement, and 400 days are the most: "
-        "lower Retries, or the waits.",
+        "The pair would be suspended only after {resends:span} without an order acknowledgement, and 400 days are the "
+        "most: lower Retries, or the waits.",
     ),
     Rule(
         "max_in_flight",
@@ -72,7 +71,8 @@ STREAM: tuple[Rule, ...] = (
         Level.ERROR,
         lambda v: first_wait(v) > 0 and v.max_order_ack_delay + v.order_ack_timeout >= 1000 * first_wait(v),
         "An order acknowledgement may take {v.max_order_ack_delay} ms and {v.order_ack_timeout} ms more, as long as "
-        "the {first_wait} after which everything is sent again: lower MaximumOrderAckDelay, or raise the first wait.",
+        "the {first_wait:span} after which everything is sent again: lower MaximumOrderAckDelay, or raise the first "
+        "wait.",
     ),
     MEMORY_WINDOW_UNUSED,
     Rule(
@@ -80,16 +80,16 @@ STREAM: tuple[Rule, ...] = (
         "life_too_long",
         Level.ERROR,
         lambda v: v.time_to_live > MAX_GIVE_UP,
-        "A message would expire only after {life}, and 400 days are the most: lower its time to live, or set it to 0 "
-        "for messages that never expire.",
+        "A message would expire only after {v.time_to_live:span}, and 400 days are the most: lower its time to live, "
+        "or set it to 0 for messages that never expire.",
     ),
     Rule(
         "time_to_live",
         "life_below_first_resend",
         Level.WARNING,
         lambda v: 0 < v.time_to_live <= first_wait(v),
-        "A message lives {life} and is sent again after {first_wait}, so that one that is lost once expires in doubt: "
-        "raise its time to live, or lower the first wait.",
+        "A message lives {v.time_to_live:span} and is sent again after {first_wait:span}, so that one that is lost "
+        "once expires in doubt: raise its time to live, or lower the first wait.",
     ),
     Rule(
         "final_receipt_within",
@@ -103,8 +103,8 @@ STREAM: tuple[Rule, ...] = (
         "final_receipt_late",
         Level.ERROR,
         lambda v: v.final_receipt and v.final_receipt_within > MAX_GIVE_UP,
-        "A message would be in doubt only after {final} without a final receipt, and 400 days are the most: "
-        "lower how long they may take.",
+        "A message would be in doubt only after {v.final_receipt_within:span} without a final receipt, and 400 days "
+        "are the most: lower how long they may take.",
     ),
     Rule(
         "exchange_mode",
@@ -118,4 +118,15 @@ STREAM: tuple[Rule, ...] = (
         "Streams know neither synchronous answers, an Idempotency-Key nor a strict sequence, so that these settings "
         "have no effect: set them back.",
     ),
+)
+
+STREAM = Settings(
+    names=DOCUMENTS
+    | {
+        *("retries", "max_in_flight", "stream_lanes", "resend_schedule", "order_ack_timeout", "max_order_ack_delay"),
+        *("time_to_live", "final_receipt", "final_receipt_within", "inbound_quota"),
+    },
+    rules=(*COMMON, *_RULES),
+    # WindowSize of [MS-MQQB], and the whole of its table of waits, about a day.
+    defaults={"max_in_flight": 64, "retries": 10},
 )

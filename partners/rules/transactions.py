@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from partners.choices import ExchangeIdentity, ExchangeMode
 from partners.models import DAY
-from partners.rules.common import HTTP_ONLY, is_http
-from partners.rules.rule import Level, Rule
+from partners.rules.common import COMMON, HTTP_ONLY, is_http
+from partners.rules.rule import Level, Rule, Settings
 
 TRANSACTIONS_PATH = "/ws-tx"  # below it lie the hub's own services of atomic transactions
 
-WSAT: tuple[Rule, ...] = (
+_RULES: tuple[Rule, ...] = (
     HTTP_ONLY,
     Rule(
         "own_endpoint",
@@ -32,16 +32,16 @@ WSAT: tuple[Rule, ...] = (
         "resend_above_longest",
         Level.ERROR,
         lambda v: v.repeat_interval > v.repeat_interval_max,
-        "What awaits an answer is sent again after {repeat}, and {longest} is the longest wait: lower the first wait, "
-        "or raise the longest.",
+        "What awaits an answer is sent again after {v.repeat_interval:span}, and {v.repeat_interval_max:span} is the "
+        "longest wait: lower the first wait, or raise the longest.",
     ),
     Rule(
         "repeat_interval_max",
         "resend_too_rare",
         Level.ERROR,
         lambda v: v.repeat_interval_max > DAY,
-        "A partner that is back would wait up to {longest} for what it has to know: lower the longest wait to 1 d at "
-        "most; 10 m are usual.",
+        "A partner that is back would wait up to {v.repeat_interval_max:span} for what it has to know: lower the "
+        "longest wait to 1 d at most; 10 m are usual.",
     ),
     Rule(
         "other_servers",
@@ -81,7 +81,7 @@ WSAT: tuple[Rule, ...] = (
     ),
 )
 # Transactions carry no documents, so nobody is named in them and no service is asked for.
-DOCUMENTS_ONLY = frozenset(
+_DOCUMENTS_ONLY = frozenset(
     {
         "services_missing",
         "own_party_unidentified",
@@ -89,4 +89,16 @@ DOCUMENTS_ONLY = frozenset(
         "partner_endpoint_of_other_party",
         "host_key_missing",
     }
+)
+
+WSAT = Settings(
+    names=frozenset(
+        {
+            *("retries", "repeat_interval", "repeat_interval_max", "coordination_version", "addressing_profile"),
+            *("addressing_strict", "other_servers", "soap_version"),
+        }
+    ),
+    rules=(*(rule for rule in COMMON if rule.code not in _DOCUMENTS_ONLY), *_RULES),
+    # What awaits an answer is sent again after 5 s, at most after 10 m.
+    defaults={"retries": 10, "repeat_interval": 5, "repeat_interval_max": 600},
 )

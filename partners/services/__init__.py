@@ -6,7 +6,6 @@ They take model instances, and read them again under the lock before they decide
 from __future__ import annotations
 
 from partners.services.agreements import (
-    VersionTerms,
     agreement_create,
     agreement_disable,
     agreement_enable,
@@ -32,14 +31,12 @@ from partners.services.parties import (
     party_restore,
     party_update,
 )
-from partners.services.pickups import PickupValues, pickup_create, pickup_delete, pickup_update
+from partners.services.pickups import pickup_create, pickup_delete, pickup_update
 from partners.validation import Level, Problem, gives_up_sentence
 
 __all__ = [
     "Level",
-    "PickupValues",
     "Problem",
-    "VersionTerms",
     "agreement_create",
     "agreement_disable",
     "agreement_enable",

@@ -6,64 +6,18 @@ Only a draft can be edited. What was active once stays as it was, because messag
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 from partners import log_columns as columns_of_logs
 from partners import selectors
-from partners.choices import Profile, Semantics, VersionState
+from partners.choices import VersionState
 from partners.exceptions import InvalidInput, PartnersError, WrongState
-from partners.models import DAY, Agreement, AgreementService, AgreementVersion, Endpoint, Party
-from partners.services.writing import save_checked, writing
+from partners.models import TERMS, Agreement, AgreementService, AgreementVersion, Endpoint, Party
+from partners.rules import defaults
+from partners.services.writing import assign, save_checked, writing
 from partners.terms import origins, resend_waits
 from partners.validation import Problem, errors_by_field, problems
 from rmhub import clock
-
-REQUESTS_REMEMBERED = 7 * DAY
-STREAM_WINDOW = 64  # WindowSize of [MS-MQQB]
-STREAM_RESENDS = 10  # the whole of its table of waits, about a day
-TRANSACTION_RESENDS = 10
-TRANSACTION_WAITS = (5, 600)  # seconds: what awaits an answer is sent again after the first, at most after the other
-
-
-class VersionTerms(TypedDict, total=False):
-    """The plain settings of a version. Times are whole seconds."""
-
-    profile: str
-    semantics: str
-    timeout: int
-    retries: int
-    retry_interval: int
-    transport_retries: int
-    transport_retry_interval: int
-    transient_ceiling: int
-    detect_repeats: bool
-    strict_sequence: bool
-    memory_window: int
-    max_message_bytes: int
-    write_namespace: bool
-    write_padded_numbers: bool
-    partner_window: int
-    clock_skew: int
-    exchange_mode: str
-    exchange_identity: str
-    repeat_interval: int
-    repeat_interval_max: int
-    ordered: bool
-    max_in_flight: int
-    stream_lanes: int
-    resend_schedule: str
-    order_ack_timeout: int
-    max_order_ack_delay: int
-    time_to_live: int
-    final_receipt: bool
-    final_receipt_within: int
-    inbound_quota: int
-    coordination_version: str
-    addressing_profile: str
-    addressing_strict: bool
-    other_servers: str
-    soap_version: str
-    note: str
 
 
 def agreement_create(
@@ -75,25 +29,13 @@ def agreement_create(
     partner_endpoint: Endpoint,
     services: Sequence[tuple[str, str, str]] = (),
     name: str = "",
-    **terms: Unpack[VersionTerms],
+    **terms: Any,
 ) -> Agreement:
-    """A new agreement with version 1 as a draft; `services` are (service, action or *, direction).
+    """A new agreement with version 1 as a draft; `services` are (service, action or *, direction), `terms` are `TERMS`.
 
     Raises InvalidInput. Contradictions between the settings are found by `version_validate`.
     """
-    if terms.get("profile") == Profile.WSAT:
-        terms.setdefault("retries", TRANSACTION_RESENDS)
-        terms.setdefault("repeat_interval", TRANSACTION_WAITS[0])
-        terms.setdefault("repeat_interval_max", TRANSACTION_WAITS[1])
-    if terms.get("semantics", Semantics.ONCE_AND_ONLY_ONCE) != Semantics.ONCE_AND_ONLY_ONCE:
-        # The model's default is for reliable messages; without acknowledgements there is nothing to retry on.
-        terms.setdefault("retries", 0)
-    if terms.get("profile") == Profile.REPEATABLE:
-        # The model's default is for ids that come with a sequence; here each costs a look into every day.
-        terms.setdefault("memory_window", REQUESTS_REMEMBERED)
-    if terms.get("profile") == Profile.STREAM:
-        terms.setdefault("max_in_flight", STREAM_WINDOW)
-        terms.setdefault("retries", STREAM_RESENDS)
+    terms = {**defaults(terms), **terms}
     with writing():
         if not Party.objects.filter(pk=own_party.pk, is_own=True).exists():
             raise InvalidInput({"own_party": [f"{own_party} is not marked as ours: choose a party that is."]})
@@ -165,7 +107,7 @@ def version_edit(
     own_endpoint: Endpoint | None = None,
     partner_endpoint: Endpoint | None = None,
     services: Sequence[tuple[str, str, str]] | None = None,
-    **terms: Unpack[VersionTerms],
+    **terms: Any,
 ) -> AgreementVersion:
     """Changes what is given; `services` replaces all of them. Raises InvalidInput, and WrongState unless a draft."""
     with writing():
@@ -262,11 +204,8 @@ def _require_valid(version: AgreementVersion) -> None:
         raise InvalidInput(errors)
 
 
-def _apply(version: AgreementVersion, terms: VersionTerms) -> None:
-    if unknown := terms.keys() - VersionTerms.__annotations__.keys():
-        raise TypeError(f"no such settings: {', '.join(sorted(unknown))}")
-    for field, value in terms.items():
-        setattr(version, field, value)
+def _apply(version: AgreementVersion, terms: Mapping[str, Any]) -> None:
+    assign(version, TERMS, terms)
     if "resend_schedule" in terms:
         # Every process that reads agreements counts on it, drafts included.
         try:

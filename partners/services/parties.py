@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from typing import Any
 from zoneinfo import available_timezones
 
 from django.db.models import Q, QuerySet
@@ -19,8 +20,8 @@ from partners.addresses import (
 )
 from partners.choices import Transport, VersionState
 from partners.exceptions import InvalidInput, PartnersError, WrongState
-from partners.models import Agreement, AgreementVersion, Endpoint, PartnerGroup, Party, PartyIdentifier
-from partners.services.writing import save_checked, writing
+from partners.models import ENDPOINT, PARTY, Agreement, AgreementVersion, Endpoint, PartnerGroup, Party, PartyIdentifier
+from partners.services.writing import assign, save_checked, writing
 from rmhub import clock
 
 _SERVER_FAULTS = {Transport.SMTP.value: mail_server_fault, Transport.SFTP.value: file_server_fault}
@@ -29,21 +30,16 @@ _IN_FORCE = (VersionState.ACTIVE, VersionState.DISABLED)
 
 
 def party_create(
-    *,
-    name: str,
-    is_own: bool = False,
-    contact: str = "",
-    identifiers: Sequence[tuple[str, str]] = (),
-    time_zone: str = "",
-    hours: str = "",
-    groups: Sequence[uuid.UUID] = (),
+    *, identifiers: Sequence[tuple[str, str]] = (), groups: Sequence[uuid.UUID] = (), **settings: Any
 ) -> Party:
     """A new party with its identifiers, (type, value) each, the preferred one first. Raises InvalidInput.
 
-    `time_zone`: IANA name, "" = unknown. `groups`: ids of the partner groups that it belongs to.
+    `settings`: of `PARTY`; `time_zone` is an IANA name, "" = unknown. `groups`: ids of the partner groups that it
+    belongs to.
     """
     with writing():
-        party = Party(name=name, is_own=is_own, contact=contact, time_zone=time_zone.strip(), hours=hours)
+        party = Party()
+        assign(party, PARTY, settings)
         _check_time_zone(party)
         save_checked(party)
         _replace_identifiers(party, identifiers)
@@ -54,20 +50,17 @@ def party_create(
 def party_update(
     *,
     party: Party,
-    name: str | None = None,
-    is_own: bool | None = None,
-    contact: str | None = None,
     identifiers: Sequence[tuple[str, str]] | None = None,
-    time_zone: str | None = None,
-    hours: str | None = None,
     groups: Sequence[uuid.UUID] | None = None,
+    **settings: Any,
 ) -> Party:
-    """Changes what is given; `identifiers` and `groups` replace all of them.
+    """Changes what is given of the settings (`PARTY`); `identifiers` and `groups` replace all of them.
 
     Raises InvalidInput, and WrongState when an agreement depends on what would be taken away.
     """
     with writing():
         party = Party.objects.get(pk=party.pk)
+        is_own = settings.get("is_own")
         if is_own is not None and is_own != party.is_own and _agreements_of(party).exists():
             raise WrongState(
                 "in use", "change whether it is ours", "Agreements name this party: create another party instead."
@@ -78,11 +71,7 @@ def party_update(
                 "take away all identifiers",
                 "An agreement in force writes them into messages: enter the new identifier in the same step.",
             )
-        party.name = party.name if name is None else name
-        party.is_own = party.is_own if is_own is None else is_own
-        party.contact = party.contact if contact is None else contact
-        party.time_zone = party.time_zone if time_zone is None else time_zone.strip()
-        party.hours = party.hours if hours is None else hours
+        assign(party, PARTY, settings)
         _check_time_zone(party)
         save_checked(party)
         if identifiers is not None:
@@ -120,63 +109,18 @@ def party_restore(*, party: Party) -> Party:
     return party
 
 
-def endpoint_create(
-    *,
-    party: Party,
-    uri: str,
-    error_uri: str = "",
-    name: str = "main",
-    transport: str = Transport.HTTP,
-    address: str = "",
-    error_address: str = "",
-    server: str = "",
-    host_key: str = "",
-    trusted_certificates: str = "",
-    service_address: str = "",
-    connect_timeout: int = 10,
-    read_timeout: int = 30,
-) -> Endpoint:
-    """A new endpoint. `error_uri` is `uri` when it is empty; timeouts in seconds. Raises InvalidInput.
-
-    `trusted_certificates`: PEM text. `service_address`: below it lie `status` and `echo`.
-    """
+def endpoint_create(*, party: Party, **settings: Any) -> Endpoint:
+    """A new endpoint with these settings (`ENDPOINT`). `error_uri` is `uri` when it is empty. Raises InvalidInput."""
     with writing():
-        endpoint = Endpoint(
-            party=party,
-            name=name,
-            transport=transport,
-            uri=uri,
-            error_uri=error_uri.strip() or uri,
-            address=address,
-            error_address=error_address,
-            server=server,
-            host_key=host_key,
-            trusted_certificates=trusted_certificates,
-            service_address=service_address,
-            connect_timeout=connect_timeout,
-            read_timeout=read_timeout,
-        )
+        endpoint = Endpoint(party=party)
+        assign(endpoint, ENDPOINT, settings)
+        endpoint.error_uri = endpoint.error_uri or endpoint.uri
         _save_endpoint(endpoint)
     return endpoint
 
 
-def endpoint_update(
-    *,
-    endpoint: Endpoint,
-    name: str | None = None,
-    transport: str | None = None,
-    uri: str | None = None,
-    error_uri: str | None = None,
-    address: str | None = None,
-    error_address: str | None = None,
-    server: str | None = None,
-    host_key: str | None = None,
-    trusted_certificates: str | None = None,
-    service_address: str | None = None,
-    connect_timeout: int | None = None,
-    read_timeout: int | None = None,
-) -> Endpoint:
-    """Changes what is given; timeouts in seconds.
+def endpoint_update(*, endpoint: Endpoint, **settings: Any) -> Endpoint:
+    """Changes what is given of the settings (`ENDPOINT`).
 
     Raises InvalidInput, and WrongState when the transport or a URI would change under an agreement in force:
     they are the pair's identity. Addresses, server, host key, certificates and timeouts can change at any time.
@@ -184,23 +128,7 @@ def endpoint_update(
     with writing():
         endpoint = Endpoint.objects.get(pk=endpoint.pk)
         before = (endpoint.transport, endpoint.uri, endpoint.error_uri)
-        given = {
-            "name": name,
-            "transport": transport,
-            "uri": uri,
-            "error_uri": error_uri,
-            "address": address,
-            "error_address": error_address,
-            "server": server,
-            "host_key": host_key,
-            "trusted_certificates": trusted_certificates,
-            "service_address": service_address,
-            "connect_timeout": connect_timeout,
-            "read_timeout": read_timeout,
-        }
-        for field, value in given.items():
-            if value is not None:
-                setattr(endpoint, field, value.strip() if isinstance(value, str) else value)
+        assign(endpoint, ENDPOINT, settings)
         endpoint.error_uri = endpoint.error_uri or endpoint.uri
         if before != (endpoint.transport, endpoint.uri, endpoint.error_uri):
             _require_unused(endpoint)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 from django.views.decorators.debug import sensitive_variables
 
@@ -10,36 +10,21 @@ from partners import secrets
 from partners.addresses import host_key_fault, host_keys, pickup_fault
 from partners.choices import CredentialKind, PickupKind
 from partners.exceptions import InvalidInput
-from partners.models import Endpoint, Party, Pickup
+from partners.models import PICKUP, Endpoint, Party, Pickup
 from partners.services.credentials import MAX_SECRET_LENGTH
-from partners.services.writing import is_clean, save_checked, writing
+from partners.services.writing import assign, is_clean, save_checked, writing
 from partners.ssh_keys import read_private_key
 
 _SECRETS = (CredentialKind.BASIC, CredentialKind.SSH_KEY)
 
 
-class PickupValues(TypedDict, total=False):
-    """What a pickup says, but for what it belongs to and its secret. `interval` in seconds."""
-
-    name: str
-    kind: str
-    url: str
-    username: str
-    secret_kind: str
-    host_key: str
-    trusted_checker: str
-    interval: int
-    enabled: bool
-
-
 @sensitive_variables("secret")
-def pickup_create(
-    *, endpoint: Endpoint, partner: Party | None = None, secret: str = "", **values: Unpack[PickupValues]
-) -> Pickup:
+def pickup_create(*, endpoint: Endpoint, partner: Party | None = None, secret: str = "", **values: Any) -> Pickup:
     """A new pickup for what is addressed to `endpoint`, one of ours. Raises InvalidInput."""
     with writing():
         pickup = Pickup(endpoint=endpoint, partner=partner)
-        _apply(pickup, values)
+        assign(pickup, PICKUP, values)
+        pickup.host_key = " ".join(host_keys(pickup.host_key))
         _save(pickup, secret or None)
     return pickup
 
@@ -52,7 +37,7 @@ def pickup_update(
     partner: Party | None = None,
     without_partner: bool = False,
     secret: str | None = None,
-    **values: Unpack[PickupValues],
+    **values: Any,
 ) -> Pickup:
     """Changes what is given; `secret` None keeps the one that is stored, "" takes it away. Raises InvalidInput.
 
@@ -63,7 +48,8 @@ def pickup_update(
         before = (pickup.kind, _server(pickup.url), pickup.username, pickup.secret_kind, pickup.host_key)
         pickup.endpoint = endpoint or pickup.endpoint
         pickup.partner = None if without_partner else partner or pickup.partner
-        _apply(pickup, values)
+        assign(pickup, PICKUP, values)
+        pickup.host_key = " ".join(host_keys(pickup.host_key))
         after = (pickup.kind, _server(pickup.url), pickup.username, pickup.secret_kind, pickup.host_key)
         if before != after and pickup.secret_encrypted and secret is None:
             text = "Enter the secret again: server, host key, user name or kind of secret changed."
@@ -81,15 +67,6 @@ def pickup_delete(*, pickup: Pickup) -> None:
 def _server(url: str) -> str:
     """Scheme, host and port of a URL."""
     return "/".join(url.strip().split("/", 3)[:3]).lower()
-
-
-def _apply(pickup: Pickup, values: PickupValues) -> None:
-    given: dict[str, Any] = dict(values)
-    if unknown := given.keys() - PickupValues.__annotations__.keys():
-        raise TypeError(f"no such settings: {', '.join(sorted(unknown))}")
-    for field, value in given.items():
-        setattr(pickup, field, value.strip() if isinstance(value, str) else value)
-    pickup.host_key = " ".join(host_keys(pickup.host_key))
 
 
 @sensitive_variables("secret")

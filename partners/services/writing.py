@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import models, transaction
@@ -52,6 +53,15 @@ def save_checked(instance: models.Model) -> None:
     except ValidationError as error:
         raise InvalidInput(error.message_dict) from error
     instance.save()
+
+
+def assign(row: models.Model, names: Collection[str], values: Mapping[str, Any]) -> None:
+    """Sets what is given, None apart. Raises TypeError for what is none of these settings."""
+    if unknown := values.keys() - set(names):
+        raise TypeError(f"no such settings: {', '.join(sorted(unknown))}")
+    for name, value in values.items():
+        if value is not None:
+            setattr(row, name, value.strip() if isinstance(value, str) else value)
 
 
 def is_clean(text: str, allowed: str = "") -> bool:

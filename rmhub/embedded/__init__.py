@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rmhub.embedded.databases import create_database, database_url, drop_database
-from rmhub.embedded.errors import EmbeddedError
 from rmhub.embedded.lifecycle import remove, running, servers, start, stop
+from rmhub.embedded.postgres import create_database, database_url, drop_database
+from rmhub.embedded.processes import EmbeddedError
 from rmhub.embedded.state import Servers
 
 __all__ = [

@@ -15,8 +15,7 @@ import shutil
 import stat
 from pathlib import Path
 
-from rmhub.embedded.errors import EmbeddedError
-from rmhub.embedded.processes import Identity
+from rmhub.embedded.processes import EmbeddedError, Identity
 
 OWN_USER, SHARED_USER = "rmhub", "nobody"
 DURABLE_SUBSTITUTES = (Path("/var/lib"), Path("/var/tmp"))  # noqa: S108 - made with mkdir, and the owner is checked

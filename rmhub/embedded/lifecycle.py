@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rmhub.embedded import postgres, processes, valkey
-from rmhub.embedded.errors import EmbeddedError
 from rmhub.embedded.identity import (
     OWN_USER,
     SHARED_USER,
@@ -22,9 +21,8 @@ from rmhub.embedded.identity import (
     make_var,
     servers_identity,
 )
-from rmhub.embedded.ports import choose
-from rmhub.embedded.processes import Identity, Mark
-from rmhub.embedded.state import Servers, State, forget, load, locked, save
+from rmhub.embedded.processes import EmbeddedError, Identity, Mark
+from rmhub.embedded.state import Servers, State, choose, forget, load, locked, save
 from rmhub.supervisor import StartFailed, Supervisor
 
 Log = Callable[[str], None]

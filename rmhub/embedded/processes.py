@@ -17,6 +17,11 @@ from pathlib import Path
 
 from rmhub.supervisor.processes import PRELUDE
 
+
+class EmbeddedError(Exception):
+    """The embedded servers cannot be had; the message tells an operator why and what to do."""
+
+
 Identity = tuple[int, int]
 """A user and a group."""
 

@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rmhub.embedded import processes
-from rmhub.embedded.errors import EmbeddedError
 from rmhub.embedded.identity import copy_programs, make_private, write_private
 from rmhub.embedded.postgres import Log, environment
-from rmhub.embedded.processes import Identity
+from rmhub.embedded.processes import EmbeddedError, Identity
 from rmhub.embedded.state import State
 from rmhub.supervisor import Process
 

@@ -22,8 +22,11 @@ from typing import Any
 from rmhub import memory
 from rmhub.front.bodies import (
     SMALL,
+    Budget,
+    Full,
     Gone,
     Later,
+    Pace,
     Receive,
     TooLarge,
     TooSlow,
@@ -33,9 +36,7 @@ from rmhub.front.bodies import (
     fetch,
     fetch_small,
 )
-from rmhub.front.environ import LIMIT, PATIENCE, TOO_LARGE, environ_of
-from rmhub.front.limits import Budget, Full, Pace
-from rmhub.front.peers import Peers
+from rmhub.front.environ import LIMIT, PATIENCE, TOO_LARGE, Peers, environ_of
 
 log = logging.getLogger(__name__)
 

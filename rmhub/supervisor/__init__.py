@@ -5,8 +5,7 @@ Knows nothing of the hub: no Django, no settings, standard library only. Linux o
 
 from __future__ import annotations
 
-from rmhub.supervisor.console import Console, Output
-from rmhub.supervisor.processes import Process
+from rmhub.supervisor.processes import Console, Output, Process
 from rmhub.supervisor.supervision import StartFailed, Stopped, Supervisor
 
 __all__ = ["Console", "Output", "Process", "StartFailed", "Stopped", "Supervisor"]

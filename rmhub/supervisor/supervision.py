@@ -19,9 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rmhub.supervisor import guard
-from rmhub.supervisor.console import Console, Output
-from rmhub.supervisor.processes import Child, Process, spawn
-from rmhub.supervisor.restarts import Restarts
+from rmhub.supervisor.processes import Child, Console, Output, Process, Restarts, spawn
 
 Result = TypeVar("Result")
 GUARD = Path(guard.__file__)

@@ -10,6 +10,7 @@ from tests.acceptance.test_demo import demo
 pytestmark = pytest.mark.acceptance
 
 
+@pytest.mark.long
 def test_a_killed_router_loses_nothing_and_nothing_is_acknowledged_before_the_receiver_has_it() -> None:
     """Sender, two routers, receiver; everything of one router is killed while documents are on their way."""
     code, result = demo("--hops", "3", "--mode", "confirm_through", "--messages", "16", "--kill", "--drop", "0.05")

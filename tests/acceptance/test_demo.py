@@ -30,6 +30,7 @@ def demo(*arguments: str) -> tuple[int, dict[str, Any]]:
     return run.returncode, json.loads(run.stdout.strip().splitlines()[-1])
 
 
+@pytest.mark.long
 def test_every_document_arrives_once_and_in_order_whatever_is_killed() -> None:
     code, result = demo("--messages", "120", "--drop", "0.2", "--duplicate", "0.2", "--kill")
     promised = {"submitted": 120, "delivered": 120, "delivered_twice": 0, "lost": 0, "out_of_order": 0, "suspended": 0}
@@ -38,6 +39,7 @@ def test_every_document_arrives_once_and_in_order_whatever_is_killed() -> None:
     assert code == 0
 
 
+@pytest.mark.long
 def test_a_stream_delivers_once_and_in_order_whatever_is_killed() -> None:
     """A window in flight over a bad link, acknowledged together, with both sides killed meanwhile."""
     code, result = demo("--profile", "stream", "--messages", "60", "--drop", "0.1", "--duplicate", "0.2", "--kill")

@@ -37,6 +37,7 @@ def killed(result: Mapping[str, Any]) -> set[str]:
     return {name.removeprefix("a-").removeprefix("b-") for name in result["killed"]}
 
 
+@pytest.mark.long
 def test_every_document_has_its_effect_once() -> None:
     """Nothing was killed, so that nothing is in doubt, even without a resolver; here from a pull queue."""
     profile = ("--profile", "repeatable", "--ordered")
@@ -46,6 +47,7 @@ def test_every_document_has_its_effect_once() -> None:
     assert code == 0
 
 
+@pytest.mark.long
 def test_whatever_is_killed_each_effect_is_there_once_or_the_document_is_in_doubt() -> None:
     """W43: without a resolver nobody can know of a call that was cut off, and nobody guesses."""
     code, result = demo("--messages", "48", "--trigger", "http", "--kill", "--work-ms", "1500", *BAD_LINK)
@@ -57,6 +59,7 @@ def test_whatever_is_killed_each_effect_is_there_once_or_the_document_is_in_doub
     assert code == 0
 
 
+@pytest.mark.long
 def test_with_a_resolver_nothing_is_in_doubt_either() -> None:
     """Over the other profile, whose promise rests on memory and not on sequence numbers."""
     code, result = demo(

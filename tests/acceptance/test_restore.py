@@ -27,8 +27,7 @@ import psycopg
 import pytest
 import urllib3
 
-from messaging.demo import atomic, atomic_run, exchange, verdict
-from messaging.demo.atomic_taking import Votes
+from messaging.demo import exchange, verdict
 from messaging.demo.client import Refused
 from messaging.demo.databases import broker_databases, own_databases, servers
 from messaging.demo.seeding import tpa_id
@@ -37,6 +36,8 @@ from rmhub import embedded
 from rmhub.hubs import Hub, free_ports
 from rmhub.supervisor import Process, Supervisor
 from tests.rmhub.conditions import eventually
+from tests.worlds import atomic, atomic_run
+from tests.worlds.atomic_taking import Votes
 
 pytestmark = pytest.mark.acceptance
 
@@ -209,6 +210,7 @@ def restore(hub: Hub, dump: Path) -> None:
     subprocess.run(read, check=True, timeout=900, env=os.environ)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("profile", ["ebxml", "stream", "repeatable"], ids=lambda profile: f"X19-X21-X22-{profile}")
 def test_an_old_dump_is_read_back(profile: str, tmp_path: Path) -> None:
     with world(profile) as (made, buyer):
@@ -300,6 +302,7 @@ def coordinator(without: int = 0) -> Iterator[tuple[atomic.Ring, Running, Superv
         yield ring, hub, applications
 
 
+@pytest.mark.long
 def test_an_old_dump_of_a_coordinator_is_read_back(tmp_path: Path) -> None:
     """X19, X22 for WS-AtomicTransaction: what was decided since is open again, and nobody but a person ends it."""
     with coordinator() as (ring, hub, applications):

@@ -96,6 +96,7 @@ class Above(Site):
         assert self._post(Request.REGISTERED, to, one.own, Registered(one.own), relates_to=about) == 202
 
 
+@pytest.mark.long
 def test_an_old_dump_of_a_participant_is_read_back(tmp_path: Path) -> None:
     """X19 for WS-AtomicTransaction below another coordinator: nobody hears an outcome that the hub cannot know."""
     with coordinator(without=1) as (ring, hub, _):

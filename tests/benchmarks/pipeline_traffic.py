@@ -205,10 +205,10 @@ def loop() -> None:
 
     django.setup()
     from messaging.archive.services import purging
-    from messaging.pipeline import archive_copying, archive_purging, archiving, command_execute, extract, session
-    from messaging.pipeline.archive_tally import Pace, Tally
+    from messaging.pipeline import archive_copying, archiving, commands, extract, session
+    from messaging.pipeline.archive_copying import Pace, Tally
 
-    os.nice(command_execute.NICE)
+    os.nice(commands.NICE)
 
     class Ended(Exception):
         pass
@@ -228,7 +228,7 @@ def loop() -> None:
                 archive_copying.copy(None, progress, archive_copying.spark_verify(lambda: spark), tally, Pace())
                 rows += sum(extract.extract(progress).rows.values())
                 if purging.candidates(after=None, limit=1):
-                    archive_purging.purge(progress, tally, Pace())
+                    archiving.purge(progress, tally, Pace())
                 rounds += 1
                 progress("")
                 time.sleep(1)

@@ -469,6 +469,7 @@ def test_what_was_measured_outlives_whatever_fails(tmp_path: Path, monkeypatch: 
     assert [row["posts_per_second"] for row in json.loads(file.read_text())["limits"]["posts"]] == [9.0]
 
 
+@pytest.mark.long
 @pytest.mark.acceptance
 def test_a_short_run_measures_everything(tmp_path: Path) -> None:
     plan = run.Plan(

@@ -95,7 +95,7 @@ def test_a_trigger_is_made_corrected_and_its_secret_copied(open_console: Open) -
     page.fill("#field-reason", "go-live")
     page.click("[data-testid=trigger-save]")
     expect(page.locator("#form-errors")).to_be_focused()
-    expect(page.locator("#error-url")).to_contain_text("http://")
+    expect(page.locator("#field-url_error")).to_contain_text("http://")
     page.click("#form-errors a")
     expect(page.locator("#field-url")).to_be_focused()
     page.fill("#field-url", "http://erp.internal:8080/documents")

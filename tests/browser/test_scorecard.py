@@ -13,6 +13,7 @@ from tests.scorecard.stage import running
 pytestmark = pytest.mark.acceptance
 
 
+@pytest.mark.long
 def test_an_operator_does_all_twelve_things(chromium: Browser, tmp_path: Path) -> None:
     assert len(TASKS) == 12
     with running(20_000, tmp_path, print, pairs=60) as world:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import itertools
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -63,6 +65,14 @@ def same(name: str, lines: Iterable[str]) -> None:
     if WRITE:
         path.write_text(text, encoding="utf-8")
     assert text.splitlines() == path.read_text(encoding="utf-8").splitlines(), f"tests/golden/{name}.txt differs"
+
+
+@pytest.fixture(autouse=True)
+def counted_from_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The names that factories count up are the same whatever ran before in this process."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("tests.") and hasattr(module, "_count"):
+            monkeypatch.setattr(module, "_count", itertools.count(1))
 
 
 def test_addresses() -> None:

@@ -24,7 +24,7 @@ from messaging.pairs.selectors import circuits as selectors
 from messaging.pairs.services import probing
 from messaging.servers import pairs_at
 from messaging.transports import Receipt
-from messaging.transports.servers import server_of
+from messaging.transports.base import server_of
 from partners import registry
 from partners.models import Endpoint
 from rmhub import clock

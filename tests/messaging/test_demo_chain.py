@@ -10,14 +10,15 @@ from dataclasses import asdict
 import pytest
 from django.core.management import CommandError, call_command
 
-from messaging.demo import chain, chain_seeding
-from messaging.demo.chain_run import _portions
-from messaging.demo.chain_seeding import MOST_HOPS, HopPlan, Neighbour, seed_hop, sides
+from messaging.demo.seeding import MOST_HOPS
 from messaging.models import Pair, Route
 from messaging.routing import selectors as routes
 from partners import registry
 from partners.models import Credential, Party
 from rmhub import clock
+from tests.worlds import chain, chain_seeding
+from tests.worlds.chain_run import _portions
+from tests.worlds.chain_seeding import HopPlan, Neighbour, seed_hop, sides
 
 BEFORE = Neighbour("http://127.0.0.1:9001", "shown-by-the-one-before", "shown-to-the-one-before")
 AFTER = Neighbour("http://127.0.0.1:9002", "shown-by-the-one-after", "shown-to-the-one-after")

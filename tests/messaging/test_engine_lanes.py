@@ -16,7 +16,7 @@ from messaging.engine.loop import Engine
 from messaging.engine.preparing import Job
 from messaging.models import Circuit, Message, Signal, Transmission
 from messaging.transports import Parcel, Receipt
-from messaging.transports.servers import server_of
+from messaging.transports.base import server_of
 from rmhub import clock
 from tests.messaging.factories import LOST, REFUSED, TAKEN, PartnerSide, link, partner_side, submit
 from tests.messaging.test_engine import Worker, closing, reached, state

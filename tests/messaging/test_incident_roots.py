@@ -19,7 +19,7 @@ from messaging.onboarding.services import certificate_watch
 from messaging.overview.selectors import overview
 from messaging.pairs.selectors import screens
 from messaging.pairs.services import operating
-from messaging.transports.servers import server_of
+from messaging.transports.base import server_of
 from partners import registry
 from partners.models import Credential
 from rmhub import clock

@@ -19,7 +19,7 @@ from messaging.journal.audit import Actor
 from messaging.messages.selectors import evidence
 from messaging.messages.services import inquiries
 from messaging.models import AuditEntry, Delivery, Message, StatusInquiry, Transmission
-from messaging.models.inquiry import partner_said
+from messaging.models.traffic import partner_said
 from partners.models import AgreementVersion, Endpoint
 from rmhub import clock
 from rmhub.clock import FrozenClock, frozen

@@ -7,9 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from messaging.bulk import selectors as reading
 from messaging.bulk.pages import buttons as words
-from messaging.bulk.selectors import jobs as reading
-from messaging.bulk.selectors import matching as bulk
 from messaging.bulk.services import actions as job_actions
 from messaging.bulk.services import jobs
 from messaging.bulk.services.export import job_export
@@ -160,7 +159,7 @@ def test_suspended_pairs_are_resumed_one_after_the_other(time: FrozenClock) -> N
     pairs = [suspended(time).outbound for _ in range(3)]
     now = clock.now()
     job = jobs.job_plan(
-        action="pairs_resume", parameters={}, rows=bulk.matching("pair", {"state": "suspended"}), actor=ANN
+        action="pairs_resume", parameters={}, rows=reading.matching("pair", {"state": "suspended"}), actor=ANN
     )
     assert (job.total, job.parameters) == (3, {"mode": "probe", "stagger": 0})
     assert reading.plan(job, now).waiting == 9
@@ -210,7 +209,7 @@ def test_incidents_are_acknowledged_assigned_and_resolved(time: FrozenClock) -> 
 def test_messages_are_cancelled_resubmitted_and_exported(time: FrozenClock) -> None:
     partner = partner_side()
     made = [submit(partner) for _ in range(3)]
-    rows = bulk.matching("msg", {"state": "queued", "pair": partner.outbound.code})
+    rows = reading.matching("msg", {"state": "queued", "pair": partner.outbound.code})
     job = jobs.job_plan(action="messages_cancel", parameters={}, rows=rows, actor=ANN)
     assert job.total == 3
     with pytest.raises(InvalidSubmission, match="10 characters"):
@@ -266,13 +265,13 @@ def test_what_was_refused_is_planned_again() -> None:
 
 def test_a_list_s_filters_mean_the_same_for_a_job(time: FrozenClock) -> None:
     stuck, calm = suspended(time).outbound, partner_side().outbound
-    found = bulk.matching("pair", {"state": "suspended", "cursor": "x", "view": "all"})
+    found = reading.matching("pair", {"state": "suspended", "cursor": "x", "view": "all"})
     assert [pair.pk for pair in found] == [stuck.pk]
-    assert calm.pk in {pair.pk for pair in bulk.matching("pair", {"q": calm.code})}
-    open_ones = bulk.matching("inc", {})
+    assert calm.pk in {pair.pk for pair in reading.matching("pair", {"q": calm.code})}
+    open_ones = reading.matching("inc", {})
     assert [one.pair_id for one in open_ones] == [stuck.pk]
     incidents.incident_resolve(incident_id=open_ones.get().pk, actor=ANN, reason="it is mended")
-    assert not bulk.matching("inc", {}).exists() and bulk.matching("inc", {"show": "all"}).exists()
+    assert not reading.matching("inc", {}).exists() and reading.matching("inc", {"show": "all"}).exists()
     for kind, wrong in (
         ("pair", {"state": "odd"}),
         ("pair", {"size": "3"}),
@@ -281,7 +280,7 @@ def test_a_list_s_filters_mean_the_same_for_a_job(time: FrozenClock) -> None:
         ("inc", {"partner": "par_1"}),
     ):
         with pytest.raises(InvalidSubmission, match="filter"):
-            bulk.matching(kind, wrong)
+            reading.matching(kind, wrong)
 
 
 def test_a_plan_over_all_that_match_keeps_what_was_meant(time: FrozenClock) -> None:
@@ -290,7 +289,7 @@ def test_a_plan_over_all_that_match_keeps_what_was_meant(time: FrozenClock) -> N
     job = jobs.job_plan(
         action="pairs_resume",
         parameters={},
-        rows=bulk.matching("pair", given),
+        rows=reading.matching("pair", given),
         chosen=given,
         actor=ANN,
         origin="/pairs/",

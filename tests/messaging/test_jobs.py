@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import IntegrityError, OperationalError
 
 from messaging import dispatch, tasks
-from messaging.bulk.selectors import jobs as reading
+from messaging.bulk import selectors as reading
 from messaging.bulk.services import jobs
 from messaging.deliveries.services import deciding as settling
 from messaging.deliveries.services import triggering

@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from messaging.choices import Direction
-from messaging.messages.selectors import estimate as message_estimate
-from messaging.messages.selectors.messages import MessageFilters
+from messaging.messages.selectors import finding
+from messaging.messages.selectors.finding import MessageFilters
 from messaging.models import TrafficHour
 from messaging.overview.services.traffic_hours import KEEP
 from partners import visibility
@@ -35,27 +35,27 @@ def busy(time: FrozenClock) -> PartnerSide:  # noqa: F811
 
 
 def test_a_day_is_what_the_counters_say(busy: PartnerSide) -> None:
-    assert message_estimate.estimate(DAY) == 24 * 120
-    assert message_estimate.estimate(replace(DAY, direction=Direction.OUT)) == 24 * 100
-    assert message_estimate.estimate(replace(DAY, direction=Direction.IN)) == 24 * 20
-    assert message_estimate.estimate(replace(DAY, pair_id=busy.inbound.pk)) == 24 * 20
-    assert message_estimate.estimate(replace(DAY, partner_id=busy.terms.partner_id)) == 24 * 120
-    assert message_estimate.estimate(replace(DAY, created_lt=NOON - timedelta(hours=23, minutes=30))) == 60
+    assert finding.estimate(DAY) == 24 * 120
+    assert finding.estimate(replace(DAY, direction=Direction.OUT)) == 24 * 100
+    assert finding.estimate(replace(DAY, direction=Direction.IN)) == 24 * 20
+    assert finding.estimate(replace(DAY, pair_id=busy.inbound.pk)) == 24 * 20
+    assert finding.estimate(replace(DAY, partner_id=busy.terms.partner_id)) == 24 * 120
+    assert finding.estimate(replace(DAY, created_lt=NOON - timedelta(hours=23, minutes=30))) == 60
     with visibility.only(frozenset()):
-        assert message_estimate.estimate(DAY) < 10, "what may not be seen is not counted either"
+        assert finding.estimate(DAY) < 10, "what may not be seen is not counted either"
 
 
 def test_the_hour_under_way_is_whole_although_it_is_not_over(busy: PartnerSide, time: FrozenClock) -> None:  # noqa: F811
     TrafficHour.objects.create(pair=busy.outbound, hour=NOON, accepted=50)
     time.move(600)
-    assert message_estimate.estimate(MessageFilters(created_gte=NOON)) == 50
+    assert finding.estimate(MessageFilters(created_gte=NOON)) == 50
 
 
 def test_where_the_counters_know_nothing_the_planner_is_asked(busy: PartnerSide) -> None:
     guess = replace(DAY, states=("failed",))
-    assert message_estimate.estimate(guess) < 100
-    assert message_estimate.estimate(MessageFilters()) < 100
-    assert message_estimate.estimate(replace(DAY, created_gte=NOON - KEEP - timedelta(days=1))) < 100
+    assert finding.estimate(guess) < 100
+    assert finding.estimate(MessageFilters()) < 100
+    assert finding.estimate(replace(DAY, created_gte=NOON - KEEP - timedelta(days=1))) < 100
 
 
 def test_the_list_says_about_as_many_as_the_dashboard(busy: PartnerSide) -> None:

@@ -13,7 +13,7 @@ from messaging.choices import Direction
 from messaging.incidents.selectors.texts import partner_note
 from messaging.messages.services import inquiries
 from messaging.models import Incident, Pair
-from messaging.pairs.selectors import changes, screens
+from messaging.pairs.selectors import newer, screens
 from messaging.pairs.selectors.diagnosis import diagnose
 from messaging.pairs.selectors.newer import Sign, Tells, newest
 from messaging.pairs.services import probing
@@ -123,7 +123,7 @@ def test_what_is_older_than_the_cause_decides_nothing(time: FrozenClock) -> None
     time.move(60)
     Pair.objects.filter(pk=partner.outbound.pk).update(changed_at=clock.now())
     assert ASK in said(partner)
-    assert changes.since_last_success(partner.outbound, partner.terms) == []
+    assert newer.since_last_success(partner.outbound, partner.terms) == []
 
 
 # ---- the catalogue

@@ -289,7 +289,8 @@ def test_a_worker_that_died_with_it_does_not_keep_it(time: FrozenClock) -> None:
     rule()
     opened(partner_side().outbound)
     notifying.read_feed()
-    assert len(notifying._claim(8)) == 1
+    due = Notification.objects.filter(rule__enabled=True).select_related("rule__endpoint")
+    assert len(webhooks.claim(due, timedelta(seconds=300), 8)) == 1
     assert notifying.send_due() == 0, "the lease"
     time.move(301)
     assert notifying.send_due() == 1

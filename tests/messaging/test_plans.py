@@ -27,10 +27,10 @@ from messaging.models import (
     Trigger,
     WebhookDelivery,
 )
-from messaging.notifications.selectors.events import OLDEST, feed, of_message, of_pair
+from messaging.notifications.selectors import OLDEST, feed, of_message, of_pair
 from messaging.notifications.services import webhooks
 from messaging.pairs.selectors import pairs
-from messaging.pairs.selectors.streams import flight
+from messaging.pairs.selectors.sequence import flight
 from messaging.pairs.services import operating
 from messaging.transports import Receipt
 from rmhub.clock import frozen

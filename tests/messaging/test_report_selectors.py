@@ -17,7 +17,7 @@ from messaging import keyset
 from messaging.exceptions import InvalidSubmission, NotFound
 from messaging.models import AuditFinding, LakeFile, LakeState, PipelineRun
 from messaging.reports.catalogue import REPORTS
-from messaging.reports.selectors import levels as report_levels
+from messaging.reports.selectors import figures as report_levels
 from messaging.reports.selectors import pipeline, reports
 from messaging.reports.services import runs as pipeline_runs
 from rmhub import clock

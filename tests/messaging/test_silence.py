@@ -15,7 +15,7 @@ from messaging.models import AuditEntry, Event, Incident, Pair
 from messaging.overview.services import housekeeping
 from messaging.pairs.selectors import pairs
 from messaging.pairs.services import operating, silence
-from messaging.pairs.services.settings import pair_update
+from messaging.pairs.services.silence import pair_update
 from rmhub import clock
 from rmhub.clock import FrozenClock, frozen
 from tests.messaging.factories import REFUSED, PartnerSide, link, partner_side, submit, work

@@ -9,7 +9,7 @@ import pytest
 from django.core.cache import cache
 
 from messaging.models import Event, TrafficCursor, TrafficHour
-from messaging.models.traffic_hour import LATENCY_EDGES
+from messaging.models.traffic import LATENCY_EDGES
 from messaging.overview.selectors.traffic import quantile, traffic
 from messaging.overview.services import traffic_hours
 from partners import visibility

@@ -18,7 +18,7 @@ from messaging.exceptions import InvalidSubmission, NotFound, Stale
 from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Event, Message, WebhookDelivery, WebhookEndpoint
 from messaging.notifications.services import webhooks
-from messaging.transports.public import public_pool
+from messaging.transports.bounded import public_pool
 from rmhub.clock import FrozenClock, frozen
 from rmhub.ids import uuid7
 from tests.messaging.factories import partner_side, submit
@@ -46,6 +46,11 @@ def endpoint(url: str = "http://127.0.0.1:1/hook", types: tuple[str, ...] = ("me
 
 def delivery() -> WebhookDelivery:
     return WebhookDelivery.objects.get()
+
+
+def claim() -> list[WebhookDelivery]:
+    due = WebhookDelivery.objects.filter(endpoint__enabled=True).select_related("endpoint")
+    return webhooks.claim(due, timedelta(seconds=LEASE), 10)
 
 
 class Taking:
@@ -324,7 +329,7 @@ def test_what_a_dead_worker_had_claimed_is_posted_after_its_lease(time: FrozenCl
     with serving(taking) as server:
         endpoint(server.url)
         submit(partner_side())
-        [stale] = webhooks._claim(10)
+        [stale] = claim()
         time.move(LEASE - 1)
         assert webhooks.deliver_due() == 0
         time.move(1)
@@ -337,9 +342,9 @@ def test_what_a_dead_worker_had_claimed_is_posted_after_its_lease(time: FrozenCl
 def test_a_late_outcome_moves_nothing_of_the_attempt_that_came_after_it(time: FrozenClock) -> None:
     endpoint()
     submit(partner_side())
-    [stale] = webhooks._claim(10)
+    [stale] = claim()
     time.move(LEASE)
-    [claimed] = webhooks._claim(10)
+    [claimed] = claim()
     webhooks._record([(stale, webhooks.Outcome(410))])
     found = delivery()
     assert (found.state, found.attempts, found.due_at) == ("pending", 2, claimed.due_at)
@@ -532,7 +537,7 @@ def test_traffic_goes_on_when_an_endpoint_is_deleted() -> None:
 def test_an_endpoint_is_deleted_while_its_deliveries_are_on_the_wire() -> None:
     made, _ = endpoint()
     submit(partner_side())
-    [claimed] = webhooks._claim(10)
+    [claimed] = claim()
     webhooks.endpoint_delete(endpoint_id=made.pk, actor=ANN)
     webhooks._record([(claimed, webhooks.Outcome(204))])
     assert not WebhookDelivery.objects.exists()
@@ -543,6 +548,6 @@ def test_deliveries_say_when_they_are_next_due() -> None:
     submit(partner_side())
     found = delivery()
     assert (found.state, found.due_at, found.attempts) == ("pending", AT, 0)
-    [claimed] = webhooks._claim(10)
+    [claimed] = claim()
     assert claimed.due_at == AT + timedelta(seconds=LEASE)
     assert Event.objects.get(pk=found.event_id).type == "message.accepted"

@@ -23,9 +23,8 @@ from messaging.archive.services.restoring import Restored, restore_request, want
 from messaging.journal.audit import Actor
 from messaging.messages.services.submitting import NewPayload, message_submit
 from messaging.models import ArchivedMessage, LakeState, Message, PipelineRun
-from messaging.pipeline import archive_copying, archive_purging, archiving, manifest, restoring
-from messaging.pipeline.archive_copying import ReadBack
-from messaging.pipeline.archive_tally import Pace, Tally
+from messaging.pipeline import archive_copying, archiving, manifest
+from messaging.pipeline.archive_copying import Pace, ReadBack, Tally
 from messaging.protocol.envelope import MessageType
 from messaging.transports import Parcel
 from rmhub import clock
@@ -87,7 +86,7 @@ def purge() -> Tally:
     """Purges what may go."""
     tally = Tally()
     with archiving.alone():
-        archive_purging.purge(nothing, tally, unhurried())
+        archiving.purge(nothing, tally, unhurried())
     return tally
 
 
@@ -102,7 +101,7 @@ def gone(*messages: Message) -> None:
 def restore(**what: object) -> Restored:
     """What a person asks for, and the pipeline's process does."""
     run = restore_request(actor=ANN, reason=WHY, **what)  # type: ignore[arg-type]
-    result = restoring.restore(wanted(run), by=run.requested_by)
+    result = archiving.restore(wanted(run), by=run.requested_by)
     PipelineRun.objects.filter(pk=run.pk).update(state="succeeded", due_at=None)
     return result
 

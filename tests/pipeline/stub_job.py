@@ -8,7 +8,6 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-NAME = "audit"
 INPUTS: Mapping[str, tuple[str, ...]] = {"pairs": ("id", "code")}
 OUTPUTS: Mapping[str, Any] = {}
 HOOK: list[Callable[[], None]] = []

@@ -27,9 +27,8 @@ from messaging.models import (
     PipelineRun,
     Signal,
 )
-from messaging.pipeline import archive_copying, archive_file, archive_tally, archiving, driver
-from messaging.pipeline.archive_copying import spark_verify
-from messaging.pipeline.archive_tally import Pace, Tally
+from messaging.pipeline import archive_copying, archive_file, archiving, driver
+from messaging.pipeline.archive_copying import Pace, Tally, spark_verify
 from messaging.report_choices import PipelineJob
 from messaging.reports.services import runs as pipeline_runs
 from rmhub import clock
@@ -296,7 +295,7 @@ def _elsewhere() -> Any:
 def test_the_pace_leaves_most_of_the_time_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     paused: list[float] = []
     moments = iter([10.0, 12.0])
-    monkeypatch.setattr(archive_tally.time, "monotonic", lambda: next(moments))
+    monkeypatch.setattr(archive_copying.time, "monotonic", lambda: next(moments))
     with Pace(share=0.25, pause=paused.append).work():
         pass
     assert paused == [6.0]
@@ -309,7 +308,7 @@ def test_the_runs_archive_purge_and_restore_as_the_pipeline_makes_them(
     """Asked for, claimed and executed: with the lake brought up to date, Spark, the report, and what the run says."""
     settings.RMHUB_ARCHIVE_DIR = tmp_path / "archive"
     settings.RMHUB_LAKE_DIR = tmp_path / "lake"
-    monkeypatch.setattr(archive_tally, "SHARE", 1.0)
+    monkeypatch.setattr(archive_copying, "SHARE", 1.0)
     with clock.frozen(T) as frozen:
         scene = Scene(frozen)
         several = scene.several()

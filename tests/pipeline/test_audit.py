@@ -235,9 +235,9 @@ FIELDS: Mapping[type[models.Field], str] = {
 }
 
 
-@pytest.mark.parametrize("job", [audit, reconcile], ids=lambda job: str(job.NAME))
-def test_columns_are_those_of_the_report_tables(job: Any) -> None:
-    report = reports.REPORTS[job.NAME]
+@pytest.mark.parametrize(("name", "job"), [("audit", audit), ("reconcile", reconcile)])
+def test_columns_are_those_of_the_report_tables(name: str, job: Any) -> None:
+    report = reports.REPORTS[name]
     assert set(job.OUTPUTS) == {table.name for table in report.tables}
     for table in report.tables:
         schema = job.OUTPUTS[table.name]

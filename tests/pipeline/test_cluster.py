@@ -190,6 +190,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield found
 
 
+@pytest.mark.long
 @pytest.mark.django_db(transaction=True)
 def test_a_worker_killed_in_the_middle_of_a_submitted_job_changes_nothing(
     books: Books, cluster: Cluster, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

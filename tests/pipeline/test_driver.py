@@ -18,7 +18,7 @@ from django.db import connection
 from messaging.exceptions import ApplicationError
 from messaging.journal.audit import Actor
 from messaging.models import AuditFinding, LakeState, PipelineRun, PublishedReport
-from messaging.pipeline import driver, pulse
+from messaging.pipeline import driver
 from messaging.reports.services import runs as pipeline_runs
 from rmhub import clock
 
@@ -34,7 +34,7 @@ AS_OF = datetime(2026, 3, 1, 12, tzinfo=UTC)
 @pytest.fixture(autouse=True)
 def lake(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     settings.RMHUB_LAKE_DIR = tmp_path / "lake"
-    monkeypatch.setattr(pulse, "SECONDS", 0.1)
+    monkeypatch.setattr(driver, "PULSE_SECONDS", 0.1)
     yield tmp_path / "lake"
 
 
@@ -142,7 +142,7 @@ def test_a_process_that_is_told_to_end_says_so(
 
 
 def test_a_run_that_was_taken_away_publishes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulse, "SECONDS", 60.0)
+    monkeypatch.setattr(driver, "PULSE_SECONDS", 60.0)
 
     def perform(context: driver.Context) -> None:
         PipelineRun.objects.update(due_at=clock.now() - timedelta(seconds=1))
@@ -218,7 +218,7 @@ def test_a_query_that_is_cancelled_ends_and_publishes_nothing(
     assert (run.state, run.error) == ("cancelled", "")
     assert run.finished_at is not None and run.total > 0
     assert not AuditFinding.objects.exists() and not PublishedReport.objects.exists()
-    assert pulse.tasks() == (0, 0), "Spark has stopped computing"
+    assert driver.tasks() == (0, 0), "Spark has stopped computing"
 
 
 @pytest.mark.spark

@@ -22,8 +22,8 @@ def at(seconds: float) -> datetime:
 
 def frames(spark: SparkSession, job: Any, **rows: list[tuple[Any, ...]]) -> dict[str, DataFrame]:
     """The inputs of a job; entities without rows are empty."""
-    from messaging.pipeline.lake import struct
     from messaging.pipeline.schemas import ENTITIES
+    from messaging.pipeline.submitted import struct
 
     return {
         name: spark.createDataFrame(rows.get(name, []), struct(ENTITIES[name], columns))

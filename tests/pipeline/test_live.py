@@ -194,6 +194,7 @@ def test_counts_are_those_of_the_events_in_whatever_order_they_commit(
         assert LiveState.objects.get().epoch != place.epoch
 
 
+@pytest.mark.long
 @pytest.mark.acceptance
 def test_killed_in_the_middle_it_has_counted_each_event_once(lake: Path, tmp_path: Path) -> None:
     partner = partner_side()

@@ -24,9 +24,9 @@ from messaging.models import (
     PipelineRun,
     Signal,
 )
-from messaging.notifications.selectors import events
+from messaging.notifications import selectors as events
+from messaging.pipeline import archiving as reading
 from messaging.pipeline import manifest
-from messaging.pipeline import restoring as reading
 from messaging.pipeline.schemas import ENTITIES
 from rmhub import clock
 from tests.messaging.conftest import static_folder, woken  # noqa: F401

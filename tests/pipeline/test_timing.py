@@ -89,7 +89,7 @@ def test_the_replay_is_the_senders_machine_where_instants_meet(spark: SparkSessi
 
 def test_which_attempt_was_answered(spark: SparkSession) -> None:
     """By the number of acknowledgements: every copy that arrives is acknowledged, also when the first was enough."""
-    from messaging.pipeline.jobs.attempts import facts
+    from messaging.pipeline.jobs.replay import facts
 
     start = datetime(2026, 5, 1, 12, tzinfo=UTC)
 

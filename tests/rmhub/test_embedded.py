@@ -27,7 +27,7 @@ import pytest
 import redis
 
 from rmhub import embedded
-from rmhub.embedded import EmbeddedError, Servers, identity, lifecycle, ports, postgres, processes, state, valkey
+from rmhub.embedded import EmbeddedError, Servers, identity, lifecycle, postgres, processes, state, valkey
 from rmhub.embedded.identity import make_home
 from rmhub.embedded.processes import Mark
 from rmhub.supervisor.processes import PRELUDE, locked
@@ -384,10 +384,10 @@ def test_root_copies_programs_that_the_servers_user_cannot_run(var: Path, monkey
 def test_a_port_that_is_taken_is_not_chosen(reachable: Path) -> None:
     found = state.load(reachable)
     assert found is not None
-    assert ports.choose(found.postgres_port) not in (0, found.postgres_port)
-    free = ports.choose(0)
-    assert ports.choose(free) == free
-    assert ports.choose(free, taken=free) != free
+    assert state.choose(found.postgres_port) not in (0, found.postgres_port)
+    free = state.choose(0)
+    assert state.choose(free) == free
+    assert state.choose(free, taken=free) != free
 
 
 def test_urls() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -16,16 +17,18 @@ from rmhub.hubs import BASE, Hub
 KEY = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
 
 
-def manage(tmp_path: Path, *arguments: str, **changed: str) -> subprocess.CompletedProcess[str]:
-    """Run a command that needs no server, with nothing but these settings."""
-    kept = {name: text for name, text in os.environ.items() if not name.startswith(("RMHUB_", "DATABASE", "REDIS"))}
-    settings = {
-        "DJANGO_SETTINGS_MODULE": "rmhub.settings",
+def right(tmp_path: Path) -> dict[str, str]:
+    return {
         "DATABASE_URL": "postgresql://rmhub:very-secret@127.0.0.1:1/rmhub",
         "REDIS_URL": "redis://127.0.0.1:1/0",
         "RMHUB_VAR": str(tmp_path),
-        **changed,
     }
+
+
+def manage(tmp_path: Path, *arguments: str, **changed: str) -> subprocess.CompletedProcess[str]:
+    """Run a command that needs no server, with nothing but these settings."""
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(("RMHUB_", "DATABASE", "REDIS"))}
+    settings = {"DJANGO_SETTINGS_MODULE": "rmhub.settings", **right(tmp_path), **changed}
     return subprocess.run(
         [sys.executable, str(BASE / "manage.py"), *arguments],
         env={**kept, **{name: text for name, text in settings.items() if text}},
@@ -78,11 +81,24 @@ def manage(tmp_path: Path, *arguments: str, **changed: str) -> subprocess.Comple
         ("DATABASE_URL_FILE", "/nowhere/url", "DATABASE_URL and DATABASE_URL_FILE are both set"),
     ],
 )
-def test_a_wrong_setting_is_one_line_and_exit_status_2(tmp_path: Path, name: str, text: str, said: str) -> None:
-    ended = manage(tmp_path, "check", **{name: text})
+def test_a_wrong_setting_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str, said: str
+) -> None:
+    for variable in [*os.environ]:
+        if variable.startswith(("RMHUB_", "DATABASE", "REDIS")):
+            monkeypatch.delenv(variable)
+    for variable, value in {**right(tmp_path), name: text}.items():
+        monkeypatch.setenv(variable, value)
+    with pytest.raises(ImproperlyConfigured) as refused:
+        runpy.run_path(str(BASE / "rmhub" / "settings.py"))
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value) and "very-secret" not in str(refused.value)
+
+
+def test_a_wrong_setting_ends_every_command_with_its_line_and_exit_status_2(tmp_path: Path) -> None:
+    ended = manage(tmp_path, "check", RMHUB_SEND_THREADS="many")
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
-    assert said in ended.stderr
-    assert "very-secret" not in ended.stderr
+    assert "RMHUB_SEND_THREADS='many' is not a whole number" in ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,7 @@ from pathlib import Path
 import pytest
 
 from rmhub.supervisor import Console, Process, StartFailed, Stopped, Supervisor
-from rmhub.supervisor.console import LONGEST, Lines
-from rmhub.supervisor.processes import PRELUDE
-from rmhub.supervisor.restarts import Restarts
+from rmhub.supervisor.processes import LONGEST, PRELUDE, Lines, Restarts
 from tests.rmhub.conditions import alive, eventually
 
 PROJECT = Path(__file__).resolve().parents[2]

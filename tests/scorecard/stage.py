@@ -15,10 +15,10 @@ import urllib3
 
 from messaging.demo import databases
 from messaging.demo.stage import OWN_FOLDERS
-from messaging.demo.ux.plan import PORTS
 from rmhub import embedded
 from rmhub.hubs import BASE, Hub, free_ports
 from rmhub.supervisor import Process, Supervisor
+from tests.worlds.ux.plan import PORTS
 
 
 @dataclass(frozen=True, slots=True)

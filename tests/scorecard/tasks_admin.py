@@ -12,11 +12,11 @@ import subprocess
 from typing import Any
 from urllib.parse import quote
 
-from messaging.demo.ux.newcomer import BUNDLE, ZEPHYR
-from messaging.demo.ux.plan import ORDERS, SECRET
 from rmhub.hubs import BASE
 from tests.scorecard.player import Failed, Player, until
 from tests.scorecard.stage import World
+from tests.worlds.ux.newcomer import BUNDLE, ZEPHYR
+from tests.worlds.ux.plan import ORDERS, SECRET
 
 AGREEMENT = "tpa:ux:p20"  # of a partner without trouble
 

@@ -11,8 +11,7 @@ import pytest
 import urllib3
 
 from messaging.models import Message
-from rmhub.front.bodies import TooLarge, fetch
-from rmhub.front.limits import Budget, Full, Pace
+from rmhub.front.bodies import Budget, Full, Pace, TooLarge, fetch
 from rmhub.roles import Role
 from tests.messaging.api.client import make_token, make_user
 from tests.messaging.exchange.hubs import hubs

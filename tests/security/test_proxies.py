@@ -12,8 +12,7 @@ import pytest
 from messaging.models import Rejection
 from partners.models import Party
 from rmhub.front.application import FileWrapper
-from rmhub.front.environ import environ_of
-from rmhub.front.peers import FORWARDED, X_FORWARDED_FOR, Peers, bucket
+from rmhub.front.environ import FORWARDED, X_FORWARDED_FOR, Peers, bucket, environ_of
 from tests.messaging.exchange.hubs import hubs
 from tests.messaging.factories import partner_side
 from tests.partners.factories import make_credential

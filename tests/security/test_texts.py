@@ -17,6 +17,7 @@ from rmhub.roles import Role
 from tests.messaging.api.client import Api, make_token, make_user
 from tests.messaging.console.pages import DOWNLOADS, PAGES
 from tests.messaging.console.scenes import World, browser
+from tests.sizes import ALL
 
 pytestmark = pytest.mark.django_db
 EVIL = "\"'><script>alert(7)</script><img src=x onerror=alert(7)>{{7*7}}"
@@ -100,26 +101,22 @@ def test_no_text_that_somebody_wrote_becomes_part_of_a_page(scene: World) -> Non
     assert shown > 30, "the texts are there, as texts"
 
 
-@pytest.mark.parametrize("formula", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
-def test_no_cell_of_a_download_is_a_formula(scene: World, formula: str) -> None:
-    AuditEntry.objects.update(reason=formula, actor=formula, object_name=formula)
-    Message.objects.update(conversation_id=formula, service=formula)
+def test_no_cell_of_a_download_is_a_formula(scene: World) -> None:
     client = browser()
-    seen = 0
-    for page in PAGES:
-        if not page.get or page.arguments(scene) or page.role is None:
-            continue
-        answer = client.get(page.url(scene), {"format": "csv"})
-        if not answer["Content-Type"].startswith("text/csv"):
-            continue
-        seen += 1
-        text = answer.getvalue().decode("utf-8-sig")
-        for row in csv.reader(io.StringIO(text, newline="")):
-            assert not [cell for cell in row if cell.startswith(("=", "+", "@", "\t", "\r"))], (page.name, row)
-    assert seen >= 3
+    lists = [page for page in PAGES if page.get and not page.arguments(scene) and page.role is not None]
+    answers = [(page, client.get(page.url(scene), {"format": "csv"})) for page in lists]
+    tables = [page for page, answer in answers if answer["Content-Type"].startswith("text/csv")]
+    assert len(tables) >= 3
+    for formula in ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"):
+        AuditEntry.objects.update(reason=formula, actor=formula, object_name=formula)
+        Message.objects.update(conversation_id=formula, service=formula)
+        for page in tables:
+            text = client.get(page.url(scene), {"format": "csv"}).getvalue().decode("utf-8-sig")  # type: ignore[attr-defined]
+            for row in csv.reader(io.StringIO(text, newline="")):
+                assert not [cell for cell in row if cell.startswith(("=", "+", "@", "\t", "\r"))], (page.name, row)
 
 
-@pytest.mark.parametrize("text", SQL)
+@pytest.mark.parametrize("text", SQL if ALL else SQL[:3])
 def test_no_parameter_becomes_part_of_a_statement(scene: World, text: str) -> None:
     before = Message.objects.count()
     api = Api(make_token(make_user(Role.ADMIN)))

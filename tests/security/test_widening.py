@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from messaging.transports.public import is_public
+from messaging.transports.bounded import is_public
 from rmhub import clock
 from rmhub.roles import Role
 from tests.messaging.api.client import Api, make_token, make_user

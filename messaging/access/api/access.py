@@ -8,57 +8,102 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ObjectDoesNotExist
 from django.views.decorators.debug import sensitive_variables
 from drf_spectacular.utils import OpenApiExample
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from messaging import keyset
-from messaging.access.serializers import tokens as shapes
 from messaging.access.services import tokens
 from messaging.api.authentication import access_of, actor_of
-from messaging.api.conditional import item
 from messaging.api.endpoint import Endpoint, operation
-from messaging.api.fields import ReasonBody, page_of, validated
-from messaging.api.pagination import PAGING, listing, read_list
+from messaging.api.fields import IdIn, IdOut, Instant, OptionalReasonBody, ReasonBody, RowSerializer, Text, validated
+from messaging.api.handlers import done, listed, shown
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
-from messaging.onboarding.serializers.credentials import CredentialBody, CredentialSerializer, NewCredentialSerializer
+from messaging.models import ApiToken
+from messaging.onboarding.serializers.partners import CredentialBody, CredentialSerializer, NewCredentialSerializer
 from messaging.onboarding.services import changing as onboarding
 from messaging.overview.selectors import records
 from partners import selectors
 from partners.choices import CredentialDirection
+from partners.models import Credential
+from rmhub.roles import ADMIN_SCOPES
 
-_LIST = ("invalid_cursor", "cursor_mismatch")
 _CREDENTIAL = {"credential_id": "Id of the credential (`cred_...`)."}
+_TOKENS: dict[str, Any] = {"tag": "tokens", "scope": "tokens:manage"}
 _TOKEN = {"token_id": "Id of the token (`tok_...`)."}
-CREDENTIAL_FILTERS = (Param("party", "Id of a party.", "id", prefix="par"),)
-TOKEN_FILTERS = (Param("owner", "Exact user name."),)
 
 
-_SUBMITS = OpenApiExample(
-    "Submits, from one network, and nothing else",
-    value={"name": "ERP", "scopes": ["messages:write"], "networks": ["10.1.0.0/16"], "reason": "go-live"},
-    request_only=True,
-)
+class TokenBody(OptionalReasonBody):
+    """A token for an application."""
+
+    name = Text(max_length=80)
+    scopes = serializers.ListField(child=serializers.ChoiceField(choices=sorted(ADMIN_SCOPES)), allow_empty=False)
+    owner = Text(max_length=150, required=False, help_text="User name; yours if absent.")
+    expires_at = Instant(required=False, help_text="90 days from now if absent; at most 366.")
+    networks = serializers.ListField(
+        child=Text(max_length=50),
+        required=False,
+        default=list,
+        max_length=20,
+        help_text="Addresses or networks (CIDR) from which it may be used; empty = from anywhere.",
+    )
+    groups = serializers.ListField(
+        child=IdIn("grp"),
+        required=False,
+        default=list,
+        max_length=50,
+        help_text="Partner groups: it sees and does nothing else; empty = whatever its owner may see.",
+    )
+
+
+class TokenGroupSerializer(serializers.Serializer):
+    """A partner group that a token is limited to."""
+
+    id = IdOut("grp")
+    name = serializers.CharField()
+
+
+class TokenSerializer(RowSerializer):
+    """An API token, without its secret."""
+
+    id = IdOut("tok")
+    owner = serializers.CharField(source="owner.username")
+    scopes = serializers.ListField(child=serializers.CharField())
+    networks = serializers.ListField(child=serializers.CharField(), help_text="Empty = usable from anywhere.")
+    groups = TokenGroupSerializer(many=True, help_text="Empty = whatever its owner may see.")
+
+    class Meta:
+        model = ApiToken
+        fields: tuple[str, ...] = (
+            *("id", "name", "owner", "scopes", "networks", "groups"),
+            *("created_at", "expires_at", "last_used_at", "revoked_at"),
+        )
+        extra_kwargs = {"last_used_at": {"help_text": "To the minute."}}
+
+
+class NewTokenSerializer(TokenSerializer):
+    """A new token with its secret."""
+
+    secret = serializers.CharField(help_text="rmh_live_...: shown this once.")
+
+    class Meta(TokenSerializer.Meta):
+        fields = (*TokenSerializer.Meta.fields, "secret")
 
 
 class Credentials(Endpoint):
     """/credentials"""
 
-    @operation(
+    get = listed(
+        lambda party=None: selectors.credentials(party_id=party),
+        CredentialSerializer,
+        order=("-id",),
+        filters=(Param("party", "Id of a party.", "id", prefix="par"),),
         id="credentials_list",
         tag="credentials",
         scope="partners:read",
         summary="List credentials, newest first, without secrets",
-        parameters=(*CREDENTIAL_FILTERS, *PAGING),
-        responses={200: page_of(CredentialSerializer)},
-        problems=_LIST,
     )
-    def get(self, request: Request) -> Response:
-        values, limit, place = read_list(request, CREDENTIAL_FILTERS)
-        found = selectors.credentials(party_id=values["party"])
-        page = keyset.page(found, order=("-id",), limit=limit, place=place)
-        return listing(request, values, page, CredentialSerializer)
 
     @sensitive_variables("values", "secret")
     @operation(
@@ -78,92 +123,87 @@ class Credentials(Endpoint):
         if direction == CredentialDirection.INBOUND:
             made, secret = onboarding.credential_issue(party_id=party_id, actor=actor_of(request), **values)
         else:
-            made, secret = (
-                onboarding.credential_store_outbound(party_id=party_id, actor=actor_of(request), **_outbound(values)),
-                "",
-            )
+            values, secret = _outbound(values), ""
+            made = onboarding.credential_store_outbound(party_id=party_id, actor=actor_of(request), **values)
         made.secret = secret or None  # type: ignore[attr-defined]
         headers = {"Location": f"/api/v1/credentials/{made.public_id}"}
         return Response(NewCredentialSerializer(made).data, status=201, headers=headers)
 
 
+def _credential(credential_id: str) -> Credential:
+    try:
+        return selectors.credential(id_of("cred", credential_id))
+    except ObjectDoesNotExist as error:
+        raise Problem("not_found", f"There is no credential {credential_id}.") from error
+
+
 class OneCredential(Endpoint):
     """/credentials/{credential_id}"""
 
-    @operation(
+    get = shown(
+        _credential,
+        CredentialSerializer,
         id="credentials_read",
         tag="credentials",
         scope="partners:read",
         summary="One credential, without its secret",
         path=_CREDENTIAL,
-        responses={200: CredentialSerializer},
     )
-    def get(self, request: Request, credential_id: str) -> Response:
-        read_parameters(request, ())
-        try:
-            found = selectors.credential(id_of("cred", credential_id))
-        except ObjectDoesNotExist as error:
-            raise Problem("not_found", f"There is no credential {credential_id}.") from error
-        return item(request, CredentialSerializer(found).data)
 
 
 class RevokeCredential(Endpoint):
     """/credentials/{credential_id}/revoke"""
 
-    @operation(
+    post = done(
+        lambda credential_id, **given: onboarding.credential_revoke(
+            credential_id=id_of("cred", credential_id), **given
+        ),
+        ReasonBody,
+        CredentialSerializer,
         id="credentials_revoke",
         tag="credentials",
         scope="partners:write",
         summary="End a credential now and for ever",
         path=_CREDENTIAL,
-        request=ReasonBody,
-        responses={200: CredentialSerializer},
         problems=("wrong_state",),
     )
-    def post(self, request: Request, credential_id: str) -> Response:
-        read_parameters(request, ())
-        values = validated(ReasonBody, request.data)
-        found = onboarding.credential_revoke(
-            credential_id=id_of("cred", credential_id), actor=actor_of(request), **values
-        )
-        return item(request, CredentialSerializer(found).data)
 
 
 class Tokens(Endpoint):
     """/tokens"""
 
-    @operation(
+    get = listed(
+        records.tokens,
+        TokenSerializer,
+        order=("-id",),
+        filters=(Param("owner", "Exact user name."),),
         id="tokens_list",
-        tag="tokens",
-        scope="tokens:manage",
+        **_TOKENS,
         summary="List API tokens, newest first, without secrets",
-        parameters=(*TOKEN_FILTERS, *PAGING),
-        responses={200: page_of(shapes.TokenSerializer)},
-        problems=_LIST,
     )
-    def get(self, request: Request) -> Response:
-        values, limit, place = read_list(request, TOKEN_FILTERS)
-        found = records.tokens(owner=values["owner"] or "")
-        page = keyset.page(found, order=("-id",), limit=limit, place=place)
-        return listing(request, values, page, shapes.TokenSerializer)
 
     @sensitive_variables("secret")
     @operation(
         id="tokens_create",
-        tag="tokens",
-        scope="tokens:manage",
+        **_TOKENS,
         summary="Create an API token",
         description=(
             "Its scopes are at most those of its owner's role, and at most yours. Made with a token, it is good from "
             "that token's networks at most, and no longer than that. The secret is shown once."
         ),
-        request=shapes.TokenBody,
-        responses={201: shapes.NewTokenSerializer},
-        examples=(_SUBMITS,),
+        request=TokenBody,
+        responses={201: NewTokenSerializer},
+        examples=(
+            OpenApiExample(
+                "Submits, from one network, and nothing else",
+                value={"name": "ERP", "scopes": ["messages:write"], "networks": ["10.1.0.0/16"], "reason": "go-live"},
+                request_only=True,
+            ),
+        ),
     )
     def post(self, request: Request) -> Response:
         read_parameters(request, ())
-        values = validated(shapes.TokenBody, request.data)
+        values = validated(TokenBody, request.data)
         owner = values.pop("owner", None) or request.user
         assert isinstance(owner, str | User)
         access = access_of(request)
@@ -172,43 +212,35 @@ class Tokens(Endpoint):
         )
         made.secret = secret  # type: ignore[attr-defined]
         headers = {"Location": f"/api/v1/tokens/{made.public_id}"}
-        return Response(shapes.NewTokenSerializer(made).data, status=201, headers=headers)
+        return Response(NewTokenSerializer(made).data, status=201, headers=headers)
 
 
 class OneToken(Endpoint):
     """/tokens/{token_id}"""
 
-    @operation(
+    get = shown(
+        lambda token_id: records.token(id_of("tok", token_id)),
+        TokenSerializer,
         id="tokens_read",
-        tag="tokens",
-        scope="tokens:manage",
+        **_TOKENS,
         summary="One API token, without its secret",
         path=_TOKEN,
-        responses={200: shapes.TokenSerializer},
     )
-    def get(self, request: Request, token_id: str) -> Response:
-        read_parameters(request, ())
-        return item(request, shapes.TokenSerializer(records.token(id_of("tok", token_id))).data)
 
 
 class RevokeToken(Endpoint):
     """/tokens/{token_id}/revoke"""
 
-    @operation(
+    post = done(
+        lambda token_id, **given: tokens.token_revoke(token_id=id_of("tok", token_id), **given),
+        ReasonBody,
+        TokenSerializer,
         id="tokens_revoke",
-        tag="tokens",
-        scope="tokens:manage",
+        **_TOKENS,
         summary="End an API token now and for ever",
         path=_TOKEN,
-        request=ReasonBody,
-        responses={200: shapes.TokenSerializer},
         problems=("wrong_state",),
     )
-    def post(self, request: Request, token_id: str) -> Response:
-        read_parameters(request, ())
-        values = validated(ReasonBody, request.data)
-        found = tokens.token_revoke(token_id=id_of("tok", token_id), actor=actor_of(request), **values)
-        return item(request, shapes.TokenSerializer(found).data)
 
 
 def _outbound(values: dict[str, Any]) -> dict[str, Any]:

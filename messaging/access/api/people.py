@@ -1,73 +1,182 @@
-"""Users and where they are logged in."""
+"""Users, where they are logged in, and the groups of partners that they can be limited to."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
 from django.views.decorators.debug import sensitive_variables
 from drf_spectacular.utils import OpenApiParameter
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from messaging import keyset
 from messaging.access.selectors import people
 from messaging.access.selectors.people import UserRow
-from messaging.access.serializers import people as shapes
 from messaging.access.services import second_factor, sessions, users
 from messaging.api.authentication import actor_of
 from messaging.api.conditional import check_unchanged, item
 from messaging.api.endpoint import Endpoint, operation
-from messaging.api.fields import OptionalReasonBody, ReasonBody, page_of, validated
-from messaging.api.pagination import PAGING, listing, read_list
+from messaging.api.fields import Flag, IdIn, IdOut, OptionalReasonBody, ReasonBody, Text, validated
+from messaging.api.handlers import listed, shown
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
 from messaging.console_links import invitation_link
+from messaging.models import UserSession
+from partners.models import PartnerGroup
+from rmhub.roles import ORDER
 
+ROLES = tuple(role.value for role in ORDER)
+_MANAGE: dict[str, Any] = {"tag": "users", "scope": "users:manage"}
 _PATH = {"username": "User name."}
-_LIST = ("invalid_cursor", "cursor_mismatch")
+_GROUP = {"group": "Id of the group (`grp_...`)."}
 _LOCATION = OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201], description="The user.")
-USER_FILTERS = (
-    Param("q", "Part of the name, the full name or the mail address."),
-    Param("role", "Role.", "choice", choices=shapes.ROLES),
-    Param("active", "Only those who can log in, or only those who are switched off.", "flag"),
-)
-SESSION_FILTERS = (Param("user", "User name."),)
+
+
+class GroupRef(serializers.Serializer):
+    """A partner group."""
+
+    id = serializers.CharField(source="public_id")
+    name = serializers.CharField()
+
+
+class UserSerializer(serializers.Serializer):
+    """A person who may use the console and own tokens."""
+
+    username = serializers.CharField(source="user.username")
+    full_name = serializers.CharField(source="user.first_name", allow_blank=True)
+    email = serializers.CharField(source="user.email", allow_blank=True)
+    role = serializers.ChoiceField(choices=ROLES, allow_null=True, help_text="null: may do nothing.")
+    is_active = serializers.BooleanField(
+        source="user.is_active", help_text="false: switched off; cannot log in, and their tokens are refused."
+    )
+    limited = serializers.BooleanField(help_text="Sees only the partners of `groups`.")
+    groups = GroupRef(many=True)
+    login = serializers.ChoiceField(choices=("invited", "password", "password_and_code", "single_sign_on"))
+    created_at = serializers.DateTimeField(source="user.date_joined")
+    last_login_at = serializers.DateTimeField(source="user.last_login", allow_null=True)
+
+    def to_representation(self, instance: UserRow | User) -> dict[str, Any]:
+        """Of a `UserRow`, or of a user that `people.users` read."""
+        shown: dict[str, Any] = super().to_representation(
+            people.row(instance) if isinstance(instance, User) else instance
+        )
+        return shown
+
+
+class InvitedSerializer(UserSerializer):
+    """The person, and the link with which they set a password: once, and shown this once."""
+
+    invitation = serializers.CharField(help_text="Hand it to the person, and to nobody else.")
+
+
+class UserBody(OptionalReasonBody):
+    """A new user, without a password."""
+
+    username = Text(max_length=150, help_text="What they log in with. It stays.")
+    role = serializers.ChoiceField(choices=ROLES, allow_null=True, help_text="null: none yet.")
+    full_name = Text(max_length=150, required=False, allow_blank=True)
+    email = Text(max_length=254, required=False, allow_blank=True)
+    limited = Flag(required=False, help_text="Sees only the partners of `groups`.")
+    groups = serializers.ListField(child=IdIn("grp"), required=False, max_length=100)
+
+
+class UserChangeBody(ReasonBody):
+    """What is given is changed."""
+
+    role = serializers.ChoiceField(choices=ROLES, allow_null=True, required=False)
+    full_name = Text(max_length=150, required=False, allow_blank=True)
+    email = Text(max_length=254, required=False, allow_blank=True)
+    limited = Flag(required=False)
+    groups = serializers.ListField(child=IdIn("grp"), required=False, max_length=100)
+    is_active = Flag(required=False, help_text="false: they are out at once, everywhere.")
+
+
+class SessionSerializer(serializers.ModelSerializer[UserSession]):
+    """Where a person is logged in."""
+
+    id = IdOut("ses")
+    user = serializers.CharField(source="user.username")
+    method = serializers.CharField(help_text="password, totp (password and code), openid; session: not known.")
+
+    class Meta:
+        model = UserSession
+        fields = ("id", "user", "address", "agent", "method", "created_at", "last_seen_at")
+
+
+class PartnerGroupSerializer(serializers.ModelSerializer[PartnerGroup]):
+    """Partners that the same people look after."""
+
+    id = IdOut("grp")
+    size = serializers.IntegerField(help_text="How many partners it has.")
+
+    class Meta:
+        model = PartnerGroup
+        fields: tuple[str, ...] = ("id", "name", "description", "size", "created_at")
+
+
+class PartnerGroupDetailSerializer(PartnerGroupSerializer):
+    """A group with its partners."""
+
+    partners = serializers.SerializerMethodField()
+
+    class Meta(PartnerGroupSerializer.Meta):
+        fields = (*PartnerGroupSerializer.Meta.fields, "partners")
+
+    def get_partners(self, group: PartnerGroup) -> list[dict[str, str]]:
+        return [{"id": party.public_id, "name": party.name} for party in group.partners.all()]
+
+
+class PartnerGroupBody(OptionalReasonBody):
+    """A new group."""
+
+    name = Text(max_length=80)
+    description = Text(max_length=255, required=False, allow_blank=True)
+    partners = serializers.ListField(child=IdIn("par"), required=False, max_length=5000)
+
+
+class PartnerGroupChangeBody(ReasonBody):
+    """What is given is changed; `partners` are all that it has afterwards."""
+
+    name = Text(max_length=80, required=False)
+    description = Text(max_length=255, required=False, allow_blank=True)
+    partners = serializers.ListField(child=IdIn("par"), required=False, max_length=5000)
 
 
 class Users(Endpoint):
     """/users"""
 
-    @operation(
+    get = listed(
+        lambda q="", role="", active=None: people.users(search=q, role=role, active=active),
+        UserSerializer,
+        order=("username",),
+        filters=(
+            Param("q", "Part of the name, the full name or the mail address."),
+            Param("role", "Role.", "choice", choices=ROLES),
+            Param("active", "Only those who can log in, or only those who are switched off.", "flag"),
+        ),
         id="users_list",
-        tag="users",
-        scope="users:manage",
+        **_MANAGE,
         summary="List users, by name",
-        parameters=(*USER_FILTERS, *PAGING),
-        responses={200: page_of(shapes.UserSerializer)},
-        problems=_LIST,
     )
-    def get(self, request: Request) -> Response:
-        values, limit, place = read_list(request, USER_FILTERS)
-        found = people.users(search=values["q"] or "", role=values["role"] or "", active=values["active"])
-        page = keyset.page(found, order=("username",), limit=limit, place=place)
-        return listing(request, values, page, lambda rows: [shapes.represent(people.row(row)) for row in rows])
 
     @sensitive_variables("invitation")
     @operation(
         id="users_create",
-        tag="users",
-        scope="users:manage",
+        **_MANAGE,
         summary="Create a user",
         description="Answers an invitation, shown this once: the link with which the person sets a password.",
-        request=shapes.UserBody,
-        responses={201: shapes.InvitedSerializer},
+        request=UserBody,
+        responses={201: InvitedSerializer},
         headers=(_LOCATION,),
     )
     def post(self, request: Request) -> Response:
         read_parameters(request, ())
-        values = validated(shapes.UserBody, request.data)
+        values = validated(UserBody, request.data)
         made, invitation = users.user_create(actor=actor_of(request), **_with_role(values))
-        data = {**shapes.represent(people.user(made.get_username())), "invitation": invitation_link(invitation)}
+        data = {**_represent(people.user(made.get_username())), "invitation": invitation_link(invitation)}
         return Response(data, status=201, headers={"Location": f"/api/v1/users/{made.get_username()}"})
 
 
@@ -76,11 +185,10 @@ class OneUser(Endpoint):
 
     @operation(
         id="users_read",
-        tag="users",
-        scope="users:manage",
+        **_MANAGE,
         summary="One user",
         path=_PATH,
-        responses={200: shapes.UserSerializer},
+        responses={200: UserSerializer},
     )
     def get(self, request: Request, username: str) -> Response:
         read_parameters(request, ())
@@ -88,21 +196,20 @@ class OneUser(Endpoint):
 
     @operation(
         id="users_change",
-        tag="users",
-        scope="users:manage",
+        **_MANAGE,
         summary="Change a user: role, partners, name, on or off",
         description="It holds from their next request. If-Match is not required; it is honoured when given. One admin "
         "who sees all partners always remains.",
         path=_PATH,
-        request=shapes.UserChangeBody,
-        responses={200: shapes.UserSerializer},
+        request=UserChangeBody,
+        responses={200: UserSerializer},
         problems=("wrong_state", "stale"),
     )
     def patch(self, request: Request, username: str) -> Response:
         read_parameters(request, ())
-        values = validated(shapes.UserChangeBody, request.data)
+        values = validated(UserChangeBody, request.data)
         row = people.user(username)
-        check_unchanged(request, shapes.changeable(row))
+        check_unchanged(request, _changeable(row))
         users.user_change(user_id=row.user.pk, actor=actor_of(request), **_with_role(values))
         return _answer(request, people.user(username))
 
@@ -113,13 +220,12 @@ class InviteUser(Endpoint):
     @sensitive_variables("invitation")
     @operation(
         id="users_invite",
-        tag="users",
-        scope="users:manage",
+        **_MANAGE,
         summary="Make a new invitation, e.g. for a forgotten password",
         description="The old password works until the new one is set.",
         path=_PATH,
         request=OptionalReasonBody,
-        responses={200: shapes.InvitedSerializer},
+        responses={200: InvitedSerializer},
         problems=("wrong_state",),
     )
     def post(self, request: Request, username: str) -> Response:
@@ -127,64 +233,61 @@ class InviteUser(Endpoint):
         values = validated(OptionalReasonBody, request.data)
         row = people.user(username)
         invitation = users.user_invite(user=row.user, actor=actor_of(request), **values)
-        return Response({**shapes.represent(row), "invitation": invitation_link(invitation)})
+        return Response({**_represent(row), "invitation": invitation_link(invitation)})
+
+
+def _verb(id: str, summary: str, act: Callable[..., object]) -> Callable[..., Response]:
+    """An action on a user, with a reason; answers the user as they are then."""
+
+    @operation(
+        id=id,
+        **_MANAGE,
+        summary=summary,
+        path=_PATH,
+        request=ReasonBody,
+        responses={200: UserSerializer},
+    )
+    def post(self: Endpoint, request: Request, username: str) -> Response:
+        read_parameters(request, ())
+        values = validated(ReasonBody, request.data)
+        act(user=people.user(username).user, actor=actor_of(request), **values)
+        return _answer(request, people.user(username))
+
+    return post
 
 
 class ResetSecondFactor(Endpoint):
     """/users/{username}/reset-second-factor"""
 
-    @operation(
-        id="users_reset_second_factor",
-        tag="users",
-        scope="users:manage",
-        summary="Take away a user's second factor, e.g. when the device is lost",
-        path=_PATH,
-        request=ReasonBody,
-        responses={200: shapes.UserSerializer},
+    post = _verb(
+        "users_reset_second_factor",
+        "Take away a user's second factor, e.g. when the device is lost",
+        second_factor.second_factor_remove,
     )
-    def post(self, request: Request, username: str) -> Response:
-        read_parameters(request, ())
-        values = validated(ReasonBody, request.data)
-        second_factor.second_factor_remove(user=people.user(username).user, actor=actor_of(request), **values)
-        return _answer(request, people.user(username))
 
 
 class EndSessions(Endpoint):
     """/users/{username}/end-sessions"""
 
-    @operation(
-        id="users_end_sessions",
-        tag="users",
-        scope="users:manage",
-        summary="End all sessions of a user",
-        path=_PATH,
-        request=ReasonBody,
-        responses={200: shapes.UserSerializer},
-    )
-    def post(self, request: Request, username: str) -> Response:
-        read_parameters(request, ())
-        values = validated(ReasonBody, request.data)
-        sessions.sessions_end(user=people.user(username).user, actor=actor_of(request), **values)
-        return _answer(request, people.user(username))
+    post = _verb("users_end_sessions", "End all sessions of a user", sessions.sessions_end)
+
+
+def _sessions(user: str = "") -> QuerySet[UserSession]:
+    return people.sessions(user_id=people.user(user).user.pk if user else None)
 
 
 class Sessions(Endpoint):
     """/sessions"""
 
-    @operation(
+    get = listed(
+        _sessions,
+        SessionSerializer,
+        order=("-id",),
+        filters=(Param("user", "User name."),),
         id="sessions_list",
-        tag="users",
-        scope="users:manage",
+        **_MANAGE,
         summary="Where people are logged in to the console, newest first",
-        parameters=(*SESSION_FILTERS, *PAGING),
-        responses={200: page_of(shapes.SessionSerializer)},
-        problems=_LIST,
     )
-    def get(self, request: Request) -> Response:
-        values, limit, place = read_list(request, SESSION_FILTERS)
-        whose = people.user(values["user"]).user.pk if values["user"] else None
-        page = keyset.page(people.sessions(user_id=whose), order=("-id",), limit=limit, place=place)
-        return listing(request, values, page, shapes.SessionSerializer)
 
 
 class OneSession(Endpoint):
@@ -192,8 +295,7 @@ class OneSession(Endpoint):
 
     @operation(
         id="sessions_end",
-        tag="users",
-        scope="users:manage",
+        **_MANAGE,
         summary="End a session: whoever has it must log in again",
         path={"session": "Id of the session (`ses_...`)."},
         responses={204: None},
@@ -204,6 +306,93 @@ class OneSession(Endpoint):
         return Response(status=204)
 
 
+class PartnerGroups(Endpoint):
+    """/partner-groups"""
+
+    get = listed(
+        people.groups,
+        PartnerGroupSerializer,
+        order=("name",),
+        id="partner_groups_list",
+        **_MANAGE,
+        summary="List partner groups, by name",
+    )
+
+    @operation(
+        id="partner_groups_create",
+        **_MANAGE,
+        summary="Create a partner group",
+        request=PartnerGroupBody,
+        responses={201: PartnerGroupDetailSerializer},
+        headers=(OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201], description="The group."),),
+    )
+    def post(self, request: Request) -> Response:
+        read_parameters(request, ())
+        values = validated(PartnerGroupBody, request.data)
+        made = users.group_create(actor=actor_of(request), **values)
+        data = PartnerGroupDetailSerializer(people.group(made.pk)).data
+        return item(request, data, status=201, Location=f"/api/v1/partner-groups/{made.public_id}")
+
+
+def _group(group: str) -> PartnerGroup:
+    return people.group(id_of("grp", group))
+
+
+class OnePartnerGroup(Endpoint):
+    """/partner-groups/{group}"""
+
+    get = shown(
+        _group,
+        PartnerGroupDetailSerializer,
+        id="partner_groups_read",
+        **_MANAGE,
+        summary="One partner group with its partners",
+        path=_GROUP,
+    )
+
+    @operation(
+        id="partner_groups_change",
+        **_MANAGE,
+        summary="Change a partner group",
+        description="If-Match is not required; it is honoured when given.",
+        path=_GROUP,
+        request=PartnerGroupChangeBody,
+        responses={200: PartnerGroupDetailSerializer},
+        problems=("stale",),
+    )
+    def patch(self, request: Request, group: str) -> Response:
+        read_parameters(request, ())
+        values = validated(PartnerGroupChangeBody, request.data)
+        found = _group(group)
+        check_unchanged(request, PartnerGroupDetailSerializer(found).data)
+        users.group_change(group_id=found.pk, actor=actor_of(request), **values)
+        return item(request, PartnerGroupDetailSerializer(people.group(found.pk)).data)
+
+    @operation(
+        id="partner_groups_delete",
+        **_MANAGE,
+        summary="Delete a partner group that nobody is limited to",
+        path=_GROUP,
+        request=ReasonBody,
+        responses={204: None},
+        problems=("wrong_state",),
+    )
+    def delete(self, request: Request, group: str) -> Response:
+        read_parameters(request, ())
+        values = validated(ReasonBody, request.data)
+        users.group_delete(group_id=id_of("grp", group), actor=actor_of(request), **values)
+        return Response(status=204)
+
+
+def _represent(row: UserRow) -> dict[str, Any]:
+    return dict(UserSerializer(row).data)
+
+
+def _changeable(row: UserRow) -> dict[str, Any]:
+    """What people change about a person: what the ETag is made from."""
+    return {name: value for name, value in _represent(row).items() if name not in ("last_login_at", "login")}
+
+
 def _with_role(values: dict[str, Any]) -> dict[str, Any]:
     if "role" in values:
         values["role"] = values["role"] or ""
@@ -211,4 +400,4 @@ def _with_role(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _answer(request: Request, row: UserRow) -> Response:
-    return item(request, shapes.represent(row), digest_of=shapes.changeable(row))
+    return item(request, _represent(row), digest_of=_changeable(row))

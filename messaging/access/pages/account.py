@@ -1,4 +1,4 @@
-"""Log-in and log-out, invitations, one's own password, and the theme."""
+"""Log-in, by the OpenID provider too, and log-out; invitations, one's own password, and the theme."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from django.contrib.auth import login, logout, update_session_auth_hash
 from django.contrib.auth.forms import AuthenticationForm, SetPasswordForm
 from django.contrib.auth.models import User
 from django.contrib.auth.password_validation import password_validators_help_texts
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
 from django.views.decorators.debug import sensitive_post_parameters
 
 from messaging.access.services import openid, second_factor, sessions, users
@@ -29,6 +30,8 @@ _BACKEND = "django.contrib.auth.backends.ModelBackend"
 _PENDING = "pending_login"
 _PENDING_SECONDS = 300
 _BUSY_SECONDS = 2
+_AWAY = "openid"
+_AWAY_SECONDS = 600
 
 
 @sensitive_post_parameters("password")
@@ -220,3 +223,61 @@ def _slowed(request: HttpRequest, template: str, context: dict[str, Any], wait: 
     if wait:
         response["Retry-After"] = str(wait)
     return response
+
+
+# --- by the organisation's OpenID provider ---
+
+
+@requires(PUBLIC)
+def sign_on(request: HttpRequest) -> HttpResponse:
+    """Sends the browser to the provider; its session keeps what only it can bring back."""
+    if not openid.enabled():
+        raise Http404("There is no OpenID provider here: RMHUB_OIDC_ISSUER is not set.")
+    try:
+        beginning = openid.begin(_back())
+    except openid.OpenIdFailed as error:
+        notices.error(request, error.detail)
+        return see_other("console:login")
+    request.session[_AWAY] = {
+        "state": beginning.state,
+        "nonce": beginning.nonce,
+        "verifier": beginning.verifier,
+        "next": after(request),
+        "at": time.time(),
+    }
+    return HttpResponseRedirect(beginning.url)
+
+
+@requires(PUBLIC)
+def sign_on_back(request: HttpRequest) -> HttpResponse:
+    """What the provider sends back: used once, by the browser that went away."""
+    if not openid.enabled():
+        raise Http404("There is no OpenID provider here: RMHUB_OIDC_ISSUER is not set.")
+    kept = request.session.pop(_AWAY, None) or {}
+    fresh = 0 <= time.time() - float(kept.get("at", 0)) < _AWAY_SECONDS
+    try:
+        claims = openid.exchange(
+            redirect_uri=_back(),
+            answer={name: request.GET.get(name, "") for name in ("code", "state", "error", "error_description")},
+            state=kept.get("state", "") if fresh else "",
+            nonce=kept.get("nonce", ""),
+            verifier=kept.get("verifier", ""),
+        )
+        who = Actor(
+            str(claims.get(settings.RMHUB_OIDC_NAME_CLAIM) or claims["sub"])[:150],
+            Interface.CONSOLE,
+            request.META.get("REMOTE_ADDR", ""),
+            getattr(request, "request_id", ""),
+            "openid",
+        )
+        user = openid.login(claims=claims, actor=who)
+    except openid.OpenIdFailed as error:
+        notices.error(request, error.detail)
+        return see_other("console:login")
+    enter(request, user, "openid")
+    return see_other(kept["next"])
+
+
+def _back() -> str:
+    # The address that the provider knows, and not what a request says that this host is called.
+    return f"{settings.RMHUB_PUBLIC_URL}{reverse('console:openid-back')}"

@@ -1,22 +1,43 @@
-"""One's own account: where one is logged in, and the second factor."""
+"""One's own account: where one is logged in, the second factor, preferences, and the lists that one saved."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 from django.conf import settings
 from django.contrib import messages as notices
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
 from messaging.access.selectors import people
 from messaging.access.selectors.reach import read_id
+from messaging.access.services import preferences as services
 from messaging.access.services import second_factor, sessions
-from messaging.console.access import ENROL, actor, requires
-from messaging.console.rendering import page, problems, see_other
+from messaging.console import lists, zones
+from messaging.console.access import ENROL, actor, person, requires
+from messaging.console.rendering import after, dialog, keyset_page, page, problems, see_other
+from messaging.console.wishes import wishes
 from messaging.entrance import throttling
-from messaging.exceptions import ApplicationError, NotFound, WrongState
+from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, WrongState
+from messaging.models import SavedView
+from messaging.resource import number
 
 SCOPE = "pairs:read"  # everybody with a role
+_OWN = "views:write"
+# The lists that have views, and where they are.
+PAGES = {
+    "pairs": "console:pairs",
+    "messages": "console:messages",
+    "incidents": "console:incidents",
+    "deliveries": "console:deliveries",
+    "audit": "console:audit",
+    "partners": "console:partners",
+    "agreements": "console:agreements",
+    "transactions": "console:transactions",
+}
 
 
 def _me(request: HttpRequest) -> User:
@@ -103,48 +124,41 @@ def factor(request: HttpRequest) -> HttpResponse:
 @requires(SCOPE, methods=("GET", "POST"))
 def factor_codes(request: HttpRequest) -> HttpResponse:
     """New recovery codes, for a code of the device."""
-    me = _me(request)
-    if second_factor.confirmed(me.pk) is None:
-        return _none(request)
-    errors, wait = _checked_code(request, me)
-    if request.method == "POST" and not errors:
-        codes = second_factor.recovery_codes_renew(user=me, actor=actor(request))
-        return page(request, "console/access/recovery_codes.html", {"codes": codes})
-    context = {"errors": errors, "renew": True}
-    return page(
-        request, "console/access/second_factor_change.html", context, status=429 if wait else 422 if errors else 200
-    )
+    refused = _refused(request, renew=True)
+    if refused is not None:
+        return refused
+    codes = second_factor.recovery_codes_renew(user=_me(request), actor=actor(request))
+    return page(request, "console/access/recovery_codes.html", {"codes": codes})
 
 
 @sensitive_post_parameters("code")
 @requires(SCOPE, methods=("GET", "POST"))
 def factor_remove(request: HttpRequest) -> HttpResponse:
     """Takes the second factor away, for a code of it."""
-    me = _me(request)
-    if second_factor.confirmed(me.pk) is None:
-        return _none(request)
-    errors, wait = _checked_code(request, me)
-    if request.method == "POST" and not errors:
-        second_factor.second_factor_remove(user=me, actor=actor(request), reason="By the user.")
-        if settings.RMHUB_REQUIRE_SECOND_FACTOR and request.session.get("method") != "openid":
-            request.session[ENROL] = True
-        notices.success(request, "Your second factor is taken away.")
-        return see_other("console:account")
-    context = {"errors": errors, "renew": False}
-    return page(
-        request, "console/access/second_factor_change.html", context, status=429 if wait else 422 if errors else 200
-    )
+    refused = _refused(request, renew=False)
+    if refused is not None:
+        return refused
+    second_factor.second_factor_remove(user=_me(request), actor=actor(request), reason="By the user.")
+    if settings.RMHUB_REQUIRE_SECOND_FACTOR and request.session.get("method") != "openid":
+        request.session[ENROL] = True
+    notices.success(request, "Your second factor is taken away.")
+    return see_other("console:account")
 
 
-def _none(request: HttpRequest) -> HttpResponse:
-    status = 200 if request.method == "GET" else 409
-    return page(request, "console/access/second_factor_change.html", {"none": True}, status=status)
+def _refused(request: HttpRequest, *, renew: bool) -> HttpResponse | None:
+    """The form, which says what is wrong with the code that was sent; None for a right one."""
+    template, posted = "console/access/second_factor_change.html", request.method == "POST"
+    if second_factor.confirmed(_me(request).pk) is None:
+        return page(request, template, {"none": True}, status=409 if posted else 200)
+    errors, wait = _checked_code(request, _me(request)) if posted else ([], 0)
+    if posted and not errors:
+        return None
+    status = 429 if wait else 422 if errors else 200
+    return page(request, template, {"errors": errors, "renew": renew}, status=status)
 
 
 def _checked_code(request: HttpRequest, me: User) -> tuple[list[tuple[str, str]], int]:
     """What is wrong with the code that was sent, and how long to wait; guesses are slowed down like log-ins."""
-    if request.method != "POST":
-        return [], 0
     name, address = me.get_username(), request.META.get("REMOTE_ADDR", "")
     if wait := throttling.attempt(name, address):
         return [("", f"Too many wrong codes: wait {wait} s, then try again.")], wait
@@ -154,3 +168,142 @@ def _checked_code(request: HttpRequest, me: User) -> tuple[list[tuple[str, str]]
         return problems(error), 0
     throttling.succeeded(name, address)
     return [], 0
+
+
+# --- preferences and saved views ---
+
+
+@requires(_OWN, methods=("GET", "POST"))
+def preferences_page(request: HttpRequest) -> HttpResponse:
+    """Zone and shortcuts; the theme is kept by the browser."""
+    errors: list[tuple[str, str]] = []
+    if request.method == "POST":
+        try:
+            services.preference_update(
+                user=_me(request),
+                zone=request.POST.get("other", "").strip() or request.POST.get("zone", ""),
+                shortcuts=request.POST.get("shortcuts") == "1",
+            )
+        except InvalidSubmission as error:
+            errors = problems(error)
+        else:
+            notices.success(request, "Your preferences are saved.")
+            return see_other("console:preferences")
+    context = {"errors": errors, "given": request.POST, "names": zones.names(), "wished": wishes(request)}
+    return page(request, "console/access/preferences.html", context, status=422 if errors else 200)
+
+
+@requires(_OWN, methods=("POST",))
+def zone(request: HttpRequest) -> HttpResponse:
+    """The switch at the top of every page; goes back to where it was pressed."""
+    try:
+        services.preference_update(user=_me(request), zone=request.POST.get("zone", ""))
+    except InvalidSubmission as error:
+        notices.error(request, problems(error)[0][1])
+    return see_other(after(request))
+
+
+@requires(_OWN, methods=("POST",))
+def columns(request: HttpRequest, name: str) -> HttpResponse:
+    """Which columns a list shows this person; goes back to the list."""
+    try:
+        hidden = None
+        if request.POST.get("reset") != "1":
+            hidden = lists.hidden_of(request.POST.getlist("shown"), request.POST.getlist("offered"))
+        services.preference_update(user=_me(request), columns={name: hidden})
+    except InvalidSubmission as error:
+        notices.error(request, problems(error)[0][1])
+    return see_other(after(request))
+
+
+@requires(_OWN, methods=("GET", "POST"))
+def view_list(request: HttpRequest) -> HttpResponse:
+    """Saved views, one's own and the team's; POST saves the filters of a list under a name."""
+    if request.method == "POST":
+        return _save(request)
+    chosen = request.GET.get("page", "")
+    chosen = chosen if chosen in PAGES else ""
+    found = people.saved_views(request.user.pk or 0, page=chosen)
+    context = keyset_page(request, "console.saved-views", found, order=("id",), filters={"page": chosen})
+    context |= {"chosen": chosen, "pages": PAGES, "may_share": services.SHARE in person(request).scopes}
+    return page(request, "console/access/saved_views.html", context)
+
+
+def _save(request: HttpRequest) -> HttpResponse:
+    name, where = request.POST.get("name", ""), request.POST.get("page", "")
+    try:
+        if where not in PAGES:
+            raise InvalidSubmission({"page": ["This list has no saved views."]})
+        made = services.view_create(
+            owner=_me(request),
+            scopes=person(request).scopes,
+            page=where,
+            name=name,
+            query=request.POST.get("query", ""),
+            shared=request.POST.get("shared") == "1",
+            is_default=request.POST.get("is_default") == "1",
+            actor=actor(request),
+        )
+    except InvalidSubmission as error:
+        notices.error(request, f"The view was not saved. {problems(error)[0][1]}")
+        return see_other(after(request))
+    notices.success(request, f"Saved as “{made.name}”{', for the team' if made.shared else ''}.")
+    return see_other(_open(made))
+
+
+@requires(_OWN, methods=("GET", "POST"))
+def view_edit(request: HttpRequest, reference: str) -> HttpResponse:
+    """Another name, for the team or not, the default or not."""
+
+    def do(view: SavedView, known: dict[str, Any]) -> str:
+        mine = view.owner_id == request.user.pk
+        services.view_update(
+            **known,
+            name=request.POST.get("name", ""),
+            shared=request.POST.get("shared") == "1" if mine else None,
+            is_default=request.POST.get("is_default") == "1" if mine else None,
+        )
+        return "The view is saved."
+
+    return _dialog(request, reference, "Edit", "console/access/saved_view_edit.html", do)
+
+
+@requires(_OWN, methods=("GET", "POST"))
+def view_delete(request: HttpRequest, reference: str) -> HttpResponse:
+    """The dialog, and the end of a view; the list itself stays as it is."""
+
+    def do(view: SavedView, known: dict[str, Any]) -> str:
+        services.view_delete(**known)
+        return f"The view “{view.name}” is deleted."
+
+    return _dialog(request, reference, "Delete", "console/access/saved_view_delete.html", do)
+
+
+def _dialog(
+    request: HttpRequest, reference: str, word: str, form: str, act: Callable[[SavedView, dict[str, Any]], str]
+) -> HttpResponse:
+    """`act` does it to the view, with what services want to know, and says what is done."""
+    user, scopes = _me(request), person(request).scopes
+
+    def do() -> HttpResponse:
+        view = people.saved_view(user.pk, reference)
+        known = {"view_id": view.pk, "user": user, "scopes": scopes, "actor": actor(request)}
+        notices.success(request, act(view, {**known, "expected": number(request.POST.get("version", ""))}))
+        return see_other("console:saved-views")
+
+    def shown() -> dict[str, Any]:
+        view = people.saved_view(user.pk, reference)
+        return {
+            "title": f"{word} {view.name}",
+            "crumbs": [(reverse("console:saved-views"), "Saved views")],
+            "view": view,
+            "version": services.revision(view),
+            "mine": view.owner_id == user.pk,
+            "may_share": services.SHARE in scopes,
+        }
+
+    return dialog(request, form, shown, do)
+
+
+def _open(view: SavedView) -> str:
+    return f"{reverse(PAGES[view.page])}?{view.query}{'&' if view.query else ''}view={view.public_id}"

@@ -1,4 +1,4 @@
-"""Users: the list, a person's page, inviting, changing, ending sessions."""
+"""Users: the list, a person's page, inviting, changing, ending sessions; and the groups of partners that they see."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import Any
 from django.conf import settings
 from django.contrib import messages as notices
 from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.views.decorators.debug import sensitive_variables
 
 from messaging.access.selectors import people
@@ -18,9 +21,13 @@ from messaging.access.selectors.reach import read_id
 from messaging.access.services import second_factor, sessions, users
 from messaging.access.services.users import Invitation
 from messaging.console.access import actor, requires
-from messaging.console.rendering import keyset_page, page, problems, see_other
+from messaging.console.rendering import dialog, keyset_page, page, posted, problems, see_other
+from messaging.console.resource import Column, table
 from messaging.console_links import invitation_link
-from messaging.exceptions import ApplicationError, InvalidSubmission, WrongState
+from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, WrongState
+from messaging.journal import audit
+from messaging.templatetags.hub import ago, icon, state
+from partners.models import PartnerGroup
 from rmhub.ids import BadPublicId
 from rmhub.roles import ORDER
 
@@ -34,6 +41,26 @@ ROLE_WORDS = {
 }
 
 
+def _user(row: UserRow) -> SafeString:
+    name = row.user.get_username()
+    full = format_html('<div class="text-faint">{}</div>', row.user.first_name) if row.user.first_name else ""
+    return format_html('<a href="{}">{}</a>{}', reverse("console:user", args=[name]), name, full)
+
+
+def _sees(row: UserRow) -> str:
+    return (", ".join(group.name for group in row.groups) or "no partner") if row.limited else "all partners"
+
+
+_USERS = (
+    Column("Name", _user),
+    Column("Role", lambda row: row.role or "none"),
+    Column("Sees", _sees),
+    Column("Log-in", lambda row: row.login.replace("_", " ").replace("sign on", "sign-on")),
+    Column("State", lambda row: state("user", "active" if row.user.is_active else "off"), "nowrap"),
+    Column("Last log-in", lambda row: ago(row.user.last_login, "never"), "nowrap"),
+)
+
+
 @requires(SCOPE)
 def user_list(request: HttpRequest) -> HttpResponse:
     """Everybody, by name; `?show=` active or off, `?q=` in names and addresses."""
@@ -42,14 +69,31 @@ def user_list(request: HttpRequest) -> HttpResponse:
     text = request.GET.get("q", "").strip()[:150].replace("\x00", "")
     found = people.users(search=text, active={"active": True, "off": False}.get(show))
     context = keyset_page(request, "console.users", found, order=("username",), filters={"show": show, "q": text})
-    context |= {"rows": [people.row(user) for user in context["rows"]], "show": show, "q": text}
+    context |= {"table": table("Users, by name", _USERS, map(people.row, context["rows"])), "show": show, "q": text}
     return page(request, "console/access/users.html", context)
 
 
 @requires(SCOPE)
 def user_page(request: HttpRequest, username: str) -> HttpResponse:
     """One person: role, partners, sessions, and what was done to them."""
-    return _page(request, people.user(username))
+    row = people.user(username)
+    verbs = [
+        (slug, label, sign)
+        for slug, (label, sign, _, _) in VERBS.items()
+        if slug == ("switch-on" if not row.user.is_active else "switch-off")
+        or (slug == "reset-factor" and row.second_factor)
+        or slug == "end-sessions"
+    ]
+    context = {
+        "row": row,
+        "verbs": verbs,
+        "role_words": ROLE_WORDS[row.role.value if row.role else ""],
+        "sessions": list(people.sessions(user_id=row.user.pk).order_by("-last_seen_at")[:50]),
+        "methods": sessions.METHODS,
+        "here": request.session.session_key,
+        "audit": people.audit(row.user),
+    }
+    return page(request, "console/access/user.html", context)
 
 
 @sensitive_variables("invitation")
@@ -66,9 +110,9 @@ def user_new(request: HttpRequest) -> HttpResponse:
             return see_other("console:users")
         try:
             user, invitation = users.user_create(
-                username=_text(request, "username"),
+                username=posted(request, "username"),
                 actor=actor(request),
-                reason=_text(request, "reason"),
+                reason=posted(request, "reason"),
                 **_given(request),
             )
         except InvalidSubmission as error:
@@ -90,7 +134,7 @@ def user_edit(request: HttpRequest, username: str) -> HttpResponse:
     if request.method == "POST":
         try:
             users.user_change(
-                user_id=row.user.pk, actor=actor(request), reason=_text(request, "reason"), **_given(request)
+                user_id=row.user.pk, actor=actor(request), reason=posted(request, "reason"), **_given(request)
             )
         except InvalidSubmission as error:
             errors, status = problems(error), 422
@@ -157,37 +201,26 @@ def user_verb(request: HttpRequest, username: str, verb: str) -> HttpResponse:
     if known is None:
         raise Http404(f"There is no verb {verb}.")
     label, sign, effects, act = known
-    errors: list[tuple[str, str]] = []
-    status = 200
-    if request.method == "POST":
-        reason = _text(request, "reason")
+
+    def do() -> HttpResponse:
+        reason = posted(request, "reason")
+        audit.require_reason(reason)
         try:
-            if len(reason) < 3:
-                raise InvalidSubmission({"reason": ["Say why, in at least 3 characters: it goes into the audit log."]})
-            done = act(request, row, reason)
-        except InvalidSubmission as error:
-            errors, status = problems(error), 422
-        except ApplicationError as error:
-            errors, status = problems(error), 409
-        else:
-            notices.success(request, done)
-            return see_other("console:user", username)
-    context = {
-        "row": row,
-        "slug": verb,
-        "label": label,
-        "sign": sign,
+            notices.success(request, act(request, row, reason))
+        except NotFound as error:  # there is nothing to take away
+            raise WrongState(error.detail, state="") from error
+        return see_other("console:user", username)
+
+    back = reverse("console:user", args=[username])
+    shown = {
+        "title": f"{label}: {username}",
+        "crumbs": [(reverse("console:users"), "Users"), (back, username)],
+        "back": back,
         "effects": effects,
-        "errors": errors,
-        "given": request.POST,
+        "button": label,
+        "sign": sign,
     }
-    return page(
-        request,
-        "console/access/user_verb.html",
-        context,
-        fragments={"dialog": "console/access/user_verb_form.html"},
-        status=status,
-    )
+    return dialog(request, "console/parts/question.html", lambda: shown, do)
 
 
 @sensitive_variables("invitation")
@@ -201,7 +234,7 @@ def user_invite(request: HttpRequest, username: str) -> HttpResponse:
             return see_other("console:user", username)
         del request.session[_ONCE]
         try:
-            invitation = users.user_invite(user=row.user, actor=actor(request), reason=_text(request, "reason"))
+            invitation = users.user_invite(user=row.user, actor=actor(request), reason=posted(request, "reason"))
         except WrongState as error:
             notices.error(request, error.detail)
             return see_other("console:user", username)
@@ -230,30 +263,10 @@ def _invited(request: HttpRequest, username: str, invitation: Invitation) -> Htt
     return page(request, "console/access/user_invited.html", context)
 
 
-def _page(request: HttpRequest, row: UserRow) -> HttpResponse:
-    verbs = [
-        (slug, label, sign)
-        for slug, (label, sign, _, _) in VERBS.items()
-        if slug == ("switch-on" if not row.user.is_active else "switch-off")
-        or (slug == "reset-factor" and row.second_factor)
-        or slug == "end-sessions"
-    ]
-    context = {
-        "row": row,
-        "verbs": verbs,
-        "role_words": ROLE_WORDS[row.role.value if row.role else ""],
-        "sessions": list(people.sessions(user_id=row.user.pk).order_by("-last_seen_at")[:50]),
-        "methods": sessions.METHODS,
-        "here": request.session.session_key,
-        "audit": people.audit(row.user),
-    }
-    return page(request, "console/access/user.html", context)
-
-
 def _form(request: HttpRequest, row: UserRow | None, errors: list[tuple[str, str]]) -> dict[str, Any]:
     """The form as it was sent, else as the person is."""
     if request.method == "POST":
-        given = {name: _text(request, name) for name in ("username", "full_name", "email", "role", "reason")}
+        given = {name: posted(request, name) for name in ("username", "full_name", "email", "role", "reason")}
         limited, chosen = request.POST.get("limited") == "on", request.POST.getlist("groups")
     elif row is not None:
         user = row.user
@@ -275,9 +288,9 @@ def _form(request: HttpRequest, row: UserRow | None, errors: list[tuple[str, str
 
 def _given(request: HttpRequest) -> dict[str, Any]:
     return {
-        "role": _text(request, "role"),
-        "full_name": _text(request, "full_name"),
-        "email": _text(request, "email"),
+        "role": posted(request, "role"),
+        "full_name": posted(request, "full_name"),
+        "email": posted(request, "email"),
         "limited": request.POST.get("limited") == "on",
         "groups": _groups(request.POST.getlist("groups")),
     }
@@ -290,5 +303,103 @@ def _groups(texts: list[str]) -> list[uuid.UUID]:
         raise InvalidSubmission({"groups": ["One of these partner groups does not exist (any more)."]}) from error
 
 
-def _text(request: HttpRequest, name: str) -> str:
-    return request.POST.get(name, "").strip().replace("\x00", "")
+# --- partner groups ---
+
+
+_DELETE = '<a class="btn btn-sm" href="{}" data-dialog>{}Delete…<span class="visually-hidden"> {}</span></a>'
+
+
+def _group(group: PartnerGroup) -> SafeString:
+    return format_html('<a href="{}">{}</a>', reverse("console:group-edit", args=[group.public_id]), group.name)
+
+
+def _delete(group: PartnerGroup) -> SafeString:
+    return format_html(_DELETE, reverse("console:group-delete", args=[group.public_id]), icon("x"), group.name)
+
+
+_GROUPS = (
+    Column("Name", _group),
+    Column("Partners", lambda group: group.size),
+    Column("Description", lambda group: group.description or "–"),
+    Column("Actions", _delete, "cell-end"),
+)
+
+
+@requires(SCOPE)
+def group_list(request: HttpRequest) -> HttpResponse:
+    """All groups, by name."""
+    context = keyset_page(request, "console.groups", people.groups(), order=("name",), filters={})
+    context["table"] = table("Partner groups, by name", _GROUPS, context["rows"])
+    return page(request, "console/access/groups.html", context)
+
+
+@requires(SCOPE, methods=("GET", "POST"))
+def group_new(request: HttpRequest) -> HttpResponse:
+    """A new group."""
+    return _group_form(request, None)
+
+
+@requires(SCOPE, methods=("GET", "POST"))
+def group_edit(request: HttpRequest, reference: str) -> HttpResponse:
+    """A group's name and partners."""
+    return _group_form(request, people.group(read_id("grp", reference)))
+
+
+@requires(SCOPE, methods=("GET", "POST"))
+def group_delete(request: HttpRequest, reference: str) -> HttpResponse:
+    """The dialog, and the end of a group that nobody is limited to."""
+    group = people.group(read_id("grp", reference))
+
+    def do() -> HttpResponse:
+        users.group_delete(group_id=group.pk, actor=actor(request), reason=posted(request, "reason"))
+        notices.success(request, f"The group {group.name} is deleted.")
+        return see_other("console:groups")
+
+    back = reverse("console:groups")
+    shown = {
+        "title": f"Delete {group.name}",
+        "crumbs": [(back, "Partner groups")],
+        "back": back,
+        "effects": [
+            f"Its partners stay as they are: {group.size} of them.",  # type: ignore[attr-defined]
+            "It can be deleted only when no user, token or rule is limited to it.",
+        ],
+        "button": f"Delete {group.name}",
+        "sign": "x",
+    }
+    return dialog(request, "console/parts/question.html", lambda: shown, do)
+
+
+def _group_form(request: HttpRequest, group: PartnerGroup | None) -> HttpResponse:
+    errors: list[tuple[str, str]] = []
+    if request.method == "POST":
+        try:
+            values: dict[str, Any] = {
+                "name": posted(request, "name"),
+                "description": posted(request, "description"),
+                "partners": _parties(request.POST.getlist("partners")),
+                "reason": posted(request, "reason"),
+                "actor": actor(request),
+            }
+            saved = users.group_create(**values) if group is None else users.group_change(group_id=group.pk, **values)
+        except InvalidSubmission as error:
+            errors = problems(error)
+        else:
+            notices.success(request, f"The group {saved.name} is saved.")
+            return see_other("console:groups")
+        given = {name: posted(request, name) for name in ("name", "description", "reason")}
+        chosen = request.POST.getlist("partners")
+    elif group is not None:
+        given = {"name": group.name, "description": group.description}
+        chosen = [party.public_id for party in group.partners.all()]
+    else:
+        given, chosen = {}, []
+    context = {"group": group, "given": given, "chosen": chosen, "parties": people.choosable(), "errors": errors}
+    return page(request, "console/access/group_form.html", context, status=422 if errors else 200)
+
+
+def _parties(texts: list[str]) -> list[uuid.UUID]:
+    try:
+        return [read_id("par", text) for text in texts]
+    except BadPublicId as error:
+        raise InvalidSubmission({"partners": ["One of these is no partner (any more)."]}) from error

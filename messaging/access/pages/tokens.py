@@ -7,14 +7,21 @@ from datetime import timedelta
 
 from django.contrib import messages as notices
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 from django.views.decorators.debug import sensitive_variables
 
 from messaging.access.selectors.reach import read_id
 from messaging.access.services import tokens
 from messaging.console.access import actor, person, requires
-from messaging.console.rendering import keyset_page, page, problems, see_other
-from messaging.exceptions import ApplicationError, InvalidSubmission
+from messaging.console.rendering import dialog, keyset_page, page, posted, problems, see_other
+from messaging.console.resource import Column, table
+from messaging.exceptions import InvalidSubmission, WrongState
+from messaging.models import ApiToken
 from messaging.overview.selectors import records
+from messaging.templatetags.hub import ago, icon, middle, state
 from rmhub import clock
 from rmhub.ids import BadPublicId
 from rmhub.roles import ORDER, SCOPES
@@ -23,12 +30,54 @@ _DAYS = (30, 90, 180, 365)
 _ONCE = "token_form"
 
 
+def _name(token: ApiToken) -> SafeString:
+    short = middle(token.public_id, 22)
+    return format_html('<span class="strong">{}</span><div class="mono text-faint">{}</div>', token.name, short)
+
+
+def _scopes(token: ApiToken) -> SafeString:
+    scopes = format_html_join("", '<span class="scope mono">{}</span>', ((scope,) for scope in token.scopes))
+    groups, networks = ", ".join(group.name for group in token.groups.all()), ", ".join(token.networks)
+    only = format_html('<div class="text-faint">only partners of {}</div>', groups) if groups else ""
+    where = format_html('<div class="text-faint">from <span class="mono">{}</span></div>', networks) if networks else ""
+    return format_html("{}{}{}", scopes, only, where)
+
+
+def _state(token: ApiToken) -> str:
+    now = clock.now()
+    if token.revoked_at is not None:
+        return "revoked"
+    if token.expires_at <= now:
+        return "ended"
+    return "ends-soon" if token.expires_at <= now + tokens.ENDS_SOON else "in-force"
+
+
+_REVOKE = '<a class="btn btn-sm" href="{}" data-dialog>{}Revoke…<span class="visually-hidden"> {}</span></a>'
+
+
+def _revoke(token: ApiToken) -> SafeString | str:
+    if _state(token) in ("revoked", "ended"):
+        return ""
+    return format_html(_REVOKE, reverse("console:token-revoke", args=[token.public_id]), icon("ban"), token.name)
+
+
+_COLUMNS = (
+    Column("Name", _name),
+    Column("Owner", lambda token: token.owner.get_username()),
+    Column("Scopes", _scopes, "scopes"),
+    Column("State", lambda token: state("token", _state(token)), "nowrap"),
+    Column("Ends", lambda token: f"{timezone.localtime(token.expires_at):%Y-%m-%d}", "nowrap"),
+    Column("Last used", lambda token: ago(token.last_used_at, "never"), "nowrap"),
+    Column("Actions", _revoke, "cell-end"),
+)
+
+
 @requires("tokens:manage")
 def token_list(request: HttpRequest) -> HttpResponse:
     """All tokens, newest first; never a secret."""
     context = keyset_page(request, "console.tokens", records.tokens(), order=("-id",), filters={})
-    now = clock.now()
-    return page(request, "console/access/tokens.html", {**context, "now": now, "soon": now + tokens.ENDS_SOON})
+    context["table"] = table("API tokens, newest first", _COLUMNS, context["rows"])
+    return page(request, "console/access/tokens.html", context)
 
 
 @sensitive_variables("secret")
@@ -48,7 +97,7 @@ def token_new(request: HttpRequest) -> HttpResponse:
         days = request.POST.get("days", "")
         try:
             token, secret = tokens.token_create(
-                owner=request.POST.get("owner", "").strip().replace("\x00", "") or request.user.get_username(),
+                owner=posted(request, "owner") or request.user.get_username(),
                 name=request.POST.get("name", "").replace("\x00", ""),
                 scopes=chosen,
                 actor=actor(request),
@@ -56,7 +105,7 @@ def token_new(request: HttpRequest) -> HttpResponse:
                 expires_at=clock.now() + timedelta(days=int(days) if days in map(str, _DAYS) else 90),
                 networks=request.POST.get("networks", "").replace("\x00", "").replace(",", " ").split(),
                 groups=[read_id("grp", group) for group in limited_to],
-                reason=request.POST.get("reason", "").strip().replace("\x00", ""),
+                reason=posted(request, "reason"),
             )
         except InvalidSubmission as error:
             errors = problems(error)
@@ -83,25 +132,17 @@ def token_new(request: HttpRequest) -> HttpResponse:
 def token_revoke(request: HttpRequest, reference: str) -> HttpResponse:
     """The dialog, and the end of a token."""
     token = records.token(read_id("tok", reference))
-    errors: list[tuple[str, str]] = []
-    status = 200
-    if request.method == "POST":
-        reason = request.POST.get("reason", "").strip().replace("\x00", "")
+
+    def do() -> HttpResponse:
         try:
-            tokens.token_revoke(token_id=token.pk, actor=actor(request), reason=reason)
-        except ApplicationError as error:
-            errors, status = problems(error), 422
-        else:
-            notices.success(request, f"Token {token.name} is revoked.")
-            return see_other("console:tokens")
-    context = {"token": token, "errors": errors, "given": request.POST}
-    return page(
-        request,
-        "console/access/token_revoke.html",
-        context,
-        fragments={"dialog": "console/access/token_revoke_form.html"},
-        status=status,
-    )
+            tokens.token_revoke(token_id=token.pk, actor=actor(request), reason=posted(request, "reason"))
+        except WrongState as error:
+            raise InvalidSubmission({"": [error.detail]}) from error
+        notices.success(request, f"Token {token.name} is revoked.")
+        return see_other("console:tokens")
+
+    shown = {"title": f"Revoke {token.name}", "crumbs": [(reverse("console:tokens"), "API tokens")], "token": token}
+    return dialog(request, "console/access/token_revoke.html", lambda: shown, do)
 
 
 def _scope_groups() -> list[tuple[str, list[str]]]:

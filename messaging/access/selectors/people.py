@@ -1,4 +1,4 @@
-"""Users, their sessions, and partner groups, as screens and the API read them."""
+"""Users, their sessions, partner groups, and how people want the console, as screens and the API read them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from django.contrib.sessions.models import Session
 from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet
 
 from messaging.exceptions import NotFound
-from messaging.models import AuditEntry, OpenIdAccount, SecondFactor, UserSession
+from messaging.models import AuditEntry, OpenIdAccount, Preference, SavedView, SecondFactor, UserSession
 from messaging.overview.selectors import records
 from partners.models import PartnerGroup, Party
 from partners.visibility import limit
 from rmhub import clock
-from rmhub.ids import public_id
+from rmhub.ids import BadPublicId, public_id, read_public_id
 from rmhub.roles import ORDER, Role
 
 
@@ -34,6 +34,15 @@ class UserRow:
     def invited(self) -> bool:
         """They have neither set a password nor logged in yet."""
         return not self.user.has_usable_password() and not self.single_sign_on
+
+    @property
+    def login(self) -> str:
+        """How they log in, as the API says it."""
+        if self.single_sign_on:
+            return "single_sign_on"
+        if self.invited:
+            return "invited"
+        return "password_and_code" if self.second_factor else "password"
 
 
 def users(*, search: str = "", role: str = "", active: bool | None = None) -> QuerySet[User]:
@@ -106,3 +115,29 @@ def group(group_id: uuid.UUID) -> PartnerGroup:
 def choosable() -> list[Party]:
     """Partners that a group can have: all that are not ours and in use."""
     return list(Party.objects.filter(is_own=False, archived_at=None).order_by("name"))
+
+
+# --- how they want the console ---
+
+
+def wishes_of(user_id: int) -> Preference:
+    """One query. Without a row everything is as it comes."""
+    return Preference.objects.filter(pk=user_id).first() or Preference()
+
+
+def saved_views(user_id: int, *, page: str = "") -> QuerySet[SavedView]:
+    """One's own and the team's, with their owners. Not ordered; pages by ("id",)."""
+    found = SavedView.objects.select_related("owner").filter(Q(owner=user_id) | Q(shared=True))
+    return found.filter(page=page) if page else found
+
+
+def saved_view(user_id: int, reference: str | uuid.UUID) -> SavedView:
+    """One of these views, by id (`view_...`). Raises NotFound."""
+    try:
+        key = reference if isinstance(reference, uuid.UUID) else read_public_id("view", reference)
+    except BadPublicId as error:
+        raise NotFound(f"There is no saved view {reference}.") from error
+    found = saved_views(user_id).filter(pk=key).first()
+    if found is None:
+        raise NotFound(f"There is no saved view {reference}.")
+    return found

@@ -148,7 +148,8 @@ def verify(*, first: int = 1, limit: int | None = None, expect: Head | None = No
     if first < 1:
         raise InvalidSubmission({"first": ["Numbers of entries begin at 1."]})
     found = Verdict(head=head(), unsealed=AuditEntry.objects.filter(number=None).count())
-    found.begins_at = _begin()
+    oldest = AuditEntry.objects.filter(number__isnull=False).order_by("number").values_list("number", flat=True).first()
+    found.begins_at = int(oldest or 0)
     before, number = _predecessor(first, found)
     for entry in _entries(number, limit):
         assert entry.number is not None
@@ -194,11 +195,6 @@ def look() -> bool:
         _, opened = incidents.incident_open(pair=None, cause=CAUSE, now=clock.now(), detail=detail)
         events.write(opened)
     return False
-
-
-def _begin() -> int:
-    oldest = AuditEntry.objects.filter(number__isnull=False).order_by("number").values_list("number", flat=True).first()
-    return int(oldest or 0)
 
 
 def _predecessor(first: int, found: Verdict) -> tuple[str, int]:

@@ -44,7 +44,6 @@ MAX_DAYS = 366
 MAX_NETWORKS = 20
 GUESSES, GUESS_SECONDS = 60, 60  # tokens that are not taken, of one address
 ENDS_SOON = timedelta(days=14)
-MIN_REASON = audit.MIN_REASON
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _FORM = re.compile(r"rmh_live_([0-9A-Za-z]{32})([0-9A-Za-z]{6})")
 _USE_NOTED_EVERY = timedelta(minutes=1)
@@ -104,7 +103,7 @@ def token_create(
     """
     now = clock.now()
     errors: dict[str, list[str]] = {}
-    user = owner if isinstance(owner, User) else _user(owner)
+    user = owner if isinstance(owner, User) else User.objects.filter(username=owner).first()
     if user is None or not scopes_of(user):
         errors["owner"] = [f"There is no active user {owner} with a role."]
     if not name.strip():
@@ -289,10 +288,6 @@ def _is_within(address: str, networks: Iterable[str]) -> bool:
     # An IPv4 caller of a server that listens on IPv6 looks like ::ffff:192.0.2.7.
     mapped = getattr(here, "ipv4_mapped", None)
     return any((mapped or here) in ipaddress.ip_network(network) for network in networks)
-
-
-def _user(username: str) -> User | None:
-    return User.objects.filter(username=username).first()
 
 
 def _refused(wished: list[str], user: User | None, granted_by: frozenset[str]) -> list[str]:

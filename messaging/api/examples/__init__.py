@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from drf_spectacular.utils import OpenApiExample
 
-from messaging.api.examples.answers import TRAFFIC
-from messaging.api.examples.bodies import DELIVERIES, FORMS, MESSAGES, PAIRS, WORK, Bodies
+from messaging.api.examples.answers import ANSWERS
+from messaging.api.examples.bodies import BODIES, FORMS
 from messaging.api.examples.events import FACTS
-from messaging.api.examples.setup_answers import SETUP
-from messaging.api.examples.setup_bodies import AGREEMENTS, PARTNERS, PEOPLE
 
-BODIES: Bodies = {**MESSAGES, **PAIRS, **DELIVERIES, **WORK, **PARTNERS, **AGREEMENTS, **PEOPLE}
-ANSWERS = {**TRAFFIC, **SETUP}
 NAMES = frozenset({*BODIES, *FORMS, *ANSWERS})
 
 

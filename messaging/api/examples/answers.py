@@ -1,12 +1,14 @@
-"""Answers, by operation: messages, pairs, deliveries, incidents and what moves them."""
+"""Answers, by operation."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from messaging import causes
+from messaging.api.examples.events import FACTS
 from messaging.api.examples.names import (
     ACME_REF,
+    AGREEMENT,
     AGREEMENT_REF,
     AT,
     ATTEMPT,
@@ -15,23 +17,31 @@ from messaging.api.examples.names import (
     DELIVERY,
     DIGEST,
     DOCUMENT_ID,
+    GLOBEX,
     GLOBEX_REF,
+    HOOK,
     IDENTIFIER,
     INCIDENT,
     JOB,
     LATER,
     MESSAGE,
     MESSAGE_ID,
+    OUR_ENDPOINT,
     OUR_URI,
     PAIR,
     PAIR_REF,
     PARTICIPANT,
+    THEIR_ENDPOINT,
     THEIR_URI,
+    TPA_ID,
     TRANSACTION,
     TRIGGER,
+    defaults,
     listed,
 )
-from messaging.overview.serializers.causes import CauseSerializer
+from messaging.models import Trigger
+from messaging.overview.serializers import CauseSerializer
+from partners.models import AgreementVersion
 
 Answers = dict[str, Any]  # operation -> body of the answer 200
 
@@ -284,7 +294,103 @@ _JOB: dict[str, Any] = {
     "allowed_actions": ["cancel"],
 }
 
-TRAFFIC: Answers = {
+_VERSION: dict[str, Any] = {
+    "number": 1,
+    "state": "active",
+    "profile": "ebxml",
+    "own_endpoint": {"id": OUR_ENDPOINT, "uri": OUR_URI},
+    "partner_endpoint": {"id": THEIR_ENDPOINT, "uri": THEIR_URI},
+    "services": [{"service": "urn:orders", "action": "*", "direction": "both"}],
+    **defaults(AgreementVersion, "semantics", "memory_window"),
+    **defaults(AgreementVersion, "max_message_bytes", "write_padded_numbers"),
+    **defaults(AgreementVersion, "partner_window", "soap_version"),
+    "note": "",
+    "gives_up": "Gives up after 26 m (1 send + 5 retries), then suspends the pair.",
+    "created_at": "2026-03-02T08:15:00.000000Z",
+    "activated_at": "2026-03-02T09:00:00.000000Z",
+    "ended_at": None,
+}
+_AGREEMENT: dict[str, Any] = {
+    "id": AGREEMENT,
+    "tpa_id": TPA_ID,
+    "name": "Orders",
+    "own_party": ACME_REF,
+    "partner": GLOBEX_REF,
+    "state": "active",
+    "log_columns": {},
+    "current": _VERSION,
+    "created_at": "2026-03-02T08:15:00.000000Z",
+    "versions": [_VERSION],
+}
+_PARTY: dict[str, Any] = {
+    "id": GLOBEX,
+    "name": "Globex",
+    "is_own": False,
+    "contact": "edi@globex.example",
+    "identifiers": [{"type": "DUNS", "value": "123456789"}],
+    "time_zone": "Europe/Berlin",
+    "hours": "",
+    "groups": [],
+    "archived_at": None,
+    "created_at": "2026-03-02T08:00:00.000000Z",
+    "updated_at": "2026-03-02T08:00:00.000000Z",
+}
+_TRIGGER: dict[str, Any] = {
+    "id": TRIGGER,
+    "name": "ERP orders",
+    "state": "active",
+    "cause": "",
+    "cause_detail": "",
+    "party": None,
+    "agreement": None,
+    "diagnosis": {
+        "sentence": "Nothing waits. 1 in doubt: a person decides.",
+        "headline": "Nothing waits.",
+        "why": "",
+        "outlook": "1 in doubt: a person decides.",
+        "advice": "",
+        "cause": None,
+        "next_look_at": None,
+    },
+    "backlog": {"waiting": 0, "running": 0, "joined": 0, "in_doubt": 1, "failed": 0, "oldest_at": None},
+    "documents": [{"service": "urn:orders", "action": "*"}],
+    "kind": "http",
+    "url": "http://erp.internal:8080/documents",
+    "callable_name": "",
+    "member_of": None,
+    "atomic_agreement": None,
+    "members": [],
+    **defaults(Trigger, "timeout", "silent_after"),
+    "document_id_path": "//Order/Number",
+    "concurrency": 1,
+    "changed_at": "2026-03-02T09:10:00.000000Z",
+    "monitor_due_at": None,
+    "last_arrival_at": AT,
+    "last_success_at": "2026-11-22T09:58:40.117302Z",
+    "failing_since": None,
+    "created_at": "2026-03-02T09:10:00.000000Z",
+    "version": 4,
+    "allowed_actions": ["suspend", "disable"],
+}
+_HOOK: dict[str, Any] = {
+    "id": HOOK,
+    "name": "ERP",
+    "url": "https://erp.acme.example/hooks/rmhub",
+    "types": ["message.delivered", "message.failed", "pair.suspended"],
+    "enabled": True,
+    "disabled_reason": "",
+    "failing_since": None,
+    "previous_secret_until": None,
+    "created_at": "2026-03-02T09:20:00.000000Z",
+}
+_EVENT: dict[str, Any] = {
+    "id": "evt_815",
+    "type": "message.delivered",
+    "timestamp": "2026-11-22T10:00:01.204518+00:00",
+    "data": FACTS["message.delivered"],
+}
+
+ANSWERS: Answers = {
     "messages_list": listed(_MESSAGE),
     "messages_read": _MESSAGE_DETAIL,
     "messages_transmissions": listed(_ATTEMPT),
@@ -304,4 +410,9 @@ TRAFFIC: Answers = {
     "incidents_read": _INCIDENT,
     "transactions_read": _TRANSACTION,
     "bulk_operations_read": _JOB,
+    "agreements_read": _AGREEMENT,
+    "parties_read": _PARTY,
+    "triggers_read": _TRIGGER,
+    "webhook_endpoints_read": _HOOK,
+    "events_feed": {"data": [_EVENT], "next_cursor": "WyIxMjM0NSIsODE1XQ", "has_more": False},
 }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import Model
+
 AT = "2026-11-22T10:00:00.123456Z"
 LATER = "2026-11-22T10:01:00.456789Z"
 
@@ -45,3 +47,10 @@ AGREEMENT_REF: dict[str, Any] = {"id": AGREEMENT, "tpa_id": TPA_ID, "version": 1
 def listed(*rows: dict[str, Any]) -> dict[str, Any]:
     """A page of a list, the only one."""
     return {"data": list(rows), "next_cursor": None, "prev_cursor": None, "has_more": False}
+
+
+def defaults(model: type[Model], first: str, last: str) -> dict[str, Any]:
+    """What a new row has in the fields from `first` to `last`."""
+    names = [field.name for field in model._meta.concrete_fields]
+    row = model()
+    return {name: getattr(row, name) for name in names[names.index(first) : names.index(last) + 1]}

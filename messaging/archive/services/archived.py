@@ -169,27 +169,20 @@ def register(file: NewFile, run: PipelineRun | None) -> set[uuid.UUID]:
 
 
 _REPLACED = ("file", "row", "message_state", "document_id", "size", "completed_at", "contents", "written", "entries")
+_COPIED = (
+    *("id", "message_id", "document_id", "conversation_id", "direction", "pair_id", "service", "action"),
+    *("sequence_number", "size", "created_at"),
+)
 
 
 def _entry(one: Copied, file: ArchiveFile) -> ArchivedMessage:
-    message = one.message
     return ArchivedMessage(
-        id=message["id"],
+        **{name: one.message[name] for name in _COPIED},
         state=ArchiveState.COPIED,
+        message_state=one.message["state"],
         file=file,
         row=one.row,
-        message_id=message["message_id"],
-        document_id=message["document_id"],
-        conversation_id=message["conversation_id"],
-        direction=message["direction"],
-        message_state=message["state"],
-        pair_id=message["pair_id"],
-        service=message["service"],
-        action=message["action"],
-        sequence_number=message["sequence_number"],
-        size=message["size"],
-        created_at=message["created_at"],
-        completed_at=ended_at(message),
+        completed_at=ended_at(one.message),
         contents=list(one.contents),
         written=one.proof.written,
         entries=one.proof.entries,

@@ -243,11 +243,8 @@ def remove_files(names: Collection[str]) -> int:
 
     Young ones stay: somebody may have just found the file there and not committed the row yet. `sweep_files` has them.
     """
-    return sum(storage.remove(name, lambda name=name: _is_named(name)) for name in names)  # type: ignore[misc]
-
-
-def _is_named(name: str) -> bool:
-    return Payload.objects.filter(stored_as=name).exists()
+    named = Payload.objects.filter
+    return sum(storage.remove(name, named(stored_as=name).exists) for name in names)
 
 
 def sweep_files() -> Iterator[int]:

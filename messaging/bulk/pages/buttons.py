@@ -5,22 +5,19 @@ The actions themselves are `services.actions`'; a test holds this table against 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from django.http import HttpRequest
 
-from messaging.bulk.selectors.jobs import Plan
 from messaging.bulk.services.actions import ACTIONS
-from messaging.bulk.services.parameters import MAX_STAGGER
+from messaging.bulk.services.plans import MAX_STAGGER
 from messaging.console.access import person
 from messaging.console.lists import BulkAction
 from messaging.deliveries.pages.decisions import DELIVERY, MESSAGE, Many
 from messaging.journal.incidents import may_own
 from messaging.models import BulkJob
-
-Effects = Callable[[BulkJob, Plan], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +43,26 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class BulkVerb:
-    """How one action is shown. `what`: its objects in the plural."""
+    """How one action is shown. `what`: its objects in the plural. In `effects`, {waiting} stands for the number of
+    documents in the queues of the pairs.
+    """
 
     action: str
     label: str
     icon: str
     what: str
-    effects: Effects
+    effects: tuple[str, ...]
     forever: str
     presets: tuple[str, ...]
     heavy: bool = False
-    takes: tuple[str, ...] = ()
 
     @property
     def scope(self) -> str:
         return ACTIONS[self.action].scope
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        return ACTIONS[self.action].takes
 
 
 def actions(request: HttpRequest, *names: str, labels: Mapping[str, str] = MappingProxyType({})) -> list[BulkAction]:
@@ -82,21 +84,21 @@ def actions(request: HttpRequest, *names: str, labels: Mapping[str, str] = Mappi
 
 def verb_of(job: BulkJob) -> BulkVerb:
     """The words of a job's action; those of a decision about documents are the decision's own."""
+    verb = VERBS[job.action]
+    if job.action == "redeliver_failed":
+        return replace(verb, effects=tuple(DELIVERY["resubmit"].effects(Many(job.total, "the trigger", failed=True))))
     table = {"settle_deliveries": DELIVERY, "settle_messages": MESSAGE}.get(job.action)
     choice = table.get(str(job.parameters.get("decision", ""))) if table is not None else None
     if choice is None:
-        return VERBS[job.action]
-    many = Many(job.total, "each" if job.action == "settle_messages" else "the trigger")
-    said = choice.effects(many)
-    return BulkVerb(
-        job.action,
-        choice.group_label,
-        choice.icon,
-        VERBS[job.action].what,
-        lambda job, plan: said,
-        choice.forever,
-        choice.presets,
-        choice.heavy,
+        return verb
+    return replace(
+        verb,
+        label=choice.group_label,
+        icon=choice.icon,
+        effects=tuple(choice.effects(Many(job.total, "each" if job.action == "settle_messages" else "the trigger"))),
+        forever=choice.forever,
+        presets=choice.presets,
+        heavy=choice.heavy,
     )
 
 
@@ -124,83 +126,6 @@ _MODES = (
 )
 
 
-def _pause(job: BulkJob, plan: Plan) -> list[str]:
-    return [
-        "From now on nothing is sent on these pairs. Attempts that are on the wire are finished.",
-        "Applications can go on submitting; what they submit waits until the pairs are released.",
-    ]
-
-
-def _resume(job: BulkJob, plan: Plan) -> list[str]:
-    return [
-        f"The pairs go on one after the other: {plan.waiting:,} documents in their queues go out in their order.",
-        "Each begins with the message that it stopped at: the same id, the same octets.",
-        "The retry counters start at zero. Open incidents of these pairs are resolved with your reason.",
-    ]
-
-
-def _release(job: BulkJob, plan: Plan) -> list[str]:
-    return [f"What is due goes out at once: {plan.waiting:,} documents are in the queues of these pairs."]
-
-
-def _clear_resync(job: BulkJob, plan: Plan) -> list[str]:
-    return [
-        "You say for all of these pairs that both sides were compared; your reason is the evidence.",
-        "Documents that come in on them are new again, unless the hub knows them: what a partner still repeats from "
-        "the time that is missing here is processed a second time.",
-        "Documents that are in doubt stay so. The incidents about the lost memory are resolved with your reason.",
-    ]
-
-
-def _acknowledge(job: BulkJob, plan: Plan) -> list[str]:
-    return ["You become the owner of each: everybody sees that somebody works on it."]
-
-
-def _assign(job: BulkJob, plan: Plan) -> list[str]:
-    return ["The person owns each of them from now on; they count as acknowledged."]
-
-
-def _resolve(job: BulkJob, plan: Plan) -> list[str]:
-    return ["Each is closed with your reason. One whose cause is still there opens again as a new incident."]
-
-
-def _cancel(job: BulkJob, plan: Plan) -> list[str]:
-    return ["Each leaves its queue and is never sent. Its sender is told so by an event."]
-
-
-def _resubmit(job: BulkJob, plan: Plan) -> list[str]:
-    return [
-        "Each document is submitted again as a new message with a new MessageId; the old messages stay as they are.",
-        "The partner cannot see that it is the same document: if they have it, they process it a second time.",
-    ]
-
-
-def _export(job: BulkJob, plan: Plan) -> list[str]:
-    return [
-        "The documents of these messages are checked, and lie ready as one ZIP file with an index on the job's page.",
-        "Nothing is changed. The audit log keeps who took them, and why.",
-    ]
-
-
-def _ask(job: BulkJob, plan: Plan) -> list[str]:
-    return ["Each partner is asked what has become of each message. Nothing is changed on either side."]
-
-
-def _ask_application(job: BulkJob, plan: Plan) -> list[str]:
-    return [
-        "Each document is decided again, and its trigger's resolver is asked.",
-        "If it says NEW, the document is processed; DUPLICATE, it is discarded; anything else, it is in doubt again.",
-    ]
-
-
-def _redeliver(job: BulkJob, plan: Plan) -> list[str]:
-    return DELIVERY["resubmit"].effects(Many(job.total, "the trigger", failed=True))
-
-
-def _settle(job: BulkJob, plan: Plan) -> list[str]:
-    return []
-
-
 _LIGHT = "Nothing here is final."
 _UNSENT = "What has been sent cannot be unsent."
 VERBS: Mapping[str, BulkVerb] = {
@@ -211,7 +136,10 @@ VERBS: Mapping[str, BulkVerb] = {
             "Pause",
             "player-pause",
             "pairs",
-            _pause,
+            (
+                "From now on nothing is sent on these pairs. Attempts that are on the wire are finished.",
+                "Applications can go on submitting; what they submit waits until the pairs are released.",
+            ),
             "Nothing here is final: release the pairs and they go on.",
             ("Partner's maintenance window", "Investigation"),
         ),
@@ -220,18 +148,21 @@ VERBS: Mapping[str, BulkVerb] = {
             "Resume",
             "player-play",
             "pairs",
-            _resume,
+            (
+                "The pairs go on one after the other: {waiting} documents in their queues go out in their order.",
+                "Each begins with the message that it stopped at: the same id, the same octets.",
+                "The retry counters start at zero. Open incidents of these pairs are resolved with your reason.",
+            ),
             _UNSENT,
             ("Partner fixed their firewall", "Partner's server is up again", "Certificate replaced"),
             heavy=True,
-            takes=("mode", "stagger"),
         ),
         BulkVerb(
             "pairs_release",
             "Release",
             "player-play",
             "pairs",
-            _release,
+            ("What is due goes out at once: {waiting} documents are in the queues of these pairs.",),
             _UNSENT,
             ("Maintenance is over", "Investigation is done"),
         ),
@@ -240,23 +171,41 @@ VERBS: Mapping[str, BulkVerb] = {
             "Clear resync",
             "arrows-exchange",
             "pairs",
-            _clear_resync,
+            (
+                "You say for all of these pairs that both sides were compared; your reason is the evidence.",
+                "Documents that come in on them are new again, unless the hub knows them: what a partner still repeats "
+                "from the time that is missing here is processed a second time.",
+                "Documents that are in doubt stay so. The incidents about the lost memory are resolved with your "
+                "reason.",
+            ),
             "The hub does not look for repeats from that time any more.",
             ("Compared with the partners' lists: nothing is missing", "What was missing was sent again, and settled"),
             heavy=True,
         ),
         BulkVerb(
-            "incidents_acknowledge", "Acknowledge", "check", "incidents", _acknowledge, _LIGHT, ("I am looking at it",)
+            "incidents_acknowledge",
+            "Acknowledge",
+            "check",
+            "incidents",
+            ("You become the owner of each: everybody sees that somebody works on it.",),
+            _LIGHT,
+            ("I am looking at it",),
         ),
         BulkVerb(
-            "incidents_assign", "Assign", "user", "incidents", _assign, _LIGHT, ("Their partner",), takes=("owner",)
+            "incidents_assign",
+            "Assign",
+            "user",
+            "incidents",
+            ("The person owns each of them from now on; they count as acknowledged.",),
+            _LIGHT,
+            ("Their partner",),
         ),
         BulkVerb(
             "incidents_resolve",
             "Resolve",
             "circle-check",
             "incidents",
-            _resolve,
+            ("Each is closed with your reason. One whose cause is still there opens again as a new incident.",),
             "A resolved incident is not opened again; a new one tells of new trouble.",
             ("Fixed on the partner's side", "Fixed on our side"),
         ),
@@ -265,7 +214,11 @@ VERBS: Mapping[str, BulkVerb] = {
             "Resubmit as new",
             "arrow-forward-up",
             "messages",
-            _resubmit,
+            (
+                "Each document is submitted again as a new message with a new MessageId; the old messages stay as they "
+                "are.",
+                "The partner cannot see that it is the same document: if they have it, they process it a second time.",
+            ),
             _UNSENT,
             ("Partner says they do not have them", "Partner lost them"),
             heavy=True,
@@ -275,7 +228,7 @@ VERBS: Mapping[str, BulkVerb] = {
             "Cancel",
             "ban",
             "messages",
-            _cancel,
+            ("Each leaves its queue and is never sent. Its sender is told so by an event.",),
             "A cancelled message is never sent again; it can only be submitted anew under another MessageId.",
             ("Submitted by mistake", "Sent by other means"),
             heavy=True,
@@ -285,7 +238,11 @@ VERBS: Mapping[str, BulkVerb] = {
             "Export documents",
             "download",
             "messages",
-            _export,
+            (
+                "The documents of these messages are checked, and lie ready as one ZIP file with an index on the job's "
+                "page.",
+                "Nothing is changed. The audit log keeps who took them, and why.",
+            ),
             _LIGHT,
             ("Asked for by the partner", "Needed for an audit"),
         ),
@@ -294,7 +251,7 @@ VERBS: Mapping[str, BulkVerb] = {
             "Ask the partner",
             "message-question",
             "messages",
-            _ask,
+            ("Each partner is asked what has become of each message. Nothing is changed on either side.",),
             _LIGHT,
             ("Evidence for what is in doubt",),
         ),
@@ -303,7 +260,11 @@ VERBS: Mapping[str, BulkVerb] = {
             "Ask the application",
             "message-question",
             "documents",
-            _ask_application,
+            (
+                "Each document is decided again, and its trigger's resolver is asked.",
+                "If it says NEW, the document is processed; DUPLICATE, it is discarded; anything else, it is in doubt "
+                "again.",
+            ),
             "The resolver decides, or it is in doubt again.",
             ("The resolver is up again", "The resolver was corrected"),
         ),
@@ -312,12 +273,12 @@ VERBS: Mapping[str, BulkVerb] = {
             "Process again",
             "arrow-forward-up",
             "documents",
-            _redeliver,
+            (),
             DELIVERY["resubmit"].forever,
             DELIVERY["resubmit"].presets,
             heavy=True,
         ),
-        BulkVerb("settle_deliveries", "Settle", "check", "documents", _settle, "", ()),
-        BulkVerb("settle_messages", "Settle", "check", "messages", _settle, "", ()),
+        BulkVerb("settle_deliveries", "Settle", "check", "documents", (), "", ()),
+        BulkVerb("settle_messages", "Settle", "check", "messages", (), "", ()),
     )
 }

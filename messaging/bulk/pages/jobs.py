@@ -9,25 +9,29 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from django.contrib import messages as notices
+from django.contrib.humanize.templatetags.humanize import intcomma
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.urls import reverse
+from django.utils.html import format_html
 from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.safestring import SafeString
 
 from messaging.access.selectors.reach import read_id
+from messaging.bulk import selectors as jobs
 from messaging.bulk.pages import buttons as bulk
-from messaging.bulk.selectors import jobs
-from messaging.bulk.selectors import matching as selections
 from messaging.bulk.services import export as exports
 from messaging.bulk.services import jobs as services
 from messaging.choices import ItemState, JobState
 from messaging.console import zones
 from messaging.console.access import actor, person, requires
-from messaging.console.rendering import TOASTS, keyset_page, page, problems, see_other
+from messaging.console.rendering import TOASTS, dialog, keyset_page, page, posted, problems, see_other
+from messaging.console.resource import Column, table
 from messaging.exceptions import ApplicationError, InvalidSubmission, Stale, WrongState
 from messaging.journal import audit
 from messaging.models import BulkJob
 from messaging.pairs.selectors import pairs, screens
+from messaging.templatetags.hub import ago, state
 from rmhub import clock
 from rmhub.ids import BadPublicId
 
@@ -43,12 +47,46 @@ _NEWS = timedelta(minutes=10)
 _NUMBERS = ("stagger", "remind_in")
 
 
+Listed = tuple[jobs.Progress, str]  # with the job's title
+
+
+def _job(row: Listed) -> SafeString:
+    job, key = row[0].job, row[0].job.public_id
+    link = format_html(
+        '<a class="strong" id="open-{}" href="{}">{}</a>', key, reverse("console:job", args=[key]), row[1]
+    )
+    return format_html('{}<div class="text-soft">{}</div>', link, job.what)
+
+
+def _bar(row: Listed) -> SafeString:
+    bar = '<progress value="{}" max="{}" aria-label="Progress of {}">{} %</progress> {} %'
+    return format_html(bar, row[0].ended, row[0].job.total, row[1], row[0].percent, row[0].percent)
+
+
+def _refused(row: Listed) -> SafeString | str:
+    refused = row[0].job.refused
+    return format_html('<span class="text-bad">{}</span>', intcomma(refused)) if refused else "0"
+
+
+_COLUMNS = (
+    Column("Begun", lambda row: ago(row[0].job.created_at), "nowrap", zoned=True),
+    Column("State", lambda row: state("job", row[0].job.state), "nowrap"),
+    Column("Job", _job),
+    Column("Progress", _bar),
+    Column("Done", lambda row: intcomma(row[0].job.done), "num"),
+    Column("Refused", _refused, "num"),
+    Column("Of", lambda row: intcomma(row[0].job.total), "num"),
+    Column("By", lambda row: row[0].job.actor),
+)
+
+
 @requires("deliveries:read")
 def job_list(request: HttpRequest) -> HttpResponse:
     """Newest first."""
     context = keyset_page(request, "console.jobs", jobs.jobs(), order=("-id",), filters={})
     now = clock.now()
-    context["rows"] = [(jobs.progress(job, now), jobs.title(job)) for job in context["rows"]]
+    shown = ((jobs.progress(job, now), jobs.title(job)) for job in context["rows"])
+    context["table"] = table("Jobs, newest first", _COLUMNS, shown)
     context["first_page"] = not request.GET.get("cursor")
     return page(request, "console/bulk/jobs.html", context, fragments={"live-jobs": "console/bulk/jobs_live.html"})
 
@@ -57,7 +95,7 @@ def job_list(request: HttpRequest) -> HttpResponse:
 def job_plan(request: HttpRequest) -> HttpResponse:
     """Plans a job over what was selected in a list, and shows the plan. Nothing is done yet."""
     name, _, decision = request.POST.get("action", "").partition(":")
-    origin = _origin(request)
+    origin = _safe(request, request.POST.get("next", "")[:_MAX_FILTER])
     try:
         kind = services.ACTIONS.get(name)
         if kind is None or name not in bulk.VERBS:
@@ -177,30 +215,34 @@ def job_export(request: HttpRequest, reference: str) -> StreamingHttpResponse:
 @requires(SCOPE, methods=("GET", "POST"))
 def job_cancel(request: HttpRequest, reference: str) -> HttpResponse:
     """The dialog, and the end of a job."""
-    job = jobs.job(reference)
-    errors: list[tuple[str, str]] = []
-    status = 200
-    if request.method == "POST":
-        reason = request.POST.get("reason", "").strip().replace("\x00", "")
-        try:
-            services.job_cancel(job_id=job.pk, actor=actor(request), reason=reason)
-        except WrongState as error:
-            errors, status = problems(error), 409
-            job = jobs.job(job.pk)
-        except InvalidSubmission as error:
-            errors, status = problems(error), 422
-        else:
-            notices.success(request, "The job is cancelled: what was not done yet is left as it was.")
-            return see_other("console:job", job.public_id)
-    progress = jobs.progress(job, clock.now())
-    context = {"job": job, "title": jobs.title(job), "progress": progress, "errors": errors, "given": request.POST}
-    return page(
-        request,
-        "console/bulk/job_cancel.html",
-        context,
-        fragments={"dialog": "console/bulk/job_cancel_form.html"},
-        status=status,
-    )
+    found = jobs.job(reference)
+
+    def do() -> HttpResponse:
+        services.job_cancel(job_id=found.pk, actor=actor(request), reason=posted(request, "reason"))
+        notices.success(request, "The job is cancelled: what was not done yet is left as it was.")
+        return see_other("console:job", found.public_id)
+
+    def shown() -> dict[str, Any]:
+        job = jobs.job(found.pk) if request.method == "POST" else found  # what refused it may have changed it
+        title, progress = jobs.title(job), jobs.progress(job, clock.now())
+        back = reverse("console:job", args=[job.public_id])
+        return {
+            "title": "Cancel the job",
+            "crumbs": [(reverse("console:jobs"), "Jobs"), (back, title)],
+            "back": back,
+            "leave": "Let it go on" if progress.open else "Back to the job",
+            "now": format_html("{} {}", state("job", job.state), f"{title}: {progress.ended:,} of {job.total:,}"),
+            "impossible": "" if progress.open else "The job has ended: there is nothing to cancel.",
+            "effects": [
+                "What is done stays done; the one in work is finished.",
+                "The others stay as they are, and can be settled by another job.",
+            ],
+            "button": "Cancel the job",
+            "sign": "ban",
+            "testid": "cancel-do",
+        }
+
+    return dialog(request, "console/parts/question.html", shown, do)
 
 
 def _ended(request: HttpRequest) -> list[tuple[str, str, str]]:
@@ -233,7 +275,7 @@ def _plan_page(
         "verb": verb,
         "plan": plan,
         "what": verb.what if job.total != 1 else verb.what.removesuffix("s"),
-        "effects": verb.effects(job, plan),
+        "effects": [text.replace("{waiting}", f"{plan.waiting:,}") for text in verb.effects],
         "fields": bulk.fields(verb, job, who.name) if not why_not else [],
         "why_not": why_not,
         "origin": _safe(request, plan.origin) or reverse("console:jobs"),
@@ -253,11 +295,11 @@ def _chosen(request: HttpRequest, kind: services.Action) -> dict[str, Any]:
     if request.POST.get("all"):
         query = request.POST.get("filter", "").replace("\x00", "")[:_MAX_FILTER].lstrip("?")
         given = dict(parse_qsl(query))
-        rows = selections.matching(prefix, given, zones.zone_of(request))
-        chosen = selections.described(prefix, given, zones.zone_of(request))
+        rows = jobs.matching(prefix, given, zones.zone_of(request))
+        chosen = jobs.described(prefix, given, zones.zone_of(request))
         if of_pairs:
             said = ", ".join(f"{name}: {text}" for name, text in sorted(chosen.items()))
-            return {"rows": selections.incidents_of(rows), "chosen": {"pairs": said or "all of them"}}
+            return {"rows": jobs.incidents_of(rows), "chosen": {"pairs": said or "all of them"}}
         return {"rows": rows, "chosen": chosen}
     ids: list[uuid.UUID] = []
     for text in request.POST.getlist("ids"):
@@ -268,7 +310,7 @@ def _chosen(request: HttpRequest, kind: services.Action) -> dict[str, Any]:
     if not ids:
         raise InvalidSubmission({"ids": ["Nothing is chosen: tick rows, or take all that match."]})
     if of_pairs:
-        rows = selections.incidents_of(pairs.pairs().filter(pk__in=ids))
+        rows = jobs.incidents_of(pairs.pairs().filter(pk__in=ids))
         return {"rows": rows, "chosen": {"pairs": f"{len(set(ids)):,} chosen one by one"}}
     return {"ids": ids}
 
@@ -303,10 +345,6 @@ def _check_scope(request: HttpRequest, action: str) -> None:
     if missing:
         audit.denied(actor(request), "job.act", object_type="action", object_id=action, required=scope)
         raise PermissionDenied(f"This needs the role {missing}.")
-
-
-def _origin(request: HttpRequest) -> str:
-    return _safe(request, request.POST.get("next", "")[:_MAX_FILTER])
 
 
 def _safe(request: HttpRequest, path: str) -> str:

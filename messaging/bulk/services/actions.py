@@ -24,7 +24,7 @@ from messaging.journal import incidents
 from messaging.journal.audit import HEAVY_REASON, MIN_REASON, Actor
 from messaging.messages.services import resubmitting
 from messaging.models import Delivery, Incident, Message, Pair, Payload
-from messaging.models.inquiry import partner_said
+from messaging.models.traffic import partner_said
 from messaging.pairs.services import operating
 from messaging.protocol.pair_state import Gate
 from partners.visibility import limit
@@ -32,26 +32,31 @@ from rmhub.ids import BadPublicId, read_public_id
 
 Filter = Mapping[str, Any]
 Rows = QuerySet[Any]
-Run = Callable[[uuid.UUID, Mapping[str, Any], Actor, str], object]
+Parameters = Mapping[str, Any]
+Run = Callable[..., object]
+# Prefix of the ids -> the kind of object, and the path from it to the party whose it is.
+_KINDS: Mapping[str, tuple[type[Model], str]] = {
+    "pair": (Pair, "partner"),
+    "inc": (Incident, "pair__partner"),
+    "msg": (Message, "pair__partner"),
+    "del": (Delivery, "pair__partner"),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
     """One kind of job.
 
-    `label`: the verb, for people. `prefix`: of the ids of its objects. `scope`: who may. `can`: which rows it can be
-    done to. `split`: by what a plan counts them, for people. `group`: what all of one job must have in common, unless
-    the partner's answer is what they share (`by_answer`). `decisions`: the allowed ones, none = it takes no decision.
-    `takes`: names of further parameters. `find`: the rows that a filter of its own means; None = it takes the filters
-    of the list of its objects (`selectors.matching`), which are given to it as rows. `run` does one object and raises
-    ApplicationError; None for what talks to partners (`asking`). `heavy`: cannot be taken back.
+    `prefix`: of the ids of its objects. `scope`: who may. `can`: which rows it can be done to. `run(id, parameters,
+    actor=, reason=)` does one object and raises ApplicationError; None for what talks to partners (`asking`). `split`:
+    by what a plan counts them, for people. `group`: what all of one job must have in common, unless the partner's
+    answer is what they share (`by_answer`). `decisions`: the allowed ones, none = it takes no decision. `takes`: names
+    of further parameters. `find`: the rows that a filter of its own means; None = it takes the filters of the list of
+    its objects (`selectors.matching`), which are given to it as rows. `heavy`: cannot be taken back.
     """
 
-    label: str
     prefix: str
     scope: str
-    model: type[Model]
-    partner: str  # lookup path to the party whose object it is
     can: Q
     run: Run | None
     split: tuple[str, ...] = ()
@@ -62,9 +67,15 @@ class Action:
     find: Callable[[Filter], Rows] | None = None
     heavy: bool = False
 
+    @property
+    def model(self) -> type[Model]:
+        """The kind of its objects."""
+        return _KINDS[self.prefix][0]
+
     def all(self) -> Rows:
         """All objects of its kind that the caller may see. Not ordered."""
-        found = limit(self.model._default_manager.all(), self.partner)
+        model, partner = _KINDS[self.prefix]
+        found = limit(model._default_manager.all(), partner)
         return found.annotate(answer=partner_said()) if self.by_answer else found
 
     def rows(self) -> Rows:
@@ -147,75 +158,12 @@ def _to_resolve(chosen: Filter) -> Rows:
     return found
 
 
-def _settle_delivery(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
-    return settling.delivery_settle(
-        delivery_id=key,
-        decision=parameters["decision"],
-        remind_in=parameters.get("remind_in"),
-        actor=actor,
-        reason=reason,
-    )
-
-
-def _settle_message(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
-    return settling.message_settle(
-        message_id=key,
-        decision=parameters["decision"],
-        remind_in=parameters.get("remind_in"),
-        actor=actor,
-        reason=reason,
-    )
-
-
-def _redeliver(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
-    return settling.delivery_settle(
-        delivery_id=key, decision=settling.Decision.RESUBMIT.value, actor=actor, reason=reason
-    )
-
-
-def _ask_application(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
-    return settling.delivery_settle(delivery_id=key, decision=settling.Decision.ASK.value, actor=actor, reason=reason)
-
-
-def _pause(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
-    return operating.pair_pause(pair_id=key, actor=actor, reason=reason)
-
-
-def _release(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
-    return operating.pair_release(pair_id=key, actor=actor, reason=reason)
-
-
-def _clear_resync(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
-    return operating.pair_clear_resync(pair_id=key, actor=actor, reason=reason)
-
-
-def _resume(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
-    return operating.pair_resume(pair_id=key, mode=parameters["mode"], actor=actor, reason=reason)
-
-
-def _acknowledge(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
+def _acknowledge(key: uuid.UUID, given: Parameters, actor: Actor, reason: str) -> object:
     owner = actor.name.partition(" (token ")[0]
     return incidents.incident_acknowledge(incident_id=key, actor=actor, reason=reason, owner=owner)
 
 
-def _assign(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
-    return incidents.incident_assign(incident_id=key, owner=parameters["owner"], actor=actor, reason=reason)
-
-
-def _resolve(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
-    return incidents.incident_resolve(incident_id=key, actor=actor, reason=reason)
-
-
-def _cancel(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
-    # Planned were messages that waited: one that has left the queue since is given up one by one, or not at all.
-    return operating.message_cancel(message_id=key, actor=actor, reason=reason, only_waiting=True)
-
-
-def _resubmit(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
-    return resubmitting.message_resubmit(message_id=key, actor=actor, reason=reason)
-
-
-def _export(key: uuid.UUID, parameters: Mapping[str, Any], actor: Actor, reason: str) -> object:
+def _export(key: uuid.UUID, given: Parameters, actor: Actor, reason: str) -> object:
     """Whether the documents are there: they are read when the job's file is downloaded."""
     if not Payload.objects.filter(message=key).exists():
         raise NotFound("It has no document in the store: it may have been purged.")
@@ -232,13 +180,12 @@ _ENDED = (
 _UNRESOLVED = ~Q(state=IncidentState.RESOLVED)
 ACTIONS: Mapping[str, Action] = {
     "settle_deliveries": Action(
-        "Settle documents",
         "del",
         "indoubt:resolve",
-        Delivery,
-        "pair__partner",
         Q(state=DeliveryState.IN_DOUBT),
-        _settle_delivery,
+        lambda key, given, **why: settling.delivery_settle(
+            delivery_id=key, decision=given["decision"], remind_in=given.get("remind_in"), **why
+        ),
         split=("trigger__name", "doubt"),
         group=("trigger", "doubt"),
         decisions=tuple(one.value for one in settling.Decision),
@@ -246,13 +193,12 @@ ACTIONS: Mapping[str, Action] = {
         heavy=True,
     ),
     "settle_messages": Action(
-        "Settle messages",
         "msg",
         "indoubt:resolve",
-        Message,
-        "pair__partner",
         Q(direction=Direction.OUT, state=MessageState.IN_DOUBT),
-        _settle_message,
+        lambda key, given, **why: settling.message_settle(
+            message_id=key, decision=given["decision"], remind_in=given.get("remind_in"), **why
+        ),
         split=("pair__code", "cause", "answer"),
         group=("pair", "cause"),
         by_answer=True,
@@ -261,24 +207,20 @@ ACTIONS: Mapping[str, Action] = {
         heavy=True,
     ),
     "redeliver_failed": Action(
-        "Process failed documents again",
         "del",
         "indoubt:resolve",
-        Delivery,
-        "pair__partner",
         Q(state=DeliveryState.FAILED),
-        _redeliver,
+        lambda key, given, **why: settling.delivery_settle(
+            delivery_id=key, decision=settling.Decision.RESUBMIT.value, **why
+        ),
         split=("trigger__name",),
         group=("trigger",),
         find=_failed,
         heavy=True,
     ),
     "ask_partner": Action(
-        "Ask the partner",
         "msg",
         "indoubt:resolve",
-        Message,
-        "pair__partner",
         Q(direction=Direction.OUT, attempts__gt=0) & ~Q(agreement_version__partner_endpoint__service_address=""),
         None,
         split=("pair__code", "answer"),
@@ -286,118 +228,88 @@ ACTIONS: Mapping[str, Action] = {
         find=_to_ask,
     ),
     "ask_application": Action(
-        "Ask the application",
         "del",
         "indoubt:resolve",
-        Delivery,
-        "pair__partner",
         Q(state=DeliveryState.IN_DOUBT) & ~Q(trigger__resolver=Consult.NONE) & ~Q(trigger__state=TriggerState.DISABLED),
-        _ask_application,
+        lambda key, given, **why: settling.delivery_settle(
+            delivery_id=key, decision=settling.Decision.ASK.value, **why
+        ),
         split=("trigger__name", "doubt"),
         find=_to_resolve,
     ),
     "pairs_pause": Action(
-        "Pause pairs",
         "pair",
         "pairs:operate",
-        Pair,
-        "partner",
         Q(direction=Direction.OUT, gate=Gate.OPEN),
-        _pause,
+        lambda key, given, **why: operating.pair_pause(pair_id=key, **why),
         split=("flow",),
     ),
     "pairs_resume": Action(
-        "Resume pairs",
         "pair",
         "pairs:operate",
-        Pair,
-        "partner",
         Q(direction=Direction.OUT, flow="suspended"),
-        _resume,
+        lambda key, given, **why: operating.pair_resume(pair_id=key, mode=given["mode"], **why),
         split=("cause",),
         takes=("mode", "stagger"),
         heavy=True,
     ),
     "pairs_release": Action(
-        "Release pairs",
         "pair",
         "pairs:operate",
-        Pair,
-        "partner",
         Q(direction=Direction.OUT, gate=Gate.PAUSED),
-        _release,
+        lambda key, given, **why: operating.pair_release(pair_id=key, **why),
         split=("flow",),
     ),
     "pairs_clear_resync": Action(
-        "Clear resync",
         "pair",
         "pairs:skip",
-        Pair,
-        "partner",
         Q(resync_since__isnull=False),
-        _clear_resync,
+        lambda key, given, **why: operating.pair_clear_resync(pair_id=key, **why),
         split=("direction",),
         heavy=True,
     ),
     "incidents_acknowledge": Action(
-        "Acknowledge incidents",
         "inc",
         "incidents:write",
-        Incident,
-        "pair__partner",
         Q(state=IncidentState.OPEN),
         _acknowledge,
         split=("cause",),
     ),
     "incidents_assign": Action(
-        "Assign incidents",
         "inc",
         "incidents:write",
-        Incident,
-        "pair__partner",
         _UNRESOLVED,
-        _assign,
+        lambda key, given, **why: incidents.incident_assign(incident_id=key, owner=given["owner"], **why),
         split=("cause",),
         takes=("owner",),
     ),
     "incidents_resolve": Action(
-        "Resolve incidents",
         "inc",
         "incidents:write",
-        Incident,
-        "pair__partner",
         _UNRESOLVED,
-        _resolve,
+        lambda key, given, **why: incidents.incident_resolve(incident_id=key, **why),
         split=("cause",),
     ),
     "messages_resubmit": Action(
-        "Resubmit as new messages",
         "msg",
         "messages:write",
-        Message,
-        "pair__partner",
         Q(direction=Direction.OUT, state__in=_ENDED),
-        _resubmit,
+        lambda key, given, **why: resubmitting.message_resubmit(message_id=key, **why),
         split=("pair__code",),
         heavy=True,
     ),
     "messages_cancel": Action(
-        "Cancel messages",
         "msg",
         "messages:cancel",
-        Message,
-        "pair__partner",
         Q(direction=Direction.OUT, state=MessageState.QUEUED),
-        _cancel,
+        # Planned were messages that waited: one that has left the queue since is given up one by one, or not at all.
+        lambda key, given, **why: operating.message_cancel(message_id=key, only_waiting=True, **why),
         split=("pair__code",),
         heavy=True,
     ),
     "messages_export": Action(
-        "Export documents",
         "msg",
         "payloads:read",
-        Message,
-        "pair__partner",
         Q(),
         _export,
         split=("pair__code",),

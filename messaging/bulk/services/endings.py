@@ -9,6 +9,7 @@ from messaging.journal import events
 from messaging.models import BulkJob, BulkJobItem, Event
 
 OPEN = (JobState.QUEUED, JobState.RUNNING)
+ENDED = (JobState.FINISHED, JobState.CANCELLED)
 _UNKNOWN = "The database was restored: this may have been done since the backup. Look first, then try the refused ones."
 
 

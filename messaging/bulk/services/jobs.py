@@ -19,9 +19,8 @@ from django.db.models import F, Min, Q
 from messaging import dispatch
 from messaging.bulk.services import endings as job_endings
 from messaging.bulk.services.actions import ACTIONS, Action, Filter, Rows
-from messaging.bulk.services.endings import OPEN
-from messaging.bulk.services.parameters import checked
-from messaging.bulk.services.plans import MAX_IDS, PLANNED_FOR, action_of, job_plan
+from messaging.bulk.services.endings import ENDED, OPEN
+from messaging.bulk.services.plans import MAX_IDS, PLANNED_FOR, action_of, checked, job_plan
 from messaging.choices import ItemState, JobState
 from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, Stale, WrongState
 from messaging.journal import audit, events
@@ -55,7 +54,6 @@ log = logging.getLogger(__name__)
 CHUNK = 50
 TALKS = 16  # how many partners' answers are waited for before it is another job's turn
 KEPT_FOR = timedelta(days=90)
-ENDED = (JobState.FINISHED, JobState.CANCELLED)
 _LEASE = timedelta(seconds=60)
 _FAR = timedelta(seconds=5)  # a job that stumbled over the hub's own trouble is tried again then
 
@@ -92,7 +90,9 @@ def job_execute(
                 state=job.state,
                 allowed=allowed_verbs(job),
             )
-        _expect(job, expect_count)
+        if job.total != expect_count:
+            said = f"It is {job.total:,} now, and you saw {expect_count:,}: look again before you decide."
+            raise Stale(said, version=job.total)
         job.state, job.parameters, job.reason = JobState.QUEUED, kept, reason.strip()
         job.actor, job.interface, job.address = actor.name[:150], actor.interface, actor.address[:64]
         job.due_at, job.expires_at, job.created_at = now, None, now
@@ -283,7 +283,7 @@ def _run_item(job: BulkJob, key: int) -> None:
         assert run is not None
         try:
             with transaction.atomic():
-                run(item.object_id, job.parameters, _actor(job), job.reason)
+                run(item.object_id, job.parameters, actor=_actor(job), reason=job.reason)
             item.state = ItemState.DONE
         except ApplicationError as error:
             item.state, item.detail = ItemState.REFUSED, str(error)[:255]
@@ -321,13 +321,6 @@ def _count(job: BulkJob, item: BulkJobItem) -> None:
 
 def _actor(job: BulkJob) -> Actor:
     return Actor(job.actor, job.interface, job.address, job.public_id, "job")
-
-
-def _expect(job: BulkJob, expect_count: int) -> None:
-    if job.total != expect_count:
-        raise Stale(
-            f"It is {job.total:,} now, and you saw {expect_count:,}: look again before you decide.", version=job.total
-        )
 
 
 def _stagger(job: BulkJob, seconds: int, now: datetime) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -12,12 +12,13 @@ from django.db import OperationalError, connection, transaction
 from django.db.models import Count
 
 from messaging.bulk.services.actions import ACTIONS, Action, Filter, Rows
-from messaging.bulk.services.parameters import checked
 from messaging.choices import JobState, PartnerAnswer
+from messaging.deliveries.services import deciding as settling
 from messaging.exceptions import InvalidSubmission
+from messaging.journal import incidents
 from messaging.journal.audit import Actor
 from messaging.models import BulkJob, BulkJobItem
-from messaging.models.inquiry import HAS_IT
+from messaging.models.traffic import HAS_IT
 from rmhub import clock
 from rmhub.ids import public_id
 
@@ -25,6 +26,8 @@ MAX_IDS = 10_000
 MAX_ITEMS = 100_000
 PLAN_SECONDS = 20  # a filter that takes longer to evaluate is refused
 PLANNED_FOR = timedelta(hours=1)
+MAX_STAGGER = 3600  # seconds between two pairs
+MODES = ("probe", "all")
 _SAMPLE = 5
 _GROUPS = 50
 _CANCELLED_BY_DATABASE = "57014"
@@ -76,7 +79,9 @@ def job_plan(
         given = kind.rows().filter(pk__in=rows.order_by().values("pk"))
     else:
         assert filter is not None
-        given = _found(kind, filter)
+        if kind.find is None:
+            raise InvalidSubmission({"filter": ["This action takes the filters of a list: give it as they are there."]})
+        given = kind.find(filter)
     try:
         with transaction.atomic():
             with connection.cursor() as cursor:
@@ -105,12 +110,6 @@ def action_of(name: str) -> Action:
     if chosen is None:
         raise InvalidSubmission({"action": [f"One of {', '.join(ACTIONS)}."]})
     return chosen
-
-
-def _found(kind: Action, filter: Filter) -> Rows:
-    if kind.find is None:
-        raise InvalidSubmission({"filter": ["This action takes the filters of a list: give it as they are there."]})
-    return kind.find(filter)
 
 
 def _take(job: BulkJob, rows: Rows) -> int:
@@ -185,3 +184,69 @@ def _described(ids: Collection[uuid.UUID] | None, chosen: Filter | None) -> str:
         return f"{len(set(ids)):,} chosen one by one"
     named = ", ".join(f"{name}: {value}" for name, value in sorted((chosen or {}).items()))
     return named or "all of them"
+
+
+# --- what a job takes beside its objects and its reason ---
+
+
+def checked(action: Action, parameters: Mapping[str, Any], *, planned: bool = False) -> dict[str, Any]:
+    """The parameters of a job, as they are stored. Raises InvalidSubmission by field.
+
+    `planned`: of a plan, so that what has no default (an owner) may still be missing.
+    """
+    errors: dict[str, list[str]] = {}
+    allowed = {*action.takes, *({"decision", "remind_in"} if action.decisions else set())}
+    for name in sorted(set(parameters) - allowed):
+        errors[name] = ["This action does not take it."]
+    kept = _decided(action, parameters, errors) if action.decisions else {}
+    for name in action.takes:
+        if planned and name in _GIVEN_LAST and parameters.get(name) is None:
+            continue
+        kept |= _CHECKS[name](parameters.get(name), errors)
+    if errors:
+        raise InvalidSubmission(errors)
+    return kept
+
+
+def _decided(action: Action, parameters: Mapping[str, Any], errors: dict[str, list[str]]) -> dict[str, Any]:
+    decision, remind_in = parameters.get("decision"), parameters.get("remind_in")
+    kept: dict[str, Any] = {"decision": decision}
+    if decision not in action.decisions:
+        errors["decision"] = [f"One of {', '.join(action.decisions)}."]
+    if remind_in is not None:
+        kept["remind_in"] = remind_in
+    wants = decision == "later"
+    fits = isinstance(remind_in, int) and settling.MIN_REMIND <= remind_in <= settling.MAX_REMIND
+    if wants and not fits:
+        errors["remind_in"] = [f"Seconds, from {settling.MIN_REMIND} to {settling.MAX_REMIND} (90 days)."]
+    elif not wants and remind_in is not None:
+        errors["remind_in"] = ["Only the decision “later” takes a time: leave it out."]
+    return kept
+
+
+def _mode(given: Any, errors: dict[str, list[str]]) -> dict[str, Any]:
+    mode = given or MODES[0]
+    if mode not in MODES:
+        errors["mode"] = [f"One of {', '.join(MODES)}."]
+    return {"mode": mode}
+
+
+def _stagger(given: Any, errors: dict[str, list[str]]) -> dict[str, Any]:
+    seconds = 0 if given is None else given
+    if not isinstance(seconds, int) or isinstance(seconds, bool) or not 0 <= seconds <= MAX_STAGGER:
+        errors["stagger"] = [f"Seconds between two pairs, from 0 to {MAX_STAGGER}."]
+    return {"stagger": seconds}
+
+
+def _owner(given: Any, errors: dict[str, list[str]]) -> dict[str, Any]:
+    if given not in incidents.may_own():
+        errors["owner"] = ["The name of an active user with the role operator."]
+    return {"owner": given}
+
+
+_GIVEN_LAST = ("owner",)
+_CHECKS: Mapping[str, Callable[[Any, dict[str, list[str]]], dict[str, Any]]] = {
+    "mode": _mode,
+    "stagger": _stagger,
+    "owner": _owner,
+}

@@ -19,9 +19,9 @@ from messaging.api.octets import attachment
 from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
-from messaging.api.references import id_of, trigger_id_of
+from messaging.api.references import id_of, pair_id_of, trigger_id_of
 from messaging.choices import DeliveryState
-from messaging.deliveries.selectors import deliveries, documents, triggers
+from messaging.deliveries.selectors import deliveries, doubts, triggers
 from messaging.deliveries.serializers import deliveries as shapes
 from messaging.deliveries.services import pulling
 from messaging.deliveries.services.deciding import delivery_settle
@@ -30,6 +30,7 @@ from messaging.messages.services.disclosing import Masked, delivery_answer_open,
 from messaging.models import Delivery
 from messaging.pairs.api.pairs import IF_MATCH
 from messaging.transports.base import printable
+from rmhub import clock
 from rmhub.roles import role_of
 
 _PATH = {"delivery": "Id of the delivery (`del_...`)."}
@@ -210,7 +211,7 @@ class Leases(Endpoint):
         values = read_parameters(request, (CONSUMER, INCLUDE))
         with_payloads = _with_payloads(request, values)
         found = triggers.trigger(trigger)
-        held = documents.held(found.pk, _consumer(request, values["consumer"] or ""))
+        held = deliveries.held(found.pk, _consumer(request, values["consumer"] or ""))
         return _taken(request, held, with_payloads)
 
 
@@ -299,7 +300,7 @@ def _consumer(request: Request, name: str) -> str:
 
 
 def _taken(request: Request, delivery_ids: list[uuid.UUID], with_payloads: bool) -> Response:
-    found = documents.taken(delivery_ids)
+    found = deliveries.taken(delivery_ids)
     octets: dict[tuple[uuid.UUID, int], bytes] = {}
     if with_payloads:
         wanted = [message for taken in found for message in taken.messages]
@@ -315,3 +316,40 @@ def _answer(request: Request, delivery_id: uuid.UUID) -> Response:
     first = deliveries.first_of(found)
     found.first_delivery = first.pk if first is not None else None  # type: ignore[attr-defined]
     return item(request, shapes.DeliveryDetailSerializer(found).data, revision=found.version)
+
+
+IN_DOUBT_FILTERS = (
+    Param("trigger", "Id or name of a trigger: only its deliveries, and no messages and transactions."),
+    Param("pair", "Id or code of a pair: only its messages and transactions, and no deliveries."),
+)
+
+
+class InDoubt(Endpoint):
+    """/in-doubt"""
+
+    @operation(
+        id="in_doubt",
+        tag="in-doubt",
+        scope="deliveries:read",
+        summary="What is in doubt, by evidence group",
+        description=(
+            "What is true of one document of a group is likely to be true of all. List a group with "
+            "GET /deliveries (`trigger`, `doubt`) or GET /messages (`pair`, `state=in_doubt`); settle its documents "
+            "one by one, or all at once by POST /bulk-operations with the group's `filter`. List a group of "
+            "transactions with GET /transactions and the group's `filter`; settle these participant by participant."
+        ),
+        parameters=IN_DOUBT_FILTERS,
+        responses={200: shapes.InDoubtSerializer},
+    )
+    def get(self, request: Request) -> Response:
+        values = read_parameters(request, IN_DOUBT_FILTERS)
+        trigger_id, pair_id = trigger_id_of(values["trigger"]), pair_id_of(values["pair"])
+        now = clock.now()
+        outbound = doubts.outbound_groups(now, pair_id=pair_id) if pair_id or not trigger_id else []
+        found = {
+            "deliveries": doubts.groups(now, trigger_id=trigger_id) if trigger_id or not pair_id else [],
+            "messages": outbound,
+            "answers": doubts.by_answer(outbound),
+            "transactions": doubts.transaction_groups(pair_id=pair_id) if pair_id or not trigger_id else [],
+        }
+        return Response(shapes.InDoubtSerializer(found).data)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 
 from django.views.decorators.debug import sensitive_variables
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
@@ -18,11 +17,13 @@ from messaging.api.fields import ReasonBody, page_of, validated
 from messaging.api.pagination import PAGING, listing, read_list, sort_parameter
 from messaging.api.reading import Param, read_parameters
 from messaging.choices import ServiceKind, TriggerState
+from messaging.deliveries.resource import TRIGGERS
 from messaging.deliveries.selectors import triggers
 from messaging.deliveries.serializers import triggers as shapes
 from messaging.deliveries.services import triggering
 from messaging.models import Trigger
 from messaging.pairs.api.pairs import IF_MATCH
+from messaging.resource import Verb
 from rmhub import clock
 
 _PATH = {"trigger": "Id of the trigger (`trg_...`), or its name."}
@@ -174,17 +175,17 @@ def _with_secret(trigger_id: uuid.UUID, secret: str, *, status: int, **headers: 
     return Response({**data, "secret": secret}, status=status, headers=headers)
 
 
-def _verb(name: str, scope: str, summary: str, service: Callable[..., Trigger]) -> type[Endpoint]:
+def _verb(verb: Verb) -> type[Endpoint]:
     """The view of one verb."""
 
-    class Verb(Endpoint):
+    class OfVerb(Endpoint):
         """/triggers/{trigger}/<verb>"""
 
         @operation(
-            id=f"triggers_{name}",
+            id=f"triggers_{verb.slug}",
             tag="triggers",
-            scope=scope,
-            summary=summary,
+            scope=TRIGGERS.scope_of(verb.slug),
+            summary=verb.summary,
             description="Answers the trigger as it is then, with its new ETag.",
             path=_PATH,
             request=ReasonBody,
@@ -198,41 +199,10 @@ def _verb(name: str, scope: str, summary: str, service: Callable[..., Trigger]) 
             expected = expected_version(request)
             values = validated(ReasonBody, request.data)
             found = triggers.trigger(trigger)
-            service(trigger_id=found.pk, actor=actor_of(request), expected_version=expected, **values)
+            verb.service(trigger_id=found.pk, actor=actor_of(request), expected_version=expected, **values)
             return _answer(request, triggers.trigger(found.pk))
 
-    return Verb
+    return OfVerb
 
 
-VERBS: dict[str, type[Endpoint]] = {
-    "suspend": _verb(
-        "suspend",
-        "triggers:operate",
-        "Hold a trigger until a person resumes it: documents are taken in and wait",
-        triggering.trigger_suspend,
-    ),
-    "resume": _verb(
-        "resume",
-        "triggers:operate",
-        "Resume a suspended trigger: what waits is handed over, with a fresh budget of retries",
-        triggering.trigger_resume,
-    ),
-    "disable": _verb(
-        "disable",
-        "triggers:write",
-        "Switch a trigger off: documents that come from now on do not go to it",
-        triggering.trigger_disable,
-    ),
-    "enable": _verb(
-        "enable",
-        "triggers:write",
-        "Switch a trigger on again: it takes documents, and what waited is handed over",
-        triggering.trigger_enable,
-    ),
-    "leave": _verb(
-        "leave",
-        "triggers:write",
-        "Take a member away from its atomic trigger: it is disabled, and takes documents of its own once enabled",
-        triggering.trigger_leave,
-    ),
-}
+VERBS = {slug: _verb(verb) for slug in triggering.VERBS if (verb := TRIGGERS.verb(slug)) is not None}

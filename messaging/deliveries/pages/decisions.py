@@ -5,11 +5,18 @@ The decisions themselves are `services.deciding`'s; a test holds these tables ag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from django.http import HttpRequest, HttpResponse
+
+from messaging.console.access import Person
+from messaging.console.rendering import page, problems
+from messaging.exceptions import ApplicationError, InvalidSubmission
 from messaging.models import Trigger
 
+SCOPE = "indoubt:resolve"
 REMIND: tuple[tuple[int, str], ...] = (
     (3600, "in 1 hour"),
     (4 * 3600, "in 4 hours"),
@@ -238,6 +245,49 @@ class ChoiceButton:
         return not self.why_not
 
 
-def remind_in(text: str) -> int | None:
-    """The seconds of one of `REMIND`, None for anything else."""
-    return next((seconds for seconds, _ in REMIND if str(seconds) == text), None)
+def button(who: Person, choice: Choice, href: str, why_not: str = "", label: str = "") -> ChoiceButton:
+    """A decision as this person may take it."""
+    missing = who.lacks(SCOPE)
+    return ChoiceButton(choice, href, f"Needs the role {missing}." if missing else why_not, label or choice.label)
+
+
+def settle(
+    request: HttpRequest,
+    choice: Choice,
+    shown: Callable[[bool], dict[str, Any]],
+    do: Callable[[str, int | None], HttpResponse],
+    wrong: Sequence[tuple[str, str]] = (),
+) -> HttpResponse:
+    """The dialog of a decision, as a page or in a frame; a POST decides (`do(reason, remind_in)`), or says why not.
+
+    `shown(refused)`: what the dialog is about, as it is now when it was refused. `wrong`: what else is the matter with
+    what was posted.
+    """
+    errors: list[tuple[str, str]] = []
+    status, refused = 200, False
+    if request.method == "POST":
+        later = choice.slug == "later"
+        remind_in = next((one for one, _ in REMIND if str(one) == request.POST.get("remind_in", "")), None)
+        if "\x00" in request.POST.get("reason", ""):
+            errors.append(("reason", "There is a control character in this text: take it out."))
+        if later and remind_in is None:
+            errors.append(("remind_in", "Choose when it is to be shown again."))
+        errors, status = [*errors, *wrong], 422
+        if not errors:
+            try:
+                return do(request.POST.get("reason", "").strip(), remind_in if later else None)
+            except InvalidSubmission as error:
+                errors = problems(error)
+            except ApplicationError as error:
+                errors, status, refused = problems(error), 409, True
+    form = "console/deliveries/decision_form.html"
+    context = {
+        "form": form,
+        "title": choice.label,
+        "choice": choice,
+        "remind": REMIND if choice.slug == "later" else (),
+        "given": request.POST,
+        **shown(refused),
+        "errors": errors,
+    }
+    return page(request, "console/parts/dialog.html", context, fragments={"dialog": form}, status=status)

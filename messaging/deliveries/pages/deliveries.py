@@ -9,6 +9,7 @@ from django.contrib import messages as notices
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import reverse
+from django.utils.html import format_html
 
 from messaging import keyset
 from messaging.bulk.pages import buttons as bulk
@@ -16,18 +17,18 @@ from messaging.choices import DeliveryState, ServiceKind
 from messaging.console import lists
 from messaging.console.access import Person, actor, person, requires
 from messaging.console.lists import Column, ListPage
-from messaging.console.rendering import PAGE, as_context, page, problems, read_place, see_other
-from messaging.deliveries.pages.decisions import DELIVERY, REMIND, Choice, ChoiceButton, many_of, remind_in
+from messaging.console.rendering import PAGE, as_context, page, read_place, see_other
+from messaging.deliveries.pages.decisions import DELIVERY, SCOPE, ChoiceButton, button, many_of, settle
 from messaging.deliveries.selectors import deliveries, doubts, triggers
 from messaging.deliveries.services import deciding as settling
-from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
+from messaging.exceptions import NotFound
 from messaging.messages.selectors.messages import TooBroad
 from messaging.messages.services import disclosing
 from messaging.models import Delivery
+from messaging.templatetags.hub import middle, state
 from messaging.transactions.selectors import coordinations
-from rmhub import clock
+from rmhub.ids import public_id
 
-SCOPE = "indoubt:resolve"
 _LIVE = "live-delivery"
 DELIVERIES = ListPage(
     name="deliveries",
@@ -133,45 +134,61 @@ def delivery_page(request: HttpRequest, reference: str) -> HttpResponse:
 
 @requires(SCOPE, methods=("GET", "POST"))
 def delivery_settle(request: HttpRequest, reference: str, decision: str) -> HttpResponse:
-    """GET: the dialog, as a page or in a frame. POST: decides, or says why not."""
+    """The dialog of a decision about one delivery."""
     choice = DELIVERY.get(decision)
     delivery = deliveries.delivery(reference)
     if choice is None:
         raise Http404(f"There is no decision {decision}.")
-    if request.method == "GET":
-        return _dialog(request, delivery, choice)
-    errors = checked(request, choice)
     version = request.POST.get("version", "")
+    wrong = []
     if not (version.isascii() and version.isdigit()):
-        errors.append(("", "This form is not complete: open it again from the delivery's page."))
-    if errors:
-        return _dialog(request, delivery, choice, errors=errors, status=422)
-    try:
+        wrong.append(("", "This form is not complete: open it again from the delivery's page."))
+
+    def do(reason: str, remind_in: int | None) -> HttpResponse:
         settled = settling.delivery_settle(
             delivery_id=delivery.pk,
             decision=choice.slug,
             actor=actor(request),
-            reason=request.POST.get("reason", "").strip(),
+            reason=reason,
             expected_version=int(version),
-            remind_in=remind_in(request.POST.get("remind_in", "")) if choice.slug == "later" else None,
+            remind_in=remind_in,
         )
-    except (Stale, WrongState) as error:
-        return _dialog(request, deliveries.delivery(delivery.pk), choice, errors=problems(error), status=409)
-    except InvalidSubmission as error:
-        return _dialog(request, delivery, choice, errors=problems(error), status=422)
-    notices.success(request, f"The document is {choice.done}.")
-    made = deliveries.delivery_screen(settled).resubmitted_as if choice.slug == "resubmit" else None
-    return see_other("console:delivery", (made or settled).public_id)
+        notices.success(request, f"The document is {choice.done}.")
+        made = deliveries.resubmitted_as(settled.pk) if choice.slug == "resubmit" else None
+        return see_other("console:delivery", public_id("del", made or settled.pk))
 
+    def shown(refused: bool) -> dict[str, Any]:
+        row = deliveries.delivery(delivery.pk) if refused else delivery
+        back, message_id = reverse("console:delivery", args=[row.public_id]), row.message.message_id
+        effects = choice.effects(many_of(row.trigger, 1, failed=row.state == DeliveryState.FAILED))
+        if row.trigger.state == "suspended" and choice.slug not in ("duplicate", "later"):
+            effects.append(f"{row.trigger.name} is suspended: the document waits until it is resumed.")
+        if row.attended and choice.slug == "duplicate":
+            effects.append(
+                "The sender, who asks again with the same id, is told that the request was executed; the application's "
+                "own answer is lost."
+            )
+        return {
+            "subtitle": row.trigger.name,
+            "question": f"{choice.label}: {row.message.action}",
+            "crumbs": ((reverse("console:deliveries"), "Deliveries"), (back, middle(message_id, 40))),
+            "testid": "settle",
+            "hidden": {"version": row.version},
+            "now": format_html(
+                '{} {} <span class="mono">{}</span>',
+                state("delivery", row.state),
+                deliveries.headline(row),
+                middle(message_id, 44),
+            ),
+            "why_not": why_not(row, choice.slug),
+            "effects": effects,
+            "back": back,
+            "leave": "Leave as it is",
+            "back_to": "Back to the delivery",
+            "button": choice.label,
+        }
 
-def checked(request: HttpRequest, choice: Choice) -> list[tuple[str, str]]:
-    """What a decision's form itself can tell; the rest is the service's to say."""
-    errors = []
-    if "\x00" in request.POST.get("reason", ""):
-        errors.append(("reason", "There is a control character in this text: take it out."))
-    if choice.slug == "later" and remind_in(request.POST.get("remind_in", "")) is None:
-        errors.append(("remind_in", "Choose when it is to be shown again."))
-    return errors
+    return settle(request, choice, shown, do, wrong)
 
 
 def why_not(delivery: Delivery, decision: str) -> str:
@@ -192,47 +209,14 @@ def _buttons(delivery: Delivery, who: Person) -> list[ChoiceButton]:
     """The decisions of a delivery that waits for one; what is likely to help first."""
     if delivery.state not in (DeliveryState.IN_DOUBT, DeliveryState.FAILED):
         return []
-    missing = who.lacks(SCOPE)
     found = []
-    for choice in DELIVERY.values():
-        reason = f"Needs the role {missing}." if missing else why_not(delivery, choice.slug)
-        if choice.slug == "ask" and delivery.state == DeliveryState.FAILED:
-            continue
-        href = reverse("console:delivery-settle", args=[delivery.public_id, choice.slug])
-        found.append(ChoiceButton(choice, href, reason, choice.label))
+    for slug, choice in DELIVERY.items():
+        if slug != "ask" or delivery.state != DeliveryState.FAILED:
+            href = reverse("console:delivery-settle", args=[delivery.public_id, slug])
+            found.append(button(who, choice, href, why_not(delivery, slug)))
     return found
 
 
 def _text(answer: bytes) -> str:
     """The service's answer as text; what is no text stays readable as far as it goes."""
     return answer.decode("utf-8", "replace").replace("\x00", "\N{REPLACEMENT CHARACTER}")
-
-
-def _dialog(
-    request: HttpRequest,
-    delivery: Delivery,
-    choice: Choice,
-    *,
-    errors: list[tuple[str, str]] | None = None,
-    status: int = 200,
-) -> HttpResponse:
-    reason = why_not(delivery, choice.slug)
-    context = {
-        "delivery": delivery,
-        "headline": deliveries.headline(delivery),
-        "choice": choice,
-        "effects": choice.effects(many_of(delivery.trigger, 1, failed=delivery.state == DeliveryState.FAILED)),
-        "possible": not reason,
-        "why_not": reason,
-        "remind": REMIND if choice.slug == "later" else (),
-        "errors": errors or [],
-        "given": request.POST,
-        "reminder": delivery.remind_at is not None and delivery.remind_at > clock.now(),
-    }
-    return page(
-        request,
-        "console/deliveries/settle.html",
-        context,
-        fragments={"dialog": "console/deliveries/settle_form.html"},
-        status=status,
-    )

@@ -9,25 +9,35 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import messages as notices
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
+from django.utils.html import format_html
 
 from messaging.access.selectors.reach import read_id
-from messaging.bulk.selectors import jobs as jobs_of
+from messaging.bulk import selectors as jobs_of
+from messaging.causes import lookup
 from messaging.choices import Direction, MessageState, PartnerAnswer
 from messaging.console.access import Person, actor, person, requires
-from messaging.console.rendering import keyset_page, page, problems, see_other
-from messaging.deliveries.pages.decisions import MESSAGE, REMIND, Choice, ChoiceButton, Many, remind_in
-from messaging.deliveries.pages.deliveries import SCOPE, checked
-from messaging.deliveries.pages.doubt_groups import Answered, Failed, Inbound, Outbound, code_of, settle
+from messaging.console.rendering import keyset_page, page, see_other
+from messaging.deliveries.pages.decisions import MESSAGE, SCOPE, Choice, ChoiceButton, Many, button, settle
+from messaging.deliveries.pages.doubt_groups import (
+    Group,
+    code_of,
+    of_answer,
+    of_failures,
+    of_pair,
+    of_trigger,
+    settle_group,
+)
 from messaging.deliveries.selectors import doubts, triggers
 from messaging.deliveries.services import deciding as settling
-from messaging.exceptions import ApplicationError, InvalidSubmission
 from messaging.messages.selectors import evidence, messages
 from messaging.messages.services import inquiries
-from messaging.models import Message
+from messaging.models import Message, Pair
 from messaging.pairs.selectors import pairs
 from messaging.protocol.processing import Doubt
+from messaging.templatetags.hub import middle, state, words
 from messaging.transactions.pages.transactions import settle_buttons
 from messaging.transactions.selectors import coordinations
 from messaging.transactions.selectors.diagnosis import diagnose
@@ -106,22 +116,21 @@ def doubt_group(request: HttpRequest, reference: str, doubt: str) -> HttpRespons
     trigger = triggers.trigger(reference)
     code = code_of(doubt)
     found = doubts.group(trigger, code, clock.now())
-    rows = doubts.documents(trigger.pk, code)
-    mark = f"console.doubts.{trigger.pk}.{code}"
-    context = keyset_page(request, mark, rows, order=("id",), filters={})
-    context |= {
-        "trigger": trigger,
+    reason = doubts.reason(code)
+    context = {
+        "live": "console/deliveries/doubt_live.html",
+        "title": f"{trigger.name}: {reason.label}",
+        "crumbs": (
+            (reverse("console:doubts"), "In doubt"),
+            (reverse("console:trigger", args=[trigger.public_id]), trigger.name),
+        ),
+        "heading": reason.label,
+        "about": trigger.name,
         "group": found,
-        "reason": doubts.reason(code),
-        "buttons": _buttons(request, Inbound(trigger, code, found.count if found else 0)),
-        "level": doubts.age(found.oldest_at, clock.now()) if found else "good",
+        "reason": reason,
+        "buttons": _buttons(request, of_trigger(trigger, code, found.count if found else 0)),
     }
-    return page(
-        request,
-        "console/deliveries/doubt.html",
-        context,
-        fragments={"live-doubt": "console/deliveries/doubt_live.html"},
-    )
+    return _group_page(request, f"{trigger.pk}.{code}", doubts.documents(trigger.pk, code), context)
 
 
 @requires("messages:read")
@@ -130,22 +139,23 @@ def outbound_group(request: HttpRequest, code: str, cause: str) -> HttpResponse:
     pair = pairs.pair(code)
     cause = code_of(cause)
     found = doubts.outbound_group(pair, cause, clock.now())
-    rows = doubts.outbound_messages(pair.pk, cause)
-    context = keyset_page(request, f"console.doubts.{pair.pk}.{cause}", rows, order=("id",), filters={})
-    context |= {
+    known = lookup(cause) if cause else None
+    context = {
+        "live": "console/deliveries/doubt_outbound_live.html",
+        "title": f"{pair.code}: {words(cause)}",
+        "crumbs": (
+            (f"{reverse('console:doubts')}?tab=outbound", "In doubt"),
+            (reverse("console:pair", args=[pair.code]), pair.code),
+        ),
+        "heading": known.label if known else "In doubt",
+        "about": pair.code,
         "pair": pair,
         "group": found,
         "cause": cause,
-        "buttons": _buttons(request, Outbound(pair, cause, *_size(found), found.mixed if found else False)),
+        "buttons": _buttons(request, _of_pair(pair, cause, found)),
         "may_ask": _may_ask(request),
-        "level": doubts.age(found.oldest_at, clock.now()) if found else "good",
     }
-    return page(
-        request,
-        "console/deliveries/doubt_outbound.html",
-        context,
-        fragments={"live-doubt": "console/deliveries/doubt_outbound_live.html"},
-    )
+    return _group_page(request, f"{pair.pk}.{cause}", doubts.outbound_messages(pair.pk, cause), context)
 
 
 @requires("messages:read")
@@ -154,20 +164,27 @@ def answer_group(request: HttpRequest, answer: str) -> HttpResponse:
     found = _answer(answer)
     now = clock.now()
     group = next((one for one in doubts.by_answer(doubts.outbound_groups(now)) if one.answer == found), None)
-    context = keyset_page(request, f"console.doubts.answer.{found}", doubts.answered(found), order=("id",), filters={})
-    context |= {
+    label = PartnerAnswer(found).label if found else "Not asked yet"
+    context = {
+        "live": "console/deliveries/doubt_answer_live.html",
+        "title": f"In doubt: {label}",
+        "crumbs": ((f"{reverse('console:doubts')}?tab=outbound", "In doubt"),),
+        "heading": label,
+        "about": "the partners’ answer",
         "answer": found,
-        "label": PartnerAnswer(found).label if found else "Not asked yet",
         "group": group,
         "row": _answer_row(request, group, now) if group else None,
         "may_ask": _may_ask(request),
     }
-    return page(
-        request,
-        "console/deliveries/doubt_answer.html",
-        context,
-        fragments={"live-doubt": "console/deliveries/doubt_answer_live.html"},
-    )
+    return _group_page(request, f"answer.{found}", doubts.answered(found), context)
+
+
+def _group_page(request: HttpRequest, mark: str, rows: QuerySet[Any], context: dict[str, Any]) -> HttpResponse:
+    group = context["group"]
+    context |= keyset_page(request, f"console.doubts.{mark}", rows, order=("id",), filters={})
+    context["level"] = doubts.age(group.oldest_at, clock.now()) if group else "good"
+    fragments = {"live-doubt": context["live"]}
+    return page(request, "console/deliveries/doubt.html", context, fragments=fragments)
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -176,7 +193,7 @@ def answer_settle(request: HttpRequest, answer: str, decision: str) -> HttpRespo
     found = _answer(answer)
     groups = doubts.by_answer(doubts.outbound_groups(clock.now()))
     group = next((one for one in groups if one.answer == found), None)
-    return settle(request, Answered(found, group.count if group else 0), decision)
+    return settle_group(request, of_answer(found, group.count if group else 0), decision)
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -185,7 +202,7 @@ def doubt_settle(request: HttpRequest, reference: str, doubt: str, decision: str
     trigger = triggers.trigger(reference)
     code = code_of(doubt)
     found = doubts.group(trigger, code, clock.now())
-    return settle(request, Inbound(trigger, code, *_size(found)), decision)
+    return settle_group(request, of_trigger(trigger, code, *_size(found)), decision)
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -194,7 +211,7 @@ def outbound_settle(request: HttpRequest, code: str, cause: str, decision: str) 
     pair = pairs.pair(code)
     cause = code_of(cause)
     found = doubts.outbound_group(pair, cause, clock.now())
-    return settle(request, Outbound(pair, cause, *_size(found), found.mixed if found else False), decision)
+    return settle_group(request, _of_pair(pair, cause, found), decision)
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -202,7 +219,7 @@ def trigger_failed(request: HttpRequest, reference: str) -> HttpResponse:
     """The plan of a job that resubmits what a trigger's service failed on, and its beginning."""
     trigger = triggers.trigger(reference)
     count = triggers.backlogs([trigger.pk])[trigger.pk].failed
-    return settle(request, Failed(trigger, count), "resubmit")
+    return settle_group(request, of_failures(trigger, count), "resubmit")
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -212,52 +229,43 @@ def message_settle(request: HttpRequest, reference: str, decision: str) -> HttpR
     message = messages.message(read_id("msg", reference))
     if choice is None:
         raise Http404(f"There is no decision {decision}.")
-    errors: list[tuple[str, str]] = []
-    status = 200
-    if request.method == "POST":
-        errors, status = checked(request, choice), 422
-        if not errors:
-            try:
-                settled = settling.message_settle(
-                    message_id=message.pk,
-                    decision=choice.slug,
-                    actor=actor(request),
-                    reason=request.POST.get("reason", "").strip(),
-                    remind_in=remind_in(request.POST.get("remind_in", "")) if choice.slug == "later" else None,
-                )
-            except InvalidSubmission as error:
-                errors = problems(error)
-            except ApplicationError as error:
-                errors, status = problems(error), 409
-                message = messages.message(message.pk)
-            else:
-                notices.success(request, f"The message is {choice.done}.")
-                return see_other("console:message", settled.public_id)
-    possible = choice.slug in settling.message_decisions(message)
-    context = {
-        "message": message,
-        "choice": choice,
-        "effects": choice.effects(Many(1, message.pair.code)),
-        "possible": possible,
-        "why_not": "" if possible else f"It is {message.get_state_display().lower()} now.",
-        "remind": REMIND if choice.slug == "later" else (),
-        "errors": errors,
-        "given": request.POST,
-    }
-    fragments = {"dialog": "console/deliveries/settle_message_form.html"}
-    return page(request, "console/deliveries/settle_message.html", context, fragments=fragments, status=status)
+
+    def do(reason: str, remind_in: int | None) -> HttpResponse:
+        settled = settling.message_settle(
+            message_id=message.pk, decision=choice.slug, actor=actor(request), reason=reason, remind_in=remind_in
+        )
+        notices.success(request, f"The message is {choice.done}.")
+        return see_other("console:message", settled.public_id)
+
+    def shown(refused: bool) -> dict[str, Any]:
+        row = messages.message(message.pk) if refused else message
+        back = reverse("console:message", args=[row.public_id])
+        possible = choice.slug in settling.message_decisions(row)
+        effects = choice.effects(Many(1, row.pair.code))
+        if row.pair.flow == "suspended":
+            effects.append(f"{row.pair.code} is suspended: nothing goes on there until it is resumed.")
+        return {
+            "question": f"{choice.label}: {row.action}",
+            "crumbs": ((reverse("console:messages"), "Messages"), (back, middle(row.message_id, 40))),
+            "testid": "settle",
+            "now": format_html(
+                '{} <span class="mono">{}</span>', state("message", row.state), middle(row.message_id, 44)
+            ),
+            "why_not": "" if possible else f"It is {row.get_state_display().lower()} now.",
+            "effects": effects,
+            "back": back,
+            "leave": "Leave as it is",
+            "back_to": "Back to the message",
+            "button": choice.label,
+        }
+
+    return settle(request, choice, shown, do)
 
 
 def message_buttons(message: Message, who: Person) -> list[ChoiceButton]:
     """What can be decided about an outbound message that is in doubt; none for any other."""
-    missing = who.lacks(SCOPE)
     return [
-        ChoiceButton(
-            MESSAGE[slug],
-            reverse("console:message-settle", args=[message.public_id, slug]),
-            f"Needs the role {missing}." if missing else "",
-            MESSAGE[slug].label,
-        )
+        button(who, MESSAGE[slug], reverse("console:message-settle", args=[message.public_id, slug]))
         for slug in settling.message_decisions(message)
     ]
 
@@ -281,14 +289,13 @@ def evidence_of(message: Message, who: Person, tab: str = "timeline") -> dict[st
     }
 
 
-def _buttons(request: HttpRequest, group: Inbound | Outbound) -> list[ChoiceButton]:
-    missing = person(request).lacks(SCOPE)
+def _buttons(request: HttpRequest, group: Group) -> list[ChoiceButton]:
+    who = person(request)
     found = []
-    for choice in _suggested(group):
-        reason = f"Needs the role {missing}." if missing else group.possible(choice.slug)
+    for choice in _suggested(group) if group.count else ():
         label = f"{choice.group_label} ({group.count:,})" if group.count > 1 else choice.label
-        found.append(ChoiceButton(choice, group.href(choice.slug), reason, label))
-    return found if group.count else []
+        found.append(button(who, choice, group.href(choice.slug), group.possible(choice.slug), label))
+    return found
 
 
 def _answer(segment: str) -> str:
@@ -300,17 +307,12 @@ def _answer(segment: str) -> str:
 
 def _answer_row(request: HttpRequest, group: doubts.AnswerGroup, now: datetime) -> dict[str, Any]:
     """A group of one answer, with the decision that it is evidence for."""
-    button = None
+    offered = None
     if group.suggestion:
-        missing = person(request).lacks(SCOPE)
         choice = MESSAGE[group.suggestion]
-        button = ChoiceButton(
-            choice,
-            reverse("console:doubt-answer-settle", args=[group.answer, choice.slug]),
-            f"Needs the role {missing}." if missing else "",
-            f"{choice.group_label} ({group.count:,})",
-        )
-    return {"group": group, "level": doubts.age(group.oldest_at, now), "button": button}
+        href = reverse("console:doubt-answer-settle", args=[group.answer, choice.slug])
+        offered = button(person(request), choice, href, label=f"{choice.group_label} ({group.count:,})")
+    return {"group": group, "level": doubts.age(group.oldest_at, now), "button": offered}
 
 
 def _may_ask(request: HttpRequest) -> str:
@@ -318,14 +320,18 @@ def _may_ask(request: HttpRequest) -> str:
     return person(request).lacks(SCOPE)
 
 
+def _of_pair(pair: Pair, cause: str, found: doubts.OutboundGroup | None) -> Group:
+    return of_pair(pair, cause, *_size(found), mixed=found is not None and found.mixed)
+
+
 def _size(group: doubts.DoubtGroup | doubts.OutboundGroup | None) -> tuple[int, int]:
     """How many there are, and how many of them were put off."""
     return (group.count, group.later) if group is not None else (0, 0)
 
 
-def _suggested(group: Inbound | Outbound) -> list[Choice]:
+def _suggested(group: Group) -> list[Choice]:
     """The choices, the one that is likely to help first."""
     choices = list(group.choices.values())
-    if isinstance(group, Inbound) and group.doubt in _ASK_FIRST and not group.possible("ask"):
+    if group.doubt in _ASK_FIRST and not group.possible("ask"):
         choices.sort(key=lambda choice: choice.slug != "ask")
     return choices

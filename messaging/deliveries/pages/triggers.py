@@ -1,197 +1,319 @@
-"""Triggers: the list, the page, and the dialogs of their verbs."""
+"""Triggers in the console: the list, the page, the form, and the secret that is shown once."""
 
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from functools import cached_property, partial
 from typing import Any
 
+from django import forms
 from django.contrib import messages as notices
-from django.http import Http404, HttpRequest, HttpResponse
+from django.core.exceptions import ValidationError
+from django.core.validators import MinValueValidator
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils.text import capfirst
 from django.views.decorators.debug import sensitive_variables
 
+from messaging import applications
 from messaging.choices import Consult, ServiceKind, TriggerState
-from messaging.console.access import Person, actor, person, requires
-from messaging.console.rendering import keyset_page, page, problems, see_other
+from messaging.console.access import actor, requires
+from messaging.console.forms import MOST_CHOICES, Group, ReferenceField, SettingsForm
+from messaging.console.rendering import dialog, keyset_page, page, posted, see_other
+from messaging.console.resource import ListPage, Pages
+from messaging.deliveries.resource import TRIGGERS, row_of
 from messaging.deliveries.selectors import deliveries, doubts, triggers
 from messaging.deliveries.selectors.triggers import TriggerRow
 from messaging.deliveries.services import triggering
-from messaging.exceptions import InvalidSubmission, Stale, WrongState
+from messaging.deliveries.services.trigger_rules import SETTINGS
 from messaging.models import Trigger
 from messaging.overview.selectors import records
 from messaging.pairs.selectors import screens
+from partners import selectors as partners
+from partners.choices import Profile
 from rmhub import clock
+from rmhub.ids import BadPublicId, read_public_id
 
-_ORDER = ("severity", "name")
 _ONCE = "trigger_secret_form"
 
 
-@dataclass(frozen=True, slots=True)
-class TriggerVerb:
-    """One verb of `services.triggering`."""
+class DocumentsField(forms.CharField):
+    """Services and actions, `service | action` a line. `known`: what partners may send, shown below."""
 
-    slug: str
-    label: str
-    icon: str
-    colour: str
-    scope: str
-    forever: str
-    presets: tuple[str, ...]
-    done: str
+    widget = forms.Textarea
+    known: Any = ()
+
+    def prepare_value(self, value: Any) -> Any:
+        return "\n".join(f"{one['service']} | {one['action']}" for one in value) if isinstance(value, list) else value
+
+    def to_python(self, value: Any) -> Any:
+        found = []
+        for number, line in enumerate(str(value or "").splitlines(), start=1):
+            if not line.strip():
+                continue
+            service, bar, action = line.rpartition("|")
+            if not bar:
+                example = "write the service, a bar and the action, such as urn:orders | *."
+                raise ValidationError(f"Line {number}: {example}")
+            found.append({"service": service.strip(), "action": action.strip()})
+        return found
 
 
-VERBS: dict[str, TriggerVerb] = {
-    verb.slug: verb
-    for verb in (
-        TriggerVerb(
-            "resume",
-            "Resume",
-            "player-play",
-            "primary",
-            "triggers:operate",
-            "What the application has processed cannot be taken back.",
-            ("The application is up again", "The resolver is up again", "Fixed on our side"),
-            "resumed",
+class StatusesField(forms.CharField):
+    """HTTP statuses in a row."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return ", ".join(map(str, value)) if isinstance(value, list) else value
+
+    def to_python(self, value: Any) -> Any:
+        try:
+            return [int(part) for part in str(value or "").replace(",", " ").split()]
+        except ValueError:
+            raise ValidationError("HTTP statuses, such as 425, 429, 503.") from None
+
+
+def _setting(name: str) -> dict[str, Any]:
+    """Label and help of a setting whose field stands in the form for the model's own."""
+    of = Trigger._meta.get_field(name)
+    return {"label": capfirst(of.verbose_name), "help_text": of.help_text}  # type: ignore[union-attr]
+
+
+_SERVICES = ServiceKind.HTTP.value, ServiceKind.CALLABLE.value
+_PUSHED = ("kind", *_SERVICES, ServiceKind.ATOMIC.value)
+
+
+class TriggerForm(SettingsForm):
+    """The settings of a trigger. What belongs to a kind that is not chosen is not shown, and left out."""
+
+    groups = (
+        Group("Application", ("name",)),
+        Group(
+            "Which documents",
+            ("party_id", "agreement_id", "documents"),
+            "All of these have to fit; what is left open fits everything.",
         ),
-        TriggerVerb(
-            "suspend",
-            "Suspend",
-            "player-pause",
-            "",
-            "triggers:operate",
-            "Nothing here is final: resume the trigger and it goes on.",
-            ("The application's maintenance window", "Investigation"),
-            "suspended",
+        Group(
+            "Service",
+            (
+                *("kind", "url", "callable_name", "member_of_id", "atomic_agreement_id", "timeout", "retry_statuses"),
+                *("lease_seconds", "answers"),
+            ),
+            "What processes the documents.",
         ),
-        TriggerVerb(
-            "enable",
-            "Enable",
-            "power",
-            "primary",
-            "triggers:write",
-            "Documents that came while it was disabled are not handed over.",
-            ("Used again",),
-            "enabled",
+        Group(
+            "Duplicates",
+            (
+                *("detect_duplicates", "use_history", "history_ttl", "document_id_path"),
+                *("resolver", "resolver_url", "resolver_callable", "resolver_failure"),
+            ),
+            "The three steps of the decision: redelivery count, document history, resolver.",
         ),
-        TriggerVerb(
-            "disable",
-            "Disable",
-            "power",
-            "danger",
-            "triggers:write",
-            "Documents that come while it is disabled are never handed over to this application by themselves.",
-            ("Not used any more", "Replaced by another trigger"),
-            "disabled",
+        Group(
+            "When the service is not available",
+            ("retry_until", "max_retries", "retry_interval", "when_exhausted"),
+            "Only what certainly was not processed is retried. A service that ends with an error is not.",
         ),
-        TriggerVerb(
-            "leave",
-            "Take away",
-            "minus",
-            "danger",
-            "triggers:write",
-            "What was processed together stays processed. It can be made a member again.",
-            ("Not needed in this transaction any more",),
-            "no member any more, and disabled",
+        Group("Order", ("ordered", "concurrency", "suspend_on_error")),
+        Group(
+            "Resource monitor",
+            ("monitor", "monitor_url", "monitor_callable", "monitor_interval"),
+            "Asked while the trigger is suspended for trouble; its yes resumes the trigger.",
+            folded=True,
         ),
+        Group("Joins and silence", ("join_type", "join_timeout", "silent_after"), folded=True),
     )
-}
+    note = (
+        "Documents that came before keep the deliveries that they have. A change is seen by every process within "
+        "about a second."
+    )
+    placeholders = {"documents": "urn:orders | NewOrder", "url": "http://orders.internal:8080/documents"}
+    only = {
+        "url": ("kind", ServiceKind.HTTP),
+        "callable_name": ("kind", ServiceKind.CALLABLE),
+        "member_of_id": ("kind", *_SERVICES),
+        "atomic_agreement_id": ("kind", ServiceKind.HTTP),
+        "timeout": _PUSHED,
+        "retry_statuses": ("kind", ServiceKind.HTTP),
+        "lease_seconds": ("kind", ServiceKind.PULL),
+        "answers": ("kind", *_SERVICES),
+        "resolver_url": ("resolver", Consult.HTTP),
+        "resolver_callable": ("resolver", Consult.CALLABLE),
+        "retry_until": _PUSHED,
+        "max_retries": _PUSHED,
+        "retry_interval": _PUSHED,
+        "suspend_on_error": ("ordered", "on"),
+        "monitor_url": ("monitor", Consult.HTTP),
+        "monitor_callable": ("monitor", Consult.CALLABLE),
+        "monitor_interval": ("monitor", Consult.HTTP, Consult.CALLABLE),
+    }
+    # What is not shown is emptied, but for these, which stay as they are.
+    stay = (
+        *("timeout", "retry_statuses", "lease_seconds", "retry_until", "max_retries", "retry_interval"),
+        "monitor_interval",
+    )
+    party_id = ReferenceField(Trigger.party, prefix="par", blank="Every partner")
+    agreement_id = ReferenceField(Trigger.agreement, prefix="agr", blank="Every agreement")
+    documents = DocumentsField(  # type: ignore[call-arg]
+        label="Services and actions",
+        help_text="One a line: the service, a bar, the action. * stands for any action. Empty: every document.",
+        template_name="console/deliveries/documents_field.html",
+    )
+    callable_name = forms.ChoiceField(**_setting("callable_name"))
+    member_of_id = ReferenceField(Trigger.member_of, prefix="trg", blank="None: it has documents of its own")
+    atomic_agreement_id = ReferenceField(Trigger.atomic_agreement, prefix="agr", blank="No agreement")
+    retry_statuses = StatusesField(**_setting("retry_statuses"))
+    resolver_callable = forms.ChoiceField(**_setting("resolver_callable"))
+    monitor_callable = forms.ChoiceField(**_setting("monitor_callable"))
 
+    class Meta:
+        model = Trigger
+        fields = SETTINGS
+        widgets = dict.fromkeys(
+            ("kind", "resolver", "resolver_failure", "retry_until", "when_exhausted", "monitor", "join_type"),
+            forms.RadioSelect,
+        )
 
-@dataclass(frozen=True, slots=True)
-class VerbButton:
-    """A verb on a trigger's page. `why_not` says what is in the way: the state, or the role."""
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name, field in self.fields.items():
+            if isinstance(field, forms.BooleanField):
+                field.widget.attrs["value"] = "on"
+            if isinstance(field, forms.IntegerField):
+                wanted = str(field.error_messages["invalid"])
+                field.required, field.error_messages["required"] = True, wanted
+                field.validators = [MinValueValidator(0, wanted)]
+            if type(field) in (ReferenceField, forms.ChoiceField):
+                field.choices = partial(self._offered, name)  # type: ignore[attr-defined]
+        documents: Any = self.fields["documents"]
+        documents.css, documents.known = " form-wide", triggers.known_documents
 
-    verb: TriggerVerb
-    label: str
-    why_not: str
+    @cached_property
+    def _lists(self) -> dict[str, list[tuple[str, str]]]:
+        """What can be chosen."""
+        agreements = list(partners.agreements()[:MOST_CHOICES])
+        atomic = [one for one in agreements if any(each.profile == Profile.WSAT for each in one.versions.all())]
+        return {
+            "party_id": [(one.public_id, one.name) for one in partners.parties(is_own=False)[:MOST_CHOICES]],
+            "agreement_id": [(one.public_id, f"{one.tpa_id} ({one.partner})") for one in agreements],
+            "member_of_id": [(one.public_id, one.name) for one in triggers.wholes()[:MOST_CHOICES]],
+            "atomic_agreement_id": [(one.public_id, f"{one.tpa_id} ({one.partner})") for one in atomic],
+            "callable_name": _names(applications.SERVICES),
+            "resolver_callable": _names(applications.RESOLVERS),
+            "monitor_callable": _names(applications.MONITORS),
+        }
+
+    def _offered(self, name: str) -> list[tuple[str, str]]:
+        choices = [("", getattr(self.fields[name], "blank", "Choose one")), *self._lists[name]]
+        present = str(self[name].value() or "").replace("\x00", "")
+        if present not in {value for value, _ in choices}:
+            # Whoever changes something else must not take it away unawares.
+            choices.append((present, f"{present} (not in the list any more)"))
+        return choices
+
+    def clean(self) -> Any:
+        for name, (chooser, *values) in self.only.items():
+            if self.data.get(chooser, "") not in values:
+                self.errors.pop(name, None)
+                self.cleaned_data.pop(name, None)
+                if name not in self.stay:
+                    self.cleaned_data[name] = self.fields[name].to_python("")
+        return self.cleaned_data
 
     @property
-    def enabled(self) -> bool:
-        return not self.why_not
+    def settings(self) -> dict[str, Any]:
+        return {name: self.cleaned_data[name] for name in SETTINGS if name in self.cleaned_data}
+
+    def refuse(self, errors: Mapping[str, list[str]]) -> None:
+        """The service names fields as the model does."""
+        super().refuse({f"{name}_id" if f"{name}_id" in self.fields else name: said for name, said in errors.items()})
 
 
-@requires("triggers:read")
-def trigger_list(request: HttpRequest) -> HttpResponse:
-    """All triggers, the suspended ones first."""
-    state = request.GET.get("state", "")
-    filters = {
-        "state": state if state in TriggerState.values else "",
-        "q": request.GET.get("q", "").strip()[:120].replace("\x00", ""),
-    }
-    found = triggers.triggers(states=(filters["state"],) if filters["state"] else (), search=filters["q"])
-    context = keyset_page(request, "console.triggers", found, order=_ORDER, filters=filters)
-    context["rows"] = [_described(row) for row in triggers.trigger_rows(context["rows"], clock.now())]
-    counts = triggers.counts_by_state()
-    context |= {"filters": filters, "counts": counts, "total": sum(counts.values())}
-    return page(
-        request,
-        "console/deliveries/triggers.html",
-        context,
-        fragments={"live-triggers": "console/deliveries/triggers_live.html"},
-    )
+def _names(known: Iterable[str]) -> list[tuple[str, str]]:
+    return [(name, name) for name in sorted(known)]
 
 
-@requires("triggers:read")
-def trigger_page(request: HttpRequest, reference: str) -> HttpResponse:
-    """One trigger: what is the matter, what waits, what needs somebody, and how it is set."""
-    trigger = triggers.trigger(reference)
-    if reference != trigger.public_id:
-        return see_other("console:trigger", trigger.public_id)
+class TriggerPages(Pages):
+    """Triggers are known by their names too, and listed by their states; a new one shows its secret."""
+
+    def _list(self, request: HttpRequest) -> HttpResponse:
+        """All triggers, the suspended ones first."""
+        state = request.GET.get("state", "")
+        filters = {
+            "state": state if state in TriggerState.values else "",
+            "q": request.GET.get("q", "").strip()[:120].replace("\x00", ""),
+        }
+        found = triggers.triggers(states=(filters["state"],) if filters["state"] else (), search=filters["q"])
+        context = keyset_page(request, "console.triggers", found, order=TRIGGERS.order, filters=filters)
+        context["rows"] = [_described(row) for row in triggers.trigger_rows(context["rows"], clock.now())]
+        counts = triggers.counts_by_state()
+        context |= {"page": self.listing, "filters": filters, "counts": counts, "total": sum(counts.values())}
+        fragments = {"live-triggers": "console/deliveries/triggers_live.html"}
+        return self._answer(request, "console/deliveries/triggers.html", context, fragments=fragments)
+
+    def _page(self, request: HttpRequest, reference: str) -> HttpResponse:
+        try:
+            read_public_id("trg", reference)
+        except BadPublicId:
+            return see_other("console:trigger", self._one(reference).public_id)
+        return super()._page(request, reference)
+
+    def _one(self, reference: str) -> Trigger:
+        return triggers.trigger(reference)
+
+    def _blank(self, request: HttpRequest) -> SettingsForm:
+        """From the page of an atomic trigger, for one more member of it."""
+        return TriggerForm(initial={"member_of_id": request.GET.get("member_of", "")[:60].replace("\x00", "")})
+
+    @sensitive_variables()
+    def _made(self, request: HttpRequest, made: tuple[Trigger, str]) -> HttpResponse:
+        trigger, secret = made
+        return _shown_once(request, trigger, secret, made=True) if signs(trigger) else super()._made(request, trigger)
+
+
+def _shown(trigger: Trigger) -> dict[str, Any]:
     now = clock.now()
-    row = triggers.trigger_rows([trigger], now)[0]
-    recent = deliveries.deliveries(trigger_id=trigger.pk).order_by("-id")[:15]
-    context = {
-        **_described(row),
-        "trigger": trigger,
-        "buttons": _buttons(trigger, person(request)),
+    return {
+        **_described(row_of(trigger)),
         "groups": [(group, doubts.age(group.oldest_at, now)) for group in doubts.groups(now, trigger_id=trigger.pk)],
-        "recent": list(recent),
+        "recent": list(deliveries.deliveries(trigger_id=trigger.pk).order_by("-id")[:15]),
         "policy": triggers.policy(trigger),
         "incidents": list(records.incidents(trigger_id=trigger.pk).order_by("-number")[:8]),
         "audit": screens.audit_of(trigger),
         "signs": signs(trigger),
         "members": list(trigger.members.all()),
     }
-    return page(
-        request,
-        "console/deliveries/trigger.html",
-        context,
-        fragments={"live-trigger": "console/deliveries/trigger_live.html"},
-    )
 
 
-def _scope(parameters: dict[str, Any]) -> str:
-    verb = VERBS.get(parameters["verb"])
-    # An unknown verb is answered 404 to whoever may see triggers at all.
-    return verb.scope if verb else "triggers:read"
+def _described(row: TriggerRow) -> dict[str, Any]:
+    return {
+        "row": row,
+        "subscription": triggers.subscription(row.trigger),
+        "target": triggers.target(row.trigger),
+    }
 
 
-@requires(_scope, methods=("GET", "POST"))
-def trigger_verb(request: HttpRequest, reference: str, verb: str) -> HttpResponse:
-    """GET: the dialog, as a page or in a frame of the trigger's page. POST: does it, or says why not."""
-    chosen = VERBS.get(verb)
-    trigger = triggers.trigger(reference)
-    if chosen is None:
-        raise Http404(f"There is no verb {verb} for triggers.")
-    if request.method == "GET":
-        return _dialog(request, trigger, chosen)
-    version = request.POST.get("version", "")
-    if not (version.isascii() and version.isdigit()):
-        errors = [("", "This form is not complete: open it again from the trigger's page.")]
-        return _dialog(request, trigger, chosen, errors=errors, status=422)
-    try:
-        triggering.VERBS[verb](
-            trigger_id=trigger.pk,
-            actor=actor(request),
-            reason=request.POST.get("reason", "").strip().replace("\x00", ""),
-            expected_version=int(version),
-        )
-    except (Stale, WrongState) as error:
-        return _dialog(request, triggers.trigger(trigger.pk), chosen, errors=problems(error), status=409)
-    except InvalidSubmission as error:
-        return _dialog(request, trigger, chosen, errors=problems(error), status=422)
-    notices.success(request, f"{trigger.name} is {chosen.done}.")
-    return see_other("console:trigger", trigger.public_id)
+LIST = ListPage(
+    lead="",
+    caption="Triggers, the suspended ones first",
+    columns=(),
+    filters=(),
+    icon="bolt",
+    none_yet="No trigger yet.",
+    what_then="Documents that partners send are stored and wait for nobody. Make a trigger to hand them to an "
+    "application.",
+)
+PAGES = TriggerPages(
+    resource=TRIGGERS,
+    listing=LIST,
+    form=TriggerForm,
+    template="console/deliveries/trigger_live.html",
+    head="console/deliveries/trigger.html",
+    shown=_shown,
+    now=lambda trigger: row_of(trigger).diagnosis.headline,
+    asking="{} {}",
+    made="takes documents from now on.",
+)
 
 
 @sensitive_variables("secret")
@@ -199,30 +321,44 @@ def trigger_verb(request: HttpRequest, reference: str, verb: str) -> HttpRespons
 def trigger_secret(request: HttpRequest, reference: str) -> HttpResponse:
     """The dialog; POST makes a new secret and shows it this once, on a page that no cache keeps."""
     trigger = triggers.trigger(reference)
-    errors: list[tuple[str, str]] = []
-    if request.method == "POST":
-        if used_already(request, _ONCE):
-            notices.error(request, "This form was used already. A secret is shown once; make another if it is lost.")
-            return see_other("console:trigger", trigger.public_id)
-        reason = request.POST.get("reason", "").strip().replace("\x00", "")
-        try:
-            changed, secret = triggering.trigger_rotate_secret(
-                trigger_id=trigger.pk, actor=actor(request), reason=reason
-            )
-        except InvalidSubmission as error:
-            errors = problems(error)
-        else:
-            del request.session[_ONCE]
-            context = {"trigger": changed, "secret": secret, "made": False}
-            return page(request, "console/deliveries/trigger_secret_made.html", context)
-    context = {"trigger": trigger, "errors": errors, "given": request.POST, "once": once(request, _ONCE)}
-    return page(
-        request,
-        "console/deliveries/trigger_secret.html",
-        context,
-        fragments={"dialog": "console/deliveries/trigger_secret_form.html"},
-        status=422 if errors else 200,
-    )
+    if request.method == "POST" and used_already(request, _ONCE):
+        notices.error(request, "This form was used already. A secret is shown once; make another if it is lost.")
+        return see_other("console:trigger", trigger.public_id)
+
+    @sensitive_variables("secret")
+    def do() -> HttpResponse:
+        reason = posted(request, "reason")
+        changed, secret = triggering.trigger_rotate_secret(trigger_id=trigger.pk, actor=actor(request), reason=reason)
+        del request.session[_ONCE]
+        return _shown_once(request, changed, secret, made=False)
+
+    def shown() -> dict[str, Any]:
+        back = reverse("console:trigger", args=[trigger.public_id])
+        return {
+            "title": f"New secret for {trigger.name}",
+            "crumbs": ((reverse("console:triggers"), "Triggers"), (back, trigger.name)),
+            "once": once(request, _ONCE),
+            "effects": (
+                "A new secret is made and shown this once.",
+                "From that moment on everything is signed with it, retries of what was tried before too.",
+                "An application that checks signatures refuses documents until it has the new one: suspend the trigger "
+                "first if that matters.",
+            ),
+            "forever": "The old secret is gone.",
+            "back": back,
+            "leave": "Leave as it is",
+            "sign": "key",
+            "button": "Make a new secret",
+            "testid": "secret-do",
+        }
+
+    return dialog(request, "console/parts/question.html", shown, do)
+
+
+@sensitive_variables("secret")
+def _shown_once(request: HttpRequest, trigger: Trigger, secret: str, *, made: bool) -> HttpResponse:
+    context = {"trigger": trigger, "secret": secret, "made": made}
+    return page(request, "console/deliveries/trigger_secret_made.html", context)
 
 
 def once(request: HttpRequest, name: str) -> str:
@@ -240,87 +376,3 @@ def used_already(request: HttpRequest, name: str) -> bool:
 def signs(trigger: Trigger) -> bool:
     """Whether the trigger speaks HTTP to anybody, and so signs with its secret."""
     return trigger.kind == ServiceKind.HTTP or Consult.HTTP in (trigger.resolver, trigger.monitor)
-
-
-def _described(row: TriggerRow) -> dict[str, Any]:
-    return {
-        "row": row,
-        "subscription": triggers.subscription(row.trigger),
-        "target": triggers.target(row.trigger),
-    }
-
-
-def _buttons(trigger: Trigger, who: Person) -> list[VerbButton]:
-    possible = triggering.allowed_verbs(trigger)
-    found = []
-    for slug in possible:
-        verb = VERBS[slug]
-        missing = who.lacks(verb.scope)
-        found.append(VerbButton(verb, _label(trigger, verb), f"Needs the role {missing}." if missing else ""))
-    return sorted(found, key=lambda button: list(VERBS).index(button.verb.slug))
-
-
-def _label(trigger: Trigger, verb: TriggerVerb) -> str:
-    """Suspended for trouble, it can still be held, so that its monitor does not resume it."""
-    return "Hold" if verb.slug == "suspend" and trigger.state == TriggerState.SUSPENDED else verb.label
-
-
-def _effects(row: TriggerRow, verb: TriggerVerb) -> list[str]:
-    trigger, backlog = row.trigger, row.backlog
-    held = "nothing waits" if not backlog.held else f"{backlog.held:,} document{'s' if backlog.held != 1 else ''}"
-    if verb.slug == "resume":
-        order = ", pair by pair in their order" if trigger.ordered else ""
-        first = f"What waits is handed over at once: {held}{order}." if backlog.held else "Nothing waits."
-        said = [first, "Each gets a fresh budget of retries.", "The incident of the suspension is resolved."]
-        cause = row.diagnosis.cause
-        if cause is not None and not cause.retryable and cause.code != triggering.BY_USER:
-            said.append(f"Waiting does not mend “{cause.label}”. {cause.action}")
-        return said
-    if verb.slug == "suspend":
-        if trigger.state == TriggerState.SUSPENDED:
-            return [
-                "It is suspended already; from now on its monitor and a restart of the hub do not resume it.",
-                "It stays suspended until somebody resumes it. The incident is resolved with your reason.",
-            ]
-        return [
-            "From now on nothing is handed over. What the application has in work is finished.",
-            "Documents that come are taken in and wait.",
-            "It stays suspended until somebody resumes it; no monitor does.",
-        ]
-    if verb.slug == "leave":
-        whole = trigger.member_of.name if trigger.member_of is not None else "its trigger"
-        return [
-            f"From the next document on {whole} goes without it; what is in work ends as it began.",
-            "It is disabled. Enabled again it takes what its own settings name: by default every document.",
-        ]
-    if verb.slug == "disable":
-        return [
-            "Documents that come from now on make no delivery to it.",
-            f"What waits stays: {held}. It goes on when the trigger is enabled.",
-        ]
-    return [f"It takes documents again, and what waited is handed over: {held}."]
-
-
-def _dialog(
-    request: HttpRequest,
-    trigger: Trigger,
-    verb: TriggerVerb,
-    *,
-    errors: list[tuple[str, str]] | None = None,
-    status: int = 200,
-) -> HttpResponse:
-    row = triggers.trigger_rows([trigger], clock.now())[0]
-    possible = verb.slug in triggering.allowed_verbs(trigger)
-    context = {
-        "row": row,
-        "trigger": trigger,
-        "verb": verb,
-        "label": _label(trigger, verb),
-        "effects": _effects(row, verb),
-        "possible": possible,
-        "why_not": "" if possible else f"The trigger is {row.look.label.lower()} now.",
-        "errors": errors or [],
-        "given": request.POST,
-    }
-    fragments = {"dialog": "console/deliveries/trigger_verb_form.html"}
-    return page(request, "console/deliveries/trigger_verb.html", context, fragments=fragments, status=status)

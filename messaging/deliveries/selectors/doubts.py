@@ -22,7 +22,7 @@ from messaging.choices import Consult, DeliveryState, Direction, MessageState, P
 from messaging.deliveries.selectors import deliveries
 from messaging.messages.selectors import messages
 from messaging.models import Coordination, Delivery, Enlistment, Message, Pair, Trigger
-from messaging.models.inquiry import HAS_IT, partner_said
+from messaging.models.traffic import HAS_IT, partner_said
 from messaging.protocol.processing import Doubt
 from messaging.transactions.selectors import coordinations
 from partners.models import Party

@@ -9,21 +9,14 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from messaging.api.fields import Flag, IdIn, IdOut, ReasonBody, StrictBody, Text, Whole
-from messaging.choices import (
-    Consult,
-    JoinType,
-    ResolverFailure,
-    RetryUntil,
-    ServiceKind,
-    TriggerState,
-    WhenExhausted,
-)
+from messaging.api.fields import IdOut, RowSerializer, StrictBody, Text, Whole
+from messaging.api.resource import ChangesBody, SettingsBody
 from messaging.deliveries.selectors.triggers import trigger_rows
+from messaging.deliveries.services.trigger_rules import SETTINGS
 from messaging.deliveries.services.triggering import VERBS, allowed_verbs
 from messaging.messages.serializers.messages import PartyRef
 from messaging.models import Trigger
-from messaging.overview.serializers.causes import CauseSerializer
+from messaging.overview.serializers import CauseSerializer
 
 _SECONDS = 2_147_483_647
 _SMALL = 32_767
@@ -31,12 +24,8 @@ _DOCUMENTS = (
     "Services and actions (`*` for any action) that it wants; empty = all that party and agreement let through."
 )
 # Members of bodies that are named otherwise in `services.trigger_rules.TriggerValues`.
-_IDS = {
-    "party": "party_id",
-    "agreement": "agreement_id",
-    "member_of": "member_of_id",
-    "atomic_agreement": "atomic_agreement_id",
-}
+_IDS = {name.removesuffix("_id"): name for name in SETTINGS if name.endswith("_id")}
+_MEMBERS = tuple(name.removesuffix("_id") for name in SETTINGS)
 
 
 class DocumentBody(StrictBody):
@@ -46,94 +35,66 @@ class DocumentBody(StrictBody):
     action = Text(max_length=255, help_text="`*` for any.")
 
 
-class TriggerFields(ReasonBody):
-    """The settings of a trigger beside its name; what is absent has its default, or stays."""
+class TriggerBody(SettingsBody):
+    """A new trigger."""
 
-    party = IdIn("par", required=False, allow_null=True, help_text="Only documents of this partner; null = of any.")
-    agreement = IdIn("agr", required=False, allow_null=True, help_text="Only documents under this agreement.")
+    references = {"party": "par", "agreement": "agr", "member_of": "trg", "atomic_agreement": "agr"}
     documents = serializers.ListField(child=DocumentBody(), required=False, max_length=100, help_text=_DOCUMENTS)
-    kind = serializers.ChoiceField(choices=ServiceKind.choices, required=False, help_text="`http` unless told.")
-    url = Text(max_length=500, required=False, allow_blank=True, help_text="Kind http: where documents are posted.")
-    callable_name = Text(
-        max_length=120, required=False, allow_blank=True, help_text="Kind callable: what a Django app registers."
-    )
-    member_of = IdIn(
-        "trg", required=False, allow_null=True, help_text="The atomic trigger whose documents it processes with others."
-    )
-    atomic_agreement = IdIn(
-        "agr",
-        required=False,
-        allow_null=True,
-        help_text="HTTP members: the agreement (profile wsat) under which the application takes part in transactions.",
-    )
-    timeout = Whole(
-        min_value=1,
-        max_value=_SECONDS,
-        required=False,
-        help_text="Seconds that the service has; kind atomic: until all members have voted.",
-    )
-    answers = Flag(required=False, help_text="Its response is what the partner of a synchronous exchange gets.")
     retry_statuses = serializers.ListField(
         child=Whole(min_value=400, max_value=599),
         required=False,
         max_length=50,
         help_text="HTTP statuses that say: not processed, try again later.",
     )
-    detect_duplicates = Flag(required=False, help_text="Look whether a document is new, a duplicate or in doubt.")
-    use_history = Flag(required=False, help_text="Go by the document history.")
-    history_ttl = Whole(
-        min_value=60, max_value=_SECONDS, required=False, help_text="Seconds that a processed document is remembered."
-    )
-    document_id_path = Text(
-        max_length=300,
-        required=False,
-        allow_blank=True,
-        help_text="Where a document holds its own id: an XPath without prefixes, a JSON path from $, or an element of "
-        "a segment such as BGM+2. Empty: it goes by the id that its sender gave, else by the MessageId.",
-    )
-    resolver = serializers.ChoiceField(
-        choices=Consult.choices, required=False, help_text="Who is asked when neither count nor history can tell."
-    )
-    resolver_url = Text(max_length=500, required=False, allow_blank=True)
-    resolver_callable = Text(max_length=120, required=False, allow_blank=True)
-    resolver_failure = serializers.ChoiceField(
-        choices=ResolverFailure.choices, required=False, help_text="What a resolver that cannot answer now leads to."
-    )
-    retry_until = serializers.ChoiceField(choices=RetryUntil.choices, required=False)
-    max_retries = Whole(min_value=0, max_value=_SECONDS, required=False)
-    retry_interval = Whole(min_value=0, max_value=_SECONDS, required=False, help_text="Seconds.")
-    when_exhausted = serializers.ChoiceField(choices=WhenExhausted.choices, required=False)
-    suspend_on_error = Flag(required=False, help_text="Ordered triggers: an error of the service suspends the trigger.")
-    concurrency = Whole(min_value=1, max_value=_SMALL, required=False, help_text="Documents at the same time.")
-    ordered = Flag(required=False, help_text="In order, pair by pair.")
-    lease_seconds = Whole(
-        min_value=1, max_value=_SECONDS, required=False, help_text="Pull queue: how long a taken document may take."
-    )
-    monitor = serializers.ChoiceField(
-        choices=Consult.choices, required=False, help_text="Who is asked whether a suspended trigger can go on."
-    )
-    monitor_url = Text(max_length=500, required=False, allow_blank=True)
-    monitor_callable = Text(max_length=120, required=False, allow_blank=True)
-    monitor_interval = Whole(min_value=1, max_value=_SECONDS, required=False, help_text="Seconds.")
-    join_type = serializers.ChoiceField(
-        choices=JoinType.choices, required=False, help_text="Documents of one conversation that belong together."
-    )
-    join_timeout = Whole(min_value=1, max_value=_SECONDS, required=False, help_text="Seconds.")
-    silent_after = Whole(
-        min_value=0, max_value=_SECONDS, required=False, help_text="Seconds without a document; 0 = never an incident."
-    )
+
+    class Meta:
+        model = Trigger
+        fields = ("reason", *(name for name in _MEMBERS if name != "name"), "name")
+        # The services say where the bounds are narrower.
+        extra_kwargs = {
+            "party": {"help_text": "Only documents of this partner; null = of any."},
+            "agreement": {"help_text": "Only documents under this agreement."},
+            "kind": {"help_text": "`http` unless told."},
+            "url": {"help_text": "Kind http: where documents are posted."},
+            "callable_name": {"help_text": "Kind callable: what a Django app registers."},
+            "member_of": {"help_text": "The atomic trigger whose documents it processes with others."},
+            "atomic_agreement": {
+                "help_text": "HTTP members: the agreement (profile wsat) under which the application takes part in "
+                "transactions."
+            },
+            "timeout": {"help_text": "Seconds that the service has; kind atomic: until all members have voted."},
+            "answers": {"help_text": "Its response is what the partner of a synchronous exchange gets."},
+            "detect_duplicates": {"help_text": "Look whether a document is new, a duplicate or in doubt."},
+            "use_history": {"help_text": "Go by the document history."},
+            "history_ttl": {"max_value": _SECONDS, "help_text": "Seconds that a processed document is remembered."},
+            "document_id_path": {
+                "help_text": "Where a document holds its own id: an XPath without prefixes, a JSON path from $, or an "
+                "element of a segment such as BGM+2. Empty: it goes by the id that its sender gave, else by the "
+                "MessageId."
+            },
+            "resolver": {"help_text": "Who is asked when neither count nor history can tell."},
+            "resolver_failure": {"help_text": "What a resolver that cannot answer now leads to."},
+            "max_retries": {"max_value": _SECONDS},
+            "retry_interval": {"help_text": "Seconds."},
+            "suspend_on_error": {"help_text": "Ordered triggers: an error of the service suspends the trigger."},
+            "concurrency": {"max_value": _SMALL, "help_text": "Documents at the same time."},
+            "ordered": {"help_text": "In order, pair by pair."},
+            "lease_seconds": {"min_value": 1, "help_text": "Pull queue: how long a taken document may take."},
+            "monitor": {"help_text": "Who is asked whether a suspended trigger can go on."},
+            "monitor_interval": {"help_text": "Seconds."},
+            "join_type": {"help_text": "Documents of one conversation that belong together."},
+            "join_timeout": {"help_text": "Seconds."},
+            "silent_after": {"help_text": "Seconds without a document; 0 = never an incident."},
+        }
+
+    def build_standard_field(self, field_name: str, model_field: Any) -> tuple[Any, dict[str, Any]]:
+        """Label and help of the model speak to who fills in the form on the console."""
+        kind, options = super().build_standard_field(field_name, model_field)
+        return kind, {name: option for name, option in options.items() if name not in ("label", "help_text")}
 
 
-class TriggerBody(TriggerFields):
-    """A new trigger."""
-
-    name = Text(max_length=80)
-
-
-class TriggerChanges(TriggerFields):
+class TriggerChanges(TriggerBody, ChangesBody):
     """What changes; what is absent stays. `documents` replaces all of them."""
-
-    name = Text(max_length=80, required=False)
 
 
 class TriggerRef(serializers.Serializer):
@@ -178,65 +139,50 @@ class TriggerDiagnosisSerializer(serializers.Serializer):
     advice = serializers.CharField(help_text="What a person can do.")
     cause = CauseSerializer(allow_null=True)
     next_look_at = serializers.DateTimeField(
-        source="next_look", allow_null=True, help_text="When its monitor is asked next."
+        source="next_at", allow_null=True, help_text="When its monitor is asked next."
     )
 
 
-class TriggerSerializer(serializers.Serializer):
+class TriggerSerializer(RowSerializer):
     """A subscription to documents, and the service of an application that they are delivered to. Times are seconds."""
 
     id = IdOut("trg")
-    name = serializers.CharField()
-    state = serializers.ChoiceField(choices=TriggerState.choices)
     cause = serializers.CharField(help_text="Why it is suspended: a cause of docs/causes.md.")
-    cause_detail = serializers.CharField()
     party = PartyRef(allow_null=True)
     agreement = AgreementNamed(allow_null=True)
     diagnosis = TriggerDiagnosisSerializer()
     backlog = BacklogSerializer()
     documents = DocumentSerializer(many=True, help_text=_DOCUMENTS)
-    kind = serializers.ChoiceField(choices=ServiceKind.choices)
-    url = serializers.CharField()
-    callable_name = serializers.CharField()
     member_of = TriggerRef(allow_null=True, help_text="The atomic trigger that it belongs to.")
     atomic_agreement = AgreementNamed(allow_null=True)
     members = TriggerRef(many=True, help_text="Kind atomic: whose services process a document together, or not at all.")
-    timeout = serializers.IntegerField()
-    answers = serializers.BooleanField()
     retry_statuses = serializers.ListField(child=serializers.IntegerField())
-    detect_duplicates = serializers.BooleanField()
-    use_history = serializers.BooleanField()
-    history_ttl = serializers.IntegerField()
-    document_id_path = serializers.CharField()
-    resolver = serializers.ChoiceField(choices=Consult.choices)
-    resolver_url = serializers.CharField()
-    resolver_callable = serializers.CharField()
-    resolver_failure = serializers.ChoiceField(choices=ResolverFailure.choices)
-    retry_until = serializers.ChoiceField(choices=RetryUntil.choices)
-    max_retries = serializers.IntegerField()
-    retry_interval = serializers.IntegerField()
-    when_exhausted = serializers.ChoiceField(choices=WhenExhausted.choices)
-    suspend_on_error = serializers.BooleanField()
-    concurrency = serializers.IntegerField()
-    ordered = serializers.BooleanField()
-    lease_seconds = serializers.IntegerField()
-    monitor = serializers.ChoiceField(choices=Consult.choices)
-    monitor_url = serializers.CharField()
-    monitor_callable = serializers.CharField()
-    monitor_interval = serializers.IntegerField()
-    join_type = serializers.ChoiceField(choices=JoinType.choices)
-    join_timeout = serializers.IntegerField()
-    silent_after = serializers.IntegerField()
-    changed_at = serializers.DateTimeField(allow_null=True, help_text="When its state last became what it is.")
-    monitor_due_at = serializers.DateTimeField(allow_null=True)
-    last_arrival_at = serializers.DateTimeField(allow_null=True, help_text="When a document was last taken up.")
-    last_success_at = serializers.DateTimeField(allow_null=True)
-    failing_since = serializers.DateTimeField(allow_null=True)
-    created_at = serializers.DateTimeField()
     version = serializers.IntegerField(
         help_text="Counts what people do to it, and suspensions: what If-Match compares."
     )
     allowed_actions = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Trigger
+        fields: tuple[str, ...] = (
+            *("id", "name", "state", "cause", "cause_detail", "party", "agreement", "diagnosis", "backlog"),
+            *_MEMBERS[_MEMBERS.index("documents") : _MEMBERS.index("timeout")],
+            "members",
+            *_MEMBERS[_MEMBERS.index("timeout") :],
+            *("changed_at", "monitor_due_at", "last_arrival_at", "last_success_at", "failing_since", "created_at"),
+            *("version", "allowed_actions"),
+        )
+        extra_kwargs = {
+            name: {"allow_null": True}
+            for name in ("changed_at", "monitor_due_at", "last_arrival_at", "last_success_at", "failing_since")
+        }
+
+    def build_standard_field(self, field_name: str, model_field: Any) -> tuple[Any, dict[str, Any]]:
+        """Settings have their help where they are set."""
+        kind, options = super().build_standard_field(field_name, model_field)
+        if field_name in SETTINGS:
+            options.pop("help_text", None)
+        return kind, options
 
     @extend_schema_field(serializers.ListField(child=serializers.ChoiceField(choices=sorted(VERBS))))
     def get_allowed_actions(self, trigger: Trigger) -> list[str]:
@@ -247,6 +193,9 @@ class NewTriggerSerializer(TriggerSerializer):
     """A trigger with the secret that signs what is posted to its service."""
 
     secret = serializers.CharField(help_text="whsec_...: shown this once.")
+
+    class Meta(TriggerSerializer.Meta):
+        fields = (*TriggerSerializer.Meta.fields, "secret")
 
 
 def represent(found: Iterable[Trigger], now: datetime) -> list[dict[str, Any]]:

@@ -1,7 +1,8 @@
-"""Signed requests to applications. Whether a request may have been executed is all that counts here.
+"""Documents handed to HTTP services: signed requests, and what their answers mean.
 
-A connection that was idle is not used again: its server may close it in the very moment in which the request goes out,
-and then nobody could tell whether the document was processed.
+Whether a request may have been executed is all that counts here. A connection that was idle is not used again: its
+server may close it in the very moment in which the request goes out, and then nobody could tell whether the document
+was processed.
 """
 
 from __future__ import annotations
@@ -14,13 +15,22 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 
 import urllib3
+from django.db import Error
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError
 from urllib3.response import HTTPResponse
 
+from messaging import storage
+from messaging.applications import Reply
+from messaging.deliveries.services import documents
+from messaging.deliveries.services.job import Job, Outcome
+from messaging.models import Delivery, Trigger
 from messaging.notifications.services.webhooks import sign
+from messaging.protocol.service_ends import Ran, from_http
+from messaging.transports.base import printable
 from messaging.transports.bounded import BoundedConnection, BoundedTLSConnection, time_limit
 from messaging.transports.http import cause_of, sentence_of
+from partners.secrets import SecretUnreadable, decrypt
 from rmhub import clock
 from rmhub.postgresql.base import give_back
 
@@ -133,3 +143,77 @@ def _wait(text: str) -> int | None:
     if instant.tzinfo is None:
         instant = instant.replace(tzinfo=UTC)
     return min(max(0, int((instant - clock.now()).total_seconds())), MAX_WAIT)
+
+
+OCTETS = "application/octet-stream"
+KEPT = 8 * 1024  # bytes of an answer that people can look at
+MAX_REPLY = 1024 * 1024  # bytes of an answer that goes to whoever sent the request
+
+
+def hand_over(job: Job) -> Outcome:
+    """Hands the document of a job to its trigger's service."""
+    return hand_to(job.trigger, job.delivery, timeout=job.trigger.timeout)
+
+
+def hand_to(service: Trigger, delivery: Delivery, *, timeout: float, more: Sequence[tuple[str, str]] = ()) -> Outcome:
+    """Posts the document of a delivery to the URL of `service`, signed with its secret. Never raises.
+
+    `timeout`: seconds for all of it. `more`: header fields beside those of every document.
+    """
+    try:
+        secret = decrypt(bytes(service.secret_encrypted))
+        headers, body = documents.request(documents.load(service, delivery))
+    except (SecretUnreadable, storage.PayloadMissing, OSError, Error) as error:
+        return nothing_said(error)
+    answered = post(
+        service.url,
+        [*headers, *more],
+        body,
+        key=delivery.public_id,
+        secret=secret,
+        timeout=timeout,
+        keep=MAX_REPLY if service.answers else KEPT,
+    )
+    ran = from_http(answered.status, answered.cause, frozenset(service.retry_statuses))
+    reply = _reply(answered) if service.answers and ran in (Ran.OK, Ran.ERROR) else None
+    if service.answers and ran is Ran.OK and not answered.complete:
+        # It was processed, and what it answered is lost: whoever waits for the answer must not get half of it.
+        ran, reply = Ran.UNKNOWN, None
+    cause, detail = _trouble(ran, answered)
+    return Outcome(
+        ran,
+        status=answered.status,
+        cause=cause,
+        detail=detail,
+        kept=answered.body[:KEPT],
+        reply=reply,
+        retry_after=answered.retry_after,
+    )
+
+
+def nothing_said(error: Exception) -> Outcome:
+    """What kept us from saying anything to the service, so it is certain that it has not seen the document."""
+    if isinstance(error, SecretUnreadable):
+        return Outcome(Ran.TRANSIENT, cause="secret_unreadable", detail=str(error), misconfigured=True)
+    cause = "payload_missing" if isinstance(error, storage.PayloadMissing | OSError) else "internal_error"
+    return Outcome(Ran.TRANSIENT, cause=cause, detail=printable(str(error))[:500])
+
+
+def _reply(answered: Answered) -> Reply:
+    assert answered.status is not None
+    content_type = next((value for name, value in answered.headers if name.lower() == "content-type"), "")
+    return Reply(
+        answered.status,
+        answered.body,
+        content_type or OCTETS,
+        tuple((name, value) for name, value in answered.headers if name.lower() != "content-type"),
+    )
+
+
+def _trouble(ran: Ran, answered: Answered) -> tuple[str, str]:
+    if ran is Ran.OK:
+        return "", ""
+    said = f"The service answered HTTP {answered.status}." if answered.status is not None else answered.detail
+    if ran is Ran.TRANSIENT:
+        return ("service_not_now" if answered.status is not None else "service_unreachable"), said
+    return ("service_error" if ran is Ran.ERROR else "service_outcome_unknown"), said

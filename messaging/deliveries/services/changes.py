@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db.models import F
 
 from messaging.applications import Reply
-from messaging.choices import DeliveryState
+from messaging.choices import Consult, DeliveryState
 from messaging.deliveries.services import history, triggering
+from messaging.deliveries.services.calling import MAX_WAIT
+from messaging.deliveries.services.job import Outcome, is_checked, retry_policy
 from messaging.journal import audit, events, incidents
 from messaging.models import Delivery, Event, Incident, Trigger
 from messaging.models.bulk import bulk_set
 from messaging.profiles.repeatable import remembering
 from messaging.profiles.stream import receipts
 from messaging.protocol.processing import Decision, Status, move, redelivered
+from messaging.protocol.service_ends import Next, Ran, after
 
 FIELDS = (
     "state",
@@ -258,3 +261,55 @@ def _say(delivery: Delivery, cause: str, detail: str) -> None:
 def _move(delivery: Delivery, target: DeliveryState) -> None:
     delivery.state = move(delivery.state, target.value).value
     delivery.version += 1
+
+
+def not_done(
+    trigger: Trigger,
+    delivery: Delivery,
+    outcome: Outcome,
+    changes: Changes,
+    *,
+    claimed: Trigger | None = None,
+    in_transaction: bool = False,
+) -> None:
+    """Does with the delivery what its trigger's settings say. Both rows are locked.
+
+    `claimed`: the trigger as it was when it handed the document over, which says whether its history knows it.
+    `in_transaction`: it was handed over in a transaction that is rolled back, so nothing is left of it: one that fails
+    is not in the history, and a copy is new. Still it was handed over, and that is counted.
+    """
+    if in_transaction:
+        delivery.redelivery_count = redelivered(delivery.redelivery_count)
+    if outcome.misconfigured:
+        hold(delivery, trigger, outcome.cause, outcome.detail, changes)
+        return
+    assert outcome.ran is not None
+    following = after(
+        outcome.ran,
+        retries_used=delivery.retries,
+        detect_duplicates=is_checked(claimed or trigger, delivery),
+        policy=retry_policy(trigger),
+    )
+    cause, detail = outcome.cause, outcome.detail
+    if following is Next.RETRY:
+        delivery.retries += 1
+        wait = timedelta(seconds=max(trigger.retry_interval, min(outcome.retry_after or 0, MAX_WAIT)))
+        changes.put_back(delivery, changes.now + wait, cause, detail)
+    elif following is Next.REDELIVER:
+        # A resolver may say NEW each time: what follows from it counts and waits like a retry.
+        wait = timedelta(seconds=trigger.retry_interval if trigger.resolver != Consult.NONE else 0)
+        delivery.retries += 1
+        changes.lose(delivery, changes.now + wait, cause, detail)
+    elif following is Next.SUSPEND:
+        hold(delivery, trigger, cause, detail, changes)
+    elif outcome.ran is not Ran.TRANSIENT or not changes.forget_unexecuted(delivery, cause, detail):
+        changes.fail(claimed or trigger, delivery, cause, detail, outcome.reply, rolled_back=in_transaction)
+        if following is Next.FAIL_AND_SUSPEND:
+            changes.suspend(trigger, cause, detail)
+
+
+def hold(delivery: Delivery, trigger: Trigger, cause: str, detail: str, changes: Changes) -> None:
+    """Nothing happened, and nothing will now: the document keeps its place and gets a new retry budget."""
+    delivery.retries = 0
+    changes.put_back(delivery, delivery.created_at, cause, detail)
+    changes.suspend(trigger, cause, detail)

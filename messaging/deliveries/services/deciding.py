@@ -7,8 +7,14 @@ outbound a message whose outcome at the partner is unknown (spec 2). Every decis
 from __future__ import annotations
 
 from messaging.deliveries.services.settling import delivery_decisions, delivery_settle
-from messaging.messages.services.settlement import MAX_REMIND, MIN_REMIND, Decision, MessageDecision
-from messaging.messages.services.settling import message_decisions, message_settle
+from messaging.messages.services.settling import (
+    MAX_REMIND,
+    MIN_REMIND,
+    Decision,
+    MessageDecision,
+    message_decisions,
+    message_settle,
+)
 
 __all__ = [
     "MAX_REMIND",

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
-from messaging.applications import Reply
+from django.db import IntegrityError, OperationalError
+from django.db.utils import InterfaceError
+
+from messaging.applications import Reply, Transient
 from messaging.choices import Consult, ResolverFailure, RetryUntil, ServiceKind, WhenExhausted
 from messaging.models import Delivery, Trigger
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.processing import Answer, Decision, Properties
 from messaging.protocol.service_ends import Ran, RetryPolicy
+from messaging.transports.base import printable
 
 # How much longer than everything that is said may take a hand-over is left alone before it counts as lost.
 LEASE_MARGIN = timedelta(seconds=30)
@@ -120,3 +125,24 @@ def guaranteed(delivery: Delivery) -> bool:
 def is_checked(trigger: Trigger, delivery: Delivery) -> bool:
     """Whether duplicates of the document are detected at all."""
     return trigger.detect_duplicates and guaranteed(delivery)
+
+
+log = logging.getLogger(__name__)
+
+
+def missing(name: str) -> Outcome:
+    """No application registers a service of this name."""
+    detail = f"No installed application registers a service {name!r}."
+    return Outcome(Ran.TRANSIENT, cause="callable_missing", detail=detail, misconfigured=True)
+
+
+def failure(error: BaseException) -> Outcome:
+    """What it means that a callable raised this. All that it did is rolled back."""
+    detail = printable(f"{type(error).__name__}: {error}")[:500]
+    if isinstance(error, Transient):
+        return Outcome(Ran.TRANSIENT, cause="service_not_now", detail=detail, retry_after=error.retry_after)
+    if isinstance(error, OperationalError | InterfaceError) and not isinstance(error, IntegrityError):
+        # The database's trouble, and not the document's: a deadlock, a lost connection.
+        return Outcome(Ran.TRANSIENT, cause="service_not_now", detail=detail)
+    log.warning("callable failed", exc_info=error, extra={"action": "callable_failed"})
+    return Outcome(Ran.ERROR, cause="service_error", detail=detail)

@@ -14,8 +14,7 @@ from django.db import transaction
 
 from messaging.choices import Consult, DeliveryState
 from messaging.deliveries.services import history, together
-from messaging.deliveries.services.changes import Changes, is_new
-from messaging.deliveries.services.following import hold, not_done
+from messaging.deliveries.services.changes import Changes, hold, is_new, not_done
 from messaging.deliveries.services.handing_over import absorbed
 from messaging.deliveries.services.job import (
     Job,

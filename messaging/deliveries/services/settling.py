@@ -14,7 +14,7 @@ from messaging.deliveries.services import history
 from messaging.exceptions import NotFound, Stale, WrongState
 from messaging.journal import audit, events, incidents
 from messaging.journal.audit import HEAVY_REASON, MIN_REASON, Actor
-from messaging.messages.services.settlement import LIGHT, Decision, Settlement, settlement_of
+from messaging.messages.services.settling import LIGHT, Decision, Settlement, settlement_of
 from messaging.models import Delivery, DocumentCompleted, DocumentStarted, Event, Trigger
 from messaging.models.delivery import OPEN_STATES
 from messaging.profiles.repeatable import remembering

@@ -15,10 +15,9 @@ from django.db import Error, transaction
 from messaging import storage
 from messaging.applications import RESOLVERS, SERVICES, Document, Reply, Service, Transient
 from messaging.choices import Consult
-from messaging.deliveries.services import calling, documents, history, posting, together
+from messaging.deliveries.services import calling, documents, history, together
 from messaging.deliveries.services.changes import Changes
-from messaging.deliveries.services.failures import failure, missing
-from messaging.deliveries.services.job import Job, JobKind, Outcome
+from messaging.deliveries.services.job import Job, JobKind, Outcome, failure, missing
 from messaging.engine import forgetting
 from messaging.models import Delivery
 from messaging.protocol.processing import Answer, Entry, read_answer
@@ -81,7 +80,7 @@ def _call(job: Job) -> Outcome:
         document = documents.load(trigger, job.delivery)
         forgetting.ensure_days(forgetting.HISTORY, [history.forget_on(trigger, clock.now())])
     except (storage.PayloadMissing, OSError, Error) as error:
-        return posting.nothing_said(error)
+        return calling.nothing_said(error)
     try:
         with transaction.atomic(durable=True):
             reply = _inside(job, service, document)
@@ -201,7 +200,7 @@ def _shown(said: object) -> str:
 
 
 _RUN = {
-    JobKind.HTTP: posting.post,
+    JobKind.HTTP: calling.hand_over,
     JobKind.CALLABLE: _call,
     JobKind.ATOMIC: together.hand_over,
     JobKind.RESOLVE: _resolve,

@@ -20,7 +20,7 @@ from datetime import datetime
 from django.db import transaction
 
 from messaging.choices import DeliveryState, ServiceKind
-from messaging.deliveries.services import history, posting
+from messaging.deliveries.services import calling, history
 from messaging.deliveries.services.job import Job, Outcome
 from messaging.engine import forgetting
 from messaging.exceptions import WrongState
@@ -145,7 +145,7 @@ def _post(job: Job, member: Trigger, terms: Terms, coordination: Coordination) -
         (REGISTRATION, context.registration.address),
         (IDENTIFIER, coordination.identifier),
     ]
-    outcome = posting.hand_to(member, job.delivery, timeout=min(member.timeout, left), more=more)
+    outcome = calling.hand_to(member, job.delivery, timeout=min(member.timeout, left), more=more)
     if outcome.ran is Ran.OK:
         if registering.enlisted(coordination.pk, terms.agreement_id):
             return None

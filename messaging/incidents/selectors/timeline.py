@@ -28,19 +28,6 @@ _ATTEMPTS = 500
 _BEFORE = timedelta(minutes=30)
 # Told by their notes, and by the incident itself, which say more.
 _TOLD_ELSEWHERE = ("incident.assign", "incident.snooze", "incident.comment", "incident.resolve")
-_PAIR_EVENTS = (
-    "pair.suspended",
-    "pair.resumed",
-    "pair.paused",
-    "pair.released",
-    "pair.silent",
-    "pair.heard",
-    "pair.retry_budget",
-    "pair.needs_resync",
-    "pair.resynced",
-    "circuit.opened",
-    "circuit.closed",
-)
 _EVENTS: dict[str, tuple[str, str]] = {
     "incident.opened": ("Opened", "bad"),
     "incident.resolved": ("Resolved", "good"),
@@ -56,6 +43,7 @@ _EVENTS: dict[str, tuple[str, str]] = {
     "circuit.opened": ("Sending to the partner's server stopped", "bad"),
     "circuit.closed": ("Partner's server answers again", "good"),
 }
+_PAIR_EVENTS = tuple(name for name in _EVENTS if not name.startswith("incident."))
 _NOTES: dict[str, tuple[str, str]] = {
     NoteKind.COMMENT: ("Comment", "comment"),
     NoteKind.SNOOZE: ("Put off", "person"),

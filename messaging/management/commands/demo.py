@@ -14,7 +14,7 @@ import threading
 import time
 from argparse import ArgumentParser, ArgumentTypeError
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
@@ -25,16 +25,20 @@ from django import conf
 from django.core.management.base import BaseCommand, CommandError
 
 from messaging.choices import RouteMode
-from messaging.demo import atomic, atomic_run, atomic_seeding, chain, chain_run, effects, exchange, verdict
-from messaging.demo.atomic_taking import Votes
-from messaging.demo.chain_seeding import MOST_HOPS
+from messaging.demo import effects, exchange, verdict
+from messaging.demo.seeding import MOST_HOPS
 from messaging.demo.stage import APPLICATION, Link, Parameters, Receiving, Stage, installation_folders, running
+from messaging.management.worlds import world
 from partners.choices import DOCUMENT_PROFILES, Profile
 from rmhub.hubs import Hub
 from rmhub.supervisor import Supervisor
 
 _NOT_ATOMIC = ("hops", "trigger", "resolver", "work_ms", "ordered", "keep", "pairs", "drop", "duplicate", "delay_ms")
+_NOT_CHAIN = ("trigger", "resolver", "work_ms", "ordered", "keep", "pairs")
 VICTIMS = ("a-web", "a-worker", "b-web", "b-worker")
+
+
+Log = Callable[[str], None]
 
 
 def _share(text: str) -> float:
@@ -96,14 +100,26 @@ class Command(BaseCommand):
         parser.add_argument("--logs", action="store_true", help="print what the processes say")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        if options["atomic"]:
-            self._atomic(options)
-            return
-        if options["transactions"] is not None or options["no_share"] is not None:
+        quiet = options["json"]
+
+        def log(line: str) -> None:
+            if options["logs"] or not quiet:
+                self.stderr.write(line)
+
+        if not options["atomic"] and (options["transactions"] is not None or options["no_share"] is not None):
             raise CommandError("--transactions and --no-share belong to --atomic.", returncode=2)
-        if options["hops"]:
-            self._chain(options)
-            return
+        run = self._atomic if options["atomic"] else self._chain if options["hops"] else self._pair
+        result = run(options, log)
+        if quiet:
+            self.stdout.write(json.dumps(result))
+        else:
+            for name, value in result.items():
+                self.stdout.write(f"{name.replace('_', ' '):20} {value}")
+        if not result["promises_kept"]:
+            sys.exit(1)
+
+    def _pair(self, options: dict[str, Any], log: Log) -> dict[str, Any]:
+        """Two hubs, both ways."""
         if options["mode"] != RouteMode.STORE_FORWARD:
             raise CommandError("--mode belongs to --hops: without routers nothing is passed on.", returncode=2)
         options["pairs"] = 4 if options["pairs"] is None else options["pairs"]
@@ -115,25 +131,19 @@ class Command(BaseCommand):
             )
         if not options["trigger"] and (options["resolver"] or options["work_ms"] is not None):
             raise CommandError("--resolver and --work-ms belong to --trigger.", returncode=2)
-        quiet = options["json"]
-
-        def log(line: str) -> None:
-            if options["logs"] or not quiet:
-                self.stderr.write(line)
-
-        link = Link(options["drop"], options["duplicate"], options["delay_ms"], options["seed"])
-        parameters = Parameters(agreements=options["pairs"], profile=options["profile"], ordered=options["ordered"])
         receiving = Receiving(options["resolver"], _work(options), options["trigger"]) if options["trigger"] else None
         with ExitStack() as stack:
             stage, supervisor = stack.enter_context(
                 running(
-                    link=link,
-                    parameters=parameters,
+                    link=_link(options),
+                    parameters=Parameters(
+                        agreements=options["pairs"], profile=options["profile"], ordered=options["ordered"]
+                    ),
                     receiving=receiving,
                     settings={"RMHUB_ENVIRONMENT": "DEMO"} if options["keep"] else None,
                     keep=Path(conf.settings.VAR_DIR) if options["keep"] else None,
                     folders=installation_folders() if options["keep"] else None,
-                    log=log if options["logs"] else _milestones(log),
+                    log=_told(options, log),
                 )
             )
             killed: Counter[str] = Counter()
@@ -141,33 +151,19 @@ class Command(BaseCommand):
                 path = stage.effects if receiving else None
                 stack.enter_context(_killer(supervisor, options["seed"], log, killed, path))
             result = {**self._run(stage, options, log), "killed": dict(killed)}
-            _prove(result, [stage.buyer, stage.seller], log)
-        self._report(result, quiet)
-        if not result["promises_kept"]:
-            sys.exit(1)
+            return _proven(result, [stage.buyer, stage.seller], log)
 
-    def _atomic(self, options: dict[str, Any]) -> None:
+    def _atomic(self, options: dict[str, Any], log: Log) -> dict[str, Any]:
         """Documents for three applications in one transaction."""
-        given = [name for name in _NOT_ATOMIC if options[name]]
-        if options["profile"] != Profile.EBXML:
-            given.append("profile")
-        if given:
-            names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-            raise CommandError(f"--atomic has no link and no second hub; {names} does not go with it.", returncode=2)
+        _refuse(options, _NOT_ATOMIC, "--atomic has no link and no second hub")
         transactions = 100 if options["transactions"] is None else options["transactions"]
         if transactions < 1:
             raise CommandError("--transactions must be at least 1", returncode=2)
         no = 0.2 if options["no_share"] is None else options["no_share"]
-        quiet = options["json"]
-
-        def log(line: str) -> None:
-            if options["logs"] or not quiet:
-                self.stderr.write(line)
-
-        votes = Votes(seed=options["seed"], no=no, read_only=no / 2, count=len(atomic_seeding.NAMES))
-        told = log if options["logs"] else _milestones(log)
-        with atomic.running(votes=votes, log=told) as (ring, supervisor):
-            result = atomic_run.run(
+        names, votes_of = world("atomic_seeding").NAMES, world("atomic_taking").Votes
+        votes = votes_of(seed=options["seed"], no=no, read_only=no / 2, count=len(names))
+        with world("atomic").running(votes=votes, log=_told(options, log)) as (ring, supervisor):
+            result = world("atomic_run").run(
                 ring,
                 supervisor,
                 transactions=transactions,
@@ -176,48 +172,28 @@ class Command(BaseCommand):
                 patience=options["patience"],
                 log=log,
             )
-            _prove(result, [ring.hub], log)
-        self._report(result, quiet)
-        if not result["promises_kept"]:
-            sys.exit(1)
+            return _proven(result, [ring.hub], log)
 
-    def _chain(self, options: dict[str, Any]) -> None:
+    def _chain(self, options: dict[str, Any], log: Log) -> dict[str, Any]:
         """Through routers, one way."""
-        given = [name for name in ("trigger", "resolver", "work_ms", "ordered", "keep", "pairs") if options[name]]
-        if options["profile"] != Profile.EBXML:
-            given.append("profile")
-        if given:
-            names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-            raise CommandError(
-                f"--hops shows one ebXML pair through routers; {names} does not go with it.", returncode=2
-            )
+        _refuse(options, _NOT_CHAIN, "--hops shows one ebXML pair through routers")
         if options["messages"] < 1:
             raise CommandError("--messages must be at least 1", returncode=2)
-        quiet = options["json"]
-
-        def log(line: str) -> None:
-            if options["logs"] or not quiet:
-                self.stderr.write(line)
-
-        link = Link(options["drop"], options["duplicate"], options["delay_ms"], options["seed"])
-        told = log if options["logs"] else _milestones(log)
-        with chain.running(hops=options["hops"], link=link, mode=options["mode"], log=told) as (hubs, supervisor):
-            result = chain_run.run(
+        hops, mode, running = options["hops"], options["mode"], world("chain").running
+        with running(hops=hops, link=_link(options), mode=mode, log=_told(options, log)) as (hubs, supervisor):
+            result = world("chain_run").run(
                 hubs,
                 supervisor,
                 messages=options["messages"],
-                mode=options["mode"],
+                mode=mode,
                 kill=options["kill"],
                 seed=options["seed"],
                 patience=options["patience"],
                 log=log,
             )
-            _prove(result, hubs.hubs, log)
-        self._report(result, quiet)
-        if not result["promises_kept"]:
-            sys.exit(1)
+            return _proven(result, hubs.hubs, log)
 
-    def _run(self, stage: Stage, options: dict[str, Any], log: Any) -> dict[str, Any]:
+    def _run(self, stage: Stage, options: dict[str, Any], log: Log) -> dict[str, Any]:
         total = options["messages"]
         # Databases that are kept may know earlier ones.
         earlier = verdict.judge(_both_ways(stage, {"a": set(), "b": set()})) if options["keep"] else None
@@ -259,7 +235,7 @@ class Command(BaseCommand):
             "promises_kept": kept,
         }
 
-    def _applied(self, stage: Stage, options: dict[str, Any], until: float, log: Any) -> effects.Effects:
+    def _applied(self, stage: Stage, options: dict[str, Any], until: float, log: Log) -> effects.Effects:
         """What the application did, when no delivery is under way any more (or patience is over)."""
         receivers = [stage.buyer.database_url, stage.seller.database_url]
         while (found := effects.judge(receivers, stage.effects)).unsettled and time.monotonic() < until:
@@ -269,22 +245,38 @@ class Command(BaseCommand):
         time.sleep(0.5 + _work(options) / 1000)
         return effects.judge(receivers, stage.effects)
 
-    def _report(self, result: dict[str, Any], quiet: bool) -> None:
-        if quiet:
-            self.stdout.write(json.dumps(result))
-            return
-        for name, value in result.items():
-            self.stdout.write(f"{name.replace('_', ' '):20} {value}")
+
+def _refuse(options: dict[str, Any], names: Sequence[str], said: str) -> None:
+    """Raises CommandError for options that mean nothing here."""
+    given = [name for name in names if options[name]]
+    if options["profile"] != Profile.EBXML:
+        given.append("profile")
+    if given:
+        names_of = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise CommandError(f"{said}; {names_of} does not go with it.", returncode=2)
 
 
-def _prove(result: dict[str, Any], hubs: Sequence[Hub], log: Any) -> None:
+def _link(options: dict[str, Any]) -> Link:
+    return Link(options["drop"], options["duplicate"], options["delay_ms"], options["seed"])
+
+
+def _told(options: dict[str, Any], log: Log) -> Log:
+    """With --logs all that is said, else only what the stage itself says, not the lines of its processes."""
+
+    def milestones(line: str) -> None:
+        if ": " not in line:
+            log(line)
+
+    return log if options["logs"] else milestones
+
+
+def _proven(result: dict[str, Any], hubs: Sequence[Hub], log: Log) -> dict[str, Any]:
     """Looks at the rows of every hub, while its processes run: what contradicts an invariant breaks the verdict."""
     found = verdict.contradictions({hub.name: hub.database_url for hub in hubs})
     for line in found:
         log(f"contradiction: {line}")
     kept = result.pop("promises_kept")
-    result["contradictions"] = len(found)
-    result["promises_kept"] = kept and not found
+    return {**result, "contradictions": len(found), "promises_kept": kept and not found}
 
 
 def _both_ways(stage: Stage, accepted: dict[str, set[str]]) -> list[tuple[str, str, set[str]]]:
@@ -294,23 +286,13 @@ def _both_ways(stage: Stage, accepted: dict[str, set[str]]) -> list[tuple[str, s
     ]
 
 
-def _milestones(log: Any) -> Any:
-    """Only what the stage itself says, not the lines of its processes."""
-
-    def filtered(line: str) -> None:
-        if ": " not in line:
-            log(line)
-
-    return filtered
-
-
 def _work(options: dict[str, Any]) -> float:
     return 100.0 if options["work_ms"] is None else float(options["work_ms"])
 
 
 @contextmanager
 def _killer(
-    supervisor: Supervisor, seed: int, log: Any, killed: Counter[str], effects_file: Path | None
+    supervisor: Supervisor, seed: int, log: Log, killed: Counter[str], effects_file: Path | None
 ) -> Iterator[None]:
     """Kills a web server, a worker or the application -9 every few seconds until the block ends.
 

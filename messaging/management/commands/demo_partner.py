@@ -10,7 +10,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from messaging.demo import partner_server
+from messaging.management.worlds import world
 
 
 class Command(BaseCommand):
@@ -27,6 +27,6 @@ class Command(BaseCommand):
         except (OSError, ValueError, KeyError) as error:
             raise CommandError(f"{folder} is no folder of `seed_demo --scale ux`: {error}", returncode=2) from error
         try:
-            partner_server.serve(port, options["hub"], folder)
+            world("partner_server").serve(port, options["hub"], folder)
         except KeyboardInterrupt:
             return

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from messaging.management import atomic_diagrams
-from messaging.management.drawing import picture, table
+from messaging.management.drawing import cell, picture, table
 from messaging.protocol.acceptance import RULES, InboundState, Received, Rule, Verdict
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.messages import (
@@ -118,7 +118,7 @@ def document() -> str:
         SENDER,
         picture(Flow.IDLE, flows, loops=False),
         CELLS,
-        table(["event", *Flow], ([kind, *(_cell(flow, kind) for flow in Flow)] for kind in Kind)),
+        table(["event", *Flow], ([kind, *(cell(TABLE[flow].get(kind), flow) for flow in Flow)] for kind in Kind)),
         REFUSED,
         table(["state", "event", "why"], ([flow, kind, why] for (flow, kind), why in REFUSALS.items())),
         GATE,
@@ -136,7 +136,7 @@ def document() -> str:
         OUTGOING_HEAD,
         table(
             ["event", *outgoing.Flow],
-            ([kind, *(_stream_cell(flow, kind) for flow in outgoing.Flow)] for kind in outgoing.Kind),
+            ([kind, *(cell(outgoing.TABLE[flow].get(kind), flow) for flow in outgoing.Flow)] for kind in outgoing.Kind),
         ),
         INCOMING_HEAD,
         table(
@@ -150,24 +150,6 @@ def document() -> str:
         table(["no.", "rule", "verdict", "answer", "source"], _rules()),
     ]
     return "\n\n".join(block.strip() for block in blocks) + "\n"
-
-
-def _cell(flow: Flow, kind: Kind) -> str:
-    move = TABLE[flow].get(kind)
-    if move is None:
-        return "–"
-    targets = [target for target in Flow if target in move.targets]
-    text = "stays" if targets == [flow] else " or ".join(targets)
-    return f"{text} ({move.source})" if move.source else text
-
-
-def _stream_cell(flow: outgoing.Flow, kind: outgoing.Kind) -> str:
-    move = outgoing.TABLE[flow].get(kind)
-    if move is None:
-        return "–"
-    targets = [target for target in outgoing.Flow if target in move.targets]
-    text = "stays" if targets == [flow] else " or ".join(targets)
-    return f"{text} ({move.source})" if move.source else text
 
 
 def _final_receipts() -> Iterator[list[str]]:
@@ -184,8 +166,7 @@ def _replies() -> Iterator[list[str]]:
 
 def _rules() -> Iterator[list[str]]:
     for number, rule in enumerate(RULES, start=1):
-        decision = _decision(rule)
-        yield [str(number), rule.name, decision[0], decision[1], rule.source]
+        yield [str(number), rule.name, *_decision(rule), rule.source]
 
 
 def _decision(rule: Rule) -> tuple[str, str]:

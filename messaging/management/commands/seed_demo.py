@@ -12,9 +12,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from messaging.demo import atomic_seeding, chain, chain_seeding, seeding
-from messaging.demo.ux import world
-from messaging.demo.ux.plan import TROUBLES, Plan
+from messaging.demo import seeding
+from messaging.management.worlds import world
 from partners.choices import DOCUMENT_PROFILES, Profile
 from rmhub import clock
 
@@ -110,11 +109,12 @@ class Command(BaseCommand):
             self.stdout.write(f"{seeding.TRIGGER}: its secret is {secret}")
 
     def _large(self, options: dict[str, Any]) -> None:
+        large, ux = world("ux.world"), world("ux.plan")
         partners, pairs = options["partners"], options["pairs"]
-        if min(options["messages"], partners - len(TROUBLES), pairs - 2 * len(TROUBLES)) < 1:
-            least = len(TROUBLES) + 1
+        if min(options["messages"], partners - len(ux.TROUBLES), pairs - 2 * len(ux.TROUBLES)) < 1:
+            least = len(ux.TROUBLES) + 1
             raise CommandError(f"At least {least} partners, {2 * least} pairs and one message, please.", returncode=2)
-        plan = Plan(
+        plan = ux.Plan(
             now=clock.now(),
             folder=Path(options["folder"] or settings.VAR_DIR / "ux"),
             partners=partners,
@@ -124,7 +124,7 @@ class Command(BaseCommand):
         )
         begun = time.monotonic()
         try:
-            facts = world.make(plan, lambda line: self.stderr.write(f"{time.monotonic() - begun:6.0f} s  {line}"))
+            facts = large.make(plan, lambda line: self.stderr.write(f"{time.monotonic() - begun:6.0f} s  {line}"))
         except ValueError as error:
             raise CommandError(str(error), returncode=2) from error
         if options["json"]:
@@ -132,10 +132,11 @@ class Command(BaseCommand):
             return
         self.stdout.write(f"{partners} partners, {pairs} pairs, {plan.messages:,} messages and more.")
         self.stdout.write(f"Their side: manage.py demo_partner --folder {plan.folder} --hub http://127.0.0.1:8000")
-        for name, role in world.everybody().items():
-            self.stdout.write(f"log-in {name} / {world.PASSWORD}  ({role})")
+        for name, role in large.everybody().items():
+            self.stdout.write(f"log-in {name} / {large.PASSWORD}  ({role})")
 
     def _atomic(self, text: str) -> None:
+        atomic_seeding = world("atomic_seeding")
         try:
             plan = atomic_seeding.read(text)
         except (ValueError, TypeError, KeyError) as error:
@@ -144,10 +145,10 @@ class Command(BaseCommand):
 
     def _chain(self, text: str) -> None:
         try:
-            plan = chain.read_plan(text)
+            plan = world("chain").read_plan(text)
         except (ValueError, TypeError, KeyError) as error:
             raise CommandError(f"Standard input holds no plan of a hub: {error}", returncode=2) from error
-        chain_seeding.seed_hop(plan)
+        world("chain_seeding").seed_hop(plan)
         seeding.people()
         token = seeding.token("demo", ["messages:write", "messages:read", "pairs:read"])
         self.stdout.write(json.dumps({"token": token}))

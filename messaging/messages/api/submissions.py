@@ -1,4 +1,4 @@
-"""POST /messages: documents come in."""
+"""/messages: the list, and documents that come in."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from urllib.parse import unquote
 from django.conf import settings
 from django.core.files.uploadedfile import UploadedFile
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
+from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail, ValidationError
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
@@ -18,17 +19,18 @@ from rest_framework.response import Response
 from messaging.api.authentication import access_of
 from messaging.api.conditional import tag
 from messaging.api.endpoint import Endpoint, operation
-from messaging.api.fields import page_of, validated
+from messaging.api.fields import Base64, StrictBody, Text, Whole, page_of, validated
 from messaging.api.pagination import listing, read_list, sort_parameter
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, StrictJson
 from messaging.api.references import agreement_id_of, pair_id_of
 from messaging.choices import Direction, MessageState
-from messaging.messages.selectors import estimate as message_estimate
-from messaging.messages.selectors import messages, searching
+from messaging.messages.selectors import finding, searching
 from messaging.messages.serializers import messages as shapes
-from messaging.messages.services.submitting import NewPayload, message_submit
+from messaging.messages.services.submitting import NewPayload, Submission, message_submit
+from messaging.profiles.stream.profile import MAX_LIFE
 from messaging.protocol import document_ids
+from messaging.protocol.envelope import Semantics
 from messaging.protocol.processing import MAX_DOCUMENT_ID
 from partners import registry
 from rmhub import clock
@@ -63,6 +65,8 @@ FILTERS = (
     ),
     sort_parameter("-created_at", "created_at"),
 )
+# Parameters -> fields of MessageFilters, where they differ.
+_FIELDS = {"state": "states", "pair": "pair_id", "partner": "partner_id", "agreement": "agreement_id", "error": "cause"}
 KEY_HEADER = OpenApiParameter(
     "Idempotency-Key",
     str,
@@ -129,6 +133,83 @@ _RECEIPT = OpenApiExample(
 )
 
 
+class PayloadBody(StrictBody):
+    """A document as it is handed in."""
+
+    content_base64 = Base64(help_text="The document's octets; they reach the partner unchanged.")
+    content_type = Text(max_length=255, required=False, default="application/octet-stream")
+    filename = Text(max_length=255, required=False, default="", allow_blank=True)
+    label = Text(  # type: ignore[assignment]
+        max_length=120, required=False, default="Document", help_text="Its name in the Manifest."
+    )
+    sha256 = serializers.RegexField(
+        r"^[0-9a-fA-F]{64}$", required=False, help_text="If given, the octets must have this SHA-256 (hexadecimal)."
+    )
+
+
+class SubmissionFields(StrictBody):
+    """What a submission says beside its documents."""
+
+    agreement = Text(max_length=255, help_text="TPAId of an active agreement.")
+    service = Text(max_length=255, trim_whitespace=False)
+    action = Text(max_length=255, trim_whitespace=False)
+    message_id = Text(
+        max_length=400,
+        required=False,
+        default="",
+        allow_blank=True,
+        trim_whitespace=False,
+        help_text="MessageId on the wire, if the application has its own; made up otherwise. It goes out once.",
+    )
+    document_id = Text(
+        max_length=MAX_DOCUMENT_ID,
+        required=False,
+        default="",
+        allow_blank=True,
+        trim_whitespace=False,
+        help_text="What the application calls the document, the same each time that it submits it: its receiver "
+        "processes it once, whatever message brings it. The MessageId if absent.",
+    )
+    conversation_id = Text(max_length=400, required=False, default="", allow_blank=True, trim_whitespace=False)
+    ref_to_message_id = Text(
+        max_length=400,
+        required=False,
+        default="",
+        allow_blank=True,
+        trim_whitespace=False,
+        help_text="MessageId of the message that this one answers.",
+    )
+    semantics = serializers.ChoiceField(
+        choices=[value.value for value in Semantics], required=False, default="", help_text="The agreement's if absent."
+    )
+    time_to_live = Whole(
+        min_value=1,
+        max_value=MAX_LIFE,
+        required=False,
+        help_text="Streams only: seconds until it expires if the partner has not got it; the agreement's if absent.",
+    )
+
+
+class SubmissionBody(SubmissionFields):
+    """A document for a partner."""
+
+    payloads = serializers.ListField(child=PayloadBody(), allow_empty=False, max_length=100)
+
+
+class SubmissionForm(SubmissionFields):
+    """The same as a form: one file part `payload` for each document, with its content type and file name."""
+
+    time_to_live = serializers.IntegerField(  # type: ignore[assignment]
+        min_value=1, max_value=MAX_LIFE, required=False, help_text="As in JSON."
+    )
+    payload = serializers.ListField(child=serializers.FileField(allow_empty_file=True), min_length=1, max_length=100)
+    label = serializers.ListField(  # type: ignore[assignment]
+        child=serializers.CharField(max_length=120),
+        required=False,
+        help_text="Names in the Manifest: as many as there are files, in their order.",
+    )
+
+
 class Messages(Endpoint):
     """/messages"""
 
@@ -153,33 +234,17 @@ class Messages(Endpoint):
     )
     def get(self, request: Request) -> Response:
         values, limit, place = read_list(request, FILTERS)
-        filters = messages.MessageFilters(
-            states=values["state"] or (),
-            direction=values["direction"] or "",
-            pair_id=pair_id_of(values["pair"]),
-            partner_id=values["partner"],
-            agreement_id=agreement_id_of(values["agreement"]),
-            service=values["service"] or "",
-            action=values["action"] or "",
-            conversation=values["conversation"] or "",
-            document=values["document"] or "",
-            ref=values["ref"] or "",
-            created_gte=values["created_gte"],
-            created_lt=values["created_lt"],
-            size_gt=values["size_gt"],
-            size_lt=values["size_lt"],
-            attempts_gt=values["attempts_gt"],
-            attempts_lt=values["attempts_lt"],
-            cause=values["error"] or "",
-        )
-        found = searching.read(values["q"] or "", now=clock.now(), more=filters)
+        given = {**values, "pair": pair_id_of(values["pair"]), "agreement": agreement_id_of(values["agreement"])}
+        wanted = {_FIELDS.get(name, name): given[name] for name in given if name not in ("q", "sort")}
+        filters = finding.MessageFilters(**{name: value for name, value in wanted.items() if value is not None})
+        found = searching.read(values["q"] or "", filters, now=clock.now())
         if found.problems:
             errors = [{"parameter": "q", "code": "invalid", "detail": problem} for problem in found.problems]
             raise Problem("invalid_parameter", " ".join(found.problems), errors=errors)
         oldest_first = values["sort"] == "created_at"
-        page = messages.message_page(found.filters, oldest_first=oldest_first, limit=limit, place=place)
+        page = finding.message_page(found.filters, oldest_first=oldest_first, limit=limit, place=place)
         return listing(
-            request, values, page, shapes.MessageSerializer, estimate=lambda: message_estimate.estimate(found.filters)
+            request, values, page, shapes.MessageSerializer, estimate=lambda: finding.estimate(found.filters)
         )
 
     @operation(
@@ -191,7 +256,7 @@ class Messages(Endpoint):
             "202 says that the message is stored, and will be sent in its turn. A suspended or paused pair takes it "
             "too, and a warning says so. A repeat with the same Idempotency-Key answers the first receipt."
         ),
-        request={"application/json": shapes.SubmissionBody, "multipart/form-data": shapes.SubmissionForm},
+        request={"application/json": SubmissionBody, "multipart/form-data": SubmissionForm},
         responses={202: shapes.ReceiptSerializer},
         problems=(
             "idempotency_key_missing",
@@ -216,10 +281,17 @@ class Messages(Endpoint):
         message = submission.message
         terms = registry.current().version(message.agreement_version_id)
         etag = tag(shapes.changeable(message, partner=terms.partner_name, tpa_id=terms.tpa_id))
-        headers = {"Location": f"/api/v1/messages/{message.public_id}", "ETag": f'"{etag}"'}
-        if submission.replayed:
-            headers["Idempotent-Replayed"] = "true"
-        return Response(shapes.receipt(message, terms, submission.warnings), status=202, headers=headers)
+        return accepted(submission, ETag=f'"{etag}"')
+
+
+def accepted(submission: Submission, **headers: str) -> Response:
+    """What was stored, or was stored before under the same key."""
+    message = submission.message
+    terms = registry.current().version(message.agreement_version_id)
+    headers["Location"] = f"/api/v1/messages/{message.public_id}"
+    if submission.replayed:
+        headers["Idempotent-Replayed"] = "true"
+    return Response(shapes.receipt(message, terms, submission.warnings), status=202, headers=headers)
 
 
 def idempotency_key(request: Request) -> str:
@@ -246,14 +318,10 @@ def _document_id(request: Request, said: str) -> str:
 def _submission(request: Request) -> dict[str, Any]:
     """The arguments of `message_submit` that the body holds. Raises ValidationError."""
     if (request.content_type or "").startswith("multipart/"):
-        values = validated(shapes.SubmissionForm, request.data)
-        return _with_payloads(values, _form_payloads(values.pop("payload"), values.pop("label", [])))
-    values = validated(shapes.SubmissionBody, request.data)
-    return _with_payloads(values, _json_payloads(values.pop("payloads")))
-
-
-def _with_payloads(values: dict[str, Any], payloads: list[NewPayload]) -> dict[str, Any]:
-    return {**values, "payloads": payloads}
+        values = validated(SubmissionForm, request.data)
+        return {"payloads": _form_payloads(values.pop("payload"), values.pop("label", [])), **values}
+    values = validated(SubmissionBody, request.data)
+    return {"payloads": _json_payloads(values.pop("payloads")), **values}
 
 
 def _json_payloads(given: list[dict[str, Any]]) -> list[NewPayload]:

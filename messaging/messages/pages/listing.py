@@ -19,18 +19,7 @@ from messaging.console.access import requires
 from messaging.console.lists import Column, ListPage
 from messaging.console.rendering import PAGE, as_context, page, read_place
 from messaging.keyset import Page, Place
-from messaging.messages.selectors import (
-    estimate as message_estimate,
-)
-from messaging.messages.selectors import (
-    listing as message_list,
-)
-from messaging.messages.selectors import (
-    messages,
-    search_terms,
-    searching,
-    settled,
-)
+from messaging.messages.selectors import finding, messages, relatives, search_terms, searching
 from messaging.messages.selectors.messages import TooBroad
 from messaging.messages.selectors.searching import Found
 from messaging.models import Message
@@ -85,11 +74,11 @@ def message_list_page(request: HttpRequest) -> HttpResponseBase:
     if (other := lists.opened(request, MESSAGES)) is not None:
         return other
     zone = zones.zone_of(request)
-    given = {name: request.GET.get(name, "").strip()[: message_list.MOST] for name in message_list.PARAMETERS}
+    given = {name: request.GET.get(name, "").strip()[: searching.MOST] for name in searching.PARAMETERS}
     at, moment = _jump(request)
     meant = {"window": "all"} if moment is not None and given["window"] not in searching.WINDOWS else {}
     given |= meant
-    found = message_list.read(given, now=clock.now(), zone=zone)
+    found = searching.of_list(given, now=clock.now(), zone=zone)
     if lists.csv_wanted(request) and not found.nothing:
         return lists.csv(request, MESSAGES, lambda place, limit: _portion(found, place, limit))
     mark = keyset.fingerprint("console.messages", {**given, "window": found.window}, "-id")
@@ -98,9 +87,9 @@ def message_list_page(request: HttpRequest) -> HttpResponseBase:
     context: dict[str, Any] = {"rows": [], "next_cursor": "", "previous_cursor": "", "broad": ""}
     if not found.nothing:
         try:
-            shown = messages.message_page(found.filters, limit=PAGE, place=place)
+            shown = finding.message_page(found.filters, limit=PAGE, place=place)
             context |= as_context(shown, mark)
-            context |= {"looked_back": messages.looked_back_to(shown, PAGE), "about": _about(found, shown, place)}
+            context |= {"looked_back": finding.looked_back_to(shown, PAGE), "about": _about(found, shown, place)}
             for row in shown.rows:
                 row.latency = _latency(row)  # type: ignore[attr-defined]
         except TooBroad as error:
@@ -146,7 +135,7 @@ def message_peek(request: HttpRequest, reference: str) -> HttpResponse:
         "payloads": list(messages.payloads(message.pk)),
         "attempts": list(messages.transmissions(message.pk).order_by("-id")[:5]),
         "latency": _latency(message),
-        "settled": settled.of_message(message),
+        "settled": relatives.settled(message),
     }
     return page(
         request,
@@ -159,7 +148,7 @@ def message_peek(request: HttpRequest, reference: str) -> HttpResponse:
 def _portion(found: Found, place: Place | None, limit: int) -> Page[Message]:
     """The next rows of the file: what no index serves is looked for in portions, of which some have nothing."""
     for _ in range(_PORTIONS):
-        shown = messages.message_page(found.filters, limit=limit, place=place)
+        shown = finding.message_page(found.filters, limit=limit, place=place)
         if shown.rows or shown.following is None:
             return shown
         place = shown.following
@@ -187,7 +176,7 @@ def _about(found: Found, shown: Page[Message], place: Place | None) -> str:
     """How many there are: counted when they are all on the page, else about."""
     if place is None and shown.following is None:
         return f"{len(shown.rows)} message{'' if len(shown.rows) == 1 else 's'}"
-    number = message_estimate.estimate(found.filters)
+    number = finding.estimate(found.filters)
     if number <= len(shown.rows):
         return f"more than {len(shown.rows)}"  # there is another page: what the statistics say is too old
     for unit, sign in _ROUND:
@@ -198,10 +187,10 @@ def _about(found: Found, shown: Page[Message], place: Place | None) -> str:
 
 def _chips(request: HttpRequest, found: Found) -> list[tuple[str, str]]:
     """(words, address without it) of each filter: the box's terms, and the fields'."""
-    chips = [(chip.text, _with(request, q=chip.without)) for chip in found.chips]
+    chips = [(str(term), _with(request, q=found.search.without(term))) for term in found.search.terms]
     if found.search.text:
         chips.append((f"id: {found.search.text}", _with(request, q=search_terms.write(found.search.terms))))
-    for name, key in message_list.NAMES.items():
+    for name, key in searching.NAMES.items():
         if text := request.GET.get(name, "").strip():
             chips.append((f"{key}: {text[:60]}", _with(request, **{name: ""})))
     return chips

@@ -5,6 +5,8 @@ Opening a payload, or wire bytes that hold one, is written to the audit log by t
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -15,12 +17,11 @@ from messaging.console.access import actor, person, requires
 from messaging.console.rendering import page
 from messaging.engine import preparing
 from messaging.exceptions import ApplicationError, NotFound
-from messaging.messages.pages import curl
 from messaging.messages.pages.viewer import MODES, View, view
-from messaging.messages.selectors import messages, wire_parts
+from messaging.messages.selectors import messages, relatives, wire_parts
 from messaging.messages.services import disclosing
 from messaging.messages.services.disclosing import Masked, NotPrepared, Octets, PayloadLost
-from messaging.models import Message
+from messaging.models import Message, Signal, Transmission
 from messaging.overview.selectors import records
 from partners import registry
 
@@ -53,23 +54,26 @@ def payload(request: HttpRequest, reference: str, number: int) -> HttpResponse:
 @requires("payloads:read")
 def payload_download(request: HttpRequest, reference: str, number: int) -> HttpResponse:
     """The payload's exact bytes, as an attachment that no browser runs."""
-    message = messages.message(read_id("msg", reference))
-    try:
-        octets = disclosing.payload_open(
-            message_id=message.pk, number=number, actor=actor(request), role=person(request).role
-        )
-    except (PayloadLost, Masked) as error:
-        return _gone(request, error)
-    return _attachment(octets)
+    return _download(request, reference, disclosing.payload_open, number=number)
 
 
 @requires("payloads:read")
 def documents(request: HttpRequest, reference: str) -> HttpResponse:
     """All payloads of a message as a ZIP file."""
+    return _download(request, reference, disclosing.documents_open)
+
+
+@requires("payloads:read")
+def wire_download(request: HttpRequest, reference: str) -> HttpResponse:
+    """The message's exact octets as a file."""
+    return _download(request, reference, disclosing.wire_open)
+
+
+def _download(request: HttpRequest, reference: str, opened: Callable[..., Octets], **which: int) -> HttpResponse:
     message = messages.message(read_id("msg", reference))
     try:
-        octets = disclosing.documents_open(message_id=message.pk, actor=actor(request), role=person(request).role)
-    except (PayloadLost, Masked) as error:
+        octets = opened(message_id=message.pk, actor=actor(request), role=person(request).role, **which)
+    except (NotPrepared, PayloadLost, Masked) as error:
         return _gone(request, error)
     return _attachment(octets)
 
@@ -86,17 +90,6 @@ def wire(request: HttpRequest, reference: str) -> HttpResponse:
         return page(request, "console/messages/wire.html", {**context, "problem": error.detail}, status=status)
     context["view"] = _view(request, opened, request.GET.get("mode", "") or "raw")
     return page(request, "console/messages/wire.html", context)
-
-
-@requires("payloads:read")
-def wire_download(request: HttpRequest, reference: str) -> HttpResponse:
-    """The same as a file."""
-    message = messages.message(read_id("msg", reference))
-    try:
-        octets = disclosing.wire_open(message_id=message.pk, actor=actor(request), role=person(request).role)
-    except (NotPrepared, PayloadLost, Masked) as error:
-        return _gone(request, error)
-    return _attachment(octets)
 
 
 @requires("messages:read")
@@ -119,17 +112,32 @@ def transmission(request: HttpRequest, reference: str) -> HttpResponse:
         "is_closed": is_closed,
         "shape": wire_parts.shape(message, payloads) if message else None,
         "compared": wire_parts.compare_answers(attempt, wire_parts.previous_attempt(attempt)),
-        "curl": curl.command(attempt, message or signal, _headers(message)),
+        "curl": _curl(attempt, message or signal, request_headers(message) if message else ()),
         "attempts": list(messages.transmissions(message.pk).order_by("-id")[:50])[::-1] if message else [],
     }
     return page(request, "console/messages/transmission.html", context)
 
 
-def _headers(message: Message | None) -> tuple[tuple[str, str], ...]:
-    """The headers of a repeatable request, which are part of it."""
-    if message is None or not profile.named(message.agreement_version.profile).answered_at_once:
+def request_headers(message: Message) -> tuple[tuple[str, str], ...]:
+    """The headers of a repeatable request, which are part of it; none for any other message."""
+    if not profile.of_message(message).answered_at_once:
         return ()
     return preparing.request_headers(message, registry.current().version(message.agreement_version_id))
+
+
+def _curl(attempt: Transmission, what: Message | Signal | None, headers: Sequence[tuple[str, str]]) -> str:
+    """A command line that makes the same request, "" for what did not go over HTTP. Secrets are named, never written.
+
+    The octets are to be downloaded first.
+    """
+    if what is None or not attempt.address.startswith(("http://", "https://")):
+        return ""
+    lines = [f"curl -X POST {shlex.quote(attempt.address)}"]
+    lines.append(f"-H {shlex.quote(f'Content-Type: {what.content_type}')}")
+    lines += [f"-H {shlex.quote(f'{name}: {value}')}" for name, value in headers]
+    lines.append('-H "Authorization: $PARTNER_AUTHORIZATION"')
+    lines.append(f"--data-binary @{shlex.quote(f'{what.public_id}.mime')}")
+    return " \\\n  ".join(lines)
 
 
 @requires("messages:read")
@@ -147,6 +155,16 @@ def signal_download(request: HttpRequest, reference: str) -> HttpResponse:
     """The signal's exact octets as a file."""
     row = messages.signal(read_id("sig", reference))
     return _attachment(Octets(bytes(row.body), row.content_type, f"{row.public_id}.mime", ""))
+
+
+@requires("messages:read")
+def inquiry_page(request: HttpRequest, reference: str) -> HttpResponse:
+    """One question: what was asked, and the answer as it came."""
+    found = relatives.inquiry(read_id("inq", reference))
+    answer = bytes(found.response or b"").decode("utf-8", "replace")
+    return page(
+        request, "console/messages/inquiry.html", {"inquiry": found, "message": found.message, "answer": answer}
+    )
 
 
 @requires("payloads:read")

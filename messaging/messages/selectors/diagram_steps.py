@@ -11,6 +11,7 @@ from messaging import causes, profile
 from messaging.choices import DeliveryState, Direction, Outcome, SignalKind, SignalState
 from messaging.journal.wording import span
 from messaging.keyset import floor_id
+from messaging.messages.selectors import messages as stored
 from messaging.models import AuditEntry, Delivery, Event, Message, Pair, ProbeReport, Signal, Transmission
 from partners import registry
 from rmhub.ids import public_id
@@ -99,15 +100,20 @@ def steps_of(
     """All rows of these messages, and what happened to the pair meanwhile. Whether there was more."""
     since, ended = between
     by_id = {message.pk: message for message in messages}
-    attempts = _attempts(by_id, since, alone)
-    signals = _signals(by_id)
-    answers = _answers(signals) if pair.direction == Direction.IN else []
+    found = stored.transmissions(*by_id)
+    attempts = stored.newest(found if alone else found.filter(id__gte=floor_id(since)), MOST)
+    signals = stored.newest(stored.signals(*by_id), MOST)
+    ours = [signal for signal in signals if signal.direction == Direction.OUT]
+    asked = bool(ours) and pair.direction == Direction.IN
+    answers = stored.newest(stored.attempts_of_signals(ours), MOST) if asked else []
     steps = [_submitted(message) for message in messages if message.created_at >= since]
     for attempt in attempts:
         assert attempt.message_id is not None
         steps += _of_attempt(attempt, by_id[attempt.message_id])
     steps += [_of_signal(one, by_id[one.about_id]) for one in signals if one.direction == Direction.IN and one.about_id]
-    steps += [_of_answer(attempt, by_id) for attempt in answers]
+    for attempt in answers:
+        assert attempt.signal is not None and attempt.signal.about_id is not None
+        steps.append(_of_answer(attempt, attempt.signal, by_id[attempt.signal.about_id]))
     steps += _waits(attempts)
     if pair.direction == Direction.IN:
         steps += _deliveries(by_id)
@@ -115,26 +121,6 @@ def steps_of(
     steps += _marks(by_id, pair, since, until)
     cut = MOST in (len(attempts), len(signals))
     return [step for step in steps if step.at >= since or alone], cut
-
-
-def _attempts(by_id: dict[uuid.UUID, Message], since: datetime, alone: bool) -> list[Transmission]:
-    found = Transmission.objects.filter(message__in=by_id).defer("response")
-    if not alone:
-        found = found.filter(id__gte=floor_id(since))
-    return list(found.order_by("-id")[:MOST])[::-1]
-
-
-def _signals(by_id: dict[uuid.UUID, Message]) -> list[Signal]:
-    return list(Signal.objects.filter(about__in=by_id).defer("body").order_by("-id")[:MOST])[::-1]
-
-
-def _answers(signals: Sequence[Signal]) -> list[Transmission]:
-    """Our answers on their way to the partner."""
-    ours = [signal.pk for signal in signals if signal.direction == Direction.OUT]
-    if not ours:
-        return []
-    found = Transmission.objects.filter(signal__in=ours).select_related("signal").defer("response", "signal__body")
-    return list(found.order_by("-id")[:MOST])[::-1]
 
 
 def _name(message: Message) -> str:
@@ -160,46 +146,50 @@ def _submitted(message: Message) -> Step:
     )
 
 
-def _of_attempt(attempt: Transmission, message: Message) -> list[Step]:
-    terms = registry.current().version(message.agreement_version_id)
+def _sent(attempt: Transmission, message: Message, kind: str, label: str) -> Step:
+    """What went from us to the partner: the message, or our answer to it."""
     outcome = _outcome(attempt)
     cause = causes.lookup(attempt.cause).label if attempt.cause else ""
     status = f"HTTP {attempt.http_status}" if attempt.http_status else ""
-    result = " · ".join(part for part in (status, cause) if part)
-    most = terms.retries + 1 if not profile.of(terms).answered_at_once else 0
-    which = f"try {attempt.number}" + (f"/{most}" if most >= attempt.number else "")
-    sent = Step(
+    return Step(
         attempt.started_at,
-        "message",
+        kind,
         "hub",
         "partner",
         outcome,
-        f"{_name(message)} {which}",
-        result or {"open": "on the wire", "arrived": "handed over", "unknown": "outcome not known"}.get(outcome, ""),
+        f"{_name(message)} {label}",
+        " · ".join(part for part in (status, cause) if part),
         tone={"arrived": "good", "open": "plain", "unknown": "watch"}.get(outcome, "bad"),
         number=attempt.number,
-        most=most,
         http_status=attempt.http_status,
         seconds=_seconds(attempt.started_at, attempt.finished_at),
-        size=message.size,
         transmission=public_id("att", attempt.pk),
         message=message.public_id,
     )
-    if not (profile.of(terms).answered_at_once and outcome == "arrived" and attempt.finished_at):
+
+
+def _of_attempt(attempt: Transmission, message: Message) -> list[Step]:
+    terms = registry.current().version(message.agreement_version_id)
+    most = terms.retries + 1 if not profile.of(terms).answered_at_once else 0
+    sent = _sent(attempt, message, "message", f"try {attempt.number}" + (f"/{most}" if most >= attempt.number else ""))
+    unsaid = {"open": "on the wire", "arrived": "handed over", "unknown": "outcome not known"}
+    sent = replace(sent, result=sent.result or unsaid.get(sent.outcome, ""), most=most, size=message.size)
+    if not (profile.of(terms).answered_at_once and sent.outcome == "arrived" and attempt.finished_at):
         return [sent]
     # The HTTP answer is the acknowledgement (spec 2).
     answer = replace(
-        sent,
-        at=attempt.finished_at,
-        kind="answer",
-        source="partner",
-        target="hub",
-        outcome="arrived",
-        label="answer",
-        size=None,
-        rank=2,
+        sent, at=attempt.finished_at, kind="answer", source="partner", target="hub", label="answer", size=None, rank=2
     )
     return [sent, answer]
+
+
+def _of_answer(attempt: Transmission, signal: Signal, message: Message) -> Step:
+    """Our acknowledgement or error message to the partner."""
+    return replace(_sent(attempt, message, "answer", _word(signal)), signal=public_id("sig", signal.pk))
+
+
+def _word(signal: Signal) -> str:
+    return signal.error_code if signal.kind == SignalKind.ERROR else SignalKind(signal.kind).label.lower()
 
 
 def _outcome(attempt: Transmission) -> str:
@@ -214,47 +204,19 @@ def _of_signal(signal: Signal, message: Message) -> Step:
     """The partner's acknowledgement or error message."""
     error = signal.kind == SignalKind.ERROR
     ignored = signal.state == SignalState.IGNORED
-    label = signal.error_code if error else SignalKind(signal.kind).label.lower()
     return Step(
         signal.created_at,
         "answer",
         "partner",
         "hub",
         "refused" if error else "arrived",
-        f"{_name(message)} {label}",
+        f"{_name(message)} {_word(signal)}",
         "ignored" if ignored else signal.error_description[:80] if error else "taken",
         tone="plain" if ignored else "bad" if error else "good",
         seconds=_seconds(message.first_sent_at, signal.created_at) if not error else None,
         signal=public_id("sig", signal.pk),
         message=message.public_id,
         rank=2,
-    )
-
-
-def _of_answer(attempt: Transmission, by_id: dict[uuid.UUID, Message]) -> Step:
-    """Our acknowledgement or error message to the partner."""
-    signal = attempt.signal
-    assert signal is not None and signal.about_id is not None
-    message = by_id[signal.about_id]
-    outcome = _outcome(attempt)
-    cause = causes.lookup(attempt.cause).label if attempt.cause else ""
-    status = f"HTTP {attempt.http_status}" if attempt.http_status else ""
-    label = signal.error_code if signal.kind == SignalKind.ERROR else SignalKind(signal.kind).label.lower()
-    return Step(
-        attempt.started_at,
-        "answer",
-        "hub",
-        "partner",
-        outcome,
-        f"{_name(message)} {label}",
-        " · ".join(part for part in (status, cause) if part),
-        tone={"arrived": "good", "open": "plain", "unknown": "watch"}.get(outcome, "bad"),
-        number=attempt.number,
-        http_status=attempt.http_status,
-        seconds=_seconds(attempt.started_at, attempt.finished_at),
-        transmission=public_id("att", attempt.pk),
-        signal=public_id("sig", signal.pk),
-        message=message.public_id,
     )
 
 

@@ -11,12 +11,19 @@ from datetime import datetime
 from messaging.choices import Direction, MessageState, Outcome, PartnerAnswer, SignalKind
 from messaging.deliveries.selectors import doubts
 from messaging.deliveries.selectors.deliveries import Rung
-from messaging.messages.selectors import inquiries
+from messaging.messages.selectors import relatives
 from messaging.models import Message, Signal, StatusInquiry, Transmission
-from messaging.models.inquiry import HAS_IT
+from messaging.models.traffic import HAS_IT
 from partners.visibility import limit
 
 _SHOWN = 10  # questions to the partner
+_QUESTIONS = {
+    "attempts": ("Attempts", "Did it leave us?"),
+    "window": ("Repeat window", "May it still be sent under the same id?"),
+    "acknowledgement": ("Acknowledgement", "Did one come, if late?"),
+    "partner": ("Partner's hub", "What does it say about the message?"),
+    "reply": ("Partner's application", "Does a message of theirs answer it?"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +44,7 @@ class Evidence:
 
 def of_message(message: Message, now: datetime) -> Evidence:
     """The evidence about one outbound message. Four queries."""
-    asked = list(inquiries.of_message(message.pk).order_by("-id")[:_SHOWN])
+    asked = list(relatives.inquiries(message.pk).order_by("-id")[:_SHOWN])
     last = Transmission.objects.filter(message=message).defer("response").order_by("-id").first()
     kinds = (SignalKind.ACKNOWLEDGEMENT, SignalKind.FINAL)
     signals = Signal.objects.filter(about=message, direction=Direction.IN, kind__in=kinds).defer("body")
@@ -59,7 +66,7 @@ def of_message(message: Message, now: datetime) -> Evidence:
 
 
 def _telling(asked: list[StatusInquiry], last: Transmission | None) -> StatusInquiry | None:
-    """The answer that counts, by the same rule as `models.inquiry.partner_said`; else the newest."""
+    """The answer that counts, by the same rule as `models.traffic.partner_said`; else the newest."""
     ended = (last.finished_at or last.started_at) if last is not None else None
     for one in asked:
         if one.answer in HAS_IT:
@@ -69,62 +76,61 @@ def _telling(asked: list[StatusInquiry], last: Transmission | None) -> StatusInq
     return asked[0] if asked else None
 
 
+def _rung(
+    step: str,
+    finding: str,
+    verdict: str = "",
+    sign: str = "unknown",
+    detail: str = "",
+    at: datetime | None = None,
+    by: str = "",
+) -> Rung:
+    title, question = _QUESTIONS[step]
+    return Rung(step, title, question, finding, verdict, sign, detail, at, by)
+
+
 def _attempts(message: Message, last: Transmission | None) -> Rung:
-    title, question = "Attempts", "Did it leave us?"
     if last is None:
-        return Rung("attempts", title, question, f"{message.attempts}, none of them recorded", "", "unknown")
+        return _rung("attempts", f"{message.attempts}, none of them recorded")
     how = {
         Outcome.SENT: "the last one was handed over",
         Outcome.FAILED: "the last one failed",
         Outcome.LOST: "the outcome of the last one was not recorded",
         Outcome.ON_THE_WIRE: "the last one is on the wire",
     }[Outcome(last.outcome)]
-    at = last.finished_at or last.started_at
-    return Rung("attempts", title, question, f"{message.attempts}: {how}", "", "unknown", last.detail, at)
+    return _rung("attempts", f"{message.attempts}: {how}", detail=last.detail, at=last.finished_at or last.started_at)
 
 
 def _window(message: Message, now: datetime) -> Rung:
-    title, question = "Repeat window", "May it still be sent under the same id?"
     if message.expires_at is None:
-        return Rung("window", title, question, "Its agreement sets no end", "", "skipped")
-    if message.expires_at <= now:
-        return Rung("window", title, question, "No: it is over", "", "unknown", at=message.expires_at)
-    return Rung("window", title, question, "Yes, until it ends", "", "unknown", at=message.expires_at)
+        return _rung("window", "Its agreement sets no end", sign="skipped")
+    over = message.expires_at <= now
+    return _rung("window", "No: it is over" if over else "Yes, until it ends", at=message.expires_at)
 
 
 def _acknowledgement(signal: Signal | None) -> Rung:
-    title, question = "Acknowledgement", "Did one come, if late?"
     if signal is None:
-        return Rung("acknowledgement", title, question, "None has come", "", "unknown")
-    return Rung(
-        "acknowledgement",
-        title,
-        question,
-        f"{signal.get_kind_display()} came",
-        "Delivered",
-        "yes",
-        at=signal.created_at,
-    )
+        return _rung("acknowledgement", "None has come")
+    found = f"{signal.get_kind_display()} came"
+    return _rung("acknowledgement", found, "Delivered", "yes", at=signal.created_at)
 
 
 def _partner(said: StatusInquiry | None) -> Rung:
-    title, question = "Partner's hub", "What does it say about the message?"
     if said is None:
-        return Rung("partner", title, question, "Not asked yet", "", "unknown")
-    words = said.get_answer_display()
+        return _rung("partner", "Not asked yet")
+    verdict, sign = "", "unknown"
     if said.answer in HAS_IT:
-        return Rung("partner", title, question, words, "Delivered", "yes", said.detail, said.asked_at, said.actor)
-    if said.answer == PartnerAnswer.NOT_RECOGNIZED:
-        return Rung("partner", title, question, words, "Not there", "no", said.detail, said.asked_at, said.actor)
-    return Rung("partner", title, question, words, "", "unknown", said.detail, said.asked_at, said.actor)
+        verdict, sign = "Delivered", "yes"
+    elif said.answer == PartnerAnswer.NOT_RECOGNIZED:
+        verdict, sign = "Not there", "no"
+    return _rung("partner", said.get_answer_display(), verdict, sign, said.detail, said.asked_at, said.actor)
 
 
 def _reply(reply: Message | None) -> Rung:
-    title, question = "Partner's application", "Does a message of theirs answer it?"
     if reply is None:
-        return Rung("reply", title, question, "None refers to it", "", "unknown")
-    words = f"{reply.action} of theirs refers to it"
-    return Rung("reply", title, question, words, "Processed", "yes", reply.message_id, reply.created_at)
+        return _rung("reply", "None refers to it")
+    found = f"{reply.action} of theirs refers to it"
+    return _rung("reply", found, "Processed", "yes", reply.message_id, reply.created_at)
 
 
 def _suggestion(acknowledged: Signal | None, said: StatusInquiry | None, reply: Message | None) -> tuple[str, str]:

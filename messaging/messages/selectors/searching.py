@@ -1,5 +1,5 @@
-"""What a search for messages means: the box's terms and the fields of the form, as filters; the same for the console's
-list, the API, saved views, and jobs about everything that matches.
+"""What a search for messages means: the box's terms and the parameters of the list, as filters; the same for the
+console's list, the API, saved views, and jobs about everything that matches.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from messaging.archive import selectors as archive
 from messaging.choices import Direction, MessageState
 from messaging.exceptions import NotFound
 from messaging.messages.selectors import messages, search_terms
-from messaging.messages.selectors.messages import OPEN_STATES, MessageFilters
+from messaging.messages.selectors.finding import OPEN_STATES, MessageFilters
 from messaging.messages.selectors.search_terms import Search, Term
 from messaging.pairs.selectors import pairs
 from partners import selectors as partners
@@ -30,17 +30,29 @@ WINDOWS: dict[str, tuple[str, timedelta | None]] = {
     "30d": ("30 days", timedelta(days=30)),
     "all": ("All time", None),
 }
+# Parameters of the list -> keys of the box's grammar. The API's names for the same things are taken as well.
+NAMES: Mapping[str, str] = {
+    "state": "state",
+    "direction": "dir",
+    "pair": "pair",
+    "partner": "partner",
+    "agreement": "agreement",
+    "service": "service",
+    "action": "action",
+    "conversation": "conv",
+    "document": "document",
+    "ref": "ref",
+    "error": "error",
+    "since": "after",
+    "created_gte": "after",
+    "before": "before",
+    "created_lt": "before",
+}
+PARAMETERS = ("q", *NAMES, "window")
+MOST = 512
 _DIRECTIONS = {"in": "in", "inbound": "in", "out": "out", "outbound": "out"}
 _MOST_PARTNERS = 20
 _CODE = re.compile(r"[a-z0-9_]{1,60}", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class Chip:
-    """One filter that is on: its words, and the search without it."""
-
-    text: str
-    without: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +68,6 @@ class Found:
     nothing: bool = False
     window: str = ""
 
-    @property
-    def chips(self) -> list[Chip]:
-        return [Chip(str(term), self.search.without(term)) for term in self.search.terms]
-
 
 class Wrong(ValueError):
     """The value cannot be what its key is about. `missing`: it can, but there is no such thing."""
@@ -69,22 +77,13 @@ class Wrong(ValueError):
         self.missing = missing
 
 
-def read(
-    text: str,
-    *,
-    now: datetime,
-    zone: tzinfo = UTC,
-    window: str = "all",
-    more: MessageFilters | None = None,
-) -> Found:
-    """A search in the box's grammar, on top of `more` that is given already, over one of `WINDOWS`.
+def read(text: str, filters: MessageFilters, *, now: datetime, zone: tzinfo = UTC) -> Found:
+    """A search in the box's grammar, on top of `filters` that are given already.
 
-    A term that comes twice: the last one counts. The window is of no account when the search is about an id, or says
-    something about time itself. A word that looks like a term and is none is looked for as an id, and is a problem when
-    there is no such id.
+    A term that comes twice: the last one counts. A word that looks like a term and is none is looked for as an id, and
+    is a problem when there is no such id.
     """
     search = search_terms.read(text)
-    filters = more or MessageFilters()
     problems, nothing = list(search.problems), False
     for term in search.terms:
         try:
@@ -96,22 +95,43 @@ def read(
         filters = replace(filters, q=search.text)
     if search.doubtful and not (messages.has_id(search.text) or archive.left(search.text, limit=1)):
         problems += [_no_term(word) for word in search.doubtful]
-    return within(Found(filters, search, problems, nothing), window, now=now)
+    return Found(filters, search, problems, nothing)
 
 
-def within(found: Found, window: str, *, now: datetime) -> Found:
-    """The same search over one of `WINDOWS`; it must have none yet."""
-    filters = found.filters
-    chosen = window if window in WINDOWS else next(iter(WINDOWS))
+def of_list(given: Mapping[str, str], *, now: datetime, zone: tzinfo) -> Found:
+    """What the list shows for these parameters; names that are none of `PARAMETERS` are left alone.
+
+    Without a word about time, and without an id, the newest 24 hours are meant, unless an index leads to just what is
+    searched. What cannot be read is left out and said in `problems`.
+    """
+    filters, problems, nothing = MessageFilters(), [], False
+    for name, key in NAMES.items():
+        text = given.get(name, "").strip()[:MOST].replace("\x00", "")
+        if not text:
+            continue
+        try:
+            filters = replace(filters, **values(Term(key, ":", text), now, zone))
+        except Wrong as wrong:
+            nothing = nothing or wrong.missing
+            problems.append(f"“{text[:60]}” as {name}: {wrong}")
+    text = given.get("q", "").strip()[:MOST].replace("\x00", "")
+    found = read(text, filters, now=now, zone=zone)
+    filters, window = found.filters, given.get("window", "")
+    if filters.backwards:
+        problems.append("The time range runs backwards: its end must be later than its beginning.")
+        nothing = True
     if filters.by_id or filters.created_gte is not None or filters.created_lt is not None:
-        chosen = ""
-    span = WINDOWS[chosen][1] if chosen else None
+        window = ""
+    elif window not in WINDOWS:
+        window = "all" if _is_narrow(filters) else next(iter(WINDOWS))
+    span = WINDOWS[window][1] if window else None
     if span is not None:
         filters = replace(filters, created_gte=now - span)
-    return replace(found, filters=filters, window=chosen)
+    problems += found.problems
+    return Found(filters, found.search, problems, nothing or found.nothing, window)
 
 
-def is_narrow(filters: MessageFilters) -> bool:
+def _is_narrow(filters: MessageFilters) -> bool:
     """Whether an index leads to just what is searched, so that a window of time would only hide some of it."""
     few = bool(filters.states) and OPEN_STATES.issuperset(filters.states)
     named = filters.pair_id is not None or filters.partner_id is not None or bool(filters.partner_ids)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from messaging import causes
 from messaging.choices import Direction, Outcome, SignalKind, SignalState
 from messaging.deliveries.selectors import deliveries, doubts
-from messaging.messages.selectors import forwards, messages
-from messaging.messages.selectors.forwards import Journey
+from messaging.messages.selectors import messages, relatives
+from messaging.messages.selectors.relatives import Journey
 from messaging.models import AuditEntry, Delivery, Event, Message, Payload, Signal, Transmission
-from messaging.notifications.selectors import events
+from messaging.notifications import selectors as events
 from messaging.pairs.selectors import screens
 
 # Each message has its own bound, so that one that was retried for a year does not make its page slow.
@@ -82,15 +81,14 @@ class MessageScreen:
 
 def message_screen(message: Message) -> MessageScreen:
     """Everything about one message that `messages.message` read. A fixed number of queries."""
-    attempts = list(messages.transmissions(message.pk).order_by("-id")[:_MOST])[::-1]
+    attempts = messages.newest(messages.transmissions(message.pk), _MOST)
     signals = list(messages.signals(message.pk)[:_MOST])
-    answers = _signal_transmissions([signal.pk for signal in signals])
-    history = list(events.of_message(message.pk).order_by("-id")[:_MOST])[::-1]
+    answers = messages.newest(messages.attempts_of_signals(signals), _MOST) if signals else []
+    history = messages.newest(events.of_message(message.pk), _MOST)
     found = [
         *(_of_event(event) for event in history if event.type not in _TOLD_ELSEWHERE),
-        *(_of_attempt(attempt) for attempt in attempts),
+        *(_of_attempt(attempt) for attempt in [*attempts, *answers]),
         *(_of_signal(signal) for signal in signals if signal.direction == Direction.IN),
-        *(_of_answer(attempt) for attempt in answers),
     ]
     return MessageScreen(
         message=message,
@@ -102,15 +100,8 @@ def message_screen(message: Message) -> MessageScreen:
         signals=signals,
         deliveries=deliveries.of_message(message.pk) if message.direction == Direction.IN else [],
         audit=screens.audit_of(message),
-        journey=forwards.journey(message),
+        journey=relatives.journey(message),
     )
-
-
-def _signal_transmissions(signal_ids: list[uuid.UUID]) -> list[Transmission]:
-    if not signal_ids:
-        return []
-    found = Transmission.objects.filter(signal__in=signal_ids).select_related("signal")
-    return list(found.defer("response", "signal__body").order_by("-id")[:_MOST])[::-1]
 
 
 def _of_event(event: Event) -> Moment:
@@ -138,22 +129,29 @@ def _of_delivery(event: Event) -> Moment:
 
 
 def _of_attempt(attempt: Transmission) -> Moment:
-    cause = causes.lookup(attempt.cause).label if attempt.cause else ""
-    title = {
-        Outcome.ON_THE_WIRE: "is on the wire",
-        Outcome.SENT: "handed over",
-        Outcome.FAILED: "failed",
-        Outcome.LOST: "has no known outcome",
-    }[Outcome(attempt.outcome)]
+    """An attempt to send the message, or our answer to it."""
+    signal = attempt.signal
+    cause = causes.lookup(attempt.cause).label if attempt.cause and signal is None else ""
     status = f"HTTP {attempt.http_status}" if attempt.http_status else ""
+    if signal is None:
+        what = f"Attempt {attempt.number}"
+    else:
+        what = _ANSWERS.get(signal.kind) or f"Error message {signal.error_code}"
+    fate, tone = {
+        Outcome.ON_THE_WIRE: ("is on the wire", "plain"),
+        Outcome.SENT: ("handed over" if signal is None else "sent to the partner", "good"),
+        Outcome.FAILED: ("failed" if signal is None else "could not be sent", "bad"),
+        Outcome.LOST: ("has no known outcome", "watch"),
+    }[Outcome(attempt.outcome)]
     return Moment(
         attempt.started_at,
-        f"Attempt {attempt.number} {title}",
+        f"{what} {fate}",
         " · ".join(part for part in (status, cause, attempt.detail) if part),
-        _tone(attempt.outcome),
+        tone,
         "out",
-        _seconds(attempt),
+        (attempt.finished_at - attempt.started_at).total_seconds() if attempt.finished_at is not None else None,
         transmission=attempt,
+        signal=signal,
     )
 
 
@@ -169,36 +167,3 @@ def _of_signal(signal: Signal) -> Moment:
         title, tone = f"{title}, ignored", "plain"
         detail = f"{detail} ({signal.note})".strip()
     return Moment(signal.created_at, title, detail, tone, "in", signal=signal)
-
-
-def _of_answer(attempt: Transmission) -> Moment:
-    signal = attempt.signal
-    assert signal is not None
-    what = _ANSWERS.get(signal.kind) or f"Error message {signal.error_code}"
-    fate = {
-        Outcome.ON_THE_WIRE: "is on the wire",
-        Outcome.SENT: "sent to the partner",
-        Outcome.FAILED: "could not be sent",
-        Outcome.LOST: "has no known outcome",
-    }[Outcome(attempt.outcome)]
-    status = f"HTTP {attempt.http_status}" if attempt.http_status else ""
-    return Moment(
-        attempt.started_at,
-        f"{what} {fate}",
-        " · ".join(part for part in (status, attempt.detail) if part),
-        _tone(attempt.outcome),
-        "out",
-        _seconds(attempt),
-        transmission=attempt,
-        signal=signal,
-    )
-
-
-def _tone(outcome: str) -> str:
-    return {Outcome.SENT: "good", Outcome.FAILED: "bad", Outcome.LOST: "watch"}.get(Outcome(outcome), "plain")
-
-
-def _seconds(attempt: Transmission) -> float | None:
-    if attempt.finished_at is None:
-        return None
-    return (attempt.finished_at - attempt.started_at).total_seconds()

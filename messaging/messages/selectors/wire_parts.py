@@ -131,7 +131,8 @@ def compare_answers(attempt: Transmission, previous: Transmission | None) -> str
     head, _, body = ours.partition(b"\r\n\r\n")
     other_head, _, other_body = theirs.partition(b"\r\n\r\n")
     if body == other_body:
-        names = sorted(_header_names(head) ^ _header_names(other_head) | _changed(head, other_head))
+        mine, others = _header_lines(head), _header_lines(other_head)
+        names = sorted(name for name in mine | others if mine.get(name) != others.get(name))
         return f"As to attempt {previous.number}; only {', '.join(names) or 'its head'} differ."
     return f"Its content differs from that to attempt {previous.number}."
 
@@ -139,15 +140,6 @@ def compare_answers(attempt: Transmission, previous: Transmission | None) -> str
 def _header_lines(head: bytes) -> dict[str, bytes]:
     lines = (line.partition(b":") for line in head.split(b"\r\n")[1:])
     return {name.decode("latin-1").strip().lower(): value.strip() for name, _, value in lines if name.strip()}
-
-
-def _header_names(head: bytes) -> set[str]:
-    return set(_header_lines(head))
-
-
-def _changed(head: bytes, other: bytes) -> set[str]:
-    ours, theirs = _header_lines(head), _header_lines(other)
-    return {name for name in ours.keys() & theirs.keys() if ours[name] != theirs[name]}
 
 
 def previous_attempt(attempt: Transmission) -> Transmission | None:

@@ -1,4 +1,4 @@
-"""Messages and what belongs to them: bodies of submissions, and representations."""
+"""Messages and what belongs to them: representations."""
 
 from __future__ import annotations
 
@@ -9,102 +9,19 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from messaging import profile
-from messaging.api.fields import Base64, IdOut, ReasonBody, StrictBody, Text, Whole
-from messaging.choices import Direction, MessageState, Outcome, SignalKind, SignalState
-from messaging.deliveries.services.deciding import MAX_REMIND, MIN_REMIND, MessageDecision, message_decisions
-from messaging.messages.selectors import forwards
+from messaging.api.fields import IdOut
+from messaging.choices import Direction, MessageState, Outcome, PartnerAnswer, SignalKind, SignalState
+from messaging.messages.selectors import relatives
+from messaging.messages.services.cancelling import why_not_cancel
 from messaging.messages.services.resubmitting import why_not_resubmit
-from messaging.models import Message
-from messaging.overview.serializers.causes import CauseDocumentation
-from messaging.overview.serializers.records import EventSerializer
-from messaging.profile import in_stream
-from messaging.profiles.stream.profile import MAX_LIFE
-from messaging.profiles.wsat import outgoing
+from messaging.messages.services.settling import message_decisions
+from messaging.models import Message, Transmission
+from messaging.overview.serializers import CauseDocumentation, EventSerializer
 from messaging.protocol.envelope import Semantics
-from messaging.protocol.messages import RELIABLE, REPEATABLE, STREAM, UNRELIABLE, Happened, State
-from messaging.protocol.processing import MAX_DOCUMENT_ID
 from partners.terms import Terms
 from rmhub.ids import public_id
 
 _DOCUMENT_ID = "What its sender calls the document; the MessageId where nothing else was said."
-
-
-class PayloadBody(StrictBody):
-    """A document as it is handed in."""
-
-    content_base64 = Base64(help_text="The document's octets; they reach the partner unchanged.")
-    content_type = Text(max_length=255, required=False, default="application/octet-stream")
-    filename = Text(max_length=255, required=False, default="", allow_blank=True)
-    label = Text(  # type: ignore[assignment]
-        max_length=120, required=False, default="Document", help_text="Its name in the Manifest."
-    )
-    sha256 = serializers.RegexField(
-        r"^[0-9a-fA-F]{64}$", required=False, help_text="If given, the octets must have this SHA-256 (hexadecimal)."
-    )
-
-
-class SubmissionFields(StrictBody):
-    """What a submission says beside its documents."""
-
-    agreement = Text(max_length=255, help_text="TPAId of an active agreement.")
-    service = Text(max_length=255, trim_whitespace=False)
-    action = Text(max_length=255, trim_whitespace=False)
-    message_id = Text(
-        max_length=400,
-        required=False,
-        default="",
-        allow_blank=True,
-        trim_whitespace=False,
-        help_text="MessageId on the wire, if the application has its own; made up otherwise. It goes out once.",
-    )
-    document_id = Text(
-        max_length=MAX_DOCUMENT_ID,
-        required=False,
-        default="",
-        allow_blank=True,
-        trim_whitespace=False,
-        help_text="What the application calls the document, the same each time that it submits it: its receiver "
-        "processes it once, whatever message brings it. The MessageId if absent.",
-    )
-    conversation_id = Text(max_length=400, required=False, default="", allow_blank=True, trim_whitespace=False)
-    ref_to_message_id = Text(
-        max_length=400,
-        required=False,
-        default="",
-        allow_blank=True,
-        trim_whitespace=False,
-        help_text="MessageId of the message that this one answers.",
-    )
-    semantics = serializers.ChoiceField(
-        choices=[value.value for value in Semantics], required=False, default="", help_text="The agreement's if absent."
-    )
-    time_to_live = Whole(
-        min_value=1,
-        max_value=MAX_LIFE,
-        required=False,
-        help_text="Streams only: seconds until it expires if the partner has not got it; the agreement's if absent.",
-    )
-
-
-class SubmissionBody(SubmissionFields):
-    """A document for a partner."""
-
-    payloads = serializers.ListField(child=PayloadBody(), allow_empty=False, max_length=100)
-
-
-class SubmissionForm(SubmissionFields):
-    """The same as a form: one file part `payload` for each document, with its content type and file name."""
-
-    time_to_live = serializers.IntegerField(  # type: ignore[assignment]
-        min_value=1, max_value=MAX_LIFE, required=False, help_text="As in JSON."
-    )
-    payload = serializers.ListField(child=serializers.FileField(allow_empty_file=True), min_length=1, max_length=100)
-    label = serializers.ListField(  # type: ignore[assignment]
-        child=serializers.CharField(max_length=120),
-        required=False,
-        help_text="Names in the Manifest: as many as there are files, in their order.",
-    )
 
 
 class PairRef(serializers.Serializer):
@@ -197,7 +114,7 @@ class MessageSerializer(serializers.Serializer):
 
     @extend_schema_field(serializers.ListField(child=serializers.ChoiceField(choices=["cancel", "settle", "resubmit"])))
     def get_allowed_actions(self, message: Message) -> list[str]:
-        found = ["cancel"] if cancellable(message) else []
+        found = [] if why_not_cancel(message) else ["cancel"]
         if message_decisions(message):
             found.append("settle")
         return found if why_not_resubmit(message) else [*found, "resubmit"]
@@ -216,6 +133,26 @@ class TransmissionSerializer(serializers.Serializer):
     detail = serializers.CharField()
     started_at = serializers.DateTimeField()
     finished_at = serializers.DateTimeField(allow_null=True)
+
+
+class TransmissionDetailSerializer(TransmissionSerializer):
+    """One attempt, with what it put on the wire and where the octets are."""
+
+    pair = PairRef(allow_null=True)
+    message = IdOut("msg", source="message_id", allow_null=True, help_text="What was sent; null: a signal was.")
+    signal = IdOut("sig", source="signal_id", allow_null=True)
+    wire = serializers.SerializerMethodField(help_text="Path of the octets that went out.")
+    response = serializers.SerializerMethodField(help_text="Path of what the partner's server answered.")
+
+    @extend_schema_field(serializers.CharField(allow_null=True))
+    def get_wire(self, attempt: Transmission) -> str | None:
+        if attempt.message_id is not None:
+            return f"/api/v1/messages/{public_id('msg', attempt.message_id)}/wire"
+        return f"/api/v1/signals/{public_id('sig', attempt.signal_id)}/wire" if attempt.signal_id else None
+
+    @extend_schema_field(serializers.CharField())
+    def get_response(self, attempt: Transmission) -> str:
+        return f"/api/v1/transmissions/{attempt.public_id}/response"
 
 
 class SignalSerializer(serializers.Serializer):
@@ -251,7 +188,7 @@ class MessageDetailSerializer(MessageSerializer):
 
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))
     def get_forwarded_to(self, message: Message) -> list[str]:
-        return [one.public_id for one in forwards.journey(message).went] if message.direction == Direction.IN else []
+        return [one.public_id for one in relatives.journey(message).went] if message.direction == Direction.IN else []
 
     @extend_schema_field(serializers.CharField(allow_null=True))
     def get_deliveries(self, message: Message) -> str | None:
@@ -266,27 +203,55 @@ class MessageIncludingSerializer(MessageDetailSerializer):
     events = EventSerializer(many=True, required=False, help_text="With `include=events`.")
 
 
-class ResubmitBody(ReasonBody):
-    """Why a message goes out anew."""
+class InquirySerializer(serializers.Serializer):
+    """One question to the partner about a message, and what it said."""
 
-    document_id = Text(
-        max_length=MAX_DOCUMENT_ID,
-        required=False,
-        default="",
-        allow_blank=True,
-        trim_whitespace=False,
-        help_text="Another one makes it another document, which its receiver processes whatever became of the first. "
-        "Absent: it stays the same document.",
-    )
+    id = IdOut("inq")
+    message = IdOut("msg", source="message_id")
+    answer = serializers.ChoiceField(choices=PartnerAnswer.choices)
+    detail = serializers.CharField(help_text="In the partner's words, or why there was no answer.")
+    cause = serializers.CharField(help_text="Stable code of why there was no answer; else empty.")
+    address = serializers.CharField(help_text="What was asked for.")
+    http_status = serializers.IntegerField(allow_null=True)
+    actor = serializers.CharField()
+    asked_at = serializers.DateTimeField()
+    answered_at = serializers.DateTimeField(allow_null=True)
 
 
-class MessageSettleBody(ReasonBody):
-    """What a person found out about a message whose outcome at the partner is unknown."""
+class RelatedMessage(serializers.Serializer):
+    """A message, in short."""
 
-    decision = serializers.ChoiceField(choices=[value.value for value in MessageDecision])
-    remind_in = Whole(
-        min_value=MIN_REMIND, max_value=MAX_REMIND, required=False, help_text="Decision `later`: seconds from now."
-    )
+    id = IdOut("msg")
+    message_id = serializers.CharField()
+    direction = serializers.ChoiceField(choices=Direction.choices)
+    state = serializers.ChoiceField(choices=MessageState.choices)
+    action = serializers.CharField()
+    created_at = serializers.DateTimeField()
+
+
+class InquiryRef(serializers.Serializer):
+    """A question to the partner about the message."""
+
+    id = IdOut("inq")
+    answer = serializers.ChoiceField(choices=PartnerAnswer.choices)
+    detail = serializers.CharField()
+    asked_at = serializers.DateTimeField()
+    answered_at = serializers.DateTimeField(allow_null=True)
+
+
+class RelatedSerializer(serializers.Serializer):
+    """Messages around one message, the newest first."""
+
+    previous = RelatedMessage(allow_null=True, help_text="The one before it in its pair.")
+    next = RelatedMessage(allow_null=True, help_text="The one after it in its pair.")
+    refers_to = RelatedMessage(many=True, help_text="With the MessageId that it answers.")
+    answers = RelatedMessage(many=True, help_text="That answer it.")
+    conversation = RelatedMessage(many=True)
+    resubmitted_from = RelatedMessage(allow_null=True)
+    resubmitted_as = RelatedMessage(many=True)
+    came_as = RelatedMessage(many=True, source="journey.came", help_text="Router: the message that came.")
+    went_as = RelatedMessage(many=True, source="journey.went", help_text="Router: the messages that pass it on.")
+    inquiries = InquiryRef(many=True, help_text="What the partner said when it was asked.")
 
 
 class WarningSerializer(serializers.Serializer):
@@ -314,22 +279,6 @@ class ReceiptSerializer(serializers.Serializer):
     size = serializers.IntegerField(help_text="Bytes of the payloads.")
     created_at = serializers.DateTimeField()
     warnings = WarningSerializer(many=True, help_text="As of the moment of acceptance; a replay has none.")
-
-
-def cancellable(message: Message) -> bool:
-    """Whether the message's state takes `cancel`; the pair's may still refuse it, while an attempt is on the wire."""
-    if message.direction != Direction.OUT:
-        return False
-    if not profile.named(message.agreement_version.profile).carries_documents:
-        # Nobody takes back what is on the wire, although an answer may end it there.
-        return message.state in outgoing.CANCELLABLE
-    if profile.named(message.agreement_version.profile).answered_at_once:
-        table = REPEATABLE
-    elif in_stream(message):
-        table = STREAM
-    else:
-        table = RELIABLE if message.semantics == Semantics.ONCE_AND_ONLY_ONCE else UNRELIABLE
-    return Happened.CANCELLED in table.get(State(message.state), {})
 
 
 def receipt(message: Message, terms: Terms, warnings: Iterable[tuple[str, str]]) -> dict[str, Any]:

@@ -18,9 +18,14 @@ from messaging.protocol.messages import Happened, move
 from messaging.protocol.pair_state import Flow, Kind
 from messaging.routing.services import upstream
 from partners import registry
-from partners.terms import Terms
 from rmhub import clock
 from rmhub.ids import public_id
+
+_NOT_NOW = {
+    MessageState.IN_DOUBT: "It is in doubt: find out whether the partner has it, then settle it.",
+    MessageState.CONFIRMING: "The partner's queue has it; its application is to say whether it took it.",
+    MessageState.SENDING: "It is on the wire; wait for its outcome.",
+}
 
 
 def waits(message: Message) -> bool:
@@ -48,8 +53,9 @@ def message_cancel(
         if known is None:
             raise NotFound(f"There is no outbound message {public_id('msg', message_id)}.")
         terms = registry.current().version(known.agreement_version_id)
-        locks_pair = profile.of(terms).carries_documents
+        speaks = profile.of(terms)
         # Of a transaction, the message's lock alone: those who answer it hold it before they look at its pair.
+        locks_pair = speaks.carries_documents
         pair = Pair.objects.select_for_update().get(pk=known.pair_id) if locks_pair else known.pair
         message = Message.objects.select_for_update().filter(pk=message_id).first()
         if message is None:  # finished long ago, and purged in this very moment
@@ -58,7 +64,16 @@ def message_cancel(
         if expected_version is not None and pair.version != expected_version:
             raise Stale(f"{pair.code} changed since you looked at it. Look again before you act.", version=pair.version)
         waited, state = waits(message), message.state
-        _take_back(pair, message, terms, actor, reason)
+        if locks_pair and pair.in_flight_id == message.pk:
+            skip_in_flight(pair, message, Happened.CANCELLED, "message.cancel", actor, reason)
+        else:
+            try:
+                written = speaks.cancel(pair, message, terms, reason, clock.now())
+            except IllegalTransition as error:
+                raise WrongState(str(error), state=state) from error
+            before, after = {"state": state}, {"state": message.state}
+            audit.record(actor, "message.cancel", message, reason=reason, before=before, after=after)
+            events.write(written)
         if only_waiting and not waited:
             # Asked last: what is on the wire, or done, is told first. Nothing of the above is kept.
             said = f"It does not wait in the queue any more (its state is {state}): the partner may have it."
@@ -66,18 +81,12 @@ def message_cancel(
     return message
 
 
-def _take_back(pair: Pair, message: Message, terms: Terms, actor: Actor, reason: str) -> None:
-    """Call with pair and message locked."""
-    if pair.in_flight_id == message.pk:
-        skip_in_flight(pair, message, Happened.CANCELLED, "message.cancel", actor, reason)
-        return
-    before: dict[str, object] = {"state": message.state}
-    try:
-        written = profile.of(terms).cancel(pair, message, terms, reason, clock.now())
-    except IllegalTransition as error:
-        raise WrongState(str(error), state=message.state) from error
-    audit.record(actor, "message.cancel", message, reason=reason, before=before, after={"state": message.state})
-    events.write(written)
+def why_not_cancel(message: Message) -> str:
+    """Why a message's state does not take a cancel; "" when it does. Its pair may still refuse it."""
+    if message.direction != Direction.OUT:
+        return "It came from the partner."
+    possible = message.state in profile.of_message(message).cancellable_states(message.semantics)
+    return "" if possible else _NOT_NOW.get(MessageState(message.state), "It is done.")
 
 
 def skip_in_flight(pair: Pair, message: Message, happened: Happened, verb: str, actor: Actor, reason: str) -> None:

@@ -266,15 +266,8 @@ def answer_open(*, attempt: Transmission, actor: Actor, role: Role | None = None
     message = _message(attempt.message_id)
     head, sign, body = octets.content.partition(b"\r\n\r\n")
     _, rules = _holding(masks.of_message(message, role), body, _content_type(head)) if body else ("", [])
-    names = tuple(rule.name for rule in rules)
-    after: dict[str, object] = {"transmission": attempt.public_id, "size": len(octets.content)}
-    if names:
-        after["covered_by"] = list(names)
-    audit.record(actor, "payload.read", message, after=after)
-    if not rules:
-        return View(octets)
-    shown = replace(octets, content=head + sign)
-    return View(shown, names, 0, "an answer is not covered in parts", masks.needed(rules))
+    about: dict[str, object] = {"transmission": attempt.public_id}
+    return _answer(octets, rules, head + sign, message, actor, about)
 
 
 def delivery_answer_open(*, delivery: Delivery, actor: Actor, role: Role | None = None) -> View:
@@ -290,14 +283,20 @@ def delivery_answer_open(*, delivery: Delivery, actor: Actor, role: Role | None 
     parts = Message.objects.filter(deliveries__part_of=delivery.join_id) if delivery.join_id else ()
     concerning = {rule.pk: rule for one in (delivery.message, *parts) for rule in masks.of_message(one, role)}
     _, rules = _holding(list(concerning.values()), octets.content, "")
+    return _answer(octets, rules, b"", delivery.message, actor, {"delivery": delivery.public_id})
+
+
+def _answer(
+    octets: Octets, rules: Sequence[PayloadMask], shown: bytes, message: Message, actor: Actor, about: dict[str, object]
+) -> View:
+    """An answer that may be a document, whose reading is written down. `shown`: what is left where rules hold."""
     names = tuple(rule.name for rule in rules)
-    after: dict[str, object] = {"delivery": delivery.public_id, "size": len(octets.content)}
-    if names:
-        after["covered_by"] = list(names)
-    audit.record(actor, "payload.read", delivery.message, after=after)
+    after = {**about, "size": len(octets.content), **({"covered_by": list(names)} if names else {})}
+    audit.record(actor, "payload.read", message, after=after)
     if not rules:
         return View(octets)
-    return View(replace(octets, content=b""), names, 0, "an answer is not covered in parts", masks.needed(rules))
+    hidden = "an answer is not covered in parts"
+    return View(replace(octets, content=shown), names, 0, hidden, masks.needed(rules))
 
 
 def _content_type(head: bytes) -> str:

@@ -25,8 +25,7 @@ from messaging.journal import audit
 from messaging.journal.audit import Actor
 from messaging.models import Message, StatusInquiry
 from messaging.transports import Parcel, Receipt, http
-from messaging.transports.base import MAX_ANSWER, printable
-from messaging.transports.servers import server_of
+from messaging.transports.base import MAX_ANSWER, printable, server_of
 from partners import registry
 from partners.choices import Transport
 from partners.secrets import SecretUnreadable

@@ -16,8 +16,8 @@ from messaging.engine import subscriptions
 from messaging.exceptions import NotFound, WrongState
 from messaging.journal import audit
 from messaging.journal.audit import Actor
-from messaging.messages.services.submitting import NewPayload, Submission, message_submit
-from messaging.models import Delivery, Message, Payload, Trigger
+from messaging.messages.services.submitting import Submission, message_submit_again, payload_missing
+from messaging.models import Delivery, Message, Trigger
 from messaging.models.delivery import OPEN_STATES
 from partners import registry
 from rmhub import clock
@@ -42,11 +42,11 @@ def why_not_resubmit(message: Message) -> str:
     """Why a message cannot go out anew; "" when it can. The pair is looked at, so it has to be loaded."""
     if message.direction != Direction.OUT:
         return "It came from the partner."
-    if not profile.named(message.agreement_version.profile).carries_documents:
+    if not profile.of_message(message).carries_documents:
         return "It belongs to a transaction and goes out as often as that needs."
     if message.forwarded_from_id is not None:
         return "It was passed on for another party, whose message it is: have that party send it anew."
-    if message.state in _final(message):
+    if message.state in profile.of_message(message).final_states(message.semantics):
         return ""
     return _NOT_YET.get(MessageState(message.state), "It is not done yet: wait for its outcome.")
 
@@ -70,20 +70,11 @@ def message_resubmit(
             raise NotFound(f"There is no message {public_id('msg', message_id)}.")
         if why := why_not_resubmit(message):
             raise WrongState(f"This message cannot be resubmitted. {why}", state=message.state, allowed=())
-        submission = message_submit(
-            agreement=message.agreement_version.agreement.tpa_id,
-            service=message.service,
-            action=message.action,
-            payloads=[
-                NewPayload(_content(row, message.state), row.content_type, row.filename, row.label)
-                for row in Payload.objects.filter(message=message).order_by("number")
-            ],
-            conversation_id=message.conversation_id,
-            ref_to_message_id=message.ref_to_message_id,
-            document_id=document_id,
-            resubmission_of=message,
-            semantics=message.semantics,
+        submission = message_submit_again(
+            message,
+            state=message.state,
             submitted_by=actor.name,
+            document_id=document_id,
             idempotency_key=idempotency_key,
         )
         if submission.replayed:
@@ -100,7 +91,7 @@ def why_not_redeliver(message: Message) -> str:
     """Why a message cannot go to triggers again; "" when there may be some that have not had it."""
     if message.direction != Direction.IN:
         return "It is ours: resubmit it as a new message."
-    if not profile.named(message.agreement_version.profile).carries_documents:
+    if not profile.of_message(message).carries_documents:
         return "It belongs to a transaction and carries no document."
     if Message.objects.filter(forwarded_from=message.pk).exists():
         return "It was passed on to the next hop, and is not for our applications."
@@ -138,7 +129,7 @@ def _redeliver(message: Message, actor: Actor, reason: str) -> Redelivery:
         # How a stored message came is not kept.
         made = subscriptions.deliveries_for(message, subscriptions.stored(message), terms, clock.now(), came_by=None)
     except storage.PayloadMissing as error:
-        raise _missing(message.state) from error
+        raise payload_missing(message.state) from error
     wanted = {one.trigger_id: one for one in made}
     result = Redelivery()
     known = Delivery.objects.filter(message=message, join__isnull=True)
@@ -175,23 +166,3 @@ def _nothing_done(result: Redelivery) -> str:
     if not result.left_out:
         return "No trigger wants this document: make one for it, then redeliver."
     return "Nothing was redelivered. " + " ".join(f"{name}: {why}" for name, why in result.left_out)
-
-
-def _final(message: Message) -> frozenset[str]:
-    return profile.named(message.agreement_version.profile).final_states(message.semantics)
-
-
-def _content(row: Payload, state: str) -> bytes:
-    try:
-        return storage.load(row.content, row.stored_as)
-    except storage.PayloadMissing as error:
-        raise _missing(state) from error
-
-
-def _missing(state: str) -> WrongState:
-    return WrongState(
-        "The document's file is not in the store folder: restore it from the backup, or have the application submit "
-        "the document anew.",
-        state=state,
-        code="payload_missing",
-    )

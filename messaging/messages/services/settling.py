@@ -1,27 +1,79 @@
-"""Outbound messages whose outcome at the partner is unknown (spec 2): delivered, send anew, later."""
+"""What a person decides about a document, and outbound messages whose outcome at the partner is unknown (spec 2):
+delivered, send anew, later.
+"""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
 
 from django.db import transaction
 
-from messaging import storage
 from messaging.choices import Direction, MessageState
-from messaging.exceptions import NotFound, WrongState
+from messaging.exceptions import InvalidSubmission, NotFound, WrongState
 from messaging.journal import audit, events
 from messaging.journal.audit import HEAVY_REASON, MIN_REASON, Actor
-from messaging.messages.services.settlement import LIGHT, MessageDecision, Settlement, settlement_of
-from messaging.messages.services.submitting import NewPayload, message_submit
-from messaging.models import Event, Message, Pair, Payload, StatusInquiry
+from messaging.messages.services.submitting import message_submit_again
+from messaging.models import Event, Message, Pair, StatusInquiry
 from messaging.profiles.repeatable import repeating
 from messaging.protocol.messages import Happened, move_repeatable
 from messaging.protocol.pair_state import Flow
 from messaging.routing.services import upstream
+from rmhub import clock
 from rmhub.ids import public_id
 
 _EVIDENCE = 5  # answers of the partner that a decision's audit entry keeps
+MIN_REMIND, MAX_REMIND = 60, 90 * 86_400  # seconds
+LIGHT = ("later", "ask")  # what can be taken back, or decides nothing
+
+
+class Decision(StrEnum):
+    """What a person decides about a delivery."""
+
+    DUPLICATE = "duplicate"  # the application has processed it
+    RESUBMIT = "resubmit"  # it has not: process it now
+    LATER = "later"
+    ASK = "ask"  # the resolver once more
+
+
+class MessageDecision(StrEnum):
+    """What a person decides about an outbound message."""
+
+    DELIVERED = "delivered"  # the partner has it
+    RESUBMIT = "resubmit"  # the partner has not: send it as a new message
+    LATER = "later"
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """One decision with whatever goes into the records."""
+
+    decision: str
+    actor: Actor
+    reason: str
+    now: datetime
+    remind_at: datetime | None
+
+
+def settlement_of(
+    known: type[Decision] | type[MessageDecision], decision: str, actor: Actor, reason: str, remind_in: int | None
+) -> Settlement:
+    """Checks what needs no row. Raises InvalidSubmission."""
+    errors: dict[str, list[str]] = {}
+    if decision not in set(known):
+        errors["decision"] = [f"One of {', '.join(known)}."]
+    if decision == "later" and (remind_in is None or not MIN_REMIND <= remind_in <= MAX_REMIND):
+        errors["remind_in"] = [f"Seconds until it is shown again, from {MIN_REMIND} to {MAX_REMIND} (90 days)."]
+    elif decision != "later" and remind_in is not None:
+        errors["remind_in"] = ["Only the decision “later” takes a time: leave it out."]
+    if errors:
+        raise InvalidSubmission(errors)
+    now = clock.now()
+    remind_at = now + timedelta(seconds=remind_in) if remind_in is not None else None
+    return Settlement(decision, actor, reason.strip(), now, remind_at)
 
 
 def message_settle(
@@ -60,7 +112,9 @@ def message_settle(
         if message.state != MessageState.IN_DOUBT:
             data = {"decision": decision, "reason": reason, "actor": actor.name, **more}
             written.append(events.event("message.settled", settlement.now, pair=pair, message=message, data=data))
-            written += _resolve_for_pair(pair, settlement)
+            if pair.flow != Flow.SUSPENDED:  # the incident of a suspended pair ends when somebody resumes it
+                said = f"The last message was settled: {settlement.reason}"
+                written += repeating.settle(pair, now=settlement.now, by=actor.name, resolution=said)
         events.write(written)
     return message
 
@@ -90,20 +144,7 @@ def _delivered(message: Message, pair: Pair, settlement: Settlement) -> dict[str
 
 def _send_anew(message: Message, pair: Pair, settlement: Settlement) -> dict[str, object]:
     _end(message, Happened.SKIPPED, settlement)
-    submission = message_submit(
-        agreement=message.agreement_version.agreement.tpa_id,
-        service=message.service,
-        action=message.action,
-        payloads=[
-            NewPayload(_content(row), row.content_type, row.filename, row.label)
-            for row in Payload.objects.filter(message=message).order_by("number")
-        ],
-        conversation_id=message.conversation_id,
-        ref_to_message_id=message.ref_to_message_id,
-        semantics=message.semantics,
-        submitted_by=settlement.actor.name,
-        resubmission_of=message,
-    )
+    submission = message_submit_again(message, state=MessageState.IN_DOUBT, submitted_by=settlement.actor.name)
     if message.forwarded_from_id is not None:
         # Its end is what the hop before may be waiting for.
         Message.objects.filter(pk=submission.message.pk).update(forwarded_from=message.forwarded_from_id)
@@ -130,23 +171,3 @@ def _end(message: Message, happened: Happened, settlement: Settlement) -> None:
     message.completed_at = settlement.now
     message.due_at = message.remind_at = None
     message.save(update_fields=["state", "completed_at", "due_at", "remind_at"])
-
-
-def _content(row: Payload) -> bytes:
-    try:
-        return storage.load(row.content, row.stored_as)
-    except storage.PayloadMissing as error:
-        raise WrongState(
-            "The document's file is not in the store folder: restore it from the backup, or have the application "
-            "submit the document anew.",
-            state=MessageState.IN_DOUBT,
-            code="payload_missing",
-        ) from error
-
-
-def _resolve_for_pair(pair: Pair, settlement: Settlement) -> list[Event]:
-    """The incident ends with the last message in doubt; that of a suspended pair when somebody resumes the pair."""
-    if pair.flow == Flow.SUSPENDED:
-        return []
-    resolution = f"The last message was settled: {settlement.reason}"
-    return repeating.settle(pair, now=settlement.now, by=settlement.actor.name, resolution=resolution)

@@ -8,7 +8,7 @@ import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from django.conf import settings
 from django.db import IntegrityError, connection, transaction
@@ -24,6 +24,7 @@ from messaging.exceptions import (
     OutsideAgreement,
     QueueFull,
     TooLarge,
+    WrongState,
 )
 from messaging.journal import events
 from messaging.models import Event as EventRow
@@ -91,8 +92,9 @@ def message_submit(
     """
     fingerprint = ""
     if idempotency_key:
-        # Before all checks: what was taken stays taken, whatever became of the agreement since.
-        _check_key(idempotency_key)
+        if len(idempotency_key) > 255 or CONTROL.search(idempotency_key):
+            raise InvalidSubmission({"idempotency_key": ["At most 255 characters, and no control characters."]})
+        # Before all other checks: what was taken stays taken, whatever became of the agreement since.
         identifiers = [message_id, conversation_id, ref_to_message_id, semantics]
         if time_to_live is not None:
             identifiers.append(f"time_to_live {time_to_live}")
@@ -167,6 +169,46 @@ def message_submit(
     return Submission(message, warnings=_warnings(pair))
 
 
+def message_submit_again(
+    message: Message, *, state: str, submitted_by: str, document_id: str = "", idempotency_key: str = ""
+) -> Submission:
+    """Submits the documents of a message as a new one, under the agreement that is in force now.
+
+    `state`: of the message, for the error. Raises WrongState when a document's file is gone, and what `message_submit`
+    raises.
+    """
+    try:
+        payloads = [
+            NewPayload(storage.load(row.content, row.stored_as), row.content_type, row.filename, row.label)
+            for row in Payload.objects.filter(message=message).order_by("number")
+        ]
+    except storage.PayloadMissing as error:
+        raise payload_missing(state) from error
+    return message_submit(
+        agreement=message.agreement_version.agreement.tpa_id,
+        service=message.service,
+        action=message.action,
+        payloads=payloads,
+        conversation_id=message.conversation_id,
+        ref_to_message_id=message.ref_to_message_id,
+        document_id=document_id,
+        resubmission_of=message,
+        semantics=message.semantics,
+        submitted_by=submitted_by,
+        idempotency_key=idempotency_key,
+    )
+
+
+def payload_missing(state: str) -> WrongState:
+    """What is said when a document that is to go out or to an application once more is not in the store folder."""
+    return WrongState(
+        "The document's file is not in the store folder: restore it from the backup, or have the application submit "
+        "the document anew.",
+        state=state,
+        code="payload_missing",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Entry:
     """One checked submission on its way into the store."""
@@ -193,11 +235,25 @@ def _store(entries: list[_Entry]) -> list[Pair | None]:
             if pair.queued >= most:
                 found.append(None)
                 continue
-            written.append(_enqueue(entry, pair, now))
+            message, terms = entry.message, entry.terms
+            pairs.enqueue(message, pair, terms, now)
+            what = {"agreement": terms.tpa_id, "service": message.service, "action": message.action}
+            data = {**what, "size": message.size}
+            written.append(events.event("message.accepted", now, pair=pair, message=message, data=data))
             taken.append(entry)
             found.append(pair)
         messages = [entry.message for entry in taken]
-        bulk_insert([_identity(entry, now) for entry in taken])
+        identities = [
+            MessageIdentity(
+                scope_id=entry.terms.own_party_id,
+                direction=Direction.OUT,
+                message_id=entry.message.message_id,
+                stored_id=entry.message.pk,
+                created_at=now,
+            )
+            for entry in taken
+        ]
+        bulk_insert(identities)
         bulk_insert(messages)
         bulk_insert([payload for entry in taken for payload in entry.payloads])
         bulk_set(list(locked.values()), pairs.PAIR_FIELDS)
@@ -208,29 +264,6 @@ def _store(entries: list[_Entry]) -> list[Pair | None]:
 
 
 _group: GroupCommit[_Entry, Pair | None] = GroupCommit(_store)
-
-
-def _enqueue(entry: _Entry, pair: Pair, now: datetime) -> EventRow:
-    message = entry.message
-    pairs.enqueue(message, pair, entry.terms, now)
-    data = {
-        "agreement": entry.terms.tpa_id,
-        "service": message.service,
-        "action": message.action,
-        "size": message.size,
-    }
-    return events.event("message.accepted", now, pair=pair, message=message, data=data)
-
-
-def _identity(entry: _Entry, now: datetime) -> MessageIdentity:
-    message = entry.message
-    return MessageIdentity(
-        scope_id=entry.terms.own_party_id,
-        direction=Direction.OUT,
-        message_id=message.message_id,
-        stored_id=message.pk,
-        created_at=now,
-    )
 
 
 def _payload(message: Message, number: int, payload: NewPayload) -> Payload:
@@ -247,11 +280,6 @@ def _payload(message: Message, number: int, payload: NewPayload) -> Payload:
         content=kept.content,
         stored_as=kept.stored_as,
     )
-
-
-def _check_key(key: str) -> None:
-    if len(key) > 255 or CONTROL.search(key):
-        raise InvalidSubmission({"idempotency_key": ["At most 255 characters, and no control characters."]})
 
 
 def _check(

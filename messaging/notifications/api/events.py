@@ -16,9 +16,9 @@ from messaging.api.reading import Param, read_parameters
 from messaging.journal.events import TYPES, body
 from messaging.keyset import BadCursor
 from messaging.models import Event
-from messaging.notifications.selectors import events
-from messaging.notifications.selectors.events import FeedPage, Position
-from messaging.overview.serializers.records import EventFeedSerializer
+from messaging.notifications import selectors as events
+from messaging.notifications.selectors import FeedPage, Position
+from messaging.overview.serializers import EventFeedSerializer
 
 _signer = Signer(salt="rmhub.feed")
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import uuid
+from functools import partial
+from typing import Any
 
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -12,20 +15,20 @@ from messaging import keyset
 from messaging.api.authentication import actor_of
 from messaging.api.conditional import expected_revision, item
 from messaging.api.endpoint import Endpoint, operation
-from messaging.api.fields import OptionalReasonBody, page_of, validated
+from messaging.api.fields import Flag, IdIn, IdOut, OptionalReasonBody, Text, Whole, page_of, validated
 from messaging.api.pagination import PAGING, listing, read_list, simple_list
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
-from messaging.choices import NotificationState
-from messaging.notifications.selectors import notifications as selectors
-from messaging.notifications.serializers import notifications as shapes
+from messaging.api.resource import IF_MATCH
+from messaging.choices import NotificationChannel, NotificationState
+from messaging.notifications import selectors
 from messaging.notifications.services import notifying
 from messaging.notifications.services import rules as services
-from messaging.pairs.api.pairs import IF_MATCH
+from messaging.notifications.services.rules import CAUSES_MOST, NOTIFIABLE, RECIPIENTS_MOST, WINDOW_MOST
 
-SCOPE = "notifications:manage"
-_PATH = {"rule": "Id of the rule (`rule_...`)."}
 _LIST = ("invalid_cursor", "cursor_mismatch")
+_operation = partial(operation, tag="notifications", scope="notifications:manage")
+_PATH = {"rule": "Id of the rule (`rule_...`)."}
 _CONDITIONAL = ("stale", "precondition_required", "invalid_header")
 _LOCATION = OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201], description="The rule.")
 FILTERS = (
@@ -46,35 +49,127 @@ _EXAMPLE = OpenApiExample(
 )
 
 
+class RuleBody(OptionalReasonBody):
+    """A new rule."""
+
+    enabled = Flag(required=False, help_text="true unless told.")
+    causes = serializers.ListField(
+        child=Text(max_length=60), required=False, max_length=CAUSES_MOST, help_text="Codes of causes; empty = all."
+    )
+    group = IdIn("grp", required=False, allow_null=True, help_text="Only the partners of this group; null = all.")
+    recipients = serializers.ListField(
+        child=Text(max_length=254), required=False, max_length=RECIPIENTS_MOST, help_text="For mail: addresses."
+    )
+    endpoint = IdIn("whe", required=False, allow_null=True, help_text="For webhook: the endpoint that is told.")
+    window = Whole(
+        required=False,
+        min_value=0,
+        max_value=WINDOW_MOST,
+        help_text="Seconds within which what is the same again is counted and not told; 0 = told every time.",
+    )
+    name = Text(max_length=80)
+    events = serializers.ListField(child=serializers.ChoiceField(choices=NOTIFIABLE), allow_empty=False)
+    channel = serializers.ChoiceField(choices=NotificationChannel.choices)
+
+
+class RuleChanges(RuleBody):
+    """What changes; what is absent stays."""
+
+    def get_fields(self) -> Any:
+        fields = super().get_fields()
+        for field in fields.values():
+            field.required = False
+        return fields
+
+
+class NotifiedGroup(serializers.Serializer):
+    """A partner group."""
+
+    id = IdOut("grp")
+    name = serializers.CharField()
+
+
+class WebhookRef(serializers.Serializer):
+    """A webhook endpoint."""
+
+    id = IdOut("whe")
+    name = serializers.CharField()
+
+
+class RuleSerializer(serializers.Serializer):
+    """Who is told of what."""
+
+    id = IdOut("rule")
+    name = serializers.CharField()
+    enabled = serializers.BooleanField()
+    events = serializers.ListField(child=serializers.CharField())
+    causes = serializers.ListField(child=serializers.CharField(), help_text="Empty = all.")
+    group = NotifiedGroup(allow_null=True)
+    channel = serializers.ChoiceField(choices=NotificationChannel.choices)
+    recipients = serializers.ListField(child=serializers.CharField())
+    endpoint = WebhookRef(allow_null=True)
+    window = serializers.IntegerField(help_text="Seconds.")
+    created_at = serializers.DateTimeField()
+    updated_at = serializers.DateTimeField()
+
+
+class NotificationRuleRef(serializers.Serializer):
+    """A rule, by id and name."""
+
+    id = IdOut("rule")
+    name = serializers.CharField()
+
+
+class IncidentRef(serializers.Serializer):
+    """An incident, by id and number."""
+
+    id = IdOut("inc")
+    number = serializers.IntegerField()
+
+
+class NotificationSerializer(serializers.Serializer):
+    """One message to people."""
+
+    id = IdOut("note")
+    rule = NotificationRuleRef()
+    incident = IncidentRef(allow_null=True)
+    state = serializers.ChoiceField(choices=NotificationState.choices)
+    subject = serializers.CharField()
+    body = serializers.CharField()
+    event = serializers.DictField(source="data", help_text="What a webhook endpoint is told.")
+    folded = serializers.IntegerField(help_text="How many more occurrences it stands for.")
+    attempts = serializers.IntegerField()
+    due_at = serializers.DateTimeField(allow_null=True, help_text="When it is tried (again).")
+    last_error = serializers.CharField()
+    created_at = serializers.DateTimeField()
+    sent_at = serializers.DateTimeField(allow_null=True)
+
+
 class NotificationRules(Endpoint):
     """/notification-rules"""
 
-    @operation(
+    @_operation(
         id="notification_rules_list",
-        tag="notifications",
-        scope=SCOPE,
         summary="List notification rules",
         parameters=PAGING,
-        responses={200: page_of(shapes.RuleSerializer)},
+        responses={200: page_of(RuleSerializer)},
         problems=_LIST,
     )
     def get(self, request: Request) -> Response:
-        return simple_list(request, selectors.rules(), shapes.RuleSerializer, order=("name",))
+        return simple_list(request, selectors.rules(), RuleSerializer, order=("name",))
 
-    @operation(
+    @_operation(
         id="notification_rules_create",
-        tag="notifications",
-        scope=SCOPE,
         summary="Create a notification rule",
         description="It tells of what happens from now on.",
-        request=shapes.RuleBody,
-        responses={201: shapes.RuleSerializer},
+        request=RuleBody,
+        responses={201: RuleSerializer},
         headers=(_LOCATION,),
         examples=(_EXAMPLE,),
     )
     def post(self, request: Request) -> Response:
         read_parameters(request, ())
-        values = validated(shapes.RuleBody, request.data)
+        values = validated(RuleBody, request.data)
         made = services.rule_create(actor=actor_of(request), **values)
         return _answer(request, made.pk, status=201)
 
@@ -82,41 +177,35 @@ class NotificationRules(Endpoint):
 class OneNotificationRule(Endpoint):
     """/notification-rules/{rule}"""
 
-    @operation(
+    @_operation(
         id="notification_rules_read",
-        tag="notifications",
-        scope=SCOPE,
         summary="One notification rule",
         path=_PATH,
-        responses={200: shapes.RuleSerializer},
+        responses={200: RuleSerializer},
     )
     def get(self, request: Request, rule: str) -> Response:
         read_parameters(request, ())
         return _answer(request, id_of("rule", rule))
 
-    @operation(
+    @_operation(
         id="notification_rules_change",
-        tag="notifications",
-        scope=SCOPE,
         summary="Change a notification rule",
         path=_PATH,
-        request=shapes.RuleChanges,
-        responses={200: shapes.RuleSerializer},
+        request=RuleChanges,
+        responses={200: RuleSerializer},
         problems=_CONDITIONAL,
         headers=(IF_MATCH,),
     )
     def patch(self, request: Request, rule: str) -> Response:
         read_parameters(request, ())
         expected = expected_revision(request)
-        values = validated(shapes.RuleChanges, request.data)
+        values = validated(RuleChanges, request.data)
         rule_id = id_of("rule", rule)
         services.rule_update(rule_id=rule_id, actor=actor_of(request), expected=expected, **values)
         return _answer(request, rule_id)
 
-    @operation(
+    @_operation(
         id="notification_rules_delete",
-        tag="notifications",
-        scope=SCOPE,
         summary="Delete a notification rule, with the list of what it has told",
         path=_PATH,
         request=OptionalReasonBody,
@@ -137,32 +226,28 @@ class TestNotificationRule(Endpoint):
 
     __test__ = False  # for pytest, which takes its name for a test's
 
-    @operation(
+    @_operation(
         id="notification_rules_test",
-        tag="notifications",
-        scope=SCOPE,
         summary="Send one notification by a rule now",
         description="Answers what came of it: `state` is sent, or failed with `last_error`. It is not tried again.",
         path=_PATH,
-        responses={200: shapes.NotificationSerializer},
+        responses={200: NotificationSerializer},
     )
     def post(self, request: Request, rule: str) -> Response:
         read_parameters(request, ())
         one = notifying.rule_test(rule_id=id_of("rule", rule), actor=actor_of(request))
-        return Response(dict(shapes.NotificationSerializer(one).data))
+        return Response(dict(NotificationSerializer(one).data))
 
 
 class Notifications(Endpoint):
     """/notifications"""
 
-    @operation(
+    @_operation(
         id="notifications_list",
-        tag="notifications",
-        scope=SCOPE,
         summary="What was told, or is to be told, newest first",
         description="Kept for 90 days.",
         parameters=(*FILTERS, *PAGING),
-        responses={200: page_of(shapes.NotificationSerializer)},
+        responses={200: page_of(NotificationSerializer)},
         problems=_LIST,
     )
     def get(self, request: Request) -> Response:
@@ -171,10 +256,10 @@ class Notifications(Endpoint):
             rule_id=values["rule"], incident_id=values["incident"], states=values["state"] or ()
         )
         page = keyset.page(found, order=("-id",), limit=limit, place=place)
-        return listing(request, values, page, shapes.NotificationSerializer)
+        return listing(request, values, page, NotificationSerializer)
 
 
 def _answer(request: Request, rule_id: uuid.UUID, *, status: int = 200) -> Response:
     rule = selectors.rule(rule_id)
     headers = {"Location": f"/api/v1/notification-rules/{rule.public_id}"} if status == 201 else {}
-    return item(request, shapes.represent(rule), revision=services.revision(rule), status=status, **headers)
+    return item(request, dict(RuleSerializer(rule).data), revision=services.revision(rule), status=status, **headers)

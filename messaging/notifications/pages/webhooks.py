@@ -3,41 +3,65 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.contrib import messages as notices
 from django.http import HttpRequest, HttpResponse
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.views.decorators.debug import sensitive_variables
 
 from messaging.access.selectors.reach import read_id
 from messaging.choices import WebhookState
 from messaging.console import zones
 from messaging.console.access import actor, requires
-from messaging.console.rendering import keyset_page, page, problems, see_other
+from messaging.console.rendering import dialog, keyset_page, page, posted, problems, see_other
+from messaging.console.resource import Column, table
 from messaging.deliveries.pages.triggers import once, used_already
-from messaging.exceptions import ApplicationError, Stale, WrongState
+from messaging.exceptions import ApplicationError, Stale
 from messaging.journal import audit
 from messaging.journal.events import TYPES
 from messaging.models import WebhookEndpoint
+from messaging.notifications import selectors
 from messaging.notifications.services import webhook_deliveries, webhooks
-from messaging.overview.selectors import records
+from messaging.templatetags.hub import ago
 from rmhub import clock
 
+SCOPE = "webhooks:manage"
 _ONCE_NEW, _ONCE_SECRET = "webhook_form", "webhook_secret_form"
 _SINCE = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7), "month": timedelta(days=30)}
 _OVERLAPS = (0, 1, 24, 72, 168)
 Errors = list[tuple[str, str]]
 
 
-@requires("webhooks:manage")
+def _address(endpoint: WebhookEndpoint) -> SafeString:
+    href = reverse("console:webhook", args=[endpoint.public_id])
+    said = '<a class="strong" href="{}">{}</a><div class="mono text-faint wrap">{}</div>'
+    return format_html(said, href, endpoint.name or "Endpoint", endpoint.url)
+
+
+_COLUMNS = (
+    Column("Endpoint", _address),
+    Column("State", lambda one: render_to_string("console/notifications/webhook_state.html", {"endpoint": one})),
+    Column("Told of", lambda one: ", ".join(one.types) or "every event"),
+    Column("Made", lambda one: ago(one.created_at), "nowrap"),
+)
+
+
+@requires(SCOPE)
 def webhook_list(request: HttpRequest) -> HttpResponse:
     """Who is told of events, and whether it works."""
-    context = keyset_page(request, "console.webhooks", records.webhook_endpoints(), order=("id",), filters={})
+    context = keyset_page(request, "console.webhooks", selectors.webhook_endpoints(), order=("id",), filters={})
+    context["table"] = table("Webhook endpoints", _COLUMNS, context["rows"])
     return page(request, "console/notifications/webhooks.html", context)
 
 
 @sensitive_variables("secret")
-@requires("webhooks:manage", methods=("GET", "POST"))
+@requires(SCOPE, methods=("GET", "POST"))
 def webhook_new(request: HttpRequest) -> HttpResponse:
     """The form; POST makes the endpoint and shows its secret this once, on a page that no cache keeps."""
     errors: Errors = []
@@ -47,32 +71,18 @@ def webhook_new(request: HttpRequest) -> HttpResponse:
             return see_other("console:webhooks")
         try:
             endpoint, secret = webhooks.endpoint_create(
-                url=_text(request, "url"),
-                name=_text(request, "name"),
-                types=request.POST.getlist("types"),
-                actor=actor(request),
-                reason=_text(request, "reason"),
+                url=posted(request, "url"), types=request.POST.getlist("types"), **_named(request)
             )
         except ApplicationError as error:
             errors = problems(error)
         else:
             del request.session[_ONCE_NEW]
-            return page(
-                request,
-                "console/notifications/webhook_secret_made.html",
-                {"endpoint": endpoint, "secret": secret, "made": True},
-            )
-    context = {
-        "errors": errors,
-        "given": request.POST,
-        "chosen": request.POST.getlist("types"),
-        "groups": _type_groups(),
-        "once": once(request, _ONCE_NEW),
-    }
-    return page(request, "console/notifications/webhook_form.html", context, status=422 if errors else 200)
+            return _secret_made(request, endpoint, secret, made=True)
+    context = {"given": request.POST, "chosen": request.POST.getlist("types"), "once": once(request, _ONCE_NEW)}
+    return _form(request, context, errors, 422)
 
 
-@requires("webhooks:manage", methods=("GET", "POST"))
+@requires(SCOPE, methods=("GET", "POST"))
 def webhook_page(request: HttpRequest, reference: str) -> HttpResponse:
     """One endpoint with its deliveries; POST switches it on or off."""
     endpoint = _found(reference)
@@ -80,10 +90,7 @@ def webhook_page(request: HttpRequest, reference: str) -> HttpResponse:
     if request.method == "POST":
         enabled = request.POST.get("enabled") == "1"
         try:
-            audit.require_reason(_text(request, "reason"))
-            webhooks.endpoint_update(
-                endpoint_id=endpoint.pk, enabled=enabled, actor=actor(request), reason=_text(request, "reason")
-            )
+            webhooks.endpoint_update(endpoint_id=endpoint.pk, enabled=enabled, **_with_reason(request))
         except ApplicationError as error:
             errors = problems(error)
         else:
@@ -91,7 +98,7 @@ def webhook_page(request: HttpRequest, reference: str) -> HttpResponse:
             return see_other("console:webhook", reference)
     state = request.GET.get("state", "")
     states = (state,) if state in WebhookState.values else ()
-    found = records.webhook_deliveries(endpoint.pk, states=states)
+    found = selectors.webhook_deliveries(endpoint.pk, states=states)
     context = keyset_page(
         request, f"console.webhook.{endpoint.pk}", found, order=("-id",), filters={"state": list(states)}
     )
@@ -110,42 +117,35 @@ def webhook_page(request: HttpRequest, reference: str) -> HttpResponse:
     )
 
 
-@requires("webhooks:manage", methods=("GET", "POST"))
+@requires(SCOPE, methods=("GET", "POST"))
 def webhook_edit(request: HttpRequest, reference: str) -> HttpResponse:
     """Name, address and types of an endpoint."""
     endpoint = _found(reference)
     errors: Errors = []
     status = 422
+    given: Any = {"name": endpoint.name, "url": endpoint.url}
+    chosen = endpoint.types
     if request.method == "POST":
+        given, chosen = request.POST, request.POST.getlist("types")
+        url = posted(request, "url")
         try:
             webhooks.endpoint_update(
                 endpoint_id=endpoint.pk,
-                # What did not change is not looked up again.
-                url=_text(request, "url") if _text(request, "url") != endpoint.url else None,
-                name=_text(request, "name"),
-                types=request.POST.getlist("types"),
-                expected=_text(request, "revision"),
-                actor=actor(request),
-                reason=_text(request, "reason"),
+                url=url if url != endpoint.url else None,  # what did not change is not looked up again
+                types=chosen,
+                expected=posted(request, "revision"),
+                **_named(request),
             )
         except ApplicationError as error:
             errors, status = problems(error), 409 if isinstance(error, Stale) else 422
         else:
             notices.success(request, f"{_found(reference)} is changed.")
             return see_other("console:webhook", reference)
-    posted = request.method == "POST"
-    context = {
-        "endpoint": endpoint,
-        "errors": errors,
-        "given": request.POST if posted else {"name": endpoint.name, "url": endpoint.url},
-        "chosen": request.POST.getlist("types") if posted else endpoint.types,
-        "groups": _type_groups(),
-        "revision": webhooks.revision(endpoint),
-    }
-    return page(request, "console/notifications/webhook_form.html", context, status=status if errors else 200)
+    context = {"endpoint": endpoint, "given": given, "chosen": chosen, "revision": webhooks.revision(endpoint)}
+    return _form(request, context, errors, status)
 
 
-@requires("webhooks:manage", methods=("POST",))
+@requires(SCOPE, methods=("POST",))
 def webhook_test(request: HttpRequest, reference: str) -> HttpResponse:
     """Posts a test event now, and says what came back."""
     endpoint = _found(reference)
@@ -158,89 +158,74 @@ def webhook_test(request: HttpRequest, reference: str) -> HttpResponse:
     return see_other("console:webhook", reference)
 
 
-@sensitive_variables("secret")
-@requires("webhooks:manage", methods=("GET", "POST"))
+@requires(SCOPE, methods=("GET", "POST"))
 def webhook_secret(request: HttpRequest, reference: str) -> HttpResponse:
     """The dialog, and the new secret, shown this once."""
     endpoint = _found(reference)
-    errors: Errors = []
-    if request.method == "POST":
+
+    @sensitive_variables("secret")
+    def rotate() -> HttpResponse:
         if used_already(request, _ONCE_SECRET):
             notices.error(request, "This form was used already. Make another secret if the new one is lost.")
             return see_other("console:webhook", reference)
-        hours = _text(request, "overlap_hours")
-        try:
-            audit.require_reason(_text(request, "reason"))
-            changed, secret = webhooks.endpoint_rotate_secret(
-                endpoint_id=endpoint.pk,
-                actor=actor(request),
-                reason=_text(request, "reason"),
-                overlap_hours=int(hours) if hours in map(str, _OVERLAPS) else webhooks.OVERLAP_HOURS,
-            )
-        except ApplicationError as error:
-            errors = problems(error)
-        else:
-            del request.session[_ONCE_SECRET]
-            return page(
-                request, "console/notifications/webhook_secret_made.html", {"endpoint": changed, "secret": secret}
-            )
-    context = {"endpoint": endpoint, "once": once(request, _ONCE_SECRET), "overlaps": _OVERLAPS}
-    return _dialog(request, "webhook_secret", context, errors)
+        hours = posted(request, "overlap_hours")
+        overlap = int(hours) if hours in map(str, _OVERLAPS) else webhooks.OVERLAP_HOURS
+        changed, secret = webhooks.endpoint_rotate_secret(
+            endpoint_id=endpoint.pk, overlap_hours=overlap, **_with_reason(request)
+        )
+        del request.session[_ONCE_SECRET]
+        return _secret_made(request, changed, secret)
+
+    def shown() -> dict[str, Any]:
+        return {"once": once(request, _ONCE_SECRET), "overlaps": _OVERLAPS}
+
+    return _dialog(request, endpoint, "webhook_secret_form", f"New secret for {endpoint}", rotate, shown)
 
 
-@requires("webhooks:manage", methods=("GET", "POST"))
+@requires(SCOPE, methods=("GET", "POST"))
 def webhook_replay(request: HttpRequest, reference: str) -> HttpResponse:
     """The dialog, and the delivery of what was missed."""
     endpoint = _found(reference)
-    errors: Errors = []
-    status = 422
-    if request.method == "POST":
-        since = _since(request, _text(request, "since"))
-        try:
-            audit.require_reason(_text(request, "reason"))
-            done = webhook_deliveries.replay(
-                endpoint_id=endpoint.pk,
-                actor=actor(request),
-                since=since,
-                everything=request.POST.get("what") == "all",
-                reason=_text(request, "reason"),
-            )
-        except ApplicationError as error:
-            errors, status = problems(error), 409 if isinstance(error, WrongState) else 422
-        else:
-            more = f" There was more: replay again from {done.until:%Y-%m-%d %H:%M:%SZ}." if done.until else ""
-            notices.success(request, f"{done.queued:,} deliveries go out now.{more}")
-            return see_other("console:webhook", reference)
-    context = {"endpoint": endpoint, "possible": endpoint.enabled, "days": webhook_deliveries.REPLAY_DAYS}
-    return _dialog(request, "webhook_replay", context, errors, status)
+
+    def replay() -> HttpResponse:
+        done = webhook_deliveries.replay(
+            endpoint_id=endpoint.pk,
+            since=_since(request, posted(request, "since")),
+            everything=request.POST.get("what") == "all",
+            **_with_reason(request),
+        )
+        more = f" There was more: replay again from {done.until:%Y-%m-%d %H:%M:%SZ}." if done.until else ""
+        notices.success(request, f"{done.queued:,} deliveries go out now.{more}")
+        return see_other("console:webhook", reference)
+
+    def shown() -> dict[str, Any]:
+        return {"possible": endpoint.enabled, "days": webhook_deliveries.REPLAY_DAYS}
+
+    return _dialog(request, endpoint, "webhook_replay_form", f"Replay to {endpoint}", replay, shown)
 
 
-@requires("webhooks:manage", methods=("GET", "POST"))
+@requires(SCOPE, methods=("GET", "POST"))
 def webhook_delete(request: HttpRequest, reference: str) -> HttpResponse:
     """The dialog, and the end of an endpoint."""
     endpoint = _found(reference)
-    errors: Errors = []
-    if request.method == "POST":
-        try:
-            audit.require_reason(_text(request, "reason"))
-            webhooks.endpoint_delete(endpoint_id=endpoint.pk, actor=actor(request), reason=_text(request, "reason"))
-        except ApplicationError as error:
-            errors = problems(error)
-        else:
-            notices.success(request, f"{endpoint} is deleted.")
-            return see_other("console:webhooks")
-    return _dialog(request, "webhook_delete", {"endpoint": endpoint}, errors)
+
+    def delete() -> HttpResponse:
+        webhooks.endpoint_delete(endpoint_id=endpoint.pk, **_with_reason(request))
+        notices.success(request, f"{endpoint} is deleted.")
+        return see_other("console:webhooks")
+
+    return _dialog(request, endpoint, "webhook_delete_form", f"Delete {endpoint}", delete)
 
 
-@requires("webhooks:manage", methods=("GET", "POST"))
+@requires(SCOPE, methods=("GET", "POST"))
 def webhook_delivery(request: HttpRequest, reference: str, delivery: str) -> HttpResponse:
     """One delivery: what is posted, and what came back; POST delivers it once more."""
     endpoint = _found(reference)
-    found = records.webhook_delivery(endpoint.pk, read_id("dlv", delivery))
+    found = selectors.webhook_delivery(endpoint.pk, read_id("dlv", delivery))
     errors: Errors = []
     if request.method == "POST":
         try:
-            webhook_deliveries.redeliver(delivery_id=found.pk, actor=actor(request), reason=_text(request, "reason"))
+            webhook_deliveries.redeliver(delivery_id=found.pk, actor=actor(request), reason=posted(request, "reason"))
         except ApplicationError as error:
             errors = problems(error)
         else:
@@ -255,36 +240,58 @@ def webhook_delivery(request: HttpRequest, reference: str, delivery: str) -> Htt
     return page(request, "console/notifications/webhook_delivery.html", context, status=409 if errors else 200)
 
 
+def by_subject(kinds: Iterable[str]) -> list[tuple[str, list[str]]]:
+    """Types of events by what they are about."""
+    groups: dict[str, list[str]] = {}
+    for kind in kinds:
+        groups.setdefault(kind.partition(".")[0].replace("_", " "), []).append(kind)
+    return list(groups.items())
+
+
+def _form(request: HttpRequest, context: dict[str, Any], errors: Errors, status: int) -> HttpResponse:
+    # The test is no subscription.
+    context |= {"errors": errors, "groups": by_subject(kind for kind in TYPES if kind != webhook_deliveries.TEST)}
+    return page(request, "console/notifications/webhook_form.html", context, status=status if errors else 200)
+
+
+@sensitive_variables("secret")
+def _secret_made(request: HttpRequest, endpoint: WebhookEndpoint, secret: str, *, made: bool = False) -> HttpResponse:
+    context = {"endpoint": endpoint, "secret": secret, "made": made}
+    return page(request, "console/notifications/webhook_secret_made.html", context)
+
+
 def _dialog(
-    request: HttpRequest, name: str, context: dict[str, object], errors: Errors, status: int = 422
+    request: HttpRequest,
+    endpoint: WebhookEndpoint,
+    form: str,
+    title: str,
+    do: Callable[[], HttpResponse],
+    shown: Callable[[], dict[str, Any]] = dict,
 ) -> HttpResponse:
-    context |= {"errors": errors, "given": request.POST}
-    fragments = {"dialog": f"console/notifications/{name}_form.html"}
-    return page(
-        request, f"console/notifications/{name}.html", context, fragments=fragments, status=status if errors else 200
-    )
+    href = reverse("console:webhook", args=[endpoint.public_id])
+    crumbs = ((reverse("console:webhooks"), "Webhooks"), (href, endpoint))
+    shared = {"endpoint": endpoint, "title": title, "crumbs": crumbs, "href": href}
+    return dialog(request, f"console/notifications/{form}.html", lambda: {**shared, **shown()}, do)
 
 
 def _found(reference: str) -> WebhookEndpoint:
-    return records.webhook_endpoint(read_id("whe", reference))
+    return selectors.webhook_endpoint(read_id("whe", reference))
 
 
-def _text(request: HttpRequest, name: str) -> str:
-    return request.POST.get(name, "").strip().replace("\x00", "")
+def _named(request: HttpRequest) -> dict[str, Any]:
+    return {"name": posted(request, "name"), "actor": actor(request), "reason": posted(request, "reason")}
+
+
+def _with_reason(request: HttpRequest) -> dict[str, Any]:
+    """Who does it, and why. Raises InvalidSubmission without a reason."""
+    reason = posted(request, "reason")
+    audit.require_reason(reason)
+    return {"actor": actor(request), "reason": reason}
 
 
 def _since(request: HttpRequest, span: str) -> datetime:
     """The start of a replay; a time that cannot be read is one that the service refuses."""
     if span in _SINCE:
         return clock.now() - _SINCE[span] + timedelta(seconds=1)
-    at = zones.read_local(_text(request, "since_time"), zones.zone_of(request))
+    at = zones.read_local(posted(request, "since_time"), zones.zone_of(request))
     return at or clock.now() + timedelta(days=1)
-
-
-def _type_groups() -> list[tuple[str, list[str]]]:
-    """Types of events by what they are about; the test is no subscription."""
-    groups: dict[str, list[str]] = {}
-    for kind in TYPES:
-        if kind != webhook_deliveries.TEST:
-            groups.setdefault(kind.partition(".")[0].replace("_", " "), []).append(kind)
-    return list(groups.items())

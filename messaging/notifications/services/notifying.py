@@ -79,7 +79,9 @@ def read_feed() -> int:
 
 def _read_once() -> tuple[int, bool]:
     with transaction.atomic():
-        NotificationCursor.objects.bulk_create([_new_cursor()], ignore_conflicts=True)
+        end = feed.latest()
+        begin = NotificationCursor(id=1, xid=end.xid, event_id=end.id)
+        NotificationCursor.objects.bulk_create([begin], ignore_conflicts=True)
         cursor = NotificationCursor.objects.select_for_update(skip_locked=True).filter(pk=1).first()
         if cursor is None:  # another process is at it
             return 0, False
@@ -95,11 +97,6 @@ def _read_once() -> tuple[int, bool]:
         made = _tell(_happenings(page.events), rules)
         _move(cursor, page.position)
         return made, page.more
-
-
-def _new_cursor() -> NotificationCursor:
-    end = feed.latest()
-    return NotificationCursor(id=1, xid=end.xid, event_id=end.id)
 
 
 def _move(cursor: NotificationCursor, to: Position) -> None:
@@ -186,16 +183,13 @@ def _matches(rule: NotificationRule, happening: Happening, members: dict[uuid.UU
 
 
 def _make(rule: NotificationRule, happening: Happening, folded_before: int) -> Notification:
-    text = notification_texts.of(happening, rule, folded_before=folded_before)
     return Notification.objects.create(
         rule=rule,
         incident=happening.incident,
         key=happening.key,
-        subject=text.subject,
-        body=text.body,
-        data=text.data,
         due_at=clock.now(),
         created_at=happening.event.at,
+        **notification_texts.of(happening, rule, folded_before=folded_before),
     )
 
 
@@ -213,8 +207,9 @@ class Outcome:
 def send_due() -> int:
     """Sends what is due, several at a time. Returns how many were tried."""
     tried = 0
+    due = Notification.objects.filter(rule__enabled=True).select_related("rule__endpoint")
     with ThreadPoolExecutor(_SENDERS, thread_name_prefix="notify") as pool:
-        while claimed := _claim(_CLAIM):
+        while claimed := webhooks.claim(due, _LEASE, _CLAIM):
             give_back()
             _record(list(zip(claimed, pool.map(talk, claimed), strict=True)))
             tried += len(claimed)
@@ -228,17 +223,14 @@ def rule_test(*, rule_id: uuid.UUID, actor: Actor) -> Notification:
         rule = NotificationRule.objects.select_related("endpoint").filter(pk=rule_id).first()
         if rule is None:
             raise NotFound(f"There is no notification rule {public_id('rule', rule_id)}.")
-        text = notification_texts.of_test(rule, actor.name)
         one = Notification.objects.create(
             rule=rule,
             key=f"test|{now.timestamp()}",
-            subject=text.subject,
-            body=text.body,
-            data={**text.data, "timestamp": now.isoformat()},
             state=NotificationState.FAILED,  # until it is known better
             attempts=1,
             last_error="The hub stopped before an answer came.",
             created_at=now,
+            **notification_texts.of_test(rule, actor.name, now),
         )
         audit.record(actor, "notification_rule.test", rule, after={"notification": one.public_id})
     give_back()
@@ -262,21 +254,6 @@ def drop_old(now: datetime) -> int:
     old = Notification.objects.filter(id__lt=floor_id(now - KEPT), due_at=None, created_at__lt=now - KEPT)
     dropped, _ = old.delete()
     return dropped
-
-
-def _claim(limit: int) -> list[Notification]:
-    now = clock.now()
-    with transaction.atomic(durable=True):
-        due = Notification.objects.filter(due_at__isnull=False, due_at__lte=now, rule__enabled=True)
-        locked = (
-            due.select_related("rule__endpoint").order_by("due_at").select_for_update(skip_locked=True, of=("self",))
-        )
-        claimed = list(locked[:limit])
-        for one in claimed:
-            one.due_at = now + _LEASE
-            one.attempts += 1
-        bulk_set(claimed, ("due_at", "attempts"))
-    return claimed
 
 
 def _record(outcomes: Sequence[tuple[Notification, Outcome]]) -> None:

@@ -146,14 +146,12 @@ def _apply(rule: NotificationRule, fields: RuleFields) -> None:
     errors: dict[str, list[str]] = {}
     given: Mapping[str, Any] = fields
     for name, value in given.items():
-        if name == "group":
-            rule.group = PartnerGroup.objects.filter(pk=value).first() if value is not None else None
-            if value is not None and rule.group is None:
-                errors["group"] = [f"There is no partner group {public_id('grp', value)}."]
-        elif name == "endpoint":
-            rule.endpoint = WebhookEndpoint.objects.filter(pk=value).first() if value is not None else None
-            if value is not None and rule.endpoint is None:
-                errors["endpoint"] = [f"There is no webhook endpoint {public_id('whe', value)}."]
+        if name in ("group", "endpoint"):
+            kind: Any = PartnerGroup if name == "group" else WebhookEndpoint
+            found = kind.objects.filter(pk=value).first() if value is not None else None
+            setattr(rule, name, found)
+            if value is not None and found is None:
+                errors[name] = [f"There is no {kind._meta.verbose_name} {kind(pk=value).public_id}."]
         elif name in ("events", "causes", "recipients"):
             setattr(rule, name, list(dict.fromkeys(one.strip() for one in value if one.strip())))
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import Any
 
 from django.conf import settings
@@ -88,17 +88,8 @@ class Happening:
         return f"{self.event.type}|{about or data.get('address') or 'hub'}|{self.cause}|{step}"[:200]
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
-    """One notification, ready to be sent."""
-
-    subject: str
-    body: str
-    data: dict[str, Any]
-
-
-def of(happening: Happening, rule: NotificationRule, *, folded_before: int) -> Text:
-    """What is told. `folded_before`: how often the same happened since it was last told."""
+def of(happening: Happening, rule: NotificationRule, *, folded_before: int) -> dict[str, Any]:
+    """What is told: subject, body and data. `folded_before`: how often the same happened since it was last told."""
     event, incident, pair = happening.event, happening.incident, happening.pair
     known = causes.lookup(happening.cause) if happening.cause else None
     what = _WORDS.get(event.type, event.type)
@@ -110,18 +101,24 @@ def of(happening: Happening, rule: NotificationRule, *, folded_before: int) -> T
     else:
         title = f"{what}: {known.label}" if known is not None else what
     subject = line(f"[{settings.RMHUB_ENVIRONMENT}] {title}{f', {where}' if where else ''}", 200)
-    return Text(subject, _body(happening, rule, title, folded_before), _data(happening, rule, subject, folded_before))
+    told = events.body(event)
+    data = told["data"]
+    assert isinstance(data, dict)
+    # The event as webhooks show it, with what the notification adds.
+    told = {**told, "data": {**data, "notification": _told(rule, subject, folded_before)}}
+    return {"subject": subject, "body": _body(happening, rule, title, folded_before), "data": told}
 
 
-def of_test(rule: NotificationRule, by: str) -> Text:
+def of_test(rule: NotificationRule, by: str, now: datetime) -> dict[str, Any]:
     """What a test says."""
     subject = line(f"[{settings.RMHUB_ENVIRONMENT}] Test of the notification rule {rule.name}", 200)
     body = (
         f"{by} tests the notification rule {rule.name} of {settings.RMHUB_NAME}.\n"
         f"It tells of: {', '.join(rule.events)}.\n\nNothing has happened, and nothing is to be done.\n"
     )
-    data = {"type": "webhook_endpoint.test", "data": {"by": by, "notification": _told(rule, subject, 0)}}
-    return Text(subject, body, data)
+    data = {"by": by, "notification": _told(rule, subject, 0)}
+    told = {"type": "webhook_endpoint.test", "data": data, "timestamp": now.isoformat()}
+    return {"subject": subject, "body": body, "data": told}
 
 
 def line(text: str, most: int) -> str:
@@ -163,14 +160,6 @@ def _path(happening: Happening) -> str:
         if found := happening.event.data.get(name):
             return f"/{page}/{found}/"
     return "/"
-
-
-def _data(happening: Happening, rule: NotificationRule, subject: str, folded_before: int) -> dict[str, Any]:
-    """The event as webhooks show it, with what the notification adds."""
-    told = events.body(happening.event)
-    data = told["data"]
-    assert isinstance(data, dict)
-    return {**told, "data": {**data, "notification": _told(rule, subject, folded_before)}}
 
 
 def _told(rule: NotificationRule, subject: str, folded_before: int) -> dict[str, Any]:

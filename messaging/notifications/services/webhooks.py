@@ -6,7 +6,6 @@ import base64
 import hashlib
 import hmac
 import json
-import logging
 import secrets
 import socket
 import uuid
@@ -14,11 +13,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import urllib3
 from django.conf import settings
 from django.db import transaction
+from django.db.models import QuerySet
 from django.views.decorators.debug import sensitive_variables
 
 from messaging import dispatch
@@ -28,15 +29,14 @@ from messaging.journal import audit, events, incidents
 from messaging.journal.audit import SYSTEM, Actor
 from messaging.models import Event, WebhookDelivery, WebhookEndpoint
 from messaging.models.bulk import bulk_set
-from messaging.transports.bounded import bounded_pool, time_limit
+from messaging.transports.bounded import bounded_pool, is_public, public_pool, time_limit
 from messaging.transports.http import sentence_of
-from messaging.transports.public import is_public, public_pool
 from partners.secrets import SecretUnreadable, decrypt, encrypt
 from rmhub import clock
 from rmhub.ids import public_id
 from rmhub.postgresql.base import give_back
 
-log = logging.getLogger(__name__)
+Row = TypeVar("Row", bound=Any)
 
 # Seconds before attempt 2, 3 ... (Standard Webhooks' recommended schedule, plus a day).
 SCHEDULE = (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400)
@@ -83,8 +83,7 @@ def endpoint_update(
     Raises NotFound, InvalidSubmission, and Stale when the endpoint is not what `expected` (a `revision`) names.
     """
     with transaction.atomic():
-        endpoint = _locked(endpoint_id)
-        _check_expected(endpoint, expected)
+        endpoint = _locked(endpoint_id, expected)
         _check(
             url if url is not None else endpoint.url,
             types if types is not None else endpoint.types,
@@ -126,8 +125,7 @@ def endpoint_rotate_secret(
         raise InvalidSubmission({"overlap_hours": [f"From 0 (the old secret ends now) to {MAX_OVERLAP_HOURS} hours."]})
     secret = _new_secret()
     with transaction.atomic():
-        endpoint = _locked(endpoint_id)
-        _check_expected(endpoint, expected)
+        endpoint = _locked(endpoint_id, expected)
         until = clock.now() + timedelta(hours=overlap_hours)
         endpoint.previous_secret_encrypted = endpoint.secret_encrypted if overlap_hours else b""
         endpoint.previous_until = until if overlap_hours else None
@@ -163,16 +161,10 @@ def _check(url: str, types: Sequence[str], *, name: str, new: str | None = "") -
 def endpoint_delete(*, endpoint_id: uuid.UUID, actor: Actor, reason: str = "", expected: str | None = None) -> None:
     """Removes an endpoint with its deliveries. Raises NotFound, Stale."""
     with transaction.atomic():
-        endpoint = _locked(endpoint_id)
-        _check_expected(endpoint, expected)
+        endpoint = _locked(endpoint_id, expected)
         audit.record(actor, "webhook.delete", endpoint, reason=reason, before=_described(endpoint))
         endpoint.delete()
         _close_incident(actor, reason or f"{endpoint} was deleted.")
-
-
-def _check_expected(endpoint: WebhookEndpoint, expected: str | None) -> None:
-    if expected is not None and revision(endpoint) != expected:
-        raise Stale("This endpoint changed since you looked at it: look again before you change it.", version=0)
 
 
 def _new_secret() -> str:
@@ -188,11 +180,13 @@ def _close_incident(actor: Actor, resolution: str) -> None:
     )
 
 
-def _locked(endpoint_id: uuid.UUID) -> WebhookEndpoint:
-    try:
-        return WebhookEndpoint.objects.select_for_update().get(pk=endpoint_id)
-    except WebhookEndpoint.DoesNotExist as error:
-        raise NotFound(f"There is no webhook endpoint {public_id('whe', endpoint_id)}.") from error
+def _locked(endpoint_id: uuid.UUID, expected: str | None) -> WebhookEndpoint:
+    endpoint = WebhookEndpoint.objects.select_for_update().filter(pk=endpoint_id).first()
+    if endpoint is None:
+        raise NotFound(f"There is no webhook endpoint {public_id('whe', endpoint_id)}.")
+    if expected is not None and revision(endpoint) != expected:
+        raise Stale("This endpoint changed since you looked at it: look again before you change it.", version=0)
+    return endpoint
 
 
 def deliver_due(*, limit: int = 50) -> int:
@@ -201,23 +195,24 @@ def deliver_due(*, limit: int = 50) -> int:
     Even if every one of them takes all the time there is, a claim is done before its lease ends.
     """
     posted = 0
+    due = WebhookDelivery.objects.filter(endpoint__enabled=True).select_related("endpoint")
     with ThreadPoolExecutor(POSTERS, thread_name_prefix="webhook") as pool:
-        while claimed := _claim(limit):
+        while claimed := claim(due, _LEASE, limit):
             give_back()
             _record(list(zip(claimed, pool.map(post, claimed), strict=True)))
             posted += len(claimed)
     return posted
 
 
-def _claim(limit: int) -> list[WebhookDelivery]:
+def claim(due: QuerySet[Row], lease: timedelta, limit: int) -> list[Row]:
+    """Claims what is due, what waits longest first: nobody else takes it before the lease ends."""
     now = clock.now()
     with transaction.atomic(durable=True):
-        due = WebhookDelivery.objects.filter(due_at__isnull=False, due_at__lte=now, endpoint__enabled=True)
-        locked = due.select_related("endpoint").order_by("due_at").select_for_update(skip_locked=True, of=("self",))
-        claimed = list(locked[:limit])
-        for delivery in claimed:
-            delivery.due_at = now + _LEASE
-            delivery.attempts += 1
+        rows = due.filter(due_at__isnull=False, due_at__lte=now).order_by("due_at")
+        claimed = list(rows.select_for_update(skip_locked=True, of=("self",))[:limit])
+        for row in claimed:
+            row.due_at = now + lease
+            row.attempts += 1
         bulk_set(claimed, ("due_at", "attempts"))
     return claimed
 

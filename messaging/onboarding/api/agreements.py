@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django.core.exceptions import ObjectDoesNotExist
@@ -11,16 +12,17 @@ from rest_framework.response import Response
 
 from messaging import keyset
 from messaging.api.authentication import actor_of
-from messaging.api.conditional import expected_revision, item
+from messaging.api.conditional import item
 from messaging.api.endpoint import Endpoint, operation
 from messaging.api.fields import OptionalReasonBody, ReasonBody, page_of, validated
 from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
+from messaging.onboarding.api.parties import change_of
 from messaging.onboarding.serializers import agreements as shapes
 from messaging.onboarding.services import changing as onboarding
-from messaging.onboarding.services import content as onboarding_content
+from messaging.onboarding.services.content import revision
 from messaging.pairs.api.pairs import IF_MATCH
 from partners import models, selectors
 from partners.choices import VersionState
@@ -126,61 +128,36 @@ class OneAgreement(_OfAgreement):
         headers=(IF_MATCH,),
     )
     def patch(self, request: Request, agreement_id: str) -> Response:
-        read_parameters(request, ())
-        expected = expected_revision(request)
-        values = validated(shapes.AgreementChanges, request.data)
-        agreement = onboarding.agreement_update(
-            agreement_id=id_of("agr", agreement_id), actor=actor_of(request), expected=expected, **values
+        values = change_of(request, shapes.AgreementChanges)
+        return _agreement(request, onboarding.agreement_update(agreement_id=id_of("agr", agreement_id), **values))
+
+
+def _switch(name: str, summary: str, service: Callable[..., models.Agreement]) -> type[Endpoint]:
+    """The view of a verb that takes an agreement out of force, or puts it back."""
+
+    class Verb(_OfAgreement):
+        """/agreements/{agreement_id}/<verb>"""
+
+        @operation(
+            id=f"agreements_{name}",
+            tag="agreements",
+            scope="agreements:write",
+            summary=summary,
+            path=_PATH,
+            request=ReasonBody,
+            responses={200: shapes.AgreementDetailSerializer},
+            problems=_CHANGE,
+            headers=(IF_MATCH,),
         )
-        return _agreement(request, agreement)
+        def post(self, request: Request, agreement_id: str) -> Response:
+            values = change_of(request, ReasonBody)
+            return _agreement(request, service(agreement_id=id_of("agr", agreement_id), **values))
+
+    return Verb
 
 
-class DisableAgreement(_OfAgreement):
-    """/agreements/{agreement_id}/disable"""
-
-    @operation(
-        id="agreements_disable",
-        tag="agreements",
-        scope="agreements:write",
-        summary="Take the active version out of force",
-        path=_PATH,
-        request=ReasonBody,
-        responses={200: shapes.AgreementDetailSerializer},
-        problems=_CHANGE,
-        headers=(IF_MATCH,),
-    )
-    def post(self, request: Request, agreement_id: str) -> Response:
-        read_parameters(request, ())
-        expected = expected_revision(request)
-        values = validated(ReasonBody, request.data)
-        agreement = onboarding.agreement_disable(
-            agreement_id=id_of("agr", agreement_id), actor=actor_of(request), expected=expected, **values
-        )
-        return _agreement(request, agreement)
-
-
-class EnableAgreement(_OfAgreement):
-    """/agreements/{agreement_id}/enable"""
-
-    @operation(
-        id="agreements_enable",
-        tag="agreements",
-        scope="agreements:write",
-        summary="Put the disabled version back in force",
-        path=_PATH,
-        request=ReasonBody,
-        responses={200: shapes.AgreementDetailSerializer},
-        problems=_CHANGE,
-        headers=(IF_MATCH,),
-    )
-    def post(self, request: Request, agreement_id: str) -> Response:
-        read_parameters(request, ())
-        expected = expected_revision(request)
-        values = validated(ReasonBody, request.data)
-        agreement = onboarding.agreement_enable(
-            agreement_id=id_of("agr", agreement_id), actor=actor_of(request), expected=expected, **values
-        )
-        return _agreement(request, agreement)
+DisableAgreement = _switch("disable", "Take the active version out of force", onboarding.agreement_disable)
+EnableAgreement = _switch("enable", "Put the disabled version back in force", onboarding.agreement_enable)
 
 
 class Versions(_OfAgreement):
@@ -234,17 +211,8 @@ class OneVersion(_OfAgreement):
         headers=(IF_MATCH,),
     )
     def patch(self, request: Request, agreement_id: str, number: str) -> Response:
-        read_parameters(request, ())
-        expected = expected_revision(request)
-        values = _arguments(validated(shapes.VersionChanges, request.data))
-        version = onboarding.version_edit(
-            agreement_id=id_of("agr", agreement_id),
-            number=_number(number),
-            actor=actor_of(request),
-            expected=expected,
-            **values,
-        )
-        return _version(request, version)
+        values = _arguments(change_of(request, shapes.VersionChanges))
+        return _version(request, onboarding.version_edit(**version_key(agreement_id, number), **values))
 
     @operation(
         id="agreements_discard_version",
@@ -257,16 +225,8 @@ class OneVersion(_OfAgreement):
         headers=(IF_MATCH,),
     )
     def delete(self, request: Request, agreement_id: str, number: str) -> Response:
-        read_parameters(request, ())
-        expected = expected_revision(request)
-        values = validated(OptionalReasonBody, request.data)
-        onboarding.version_discard(
-            agreement_id=id_of("agr", agreement_id),
-            number=_number(number),
-            actor=actor_of(request),
-            expected=expected,
-            **values,
-        )
+        values = change_of(request, OptionalReasonBody)
+        onboarding.version_discard(**version_key(agreement_id, number), **values)
         return Response(status=204)
 
 
@@ -285,17 +245,8 @@ class ActivateVersion(_OfAgreement):
         headers=(IF_MATCH,),
     )
     def post(self, request: Request, agreement_id: str, number: str) -> Response:
-        read_parameters(request, ())
-        expected = expected_revision(request)
-        values = validated(ReasonBody, request.data)
-        version = onboarding.version_activate(
-            agreement_id=id_of("agr", agreement_id),
-            number=_number(number),
-            actor=actor_of(request),
-            expected=expected,
-            **values,
-        )
-        return _version(request, version)
+        values = change_of(request, ReasonBody)
+        return _version(request, onboarding.version_activate(**version_key(agreement_id, number), **values))
 
 
 def _read(agreement_id: str) -> models.Agreement:
@@ -303,6 +254,11 @@ def _read(agreement_id: str) -> models.Agreement:
         return selectors.agreement(id_of("agr", agreement_id))
     except ObjectDoesNotExist as error:
         raise Problem("not_found", f"There is no agreement {agreement_id}.") from error
+
+
+def version_key(agreement_id: str, number: str) -> dict[str, Any]:
+    """What services know a version by. Raises Problem."""
+    return {"agreement_id": id_of("agr", agreement_id), "number": _number(number)}
 
 
 def _number(text: str) -> int:
@@ -322,11 +278,11 @@ def _arguments(values: dict[str, Any]) -> dict[str, Any]:
 def _agreement(request: Request, agreement: models.Agreement, *, status: int = 200) -> Response:
     data = shapes.AgreementDetailSerializer(agreement).data
     headers = {"Location": f"/api/v1/agreements/{agreement.public_id}"} if status == 201 else {}
-    return item(request, data, revision=onboarding_content.revision(agreement), status=status, **headers)
+    return item(request, data, revision=revision(agreement), status=status, **headers)
 
 
 def _version(request: Request, version: models.AgreementVersion, *, status: int = 200) -> Response:
     data = shapes.version_detail(version)
     path = f"/api/v1/agreements/{version.agreement.public_id}/versions/{version.number}"
     headers = {"Location": path} if status == 201 else {}
-    return item(request, data, revision=onboarding_content.revision(version), status=status, **headers)
+    return item(request, data, revision=revision(version), status=status, **headers)

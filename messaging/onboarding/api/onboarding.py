@@ -18,6 +18,7 @@ from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
 from messaging.models import OnboardingDraft
+from messaging.onboarding.api.agreements import version_key
 from messaging.onboarding.selectors import drafts as selectors
 from messaging.onboarding.serializers import onboarding as shapes
 from messaging.onboarding.services import bench, bundle, bundle_format
@@ -204,9 +205,7 @@ class TestVersion(Endpoint):
     )
     def post(self, request: Request, agreement_id: str, number: str) -> Response:
         read_parameters(request, ())
-        if not (number.isascii() and number.isdigit() and len(number) < 10):
-            raise Problem("not_found", "Versions are numbered from 1.")
-        report = bench.run(agreement_id=id_of("agr", agreement_id), number=int(number), actor=actor_of(request))
+        report = bench.run(**version_key(agreement_id, number), actor=actor_of(request))
         return _report(request, report, status=201)
 
 

@@ -1,4 +1,4 @@
-"""Parties and their endpoints."""
+"""Parties, their endpoints, and the certificates that the hub knows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from django.core.exceptions import ObjectDoesNotExist
 from drf_spectacular.utils import OpenApiExample
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -20,13 +21,15 @@ from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
-from messaging.onboarding.selectors import partner_health
+from messaging.onboarding.selectors import certificates, partner_health
+from messaging.onboarding.serializers import onboarding as onboarding_shapes
 from messaging.onboarding.serializers import partners as shapes
-from messaging.onboarding.serializers.onboarding import PartnerHealthSerializer, certificate
+from messaging.onboarding.serializers.onboarding import PartnerHealthSerializer, certificate, facts
 from messaging.onboarding.services import changing as onboarding
-from messaging.onboarding.services import content as onboarding_content
+from messaging.onboarding.services.content import revision
 from messaging.pairs.api.pairs import IF_MATCH
 from partners import models, selectors
+from partners.certificates import read as read_certificates
 from partners.choices import VersionState
 
 _PARTY = {"party_id": "Id of the party (`par_...`)."}
@@ -39,11 +42,22 @@ PARTY_FILTERS = (
     Param("archived", "Only those taken out of use, or only the others.", "flag"),
 )
 ENDPOINT_FILTERS = (Param("party", "Id of a party.", "id", prefix="par"),)
+CERTIFICATE_FILTERS = (
+    Param("party", "Id of a party.", "id", prefix="par"),
+    Param("ending_within", "Whole days: only what ends by then.", "number", minimum=0, maximum=36500),
+)
 _EXAMPLE = OpenApiExample(
     "A partner",
     value={"name": "Globex", "identifiers": [{"type": "DUNS", "value": "123456789"}], "reason": "New supplier"},
     request_only=True,
 )
+
+
+def change_of(request: Request, body: type[serializers.Serializer]) -> dict[str, Any]:
+    """The body's values, with who changes it (`actor`) and the revision that they saw (`expected`)."""
+    read_parameters(request, ())
+    expected = expected_revision(request)
+    return {"actor": actor_of(request), "expected": expected, **validated(body, request.data)}
 
 
 class Parties(Endpoint):
@@ -105,11 +119,7 @@ class OneParty(_OfParty):
     )
     def get(self, request: Request, party_id: str) -> Response:
         read_parameters(request, ())
-        try:
-            party = selectors.party(id_of("par", party_id))
-        except ObjectDoesNotExist as error:
-            raise Problem("not_found", f"There is no party {party_id}.") from error
-        return _party(request, party)
+        return _party(request, _read_party(party_id))
 
     @operation(
         id="parties_change",
@@ -123,13 +133,8 @@ class OneParty(_OfParty):
         headers=(IF_MATCH,),
     )
     def patch(self, request: Request, party_id: str) -> Response:
-        read_parameters(request, ())
-        expected = expected_revision(request)
-        values = _with_identifiers(validated(shapes.PartyChanges, request.data))
-        party = onboarding.party_update(
-            party_id=id_of("par", party_id), actor=actor_of(request), expected=expected, **values
-        )
-        return _party(request, party)
+        values = _with_identifiers(change_of(request, shapes.PartyChanges))
+        return _party(request, onboarding.party_update(party_id=id_of("par", party_id), **values))
 
 
 class PartyHealth(Endpoint):
@@ -145,11 +150,7 @@ class PartyHealth(Endpoint):
     )
     def get(self, request: Request, party_id: str) -> Response:
         read_parameters(request, ())
-        try:
-            party = selectors.party(id_of("par", party_id))
-        except ObjectDoesNotExist as error:
-            raise Problem("not_found", f"There is no party {party_id}.") from error
-        health = partner_health.of_partner(party.pk)
+        health = partner_health.of_partner(_read_party(party_id).pk)
         data = asdict(replace(health, ending=())) | {"ending": [certificate(one) for one in health.ending]}
         return Response(data)
 
@@ -172,11 +173,8 @@ def _use_verb(name: str, summary: str, service: Callable[..., models.Party]) -> 
             headers=(IF_MATCH,),
         )
         def post(self, request: Request, party_id: str) -> Response:
-            read_parameters(request, ())
-            expected = expected_revision(request)
-            values = validated(ReasonBody, request.data)
-            party = service(party_id=id_of("par", party_id), actor=actor_of(request), expected=expected, **values)
-            return _party(request, party)
+            values = change_of(request, ReasonBody)
+            return _party(request, service(party_id=id_of("par", party_id), **values))
 
     return Verb
 
@@ -233,11 +231,7 @@ class OneEndpoint(Endpoint):
     )
     def get(self, request: Request, endpoint_id: str) -> Response:
         read_parameters(request, ())
-        try:
-            endpoint = selectors.endpoint(id_of("end", endpoint_id))
-        except ObjectDoesNotExist as error:
-            raise Problem("not_found", f"There is no endpoint {endpoint_id}.") from error
-        return _endpoint(request, endpoint)
+        return _endpoint(request, _read_endpoint(endpoint_id))
 
     @operation(
         id="endpoints_change",
@@ -252,13 +246,75 @@ class OneEndpoint(Endpoint):
         headers=(IF_MATCH,),
     )
     def patch(self, request: Request, endpoint_id: str) -> Response:
+        values = change_of(request, shapes.EndpointChanges)
+        return _endpoint(request, onboarding.endpoint_update(endpoint_id=id_of("end", endpoint_id), **values))
+
+
+class Certificates(Endpoint):
+    """/certificates"""
+
+    @operation(
+        id="certificates_list",
+        tag="certificates",
+        scope="partners:read",
+        summary="List certificates, and credentials that have an end, the first to end in front",
+        description="One answer with all of them, no pages: there are about as many as partners.",
+        parameters=CERTIFICATE_FILTERS,
+        responses={200: onboarding_shapes.CertificatesSerializer},
+    )
+    def get(self, request: Request) -> Response:
+        values = read_parameters(request, CERTIFICATE_FILTERS)
+        found = certificates.certificates(within_days=values["ending_within"], party_id=values["party"])
+        return Response({"data": [certificate(one) for one in found]})
+
+
+class EndpointCertificates(Endpoint):
+    """/endpoints/{endpoint_id}/certificates"""
+
+    @operation(
+        id="endpoints_read_certificates",
+        tag="certificates",
+        scope="partners:read",
+        summary="The certificates that an endpoint's server may show",
+        path=_ENDPOINT,
+        responses={200: onboarding_shapes.EndpointCertificatesSerializer},
+    )
+    def get(self, request: Request, endpoint_id: str) -> Response:
         read_parameters(request, ())
-        expected = expected_revision(request)
-        values = validated(shapes.EndpointChanges, request.data)
-        endpoint = onboarding.endpoint_update(
-            endpoint_id=id_of("end", endpoint_id), actor=actor_of(request), expected=expected, **values
-        )
-        return _endpoint(request, endpoint)
+        return _certificates(request, _read_endpoint(endpoint_id))
+
+    @operation(
+        id="endpoints_replace_certificates",
+        tag="certificates",
+        scope="partners:write",
+        summary="Replace the certificates that an endpoint's server may show",
+        description="They hold for the next connection, in every process within a second. If-Match: the endpoint's "
+        "ETag, or the one of this resource.",
+        path=_ENDPOINT,
+        request=onboarding_shapes.TrustBody,
+        responses={200: onboarding_shapes.EndpointCertificatesSerializer},
+        problems=("stale", "precondition_required", "invalid_header"),
+        headers=(IF_MATCH,),
+    )
+    def post(self, request: Request, endpoint_id: str) -> Response:
+        values = change_of(request, onboarding_shapes.TrustBody)
+        pem = values.pop("pem")
+        endpoint = onboarding.endpoint_trust(endpoint_id=id_of("end", endpoint_id), certificates_pem=pem, **values)
+        return _certificates(request, endpoint)
+
+
+def _read_party(reference: str) -> models.Party:
+    try:
+        return selectors.party(id_of("par", reference))
+    except ObjectDoesNotExist as error:
+        raise Problem("not_found", f"There is no party {reference}.") from error
+
+
+def _read_endpoint(reference: str) -> models.Endpoint:
+    try:
+        return selectors.endpoint(id_of("end", reference))
+    except ObjectDoesNotExist as error:
+        raise Problem("not_found", f"There is no endpoint {reference}.") from error
 
 
 def _with_identifiers(values: dict[str, Any]) -> dict[str, Any]:
@@ -270,10 +326,19 @@ def _with_identifiers(values: dict[str, Any]) -> dict[str, Any]:
 def _party(request: Request, party: models.Party, *, status: int = 200) -> Response:
     data = shapes.PartySerializer(party).data
     headers = {"Location": f"/api/v1/parties/{party.public_id}"} if status == 201 else {}
-    return item(request, data, revision=onboarding_content.revision(party), status=status, **headers)
+    return item(request, data, revision=revision(party), status=status, **headers)
 
 
 def _endpoint(request: Request, endpoint: models.Endpoint, *, status: int = 200) -> Response:
     data = shapes.EndpointSerializer(endpoint).data
     headers = {"Location": f"/api/v1/endpoints/{endpoint.public_id}"} if status == 201 else {}
-    return item(request, data, revision=onboarding_content.revision(endpoint), status=status, **headers)
+    return item(request, data, revision=revision(endpoint), status=status, **headers)
+
+
+def _certificates(request: Request, endpoint: models.Endpoint) -> Response:
+    data = {
+        "endpoint": endpoint.public_id,
+        "pem": endpoint.trusted_certificates,
+        "certificates": [facts(one) for one in read_certificates(endpoint.trusted_certificates)],
+    }
+    return item(request, data, revision=revision(endpoint))

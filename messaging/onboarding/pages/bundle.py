@@ -13,7 +13,7 @@ from messaging.access.selectors.reach import read_id
 from messaging.console.access import actor, requires
 from messaging.console.rendering import page, see_other
 from messaging.exceptions import InvalidSubmission
-from messaging.onboarding.pages.partner_forms import INVALID, Errors, reason_of, refusals
+from messaging.onboarding.pages.forms import INVALID, Errors, reason_of, refusals
 from messaging.onboarding.services import bundle as services
 from messaging.onboarding.services import bundle_format
 from messaging.onboarding.services.bundle import ImportReport

@@ -1,4 +1,4 @@
-"""Partners and agreements as pages show them, with what can be done about each."""
+"""Partners, endpoints, certificates and agreements as pages show them, with what can be done about each."""
 
 from __future__ import annotations
 
@@ -15,20 +15,24 @@ from messaging.console.access import person, requires
 from messaging.console.lists import Column, ListPage
 from messaging.console.rendering import keyset_page, page
 from messaging.keyset import Page, Place
-from messaging.models import BenchReport
-from messaging.onboarding.pages import agreement_forms, party_form
-from messaging.onboarding.pages.partner_verbs import button
-from messaging.onboarding.selectors import partner_health
+from messaging.models import BenchReport, ProbeReport
+from messaging.onboarding.pages import agreements, parties
+from messaging.onboarding.pages.changing import button, why_not
+from messaging.onboarding.selectors import certificates, partner_health
 from messaging.onboarding.services import content as onboarding_content
 from messaging.pairs.selectors import pairs, screens
 from partners import selectors, services
+from partners.certificates import read as read_certificates
 from partners.choices import VersionState
-from partners.models import Agreement, AgreementVersion
+from partners.models import Agreement, AgreementVersion, Endpoint
 from partners.validation import resend_words
+from partners.visibility import limit
 from rmhub import clock
 
 # With the version that counts, and the sentence that says when it gives up.
 AgreementRow = tuple[Agreement, AgreementVersion | None, str]
+
+_SPANS = ("7", "30", "90", "365")
 
 PARTNERS = ListPage(
     name="partners",
@@ -82,26 +86,56 @@ def partner_list(request: HttpRequest) -> HttpResponseBase:
             lambda place, limit: keyset.page(found, order=("name",), limit=limit, place=place),
         )
     context = keyset_page(request, "console.partners", found, order=("name",), filters=filters)
-    context |= filters | {"why_not": _why_not(request, party_form.SCOPE)} | lists.tools(request, PARTNERS, filters)
+    context |= filters | {"why_not": why_not(person(request), parties.SCOPE)} | lists.tools(request, PARTNERS, filters)
     return page(request, "console/onboarding/partners.html", context)
 
 
 @requires("partners:read")
 def partner_page(request: HttpRequest, reference: str) -> HttpResponse:
     """One party: how it goes, pairs, agreements, endpoints, credentials (never a secret), contacts, changes."""
-    party = party_form.party_of(reference)
+    party = parties.party_of(reference)
     found = pairs.pairs(partner_id=party.pk).order_by("severity", "code")[:50]
-    verb = party_form.VERBS["restore" if party.archived_at else "archive"]
+    verb = parties.RESTORE if party.archived_at else parties.ARCHIVE
     context = {
         "party": party,
         "health": None if party.is_own else partner_health.of_partner(party.pk),
         "agreements": _with_versions(list(selectors.agreements(party_id=party.pk)[:50])),
         "rows": screens.pair_rows(found, clock.now()),
         "audit": screens.audit_of(party),
-        "why_not": _why_not(request, party_form.SCOPE),
+        "why_not": why_not(person(request), parties.SCOPE),
         "buttons": [button(verb, reverse("console:party-verb", args=[party.public_id, verb.slug]), person(request))],
     }
     return page(request, "console/onboarding/partner.html", context)
+
+
+@requires("partners:read")
+def certificate_list(request: HttpRequest) -> HttpResponse:
+    """All certificates and credentials that end, the first ones in front."""
+    within = request.GET.get("within", "")
+    days = int(within) if within.isascii() and within.isdigit() and len(within) < 5 else None
+    context = {
+        "rows": certificates.certificates(within_days=days),
+        "within": "" if days is None else str(days),
+        "spans": _SPANS,
+    }
+    return page(request, "console/onboarding/certificates.html", context)
+
+
+@requires("partners:read")
+def endpoint_page(request: HttpRequest, reference: str) -> HttpResponse:
+    """One endpoint: where its bytes go, what its server may show, and what the last looks at it found."""
+    endpoint = parties.endpoint_of(reference)
+    context = {
+        "endpoint": endpoint,
+        "party": endpoint.party,
+        "trusted": read_certificates(endpoint.trusted_certificates),
+        "now": clock.now(),
+        "reports": list(ProbeReport.objects.filter(endpoint=endpoint).order_by("-id")[:10]),
+        "agreements": _agreements_of(endpoint),
+        "audit": screens.audit_of(endpoint),
+        "why_not": why_not(person(request), parties.SCOPE),
+    }
+    return page(request, "console/onboarding/endpoint.html", context)
 
 
 @requires("agreements:read")
@@ -124,14 +158,14 @@ def agreement_list(request: HttpRequest) -> HttpResponseBase:
     context = keyset_page(request, "console.agreements", found, order=("tpa_id",), filters=filters)
     context |= filters | {"states": VersionState.choices} | lists.tools(request, AGREEMENTS, filters)
     context["rows"] = _with_versions(context["rows"])
-    context["why_not"] = _why_not(request, agreement_forms.SCOPE)
+    context["why_not"] = why_not(person(request), agreements.SCOPE)
     return page(request, "console/onboarding/agreements.html", context)
 
 
 @requires("agreements:read")
 def agreement_page(request: HttpRequest, reference: str, number: int | None = None) -> HttpResponse:
     """One version of an agreement (the one that counts, unless a number says which), with what it amounts to."""
-    agreement = agreement_forms.agreement_of(reference)
+    agreement = agreements.agreement_of(reference)
     chosen = _version(agreement, number)
     if chosen is None:
         raise Http404(f"{agreement.tpa_id} has no version {number}.")
@@ -147,12 +181,21 @@ def agreement_page(request: HttpRequest, reference: str, number: int | None = No
         "versions": versions,
         "before": before,
         "changes": _changes(before, version),
-        "buttons": agreement_forms.buttons(version, agreement, person(request)),
-        "why_not": _why_not(request, agreement_forms.SCOPE),
+        "buttons": agreements.buttons(version, agreement, person(request)),
+        "why_not": why_not(person(request), agreements.SCOPE),
         "reports": list(BenchReport.objects.filter(agreement=agreement, number=version.number).order_by("-id")[:5]),
         "audit": screens.audit_of_agreement(agreement),
     }
     return page(request, "console/onboarding/agreement.html", context)
+
+
+def _agreements_of(endpoint: Endpoint) -> list[Agreement]:
+    """The agreements of which some version names the endpoint; ten at most."""
+    found = Agreement.objects.filter(versions__partner_endpoint=endpoint) | Agreement.objects.filter(
+        versions__own_endpoint=endpoint
+    )
+    shown = limit(found.distinct(), "partner")  # an endpoint of ours serves partners out of reach as well
+    return list(shown.select_related("partner", "own_party").order_by("tpa_id")[:10])
 
 
 def _changes(before: AgreementVersion | None, version: AgreementVersion) -> list[differences.Change]:
@@ -162,11 +205,6 @@ def _changes(before: AgreementVersion | None, version: AgreementVersion) -> list
     return differences.changes(
         onboarding_content.describe(selectors.version(before.pk)), onboarding_content.describe(version)
     )
-
-
-def _why_not(request: HttpRequest, scope: str) -> str:
-    missing = person(request).lacks(scope)
-    return f"Needs the role {missing}." if missing else ""
 
 
 def _version(agreement: Agreement, number: int | None) -> uuid.UUID | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,30 +12,23 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import resolve_url
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
-from messaging import differences
 from messaging.access.selectors.reach import read_id
 from messaging.console.access import actor, requires
 from messaging.console.rendering import page, see_other
 from messaging.exceptions import InvalidSubmission, Stale
+from messaging.journal.audit import Actor
 from messaging.models import BenchReport, OnboardingDraft
-from messaging.onboarding.pages import onboarding_fields as steps
-from messaging.onboarding.pages.partner_forms import (
-    INVALID,
-    REFUSED,
-    Errors,
-    groups,
-    posted,
-    reason_of,
-    refusals,
-    summary,
-)
-from messaging.onboarding.pages.partner_verbs import Subject, Verb, act, dialog
-from messaging.onboarding.pages.party_form import SCOPE, uploaded
+from messaging.onboarding.pages import steps
+from messaging.onboarding.pages.changing import Subject, act
+from messaging.onboarding.pages.forms import INVALID, REFUSED, Errors, reason_of, refusals
+from messaging.onboarding.pages.parties import SCOPE
 from messaging.onboarding.selectors import drafts as selectors
 from messaging.onboarding.services import bench, bundle_format
 from messaging.onboarding.services import drafts as onboarding_drafts
 from messaging.onboarding.services.drafts import STEPS
 from messaging.onboarding.services.making import Check, step_of, values_of
+from messaging.resource import Verb
+from messaging.resource import number as seen
 from partners import selectors as partners
 from partners.models import AgreementVersion
 from rmhub.ids import BadPublicId
@@ -42,17 +36,23 @@ from rmhub.ids import BadPublicId
 LAST = len(STEPS)
 TITLES = ("Start", "Identity", "Transport", "Agreement", "Test", "Review and activate")
 _TYPED = {2: "identity", 3: "transport", 4: "agreement"}
-_UPLOADS = {"certificates_file": "trusted_certificates"}
+
+
+def _discard(*, draft_id: uuid.UUID, actor: Actor, reason: str, expected: str) -> None:
+    onboarding_drafts.draft_discard(draft_id=draft_id, actor=actor, reason=reason, expected=seen(expected))
+
+
 DISCARD = Verb(
     "discard",
     "Discard",
     "x",
     "danger",
-    SCOPE,
+    _discard,
     ("The draft is deleted, and so is what it has made, as far as nothing else uses it.",),
     "What was typed is gone. Nothing of it was in force.",
     ("Not needed", "Started by mistake"),
     "is discarded",
+    scope=SCOPE,
 )
 
 
@@ -124,29 +124,19 @@ def _typed(request: HttpRequest, draft: OnboardingDraft, number: int) -> HttpRes
     if request.method == "GET":
         check = onboarding_drafts.draft_check(draft_id=draft.pk) if draft.step > number else Check()
         known = check.errors.get(step, {})
-        return _form(request, draft, number, steps.texts_of(draft, step), known, check, status=200)
-    texts = posted(steps.FIELDS[step], request.POST)
-    if request.POST.get("preset"):
-        texts = steps.preset(request.POST["preset"], texts)
+        return _form(request, draft, number, steps.kept(draft, step), known, check, status=200)
+    texts, values, unread, unreadable = steps.read(step, request.POST, request.FILES, request.POST.get("preset", ""))
     errors: Errors = {}
-    for name, field in _UPLOADS.items():
-        try:
-            if name in steps.FIELDS[step] and (pem := uploaded(request, name)):
-                texts[field] = pem
-        except ValueError as error:
-            errors[name] = [str(error)]
-    values, unread, unreadable = steps.read_step(step, texts)
     go_on = "go_on" in request.POST
-    version = request.POST.get("version", "")
     try:
         draft = onboarding_drafts.draft_save(
             draft_id=draft.pk,
             step=step,
             values=values,
             unread=unread,
-            secret=texts.get("secret", "").strip("\r\n"),
+            secret=request.POST.get("secret", "").replace("\x00", "").strip("\r\n"),
             actor=actor(request),
-            expected=int(version) if version.isascii() and version.isdigit() and len(version) < 10 else -1,
+            expected=seen(request.POST.get("version", "")),
             # What is kept as one types may come after the Continue that it was typed before: then it is the older one.
             over_own=not _by_htmx(request),
         )
@@ -156,7 +146,7 @@ def _typed(request: HttpRequest, draft: OnboardingDraft, number: int) -> HttpRes
             return _not_kept(request, draft, error)
         return _form(request, draft, number, texts, {"": [error.detail]}, Check(), status=409)
     except INVALID as error:
-        errors |= refusals(error)
+        errors = refusals(error)
     check = onboarding_drafts.draft_check(draft_id=draft.pk)
     wrong = check.errors.get(step, {}) | unreadable | errors
     if _by_htmx(request):
@@ -195,21 +185,20 @@ def _form(
     request: HttpRequest,
     draft: OnboardingDraft,
     number: int,
-    texts: Mapping[str, str],
+    given: Mapping[str, Any],
     errors: Errors,
     check: Check,
     *,
     status: int = 0,
 ) -> HttpResponse:
     step = _TYPED[number]
-    unset = steps.texts_of(OnboardingDraft(data={}), step)
+    form = steps.shown(step, given, errors)
     context: dict[str, Any] = _around(draft, number) | {
-        "groups": groups(steps.GROUPS[step], texts, errors, steps.choices(), unset=unset),
-        "errors": summary(steps.FIELDS[step], errors),
+        "form": form,
+        "errors": form.wrong(),
         "check": check,
         "presets": steps.PRESETS if step == "agreement" else (),
         "secret_kept": "secret" in draft.data.get(step, {}) or "credential" in draft.data.get("made", {}),
-        "with_file": step == "transport",
     }
     return page(request, "console/onboarding/onboarding_step.html", context, status=status or (422 if errors else 200))
 
@@ -275,13 +264,12 @@ def _review(request: HttpRequest, draft: OnboardingDraft) -> HttpResponse:
     errors: Errors = {}
     status = 200
     if request.method == "POST":
-        version = request.POST.get("version", "")
         try:
             done = onboarding_drafts.draft_activate(
                 draft_id=draft.pk,
                 actor=actor(request),
                 reason=reason_of(request),
-                expected=int(version) if version.isascii() and version.isdigit() and len(version) < 10 else -1,
+                expected=seen(request.POST.get("version", "")),
             )
         except REFUSED as error:
             errors, status = refusals(error), 409
@@ -304,54 +292,12 @@ def _review(request: HttpRequest, draft: OnboardingDraft) -> HttpResponse:
         "given": request.POST,
         "check": check,
         "wrong": _all_wrong(check),
-        "facts": _facts(draft),
+        "facts": [(TITLES[n - 1], n, steps.facts(draft, step)) for n, step in _TYPED.items()],
         "inbound": wish.get("inbound_kind", ""),
         "report": BenchReport.objects.filter(draft=draft).order_by("-id").first(),
         "presets": ("Tested with the partner", "Go-live"),
     }
     return page(request, "console/onboarding/onboarding_review.html", context, status=status)
-
-
-def _facts(draft: OnboardingDraft) -> list[tuple[str, int, list[differences.Change]]]:
-    """(title, number of the step, fields) of everything that was typed or is not as usual."""
-    found = []
-    for number, step in _TYPED.items():
-        texts, unset = steps.texts_of(draft, step), steps.texts_of(OnboardingDraft(data={}), step)
-        shown = [
-            differences.Change(name, _titled(field), unset.get(name, ""), _said(field, texts[name]))
-            for name, field in steps.FIELDS[step].items()
-            if name in texts
-            and name != "secret"
-            and texts[name]
-            and (step != "agreement" or _tells(name, texts, unset))
-        ]
-        found.append((TITLES[number - 1], number, shown))
-    return found
-
-
-def _tells(name: str, texts: Mapping[str, str], unset: Mapping[str, str]) -> bool:
-    """Whether a term says something: what both sides have to know, and whatever is not as usual."""
-    return (
-        name in ("profile", "semantics", "timeout", "retries", "retry_interval", "services")
-        or texts[name] != unset[name]
-    )
-
-
-def _titled(field: Any) -> str:
-    """Without the headings of the form, what we show and what they show have the same names."""
-    whose = {"outbound": "We show: ", "inbound": "They show: "}
-    side, _, rest = field.name.partition("_")
-    if side not in whose or rest not in ("kind", "username", "certificate"):
-        return str(field.label)
-    return f"{whose[side]}{field.label[0].lower()}{field.label[1:]}"
-
-
-def _said(field: Any, text: str) -> str:
-    labels = (
-        dict(field.choices) | dict(steps.choices().get(field.name, ())) if field.kind in ("select", "choice") else {}
-    )
-    text = str(labels.get(text, text))
-    return "yes" if field.kind == "switch" else text
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -362,14 +308,6 @@ def onboarding_discard(request: HttpRequest, reference: str) -> HttpResponse:
         draft = selectors.draft(reference)
         href = resolve_url("console:onboarding-step", draft.public_id, min(max(draft.step, 2), LAST))
         crumbs = (("New partner", resolve_url("console:onboarding-new")),)
-        return Subject(str(draft), href, str(draft.version), crumbs)
+        return Subject({"draft_id": draft.pk}, str(draft), href, str(draft.version), crumbs)
 
-    if request.method == "GET":
-        return dialog(request, DISCARD, subject())
-    draft_id = selectors.draft(reference).pk
-
-    def discard(reason: str, expected: str) -> None:
-        version = int(expected) if expected.isascii() and expected.isdigit() else -1
-        onboarding_drafts.draft_discard(draft_id=draft_id, actor=actor(request), reason=reason, expected=version)
-
-    return act(request, DISCARD, subject, discard, to=lambda: resolve_url("console:onboarding-new"))
+    return act(request, DISCARD, subject, to=lambda: resolve_url("console:onboarding-new"))

@@ -1,4 +1,4 @@
-"""Agreements and their versions: representations and bodies."""
+"""Agreements, their versions, and the columns of partners' logs: representations and bodies."""
 
 from __future__ import annotations
 
@@ -7,27 +7,95 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from messaging.api.fields import Flag, IdIn, IdOut, OptionalReasonBody, StrictBody, Text, Whole
+from messaging.api.fields import IdIn, IdOut, OptionalReasonBody, RowSerializer, StrictBody, Text
+from messaging.api.resource import SettingsBody
 from messaging.messages.serializers.messages import PartyRef
-from messaging.onboarding.serializers.log_columns import LogColumnsBody, LogColumnsSerializer
-from messaging.onboarding.serializers.partners import EndpointRef
+from messaging.onboarding.serializers.partners import Described, EndpointRef
 from partners import selectors
-from partners.choices import (
-    AddressingProfile,
-    CoordinationVersion,
-    ExchangeIdentity,
-    ExchangeMode,
-    Profile,
-    Semantics,
-    ServiceDirection,
-    SoapVersion,
-    VersionState,
-)
-from partners.models import Agreement, AgreementVersion
+from partners.choices import ServiceDirection, VersionState
+from partners.log_columns import COLUMNS, DIGEST_OF, DIRECTION_IS, MAX_NAME, MAX_VALUES, SETTINGS
+from partners.models import TERMS, Agreement, AgreementService, AgreementVersion
 from partners.services import Level, gives_up_sentence
 from partners.validation import problems
 
-_SECONDS = 2_147_483_647
+# What the API says of the terms: which profile has them, and what is not plain from their names.
+_SAID = {
+    "partner_window": "Repeatable requests: how long the partner remembers ids. Nothing is repeated past it.",
+    "clock_skew": "Repeatable requests: how far in the future a first-instance time may lie.",
+    "exchange_mode": "Repeatable requests: what the partner's are answered with.",
+    "exchange_identity": "Repeatable requests: which headers identify one.",
+    "repeat_interval": "Requests and transactions: first wait.",
+    "repeat_interval_max": "Requests and transactions: longest wait.",
+    "ordered": "Repeatable requests: one at a time, each after the one before.",
+    "max_in_flight": "Repeatable requests that are not ordered, and streams (the window): how many at once.",
+    "stream_lanes": "Streams: requests on the wire at once; 1 for a receiver that refuses what overtakes.",
+    "resend_schedule": "Streams: waits for an order acknowledgement in seconds, with commas between them; the last "
+    "repeats.",
+    "order_ack_timeout": "Streams: OrderAckTimeout in milliseconds.",
+    "max_order_ack_delay": "Streams: MaximumOrderAckDelay in milliseconds.",
+    "time_to_live": "Streams: what is not acknowledged by then is a dead letter; 0 = never.",
+    "final_receipt": "Streams: ask whether the partner's application took the document.",
+    "final_receipt_within": "Streams: how long that may take.",
+    "inbound_quota": "Streams: documents that may wait here; what comes beyond is refused for good. 0 = no limit.",
+    "coordination_version": "Transactions: namespaces of what the hub writes and expects.",
+    "addressing_profile": "Transactions: which WS-Addressing headers notifications carry.",
+    "addressing_strict": "Transactions: refuse a notification that lacks a header, or carries one too many.",
+    "other_servers": "Transactions: servers beside that of the partner's endpoint at which addresses in messages may "
+    "lie, with blanks between them, such as `https://txn.example:8443`.",
+    "soap_version": "Transactions: what the hub writes; both are read.",
+    "note": "What this version changes, and why.",
+}
+
+
+_OUR_COLUMNS = {
+    "message_id": "MessageId. Must be there, unless the mapping is empty.",
+    "direction": "What the partner did with it: sent or received.",
+    "at": "When: ISO 8601, UTC where it has no zone; or seconds (milli-, micro-, nanoseconds) since 1970.",
+    "digest": "SHA-256, hexadecimal.",
+    "status": "What became of it, in the partner's words.",
+    "sequence_number": "Sequence number.",
+}
+_DIRECTION_IS = "For a log without such a column: all of it was `sent`, or `received`, by the partner."
+_DIGEST_OF = "What the partner's digest is of: the message as it was transmitted (`body`), or its first `payload`."
+_SENT = "What stands in the column for what the partner sent; out, sent and the like unless told."
+_RECEIVED = "The same for what the partner received."
+
+
+class LogColumnsBody(StrictBody):
+    """Our column, and the name that it has in the partner's log; empty = the names that our own export has."""
+
+    message_id = Text(max_length=MAX_NAME, required=False, help_text=_OUR_COLUMNS["message_id"])
+    direction = Text(max_length=MAX_NAME, required=False, help_text=_OUR_COLUMNS["direction"])
+    at = Text(max_length=MAX_NAME, required=False, help_text=_OUR_COLUMNS["at"])
+    digest = Text(max_length=MAX_NAME, required=False, help_text=_OUR_COLUMNS["digest"])
+    status = Text(max_length=MAX_NAME, required=False, help_text=_OUR_COLUMNS["status"])
+    sequence_number = Text(max_length=MAX_NAME, required=False, help_text=_OUR_COLUMNS["sequence_number"])
+    direction_is = serializers.ChoiceField(choices=DIRECTION_IS, required=False, help_text=_DIRECTION_IS)
+    digest_of = serializers.ChoiceField(choices=DIGEST_OF, required=False, help_text=_DIGEST_OF)
+    sent_values = serializers.ListField(
+        child=Text(max_length=MAX_NAME), required=False, max_length=MAX_VALUES, help_text=_SENT
+    )
+    received_values = serializers.ListField(
+        child=Text(max_length=MAX_NAME), required=False, max_length=MAX_VALUES, help_text=_RECEIVED
+    )
+
+
+class LogColumnsSerializer(serializers.Serializer):
+    """The mapping as it is stored: only what was said."""
+
+    message_id = serializers.CharField(required=False, help_text=_OUR_COLUMNS["message_id"])
+    direction = serializers.CharField(required=False, help_text=_OUR_COLUMNS["direction"])
+    at = serializers.CharField(required=False, help_text=_OUR_COLUMNS["at"])
+    digest = serializers.CharField(required=False, help_text=_OUR_COLUMNS["digest"])
+    status = serializers.CharField(required=False, help_text=_OUR_COLUMNS["status"])
+    sequence_number = serializers.CharField(required=False, help_text=_OUR_COLUMNS["sequence_number"])
+    direction_is = serializers.ChoiceField(choices=DIRECTION_IS, required=False, help_text=_DIRECTION_IS)
+    digest_of = serializers.ChoiceField(choices=DIGEST_OF, required=False, help_text=_DIGEST_OF)
+    sent_values = serializers.ListField(child=serializers.CharField(), required=False, help_text=_SENT)
+    received_values = serializers.ListField(child=serializers.CharField(), required=False, help_text=_RECEIVED)
+
+    def to_representation(self, instance: dict[str, object]) -> dict[str, object]:
+        return {name: instance[name] for name in (*COLUMNS, *SETTINGS) if name in instance}
 
 
 class ServiceBody(StrictBody):
@@ -38,115 +106,15 @@ class ServiceBody(StrictBody):
     direction = serializers.ChoiceField(choices=ServiceDirection.choices, required=False, default="both")
 
 
-class TermsFields(OptionalReasonBody):
+class TermsFields(OptionalReasonBody, Described, SettingsBody):
     """The terms of an agreement version; times in whole seconds."""
 
-    profile = serializers.ChoiceField(choices=Profile.choices, required=False)
-    semantics = serializers.ChoiceField(choices=Semantics.choices, required=False)
-    timeout = Whole(min_value=0, max_value=_SECONDS, required=False)
-    retries = Whole(min_value=0, max_value=1000, required=False)
-    retry_interval = Whole(min_value=0, max_value=_SECONDS, required=False)
-    transport_retries = Whole(min_value=0, max_value=32_767, required=False)
-    transport_retry_interval = Whole(min_value=0, max_value=_SECONDS, required=False)
-    transient_ceiling = Whole(min_value=0, max_value=_SECONDS, required=False)
-    detect_repeats = Flag(required=False)
-    strict_sequence = Flag(required=False)
-    memory_window = Whole(min_value=0, max_value=_SECONDS, required=False)
-    max_message_bytes = Whole(min_value=1024, max_value=_SECONDS, required=False)
-    write_namespace = Flag(required=False)
-    write_padded_numbers = Flag(required=False)
-    partner_window = Whole(
-        min_value=1,
-        max_value=_SECONDS,
-        required=False,
-        help_text="Repeatable requests: how long the partner remembers ids. Nothing is repeated past it.",
-    )
-    clock_skew = Whole(
-        min_value=0,
-        max_value=_SECONDS,
-        required=False,
-        help_text="Repeatable requests: how far in the future a first-instance time may lie.",
-    )
-    exchange_mode = serializers.ChoiceField(
-        choices=ExchangeMode.choices,
-        required=False,
-        help_text="Repeatable requests: what the partner's are answered with.",
-    )
-    exchange_identity = serializers.ChoiceField(
-        choices=ExchangeIdentity.choices, required=False, help_text="Repeatable requests: which headers identify one."
-    )
-    repeat_interval = Whole(
-        min_value=1, max_value=_SECONDS, required=False, help_text="Requests and transactions: first wait."
-    )
-    repeat_interval_max = Whole(
-        min_value=1, max_value=_SECONDS, required=False, help_text="Requests and transactions: longest wait."
-    )
-    ordered = Flag(required=False, help_text="Repeatable requests: one at a time, each after the one before.")
-    max_in_flight = Whole(
-        min_value=1,
-        max_value=256,
-        required=False,
-        help_text="Repeatable requests that are not ordered, and streams (the window): how many at once.",
-    )
-    stream_lanes = Whole(
-        min_value=1,
-        max_value=64,
-        required=False,
-        help_text="Streams: requests on the wire at once; 1 for a receiver that refuses what overtakes.",
-    )
-    resend_schedule = Text(
-        max_length=255,
-        required=False,
-        help_text="Streams: waits for an order acknowledgement in seconds, with commas between them; the last repeats.",
-    )
-    order_ack_timeout = Whole(
-        min_value=0, max_value=_SECONDS, required=False, help_text="Streams: OrderAckTimeout in milliseconds."
-    )
-    max_order_ack_delay = Whole(
-        min_value=0, max_value=_SECONDS, required=False, help_text="Streams: MaximumOrderAckDelay in milliseconds."
-    )
-    time_to_live = Whole(
-        min_value=0,
-        max_value=_SECONDS,
-        required=False,
-        help_text="Streams: what is not acknowledged by then is a dead letter; 0 = never.",
-    )
-    final_receipt = Flag(required=False, help_text="Streams: ask whether the partner's application took the document.")
-    final_receipt_within = Whole(
-        min_value=0, max_value=_SECONDS, required=False, help_text="Streams: how long that may take."
-    )
-    inbound_quota = Whole(
-        min_value=0,
-        max_value=_SECONDS,
-        required=False,
-        help_text="Streams: documents that may wait here; what comes beyond is refused for good. 0 = no limit.",
-    )
-    coordination_version = serializers.ChoiceField(
-        choices=CoordinationVersion.choices,
-        required=False,
-        help_text="Transactions: namespaces of what the hub writes and expects.",
-    )
-    addressing_profile = serializers.ChoiceField(
-        choices=AddressingProfile.choices,
-        required=False,
-        help_text="Transactions: which WS-Addressing headers notifications carry.",
-    )
-    addressing_strict = Flag(
-        required=False, help_text="Transactions: refuse a notification that lacks a header, or carries one too many."
-    )
-    other_servers = Text(
-        max_length=1000,
-        required=False,
-        allow_blank=True,
-        help_text=(
-            "Transactions: servers beside that of the partner's endpoint at which addresses in messages may lie, with "
-            "blanks between them, such as `https://txn.example:8443`."
-        ),
-    )
-    soap_version = serializers.ChoiceField(
-        choices=SoapVersion.choices, required=False, help_text="Transactions: what the hub writes; both are read."
-    )
-    note = Text(max_length=255, required=False, allow_blank=True, help_text="What this version changes, and why.")
+    said = _SAID
+
+    class Meta:
+        model = AgreementVersion
+        fields: tuple[str, ...] = ("reason", *TERMS)
+        extra_kwargs = {"partner_window": {"min_value": 1}}
 
 
 class AgreementBody(TermsFields):
@@ -159,6 +127,12 @@ class AgreementBody(TermsFields):
     own_endpoint = IdIn("end")
     partner_endpoint = IdIn("end")
     services = serializers.ListField(child=ServiceBody(), required=False, max_length=500)
+
+    class Meta(TermsFields.Meta):
+        fields = (
+            *TermsFields.Meta.fields,
+            *("tpa_id", "name", "own_party", "partner", "own_endpoint", "partner_endpoint", "services"),
+        )
 
 
 class AgreementChanges(OptionalReasonBody):
@@ -182,63 +156,36 @@ class VersionChanges(TermsFields):
     partner_endpoint = IdIn("end", required=False)
     services = serializers.ListField(child=ServiceBody(), required=False, max_length=500)
 
+    class Meta(TermsFields.Meta):
+        fields = (*TermsFields.Meta.fields, "own_endpoint", "partner_endpoint", "services")
 
-class ServiceSerializer(serializers.Serializer):
+
+class ServiceSerializer(RowSerializer):
     """A service and action that the agreement allows."""
 
-    service = serializers.CharField()
-    action = serializers.CharField()
-    direction = serializers.ChoiceField(choices=ServiceDirection.choices)
+    class Meta:
+        model = AgreementService
+        fields = ("service", "action", "direction")
 
 
-class VersionSerializer(serializers.Serializer):
+class VersionSerializer(Described, RowSerializer):
     """The terms of an agreement at one time. Frozen once active."""
 
-    number = serializers.IntegerField()
-    state = serializers.ChoiceField(choices=VersionState.choices)
-    profile = serializers.ChoiceField(choices=Profile.choices)
+    said = {"order_ack_timeout": "Milliseconds.", "max_order_ack_delay": "Milliseconds."}
     own_endpoint = EndpointRef()
     partner_endpoint = EndpointRef()
     services = ServiceSerializer(many=True)
-    semantics = serializers.ChoiceField(choices=Semantics.choices)
-    timeout = serializers.IntegerField()
-    retries = serializers.IntegerField()
-    retry_interval = serializers.IntegerField()
-    transport_retries = serializers.IntegerField()
-    transport_retry_interval = serializers.IntegerField()
-    transient_ceiling = serializers.IntegerField()
-    detect_repeats = serializers.BooleanField()
-    strict_sequence = serializers.BooleanField()
-    memory_window = serializers.IntegerField()
-    max_message_bytes = serializers.IntegerField()
-    write_namespace = serializers.BooleanField()
-    write_padded_numbers = serializers.BooleanField()
-    partner_window = serializers.IntegerField()
-    clock_skew = serializers.IntegerField()
-    exchange_mode = serializers.ChoiceField(choices=ExchangeMode.choices)
-    exchange_identity = serializers.ChoiceField(choices=ExchangeIdentity.choices)
-    repeat_interval = serializers.IntegerField()
-    repeat_interval_max = serializers.IntegerField()
-    ordered = serializers.BooleanField()
-    max_in_flight = serializers.IntegerField()
-    stream_lanes = serializers.IntegerField()
-    resend_schedule = serializers.CharField()
-    order_ack_timeout = serializers.IntegerField(help_text="Milliseconds.")
-    max_order_ack_delay = serializers.IntegerField(help_text="Milliseconds.")
-    time_to_live = serializers.IntegerField()
-    final_receipt = serializers.BooleanField()
-    final_receipt_within = serializers.IntegerField()
-    inbound_quota = serializers.IntegerField()
-    coordination_version = serializers.ChoiceField(choices=CoordinationVersion.choices)
-    addressing_profile = serializers.ChoiceField(choices=AddressingProfile.choices)
-    addressing_strict = serializers.BooleanField()
-    other_servers = serializers.CharField()
-    soap_version = serializers.ChoiceField(choices=SoapVersion.choices)
-    note = serializers.CharField()
     gives_up = serializers.SerializerMethodField(help_text="What happens to a message that nobody acknowledges.")
-    created_at = serializers.DateTimeField()
     activated_at = serializers.DateTimeField(allow_null=True)
     ended_at = serializers.DateTimeField(allow_null=True)
+
+    class Meta:
+        model = AgreementVersion
+        fields: tuple[str, ...] = (
+            *("number", "state", "profile", "own_endpoint", "partner_endpoint", "services"),
+            *(name for name in TERMS if name != "profile"),
+            *("gives_up", "created_at", "activated_at", "ended_at"),
+        )
 
     def get_gives_up(self, version: AgreementVersion) -> str:
         return gives_up_sentence(version)
@@ -257,6 +204,9 @@ class VersionDetailSerializer(VersionSerializer):
     """A version with what is wrong with it; errors keep it from being activated."""
 
     problems = FindingSerializer(many=True)
+
+    class Meta(VersionSerializer.Meta):
+        fields = (*VersionSerializer.Meta.fields, "problems")
 
 
 class AgreementSerializer(serializers.Serializer):

@@ -1,15 +1,19 @@
-"""Parties and endpoints: representations and bodies."""
+"""Parties, endpoints and credentials: representations and bodies."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from messaging.api.fields import Flag, IdIn, IdOut, OptionalReasonBody, StrictBody, Text, Whole
+from messaging.api.fields import IdIn, IdOut, Instant, OptionalReasonBody, RowSerializer, StrictBody, Text
+from messaging.api.resource import SettingsBody
 from messaging.messages.serializers.messages import PartyRef
 from partners.certificates import MAX_TEXT
-from partners.choices import Transport
-from partners.models import Party
+from partners.choices import CredentialDirection, CredentialKind
+from partners.models import ENDPOINT, Credential, Endpoint, Party
 
 
 class IdentifierBody(StrictBody):
@@ -19,32 +23,44 @@ class IdentifierBody(StrictBody):
     value = Text(max_length=255)
 
 
-class PartyBody(OptionalReasonBody):
+class Described:
+    """Settings about which the API says something of its own, `said`, or nothing."""
+
+    said: Mapping[str, str] = {}
+
+    def build_standard_field(self, field_name: str, model_field: Any) -> tuple[Any, dict[str, Any]]:
+        kind, options = super().build_standard_field(field_name, model_field)  # type: ignore[misc]
+        options = {name: value for name, value in options.items() if name not in ("label", "trim_whitespace")}
+        return kind, {**options, "help_text": self.said.get(field_name, "")}
+
+
+class PartyChanges(OptionalReasonBody, Described, SettingsBody):
+    """What changes; what is absent stays. `identifiers` replaces all of them."""
+
+    contact = Text(max_length=5000, required=False, allow_blank=True)
+    identifiers = serializers.ListField(child=IdentifierBody(), required=False, max_length=20)
+    groups = serializers.ListField(
+        child=IdIn("grp"), required=False, max_length=100, help_text="Replaces the partner groups."
+    )
+
+    class Meta:
+        model = Party
+        fields = ("reason", "name", "is_own", "contact", "identifiers", "time_zone", "hours", "groups")
+        extra_kwargs: dict[str, dict[str, Any]] = {"name": {"required": False}}
+
+
+class PartyBody(PartyChanges):
     """An organisation."""
 
-    name = Text(max_length=120)
-    is_own = Flag(required=False, default=False)
+    said = {"time_zone": "IANA name, e.g. Europe/Berlin.", "hours": "Business hours, in words."}
     contact = Text(max_length=5000, required=False, allow_blank=True, default="")
     identifiers = serializers.ListField(
         child=IdentifierBody(), required=False, max_length=20, help_text="The preferred one first."
     )
-    time_zone = Text(max_length=64, required=False, allow_blank=True, help_text="IANA name, e.g. Europe/Berlin.")
-    hours = Text(max_length=120, required=False, allow_blank=True, help_text="Business hours, in words.")
     groups = serializers.ListField(child=IdIn("grp"), required=False, max_length=100, help_text="Partner groups.")
 
-
-class PartyChanges(OptionalReasonBody):
-    """What changes; what is absent stays. `identifiers` replaces all of them."""
-
-    name = Text(max_length=120, required=False)
-    is_own = Flag(required=False)
-    contact = Text(max_length=5000, required=False, allow_blank=True)
-    identifiers = serializers.ListField(child=IdentifierBody(), required=False, max_length=20)
-    time_zone = Text(max_length=64, required=False, allow_blank=True)
-    hours = Text(max_length=120, required=False, allow_blank=True)
-    groups = serializers.ListField(
-        child=IdIn("grp"), required=False, max_length=100, help_text="Replaces the partner groups."
-    )
+    class Meta(PartyChanges.Meta):
+        extra_kwargs = {"is_own": {"default": False}}
 
 
 class IdentifierSerializer(serializers.Serializer):
@@ -54,95 +70,90 @@ class IdentifierSerializer(serializers.Serializer):
     value = serializers.CharField()
 
 
-class PartySerializer(serializers.Serializer):
+class PartySerializer(Described, RowSerializer):
     """An organisation; ours is one too."""
 
+    said = {"hours": "Business hours, in words."}
     id = IdOut("par")
-    name = serializers.CharField()
-    is_own = serializers.BooleanField()
-    contact = serializers.CharField()
     identifiers = IdentifierSerializer(many=True, help_text="The first is the one that we write.")
-    time_zone = serializers.CharField()
-    hours = serializers.CharField(help_text="Business hours, in words.")
     groups = serializers.SerializerMethodField(help_text="Ids of its partner groups (`grp_...`).")
     archived_at = serializers.DateTimeField(allow_null=True, help_text="Taken out of use.")
-    created_at = serializers.DateTimeField()
-    updated_at = serializers.DateTimeField()
+
+    class Meta:
+        model = Party
+        fields = (
+            *("id", "name", "is_own", "contact", "identifiers", "time_zone", "hours", "groups"),
+            *("archived_at", "created_at", "updated_at"),
+        )
 
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))
     def get_groups(self, party: Party) -> list[str]:
         return [group.public_id for group in party.groups.all()]
 
 
-class EndpointFields(OptionalReasonBody):
-    """What an endpoint may say beside its URI."""
+class EndpointChanges(OptionalReasonBody, Described, SettingsBody):
+    """What changes; what is absent stays."""
 
-    error_uri = Text(max_length=500, required=False, allow_blank=True, help_text="Where errors go; the URI if absent.")
-    name = Text(max_length=80, required=False)
-    transport = serializers.ChoiceField(choices=Transport.choices, required=False)
-    address = Text(max_length=500, required=False, allow_blank=True, help_text="Only if it differs from the URI.")
-    error_address = Text(max_length=500, required=False, allow_blank=True)
-    server = Text(
-        max_length=500,
-        required=False,
-        allow_blank=True,
-        help_text="Mail: the server that takes it, e.g. smtp+starttls://relay.example:587; empty = the hub's relay. "
+    said = {
+        "error_uri": "Where errors go; the URI if absent.",
+        "address": "Only if it differs from the URI.",
+        "server": "Mail: the server that takes it, e.g. smtp+starttls://relay.example:587; empty = the hub's relay. "
         "Files: sftp://host:port, if not that of the URI.",
-    )
-    host_key = Text(
-        max_length=200,
-        required=False,
-        allow_blank=True,
-        help_text="Files: fingerprint of the server's key, as `ssh-keygen -l` prints it; several are apart by spaces.",
-    )
+        "host_key": "Files: fingerprint of the server's key, as `ssh-keygen -l` prints it; several are apart by "
+        "spaces.",
+        "service_address": "Below it lie the partner's test services status and echo (docs/partner-services.md).",
+        "connect_timeout": "Seconds.",
+        "read_timeout": "Seconds.",
+    }
     trusted_certificates = Text(
         max_length=MAX_TEXT,
         required=False,
         allow_blank=True,
         help_text="HTTPS, mail: PEM, the only certificates that its server may show; empty = what this machine trusts.",
     )
-    service_address = Text(
-        max_length=500,
-        required=False,
-        allow_blank=True,
-        help_text="Below it lie the partner's test services status and echo (docs/partner-services.md).",
-    )
-    connect_timeout = Whole(min_value=1, max_value=3600, required=False, help_text="Seconds.")
-    read_timeout = Whole(min_value=1, max_value=3600, required=False, help_text="Seconds.")
+
+    class Meta:
+        model = Endpoint
+        fields: tuple[str, ...] = (
+            *("reason", "error_uri", "name", "transport", "address", "error_address", "server", "host_key"),
+            *("trusted_certificates", "service_address", "connect_timeout", "read_timeout", "uri"),
+        )
+        extra_kwargs: dict[str, dict[str, Any]] = {
+            "error_uri": {"required": False, "allow_blank": True},
+            "connect_timeout": {"max_value": 3600},
+            "read_timeout": {"max_value": 3600},
+            "uri": {"required": False},
+        }
 
 
-class EndpointBody(EndpointFields):
+class EndpointBody(EndpointChanges):
     """A messaging service of a party."""
 
+    said = {**EndpointChanges.said, "uri": "SenderURI and ReceiverURI on the wire."}
     party = IdIn("par")
-    uri = Text(max_length=500, help_text="SenderURI and ReceiverURI on the wire.")
+
+    class Meta(EndpointChanges.Meta):
+        fields = (*(name for name in EndpointChanges.Meta.fields if name != "uri"), "party", "uri")
+        extra_kwargs = {**EndpointChanges.Meta.extra_kwargs, "uri": {}}
 
 
-class EndpointChanges(EndpointFields):
-    """What changes; what is absent stays."""
-
-    uri = Text(max_length=500, required=False)
-
-
-class EndpointSerializer(serializers.Serializer):
+class EndpointSerializer(Described, RowSerializer):
     """A messaging service of a party: its logical URIs, and where its bytes really go."""
 
+    said = {
+        "server": "Mail and files: where it goes, if not to that of the URI.",
+        "host_key": "Files: fingerprint of the server's key.",
+        "trusted_certificates": "PEM; empty = what the hub's machine trusts.",
+        "service_address": "Of the partner's test services; empty = it has none.",
+        "connect_timeout": "Seconds.",
+        "read_timeout": "Seconds.",
+    }
     id = IdOut("end")
     party = PartyRef()
-    name = serializers.CharField()
-    transport = serializers.ChoiceField(choices=Transport.choices)
-    uri = serializers.CharField()
-    error_uri = serializers.CharField()
-    address = serializers.CharField()
-    error_address = serializers.CharField()
-    server = serializers.CharField(help_text="Mail and files: where it goes, if not to that of the URI.")
-    host_key = serializers.CharField(help_text="Files: fingerprint of the server's key.")
-    trusted_certificates = serializers.CharField(help_text="PEM; empty = what the hub's machine trusts.")
-    service_address = serializers.CharField(help_text="Of the partner's test services; empty = it has none.")
-    connect_timeout = serializers.IntegerField(help_text="Seconds.")
-    read_timeout = serializers.IntegerField(help_text="Seconds.")
-    created_at = serializers.DateTimeField()
-    updated_at = serializers.DateTimeField()
+
+    class Meta:
+        model = Endpoint
+        fields = ("id", "party", *ENDPOINT, "created_at", "updated_at")
 
 
 class EndpointRef(serializers.Serializer):
@@ -150,3 +161,55 @@ class EndpointRef(serializers.Serializer):
 
     id = IdOut("end")
     uri = serializers.CharField()
+
+
+class CredentialBody(OptionalReasonBody):
+    """Proof of identity between us and a partner."""
+
+    party = IdIn("par")
+    direction = serializers.ChoiceField(choices=CredentialDirection.choices)
+    kind = serializers.ChoiceField(choices=CredentialKind.choices)
+    label = Text(max_length=80, required=False, allow_blank=True)  # type: ignore[assignment]
+    username = Text(max_length=120, required=False, allow_blank=True, help_text="HTTP Basic, and SSH.")
+    secret = Text(
+        max_length=MAX_TEXT,
+        required=False,
+        trim_whitespace=False,
+        help_text="Outbound: what the partner gave us, our SSH private key, or our certificate with its private key "
+        "(PEM without a passphrase). Inbound: made up if absent.",
+    )
+    fingerprint = Text(max_length=200, required=False, allow_blank=True, help_text="Certificate: its SHA-256.")
+    certificate = Text(
+        max_length=MAX_TEXT,
+        required=False,
+        allow_blank=True,
+        help_text="Inbound certificate: itself, PEM, in the place of its fingerprint.",
+    )
+    valid_from = Instant(required=False, allow_null=True)
+    valid_until = Instant(required=False, allow_null=True)
+
+
+class CredentialSerializer(Described, RowSerializer):
+    """A credential, without any secret."""
+
+    id = IdOut("cred")
+    party = PartyRef()
+    valid_from = serializers.DateTimeField(allow_null=True)
+    valid_until = serializers.DateTimeField(allow_null=True)
+    revoked_at = serializers.DateTimeField(allow_null=True)
+
+    class Meta:
+        model = Credential
+        fields: tuple[str, ...] = (
+            *("id", "party", "direction", "kind", "label", "username", "fingerprint"),
+            *("valid_from", "valid_until", "revoked_at", "created_at"),
+        )
+
+
+class NewCredentialSerializer(CredentialSerializer):
+    """A new credential, with what the partner has to show."""
+
+    secret = serializers.CharField(allow_null=True, help_text="Shown this once; null if there is nothing to show.")
+
+    class Meta(CredentialSerializer.Meta):
+        fields = (*CredentialSerializer.Meta.fields, "secret")

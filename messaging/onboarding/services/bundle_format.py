@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.db.models import Model
+
 from messaging.exceptions import InvalidSubmission
-from messaging.onboarding.services.content import TERMS
 from partners.choices import ServiceDirection
-from partners.models import Agreement, AgreementVersion, Endpoint, Party
+from partners.models import ENDPOINT, TERMS, Agreement, AgreementVersion, Endpoint, Party
 
 FORMAT, VERSION = "rmhub-bundle", 1
 MAX_BYTES = 8 * 1024 * 1024
@@ -24,12 +25,6 @@ MOST = 2000  # of each kind
 _MOST_PROBLEMS = 50
 _LONGEST_GROUP = 80
 PARTY_TEXTS = ("name", "contact", "time_zone", "hours")
-ENDPOINT_TEXTS = (
-    *("name", "transport", "uri", "error_uri", "address", "error_address", "server", "host_key"),
-    *("trusted_certificates", "service_address"),
-)
-ENDPOINT_NUMBERS = ("connect_timeout", "read_timeout")
-DEFAULTS = AgreementVersion()
 _KINDS = {bool: "true or false", int: "a whole number", str: "a text"}
 
 
@@ -54,7 +49,7 @@ class BundleParty:
 
 @dataclass(frozen=True, slots=True)
 class BundleAgreement:
-    """`terms`: as `partners.services.VersionTerms`; endpoints by URI, parties by name. `state`: of the version."""
+    """`terms`: as `partners.models.TERMS`; endpoints by URI, parties by name. `state`: of the version."""
 
     tpa_id: str
     name: str
@@ -116,6 +111,10 @@ class _Reader:
             self.wrong(f"{where}.{name}", f"{kind} is needed here.")
             return default
         return self.text(members, name, where) if isinstance(value, str) else value
+
+    def settings(self, members: Mapping[str, Any], names: Sequence[str], blank: Model, where: str) -> dict[str, Any]:
+        """Those of the members that are settings of a row, each of the kind of its default."""
+        return {name: self.like(members, name, getattr(blank, name), where) for name in members if name in names}
 
 
 def _kind(value: Any) -> type:
@@ -187,12 +186,9 @@ def _party(reader: _Reader, row: Any, where: str) -> BundleParty:
 
 
 def _endpoint(reader: _Reader, row: Any, where: str) -> BundleEndpoint:
-    members = reader.members(row, where, (*ENDPOINT_TEXTS, *ENDPOINT_NUMBERS))
+    members = reader.members(row, where, ENDPOINT)
     uri = reader.text(members, "uri", where, needed=True)
-    fields: dict[str, Any] = {name: reader.text(members, name, where) for name in ENDPOINT_TEXTS if name in members}
-    for name in ENDPOINT_NUMBERS:
-        if name in members:
-            fields[name] = reader.like(members, name, 1, where)
+    fields = reader.settings(members, ENDPOINT, Endpoint(), where)
     return BundleEndpoint(uri, fields)
 
 
@@ -204,11 +200,8 @@ def _agreement(reader: _Reader, row: Any, where: str) -> BundleAgreement:
         for name in names
         if name not in ("services", "terms")
     }
-    terms: dict[str, Any] = {}
     given = reader.members(members.get("terms", {}), f"{where}.terms", TERMS)
-    for name in given:
-        if name in TERMS:
-            terms[name] = reader.like(given, name, getattr(DEFAULTS, name), f"{where}.terms")
+    terms = reader.settings(given, TERMS, AgreementVersion(), f"{where}.terms")
     services = []
     for index, item in enumerate(reader.rows(members.get("services"), f"{where}.services")):
         at = f"{where}.services[{index}]"
@@ -229,9 +222,7 @@ def write_party(party: Party, endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         "is_own": party.is_own,
         "identifiers": [{"type": one.context, "value": one.value} for one in party.identifiers.all()],
         "groups": sorted(group.name for group in party.groups.all()),
-        "endpoints": [
-            {name: getattr(endpoint, name) for name in (*ENDPOINT_TEXTS, *ENDPOINT_NUMBERS)} for endpoint in endpoints
-        ],
+        "endpoints": [{name: getattr(endpoint, name) for name in ENDPOINT} for endpoint in endpoints],
     }
 
 

@@ -10,51 +10,7 @@ from typing import Any
 from django.db import models
 
 from partners import certificates
-from partners.models import Agreement, AgreementVersion, Credential, Endpoint, Party
-
-# What a version's terms are in the audit log and in `revision`; the rest of the row is its life.
-TERMS = (
-    "profile",
-    "semantics",
-    "timeout",
-    "retries",
-    "retry_interval",
-    "transport_retries",
-    "transport_retry_interval",
-    "transient_ceiling",
-    "detect_repeats",
-    "strict_sequence",
-    "memory_window",
-    "max_message_bytes",
-    "write_namespace",
-    "write_padded_numbers",
-    "partner_window",
-    "clock_skew",
-    "exchange_mode",
-    "exchange_identity",
-    "repeat_interval",
-    "repeat_interval_max",
-    "ordered",
-    "max_in_flight",
-    "stream_lanes",
-    "resend_schedule",
-    "order_ack_timeout",
-    "max_order_ack_delay",
-    "time_to_live",
-    "final_receipt",
-    "final_receipt_within",
-    "inbound_quota",
-    "coordination_version",
-    "addressing_profile",
-    "addressing_strict",
-    "other_servers",
-    "soap_version",
-    "note",
-)
-_ENDPOINT = (
-    *("name", "transport", "uri", "error_uri", "address", "error_address", "server", "host_key", "service_address"),
-    *("connect_timeout", "read_timeout"),
-)
+from partners.models import ENDPOINT, TERMS, Agreement, AgreementVersion, Credential, Endpoint, Party
 
 
 def revision(row: models.Model) -> str:
@@ -78,7 +34,8 @@ def describe(row: models.Model) -> dict[str, Any]:
             "archived_at": _text(row.archived_at),
         }
     if isinstance(row, Endpoint):
-        return {name: getattr(row, name) for name in _ENDPOINT} | {"certificates": _certificates(row)}
+        texts = {name: getattr(row, name) for name in ENDPOINT if name != "trusted_certificates"}
+        return texts | {"certificates": _certificates(row)}
     if isinstance(row, Agreement):
         versions = [[version.number, version.state] for version in row.versions.all()]
         return {"tpa_id": row.tpa_id, "name": row.name, "log_columns": row.log_columns, "versions": versions}

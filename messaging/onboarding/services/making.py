@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from django.db import transaction
-from django.db.models import Model
+from django.db.models import IntegerField, Model
 from django.views.decorators.debug import sensitive_variables
 
 from messaging.exceptions import ApplicationError, InvalidSubmission
@@ -20,12 +20,11 @@ from messaging.journal.audit import Actor
 from messaging.models import OnboardingDraft
 from messaging.onboarding.services import changing as onboarding
 from messaging.onboarding.services.bundle import find_endpoint
-from messaging.onboarding.services.bundle_format import ENDPOINT_NUMBERS, ENDPOINT_TEXTS, same_kind
-from messaging.onboarding.services.content import TERMS
+from messaging.onboarding.services.bundle_format import same_kind
 from partners import secrets, selectors, services
 from partners.exceptions import InvalidInput, PartnersError
 from partners.exceptions import WrongState as PartnersWrongState
-from partners.models import Agreement, AgreementVersion, Endpoint, Party
+from partners.models import ENDPOINT, TERMS, Agreement, AgreementVersion, Endpoint, Party
 from partners.secrets import SecretUnreadable
 from partners.services import Problem, gives_up_sentence
 from partners.services.writing import writing
@@ -35,7 +34,7 @@ from rmhub.ids import BadPublicId, read_public_id
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "identity": ("existing", "name", "identifiers", "contact", "time_zone", "hours"),
     "transport": (
-        *(*ENDPOINT_TEXTS, *ENDPOINT_NUMBERS),
+        *ENDPOINT,
         *("outbound_kind", "outbound_username", "inbound_kind", "inbound_username", "inbound_certificate"),
     ),
     "agreement": ("tpa_id", "title", "own_endpoint", "services", *TERMS),
@@ -125,9 +124,10 @@ def _make_endpoint(draft: OnboardingDraft, made: dict[str, str], party: Party, a
     values = values_of(draft, "transport")
     wish = {name: values.pop(name, "") for name in FIELDS["transport"] if name.startswith(("outbound_", "inbound_"))}
     values.setdefault("uri", "")
-    _texts(values, ENDPOINT_TEXTS)
+    numbers = [name for name in ENDPOINT if isinstance(Endpoint._meta.get_field(name), IntegerField)]
+    _texts(values, [name for name in ENDPOINT if name not in numbers])
     _texts(wish, tuple(wish))
-    _numbers(values, ENDPOINT_NUMBERS)
+    _numbers(values, numbers)
     reason = _reason(draft)
     known = Endpoint.objects.filter(pk__in=made_ids(made, "endpoint")).first() or find_endpoint(values["uri"])
     if known is not None and known.party_id != party.pk:
@@ -258,12 +258,12 @@ def _rows(value: Any, width: int, name: str) -> list[Any]:
     return [tuple(row) for row in value]
 
 
-def _texts(values: Mapping[str, Any], names: tuple[str, ...]) -> None:
+def _texts(values: Mapping[str, Any], names: Sequence[str]) -> None:
     if wrong := {name: ["A text is needed here."] for name in names if not isinstance(values.get(name, ""), str)}:
         raise InvalidSubmission(wrong)
 
 
-def _numbers(values: Mapping[str, Any], names: tuple[str, ...]) -> None:
+def _numbers(values: Mapping[str, Any], names: Sequence[str]) -> None:
     if wrong := {name: ["A whole number is needed here."] for name in names if type(values.get(name, 1)) is not int}:
         raise InvalidSubmission(wrong)
 

@@ -1,4 +1,4 @@
-"""The hub about itself: health, the catalogue of problems, the OpenAPI document and its page."""
+"""The hub about itself: health, problems and causes, how far back it remembers, the OpenAPI document and its page."""
 
 from __future__ import annotations
 
@@ -10,16 +10,132 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views import defaults
 from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from messaging.api.catalogue import CODES, Code
 from messaging.api.endpoint import AnyOctets, Endpoint, operation
+from messaging.api.fields import IdOut
 from messaging.api.permissions import PUBLIC
 from messaging.api.problems import Problem, django_problem
 from messaging.api.reading import read_parameters
+from messaging.causes import CAUSES
+from messaging.deliveries.serializers.triggers import AgreementNamed
+from messaging.messages.serializers.messages import PartyRef
 from messaging.overview.selectors.health import health
-from messaging.overview.serializers import records as shapes
+from messaging.overview.selectors.memory import Window, recollection
+from messaging.overview.serializers import CauseSerializer
+from partners.choices import ExchangeIdentity
+from rmhub import clock
+from rmhub.ids import public_id
+
+
+class ChecksSerializer(serializers.Serializer):
+    """What /health looked at."""
+
+    database = serializers.BooleanField()
+    broker = serializers.BooleanField()
+    oldest_due_at = serializers.DateTimeField(allow_null=True, help_text="The oldest work whose time has come.")
+    overdue_seconds = serializers.IntegerField()
+    circuits_open = serializers.IntegerField(
+        help_text="Partners' servers to which sending is stopped for a while: see /circuits."
+    )
+    store = serializers.BooleanField(help_text="Whether the payload store takes a document now.")
+    store_free = serializers.IntegerField(
+        allow_null=True, help_text="Octets that are free where the payload store lies; null: not known."
+    )
+
+
+class PartSerializer(serializers.Serializer):
+    """How one part of the hub is."""
+
+    name = serializers.CharField(help_text="database, store, broker, workers.")
+    state = serializers.ChoiceField(choices=["ok", "degraded", "down"])
+    detail = serializers.CharField(allow_blank=True, help_text="What is wrong, and what to do; empty for `ok`.")
+    since = serializers.DateTimeField(
+        allow_null=True, help_text="Since when that is known; of what no row tells, to this web server."
+    )
+
+
+class HealthSerializer(serializers.Serializer):
+    """This web server can take and answer requests; the parts say how the rest of the hub is."""
+
+    status = serializers.ChoiceField(
+        choices=["ok", "degraded"], help_text="`degraded`: a part does not do its work as it should."
+    )
+    ready = serializers.BooleanField(help_text="Always true here; with 503 it is not ready.")
+    name = serializers.CharField()
+    environment = serializers.CharField()
+    checks = ChecksSerializer()
+    parts = PartSerializer(many=True)
+
+
+class CatalogueEntrySerializer(serializers.Serializer):
+    """One kind of problem."""
+
+    type = serializers.CharField()
+    code = serializers.CharField()
+    status = serializers.IntegerField()
+    title = serializers.CharField()
+    meaning = serializers.CharField()
+    retryable = serializers.BooleanField()
+
+
+class CatalogueSerializer(serializers.Serializer):
+    """All kinds of problems."""
+
+    data = CatalogueEntrySerializer(many=True)  # type: ignore[assignment]
+
+
+class CausesSerializer(serializers.Serializer):
+    """All causes."""
+
+    data = CauseSerializer(many=True)  # type: ignore[assignment]
+
+
+class EpochSerializer(serializers.Serializer):
+    """Since when ids are remembered without a gap."""
+
+    id = IdOut("mem", source="epoch", help_text="Another one: memory was lost and began anew.")
+    memory_start = serializers.DateTimeField(help_text="Requests with an earlier first-instance time are refused.")
+    forgotten_through = serializers.DateTimeField(help_text="Ids of requests before it were forgotten on purpose.")
+    heartbeat = serializers.DateTimeField(help_text="The latest time that this memory has seen.")
+    reason = serializers.CharField(help_text="Why it began anew.")
+
+
+class WindowSerializer(serializers.Serializer):
+    """What one agreement in force promises."""
+
+    agreement = serializers.SerializerMethodField()
+    partner = serializers.SerializerMethodField()
+    identity = serializers.ChoiceField(
+        choices=ExchangeIdentity.choices,
+        source="terms.exchange_identity",
+        help_text="`key`: requests carry an Idempotency-Key and no first-instance time, so no window protects them.",
+    )
+    window_seconds = serializers.IntegerField(source="terms.memory_window")
+    clock_skew_seconds = serializers.IntegerField(source="terms.clock_skew")
+    repeat_interval_seconds = serializers.IntegerField(source="terms.repeat_interval")
+    earliest_accepted_first_sent = serializers.DateTimeField(source="earliest")
+    latest_accepted_first_sent = serializers.DateTimeField(source="latest")
+
+    @extend_schema_field(AgreementNamed)
+    def get_agreement(self, window: Window) -> dict[str, str]:
+        return {"id": public_id("agr", window.terms.agreement_id), "tpa_id": window.terms.tpa_id}
+
+    @extend_schema_field(PartyRef)
+    def get_partner(self, window: Window) -> dict[str, str]:
+        return {"id": public_id("par", window.terms.partner_id), "name": window.terms.partner_name}
+
+
+class MemorySerializer(serializers.Serializer):
+    """How far back the ids of repeatable requests are remembered."""
+
+    server_time = serializers.DateTimeField(source="now")
+    epoch = EpochSerializer(allow_null=True, help_text="null before the hub first ran.")
+    windows = WindowSerializer(many=True, help_text="Of the repeatable agreements in force, by TPAId.")
 
 
 class Public(Endpoint):
@@ -41,14 +157,14 @@ class Health(Public):
         "otherwise: `status` is `degraded` when a part does not do its work as it should, such as a broker that is "
         "away or workers that are late; `parts` says which, and since when. What is submitted meanwhile is kept, and "
         "goes out later.",
-        responses={200: shapes.HealthSerializer},
+        responses={200: HealthSerializer},
         problems=("unhealthy",),
     )
     def get(self, request: Request) -> Response:
         read_parameters(request, ())
         found = health()
-        checks = dict(shapes.ChecksSerializer(found).data)
-        parts = [dict(one) for one in shapes.PartSerializer(found.parts, many=True).data]
+        checks = dict(ChecksSerializer(found).data)
+        parts = [dict(one) for one in PartSerializer(found.parts, many=True).data]
         if not found.ready:
             raise Problem("unhealthy", checks=checks, parts=parts)
         body = {
@@ -68,7 +184,7 @@ class Problems(Public):
         tag="hub",
         scope=PUBLIC,
         summary="All kinds of problems that this API answers",
-        responses={200: shapes.CatalogueSerializer},
+        responses={200: CatalogueSerializer},
     )
     def get(self, request: Request) -> Response:
         read_parameters(request, ())
@@ -84,7 +200,7 @@ class OneProblem(Public):
         scope=PUBLIC,
         summary="One kind of problem: what `type` of a problem refers to",
         path={"code": "The code, with - for _."},
-        responses={200: shapes.CatalogueEntrySerializer},
+        responses={200: CatalogueEntrySerializer},
     )
     def get(self, request: Request, code: str) -> Response:
         read_parameters(request, ())
@@ -92,6 +208,58 @@ class OneProblem(Public):
         if known is None:
             raise Problem("not_found", "There is no such code.")
         return Response(_entry(known))
+
+
+class Causes(Endpoint):
+    """/causes"""
+
+    @operation(
+        id="causes_list",
+        tag="hub",
+        scope="pairs:read",
+        summary="All causes: why something went wrong, and what to do",
+        description="The closed list behind every `cause` and `doubt`. It is the same until the hub is updated.",
+        responses={200: CausesSerializer},
+    )
+    def get(self, request: Request) -> Response:
+        read_parameters(request, ())
+        return Response({"data": CauseSerializer(list(CAUSES.values()), many=True).data})
+
+
+class OneCause(Endpoint):
+    """/causes/{code}"""
+
+    @operation(
+        id="causes_read",
+        tag="hub",
+        scope="pairs:read",
+        summary="One cause: what a code means",
+        path={"code": "The code, such as `ack_timeout`."},
+        responses={200: CauseSerializer},
+    )
+    def get(self, request: Request, code: str) -> Response:
+        read_parameters(request, ())
+        known = CAUSES.get(code)
+        if known is None:
+            raise Problem("not_found", "There is no such cause.")
+        return Response(CauseSerializer(known).data)
+
+
+class Memory(Endpoint):
+    """/memory"""
+
+    @operation(
+        id="memory_read",
+        tag="memory",
+        scope="agreements:read",
+        summary="How far back the ids of repeatable requests are remembered",
+        description="A request whose first-instance time lies before `earliest_accepted_first_sent` is refused, for "
+        "nobody could tell whether it was executed.",
+        responses={200: MemorySerializer},
+    )
+    def get(self, request: Request) -> Response:
+        read_parameters(request, ())
+        return Response(MemorySerializer(recollection(clock.now())).data)
 
 
 class OpenApi(Public):

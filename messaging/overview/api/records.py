@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from django.http import HttpResponse
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -13,7 +14,7 @@ from messaging.access.services import audit_chain
 from messaging.api.authentication import actor_of
 from messaging.api.conditional import item
 from messaging.api.endpoint import OCTETS, AnyOctets, Endpoint, operation
-from messaging.api.fields import page_of
+from messaging.api.fields import IdOut, page_of
 from messaging.api.octets import attachment
 from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.problems import Problem
@@ -23,7 +24,6 @@ from messaging.choices import Interface
 from messaging.messages.selectors import messages
 from messaging.messages.services.disclosing import rejection_open
 from messaging.overview.selectors import records
-from messaging.overview.serializers import records as shapes
 from rmhub.roles import role_of
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -50,6 +50,81 @@ CHAIN_PARAMETERS = (
 )
 
 
+class RejectionSerializer(serializers.Serializer):
+    """Something that came in and was refused."""
+
+    id = IdOut("rej")
+    at = serializers.DateTimeField()
+    remote_address = serializers.CharField()
+    party_name = serializers.CharField(help_text="The partner, if it was known.")
+    reason = serializers.CharField()
+    detail = serializers.CharField()
+    http_status = serializers.IntegerField(help_text="What the partner was answered.")
+    tpa_id = serializers.CharField()
+    message_id = serializers.CharField()
+    content_type = serializers.CharField()
+    size = serializers.IntegerField(help_text="Bytes.")
+    sha256 = serializers.CharField()
+    times = serializers.IntegerField(
+        help_text="How many of this kind came from this address within an hour; counted without a credential only."
+    )
+    last_at = serializers.DateTimeField(allow_null=True, help_text="The last of them; null when there was one.")
+
+
+class AuditEntrySerializer(serializers.Serializer):
+    """An action of a person or token: who, when, what, why, before and after."""
+
+    id = IdOut("aud")
+    at = serializers.DateTimeField()
+    actor = serializers.CharField()
+    interface = serializers.ChoiceField(choices=Interface.choices)
+    address = serializers.CharField()
+    request_id = serializers.CharField()
+    verb = serializers.CharField()
+    object_type = serializers.CharField()
+    object_id = serializers.CharField()
+    object_name = serializers.CharField()
+    reason = serializers.CharField()
+    before = serializers.DictField()
+    after = serializers.DictField()
+    authentication = serializers.CharField(help_text="How the actor showed who they are: session, totp, token ...")
+    result = serializers.ChoiceField(choices=["done", "denied"])
+    number = serializers.IntegerField(allow_null=True, help_text="Its place in the chain; null: not sealed yet.")
+    digest = serializers.CharField(help_text="SHA-256 over it and the digest before it; empty: not sealed yet.")
+
+
+class AuditHeadSerializer(serializers.Serializer):
+    """The newest sealed entry."""
+
+    number = serializers.IntegerField(help_text="0: nothing is sealed yet.")
+    digest = serializers.CharField()
+
+
+class AuditBreakSerializer(serializers.Serializer):
+    """A place at which the chain does not hold."""
+
+    number = serializers.IntegerField()
+    entry = serializers.CharField(help_text="Its id; empty when it is missing.")
+    why = serializers.CharField()
+
+
+class AuditChainSerializer(serializers.Serializer):
+    """What a look at the chain of the audit log found."""
+
+    holds = serializers.BooleanField()
+    holds_from = serializers.IntegerField(help_text="From this number on all is as it was sealed; 0: the last is not.")
+    first = serializers.IntegerField(help_text="The entries that were looked at, by number; 0: none.")
+    last = serializers.IntegerField()
+    checked = serializers.IntegerField()
+    begins_at = serializers.IntegerField(help_text="The oldest entry there is.")
+    head = AuditHeadSerializer()
+    unsealed = serializers.IntegerField(help_text="Entries that are not sealed yet.")
+    breaks = AuditBreakSerializer(many=True)
+    next = serializers.IntegerField(
+        allow_null=True, required=False, help_text="`first` of the next look; null: this was the end."
+    )
+
+
 class Rejections(Endpoint):
     """/rejections"""
 
@@ -60,19 +135,14 @@ class Rejections(Endpoint):
         summary="What came in and was refused, newest first",
         description="The newest 20,000 are kept.",
         parameters=(*REJECTION_FILTERS, *PAGING),
-        responses={200: page_of(shapes.RejectionSerializer)},
+        responses={200: page_of(RejectionSerializer)},
         problems=_LIST,
     )
     def get(self, request: Request) -> Response:
         values, limit, place = read_list(request, REJECTION_FILTERS)
-        found = records.rejections(
-            reason=values["reason"] or "",
-            party=values["party"] or "",
-            created_gte=values["created_gte"],
-            created_lt=values["created_lt"],
-        )
+        found = records.rejections(**{name: value for name, value in values.items() if value is not None})
         page = keyset.page(found, order=("-id",), limit=limit, place=place)
-        return listing(request, values, page, shapes.RejectionSerializer)
+        return listing(request, values, page, RejectionSerializer)
 
 
 class OneRejection(Endpoint):
@@ -84,12 +154,12 @@ class OneRejection(Endpoint):
         scope="incidents:read",
         summary="One rejection",
         path={"rejection_id": "Id of the rejection (`rej_...`)."},
-        responses={200: shapes.RejectionSerializer},
+        responses={200: RejectionSerializer},
     )
     def get(self, request: Request, rejection_id: str) -> Response:
         read_parameters(request, ())
         found = records.rejection(id_of("rej", rejection_id))
-        return item(request, dict(shapes.RejectionSerializer(found).data))
+        return item(request, dict(RejectionSerializer(found).data))
 
 
 class RejectionSample(Endpoint):
@@ -123,25 +193,16 @@ class AuditLog(Endpoint):
         scope="audit:read",
         summary="Actions of people and tokens, newest first",
         parameters=(*AUDIT_FILTERS, *PAGING),
-        responses={200: page_of(shapes.AuditEntrySerializer)},
+        responses={200: page_of(AuditEntrySerializer)},
         problems=(*_LIST, "query_too_broad"),
     )
     def get(self, request: Request) -> Response:
         values, limit, place = read_list(request, AUDIT_FILTERS)
-        found = records.audit_entries(
-            object_id=values["object"] or "",
-            object_type=values["object_type"] or "",
-            actor=values["actor"] or "",
-            verb=values["verb"] or "",
-            interface=values["interface"] or "",
-            result=values["result"] or "",
-            text=values["text"] or "",
-            created_gte=values["created_gte"],
-            created_lt=values["created_lt"],
-        )
+        given = {name: value for name, value in values.items() if value is not None}
+        found = records.audit_entries(object_id=given.pop("object", ""), **given)
         with messages.bounded():
             page = keyset.page(found, order=("-id",), limit=limit, place=place)
-        return listing(request, values, page, shapes.AuditEntrySerializer)
+        return listing(request, values, page, AuditEntrySerializer)
 
 
 class AuditChain(Endpoint):
@@ -155,7 +216,7 @@ class AuditChain(Endpoint):
         description="Looks at up to 10,000 entries from `first` on: go on with `next`. docs/audit.md says how the "
         "digests are made.",
         parameters=CHAIN_PARAMETERS,
-        responses={200: shapes.AuditChainSerializer},
+        responses={200: AuditChainSerializer},
     )
     def get(self, request: Request) -> Response:
         values = read_parameters(request, CHAIN_PARAMETERS)
@@ -163,7 +224,7 @@ class AuditChain(Endpoint):
             first=values["first"], limit=values["limit"], expect=_noted(values["expect"] or "")
         )
         behind = verdict.last + 1 if 0 < verdict.last < verdict.head.number else None
-        data = shapes.AuditChainSerializer(verdict).data | {"next": behind}
+        data = AuditChainSerializer(verdict).data | {"next": behind}
         return item(request, data)
 
 

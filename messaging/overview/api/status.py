@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.http import HttpResponse
 from django.utils.html import format_html
 from drf_spectacular.types import OpenApiTypes
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from messaging import keyset
 from messaging.api.conditional import item
 from messaging.api.endpoint import AnyOctets, Endpoint, operation
-from messaging.api.fields import page_of
+from messaging.api.fields import IdOut, page_of
 from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import pair_id_of
 from messaging.choices import PAIR_LOOKS
-from messaging.models import Pair
+from messaging.models import Pair, TrafficHour
+from messaging.models.traffic import LATENCY_EDGES
+from messaging.overview.selectors.overview import Status as Found
 from messaging.overview.selectors.overview import status
-from messaging.overview.selectors.traffic import traffic, traffic_hours
-from messaging.overview.serializers import status as shapes
+from messaging.overview.selectors.traffic import Traffic as Recent
+from messaging.overview.selectors.traffic import quantile, traffic, traffic_hours
 from messaging.pairs.selectors import pairs
 from rmhub import clock
 
@@ -40,6 +45,92 @@ _COLOURS = {
 _GREY = "#5f6b79"
 
 
+class RecentSerializer(serializers.Serializer):
+    """The last 24 hours."""
+
+    delivered = serializers.IntegerField()
+    failed = serializers.IntegerField()
+    delivered_per_minute = serializers.FloatField(help_text="Over the running hour and the one before.")
+    success_percent = serializers.FloatField(allow_null=True, help_text="Of what ended outbound; null: nothing did.")
+    ack_p95_seconds = serializers.FloatField(
+        allow_null=True, help_text="From first send to acknowledgement: 95 % stayed below, as far as the buckets tell."
+    )
+    counted_at = serializers.DateTimeField(allow_null=True, help_text="What happened before is counted; null: not yet.")
+
+
+class WorkerSerializer(serializers.Serializer):
+    """One worker process that has not ended."""
+
+    name = serializers.CharField(help_text="The machine and the number of the process there.")
+    held_since = serializers.DateTimeField(help_text="Since when its presence is unbroken.")
+    lost_since = serializers.DateTimeField(
+        allow_null=True, help_text="It was last heard of then, and too long ago; null: it is there."
+    )
+
+
+class StatusSerializer(serializers.Serializer):
+    """What the dashboard says first. Of the partners that the caller may see."""
+
+    level = serializers.ChoiceField(choices=("good", "watch", "bad"))
+    sentence = serializers.CharField()
+    broken_pairs = serializers.IntegerField(help_text="Suspended.")
+    blocked_documents = serializers.IntegerField(help_text="On pairs that are suspended, paused or disabled.")
+    waiting_documents = serializers.IntegerField(help_text="Queued or in flight, on all pairs.")
+    oldest_suspended_at = serializers.DateTimeField(allow_null=True)
+    pairs = serializers.DictField(child=serializers.IntegerField(), help_text="State -> how many.")
+    open_incidents = serializers.IntegerField()
+    in_doubt = serializers.IntegerField()
+    transactions_in_doubt = serializers.IntegerField()
+    suspended_triggers = serializers.IntegerField()
+    recent = RecentSerializer()
+    workers = WorkerSerializer(many=True, help_text="Those that are not heard of any more first.")
+
+
+class TrafficHourSerializer(serializers.ModelSerializer):
+    """What one pair did in one hour."""
+
+    pair = IdOut("pair", source="pair_id")
+    pair_code = serializers.CharField(source="pair.code")
+    partner = IdOut("par", source="pair.partner_id")
+    hour = serializers.DateTimeField(help_text="Its beginning.")
+    delivered = serializers.IntegerField(help_text="Acknowledged, or handed over where no acknowledgement is awaited.")
+    ack_p95_seconds = serializers.SerializerMethodField(help_text="As far as the buckets tell; null: none came.")
+    latencies = serializers.ListField(
+        child=serializers.IntegerField(),
+        help_text=f"Acknowledgements by seconds since first send: up to {', '.join(map(str, LATENCY_EDGES))}, more.",
+    )
+
+    class Meta:
+        model = TrafficHour
+        fields = (
+            "pair",
+            "pair_code",
+            "partner",
+            "hour",
+            "accepted",
+            "delivered",
+            "received",
+            "failed",
+            "duplicates",
+            "ack_p95_seconds",
+            "latencies",
+        )
+
+    def get_ack_p95_seconds(self, row: TrafficHour) -> float | None:
+        return quantile(row.latencies, 0.95)
+
+
+class BadgeSerializer(serializers.Serializer):
+    """A pair's state for pages elsewhere."""
+
+    pair = serializers.CharField(help_text="Its code.")
+    state = serializers.CharField()
+    label = serializers.CharField(help_text="The state as a word.")  # type: ignore[assignment]
+    colour = serializers.CharField()
+    blocked = serializers.IntegerField(help_text="Documents queued or in flight.")
+    since = serializers.DateTimeField(allow_null=True, help_text="When it last changed.")
+
+
 class Status(Endpoint):
     """/status"""
 
@@ -49,12 +140,12 @@ class Status(Endpoint):
         scope="pairs:read",
         summary="Is anything broken? How many documents are blocked?",
         description="What the dashboard says first. /health is about the hub itself, and needs no token.",
-        responses={200: shapes.StatusSerializer},
+        responses={200: StatusSerializer},
     )
     def get(self, request: Request) -> Response:
         read_parameters(request, ())
         now = clock.now()
-        return Response(shapes.status_of(status(now), traffic(now)))
+        return Response(_status_of(status(now), traffic(now)))
 
 
 class Traffic(Endpoint):
@@ -67,7 +158,7 @@ class Traffic(Endpoint):
         summary="What each pair did in each hour, newest first",
         description="Counted from the events every few seconds; hours without traffic have no row. Kept for 14 days.",
         parameters=(*TRAFFIC_FILTERS, *PAGING),
-        responses={200: page_of(shapes.TrafficHourSerializer)},
+        responses={200: page_of(TrafficHourSerializer)},
         problems=("invalid_cursor", "cursor_mismatch"),
     )
     def get(self, request: Request) -> Response:
@@ -79,7 +170,7 @@ class Traffic(Endpoint):
             end=values["hour_lt"],
         )
         page = keyset.page(found, order=("-hour", "-id"), limit=limit, place=place)
-        return listing(request, values, page, shapes.TrafficHourSerializer)
+        return listing(request, values, page, TrafficHourSerializer)
 
 
 class Badge(Endpoint):
@@ -92,7 +183,7 @@ class Badge(Endpoint):
         summary="A pair's state in a few words",
         description="For dashboards elsewhere.",
         path={"pair": "Id of the pair (`pair_...`), or its code."},
-        responses={200: shapes.BadgeSerializer},
+        responses={200: BadgeSerializer},
     )
     def get(self, request: Request, pair: str) -> Response:
         read_parameters(request, ())
@@ -120,6 +211,33 @@ class BadgeImage(Endpoint):
         answer["X-Content-Type-Options"] = "nosniff"
         answer["Cache-Control"] = "private, max-age=10"
         return answer
+
+
+def _status_of(found: Found, recent: Recent) -> dict[str, Any]:
+    """What StatusSerializer describes."""
+    data = {
+        "level": found.level,
+        "sentence": found.sentence,
+        "broken_pairs": found.broken,
+        "blocked_documents": found.totals.blocked,
+        "waiting_documents": found.totals.waiting,
+        "oldest_suspended_at": found.oldest_at,
+        "pairs": found.by_state,
+        "open_incidents": found.open_incidents,
+        "in_doubt": found.in_doubt,
+        "transactions_in_doubt": found.doubtful_transactions,
+        "suspended_triggers": found.suspended_triggers,
+        "recent": {
+            "delivered": recent.delivered,
+            "failed": recent.failed,
+            "delivered_per_minute": round(recent.per_minute(found.at), 3),
+            "success_percent": recent.success,
+            "ack_p95_seconds": recent.p95,
+            "counted_at": recent.counted_at,
+        },
+        "workers": found.health.workers,
+    }
+    return dict(StatusSerializer(data).data)
 
 
 def _badge(pair: Pair) -> dict[str, object]:

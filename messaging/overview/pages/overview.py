@@ -15,7 +15,7 @@ from messaging.console.access import person, requires
 from messaging.console.rendering import page, see_other
 from messaging.overview.selectors import finding
 from messaging.overview.selectors.overview import ON_THE_WAY, Overview, overview
-from messaging.overview.selectors.traffic import HOURS, Hour, PartnerHours, Traffic
+from messaging.overview.selectors.traffic import HOURS, PartnerHours, Traffic
 from messaging.reports.pages.live import bars, line
 from messaging.templatetags.hub import took
 from rmhub import clock
@@ -35,15 +35,6 @@ class Tile:
     href: str
     spark: SafeString | str = ""
     bad: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One hour of one partner. `shade`: 0 (nothing) to 4 (the busiest)."""
-
-    hour: Hour
-    shade: int
-    href: str
 
 
 @requires("pairs:read")
@@ -137,13 +128,15 @@ def _tiles(found: Overview, now: datetime) -> list[Tile]:
     ]
 
 
-def _cells(partner: PartnerHours, found: Traffic) -> list[Cell]:
+def _cells(partner: PartnerHours, found: Traffic) -> list[dict[str, object]]:
+    """The hours of a partner with their shade: 0 (nothing) to 4 (the busiest)."""
     top = max((hour.volume for one in found.partners for hour in one.hours), default=0)
     cells = []
     for hour in partner.hours:
         shade = 0 if not hour.volume else 1 + min(_SHADES - 1, hour.volume * _SHADES // (top + 1))
         end = hour.at + timedelta(hours=1)
-        cells.append(Cell(hour, shade, _messages(partner=partner.public_id, since=_field(hour.at), before=_field(end))))
+        href = _messages(partner=partner.public_id, since=_field(hour.at), before=_field(end))
+        cells.append({"hour": hour, "shade": shade, "href": href})
     return cells
 
 

@@ -1,4 +1,4 @@
-"""Finding one's way: the palette of pages and ids, the sheet of keys, and the words that the console uses."""
+"""Finding one's way: the palette of pages and ids, the sheet of keys, the console's words, and what was refused."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import NoReverseMatch, reverse
 
 from messaging import causes
+from messaging.access.selectors.reach import read_id
 from messaging.console.access import person, requires
 from messaging.console.context import NAVIGATION
-from messaging.console.rendering import TOASTS, page
+from messaging.console.rendering import TOASTS, keyset_page, page
 from messaging.console.words import WORDS
-from messaging.overview.selectors import finding
+from messaging.overview.selectors import finding, records
 from messaging.overview.selectors.finding import Hit
 
 _MORE = (
@@ -104,12 +105,9 @@ def palette(request: HttpRequest) -> HttpResponse:
 @requires("pairs:read")
 def keys(request: HttpRequest) -> HttpResponse:
     """All keys, as a page or as a dialog."""
-    return page(
-        request,
-        "console/overview/keys.html",
-        {"groups": KEYS},
-        fragments={"dialog": "console/overview/keys_sheet.html"},
-    )
+    sheet = "console/overview/keys_sheet.html"
+    context = {"title": "Keys", "form": sheet, "groups": KEYS}
+    return page(request, "console/parts/dialog.html", context, fragments={"dialog": sheet})
 
 
 @requires("pairs:read")
@@ -125,6 +123,27 @@ def cause_list(request: HttpRequest) -> HttpResponse:
     for cause in causes.CAUSES.values():
         groups.setdefault(cause.group, []).append(cause)
     return page(request, "console/overview/causes.html", {"groups": list(groups.items())})
+
+
+@requires("messages:read")
+def rejection_list(request: HttpRequest) -> HttpResponse:
+    """Newest first, by reason and party."""
+    filters = {name: request.GET.get(name, "").strip()[:255].replace("\x00", "") for name in ("reason", "party")}
+    found = records.rejections(reason=filters["reason"], party=filters["party"])
+    context = keyset_page(request, "console.rejections", found, order=("-id",), filters=filters)
+    context |= {
+        "given": filters,
+        "filtered": any(filters.values()),
+        "reasons": sorted(causes.REFUSALS.items(), key=lambda r: r[1]),
+    }
+    return page(request, "console/overview/rejections.html", context)
+
+
+@requires("messages:read")
+def rejection_page(request: HttpRequest, reference: str) -> HttpResponse:
+    """What is known of one refusal, without its bytes."""
+    context = {"rejection": records.rejection(read_id("rej", reference))}
+    return page(request, "console/overview/rejection.html", context)
 
 
 @requires("pairs:read")

@@ -5,24 +5,26 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from django.core.exceptions import ObjectDoesNotExist
 
 from messaging.access.selectors import people
 from messaging.archive import selectors as archive
-from messaging.bulk.selectors import jobs
+from messaging.bulk import selectors as jobs
 from messaging.choices import PHASE_LOOKS
 from messaging.deliveries.selectors import deliveries, triggers
 from messaging.exceptions import NotFound
-from messaging.messages.selectors import inquiries, masks, messages
-from messaging.models import ArchivedMessage, Coordination, Delivery, Message, Route, Signal, Trigger
-from messaging.notifications.selectors import notifications
+from messaging.messages import masks
+from messaging.messages.selectors import messages, relatives
+from messaging.models import Coordination, Message, Signal
+from messaging.notifications import selectors as notifications
 from messaging.onboarding.selectors import drafts as onboarding
 from messaging.overview.selectors import records
 from messaging.pairs.selectors import pairs
 from messaging.pollers import selectors as pickups
-from messaging.reports.selectors import partner_logs, pipeline
+from messaging.reports.selectors import pipeline
 from messaging.routing import selectors as routes
 from messaging.transactions.selectors import coordinations
 from partners import selectors as partners
@@ -44,6 +46,25 @@ class Hit:
     page: str
     arguments: tuple[str, ...]
     detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of thing: what it is called, the page that shows it, and how one is looked up by the key in its id.
+
+    `look` raises NotFound or DoesNotExist; None is a message that has left the store. `name`, `arguments` (of the
+    page) and `detail` are those of one.
+    """
+
+    kind: str
+    page: str
+    look: Callable[[uuid.UUID], Any]
+    name: Callable[[Any], str] = str
+    arguments: Callable[[Any], tuple[str, ...]] = lambda one: (one.public_id,)
+    detail: Callable[[Any], str] = lambda one: ""
+
+    def hit(self, one: Any) -> Hit:
+        return Hit(self.kind, self.name(one), self.page, self.arguments(one), self.detail(one))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +101,14 @@ def find(text: str, scopes: Collection[str] = ()) -> Found:
 
 def _by_public_id(text: str, scopes: Collection[str]) -> Hit | None:
     prefix, mark, _ = text.partition("_")
-    look = _BY_PREFIX.get(prefix)
+    kind = _BY_PREFIX.get(prefix)
     needed = _NEEDS.get(prefix, "")
-    if not mark or look is None or (needed and needed not in scopes):
+    if not mark or kind is None or (needed and needed not in scopes):
         return None
     try:
-        return look(read_public_id(prefix, text))
+        key = read_public_id(prefix, text)
+        one = kind.look(key)
+        return kind.hit(one) if one is not None else ARCHIVED.hit(ARCHIVED.look(key))
     except (BadPublicId, NotFound, ObjectDoesNotExist):
         return None
 
@@ -94,24 +117,24 @@ def _by_number(text: str) -> Hit | None:
     if not _INCIDENT.fullmatch(text):
         return None
     try:
-        return _incident_hit(text)
+        return INCIDENT.hit(records.incident(text))
     except NotFound:
         return None
 
 
 def _pair(text: str) -> Hit | None:
     found = pairs.pairs().filter(code__iexact=text).first()
-    return Hit("Pair", found.code, "pair", (found.code,)) if found else None
+    return PAIR.hit(found) if found else None
 
 
 def _agreement(text: str) -> Hit | None:
     found = limit(Agreement.objects.filter(tpa_id=text), "partner").first()
-    return Hit("Agreement", found.tpa_id, "agreement", (found.public_id,)) if found else None
+    return AGREEMENT.hit(found) if found else None
 
 
 def _trigger(text: str) -> Hit | None:
     found = triggers.triggers().filter(name__iexact=text).first()
-    return _trigger_hit(found) if found else None
+    return TRIGGER.hit(found) if found else None
 
 
 def _transaction(text: str) -> Hit | None:
@@ -120,7 +143,7 @@ def _transaction(text: str) -> Hit | None:
         return None
     same = coordinations.within_reach(Coordination.objects.filter(identifier=text))
     found = coordinations.with_names(same).order_by("-id").first()
-    return _transaction_hit(found) if found else None
+    return TRANSACTION.hit(found) if found else None
 
 
 def _messages(text: str) -> tuple[list[Hit], bool]:
@@ -136,27 +159,25 @@ def _messages(text: str) -> tuple[list[Hit], bool]:
     if not rows and not any(row.message_id == text for row in gone):
         talk = limit(Message.objects.filter(conversation_id=text), "pair__partner")
         rows = list(messages.with_names(talk).order_by("-id")[: _MOST + 1])
-    hits = [_message_hit(row) for row in rows[:_MOST]]
-    return [*hits, *(_archived_hit(row) for row in gone)], len(rows) > _MOST
+    hits = [MESSAGE.hit(row) for row in rows[:_MOST]]
+    return [*hits, *(ARCHIVED.hit(row) for row in gone)], len(rows) > _MOST
 
 
 def _identifiers(text: str) -> list[Hit]:
     _, colon, value = text.partition(":")
     found = limit(Party.objects.filter(identifiers__value__in=[text, value] if colon else [text]), "pk")
-    return [_party_hit(party) for party in found.distinct().order_by("name")[:_MOST]]
+    return [PARTY.hit(party) for party in found.distinct().order_by("name")[:_MOST]]
 
 
 def _near(text: str) -> list[Hit]:
     """Things whose names contain the text, and messages whose MessageIds begin with it."""
-    found = [Hit("Pair", pair.code, "pair", (pair.code,)) for pair in pairs.pairs(search=text).order_by("code")[:_MOST]]
-    found += [_party_hit(party) for party in partners.parties(search=text)[:_MOST]]
-    found += [
-        Hit("Agreement", agreement.tpa_id, "agreement", (agreement.public_id,), agreement.name)
-        for agreement in partners.agreements(search=text)[:_MOST]
-    ]
-    found += [_trigger_hit(trigger) for trigger in triggers.triggers(search=text).order_by("name")[:_MOST]]
-    found += [_route_hit(route) for route in routes.routes(q=text)[:_MOST]]
-    return found + [_message_hit(row) for row in _beginning(text)]
+    found = [PAIR.hit(pair) for pair in pairs.pairs(search=text).order_by("code")[:_MOST]]
+    found += [PARTY.hit(party) for party in partners.parties(search=text)[:_MOST]]
+    for agreement in partners.agreements(search=text)[:_MOST]:
+        found.append(replace(AGREEMENT.hit(agreement), detail=agreement.name))
+    found += [TRIGGER.hit(trigger) for trigger in triggers.triggers(search=text).order_by("name")[:_MOST]]
+    found += [ROUTE.hit(route) for route in routes.routes(q=text)[:_MOST]]
+    return found + [MESSAGE.hit(row) for row in _beginning(text)]
 
 
 def _beginning(text: str) -> list[Message]:
@@ -167,161 +188,105 @@ def _beginning(text: str) -> list[Message]:
     return list(messages.with_names(Message.objects.filter(pk__in=list(begun))).order_by("-id"))
 
 
-def _route_hit(route: Route) -> Hit:
-    return Hit("Route", route.name, "route", (route.public_id,), f"{route.party_context} {route.party_value}")
-
-
-def _trigger_hit(trigger: Trigger) -> Hit:
-    return Hit("Trigger", trigger.name, "trigger", (trigger.public_id,), triggers.target(trigger))
-
-
-def _transaction_hit(found: Coordination) -> Hit:
-    detail = f"{PHASE_LOOKS[found.phase].label}, begun by {coordinations.beginner(found)}"
-    return Hit("Transaction", found.identifier, "transaction", (found.public_id,), detail)
-
-
-def _enlistment_by_key(key: uuid.UUID) -> Hit:
-    found = coordinations.enlistment(key)
-    name = f"{coordinations.name_of(found)} in {found.coordination.identifier}"
-    return Hit("Participant", name, "transaction", (found.coordination.public_id,))
-
-
-def _message_hit(message: Message) -> Hit:
-    detail = f"{message.pair.code}, {message.action}, {message.state}"
-    return Hit("Message", message.message_id, "message", (message.public_id,), detail)
-
-
-def _archived_hit(row: ArchivedMessage) -> Hit:
-    detail = f"{row.pair.code}, {row.action}, in the archive"
-    return Hit("Archived message", row.message_id, "archived", (row.public_id,), detail)
-
-
-def _message_by_key(key: uuid.UUID) -> Hit:
-    found = messages.in_store(key)
-    return _message_hit(found) if found is not None else _archived_hit(archive.archived_message(key))
-
-
-def _hold_by_key(key: uuid.UUID) -> Hit:
-    found = archive.hold(key)
-    return Hit("Legal hold", found.name, "hold", (found.public_id,))
-
-
-def _party_hit(party: Party) -> Hit:
-    return Hit("Party", party.name, "partner", (party.public_id,))
-
-
-def _incident_hit(reference: str | uuid.UUID) -> Hit:
-    incident = records.incident(reference)
-    return Hit("Incident", str(incident), "incident", (str(incident),))
-
-
-def _signal_hit(key: uuid.UUID) -> Hit:
-    found = limit(Signal.objects.filter(pk=key), "pair__partner").defer("body").first()
-    if found is None:
-        raise NotFound(f"There is no signal {public_id('sig', key)}.")
-    return Hit("Signal", found.message_id, "signal", (found.public_id,))
-
-
-def _one(kind: str, page: str, prefix: str, look: Callable[[uuid.UUID], object]) -> Callable[[uuid.UUID], Hit]:
-    """A look-up by key that raises NotFound, as a hit."""
-
-    def found(key: uuid.UUID) -> Hit:
-        return Hit(kind, str(look(key)), page, (public_id(prefix, key),))
-
-    return found
-
-
-def _pair_by_key(key: uuid.UUID) -> Hit:
-    found = pairs.pair(key)
-    return Hit("Pair", found.code, "pair", (found.code,))
-
-
-def _party_by_key(key: uuid.UUID) -> Hit:
-    found = limit(Party.objects.filter(pk=key), "pk").first()
-    if found is None:
-        raise NotFound(f"There is no party {public_id('par', key)}.")
-    return _party_hit(found)
-
-
-def _agreement_by_key(key: uuid.UUID) -> Hit:
-    found = limit(Agreement.objects.filter(pk=key), "partner").first()
-    if found is None:
-        raise NotFound(f"There is no agreement {public_id('agr', key)}.")
-    return Hit("Agreement", found.tpa_id, "agreement", (found.public_id,))
-
-
-def _delivery_by_key(key: uuid.UUID) -> Hit:
-    found: Delivery = deliveries.delivery(key)
-    return Hit("Delivery", f"{found.trigger.name}: {found.message.message_id}", "delivery", (found.public_id,))
-
-
-def _endpoint_by_key(key: uuid.UUID) -> Hit:
-    found = partners.endpoint(key)
-    return Hit("Endpoint", f"{found.party.name}: {found.name}", "endpoint", (found.public_id,))
-
-
-def _credential_by_key(key: uuid.UUID) -> Hit:
-    """What a partner shows has no page of its own: it stands on the partner's."""
-    found = partners.credential(key)
-    return Hit("Credential", f"Credential of {found.party.name}", "partner", (found.party.public_id,))
-
-
-def _inquiry_by_key(key: uuid.UUID) -> Hit:
-    found = inquiries.inquiry(key)
-    return Hit("Question to the partner", found.message.message_id, "inquiry", (found.public_id,))
-
-
-def _log_by_key(key: uuid.UUID) -> Hit:
-    found = partner_logs.log(key)
-    return Hit("Partner's log", f"{found.party.name}: {found.filename}", "partner-log", (found.public_id,))
-
-
-def _test_by_key(key: uuid.UUID) -> Hit:
-    found = onboarding.report(public_id("tst", key))
-    return Hit("Test report", f"{found.agreement.tpa_id} v{found.number}", "bench-report", (found.public_id,))
-
-
-def _draft_by_key(key: uuid.UUID) -> Hit:
-    """At the step that somebody was at; the first one is over when there is a draft."""
-    found = onboarding.draft(key)
-    return Hit("Draft of a partner", str(found), "onboarding-step", (found.public_id, str(max(2, found.step))))
-
-
-def _webhook_delivery_by_key(key: uuid.UUID) -> Hit:
-    found = records.webhook_delivery_by_id(key)
-    where = (found.endpoint.public_id, found.public_id)
-    return Hit("Webhook delivery", f"{found.public_id} to {found.endpoint}", "webhook-delivery", where)
-
-
-_BY_PREFIX: dict[str, Callable[[uuid.UUID], Hit]] = {
-    "msg": _message_by_key,
-    "hold": _hold_by_key,
-    "pair": _pair_by_key,
-    "inc": _incident_hit,
-    "att": _one("Transmission", "transmission", "att", messages.transmission),
-    "sig": _signal_hit,
-    "rej": _one("Refusal", "rejection", "rej", records.rejection),
-    "par": _party_by_key,
-    "agr": _agreement_by_key,
-    "rt": lambda key: _route_hit(routes.route(key)),
-    "trg": lambda key: _trigger_hit(triggers.trigger(key)),
-    "del": _delivery_by_key,
-    "txn": lambda key: _transaction_hit(coordinations.coordination(key)),
-    "enl": _enlistment_by_key,
-    "job": _one("Job", "job", "job", jobs.job),
-    "run": _one("Run", "pipeline-run", "run", pipeline.run),
-    "end": _endpoint_by_key,
-    "cred": _credential_by_key,
-    "pick": _one("Pickup", "pickup", "pick", pickups.pickup),
-    "inq": _inquiry_by_key,
-    "plog": _log_by_key,
-    "tst": _test_by_key,
-    "drf": _draft_by_key,
-    "whe": _one("Webhook endpoint", "webhook", "whe", records.webhook_endpoint),
-    "dlv": _webhook_delivery_by_key,
-    "rule": _one("Notification rule", "notification-rule", "rule", notifications.rule),
-    "mask": _one("Mask", "mask", "mask", masks.mask),
-    "grp": _one("Partner group", "group-edit", "grp", people.group),
+PAIR = Kind("Pair", "pair", pairs.pair, lambda pair: pair.code, lambda pair: (pair.code,))
+PARTY = Kind("Party", "partner", lambda key: limit(Party.objects.all(), "pk").get(pk=key))
+AGREEMENT = Kind(
+    "Agreement",
+    "agreement",
+    lambda key: limit(Agreement.objects.all(), "partner").get(pk=key),
+    lambda agreement: agreement.tpa_id,
+)
+INCIDENT = Kind("Incident", "incident", records.incident, arguments=lambda incident: (str(incident),))
+ROUTE = Kind("Route", "route", routes.route, detail=lambda route: f"{route.party_context} {route.party_value}")
+TRIGGER = Kind("Trigger", "trigger", triggers.trigger, lambda trigger: trigger.name, detail=triggers.target)
+TRANSACTION = Kind(
+    "Transaction",
+    "transaction",
+    coordinations.coordination,
+    lambda one: one.identifier,
+    detail=lambda one: f"{PHASE_LOOKS[one.phase].label}, begun by {coordinations.beginner(one)}",
+)
+MESSAGE = Kind(
+    "Message",
+    "message",
+    messages.in_store,
+    lambda message: message.message_id,
+    detail=lambda message: f"{message.pair.code}, {message.action}, {message.state}",
+)
+ARCHIVED = Kind(
+    "Archived message",
+    "archived",
+    archive.archived_message,
+    lambda row: row.message_id,
+    detail=lambda row: f"{row.pair.code}, {row.action}, in the archive",
+)
+# Prefix of public ids -> what they name.
+_BY_PREFIX: dict[str, Kind] = {
+    "msg": MESSAGE,
+    "hold": Kind("Legal hold", "hold", archive.hold, lambda hold: hold.name),
+    "pair": PAIR,
+    "inc": INCIDENT,
+    "att": Kind("Transmission", "transmission", messages.transmission),
+    "sig": Kind(
+        "Signal",
+        "signal",
+        lambda key: limit(Signal.objects.defer("body"), "pair__partner").get(pk=key),
+        lambda signal: signal.message_id,
+    ),
+    "rej": Kind("Refusal", "rejection", records.rejection),
+    "par": PARTY,
+    "agr": AGREEMENT,
+    "rt": ROUTE,
+    "trg": TRIGGER,
+    "del": Kind(
+        "Delivery", "delivery", deliveries.delivery, lambda one: f"{one.trigger.name}: {one.message.message_id}"
+    ),
+    "txn": TRANSACTION,
+    "enl": Kind(
+        "Participant",
+        "transaction",
+        coordinations.enlistment,
+        lambda one: f"{coordinations.name_of(one)} in {one.coordination.identifier}",
+        lambda one: (one.coordination.public_id,),
+    ),
+    "job": Kind("Job", "job", jobs.job),
+    "run": Kind("Run", "pipeline-run", pipeline.run),
+    "end": Kind("Endpoint", "endpoint", partners.endpoint, lambda one: f"{one.party.name}: {one.name}"),
+    # What a partner shows has no page of its own: it stands on the partner's.
+    "cred": Kind(
+        "Credential",
+        "partner",
+        partners.credential,
+        lambda one: f"Credential of {one.party.name}",
+        lambda one: (one.party.public_id,),
+    ),
+    "pick": Kind("Pickup", "pickup", pickups.pickup),
+    "inq": Kind("Question to the partner", "inquiry", relatives.inquiry, lambda one: one.message.message_id),
+    "plog": Kind("Partner's log", "partner-log", pipeline.log, lambda log: f"{log.party.name}: {log.filename}"),
+    "tst": Kind(
+        "Test report",
+        "bench-report",
+        lambda key: onboarding.report(public_id("tst", key)),
+        lambda one: f"{one.agreement.tpa_id} v{one.number}",
+    ),
+    # At the step that somebody was at; the first one is over when there is a draft.
+    "drf": Kind(
+        "Draft of a partner",
+        "onboarding-step",
+        onboarding.draft,
+        arguments=lambda draft: (draft.public_id, str(max(2, draft.step))),
+    ),
+    "whe": Kind("Webhook endpoint", "webhook", notifications.webhook_endpoint),
+    "dlv": Kind(
+        "Webhook delivery",
+        "webhook-delivery",
+        notifications.webhook_delivery_by_id,
+        lambda one: f"{one.public_id} to {one.endpoint}",
+        lambda one: (one.endpoint.public_id, one.public_id),
+    ),
+    "rule": Kind("Notification rule", "notification-rule", notifications.rule),
+    "mask": Kind("Mask", "mask", masks.mask),
+    "grp": Kind("Partner group", "group-edit", people.group),
 }
 # Prefix -> the scope of the page that it leads to, where not everybody has it.
 _NEEDS: dict[str, str] = {

@@ -5,7 +5,7 @@ Counts come from the pairs (thousands) and from `TrafficHour`, never from the me
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -32,8 +32,9 @@ from messaging.deliveries.selectors import doubts, triggers
 from messaging.deliveries.selectors.doubts import DoubtGroup, OutboundGroup
 from messaging.deliveries.selectors.triggers import TriggerRow
 from messaging.journal.wording import span
-from messaging.messages.selectors import messages
+from messaging.messages.selectors import finding, messages
 from messaging.models import Coordination, Incident, Message, PipelineRun, WebhookEndpoint
+from messaging.notifications import selectors as notifications
 from messaging.onboarding.selectors import certificates
 from messaging.onboarding.selectors.certificates import Held
 from messaging.overview.selectors import health, records
@@ -201,32 +202,23 @@ def _status(now: datetime, stopped: list[TriggerRow]) -> Status:
         duplicates=sum(row["duplicates_sum"] for row in states),
         rejected=sum(row["rejected_sum"] for row in states),
     )
-    oldest = min((row["oldest"] for row in states if row["state"] == "suspended" and row["oldest"]), default=None)
-    state = health.health()
     by_trigger = triggers.counts_by_state()
-    matters = _Matters(
-        records.incidents(states=UNRESOLVED, parts=False).count(),
-        by_trigger[TriggerState.SUSPENDED],
-        stopped,
-        doubts.counts(now).all,
-        coordinations.doubtful_count(),
-        sum(row["marked"] for row in states),
-    )
-    level, parts = _verdict(by_state, totals, oldest, state, matters, now)
-    return Status(
-        level=level,
-        parts=parts,
+    found = Status(
+        level="",
+        parts=(),
         totals=totals,
         by_state=by_state,
-        oldest_at=oldest,
-        open_incidents=matters.incidents,
-        in_doubt=matters.in_doubt,
+        oldest_at=min((row["oldest"] for row in states if row["state"] == "suspended" and row["oldest"]), default=None),
+        open_incidents=records.incidents(states=UNRESOLVED, parts=False).count(),
+        in_doubt=doubts.counts(now).all,
         triggers=sum(by_trigger.values()),
-        suspended_triggers=matters.suspended_triggers,
-        health=state,
+        suspended_triggers=by_trigger[TriggerState.SUSPENDED],
+        health=health.health(),
         at=now,
-        doubtful_transactions=matters.transactions,
+        doubtful_transactions=coordinations.doubtful_count(),
     )
+    level, parts = _verdict(found, stopped, sum(row["marked"] for row in states))
+    return replace(found, level=level, parts=parts)
 
 
 def _recent() -> list[Message]:
@@ -234,7 +226,7 @@ def _recent() -> list[Message]:
     if visibility.visible() is None:
         return list(messages.with_names(Message.objects.order_by("-id"))[:8])
     try:
-        return messages.message_page(messages.MessageFilters(), limit=8).rows
+        return finding.message_page(finding.MessageFilters(), limit=8).rows
     except messages.TooBroad:
         return []
 
@@ -265,39 +257,21 @@ def _troubled(now: datetime) -> QuerySet[RatedPair]:
     return found.order_by("mends", "-weight", "code")
 
 
-@dataclass(frozen=True, slots=True)
-class _Matters:
-    """What needs people beside pairs."""
-
-    incidents: int
-    suspended_triggers: int
-    stopped: list[TriggerRow]
-    in_doubt: int
-    transactions: int = 0
-    unsure: int = 0  # pairs that need resync, whatever their state is
-
-
-def _verdict(
-    by_state: dict[str, int],
-    totals: Totals,
-    oldest: datetime | None,
-    state: Health,
-    matters: _Matters,
-    now: datetime,
-) -> tuple[str, tuple[Part, ...]]:
-    """The one sentence, and how bad it is."""
-    stopped = _suspended(by_state["suspended"], totals.blocked, oldest, matters, now)
-    hub = next((text for text in _of_hub(state) if text), "")
+def _verdict(found: Status, stopped: list[TriggerRow], unsure: int) -> tuple[str, tuple[Part, ...]]:
+    """The one sentence, and how bad it is. `unsure`: pairs that need resync, whatever their state is."""
+    by_state, totals = found.by_state, found.totals
+    suspended = _suspended(found, stopped)
+    hub = next((text for text in _of_hub(found.health) if text), "")
     if hub:
-        return "bad", (Part(hub), *((Part(" "), *stopped) if stopped else ()))
-    if stopped:
-        return "bad", stopped
-    if matters.suspended_triggers:
-        return "bad", (Part(_stopped(matters)),)
+        return "bad", (Part(hub), *((Part(" "), *suspended) if suspended else ()))
+    if suspended:
+        return "bad", suspended
+    if found.suspended_triggers:
+        return "bad", _plain(_stopped(found.suspended_triggers, stopped))
     trouble = [
         f"{count} {words}"
         for count, words in (
-            (matters.unsure, "to be compared after a loss of memory"),
+            (unsure, "to be compared after a loss of memory"),
             (by_state["silent"], "silent"),
             (by_state["retrying"], "retrying"),
             (by_state["holding"], "held by the partner"),
@@ -307,14 +281,12 @@ def _verdict(
     ]
     if trouble:
         return "watch", _plain(f"No pair is suspended; {', '.join(trouble)}. {_documents(totals.waiting)} to go.")
-    if matters.in_doubt:
-        return "watch", _plain(f"{_flow(totals.pairs)}; {_documents(matters.in_doubt)} in doubt: a person decides.")
-    if matters.transactions:
-        count = matters.transactions
+    if found.in_doubt:
+        return "watch", _plain(f"{_flow(totals.pairs)}; {_documents(found.in_doubt)} in doubt: a person decides.")
+    if count := found.doubtful_transactions:
         said = f"{count:,} transaction{'' if count == 1 else 's'} in doubt: look at {'it' if count == 1 else 'them'}."
         return "watch", _plain(f"{_flow(totals.pairs)}; {said}")
-    if matters.incidents:
-        count = matters.incidents
+    if count := found.open_incidents:
         return "watch", _plain(f"{_flow(totals.pairs)}; {count} incident{'' if count == 1 else 's'} to look at.")
     if not totals.pairs:
         return "good", _plain("No pair yet: pairs appear when an agreement is active.")
@@ -337,16 +309,17 @@ def _of_hub(state: Health) -> tuple[str, ...]:
     )
 
 
-def _suspended(count: int, blocked: int, oldest: datetime | None, matters: _Matters, now: datetime) -> tuple[Part, ...]:
+def _suspended(found: Status, stopped: list[TriggerRow]) -> tuple[Part, ...]:
     """How many pairs, for how long, and what they hold up; nothing when there are none."""
+    count, blocked = found.broken, found.totals.blocked
     if not count:
         return ()
     parts = [Part(f"{count:,}", "broken-pairs"), Part(f" pair{'' if count == 1 else 's'} suspended")]
-    if oldest is not None:
-        parts += [Part(", the longest for "), Part(span((now - oldest).total_seconds()), "oldest")]
+    if found.oldest_at is not None:
+        parts += [Part(", the longest for "), Part(span((found.at - found.oldest_at).total_seconds()), "oldest")]
     parts += [Part("; "), Part(f"{blocked:,}", "blocked-documents")]
-    parts.append(Part(f" document{'' if blocked == 1 else 's'} held up. {_stopped(matters)}".rstrip()))
-    return tuple(parts)
+    said = f" document{'' if blocked == 1 else 's'} held up. {_stopped(found.suspended_triggers, stopped)}"
+    return (*parts, Part(said.rstrip()))
 
 
 def _plain(text: str) -> tuple[Part, ...]:
@@ -357,13 +330,12 @@ def _flow(count: int) -> str:
     return "The one pair flows" if count == 1 else f"All {count:,} pairs flow"
 
 
-def _stopped(matters: _Matters) -> str:
+def _stopped(count: int, stopped: list[TriggerRow]) -> str:
     """What suspended triggers hold up, as a sentence; "" without any."""
-    count = matters.suspended_triggers
     if not count:
         return ""
-    held = sum(row.backlog.held for row in matters.stopped)
-    named = matters.stopped[0].trigger.name if count == 1 else f"{count:,} triggers"
+    held = sum(row.backlog.held for row in stopped)
+    named = stopped[0].trigger.name if count == 1 else f"{count:,} triggers"
     waits = f"{_documents(held)} wait{'s' if held == 1 else ''} for " + ("it" if count == 1 else "them")
     return f"{'Trigger ' if count == 1 else ''}{named} {'is' if count == 1 else 'are'} suspended; {waits}."
 
@@ -376,7 +348,7 @@ def _failing_webhooks() -> QuerySet[WebhookEndpoint]:
     if visibility.visible() is not None:
         return WebhookEndpoint.objects.none()  # they carry the events of all partners
     failing = Q(failing_since__isnull=False) | Q(enabled=False) & ~Q(disabled_reason="")
-    return records.webhook_endpoints().filter(failing).order_by("id")
+    return notifications.webhook_endpoints().filter(failing).order_by("id")
 
 
 def _ending(now: datetime) -> list[Held]:

@@ -1,4 +1,4 @@
-"""Incidents, rejections, the audit log, webhook endpoints and tokens, as screens and API read them."""
+"""Incidents, rejections, the audit log and tokens, as screens and API read them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from messaging.access.selectors import reach
 from messaging.choices import IncidentState
 from messaging.exceptions import NotFound
 from messaging.keyset import floor_id
-from messaging.models import ApiToken, AuditEntry, Incident, Rejection, WebhookDelivery, WebhookEndpoint
-from messaging.models.naming import object_named
+from messaging.models import ApiToken, AuditEntry, Incident, Rejection
+from messaging.models.record import object_named
 from partners import visibility
 from partners.models import PartnerGroup
 from rmhub import clock
@@ -176,44 +176,6 @@ def _about(text: str, kind: str) -> Q:
         kinds = [kind] if kind else ["message", "archivedmessage"] if known[0] == "message" else [known[0]]
         return Q(object_type__in=kinds, object_id=known[1])
     return Q(object_id=text) | Q(object_name=text)
-
-
-def webhook_endpoints() -> QuerySet[WebhookEndpoint]:
-    """Webhook endpoints without their secrets. Not ordered; pages by ("id",)."""
-    return WebhookEndpoint.objects.defer("secret_encrypted", "previous_secret_encrypted")
-
-
-def webhook_endpoint(endpoint_id: uuid.UUID) -> WebhookEndpoint:
-    """One webhook endpoint without its secret. Raises NotFound."""
-    found = webhook_endpoints().filter(pk=endpoint_id).first()
-    if found is None:
-        raise NotFound(f"There is no webhook endpoint {public_id('whe', endpoint_id)}.")
-    return found
-
-
-def webhook_deliveries(endpoint_id: uuid.UUID, *, states: tuple[str, ...] = ()) -> QuerySet[WebhookDelivery]:
-    """What was sent, or is to be sent, to an endpoint. Not ordered; pages by ("-id",)."""
-    found = WebhookDelivery.objects.filter(endpoint=endpoint_id)
-    return found.filter(state__in=states) if states else found
-
-
-def webhook_delivery(endpoint_id: uuid.UUID, delivery_id: uuid.UUID) -> WebhookDelivery:
-    """One delivery of an endpoint. Raises NotFound."""
-    found = WebhookDelivery.objects.filter(endpoint=endpoint_id, pk=delivery_id).first()
-    if found is None:
-        raise NotFound(f"{public_id('whe', endpoint_id)} has no delivery {public_id('dlv', delivery_id)}.")
-    return found
-
-
-def webhook_delivery_by_id(delivery_id: uuid.UUID) -> WebhookDelivery:
-    """One delivery, whichever endpoint it is of, with that. Raises NotFound."""
-    known = WebhookDelivery.objects.select_related("endpoint")
-    found = (
-        known.defer("endpoint__secret_encrypted", "endpoint__previous_secret_encrypted").filter(pk=delivery_id).first()
-    )
-    if found is None:
-        raise NotFound(f"There is no webhook delivery {public_id('dlv', delivery_id)}.")
-    return found
 
 
 def tokens(*, owner: str = "") -> QuerySet[ApiToken]:

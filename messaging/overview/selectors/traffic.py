@@ -12,7 +12,7 @@ from django.db import connection
 from django.db.models import QuerySet
 
 from messaging.models import TrafficCursor, TrafficHour
-from messaging.models.traffic_hour import LATENCY_EDGES, no_latencies
+from messaging.models.traffic import LATENCY_EDGES, no_latencies
 from partners import visibility
 
 HOURS = 24

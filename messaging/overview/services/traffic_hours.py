@@ -16,7 +16,7 @@ from django.db import connection, transaction
 
 from messaging.models import Event, Message, TrafficCursor, TrafficHour, feed
 from messaging.models.feed import Position
-from messaging.models.traffic_hour import LATENCY_EDGES, no_latencies
+from messaging.models.traffic import LATENCY_EDGES, no_latencies
 from messaging.reports.services.live_watch import first_after
 from rmhub import clock
 

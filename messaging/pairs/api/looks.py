@@ -1,159 +1,242 @@
-"""Looks at a pair: timeline, queue, sequence, diagnosis, probes of its partner; and a message's timeline."""
+"""Looks at a pair: timeline, queue, sequence, diagnosis, probes of its partner; a message's timeline; and servers that
+could not be reached lately.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any
 
 from django.http import StreamingHttpResponse
 from django.http.response import HttpResponseBase
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from messaging import keyset
 from messaging.access.selectors.reach import read_id
 from messaging.api.authentication import actor_of
 from messaging.api.endpoint import OCTETS, AnyOctets, Endpoint, operation
-from messaging.api.fields import page_of
-from messaging.api.pagination import PAGING, listing, read_list
+from messaging.api.fields import IdOut, ReasonBody, validated
 from messaging.api.reading import Param, read_parameters
+from messaging.api.resource import listed, shown
+from messaging.choices import CircuitState
+from messaging.engine.circuits import circuit_reset
 from messaging.messages.api.messages import PATH as MESSAGE_PATH
 from messaging.messages.selectors import messages
 from messaging.messages.selectors.diagram import SCOPES, diagram_of_message, diagram_of_pair
-from messaging.pairs.selectors import changes, pairs, probes, screens, sequence
-from messaging.pairs.selectors.streams import stream_state
-from messaging.pairs.serializers.looks import (
-    PairDiagnosisSerializer,
-    ProbeSerializer,
-    QueuedSerializer,
-    SequenceSerializer,
-    TimelineSerializer,
-    probe,
-    timeline,
-)
-from messaging.pairs.serializers.pairs import DiagnosisSerializer
+from messaging.models import Circuit
+from messaging.overview.serializers import CauseDocumentation
+from messaging.pairs.api.pairs import PATH, DiagnosisSerializer
+from messaging.pairs.selectors import circuits, newer, pairs, screens, sequence
+from messaging.pairs.selectors.sequence import WORDS, stream_state
 from messaging.pairs.services import exporting, probing
 from rmhub import clock
 from rmhub.roles import role_of
 
-_PATH = {"pair": "Id of the pair (`pair_...`), or its code."}
+_KINDS = ("message", "answer", "probe", "wait", "mark")
+_OUTCOMES = ("arrived", "lost", "refused", "open", "unknown", "")
+
+
+class TimelineStepSerializer(serializers.Serializer):
+    """One row of a timeline."""
+
+    at = serializers.DateTimeField()
+    kind = serializers.ChoiceField(
+        choices=_KINDS, help_text="message, answer and probe go from source to target; wait and mark stand at the hub."
+    )
+    source = serializers.ChoiceField(choices=("app", "hub", "partner"))  # type: ignore[assignment]
+    target = serializers.ChoiceField(choices=("app", "hub", "partner"))
+    outcome = serializers.ChoiceField(choices=_OUTCOMES, allow_blank=True, help_text="Of what goes over the wire.")
+    label = serializers.CharField(allow_blank=True)  # type: ignore[assignment]
+    result = serializers.CharField(allow_blank=True, help_text="What came of it, in words.")
+    by = serializers.CharField(allow_blank=True, help_text="Who did it, of what people do.")
+    attempt = serializers.IntegerField(source="number", help_text="0 for what is no attempt.")
+    max_attempts = serializers.IntegerField(source="most", help_text="0 when there is no such number.")
+    http_status = serializers.IntegerField(allow_null=True)
+    seconds = serializers.FloatField(allow_null=True, help_text="How long it took, or the wait lasted.")
+    size = serializers.IntegerField(allow_null=True, help_text="Bytes of the payloads.")
+    message = serializers.CharField(allow_blank=True, help_text="Id of the message.")
+    transmission = serializers.CharField(allow_blank=True, help_text="Id of the attempt.")
+    signal = serializers.CharField(allow_blank=True, help_text="Id of the acknowledgement or error message.")
+    delivery = serializers.CharField(allow_blank=True)
+    probe = serializers.CharField(allow_blank=True)
+    repeated = serializers.IntegerField(help_text="How many alike this row stands for.")
+    until = serializers.DateTimeField(allow_null=True, help_text="When the last of them was, or the wait ended.")
+
+
+class TimelineSerializer(serializers.Serializer):
+    """What happened between application, hub and partner, in the order of time."""
+
+    scope = serializers.ChoiceField(choices=tuple(SCOPES))
+    about = serializers.CharField(
+        source="about.public_id", allow_null=True, help_text="Id of the message, when it is about one."
+    )
+    failed_only = serializers.BooleanField()
+    cut = serializers.BooleanField(help_text="There was more.")
+    folded = serializers.BooleanField(help_text="What went alike stands together.")
+    steps = TimelineStepSerializer(many=True)
+
+
+class CellSerializer(serializers.Serializer):
+    """One message by its number."""
+
+    number = serializers.IntegerField(help_text="Of one that waits: the number that it will get.")
+    state = serializers.ChoiceField(choices=tuple(WORDS), source="what")
+    message = serializers.CharField(allow_blank=True)
+    action = serializers.CharField(source="name", allow_blank=True)
+
+
+class GapSerializer(serializers.Serializer):
+    """Numbers that no message has."""
+
+    first = serializers.IntegerField()
+    last = serializers.IntegerField()
+
+
+class SequenceSerializer(serializers.Serializer):
+    """The numbers of a pair around the message that goes first."""
+
+    applies = serializers.BooleanField(help_text="False for repeatable requests, which have no numbers.")
+    next_number = serializers.IntegerField(help_text="Given, or expected, next.")
+    acknowledged = serializers.IntegerField(help_text="Known to have arrived, up to this number; 0 = none.")
+    waiting = serializers.IntegerField()
+    duplicates = serializers.IntegerField(help_text="Copies that were dropped.")
+    refused = serializers.IntegerField()
+    gaps = GapSerializer(many=True)
+    messages = CellSerializer(many=True, source="cells")
+
+
+class PairChangeSerializer(serializers.Serializer):
+    """Something at a pair's ends that is not as it was at the last success."""
+
+    at = serializers.DateTimeField()
+    kind = serializers.ChoiceField(choices=("certificate", "endpoint", "agreement", "credential"))
+    what = serializers.CharField()
+    by = serializers.CharField(allow_blank=True, help_text="Empty when nobody here did it.")
+    reason = serializers.CharField(allow_blank=True)
+
+
+class PairDiagnosisSerializer(DiagnosisSerializer):
+    """Why the pair is as it is, and what changed since it last worked."""
+
+    state = serializers.CharField()
+    changed_since_last_success = PairChangeSerializer(many=True)
+
+
+class ProbeStepSerializer(serializers.Serializer):
+    """One rung of a look at an endpoint."""
+
+    name = serializers.CharField(help_text="dns, tcp, tls, certificate, http, echo, smtp, sftp, host_key.")
+    verdict = serializers.ChoiceField(choices=("ok", "warning", "failed", "skipped"))
+    detail = serializers.CharField(allow_blank=True)
+    cause = serializers.CharField(allow_blank=True, required=False, help_text="Code of docs/causes.md.")
+    seconds = serializers.FloatField()
+    facts = serializers.DictField(help_text="What was seen: addresses, TLS version, the certificate's dates.")
+
+
+class ProbeSerializer(serializers.Serializer):
+    """What a look at an endpoint found."""
+
+    id = IdOut("prb")
+    endpoint = IdOut("end", source="endpoint_id")
+    pair = IdOut("pair", source="pair_id", allow_null=True)
+    address = serializers.CharField()
+    ok = serializers.BooleanField()
+    cause = serializers.CharField(allow_blank=True)
+    steps = ProbeStepSerializer(many=True)
+    actor = serializers.CharField()
+    at = serializers.DateTimeField()
+
+
+class QueuedSerializer(serializers.Serializer):
+    """A message that waits on a pair."""
+
+    id = IdOut("msg")
+    message_id = serializers.CharField()
+    conversation_id = serializers.CharField()
+    service = serializers.CharField()
+    action = serializers.CharField()
+    size = serializers.IntegerField(help_text="Bytes of the payloads.")
+    position = serializers.IntegerField(help_text="Place in the order of submission.")
+    created_at = serializers.DateTimeField()
+
+
 _FAILED = Param("failed", "true: only what failed.", "flag", default=False)
 _SCOPE = Param(
     "scope", "The message that is first in line, or all of the last hour or day.", "choice", choices=tuple(SCOPES),
     default="document",
 )  # fmt: skip
+_WHICH = Param("which", "head: only what is first in line.", "choice", choices=("queue", "head"), default="queue")
 
 
-class PairTimeline(Endpoint):
-    """/pairs/{pair}/timeline"""
-
-    @operation(
-        id="pairs_timeline",
-        tag="pairs",
-        scope="pairs:read",
-        summary="What went between application, hub and partner",
-        description="The rows of the pair's sequence diagram. More than 100 that go over the wire are folded where "
-        "they say the same.",
-        path=_PATH,
-        parameters=(_SCOPE, _FAILED),
-        responses={200: TimelineSerializer},
-    )
-    def get(self, request: Request, pair: str) -> Response:
-        values = read_parameters(request, (_SCOPE, _FAILED))
-        found = diagram_of_pair(
-            pairs.pair(pair), now=clock.now(), scope=values["scope"], failed_only=bool(values["failed"])
-        )
-        return Response(timeline(found))
-
-
-class MessageTimeline(Endpoint):
-    """/messages/{message_id}/timeline"""
-
-    @operation(
-        id="messages_timeline",
-        tag="messages",
-        scope="messages:read",
-        summary="The life of a message between application, hub and partner",
-        path=MESSAGE_PATH,
-        parameters=(_FAILED,),
-        responses={200: TimelineSerializer},
-        problems=("ambiguous_message_id",),
-    )
-    def get(self, request: Request, message_id: str) -> Response:
-        values = read_parameters(request, (_FAILED,))
-        message = messages.message_by_reference(message_id)
-        return Response(timeline(diagram_of_message(message, failed_only=bool(values["failed"]))))
+PairTimeline = shown(
+    "pairs_timeline",
+    "pairs:read",
+    "What went between application, hub and partner",
+    TimelineSerializer,
+    lambda pair, scope, failed: diagram_of_pair(
+        pairs.pair(pair), now=clock.now(), scope=scope, failed_only=bool(failed)
+    ),
+    path=PATH,
+    parameters=(_SCOPE, _FAILED),
+    description="The rows of the pair's sequence diagram. More than 100 that go over the wire are folded where they "
+    "say the same.",
+)
+MessageTimeline = shown(
+    "messages_timeline",
+    "messages:read",
+    "The life of a message between application, hub and partner",
+    TimelineSerializer,
+    lambda message_id, failed: diagram_of_message(messages.message_by_reference(message_id), failed_only=bool(failed)),
+    path=MESSAGE_PATH,
+    parameters=(_FAILED,),
+    problems=("ambiguous_message_id",),
+)
+PairQueue = listed(
+    "pairs_queue",
+    "messages:read",
+    "What waits on a pair, in the order in which it is sent",
+    QueuedSerializer,
+    lambda pair: pairs.queue(pairs.pair(pair).pk),
+    order=("position",),
+    path=PATH,
+)
 
 
-class PairQueue(Endpoint):
-    """/pairs/{pair}/queue"""
-
-    @operation(
-        id="pairs_queue",
-        tag="pairs",
-        scope="messages:read",
-        summary="What waits on a pair, in the order in which it is sent",
-        path=_PATH,
-        parameters=PAGING,
-        responses={200: page_of(QueuedSerializer)},
-        problems=("invalid_cursor", "cursor_mismatch"),
-    )
-    def get(self, request: Request, pair: str) -> Response:
-        values, limit, place = read_list(request, ())
-        found = pairs.queue(pairs.pair(pair).pk)
-        return listing(
-            request, values, keyset.page(found, order=("position",), limit=limit, place=place), QueuedSerializer
-        )
+def _sequence(pair: str) -> sequence.Sequence:
+    found = pairs.pair(pair)
+    terms = screens.terms_of(found)
+    return sequence.sequence(found, terms, stream_state(found, terms))
 
 
-class PairSequence(Endpoint):
-    """/pairs/{pair}/sequence"""
-
-    @operation(
-        id="pairs_sequence",
-        tag="pairs",
-        scope="pairs:read",
-        summary="The sequence numbers around the message that is first in line",
-        path=_PATH,
-        responses={200: SequenceSerializer},
-    )
-    def get(self, request: Request, pair: str) -> Response:
-        read_parameters(request, ())
-        found = pairs.pair(pair)
-        terms = screens.terms_of(found)
-        strip = sequence.sequence(found, terms, stream_state(found, terms))
-        shown: dict[str, Any] = {
-            "gaps": [{"first": first, "last": last} for first, last in strip.gaps],
-            "cells": strip.cells,
-            "applies": strip.applies,
-            "next_number": strip.next_number,
-            "acknowledged": strip.acknowledged,
-            "waiting": strip.waiting,
-            "duplicates": strip.duplicates,
-            "refused": strip.refused,
-        }
-        return Response(SequenceSerializer(shown).data)
+PairSequence = shown(
+    "pairs_sequence",
+    "pairs:read",
+    "The sequence numbers around the message that is first in line",
+    SequenceSerializer,
+    _sequence,
+    path=PATH,
+)
 
 
-class PairDiagnosis(Endpoint):
-    """/pairs/{pair}/diagnosis"""
+def _diagnosis(pair: str) -> dict[str, Any]:
+    found = pairs.pair(pair)
+    terms = screens.terms_of(found)
+    diagnosis = screens.diagnosis_of(found, terms, clock.now())
+    said = {field.name: getattr(diagnosis, field.name) for field in fields(diagnosis)}
+    changed = newer.since_last_success(found, terms)
+    return {**said, "sentence": diagnosis.sentence, "changed_since_last_success": changed}
 
-    @operation(
-        id="pairs_diagnosis",
-        tag="pairs",
-        scope="pairs:read",
-        summary="Why a pair is as it is, and what changed since it last worked",
-        path=_PATH,
-        responses={200: PairDiagnosisSerializer},
-    )
-    def get(self, request: Request, pair: str) -> Response:
-        read_parameters(request, ())
-        found = pairs.pair(pair)
-        terms = screens.terms_of(found)
-        diagnosis = screens.diagnosis_of(found, terms, clock.now())
-        changed = [asdict(change) for change in changes.since_last_success(found, terms)]
-        shown = {**DiagnosisSerializer(diagnosis).data, "state": diagnosis.state, "changed_since_last_success": changed}
-        return Response(shown)
+
+PairDiagnosis = shown(
+    "pairs_diagnosis",
+    "pairs:read",
+    "Why a pair is as it is, and what changed since it last worked",
+    PairDiagnosisSerializer,
+    _diagnosis,
+    path=PATH,
+)
 
 
 class PairPing(Endpoint):
@@ -165,13 +248,13 @@ class PairPing(Endpoint):
         scope="pairs:operate",
         summary="Look at the partner's endpoint step by step: name, connection, TLS, certificate, HTTP, echo",
         description="Takes up to 20 s. Nothing of a message is sent. What is found is kept: see /probes.",
-        path=_PATH,
+        path=PATH,
         responses={200: ProbeSerializer},
         problems=("agreement_missing",),
     )
     def post(self, request: Request, pair: str) -> Response:
         read_parameters(request, ())
-        return Response(probe(probing.ping(pair_id=pairs.pair(pair).pk, actor=actor_of(request))))
+        return Response(ProbeSerializer(probing.ping(pair_id=pairs.pair(pair).pk, actor=actor_of(request))).data)
 
 
 class PairExport(Endpoint):
@@ -186,67 +269,111 @@ class PairExport(Endpoint):
         summary="The documents that wait on a pair, as a ZIP file with index.csv",
         description="What is in flight first, then what waits, in the order in which it is sent; 10,000 messages at "
         "most. The audit log names who took them.",
-        path=_PATH,
-        parameters=(
-            Param("which", "head: only what is first in line.", "choice", choices=("queue", "head"), default="queue"),
-        ),
+        path=PATH,
+        parameters=(_WHICH,),
         responses={(200, "application/zip"): OCTETS[(200, "*/*")]},
         problems=("wrong_state",),
     )
     def get(self, request: Request, pair: str) -> HttpResponseBase:
-        which = Param("which", "", "choice", choices=("queue", "head"), default="queue")
-        values = read_parameters(request, (which,))
-        export = exporting.pair_export(
-            pair_id=pairs.pair(pair).pk,
-            actor=actor_of(request),
-            role=role_of(request.user),
-            which=str(values["which"]),
-        )
-        return StreamingHttpResponse(
-            export.chunks,
-            content_type="application/zip",
-            headers={
-                "Content-Disposition": f'attachment; filename="{export.filename}"',
-                "X-Content-Type-Options": "nosniff",
-            },
-        )
+        which = str(read_parameters(request, (_WHICH,))["which"])
+        key = pairs.pair(pair).pk
+        export = exporting.pair_export(pair_id=key, actor=actor_of(request), role=role_of(request.user), which=which)
+        return StreamingHttpResponse(export.chunks, content_type="application/zip", headers=export.headers)
 
 
 _PROBES = (
     Param("pair", "Id of a pair.", "id", prefix="pair"),
     Param("endpoint", "Id of an endpoint.", "id", prefix="end"),
 )
+Probes = listed(
+    "probes_list",
+    "pairs:read",
+    "What looks at partners' endpoints found, newest first",
+    ProbeSerializer,
+    lambda endpoint=None, pair=None: circuits.probes(endpoint_id=endpoint, pair_id=pair),
+    order=("-id",),
+    filters=_PROBES,
+    tag="pairs",
+)
+OneProbe = shown(
+    "probes_read",
+    "pairs:read",
+    "One look at an endpoint",
+    ProbeSerializer,
+    lambda probe: circuits.probe(read_id("prb", probe)),
+    path={"probe": "Id of the report (`prb_...`)."},
+    tag="pairs",
+)
 
 
-class Probes(Endpoint):
-    """/probes"""
+class CircuitSerializer(serializers.Serializer):
+    """A server that could not be reached lately. When it answers, its circuit is gone."""
+
+    id = serializers.CharField(source="public_id", help_text="cir_...: always the same for the same server.")
+    server = serializers.CharField(source="address", help_text="scheme://host:port; all its URIs share the circuit.")
+    state = serializers.ChoiceField(
+        choices=CircuitState.choices,
+        help_text="`closed`: failures are counted, and it is used like any other. `open`: sending to it is stopped.",
+    )
+    failures = serializers.IntegerField(help_text="In a row.")
+    cause = serializers.CharField(help_text="Of the last failure.")
+    cause_documentation = CauseDocumentation()
+    detail = serializers.CharField(help_text="What the last failure said.")
+    opened_at = serializers.DateTimeField(allow_null=True, help_text="Since when sending to it is stopped.")
+    retry_at = serializers.DateTimeField(
+        allow_null=True, help_text="When one attempt is let through; while that one is under way, when it is given up."
+    )
+    partners = serializers.SerializerMethodField(
+        help_text="Names of the partners that are reached by this server by agreements in force; else of the one for "
+        "whom it was tried last."
+    )
+    updated_at = serializers.DateTimeField(help_text="When something last changed.")
+
+    @extend_schema_field(serializers.ListField(child=serializers.CharField()))
+    def get_partners(self, circuit: Circuit) -> list[str]:
+        return list(circuits.partners_at(circuit))
+
+
+_CIRCUIT = {"circuit": "Id of the circuit (`cir_...`)."}
+_STATES = (Param("state", "States, comma separated.", "choices", choices=tuple(CircuitState.values)),)
+Circuits = listed(
+    "circuits_list",
+    "pairs:read",
+    "List servers that could not be reached lately",
+    CircuitSerializer,
+    lambda state=(): circuits.circuits(states=state),
+    order=("address",),
+    filters=_STATES,
+    description="A server that answers is not in the list. `state=open`: those to which sending is stopped now.",
+)
+OneCircuit = shown(
+    "circuits_read",
+    "pairs:read",
+    "One server that could not be reached lately",
+    CircuitSerializer,
+    circuits.circuit,
+    path=_CIRCUIT,
+    etag=True,
+)
+
+
+class ResetCircuit(Endpoint):
+    """/circuits/{circuit}/reset"""
 
     @operation(
-        id="probes_list",
-        tag="pairs",
-        scope="pairs:read",
-        summary="What looks at partners' endpoints found, newest first",
-        parameters=(*_PROBES, *PAGING),
-        responses={200: page_of(ProbeSerializer)},
-        problems=("invalid_cursor", "cursor_mismatch"),
+        id="circuits_reset",
+        tag="circuits",
+        scope="pairs:operate",
+        summary="Have a server tried now",
+        description="The next attempt is let through, and the waits begin anew. Failures that were only counted are "
+        "forgotten; then the answer has the state `closed`, and the circuit is gone.",
+        path=_CIRCUIT,
+        request=ReasonBody,
+        responses={200: CircuitSerializer},
     )
-    def get(self, request: Request) -> Response:
-        values, limit, place = read_list(request, _PROBES)
-        found = probes.probes(endpoint_id=values["endpoint"], pair_id=values["pair"])
-        return listing(request, values, keyset.page(found, order=("-id",), limit=limit, place=place), ProbeSerializer)
-
-
-class OneProbe(Endpoint):
-    """/probes/{probe}"""
-
-    @operation(
-        id="probes_read",
-        tag="pairs",
-        scope="pairs:read",
-        summary="One look at an endpoint",
-        path={"probe": "Id of the report (`prb_...`)."},
-        responses={200: ProbeSerializer},
-    )
-    def get(self, request: Request, probe: str) -> Response:
+    def post(self, request: Request, circuit: str) -> Response:
         read_parameters(request, ())
-        return Response(ProbeSerializer(probes.probe(read_id("prb", probe))).data)
+        values = validated(ReasonBody, request.data)
+        known = circuits.circuit(circuit)
+        row = circuit_reset(circuit_id=known.public_id, actor=actor_of(request), reason=values["reason"])
+        return Response(CircuitSerializer(row).data)

@@ -1,11 +1,13 @@
-"""Pairs and their verbs."""
+"""Pairs and their verbs: representation, bodies, operations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -13,25 +15,206 @@ from messaging import keyset
 from messaging.api.authentication import actor_of
 from messaging.api.conditional import expected_version, item
 from messaging.api.endpoint import Endpoint, operation
-from messaging.api.fields import ReasonBody, page_of, validated
+from messaging.api.fields import IdOut, ReasonBody, Text, Whole, page_of, validated
 from messaging.api.pagination import PAGING, listing, read_list, sort_parameter
 from messaging.api.reading import Param, read_parameters
+from messaging.api.resource import IF_MATCH as IF_MATCH
 from messaging.choices import Direction
+from messaging.messages.serializers.messages import PartyRef
 from messaging.models import Pair
+from messaging.overview.serializers import CauseSerializer
+from messaging.pairs.resource import VERBS as PAIR_VERBS
+from messaging.pairs.resource import PairVerb
 from messaging.pairs.selectors import pairs
-from messaging.pairs.serializers.looks import PairSettingsBody, ResumeBody
-from messaging.pairs.serializers.pairs import (
-    ExpectSequenceBody,
-    PairDetailSerializer,
-    PairSerializer,
-    represent,
-    represent_one,
-)
-from messaging.pairs.services import operating
-from messaging.pairs.services.settings import pair_update
+from messaging.pairs.selectors.diagnosis_parts import Diagnosis
+from messaging.pairs.selectors.screens import diagnoses, diagnosis_of, terms_of
+from messaging.pairs.selectors.sequence import stream_state
+from messaging.pairs.selectors.verbs import verb_states
+from messaging.pairs.services.operating import MODES
+from messaging.pairs.services.silence import LONGEST, RUNBOOK_MOST, pair_update
+from messaging.protocol.envelope import MAX_SEQUENCE_NUMBER
+from messaging.protocol.pair_state import Flow, Gate
 from rmhub import clock
 
-_PATH = {"pair": "Id of the pair (`pair_...`), or its code."}
+
+class ResumeBody(ReasonBody):
+    """How a pair is resumed, and why."""
+
+    mode = serializers.ChoiceField(
+        choices=MODES,
+        required=False,
+        default="all",
+        help_text="probe: one message first, without retries; its first failure suspends the pair again.",
+    )
+
+
+class PairSettingsBody(ReasonBody):
+    """What is changed of a pair's settings; what is left out stays."""
+
+    expected_every = Whole(min_value=0, max_value=LONGEST, required=False, help_text="Seconds; 0 = no rhythm is known.")
+    silence_grace = Whole(min_value=0, max_value=LONGEST, required=False, help_text="Seconds.")
+    runbook = Text(
+        max_length=RUNBOOK_MOST,
+        required=False,
+        allow_blank=True,
+        trim_whitespace=False,
+        help_text="Markdown; shown when the pair is in trouble.",
+    )
+
+
+class ExpectSequenceBody(ReasonBody):
+    """Which sequence number is taken as next."""
+
+    expected = Whole(min_value=1, max_value=MAX_SEQUENCE_NUMBER)
+
+
+class DiagnosisSerializer(serializers.Serializer):
+    """Why the pair is as it is, and what happens next."""
+
+    sentence = serializers.CharField(help_text="All of it, for a person.")
+    headline = serializers.CharField()
+    why = serializers.CharField()
+    outlook = serializers.CharField(help_text="What the hub does next by itself.")
+    advice = serializers.CharField(help_text="What a person can do.")
+    cause = CauseSerializer(allow_null=True)
+    since = serializers.DateTimeField(allow_null=True)
+    next_attempt_at = serializers.DateTimeField(allow_null=True, source="next_at")
+    attempt = serializers.IntegerField()
+    max_attempts = serializers.IntegerField(help_text="1 send and the Retries of the agreement.")
+    blocked = serializers.IntegerField(help_text="Documents that cannot go, the one in flight included.")
+
+
+class HeadSerializer(serializers.Serializer):
+    """The message in flight: everything else of the pair waits behind it."""
+
+    id = IdOut("msg")
+    message_id = serializers.CharField()
+    state = serializers.CharField()
+    sequence_number = serializers.IntegerField(allow_null=True)
+    attempts = serializers.IntegerField()
+
+
+class PairSerializer(serializers.Serializer):
+    """A Sender-Receiver pair of messaging service URIs."""
+
+    id = IdOut("pair")
+    code = serializers.CharField()
+    direction = serializers.ChoiceField(choices=Direction.choices)
+    sender_uri = serializers.CharField()
+    receiver_uri = serializers.CharField()
+    own_party = PartyRef()
+    partner = PartyRef()
+    state = serializers.ChoiceField(choices=pairs.STATE_NAMES, help_text="Flow and gate in one word.")
+    flow = serializers.ChoiceField(choices=[flow.value for flow in Flow])
+    gate = serializers.ChoiceField(choices=[gate.value for gate in Gate])
+    cause = serializers.CharField()
+    cause_detail = serializers.CharField()
+    diagnosis = DiagnosisSerializer()
+    head = HeadSerializer(allow_null=True, source="in_flight")
+    queued = serializers.IntegerField(help_text="Messages that wait behind the one in flight.")
+    out_now = serializers.IntegerField(help_text="Repeatable requests: messages on the way at this moment.")
+    last_sequence = serializers.IntegerField(help_text="The sequence number that was given, or accepted, last.")
+    done = serializers.IntegerField(help_text="Delivered, or accepted.")
+    duplicates = serializers.IntegerField()
+    rejected = serializers.IntegerField()
+    changed_at = serializers.DateTimeField(allow_null=True)
+    last_success_at = serializers.DateTimeField(allow_null=True)
+    created_at = serializers.DateTimeField()
+    probing = serializers.BooleanField(
+        help_text="Resumed with one message first: until it is delivered the first failure suspends."
+    )
+    expected_every = serializers.IntegerField(help_text="A document is expected every so many seconds; 0 = no rhythm.")
+    silence_grace = serializers.IntegerField(help_text="Seconds beyond that before the pair is called silent.")
+    silent_since = serializers.DateTimeField(allow_null=True, help_text="When the awaited document was due.")
+    resync_since = serializers.DateTimeField(
+        allow_null=True,
+        help_text="The hub's memory was lost then, and nobody has compared both sides yet: what comes in may be a "
+        "repeat. Null: nothing is missing.",
+    )
+    resync_from = serializers.DateTimeField(
+        allow_null=True, help_text="From when on things may be missing here; null when that is not known."
+    )
+    takes_any_number = serializers.BooleanField(
+        help_text="Inbound: the number that should come next was lost, so the next message is taken with its own."
+    )
+    version = serializers.IntegerField(
+        help_text="Counts what people do to it, and suspensions: what If-Match compares."
+    )
+    allowed_actions = serializers.ListField(child=serializers.ChoiceField(choices=tuple(PAIR_VERBS)))
+
+
+class OutgoingStreamSerializer(serializers.Serializer):
+    """The stream that an outbound pair sends under."""
+
+    guid = serializers.CharField(source="stream.source", help_text="Ours, in streamId.")
+    tx_sequence_id = serializers.CharField(help_text="OutgoingTxSequenceID: an unsigned 64-bit number in decimal.")
+    next_number = serializers.IntegerField(source="stream.next_number", help_text="OutgoingTxSequenceNumber.")
+    acked_number = serializers.IntegerField(
+        source="stream.acked_number", help_text="Covered by order acknowledgements."
+    )
+    in_flight = serializers.IntegerField(help_text="Sent and not acknowledged.")
+    window = serializers.IntegerField(help_text="How many may be.")
+    lanes = serializers.IntegerField(help_text="How many requests of it may be on the wire at once.")
+    confirming = serializers.IntegerField(help_text="Acknowledged, and waiting for their final receipts.")
+    resend_index = serializers.IntegerField(
+        source="stream.resend_index", help_text="How often all unacknowledged went out again without progress."
+    )
+    next_resend_at = serializers.DateTimeField(allow_null=True, help_text="Null when nothing is unacknowledged.")
+    started_at = serializers.DateTimeField(source="stream.started_at")
+
+
+class IncomingStreamSerializer(serializers.Serializer):
+    """How far one sender of an inbound pair is."""
+
+    guid = serializers.CharField(source="source", help_text="The sender's, in streamId.")
+    tx_sequence_id = serializers.CharField(help_text="IncomingTxSequenceID, in decimal; 0 before the first.")
+    number = serializers.IntegerField(help_text="IncomingTxSequenceNumber: accepted last.")
+    reject_count = serializers.IntegerField(help_text="Refused since the last that was accepted.")
+    last_access_at = serializers.DateTimeField(allow_null=True)
+    last_order_ack_at = serializers.DateTimeField(allow_null=True)
+    order_ack_due_at = serializers.DateTimeField(allow_null=True, help_text="Null: the timer is off.")
+    receipts_to = serializers.CharField(help_text="Where it wants receipts; never used as an address.")
+
+
+class StreamStateSerializer(serializers.Serializer):
+    """Transactional streams of a pair (spec 3)."""
+
+    outgoing = OutgoingStreamSerializer(allow_null=True, help_text="Null before the first message.")
+    incoming = IncomingStreamSerializer(many=True, help_text="The sender that sent last first; 50 at most.")
+
+
+class PairDetailSerializer(PairSerializer):
+    """A pair with its streams and its run-book."""
+
+    runbook = serializers.CharField(allow_blank=True, help_text="Markdown; shown when the pair is in trouble.")
+    stream = StreamStateSerializer(allow_null=True, help_text="Null for pairs of other profiles.")
+
+
+def represent(found: Sequence[Pair], now: datetime) -> list[dict[str, Any]]:
+    """Pairs that `selectors.pairs` read, as PairSerializer shows them. One query at most."""
+    said = diagnoses(found, now)
+    return [_represented(pair, said[pair.pk]) for pair in found]
+
+
+def _represented(pair: Pair, diagnosis: Diagnosis) -> dict[str, Any]:
+    terms = terms_of(pair)
+    pair.diagnosis = diagnosis  # type: ignore[attr-defined]
+    pair.allowed_actions = [verb.slug for verb in verb_states(pair, terms) if verb.enabled]  # type: ignore[attr-defined]
+    data: dict[str, Any] = dict(PairSerializer(pair).data)
+    return data
+
+
+def represent_one(pair: Pair, now: datetime) -> dict[str, Any]:
+    """One of them with its streams, as PairDetailSerializer shows it, and all that its page says of it."""
+    terms = terms_of(pair)
+    state = stream_state(pair, terms)
+    for row in state.incoming:
+        row.tx_sequence_id = int(row.tx_sequence_id)  # written as an integer, whatever the database makes of it
+    shown = StreamStateSerializer(state).data if state.applies else None
+    return {**_represented(pair, diagnosis_of(pair, terms, now)), "runbook": pair.runbook, "stream": shown}
+
+
+PATH = {"pair": "Id of the pair (`pair_...`), or its code."}
 FILTERS = (
     Param("state", "States, comma separated.", "choices", choices=pairs.STATE_NAMES),
     Param("direction", "out or in.", "choice", choices=tuple(Direction.values)),
@@ -41,9 +224,6 @@ FILTERS = (
     sort_parameter("code", "-code", "severity"),
 )
 _ORDERS = {"code": ("code",), "-code": ("-code",), "severity": ("severity", "code")}
-IF_MATCH = OpenApiParameter(
-    "If-Match", str, OpenApiParameter.HEADER, required=True, description="ETag of what you decided upon."
-)
 _ETAG = OpenApiParameter("ETag", str, OpenApiParameter.HEADER, response=[200], description="For If-Match.")
 _REASON = OpenApiExample("With a reason", value={"reason": "New certificate installed by GLOBEX"}, request_only=True)
 
@@ -84,7 +264,7 @@ class OnePair(Endpoint):
         summary="One pair, and what is the matter with it",
         description="The part of the ETag before the dot counts what people do to the pair: it is what the verbs' "
         "If-Match compares, so that traffic does not refuse an action.",
-        path=_PATH,
+        path=PATH,
         responses={200: PairDetailSerializer},
         headers=(_ETAG,),
     )
@@ -98,18 +278,22 @@ class OnePair(Endpoint):
         scope="pairs:operate",
         summary="Change a pair's rhythm, grace and run-book",
         description="A new rhythm counts from now. What is left out stays as it is.",
-        path=_PATH,
+        path=PATH,
         request=PairSettingsBody,
         responses={200: PairDetailSerializer},
         problems=("stale", "precondition_required", "invalid_header"),
         headers=(IF_MATCH, _ETAG),
     )
     def patch(self, request: Request, pair: str) -> Response:
-        read_parameters(request, ())
-        expected = expected_version(request)
-        values: dict[str, Any] = validated(PairSettingsBody, request.data)
-        pair_update(pair_id=pairs.pair(pair).pk, actor=actor_of(request), expected_version=expected, **values)
-        return _answer(request, pairs.pair(pair))
+        return _do(request, pair, pair_update, PairSettingsBody)
+
+
+def _do(request: Request, pair: str, service: Callable[..., Pair], body: type) -> Response:
+    read_parameters(request, ())
+    expected = expected_version(request)
+    values = validated(body, request.data)
+    service(pair_id=pairs.pair(pair).pk, actor=actor_of(request), expected_version=expected, **values)
+    return _answer(request, pairs.pair(pair))
 
 
 def _answer(request: Request, pair: Pair) -> Response:
@@ -118,7 +302,7 @@ def _answer(request: Request, pair: Pair) -> Response:
     return item(request, data, revision=pair.version, digest_of=lasting)
 
 
-def _verb(name: str, scope: str, summary: str, service: Callable[..., Pair], body: type = ReasonBody) -> type[Endpoint]:
+def _verb(verb: PairVerb, body: type = ReasonBody) -> type[Endpoint]:
     """The view of one verb."""
 
     class Verb(Endpoint):
@@ -129,12 +313,12 @@ def _verb(name: str, scope: str, summary: str, service: Callable[..., Pair], bod
             return allowed
 
         @operation(
-            id=f"pairs_{name.replace('-', '_')}",
+            id=f"pairs_{verb.slug.replace('-', '_')}",
             tag="pairs",
-            scope=scope,
-            summary=summary,
+            scope=verb.scope,
+            summary=verb.summary,
             description="Answers the pair as it is then, with its new ETag.",
-            path=_PATH,
+            path=PATH,
             request=body,
             responses={200: PairDetailSerializer},
             problems=("wrong_state", "agreement_missing", "stale", "precondition_required", "invalid_header"),
@@ -142,59 +326,10 @@ def _verb(name: str, scope: str, summary: str, service: Callable[..., Pair], bod
             examples=(_REASON,) if body is ReasonBody else (),
         )
         def post(self, request: Request, pair: str) -> Response:
-            read_parameters(request, ())
-            expected = expected_version(request)
-            values: dict[str, Any] = validated(body, request.data)
-            service(pair_id=pairs.pair(pair).pk, actor=actor_of(request), expected_version=expected, **values)
-            return _answer(request, pairs.pair(pair))
+            return _do(request, pair, verb.service, body)
 
     return Verb
 
 
-VERBS: dict[str, type[Endpoint]] = {
-    "resume": _verb(
-        "resume",
-        "pairs:operate",
-        "Resume a suspended pair: the same octets again, with a fresh budget of retries",
-        operating.pair_resume,
-        ResumeBody,
-    ),
-    "retry-now": _verb(
-        "retry-now",
-        "pairs:operate",
-        "Use the next attempt early; the budget is not reset",
-        operating.pair_retry_now,
-    ),
-    "skip-head": _verb(
-        "skip-head",
-        "pairs:skip",
-        "Give up the message in flight for good, and restart the sequence at 1",
-        operating.pair_skip_head,
-    ),
-    "restart-sequence": _verb(
-        "restart-sequence",
-        "pairs:skip",
-        "Forget the numbers: the message in flight, or the next, goes out as number 1",
-        operating.pair_restart_sequence,
-    ),
-    "pause": _verb(
-        "pause",
-        "pairs:operate",
-        "Hold the pair: it takes submissions and answers, and sends nothing",
-        operating.pair_pause,
-    ),
-    "release": _verb("release", "pairs:operate", "End a pause", operating.pair_release),
-    "expect-sequence": _verb(
-        "expect-sequence",
-        "pairs:skip",
-        "Inbound: set the number that is taken as next, after one side lost its state",
-        operating.pair_expect_sequence,
-        ExpectSequenceBody,
-    ),
-    "clear-resync": _verb(
-        "clear-resync",
-        "pairs:skip",
-        "After a loss of memory: both sides were compared (the reason is the evidence), and what comes is new again",
-        operating.pair_clear_resync,
-    ),
-}
+_BODIES: dict[str, type] = {"resume": ResumeBody, "expect-sequence": ExpectSequenceBody}
+VERBS = {slug: _verb(verb, _BODIES.get(slug, ReasonBody)) for slug, verb in PAIR_VERBS.items()}

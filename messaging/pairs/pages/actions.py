@@ -1,9 +1,10 @@
 """What can be done to a pair: the dialogs of its verbs, a look at the partner's endpoint, its settings, a copy of what
-waits.
+waits. And to a partner's server that cannot be reached: having it tried now.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -11,19 +12,19 @@ from django.contrib import messages as notices
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import reverse
+from django.utils.html import format_html
 
 from messaging.console.access import actor, person, requires
-from messaging.console.rendering import after, page, problems, see_other
-from messaging.exceptions import InvalidSubmission, Stale, WrongState
+from messaging.console.rendering import after, dialog, page, posted, problems, see_other
+from messaging.engine.circuits import circuit_reset
+from messaging.exceptions import ApplicationError, InvalidSubmission, Stale, WrongState
 from messaging.journal.audit import HEAVY_REASON
 from messaging.journal.wording import span
 from messaging.models import Pair
-from messaging.pairs.pages.settings import read_settings, settings_fields
-from messaging.pairs.pages.verbs import VERBS, PairVerb, service
-from messaging.pairs.selectors import pairs, screens
-from messaging.pairs.selectors.screens import PairScreen
+from messaging.pairs.resource import VERBS, PairVerb
+from messaging.pairs.selectors import circuits, pairs, screens
 from messaging.pairs.services import exporting, probing
-from messaging.pairs.services.settings import pair_update
+from messaging.pairs.services.silence import pair_update
 from rmhub import clock
 
 
@@ -47,20 +48,71 @@ def pair_verb(request: HttpRequest, code: str, verb: str) -> HttpResponse:
     possible |= {"clear-resync"}  # somebody else may have, since the form was opened
     if chosen is None or verb not in possible:
         raise Http404(f"There is no verb {verb} for this pair.")
-    if request.method == "GET":
-        return _dialog(request, screen, chosen)
-    errors = _checked(request, screen.pair, chosen)
+    href = reverse("console:pair", args=[screen.pair.code])
+    onward = after(request) if request.GET.get("next") or request.POST.get("next") else ""
+
+    def do() -> HttpResponse:
+        more: dict[str, Any] = {}
+        _check(request, screen.pair, chosen)
+        if verb == "expect-sequence":
+            more["expected"] = int(request.POST["expected"])
+        if verb == "resume":
+            more["mode"] = request.POST.get("mode", "all")
+        why = {"actor": actor(request), "reason": request.POST.get("reason", "").strip()}
+        chosen.service(pair_id=screen.pair.pk, expected_version=int(request.POST["version"]), **why, **more)
+        notices.success(request, f"{screen.pair.code} is {chosen.said(screen)}.")
+        return see_other(onward or href)
+
+    def shown() -> dict[str, Any]:
+        now = screen if request.method == "GET" else screens.pair_screen(pairs.pair(code), clock.now())
+        pair = now.pair
+        state = next((state for state in now.verbs if state.slug == verb), None)
+        return {
+            "title": f"{chosen.label}: {pair.code}",
+            "heading": f"{chosen.label} {pair.code}",
+            "crumbs": [(reverse("console:pairs"), "Pairs"), (href, pair.code)],
+            "screen": now,
+            "pair": pair,
+            "version": pair.version,
+            "verb": chosen,
+            "effects": chosen.effects(now),
+            "possible": state is not None and state.enabled,
+            "why_not": state.why_not if state is not None else f"The pair is {now.look.label.lower()} now.",
+            "next": onward,
+            "href": onward or href,
+            "noun": "list" if onward else "pair",
+            "upcoming": now.queue[:5],
+            "lacks_payloads": person(request).lacks("payloads:read"),
+            "incident": screens.incident_of(pair, now.incidents),
+        }
+
+    def faster(error: ApplicationError) -> str:
+        entry = next(iter(screens.audit_of(screen.pair, limit=1)), None)
+        if entry is None or not isinstance(error, Stale):
+            return ""
+        ago = span((clock.now() - entry.at).total_seconds())
+        did = entry.verb.removeprefix("pair.").replace("_", " ")
+        return f"{entry.actor} was faster: {did}, {ago} ago: {entry.reason}"
+
+    return dialog(request, "console/pairs/verb_form.html", shown, do, faster=faster)
+
+
+def _check(request: HttpRequest, pair: Pair, verb: PairVerb) -> None:
+    """What the form itself can tell; the rest is the service's to say. Raises InvalidSubmission."""
+    given, errors = request.POST, {}
+    if not _is_number(given.get("version", "")):
+        errors[""] = ["This form is not complete: open it again from the pair's page."]
+    if verb.long_reason and len(given.get("reason", "").strip()) < HEAVY_REASON:
+        errors["reason"] = [f"Say why, in at least {HEAVY_REASON} characters: it cannot be taken back."]
+    if "\x00" in given.get("reason", ""):
+        errors.setdefault("reason", []).append("There is a control character in this text: take it out.")
+    expected = given.get("expected", "")
+    if verb.slug == "expect-sequence" and not (_is_number(expected) and len(expected) < 10):
+        errors["expected"] = ["A number from 1 to 999999999."]
+    if verb.heavy and given.get("confirm", "").strip().upper() != pair.code.upper():
+        errors["confirm"] = [f"Type {pair.code} to show that you mean this pair."]
     if errors:
-        return _dialog(request, screen, chosen, errors=errors, status=422)
-    try:
-        _do(request, screen.pair, chosen)
-    except (Stale, WrongState) as error:
-        screen = screens.pair_screen(pairs.pair(code), clock.now())
-        return _dialog(request, screen, chosen, errors=problems(error), faster=_faster(screen, error), status=409)
-    except InvalidSubmission as error:
-        return _dialog(request, screen, chosen, errors=problems(error), status=422)
-    notices.success(request, f"{screen.pair.code} is {chosen.said(screen)}.")
-    return see_other(after(request)) if request.POST.get("next") else see_other("console:pair", code)
+        raise InvalidSubmission(errors)
 
 
 @requires("pairs:operate", methods=("POST",))
@@ -79,135 +131,118 @@ def pair_ping(request: HttpRequest, code: str) -> HttpResponse:
     return see_other(f"{reverse('console:pair', args=[code])}?{urlencode({'pinged': report.public_id})}#probe")
 
 
-@requires("pairs:operate", methods=("POST",))
-def pair_settings(request: HttpRequest, code: str) -> HttpResponse:
-    """Rhythm and run-book, from the tab Settings."""
-    pair = pairs.pair(code)
-    version = request.POST.get("version", "")
-    errors: list[tuple[str, str]] = []
-    status = 422
-    try:
-        if not version.isascii() or not version.isdigit():
-            raise InvalidSubmission({"": ["This form is not complete: open it again from the pair's page."]})
-        values = read_settings(request.POST)
-        pair_update(
-            pair_id=pair.pk,
-            actor=actor(request),
-            reason=request.POST.get("reason", "").strip().replace("\x00", ""),
-            expected_version=int(version),
-            **values,  # type: ignore[arg-type]
-        )
-    except Stale as error:
-        errors, status = problems(error), 409
-    except InvalidSubmission as error:
-        errors = problems(error)
-    if errors:
-        screen = screens.pair_screen(pairs.pair(code), clock.now())
-        context = {
-            "screen": screen,
-            "pair": screen.pair,
-            "fields": settings_fields(screen.pair, request.POST),
-            "errors": [(_FIELDS.get(field, field), text) for field, text in errors],
-            "given": request.POST,
-        }
-        return page(request, "console/pairs/pair_settings.html", context, status=status)
-    notices.success(request, f"The settings of {pair.code} are changed.")
-    return see_other(f"{reverse('console:pair', args=[code])}?tab=settings")
-
-
-# The service's names of settings -> the form's.
-_FIELDS = {"expected_every": "every", "silence_grace": "grace"}
-
-
 @requires("payloads:read")
 def pair_export(request: HttpRequest, code: str) -> HttpResponseBase:
     """What waits on the pair, or (`which=head`) what is first in line, as a ZIP file."""
     pair = pairs.pair(code)
     which = "head" if request.GET.get("which") == "head" else "queue"
     try:
-        who = person(request)
-        export = exporting.pair_export(pair_id=pair.pk, actor=actor(request), role=who.role, which=which)
+        export = exporting.pair_export(pair_id=pair.pk, actor=actor(request), role=person(request).role, which=which)
     except WrongState as error:
         notices.error(request, error.detail)
         return see_other("console:pair", code)
-    return StreamingHttpResponse(
-        export.chunks,
-        content_type="application/zip",
-        headers={
-            "Content-Disposition": f'attachment; filename="{export.filename}"',
-            "X-Content-Type-Options": "nosniff",
-        },
-    )
+    return StreamingHttpResponse(export.chunks, content_type="application/zip", headers=export.headers)
 
 
-def _do(request: HttpRequest, pair: Pair, verb: PairVerb) -> None:
-    more: dict[str, Any] = {}
-    if verb.slug == "expect-sequence":
-        more["expected"] = int(request.POST["expected"])
-    if verb.slug == "resume":
-        more["mode"] = request.POST.get("mode", "all")
-    service(verb.slug)(
-        pair_id=pair.pk,
-        actor=actor(request),
-        reason=request.POST.get("reason", "").strip(),
-        expected_version=int(request.POST["version"]),
-        **more,
-    )
+# --- settings: the rhythm, in the units in which people think, and the run-book ---
+
+UNITS = (("60", "minutes"), ("3600", "hours"), ("86400", "days"))
+# The form's names, the service's, and the unit of a length that is not set.
+_LENGTHS = (("every", "expected_every", "3600"), ("grace", "silence_grace", "60"))
 
 
-def _checked(request: HttpRequest, pair: Pair, verb: PairVerb) -> list[tuple[str, str]]:
-    """What the form itself can tell; the rest is the service's to say."""
-    errors = []
-    if not request.POST.get("version", "").isascii() or not request.POST.get("version", "").isdigit():
-        errors.append(("", "This form is not complete: open it again from the pair's page."))
-    if verb.long_reason and len(request.POST.get("reason", "").strip()) < HEAVY_REASON:
-        errors.append(("reason", f"Say why, in at least {HEAVY_REASON} characters: it cannot be taken back."))
-    if "\x00" in request.POST.get("reason", ""):
-        errors.append(("reason", "There is a control character in this text: take it out."))
-    expected = request.POST.get("expected", "")
-    if verb.slug == "expect-sequence" and not (expected.isascii() and expected.isdigit() and len(expected) < 10):
-        errors.append(("expected", "A number from 1 to 999999999."))
-    if verb.heavy and request.POST.get("confirm", "").strip().upper() != pair.code.upper():
-        errors.append(("confirm", f"Type {pair.code} to show that you mean this pair."))
-    return errors
+def settings_fields(pair: Pair) -> dict[str, str]:
+    """The pair's settings, as the form shows them: lengths of time in the largest unit that makes them whole."""
+    fields = {"runbook": pair.runbook}
+    for name, field, otherwise in _LENGTHS:
+        seconds = getattr(pair, field)
+        unit = next((unit for unit, _ in reversed(UNITS) if seconds % int(unit) == 0), "60") if seconds else otherwise
+        fields |= {name: str(max(1, seconds // int(unit))) if seconds else "", f"{name}_unit": unit}
+    return fields
 
 
-def _dialog(
-    request: HttpRequest,
-    screen: PairScreen,
-    verb: PairVerb,
-    *,
-    errors: list[tuple[str, str]] | None = None,
-    faster: str = "",
-    status: int = 200,
-) -> HttpResponse:
-    state = next((state for state in screen.verbs if state.slug == verb.slug), None)
-    context = {
-        "screen": screen,
-        "pair": screen.pair,
-        "verb": verb,
-        "effects": verb.effects(screen),
-        "possible": state is not None and state.enabled,
-        "why_not": state.why_not if state is not None else f"The pair is {screen.look.label.lower()} now.",
-        "errors": errors or [],
-        "faster": faster,
-        "given": request.POST,
-        "next": after(request) if request.GET.get("next") or request.POST.get("next") else "",
-        "upcoming": screen.queue[:5],
-        "lacks_payloads": person(request).lacks("payloads:read"),
-        "incident": screens.incident_of(screen.pair, screen.incidents),
-    }
-    return page(
-        request, "console/pairs/verb.html", context, fragments={"dialog": "console/pairs/verb_form.html"}, status=status
-    )
-
-
-def _faster(screen: PairScreen, error: Stale | WrongState) -> str:
-    """Who changed the pair while this form was open, if it was a person."""
-    if isinstance(error, Stale) and screen.audit:
-        entry = screen.audit[0]
-        ago = span((clock.now() - entry.at).total_seconds())
-        return (
-            f"{entry.actor} was faster: {entry.verb.removeprefix('pair.').replace('_', ' ')}, {ago} ago: {entry.reason}"
+@requires("pairs:operate", methods=("POST",))
+def pair_settings(request: HttpRequest, code: str) -> HttpResponse:
+    """Rhythm and run-book, from the tab Settings."""
+    pair, given = pairs.pair(code), request.POST
+    try:
+        if not _is_number(given.get("version", "")):
+            raise InvalidSubmission({"": ["This form is not complete: open it again from the pair's page."]})
+        pair_update(
+            pair_id=pair.pk,
+            actor=actor(request),
+            reason=posted(request, "reason"),
+            expected_version=int(given["version"]),
+            **_read_settings(given),
         )
-    return ""
+    except (Stale, InvalidSubmission) as error:
+        names = {field: name for name, field, _ in _LENGTHS}
+        context = {
+            "pair": pairs.pair(code),
+            "fields": {**{f"{name}_unit": unit for name, _, unit in _LENGTHS}, **given.dict()},
+            "units": UNITS,
+            "errors": [(names.get(field, field), text) for field, text in problems(error)],
+            "given": given,
+        }
+        return page(
+            request, "console/pairs/pair_settings.html", context, status=409 if isinstance(error, Stale) else 422
+        )
+    notices.success(request, f"The settings of {pair.code} are changed.")
+    return see_other(f"{reverse('console:pair', args=[code])}?tab=settings")
+
+
+def _read_settings(given: Mapping[str, str]) -> dict[str, Any]:
+    """The arguments of `pair_update`. Raises InvalidSubmission."""
+    errors: dict[str, list[str]] = {}
+    values: dict[str, Any] = {"runbook": given.get("runbook", "")}
+    for name, field, _ in _LENGTHS:
+        text, unit = given.get(name, "").strip(), given.get(f"{name}_unit", "")
+        if not text:
+            values[field] = 0
+        elif _is_number(text) and len(text) < 8 and unit in dict(UNITS):
+            values[field] = int(text) * int(unit)
+        else:
+            errors[name] = ["A whole number and its unit; leave it empty for none."]
+    if errors:
+        raise InvalidSubmission(errors)
+    return values
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+# --- partners' servers that could not be reached lately ---
+
+PRESETS = ("Partner says that the server is up", "Address or firewall corrected", "A look at whether it is back")
+
+
+@requires("pairs:read")
+def circuit_list(request: HttpRequest) -> HttpResponse:
+    """What is left alone first, then what has only failed."""
+    context = {"rows": circuits.rows(circuits.circuits())}
+    fragments = {"live-circuits": "console/pairs/circuits_live.html"}
+    return page(request, "console/pairs/circuits.html", context, fragments=fragments)
+
+
+@requires("pairs:operate", methods=("GET", "POST"))
+def circuit_try(request: HttpRequest, reference: str) -> HttpResponse:
+    """The dialog, and letting the next attempt through."""
+    row = circuits.rows([circuits.circuit(reference)])[0]
+    address, href = row.circuit.address, reverse("console:circuits")
+
+    def do() -> HttpResponse:
+        circuit_reset(circuit_id=reference, actor=actor(request), reason=posted(request, "reason"))
+        notices.success(request, f"The next attempt to {address} is let through.")
+        return see_other(href)
+
+    def shown() -> dict[str, Any]:
+        return {
+            "title": f"Try {address} now",
+            "heading": format_html('Try <span class="mono">{}</span> now', address),
+            "crumbs": [(href, "Servers")],
+            "row": row,
+            "presets": PRESETS,
+        }
+
+    return dialog(request, "console/pairs/circuit_try_form.html", shown, do)

@@ -1,32 +1,38 @@
-"""Pairs: the list, and a pair's page with its tabs. What can be done to one is in `pair_actions`."""
+"""Pairs: the list, and a pair's page with its tabs. What can be done to one is in `actions`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import reverse
+from django.utils.safestring import SafeString, mark_safe
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 from messaging import keyset
 from messaging.access.selectors.reach import read_id
 from messaging.bulk.pages import buttons as bulk
 from messaging.choices import Direction
 from messaging.console import lists
-from messaging.console.access import person, requires
+from messaging.console.access import Person, person, requires
 from messaging.console.lists import Column, ListPage
 from messaging.console.rendering import keyset_page, page
 from messaging.keyset import Page, Place
 from messaging.messages.pages import diagram
 from messaging.messages.selectors.diagram import SCOPES, diagram_of_pair
-from messaging.notifications.selectors import events
+from messaging.models import Pair
 from messaging.overview.selectors import records
-from messaging.pairs.pages.runbooks import rendered
-from messaging.pairs.pages.settings import settings_fields
-from messaging.pairs.pages.verbs import buttons, offered
-from messaging.pairs.selectors import changes, pairs, probes, screens, sequence
+from messaging.pairs.pages.actions import UNITS, settings_fields
+from messaging.pairs.resource import VERBS, PairVerb
+from messaging.pairs.selectors import circuits, newer, pairs, screens, sequence
 from messaging.pairs.selectors.screens import TROUBLED, PairRow, PairScreen
+from messaging.pairs.selectors.verbs import VerbState, verb_states
 from messaging.pairs.services import probing
 from partners.models import Party
 from rmhub import clock
@@ -34,6 +40,7 @@ from rmhub.ids import BadPublicId, public_id
 
 _ORDER = ("severity", "code")
 _MOST_PARTNERS = 500  # in the field that narrows the list to one
+Content = Callable[[HttpRequest, PairScreen], dict[str, Any]]  # what a tab shows
 TABS = (
     ("overview", "Overview"),
     ("queue", "Queue"),
@@ -121,7 +128,8 @@ def pair_list(request: HttpRequest) -> HttpResponseBase:
     context = keyset_page(request, "console.pairs", found, order=_ORDER, filters=filters)
     me = person(request)
     context["rows"] = [
-        (row, offered(row.pair, row.terms, me)) for row in screens.pair_rows(context["rows"], clock.now())
+        (row, _buttons((state for state in verb_states(row.pair, row.terms) if state.enabled), me))
+        for row in screens.pair_rows(context["rows"], clock.now())
     ]
     counts = screens.counts_by_state()
     context |= {"filters": filters, "counts": counts, "total": sum(counts.values()), "directions": Direction.choices}
@@ -145,6 +153,16 @@ def pair_page(request: HttpRequest, code: str) -> HttpResponse:
     return page(request, "console/pairs/pair.html", context, fragments={"live-pair": "console/pairs/pair_live.html"})
 
 
+def _buttons(states: Iterable[VerbState], me: Person) -> list[tuple[PairVerb, str, datetime | None]]:
+    """Each verb, what is in its way (the role, or the state; "" when it can be used), and until when."""
+    found = []
+    for state in states:
+        verb = VERBS[state.slug]
+        missing = me.lacks(verb.scope)
+        found.append((verb, f"Needs the role {missing}.", None) if missing else (verb, state.why_not, state.until))
+    return found
+
+
 def _partner(reference: str) -> Party | None:
     """The partner that the list is narrowed to; None when there is none of this id with a pair."""
     try:
@@ -164,13 +182,13 @@ def _head(request: HttpRequest, screen: PairScreen) -> dict[str, Any]:
     """What stands above the tabs."""
     pair, me = screen.pair, person(request)
     troubled = screen.diagnosis.state in (*TROUBLED, "disabled")
-    report = probes.newest_of_pair(pair.pk) if pair.direction == Direction.OUT else None
+    report = circuits.newest_of_pair(pair.pk) if pair.direction == Direction.OUT else None
     pinged = request.GET.get("pinged", "")
     cancellable = screen.head is not None and screen.head.state not in ("sending", "delivered")
     return {
-        "buttons": buttons(screen, me),
+        "buttons": _buttons(screen.verbs, me),
         "troubled": troubled,
-        "changed": changes.since_last_success(pair, screen.terms) if troubled else [],
+        "changed": newer.since_last_success(pair, screen.terms) if troubled else [],
         "runbook": rendered(pair.runbook) if pair.runbook and troubled else "",
         "report": report if report is not None and (troubled or report.public_id == pinged) else None,
         "certificate_of": _endpoint(screen) if screen.diagnosis.cause is not None else "",
@@ -202,48 +220,71 @@ def _overview(request: HttpRequest, screen: PairScreen) -> dict[str, Any]:
     }
 
 
-def _queue(request: HttpRequest, screen: PairScreen) -> dict[str, Any]:
-    found = pairs.queue(screen.pair.pk)
-    return keyset_page(request, "console.pair.queue", found, order=("position",), filters={"pair": screen.pair.code})
+def _rows(name: str, order: tuple[str, ...], rows: Callable[[Pair], QuerySet[Any]]) -> Content:
+    """A tab that is a list."""
 
+    def content(request: HttpRequest, screen: PairScreen) -> dict[str, Any]:
+        filters = {"pair": screen.pair.code}
+        return keyset_page(request, f"console.pair.{name}", rows(screen.pair), order=order, filters=filters)
 
-def _attempts(request: HttpRequest, screen: PairScreen) -> dict[str, Any]:
-    found = pairs.transmissions(screen.pair.pk)
-    return keyset_page(request, "console.pair.attempts", found, order=("-id",), filters={"pair": screen.pair.code})
-
-
-def _incidents(request: HttpRequest, screen: PairScreen) -> dict[str, Any]:
-    found = records.incidents(pair_id=screen.pair.pk)
-    return keyset_page(request, "console.pair.incidents", found, order=("-number",), filters={"pair": screen.pair.code})
-
-
-def _agreement(request: HttpRequest, screen: PairScreen) -> dict[str, Any]:
-    return {"events": list(events.of_pair(screen.pair.pk)[:15])}
-
-
-def _audit(request: HttpRequest, screen: PairScreen) -> dict[str, Any]:
-    found = records.audit_entries(object_type="pair", object_id=screen.pair.public_id)
-    return keyset_page(request, "console.pair.audit", found, order=("-id",), filters={"pair": screen.pair.code})
+    return content
 
 
 def _settings(request: HttpRequest, screen: PairScreen) -> dict[str, Any]:
     return {
         "fields": settings_fields(screen.pair),
+        "units": UNITS,
         "lacks_settings": person(request).lacks("pairs:operate"),
         "runbook_shown": rendered(screen.pair.runbook) if screen.pair.runbook else "",
     }
 
 
-_CONTENTS: dict[str, Callable[[HttpRequest, PairScreen], dict[str, Any]]] = {
+_CONTENTS: dict[str, Content] = {
     "overview": _overview,
-    "queue": _queue,
-    "attempts": _attempts,
-    "incidents": _incidents,
-    "agreement": _agreement,
-    "audit": _audit,
+    "queue": _rows("queue", ("position",), lambda pair: pairs.queue(pair.pk)),
+    "attempts": _rows("attempts", ("-id",), lambda pair: pairs.transmissions(pair.pk)),
+    "incidents": _rows("incidents", ("-number",), lambda pair: records.incidents(pair_id=pair.pk)),
+    "agreement": lambda request, screen: {},
+    "audit": _rows("audit", ("-id",), lambda pair: records.audit_entries(object_type="pair", object_id=pair.public_id)),
     "settings": _settings,
 }
 
 
 def _known(text: str, allowed: Any) -> str:
     return text if text in allowed else ""
+
+
+# --- run-books: Markdown that people write, as HTML that cannot do harm ---
+
+
+@lru_cache(maxsize=1)
+def _parser() -> MarkdownIt:
+    made = MarkdownIt("commonmark", {"html": False, "linkify": False})
+    made.enable("table")
+    # Pictures would be fetched from wherever the text says.
+    made.disable("image")
+    return made
+
+
+def rendered(text: str) -> SafeString:
+    """The HTML of a run-book. Links go to http, https and mailto addresses only, and say nothing of this page."""
+    parser = _parser()
+    tokens = parser.parse(text)
+    _tame(tokens)
+    # Everything that came from the text was escaped by the renderer; raw HTML is switched off.
+    text = str(parser.renderer.render(tokens, parser.options, {}))
+    return mark_safe(text)  # noqa: S308
+
+
+def _tame(tokens: list[Token]) -> None:
+    for token in tokens:
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = "h3"  # below the page's own headings, whatever level was written
+        for key in [key for key in token.attrs if key == "style"]:
+            del token.attrs[key]  # of table cells; the page's policy takes no style attributes
+        if token.type == "link_open":
+            href = str(token.attrs.get("href", ""))
+            if not href.lower().startswith(("http://", "https://", "mailto:", "/")) or href.startswith("//"):
+                token.attrs["href"] = "#"
+            token.attrs["rel"] = "noopener noreferrer"
+        _tame(token.children or [])

@@ -1,7 +1,8 @@
-"""Servers that could not be reached lately: for the overview, their page and the API."""
+"""Servers that could not be reached lately: for the overview, their page, the API. What looks at endpoints found."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -9,9 +10,10 @@ from django.db.models import Q, QuerySet
 
 from messaging.choices import CircuitState
 from messaging.exceptions import NotFound
-from messaging.models import Circuit
+from messaging.models import Circuit, ProbeReport
 from messaging.servers import partners_by_server
 from partners import visibility
+from rmhub.ids import public_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +76,24 @@ def _names_by_server() -> dict[str, tuple[str, ...]]:
 def open_count() -> int:
     """How many servers are left alone right now, whoever asks: a figure of the hub's health."""
     return Circuit.objects.filter(state=CircuitState.OPEN).count()
+
+
+def probes(*, endpoint_id: uuid.UUID | None = None, pair_id: uuid.UUID | None = None) -> QuerySet[ProbeReport]:
+    """Reports with their endpoints. Not ordered; pages by ("-id",)."""
+    found = visibility.limit(ProbeReport.objects.select_related("endpoint__party", "pair"), "endpoint__party")
+    if endpoint_id is not None:
+        found = found.filter(endpoint=endpoint_id)
+    return found.filter(pair=pair_id) if pair_id is not None else found
+
+
+def probe(report_id: uuid.UUID) -> ProbeReport:
+    """One report. Raises NotFound."""
+    found = probes().filter(pk=report_id).first()
+    if found is None:
+        raise NotFound(f"There is no probe report {public_id('prb', report_id)}.")
+    return found
+
+
+def newest_of_pair(pair_id: uuid.UUID) -> ProbeReport | None:
+    """What the last look for a pair's sake found."""
+    return probes(pair_id=pair_id).order_by("-id").first()

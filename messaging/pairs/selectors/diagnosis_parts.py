@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from messaging import causes
 from messaging.causes import Cause
 from messaging.choices import Direction
-from messaging.journal.wording import lasting, span, waits
+from messaging.journal.wording import documents, lasting, span, waits
 from messaging.models import Pair
 from messaging.overview.selectors.health import OVERDUE_SECONDS
 from messaging.protocol.pair_state import Gate
@@ -50,16 +51,15 @@ class Diagnosis:
         return " ".join(part for part in (self.headline, self.why, self.outlook) if part)
 
 
-@dataclass(frozen=True, slots=True)
-class VerbState:
-    """Whether a verb of `services.operating` can be used now; `why_not` says what stands in its way, and `until` when
-    that is over at the latest.
-    """
+Say = Callable[..., Diagnosis]  # `diagnosis`, with what is known of the pair
 
-    slug: str
-    enabled: bool
-    why_not: str = ""
-    until: datetime | None = None
+
+def diagnosis(state: str, cause: Cause | None = None, **said: Any) -> Diagnosis:
+    """Return a diagnosis; why, what to do and the short form are the cause's where nothing else is said."""
+    if cause is not None:
+        words = {"why": cause.sentence, "advice": cause.action, "short": cause.label}
+        said |= {name: text for name, text in words.items() if not said.get(name)}
+    return Diagnosis(state=state, cause=cause, **said)
 
 
 def after_loss(pair: Pair, said: Diagnosis) -> Diagnosis:
@@ -88,36 +88,77 @@ def after_loss(pair: Pair, said: Diagnosis) -> Diagnosis:
     )
 
 
-def shut(pair: Pair, blocked: int, by: tuple[str, str] | None, now: datetime, known: dict[str, object]) -> Diagnosis:
+def shut(pair: Pair, blocked: int, by: tuple[str, str] | None, now: datetime, say: Say) -> Diagnosis:
     """A pair behind a closed gate. `by`: who closed it, and why."""
     paused = pair.gate == Gate.PAUSED
     who, said = by or ("a person", "")
-    advice = (
-        "Release the pair when what it waits for is done."
-        if paused
-        else "Its agreement is not in force. Enable the agreement to let it go on."
-    )
-    held = waits(blocked, alone=True)
-    return Diagnosis(
+    return say(
+        causes.lookup("paused_by_user") if paused else causes.lookup("agreement_disabled"),
         headline=f"{f'Paused by {who}' if paused else 'Disabled'}{lasting(pair.changed_at, now)}.",
         why=f"{f'“{said}” ' if said else ''}Nothing is sent; submissions and the partner's answers are still taken.",
-        outlook=held or "Nothing waits.",
-        advice=advice,
+        outlook=waits(blocked, alone=True) or "Nothing waits.",
+        advice="Release the pair when what it waits for is done."
+        if paused
+        else "Its agreement is not in force. Enable the agreement to let it go on.",
         short="Somebody paused the pair" if paused else "Agreement not in force",
-        cause=causes.lookup("paused_by_user") if paused else causes.lookup("agreement_disabled"),
         since=pair.changed_at,
         blocked=blocked,
-        **known,  # type: ignore[arg-type]
     )
+
+
+def suspended(pair: Pair, blocked: int, outlook: str, now: datetime, say: Say, why: str = "") -> Diagnosis:
+    """A pair that waits for a person. `outlook`: what waits, and what happens to it; `why`: beside its cause."""
+    cause = causes.lookup(pair.cause)
+    if pair.gate == Gate.PAUSED:
+        outlook += " It is paused as well, and has to be released after that."
+    return say(
+        cause,
+        headline=f"Suspended{lasting(pair.changed_at, now)}.",
+        why=why + cause.sentence,
+        outlook=outlook.strip(),
+        since=pair.changed_at,
+        blocked=blocked,
+    )
+
+
+def at_rest(
+    pair: Pair,
+    now: datetime,
+    say: Say,
+    *,
+    resting: str,
+    answer: str,
+    going: str = "the next goes out",
+    never: str = "Nothing was sent yet.",
+    never_short: str = "Nothing sent yet",
+) -> Diagnosis:
+    """A pair with nothing on the way. `resting`: what that means when nothing waits; `answer`: what came last;
+    `going`: of what waits; `never`: without a success so far.
+    """
+    if overdue := overdue_seconds(pair, now):
+        outlook, advice = workers_behind(overdue)
+        return say(
+            headline=f"{documents(pair.queued)} to send, and nothing happens.",
+            outlook=outlook,
+            advice=advice,
+            short="Workers are behind",
+            blocked=pair.queued,
+        )
+    if pair.queued:
+        return say(headline=f"{documents(pair.queued)} to send; {going} at once.")
+    if pair.last_success_at is None:
+        return say(headline=never, short=never_short)
+    ago = span((now - pair.last_success_at).total_seconds())
+    return say(headline=resting, why=f"The last {answer} came {ago} ago.")
 
 
 def silent(pair: Pair, now: datetime) -> Diagnosis:
     """A pair on which a document is expected that did not come."""
     ours = pair.direction == Direction.OUT
     every, grace = span(pair.expected_every), span(pair.silence_grace)
-    known = causes.lookup("silent")
-    return Diagnosis(
-        state="silent",
+    return diagnosis(
+        "silent",
+        causes.lookup("silent"),
         headline=f"Silent{lasting(pair.silent_since, now)}.",
         why=f"{'Nothing was submitted' if ours else 'Nothing came from the partner'} when it was due. A document is "
         f"expected every {every}{f', with {grace} of grace' if pair.silence_grace else ''}.",
@@ -125,8 +166,6 @@ def silent(pair: Pair, now: datetime) -> Diagnosis:
         advice="Ask our application whether it has nothing to send, or cannot."
         if ours
         else "Ask the partner whether they have nothing to send, or cannot reach us.",
-        short=known.label,
-        cause=known,
         since=pair.silent_since,
     )
 

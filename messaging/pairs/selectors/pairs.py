@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, TypedDict
 
 from django.db.models import Case, CharField, IntegerField, Min, Q, QuerySet, Value, When
 
+from messaging.access.selectors.reach import read_id
 from messaging.choices import MessageState
 from messaging.exceptions import NotFound
 from messaging.models import Message, Pair, Transmission
 from messaging.protocol.pair_state import Flow, Gate
+from partners import selectors as partners
 from partners.models import Party
 from partners.visibility import limit
 from rmhub.ids import BadPublicId, read_public_id
@@ -89,6 +91,15 @@ def pairs(
 def partners_of_pairs() -> QuerySet[Party]:
     """Those with whom there is a pair, by name."""
     return limit(Party.objects.filter(pk__in=Pair.objects.values("partner")), "pk").order_by("name")
+
+
+def partner_name(reference: str) -> str:
+    """What a partner is called that a filter names by id; "" for one that is not there."""
+    try:
+        found = partners.parties().filter(pk=read_id("par", reference)).first() if reference else None
+    except BadPublicId:
+        return ""
+    return found.name if found is not None else ""
 
 
 def pair(reference: str | uuid.UUID) -> RatedPair:

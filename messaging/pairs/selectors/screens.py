@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from django.db import connection
 from django.db.models import Count, Q
@@ -19,28 +20,23 @@ from messaging.deliveries.selectors import doubts, triggers
 from messaging.messages.selectors import messages
 from messaging.models import (
     AuditEntry,
-    BulkJob,
-    Delivery,
     Event,
     Incident,
     Message,
     Pair,
-    PartnerLog,
-    PipelineRun,
-    Route,
     Transmission,
-    Trigger,
 )
-from messaging.notifications.selectors import events
+from messaging.notifications import selectors as events
 from messaging.overview.selectors import records
 from messaging.pairs.selectors import newer, pairs
-from messaging.pairs.selectors.diagnosis import diagnose, verb_states
-from messaging.pairs.selectors.diagnosis_parts import Diagnosis, VerbState
-from messaging.pairs.selectors.streams import StreamState, flight, stream_state
+from messaging.pairs.selectors.diagnosis import diagnose
+from messaging.pairs.selectors.diagnosis_parts import Diagnosis
+from messaging.pairs.selectors.sequence import StreamState, flight, stream_state
+from messaging.pairs.selectors.verbs import VerbState, verb_states
 from messaging.profile import terms_in_force
 from messaging.transactions.selectors import coordinations
 from partners import registry, visibility
-from partners.models import Agreement, Endpoint, Party, Pickup
+from partners.models import Agreement
 from partners.terms import Terms
 from rmhub import clock
 
@@ -150,15 +146,6 @@ def incident_of(pair: Pair, incidents: Iterable[Incident]) -> Incident | None:
     return next((one for one in unresolved if one.cause == cause), unresolved[0] if unresolved else None)
 
 
-def in_doubt(pair: Pair, terms: Terms | None) -> int:
-    """How many of a pair's requests are in doubt, as `diagnose` takes it. A query for pairs that carry requests."""
-    return doubts.outbound_counts([pair.pk]).get(pair.pk, 0) if _may_doubt(pair, terms) else 0
-
-
-def _may_doubt(pair: Pair, terms: Terms | None) -> bool:
-    return pair.direction == Direction.OUT and profile.carried(pair, terms).answered_at_once
-
-
 def terms_of(pair: Pair) -> Terms | None:
     """The terms of the message in flight, else those in force for the pair's URIs; None when there are none."""
     if pair.in_flight is not None:
@@ -171,16 +158,21 @@ def diagnosis_of(pair: Pair, terms: Terms | None, now: datetime) -> Diagnosis:
     head = pair.in_flight
     if head is None and pair.flow == "suspended":
         head = pairs.queue(pair.pk).first()
-    paused = _paused_by(audit_of(pair)) if pair.gate == "paused" else None
-    repeat_at = pairs.next_repeat(pair.pk) if pair.out_now else None
+    return _diagnosed(pair, head, terms, now, audit_of(pair) if pair.gate == "paused" else [])
+
+
+def _diagnosed(
+    pair: Pair, head: Message | None, terms: Terms | None, now: datetime, audit: list[AuditEntry]
+) -> Diagnosis:
+    paused = next((entry for entry in audit if entry.verb == "pair.pause"), None)
     return diagnose(
         pair,
         head,
         terms,
         now,
-        paused=paused,
-        repeat_at=repeat_at,
-        in_doubt=in_doubt(pair, terms),
+        paused=(paused.actor, paused.reason) if paused is not None else None,
+        repeat_at=pairs.next_repeat(pair.pk) if pair.out_now else None,
+        in_doubt=_in_doubt([(pair, terms)]).get(pair.pk, 0),
         signs=newer.signs([(pair, terms)], now).get(pair.pk, ()),
     )
 
@@ -188,7 +180,7 @@ def diagnosis_of(pair: Pair, terms: Terms | None, now: datetime) -> Diagnosis:
 def diagnoses(found: Iterable[Pair], now: datetime) -> dict[uuid.UUID, Diagnosis]:
     """What a list says of each of these pairs: one query when some carry requests, five when some have a cause."""
     chosen = [(pair, terms_of(pair)) for pair in found]
-    doubtful = doubts.outbound_counts(pair.pk for pair, terms in chosen if _may_doubt(pair, terms))
+    doubtful = _in_doubt(chosen)
     signs = newer.signs(chosen, now)
     return {
         pair.pk: diagnose(
@@ -196,6 +188,15 @@ def diagnoses(found: Iterable[Pair], now: datetime) -> dict[uuid.UUID, Diagnosis
         )
         for pair, terms in chosen
     }
+
+
+def _in_doubt(chosen: Iterable[tuple[Pair, Terms | None]]) -> dict[uuid.UUID, int]:
+    """How many requests of each outbound pair are in doubt, as `diagnose` takes it. One query when some carry any."""
+    return doubts.outbound_counts(
+        pair.pk
+        for pair, terms in chosen
+        if pair.direction == Direction.OUT and profile.carried(pair, terms).answered_at_once
+    )
 
 
 def counts_by_state() -> dict[str, int]:
@@ -221,20 +222,10 @@ def pair_screen(pair: Pair, now: datetime) -> PairScreen:
         flying = list(pairs.unanswered(pair.pk)[:10])
     else:
         flying = list(pairs.in_flight(pair.pk)[:10]) if pair.out_now else []
-    repeat_at = pairs.next_repeat(pair.pk) if pair.out_now else None
     return PairScreen(
         pair=pair,
         look=PAIR_LOOKS[pairs.state_of(pair)],
-        diagnosis=diagnose(
-            pair,
-            head,
-            terms,
-            now,
-            paused=_paused_by(audit),
-            repeat_at=repeat_at,
-            in_doubt=in_doubt(pair, terms),
-            signs=newer.signs([(pair, terms)], now).get(pair.pk, ()),
-        ),
+        diagnosis=_diagnosed(pair, head, terms, now, audit),
         head=head,
         terms=terms,
         verbs=verb_states(pair, terms),
@@ -252,29 +243,9 @@ def pair_screen(pair: Pair, now: datetime) -> PairScreen:
     )
 
 
-def _paused_by(audit: list[AuditEntry]) -> tuple[str, str] | None:
-    entry = next((entry for entry in audit if entry.verb == "pair.pause"), None)
-    return (entry.actor, entry.reason) if entry is not None else None
-
-
-def audit_of(
-    target: Pair
-    | Message
-    | Incident
-    | Trigger
-    | Delivery
-    | BulkJob
-    | PipelineRun
-    | PartnerLog
-    | Route
-    | Pickup
-    | Party
-    | Endpoint
-    | Agreement,
-    limit: int = 15,
-) -> list[AuditEntry]:
-    """What people did to one object, newest first."""
-    kind = target._meta.model_name or ""
+def audit_of(target: Any, limit: int = 15) -> list[AuditEntry]:
+    """What people did to one object that has a public id, newest first."""
+    kind = target._meta.model_name
     return list(records.audit_entries(object_type=kind, object_id=target.public_id).order_by("-id")[:limit])
 
 

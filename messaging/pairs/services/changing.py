@@ -13,10 +13,11 @@ from messaging.exceptions import NotFound, Stale, WrongState
 from messaging.journal import audit, events, incidents
 from messaging.journal.audit import Actor
 from messaging.models import Event, Incident, Message, Pair
+from messaging.pairs.selectors.verbs import allowed_verbs
 from messaging.profile import terms_in_force
 from messaging.profiles.repeatable import repeating
 from messaging.protocol.errors import IllegalTransition
-from messaging.protocol.pair_state import Act, Gate, Kind, SenderPolicy
+from messaging.protocol.pair_state import Act, Kind, SenderPolicy
 from messaging.protocol.pair_state import Event as PairEvent
 from messaging.protocol.sender import step
 from partners import registry
@@ -29,7 +30,7 @@ def take_step(pair: Pair, kind: Kind, message: Message | None, now: datetime) ->
     try:
         result = step(outbound_state(pair), PairEvent(kind), now, policy)
     except IllegalTransition as error:
-        raise WrongState(str(error), state=pair.flow, allowed=allowed_verbs(pair)) from error
+        raise refused(pair, error) from error
     apply_outbound(pair, replace(result.state, cause="" if kind is not Kind.RETRY_NOW else result.state.cause), now)
     pair.transmission_id = None
     pair.version += 1
@@ -82,6 +83,11 @@ def locked(pair_id: uuid.UUID, expected_version: int | None) -> Pair:
     return pair
 
 
+def refused(pair: Pair, why: object) -> WrongState:
+    """What to raise for a verb that the pair does not take now."""
+    return WrongState(str(why), state=pair.flow, allowed=allowed_verbs(pair))
+
+
 def require_outbound(pair: Pair) -> None:
     """Raises WrongState for an inbound pair."""
     if pair.direction != Direction.OUT:
@@ -102,25 +108,3 @@ def described(pair: Pair) -> dict[str, object]:
     if pair.in_flight_id is None and (pair.out_now or profile.carried(pair, terms_in_force(pair)).answered_at_once):
         found["out_now"] = pair.out_now
     return found
-
-
-_VERB_KINDS: dict[Kind, str] = {
-    Kind.RESUME: "resume",
-    Kind.RETRY_NOW: "retry-now",
-    Kind.SKIP: "skip-head",
-    Kind.RESTART: "restart-sequence",
-}
-
-
-def allowed_verbs(pair: Pair) -> tuple[str, ...]:
-    """Which of `VERBS` the pair's state takes right now (for screens and for `allowed_actions` of problems)."""
-    speaks = profile.carried(pair, terms_in_force(pair))
-    marked = ("clear-resync",) if pair.resync_since is not None else ()
-    if pair.direction != Direction.OUT:
-        return (*(("expect-sequence",) if speaks.numbered else ()), *marked)
-    found = [slug for kind, slug in _VERB_KINDS.items() if speaks.refusal(pair, kind) is None]
-    if pair.gate == Gate.OPEN:
-        found.append("pause")
-    if pair.gate == Gate.PAUSED:
-        found.append("release")
-    return (*found, *marked)

@@ -11,11 +11,11 @@ import io
 import re
 import uuid
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Prefetch, Q
 
 from messaging.choices import Direction, MessageState
 from messaging.exceptions import ApplicationError, NotFound, WrongState
@@ -71,6 +71,14 @@ class Export:
     messages: int
     chunks: Iterator[bytes]
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """Of the answer that it is sent in."""
+        return {
+            "Content-Disposition": f'attachment; filename="{self.filename}"',
+            "X-Content-Type-Options": "nosniff",
+        }
+
 
 def pair_export(*, pair_id: uuid.UUID, actor: Actor, role: Role | None = None, which: str = "queue") -> Export:
     """The documents of what is in flight and what waits behind it, in their order; `which` head: the first alone.
@@ -103,27 +111,23 @@ def _waiting(pair: Pair, limit: int) -> list[uuid.UUID]:
 
 
 def _chunks(keys: list[uuid.UUID], actor: Actor, role: Role | None) -> Iterator[bytes]:
-    sink = Sink()
-    rows: list[list[object]] = []
+    sink, text = Sink(), io.StringIO()
+    index = csv.writer(text)
+    index.writerow(_COLUMNS)
+    # Without their octets: those are read one by one, so that large ones never lie side by side in memory.
+    payloads = Prefetch("payloads", Payload.objects.defer("content").order_by("number"))
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
         for start in range(0, len(keys), _CHUNK):
             some = keys[start : start + _CHUNK]
-            by_id = {message.pk: message for message in Message.objects.filter(pk__in=some).defer("wire_frame")}
-            payloads = _payloads(some)
+            found = Message.objects.filter(pk__in=some).defer("wire_frame").prefetch_related(payloads)
+            by_id = {message.pk: message for message in found}
             for place, key in enumerate(some, start + 1):
-                for payload in payloads.get(key, ()):
-                    rows.append(_put(archive, place, by_id[key], payload, actor, role))
+                for payload in by_id[key].payloads.all():
+                    row = _put(archive, place, by_id[key], payload, actor, role)
+                    index.writerow([cell(value) for value in row])
                     yield sink.taken()
-        archive.writestr("index.csv", _index(rows))
+        archive.writestr("index.csv", text.getvalue())
     yield sink.taken()
-
-
-def _payloads(keys: Iterable[uuid.UUID]) -> dict[uuid.UUID, list[Payload]]:
-    """Without their octets: those are read one by one, so that large ones never lie side by side in memory."""
-    found: dict[uuid.UUID, list[Payload]] = {}
-    for payload in Payload.objects.filter(message__in=keys).defer("content").order_by("message_id", "number"):
-        found.setdefault(payload.message_id, []).append(payload)
-    return found
 
 
 def _put(
@@ -145,14 +149,6 @@ def _put(
 def entry_name(name: str) -> str:
     """A file name that no unpacker takes for a path."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-")[:80] or "payload"
-
-
-def _index(rows: Iterable[list[object]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(_COLUMNS)
-    writer.writerows([[cell(value) for value in row] for row in rows])
-    return text.getvalue()
 
 
 def cell(value: object) -> object:

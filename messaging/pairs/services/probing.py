@@ -17,9 +17,8 @@ from messaging.models import Pair, ProbeReport
 from messaging.profile import terms_in_force
 from messaging.protocol.circuit import Seen, seen
 from messaging.transports import probe as transport
-from messaging.transports.base import Login
+from messaging.transports.base import Login, server_of
 from messaging.transports.probe import ProbeStep, Target
-from messaging.transports.servers import server_of
 from partners import registry
 from partners.choices import CredentialKind, Transport
 from partners.models import AgreementVersion, Endpoint

@@ -87,7 +87,7 @@ def _restart_sequences(pairs: Iterable[Pair], now: datetime) -> None:
     """Outbound pairs of spec 1: what the database does not know was sent under the numbers that it would give next."""
     changed, lost = [], []
     for pair in pairs:
-        if not _is_numbered(pair):
+        if not profile.carried(pair, terms_in_force(pair)).numbered:
             continue
         moved = step(outbound_state(pair), PairEvent(Kind.FORGOTTEN), now, _NO_TERMS)
         apply_outbound(pair, moved.state, now)
@@ -148,15 +148,10 @@ def _lose_numbers(pairs: Iterable[Pair]) -> None:
 
     The sender of a stream leads past what is forgotten by itself (protocols 3.4), and requests have no numbers.
     """
-    numbered = [pair for pair in pairs if _is_numbered(pair)]
+    numbered = [pair for pair in pairs if profile.carried(pair, terms_in_force(pair)).numbered]
     for pair in numbered:
         pair.takes_any_number = True
     bulk_set(numbered, ("takes_any_number",))
-
-
-def _is_numbered(pair: Pair) -> bool:
-    terms = terms_in_force(pair)
-    return profile.carried(pair, terms).numbered
 
 
 def _mark(pair: Pair, as_of: datetime | None, reason: str, now: datetime) -> list[Event]:

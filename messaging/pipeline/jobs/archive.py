@@ -11,14 +11,12 @@ from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     BooleanType,
-    DateType,
     LongType,
     StringType,
     StructField,
     StructType,
 )
 
-NAME = "archive"
 _ROW = StructType([StructField("xid", LongType())])
 # What is read of a file: the columns that the check needs.
 FILE = StructType(
@@ -44,27 +42,6 @@ FILE = StructType(
         *(StructField(name, ArrayType(_ROW)) for name in ("transmissions", "signals", "deliveries", "events")),
     ]
 )
-# Of `verify`: one row a message.
-RESULT = StructType(
-    [
-        StructField("file", StringType()),
-        StructField("id", StringType()),
-        StructField("contents", ArrayType(StringType())),
-        StructField("payload_bytes", LongType()),
-        StructField("wrong", ArrayType(LongType())),
-        StructField("body_digest", StringType()),
-        StructField("written", LongType()),
-        StructField("entries", LongType()),
-    ]
-)
-OUTPUTS = {
-    "days": StructType(
-        [
-            StructField("day", DateType()),
-            *(StructField(n, LongType()) for n in ("messages", "payloads", "bytes", "purged", "held", "differing")),
-        ]
-    )
-}
 
 # The frame (`messaging.storage.pack_frame`): number of literals (2 bytes), their lengths (4 bytes each), their octets.
 _COUNT = "CAST(conv(hex(substring(wire_frame, 1, 2)), 16, 10) AS INT)"
@@ -96,10 +73,11 @@ _SIZES = " + ".join(f"size({name})" for name in ("payloads", "transmissions", "s
 
 
 def verify(files: DataFrame) -> DataFrame:
-    """`files` has the columns of `FILE`; the result those of `RESULT`.
+    """One row a message: file, id, contents, payload_bytes, wrong, body_digest, written, entries.
 
-    `wrong`: numbers of payloads whose octets have not the digest or the size that stands beside them. `body_digest`:
-    SHA-256 of the body that frame and payloads make; "" for a message without a frame, null where they do not fit.
+    `files` has the columns of `FILE`. `contents`: the digests that stand beside its payloads. `wrong`: numbers of
+    payloads whose octets have not the digest or the size that stands beside them. `body_digest`: SHA-256 of the body
+    that frame and payloads make; "" for a message without a frame, null where they do not fit.
     `written` and `entries`: the highest transaction and the number of all rows of the message.
     """
     framed = F.expr("wire_frame IS NOT NULL")

@@ -31,13 +31,13 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, BooleanType, LongType, StringType, StructType, TimestampType
+from pyspark.sql.types import StructType
 
 from messaging.pipeline.jobs import fingerprint, handover, islands, proofs
 from messaging.pipeline.jobs.islands import bit, chunk
+from messaging.pipeline.jobs.literal import schema
 from messaging.pipeline.jobs.proofs import MOST, settled
 
-NAME = "audit"
 INPUTS: Mapping[str, tuple[str, ...]] = {
     "messages": (
         "id", "direction", "state", "pair_id", "agreement_version_id", "message_id", "service", "action",
@@ -54,33 +54,15 @@ INPUTS: Mapping[str, tuple[str, ...]] = {
     "triggers": ("id", "name", "history_ttl"),
 }  # fmt: skip
 OUTPUTS: Mapping[str, StructType] = {
-    "findings": StructType()
-    .add("kind", StringType())
-    .add("violation", BooleanType())
-    .add("pair_id", StringType())
-    .add("pair", StringType())
-    .add("partner", StringType())
-    .add("first_number", LongType())
-    .add("last_number", LongType())
-    .add("count", LongType())
-    .add("message_ids", ArrayType(StringType()))
-    .add("at", TimestampType())
-    .add("detail", StringType()),
-    "pairs": StructType()
-    .add("pair_id", StringType())
-    .add("pair", StringType())
-    .add("direction", StringType())
-    .add("partner", StringType())
-    .add("messages", LongType())
-    .add("first_number", LongType())
-    .add("last_number", LongType())
-    .add("first_at", TimestampType())
-    .add("last_at", TimestampType())
-    .add("missing", LongType())
-    .add("repeats", LongType())
-    .add("resets", LongType())
-    .add("wraps", LongType())
-    .add("bridged", LongType()),
+    "findings": schema(
+        "kind string, violation boolean, pair_id string, pair string, partner string, first_number long, "
+        "last_number long, count long, message_ids strings, at timestamp, detail string"
+    ),
+    "pairs": schema(
+        "pair_id string, pair string, direction string, partner string, messages long, first_number long, "
+        "last_number long, first_at timestamp, last_at timestamp, missing long, repeats long, resets long, "
+        "wraps long, bridged long"
+    ),
 }
 NOTICES = ("reset", "wrap", "bridge")
 EDGE = timedelta(minutes=5)  # between a message's `created_at` and the time in its id

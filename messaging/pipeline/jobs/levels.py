@@ -14,11 +14,11 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import DoubleType, LongType, StringType, StructType, TimestampType
+from pyspark.sql.types import StructType
 
+from messaging.pipeline.jobs.literal import schema
 from messaging.pipeline.jobs.quantiles import frequencies, quantiles
 
-NAME = "levels"
 INPUTS: Mapping[str, tuple[str, ...]] = {
     "messages": ("id", "direction", "state", "pair_id", "size", "copies", "cause", "created_at", "first_sent_at",
                  "completed_at"),
@@ -41,39 +41,14 @@ _NO_CAUSE = "unknown"
 _CAUSE_LENGTH = 60
 
 OUTPUTS: Mapping[str, StructType] = {
-    "levels": StructType()
-    .add("grain", StringType())
-    .add("at", TimestampType())
-    .add("partner", StringType())
-    .add("direction", StringType())
-    .add("messages", LongType())
-    .add("bytes", LongType())
-    .add("succeeded", LongType())
-    .add("failed", LongType())
-    .add("in_doubt", LongType())
-    .add("under_way", LongType())
-    .add("attempts", LongType())
-    .add("retries_per_message", DoubleType())
-    .add("duplicates", LongType())
-    .add("ack_p50", DoubleType())
-    .add("ack_p95", DoubleType())
-    .add("ack_p99", DoubleType())
-    .add("suspensions", LongType())
-    .add("resumed", LongType())
-    .add("mean_seconds_to_resume", DoubleType()),
-    "errors": StructType()
-    .add("partner", StringType())
-    .add("kind", StringType())
-    .add("cause", StringType())
-    .add("count", LongType())
-    .add("share", DoubleType())
-    .add("cumulative", DoubleType()),
-    "doubts": StructType()
-    .add("partner", StringType())
-    .add("what", StringType())
-    .add("doubt", StringType())
-    .add("outcome", StringType())
-    .add("count", LongType()),
+    "levels": schema(
+        "grain string, at timestamp, partner string, direction string, messages long, bytes long, succeeded long, "
+        "failed long, in_doubt long, under_way long, attempts long, retries_per_message double, duplicates long, "
+        "ack_p50 double, ack_p95 double, ack_p99 double, suspensions long, resumed long, "
+        "mean_seconds_to_resume double"
+    ),
+    "errors": schema("partner string, kind string, cause string, count long, share double, cumulative double"),
+    "doubts": schema("partner string, what string, doubt string, outcome string, count long"),
 }
 
 
@@ -111,24 +86,10 @@ def _levels(inputs: Mapping[str, DataFrame], pairs: DataFrame) -> DataFrame:
         *(cells[name] for name in cells.columns), "ack_p50", "ack_p95", "ack_p99"
     )
     sent, resumed = F.col("sent"), F.col("resumed")
-    return found.select(
-        *_GROUP,
-        "messages",
-        "bytes",
-        "succeeded",
-        "failed",
-        "in_doubt",
-        "under_way",
-        "attempts",
-        F.when(sent > 0, (F.col("attempts") - sent) / sent).alias("retries_per_message"),
-        "duplicates",
-        "ack_p50",
-        "ack_p95",
-        "ack_p99",
-        "suspensions",
-        "resumed",
-        F.when(resumed > 0, F.col("resume_micros") / resumed / _MICROS).alias("mean_seconds_to_resume"),
-    )
+    retries = F.when(sent > 0, (F.col("attempts") - sent) / sent)
+    to_resume = F.when(resumed > 0, F.col("resume_micros") / resumed / _MICROS)
+    found = found.withColumns({"retries_per_message": retries, "mean_seconds_to_resume": to_resume})
+    return found.select(*OUTPUTS["levels"].names)
 
 
 def _messages(inputs: Mapping[str, DataFrame], pairs: DataFrame) -> DataFrame:

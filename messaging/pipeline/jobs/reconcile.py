@@ -30,11 +30,11 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StringType, StructType, TimestampType
+from pyspark.sql.types import StructType
 
 from messaging.pipeline.jobs import fingerprint
+from messaging.pipeline.jobs.literal import schema
 
-NAME = "reconcile"
 INPUTS: Mapping[str, tuple[str, ...]] = {
     "messages": (
         "direction", "state", "pair_id", "message_id", "sequence_number", "digest", "created_at", "first_sent_at",
@@ -44,21 +44,12 @@ INPUTS: Mapping[str, tuple[str, ...]] = {
     "log": ("message_id", "direction", "at", "digest"),
 }  # fmt: skip
 OUTPUTS: Mapping[str, StructType] = {
-    "summary": StructType().add("direction", StringType()).add("verdict", StringType()).add("messages", LongType()),
-    "findings": StructType()
-    .add("direction", StringType())
-    .add("verdict", StringType())
-    .add("message_id", StringType())
-    .add("pair_id", StringType())
-    .add("pair", StringType())
-    .add("sequence_number", LongType())
-    .add("our_state", StringType())
-    .add("our_at", TimestampType())
-    .add("our_digest", StringType())
-    .add("our_copies", LongType())
-    .add("their_at", TimestampType())
-    .add("their_digest", StringType())
-    .add("their_copies", LongType()),
+    "summary": schema("direction string, verdict string, messages long"),
+    "findings": schema(
+        "direction string, verdict string, message_id string, pair_id string, pair string, sequence_number long, "
+        "our_state string, our_at timestamp, our_digest string, our_copies long, their_at timestamp, "
+        "their_digest string, their_copies long"
+    ),
 }
 FINISHED = ("delivered", "sent", "received")
 UNDECIDED = ("failed", "in_doubt")

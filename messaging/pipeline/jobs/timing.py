@@ -1,6 +1,6 @@
 """Timing advice: Timeout, RetryInterval and Retries of ebXML agreements, chosen by a replay of every message.
 
-Population: see `attempts.facts`. Agreements of the repeatable profile have none of these parameters and are not here.
+Population: see `replay.facts`. Agreements of the repeatable profile have none of these parameters and are not here.
 Messages that the partner refused or held up with an Error message are counted among the latencies and failures and are
 not replayed: no choice of these parameters would have changed what became of them.
 """
@@ -12,15 +12,13 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
-from messaging.pipeline.jobs.attempts import facts
 from messaging.pipeline.jobs.choosing import Choice, Score, choices, chosen
-from messaging.pipeline.jobs.literal import literal
+from messaging.pipeline.jobs.literal import literal, schema
 from messaging.pipeline.jobs.quantiles import frequencies, quantiles
-from messaging.pipeline.jobs.replay import PARAMETERS, replay
+from messaging.pipeline.jobs.replay import PARAMETERS, facts, replay
 
-NAME = "timing"
 INPUTS: Mapping[str, tuple[str, ...]] = {
     "messages": ("id", "direction", "state", "agreement_version_id", "semantics", "completed_at"),
     "transmissions": ("message_pk", "outcome", "cause", "started_at", "finished_at"),
@@ -38,48 +36,23 @@ _CODES = (
 )  # fmt: skip
 _SPEEDS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 _CHOICE = ("timeout", "retries", "retry_interval")
-_OFFERS = StructType(
-    [StructField("agreement_id", StringType()), *(StructField(name, LongType()) for name in PARAMETERS)]
-)
+_OFFERS = schema(", ".join(("agreement_id string", *(f"{name} long" for name in PARAMETERS))))
 
 Offer = tuple[str, Choice]
 
 OUTPUTS: Mapping[str, StructType] = {
-    "advice": StructType()
-    .add("agreement_id", StringType())
-    .add("agreement", StringType())
-    .add("partner", StringType())
-    .add("option", StringType())
-    .add("timeout", LongType())
-    .add("retries", LongType())
-    .add("retry_interval", LongType())
-    .add("messages", LongType())
-    .add("attempts", LongType())
-    .add("needless", LongType())
-    .add("given_up", LongType())
-    .add("mean_seconds", DoubleType())
-    .add("p95_seconds", DoubleType())
-    .add("gives_up_after", LongType()),
-    "latencies": StructType()
-    .add("agreement_id", StringType())
-    .add("agreement", StringType())
-    .add("partner", StringType())
-    .add("messages", LongType())
-    .add("attempts", LongType())
-    .add("unanswered", LongType())
-    .add("p50", DoubleType())
-    .add("p90", DoubleType())
-    .add("p99", DoubleType())
-    .add("p999", DoubleType())
-    .add("longest", DoubleType())
-    .add("longest_outage", DoubleType()),
-    "failures": StructType()
-    .add("agreement_id", StringType())
-    .add("agreement", StringType())
-    .add("partner", StringType())
-    .add("cause", StringType())
-    .add("attempts", LongType())
-    .add("share", DoubleType()),
+    "advice": schema(
+        "agreement_id string, agreement string, partner string, option string, timeout long, retries long, "
+        "retry_interval long, messages long, attempts long, needless long, given_up long, mean_seconds double, "
+        "p95_seconds double, gives_up_after long"
+    ),
+    "latencies": schema(
+        "agreement_id string, agreement string, partner string, messages long, attempts long, unanswered long, "
+        "p50 double, p90 double, p99 double, p999 double, longest double, longest_outage double"
+    ),
+    "failures": schema(
+        "agreement_id string, agreement string, partner string, cause string, attempts long, share double"
+    ),
 }
 
 

@@ -15,11 +15,11 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType, StructType
+from pyspark.sql.types import StructType
 
+from messaging.pipeline.jobs.literal import schema
 from messaging.pipeline.jobs.quantiles import frequencies, quantiles
 
-NAME = "window"
 INPUTS: Mapping[str, tuple[str, ...]] = {
     "messages": ("direction", "pair_id", "agreement_version_id", "created_at"),
     "events": ("at", "type", "pair_id", "message_pk", "first_sent_at", "message_created_at", "rule"),
@@ -41,32 +41,15 @@ _GROUP = ("partner", "profile")
 _REPEATABLE_RULES = ("replay", "busy", "doubt")  # what that profile's acceptance says of a copy
 
 OUTPUTS: Mapping[str, StructType] = {
-    "advice": StructType()
-    .add("partner", StringType())
-    .add("profile", StringType())
-    .add("one_in", LongType())
-    .add("basis", StringType())
-    .add("window", LongType())
-    .add("ids", LongType())
-    .add("bytes", LongType())
-    .add("cost", DoubleType())
-    .add("in_force", LongType())
-    .add("suffices", BooleanType()),
-    "delays": StructType()
-    .add("partner", StringType())
-    .add("profile", StringType())
-    .add("messages", LongType())
-    .add("repeats", LongType())
-    .add("p50", DoubleType())
-    .add("p90", DoubleType())
-    .add("p99", DoubleType())
-    .add("p999", DoubleType())
-    .add("longest", DoubleType()),
-    "histogram": StructType()
-    .add("partner", StringType())
-    .add("profile", StringType())
-    .add("upper", LongType())
-    .add("repeats", LongType()),
+    "advice": schema(
+        "partner string, profile string, one_in long, basis string, window long, ids long, bytes long, cost double, "
+        "in_force long, suffices boolean"
+    ),
+    "delays": schema(
+        "partner string, profile string, messages long, repeats long, p50 double, p90 double, p99 double, "
+        "p999 double, longest double"
+    ),
+    "histogram": schema("partner string, profile string, upper long, repeats long"),
 }
 
 

@@ -21,7 +21,7 @@ from psycopg.pq import Conninfo
 from pyspark import cloudpickle
 from pyspark.sql import functions as f
 
-from messaging.notifications.selectors.events import HORIZON
+from messaging.notifications.selectors import HORIZON
 from messaging.pipeline import session
 from messaging.pipeline.live import source
 from messaging.reports.services import live_watch
@@ -141,10 +141,7 @@ def small_session() -> SparkSession:
         "spark.sql.streaming.minBatchesToRetain": "10",
         "spark.sql.streaming.numRecentProgressUpdates": "1",
     }
-    builder = SparkSession.builder.master(MASTER).appName("rmhub live")
-    for name, value in options.items():
-        builder = builder.config(name, value)
-    made = builder.getOrCreate()
+    made = SparkSession.builder.master(MASTER).appName("rmhub live").config(map=dict(options)).getOrCreate()
     made.sparkContext.setLogLevel("ERROR")
     return made
 

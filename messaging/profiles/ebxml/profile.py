@@ -12,7 +12,15 @@ from messaging.models import Event, Message, Pair
 from messaging.profile import Profile
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.envelope import Envelope, Semantics
-from messaging.protocol.messages import RELIABLE_FINAL, UNRELIABLE_FINAL, Happened, move
+from messaging.protocol.messages import (
+    RELIABLE,
+    RELIABLE_FINAL,
+    UNRELIABLE,
+    UNRELIABLE_FINAL,
+    Happened,
+    cancellable,
+    move,
+)
 from messaging.protocol.pair_state import Event as PairEvent
 from messaging.protocol.pair_state import Flow, Kind
 from messaging.protocol.sender import REFUSALS, allowed, step
@@ -32,9 +40,11 @@ class EbxmlProfile(Profile):
 
     def refusal(self, pair: Pair, kind: Kind) -> str | None:
         flow = Flow(pair.flow)
-        if kind in allowed(flow) and (kind is not Kind.SKIP or pair.in_flight_id):
-            return None
-        return REFUSALS.get((flow, kind), REFUSALS[(Flow.IDLE, Kind.SKIP)])
+        if kind not in allowed(flow):
+            return REFUSALS[(flow, kind)]
+        if kind is Kind.SKIP and not pair.in_flight_id:
+            return "No message is in flight; one that waits in the queue is cancelled on its own page."
+        return None
 
     def cancel(self, pair: Pair, message: Message, terms: Terms, reason: str, now: datetime) -> list[Event]:
         reliable = message.semantics == Semantics.ONCE_AND_ONLY_ONCE
@@ -51,6 +61,9 @@ class EbxmlProfile(Profile):
 
     def final_states(self, semantics: str) -> frozenset[str]:
         return frozenset(RELIABLE_FINAL if semantics == Semantics.ONCE_AND_ONLY_ONCE else UNRELIABLE_FINAL)
+
+    def cancellable_states(self, semantics: str) -> frozenset[str]:
+        return cancellable(RELIABLE if semantics == Semantics.ONCE_AND_ONLY_ONCE else UNRELIABLE)
 
 
 PROFILE = EbxmlProfile()

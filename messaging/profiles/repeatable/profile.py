@@ -15,7 +15,7 @@ from messaging.profiles.repeatable import repeating
 from messaging.protocol.codecs import repeatable
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.errors import IllegalTransition
-from messaging.protocol.messages import REPEATABLE_FINAL, Happened, move_repeatable
+from messaging.protocol.messages import REPEATABLE, REPEATABLE_FINAL, Happened, cancellable, move_repeatable
 from messaging.protocol.pair_state import Flow, Kind
 from messaging.protocol.sender import REFUSALS
 from messaging.routing.services import upstream
@@ -92,6 +92,9 @@ class RepeatableProfile(Profile):
 
     def final_states(self, semantics: str) -> frozenset[str]:
         return frozenset(REPEATABLE_FINAL)
+
+    def cancellable_states(self, semantics: str) -> frozenset[str]:
+        return cancellable(REPEATABLE)
 
 
 def _drop(pair: Pair, message: Message, happened: Happened, reason: str, now: datetime) -> Event:

@@ -13,7 +13,7 @@ from messaging.profiles.stream.landing import SOON
 from messaging.protocol.codecs import stream
 from messaging.protocol.codecs.stream import StreamEnvelope
 from messaging.protocol.envelope import Semantics
-from messaging.protocol.messages import STREAM_FINAL, UNRELIABLE_FINAL
+from messaging.protocol.messages import STREAM, STREAM_FINAL, UNRELIABLE, UNRELIABLE_FINAL, cancellable
 from messaging.protocol.pair_state import Flow, Kind
 from messaging.protocol.sender import REFUSALS
 from partners.terms import Terms
@@ -75,6 +75,9 @@ class StreamProfile(Profile):
         if semantics == Semantics.ONCE_AND_ONLY_ONCE:
             return frozenset(STREAM_FINAL) | {MessageState.DELIVERED.value}
         return frozenset(UNRELIABLE_FINAL)
+
+    def cancellable_states(self, semantics: str) -> frozenset[str]:
+        return cancellable(STREAM if semantics == Semantics.ONCE_AND_ONLY_ONCE else UNRELIABLE)
 
 
 PROFILE = StreamProfile()

@@ -17,11 +17,9 @@ from messaging.causes import CAUSES
 from messaging.causes.transactions import PREFIX
 from messaging.choices import DeliveryState, ServiceKind
 from messaging.deliveries.services import documents
-from messaging.deliveries.services.changes import Changes
-from messaging.deliveries.services.failures import failure, missing
-from messaging.deliveries.services.following import not_done
-from messaging.deliveries.services.job import Outcome
-from messaging.deliveries.services.posting import nothing_said
+from messaging.deliveries.services.calling import nothing_said
+from messaging.deliveries.services.changes import Changes, not_done
+from messaging.deliveries.services.job import Outcome, failure, missing
 from messaging.models import Coordination, Delivery, Enlistment, Event, Trigger
 from messaging.profiles.wsat.opening import LocalWorkFailed
 from messaging.protocol.service_ends import Ran

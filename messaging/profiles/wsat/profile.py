@@ -45,6 +45,10 @@ class AtomicProfile(EbxmlProfile):
         written = outgoing.cancel(message, now)
         return [events.event("message.cancelled", now, pair=pair, message=message, data={"reason": reason}), *written]
 
+    def cancellable_states(self, semantics: str) -> frozenset[str]:
+        """Nobody takes back what is on the wire, although an answer may end it there."""
+        return outgoing.CANCELLABLE
+
     def decode(self, content_type: str, body: bytes) -> None:
         return None
 

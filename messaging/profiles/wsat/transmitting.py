@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import transaction
 
@@ -95,9 +96,9 @@ def _transmit(message: Message, facts: CoordinationMessage, body: bytes, terms: 
     message.first_sent_at = message.first_sent_at or now
     message.due_at = now + timedelta(seconds=lease_seconds(terms))
     # What we show the partner's own server is for no other one, whoever named it.
-    shown = (
-        {} if is_at_partner(terms, facts.address) else {"authorization": "", "login": None, "client_certificate": ""}
-    )
+    shown: dict[str, Any] = {"authorization": "", "login": None, "client_certificate": ""}
+    if is_at_partner(terms, facts.address):
+        shown = {}
     claim.transmit(
         JobKind.NOTIFICATION,
         message,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from django.conf import settings
-from drf_spectacular.utils import OpenApiExample, OpenApiParameter
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema_field
+from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail, ValidationError
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
@@ -16,18 +19,26 @@ from messaging import keyset
 from messaging.api.authentication import actor_of
 from messaging.api.conditional import item
 from messaging.api.endpoint import Endpoint, operation
-from messaging.api.fields import page_of, validated
+from messaging.api.fields import Flag, IdIn, IdOut, Instant, OptionalReasonBody, ReasonBody, Text, page_of, validated
 from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.reading import Param, StrictJson, read_parameters
 from messaging.api.references import agreement_id_of, id_of
-from messaging.onboarding.serializers.log_columns import LogColumnsBody
-from messaging.report_choices import LogState
-from messaging.reports.selectors import partner_logs
-from messaging.reports.serializers import partner_logs as shapes
-from messaging.reports.serializers.reports import OpenedSerializer, RunDetailSerializer, represent_opened
+from messaging.choices import Interface
+from messaging.deliveries.serializers.triggers import AgreementNamed
+from messaging.messages.serializers.messages import PartyRef
+from messaging.models import PartnerLog
+from messaging.onboarding.serializers.agreements import LogColumnsBody, LogColumnsSerializer
+from messaging.report_choices import LogState, Verdict
+from messaging.reports.api.pipeline import RunDetailSerializer, RunSerializer
+from messaging.reports.api.reports import OpenedSerializer
+from messaging.reports.selectors import pipeline as partner_logs
+from messaging.reports.selectors.pipeline import LogRow
 from messaging.reports.services import actions as report_actions
 from messaging.reports.services import partner_logs as services
+from messaging.reports.services.actions import VERDICTS
 
+_operation = partial(operation, tag="reports")
+_COVERS = "What the log covers; its first and last row unless told."
 _PATH = {"log": "Id of the partner's log (`plog_...`)."}
 # The text fields of the form, and what stands between the parts.
 _OVERHEAD = 1024 * 1024
@@ -58,6 +69,99 @@ _EXAMPLE = OpenApiExample(
 )
 
 
+class LogForm(OptionalReasonBody):
+    """A partner's log as a form: the part `file` is the log, CSV (UTF-8) or Parquet."""
+
+    party = IdIn("par", help_text="Whose log it is.")
+    agreement = IdIn("agr", required=False, help_text="The agreement that it is about; all with the partner if absent.")
+    file = serializers.FileField(max_length=1000, allow_empty_file=True)
+    columns = Text(
+        max_length=20_000,
+        required=False,
+        help_text="The mapping of the columns as JSON, see LogColumnsBody; that of the agreement if absent.",
+    )
+    range_from = Instant(required=False, help_text=f"Inclusive. {_COVERS}")
+    range_to = Instant(required=False, help_text="Exclusive.")
+
+
+class ReconcileBody(OptionalReasonBody):
+    """How a log is compared; what is given is kept with the log."""
+
+    columns = LogColumnsBody(required=False)
+    range_from = Instant(required=False, allow_null=True, help_text=f"Inclusive. {_COVERS}")
+    range_to = Instant(required=False, allow_null=True, help_text="Exclusive.")
+    skip_unreadable = Flag(
+        required=False,
+        default=False,
+        help_text="Compare without the rows that cannot be read. Otherwise one of them fails the run: its message "
+        "would count as lost.",
+    )
+
+
+class LogIncidentsBody(ReasonBody):
+    """Which findings of a comparison incidents are made of."""
+
+    verdicts = serializers.ListField(
+        child=serializers.ChoiceField(choices=VERDICTS), required=False, help_text="Only of these; all unless told."
+    )
+    run = IdIn("run", required=False, help_text="The run that you looked at: refused when another is shown by now.")
+
+
+class PartnerLogSerializer(serializers.Serializer):
+    """A log that a partner sent."""
+
+    id = IdOut("plog")
+    party = PartyRef()
+    agreement = AgreementNamed(allow_null=True)
+    state = serializers.ChoiceField(choices=LogState.choices)
+    error = serializers.CharField(help_text="Why it could not be read.")
+    source = serializers.ChoiceField(  # type: ignore[assignment]
+        choices=Interface.choices, help_text="`system`: the drop folder."
+    )
+    filename = serializers.CharField()
+    format = serializers.ChoiceField(choices=["csv", "parquet"])
+    size = serializers.IntegerField(help_text="Bytes.")
+    sha256 = serializers.CharField()
+    columns = LogColumnsSerializer()
+    range_from = serializers.DateTimeField(allow_null=True, help_text="Inclusive.")
+    range_to = serializers.DateTimeField(allow_null=True, help_text="Exclusive.")
+    rows = serializers.IntegerField(allow_null=True, help_text="Null before it was read.")
+    uploaded_by = serializers.CharField()
+    created_at = serializers.DateTimeField()
+    verdicts = serializers.SerializerMethodField(help_text="How many messages have which verdict.")
+    run = serializers.SerializerMethodField(help_text="The newest comparison; null before the first.")
+    report = serializers.SerializerMethodField(help_text="Where the findings are; null before the first.")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.row: LogRow | None = kwargs.pop("row", None)
+        super().__init__(*args, **kwargs)
+
+    @extend_schema_field(serializers.DictField(child=serializers.IntegerField()))
+    def get_verdicts(self, log: PartnerLog) -> dict[str, int]:
+        known = self.row.verdicts if self.row else {}
+        return {verdict: known[verdict] for verdict in Verdict.values if verdict in known}
+
+    @extend_schema_field(RunSerializer(allow_null=True))
+    def get_run(self, log: PartnerLog) -> dict[str, Any] | None:
+        run = self.row.latest if self.row else None
+        return dict(RunSerializer(run).data) if run is not None else None
+
+    @extend_schema_field(serializers.CharField(allow_null=True))
+    def get_report(self, log: PartnerLog) -> str | None:
+        has = self.row is not None and self.row.published is not None
+        return f"/api/v1/reports/reconcile?scope={log.public_id}" if has else None
+
+
+class PartnerLogDetailSerializer(PartnerLogSerializer):
+    """A log that a partner sent, and what keeps it from being compared."""
+
+    problems = serializers.SerializerMethodField(help_text="What to map; empty when it can be compared.")
+
+    @extend_schema_field(serializers.ListField(child=serializers.CharField()))
+    def get_problems(self, log: PartnerLog) -> list[str]:
+        return list(services.fit(log))
+
+
 class PartnerLogs(Endpoint):
     """/partner-logs"""
 
@@ -68,13 +172,12 @@ class PartnerLogs(Endpoint):
             return int(settings.RMHUB_PARTNER_LOG_MAX_BYTES) + _OVERHEAD
         return self.max_body
 
-    @operation(
+    @_operation(
         id="partner_logs_list",
-        tag="reports",
         scope="reports:read",
         summary="List partners' logs, newest first",
         parameters=(*FILTERS, *PAGING),
-        responses={200: page_of(shapes.PartnerLogSerializer)},
+        responses={200: page_of(PartnerLogSerializer)},
         problems=("invalid_cursor", "cursor_mismatch"),
     )
     def get(self, request: Request) -> Response:
@@ -85,11 +188,14 @@ class PartnerLogs(Endpoint):
             states=values["state"] or (),
         )
         page = keyset.page(found, order=("-id",), limit=limit, place=place)
-        return listing(request, values, page, lambda rows: shapes.represent(partner_logs.log_rows(rows)))
 
-    @operation(
+        def represent(rows: Sequence[PartnerLog]) -> list[dict[str, Any]]:
+            return [dict(PartnerLogSerializer(row.log, row=row).data) for row in partner_logs.log_rows(rows)]
+
+        return listing(request, values, page, represent)
+
+    @_operation(
         id="partner_logs_create",
-        tag="reports",
         scope="pipeline:run",
         summary="Hand in a partner's log",
         description=(
@@ -97,14 +203,14 @@ class PartnerLogs(Endpoint):
             "one log: a repeat answers 200 and the log that is there. Compare it with POST "
             "/partner-logs/{log}/reconcile."
         ),
-        request={"multipart/form-data": shapes.LogForm},
-        responses={200: shapes.PartnerLogDetailSerializer, 201: shapes.PartnerLogDetailSerializer},
+        request={"multipart/form-data": LogForm},
+        responses={200: PartnerLogDetailSerializer, 201: PartnerLogDetailSerializer},
         problems=("length_required",),
         headers=(_LOCATION,),
     )
     def post(self, request: Request) -> Response:
         read_parameters(request, ())
-        values = validated(shapes.LogForm, request.data)
+        values = validated(LogForm, request.data)
         file = values["file"]
         received = services.log_receive(
             party_id=values["party"],
@@ -124,13 +230,12 @@ class PartnerLogs(Endpoint):
 class OnePartnerLog(Endpoint):
     """/partner-logs/{log}"""
 
-    @operation(
+    @_operation(
         id="partner_logs_read",
-        tag="reports",
         scope="reports:read",
         summary="One log of a partner, and what its comparison found",
         path=_PATH,
-        responses={200: shapes.PartnerLogDetailSerializer},
+        responses={200: PartnerLogDetailSerializer},
     )
     def get(self, request: Request, log: str) -> Response:
         read_parameters(request, ())
@@ -140,14 +245,13 @@ class OnePartnerLog(Endpoint):
 class ReconcileLog(Endpoint):
     """/partner-logs/{log}/reconcile"""
 
-    @operation(
+    @_operation(
         id="partner_logs_reconcile",
-        tag="reports",
         scope="pipeline:run",
         summary="Compare a partner's log with ours",
         description="202 says that the run is queued. Its findings are the report `reconcile` with the log as `scope`.",
         path=_PATH,
-        request=shapes.ReconcileBody,
+        request=ReconcileBody,
         responses={202: RunDetailSerializer},
         problems=("wrong_state",),
         headers=(_RUN,),
@@ -155,7 +259,7 @@ class ReconcileLog(Endpoint):
     )
     def post(self, request: Request, log: str) -> Response:
         read_parameters(request, ())
-        values = validated(shapes.ReconcileBody, request.data)
+        values = validated(ReconcileBody, request.data)
         covers = {name: values.pop(name) for name in ("range_from", "range_to") if name in values}
         run = services.log_reconcile(
             log_id=id_of("plog", log),
@@ -170,21 +274,20 @@ class ReconcileLog(Endpoint):
 class LogIncidents(Endpoint):
     """/partner-logs/{log}/incidents"""
 
-    @operation(
+    @_operation(
         id="partner_logs_incidents",
-        tag="reports",
         scope="pipeline:run",
         summary="Make incidents of what the comparison found",
         description="One for each pair and verdict, with MessageIds as evidence. Asked again about the same run, it "
         "answers the incidents that are open already.",
         path=_PATH,
-        request=shapes.LogIncidentsBody,
+        request=LogIncidentsBody,
         responses={200: OpenedSerializer},
         problems=("wrong_state",),
     )
     def post(self, request: Request, log: str) -> Response:
         read_parameters(request, ())
-        values = validated(shapes.LogIncidentsBody, request.data)
+        values = validated(LogIncidentsBody, request.data)
         opened = report_actions.log_incidents(
             log_id=id_of("plog", log),
             actor=actor_of(request),
@@ -192,7 +295,7 @@ class LogIncidents(Endpoint):
             verdicts=values.get("verdicts", ()),
             run_id=values.get("run"),
         )
-        return Response(represent_opened(opened))
+        return Response(OpenedSerializer(opened).data)
 
 
 def _columns(text: str) -> dict[str, Any]:
@@ -212,4 +315,4 @@ def _columns(text: str) -> dict[str, Any]:
 def _answer(request: Request, log: str, *, status: int = 200, **headers: str) -> Response:
     found = partner_logs.log(id_of("plog", log))
     (row,) = partner_logs.log_rows([found])
-    return item(request, shapes.represent_one(row), status=status, **headers)
+    return item(request, dict(PartnerLogDetailSerializer(row.log, row=row).data), status=status, **headers)

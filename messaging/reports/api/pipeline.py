@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django.http import FileResponse
-from drf_spectacular.utils import OpenApiExample, OpenApiParameter
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema_field
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -13,18 +15,23 @@ from messaging import keyset
 from messaging.api.authentication import actor_of
 from messaging.api.conditional import item
 from messaging.api.endpoint import OCTETS, AnyOctets, Endpoint, operation
-from messaging.api.fields import OptionalReasonBody, page_of, validated
+from messaging.api.fields import IdIn, IdOut, Instant, OptionalReasonBody, page_of, validated
 from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
+from messaging.choices import Interface
 from messaging.exceptions import InvalidSubmission
 from messaging.models import PipelineRun
 from messaging.report_choices import PipelineJob, RunState
 from messaging.reports.selectors import pipeline
-from messaging.reports.serializers import reports as shapes
 from messaging.reports.services import partner_logs
 from messaging.reports.services import runs as pipeline_runs
+from rmhub import clock
 
+_operation = partial(operation, tag="pipeline")
+_reading = partial(_operation, scope="reports:read", whole_hub=True)
+ALL = "all"
+STARTABLE = (ALL, *(job.value for job in pipeline.STARTABLE), PipelineJob.EXPORT.value)
 _PATH = {"run": "Id of the run (`run_...`)."}
 FILTERS = (
     Param("job", "Jobs, comma separated.", "choices", choices=tuple(PipelineJob.values)),
@@ -47,82 +54,163 @@ _EXAMPLES = (
 )
 
 
+class ArtifactSerializer(serializers.Serializer):
+    """A file that a run wrote."""
+
+    name = serializers.CharField()
+    rows = serializers.IntegerField(allow_null=True)
+    bytes = serializers.IntegerField()
+    sha256 = serializers.CharField()
+    href = serializers.CharField(help_text="Where it is downloaded.")
+
+
+class RunSerializer(serializers.Serializer):
+    """One run of one job."""
+
+    id = IdOut("run")
+    job = serializers.ChoiceField(choices=PipelineJob.choices)
+    scope = serializers.CharField(help_text="What tells runs of one job apart: the partner's log, or the partner.")
+    state = serializers.ChoiceField(choices=RunState.choices)
+    parameters = serializers.DictField()
+    requested_by = serializers.CharField()
+    interface = serializers.ChoiceField(choices=Interface.choices)
+    reason = serializers.CharField()
+    range_from = serializers.DateTimeField(allow_null=True, help_text="Inclusive; null = from the beginning.")
+    range_to = serializers.DateTimeField(allow_null=True, help_text="Exclusive; null = to the newest.")
+    data_as_of = serializers.DateTimeField(
+        allow_null=True, help_text="Everything committed before this is in the result."
+    )
+    cancel_requested = serializers.BooleanField()
+    step = serializers.CharField(help_text="What it is doing, for people.")
+    done = serializers.IntegerField(help_text="Of `total`, in the unit of the step.")
+    total = serializers.IntegerField(help_text="0 = not known.")
+    rows = serializers.IntegerField(allow_null=True, help_text="Rows published.")
+    facts = serializers.DictField(help_text="Lineage: what was read, with which code, seconds by step.")
+    artifacts = serializers.SerializerMethodField()
+    error = serializers.CharField(help_text="One sentence; empty for a run that did not fail.")
+    created_at = serializers.DateTimeField()
+    started_at = serializers.DateTimeField(allow_null=True)
+    finished_at = serializers.DateTimeField(allow_null=True)
+
+    @extend_schema_field(ArtifactSerializer(many=True))
+    def get_artifacts(self, run: PipelineRun) -> list[dict[str, Any]]:
+        found = []
+        for one in run.artifacts:
+            href = f"/api/v1/pipeline-runs/{run.public_id}/artifacts/{one['name']}"
+            kept = {name: one.get(name) for name in ("name", "rows", "bytes", "sha256")}
+            found.append({**kept, "href": href})
+        return found
+
+
+class RunDetailSerializer(RunSerializer):
+    """One run of one job, and how far it is."""
+
+    error_detail = serializers.CharField(help_text="What was behind the error, for whoever repairs it.")
+    percent = serializers.SerializerMethodField(help_text="Of the present step; null when that cannot be told.")
+    seconds = serializers.SerializerMethodField(help_text="Since it began; null when it has not.")
+    unclaimed = serializers.SerializerMethodField(
+        help_text="It is due, nothing else runs, and no pipeline process takes it."
+    )
+
+    @extend_schema_field(serializers.IntegerField(allow_null=True))
+    def get_percent(self, run: PipelineRun) -> int | None:
+        return pipeline.progress(run, clock.now()).percent
+
+    @extend_schema_field(serializers.FloatField(allow_null=True))
+    def get_seconds(self, run: PipelineRun) -> float | None:
+        return pipeline.progress(run, clock.now()).seconds
+
+    def get_unclaimed(self, run: PipelineRun) -> bool:
+        return pipeline.progress(run, clock.now(), busy=pipeline.busy()).unclaimed
+
+
+class RunBody(OptionalReasonBody):
+    """What is to be run. `all` = the extract, and every report after it."""
+
+    job = serializers.ChoiceField(choices=STARTABLE)
+    range_from = Instant(required=False, allow_null=True, help_text="Inclusive; reports and export only.")
+    range_to = Instant(required=False, allow_null=True, help_text="Exclusive.")
+    extract = serializers.BooleanField(
+        required=False, help_text="A report: whether the lake is brought up to date first. True unless told."
+    )
+    party = IdIn("par", required=False, help_text="Export: the partner whose messages it is about.")
+    agreement = IdIn("agr", required=False, help_text="Export: only those under this agreement.")
+
+
+class RunsStartedSerializer(serializers.Serializer):
+    """Runs that were queued, in the order in which they will be done."""
+
+    data = RunSerializer(many=True)  # type: ignore[assignment]
+
+
 class PipelineRuns(Endpoint):
     """/pipeline-runs"""
 
-    @operation(
+    @_reading(
         id="pipeline_runs_list",
-        whole_hub=True,
-        tag="pipeline",
-        scope="reports:read",
         summary="List runs, newest first",
         parameters=(*FILTERS, *PAGING),
-        responses={200: page_of(shapes.RunSerializer)},
+        responses={200: page_of(RunSerializer)},
         problems=("invalid_cursor", "cursor_mismatch"),
     )
     def get(self, request: Request) -> Response:
         values, limit, place = read_list(request, FILTERS)
         found = pipeline.runs(jobs=values["job"] or (), states=values["state"] or (), scope=values["scope"])
         page = keyset.page(found, order=("-id",), limit=limit, place=place)
-        return listing(request, values, page, shapes.RunSerializer)
+        return listing(request, values, page, RunSerializer)
 
-    @operation(
+    @_operation(
         id="pipeline_runs_start",
-        tag="pipeline",
         scope="pipeline:run",
         summary="Ask for a run, or for all",
         description=(
             "202 says that the runs are queued; a pipeline process does them one after the other. What waits or runs "
             "already is not queued twice. A partner's log is compared by POST /partner-logs/{log}/reconcile."
         ),
-        request=shapes.RunBody,
-        responses={202: shapes.RunsStartedSerializer},
+        request=RunBody,
+        responses={202: RunsStartedSerializer},
         problems=("wrong_state",),
         headers=(_LOCATION,),
         examples=_EXAMPLES,
     )
     def post(self, request: Request) -> Response:
         read_parameters(request, ())
-        runs = _started(request, validated(shapes.RunBody, request.data))
+        runs = _started(request, validated(RunBody, request.data))
         headers = {"Location": f"/api/v1/pipeline-runs/{runs[0].public_id}"}
-        return Response({"data": shapes.RunSerializer(runs, many=True).data}, status=202, headers=headers)
+        return Response({"data": RunSerializer(runs, many=True).data}, status=202, headers=headers)
 
 
 class OnePipelineRun(Endpoint):
     """/pipeline-runs/{run}"""
 
-    @operation(
+    @_reading(
         id="pipeline_runs_read",
-        whole_hub=True,
-        tag="pipeline",
-        scope="reports:read",
         summary="One run: how far it is, or where its results come from",
         path=_PATH,
-        responses={200: shapes.RunDetailSerializer},
+        responses={200: RunDetailSerializer},
     )
     def get(self, request: Request, run: str) -> Response:
         read_parameters(request, ())
-        return _answer(request, pipeline.run(id_of("run", run)))
+        return item(request, RunDetailSerializer(pipeline.run(id_of("run", run))).data)
 
 
 class CancelPipelineRun(Endpoint):
     """/pipeline-runs/{run}/cancel"""
 
-    @operation(
+    @_operation(
         id="pipeline_runs_cancel",
-        tag="pipeline",
         scope="pipeline:run",
         summary="Cancel a run: it publishes nothing, and what was shown before stays",
         path=_PATH,
         request=OptionalReasonBody,
-        responses={200: shapes.RunDetailSerializer},
+        responses={200: RunDetailSerializer},
         problems=("wrong_state",),
     )
     def post(self, request: Request, run: str) -> Response:
         read_parameters(request, ())
         values = validated(OptionalReasonBody, request.data)
         found = pipeline_runs.run_cancel(run_id=id_of("run", run), actor=actor_of(request), **values)
-        return _answer(request, found)
+        return item(request, RunDetailSerializer(found).data)
 
 
 class PipelineArtifact(Endpoint):
@@ -130,11 +218,8 @@ class PipelineArtifact(Endpoint):
 
     content_negotiation_class = AnyOctets
 
-    @operation(
+    @_reading(
         id="pipeline_runs_artifact",
-        whole_hub=True,
-        tag="pipeline",
-        scope="reports:read",
         summary="Download a file that a run wrote",
         path={**_PATH, "name": "Name of the file, as `artifacts` of the run has it."},
         responses={(200, "*/*"): OCTETS[(200, "*/*")]},
@@ -171,13 +256,9 @@ def _started(request: Request, values: dict[str, Any]) -> list[PipelineRun]:
         return [partner_logs.export_request(party_id=values["party"], agreement_id=values.get("agreement"), **asked)]
     if of_export:
         raise InvalidSubmission({name: ["Only the job `export` takes it: leave it out."] for name in of_export})
-    if job == shapes.ALL:
+    if job == ALL:
         if "extract" in values:
             raise InvalidSubmission({"extract": ["`all` begins with the extract: leave it out."]})
         return pipeline_runs.run_all_request(**asked)
     parameters = {"extract": values["extract"]} if "extract" in values else {}
     return [pipeline_runs.run_request(job=job, parameters=parameters, **asked)]
-
-
-def _answer(request: Request, run: PipelineRun) -> Response:
-    return item(request, shapes.RunDetailSerializer(run).data)

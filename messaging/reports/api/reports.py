@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import uuid
 from datetime import UTC, date, datetime
+from functools import partial
 from typing import Any
 
 from django.http import FileResponse, StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -15,22 +18,25 @@ from messaging import keyset
 from messaging.api.authentication import actor_of
 from messaging.api.conditional import item
 from messaging.api.endpoint import AnyJson, AnyOctets, Endpoint, operation
-from messaging.api.fields import validated
+from messaging.api.fields import IdIn, IdOut, OptionalReasonBody, ReasonBody, Text, validated
 from messaging.api.pagination import PAGING, listing
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
+from messaging.models import Incident
 from messaging.onboarding.serializers import agreements
 from messaging.onboarding.services import content as onboarding_content
 from messaging.report_choices import PipelineJob
-from messaging.reports.api.pipeline import file_of
+from messaging.reports.api.pipeline import RunSerializer, file_of
 from messaging.reports.catalogue import REPORTS, Table
 from messaging.reports.selectors import reports
 from messaging.reports.selectors.reports import Shown
-from messaging.reports.serializers import reports as shapes
 from messaging.reports.services import actions as report_actions
+from messaging.reports.services.actions import AUDIT_KINDS
 from partners.models import AgreementVersion
 
+_operation = partial(operation, tag="reports")
+_reading = partial(_operation, scope="reports:read", whole_hub=True)
 JOBS = tuple(REPORTS)
 CSV, PARQUET = "csv", "parquet"
 _MEDIA = {"text/csv": CSV, "application/vnd.apache.parquet": PARQUET, "application/x-parquet": PARQUET}
@@ -55,39 +61,131 @@ def _filters(table: Table) -> tuple[str, ...]:
     return (*table.filters, *flags)
 
 
+class ColumnSerializer(serializers.Serializer):
+    """A column of a report's table."""
+
+    name = serializers.CharField()
+    title = serializers.CharField()
+    kind = serializers.ChoiceField(
+        choices=["text", "integer", "number", "time", "date", "boolean", "ids", "uuid"],
+        help_text="`ids`: a list of MessageIds.",
+    )
+    unit = serializers.CharField(help_text="s, bytes, share (0 to 1), or nothing.")
+    description = serializers.CharField()
+    nullable = serializers.BooleanField()
+    choices = serializers.DictField(child=serializers.CharField(), help_text="Value -> words.")
+
+
+class ReportTableSerializer(serializers.Serializer):
+    """A table of a report."""
+
+    name = serializers.CharField()
+    title = serializers.CharField()
+    filters = serializers.ListField(child=serializers.CharField(), help_text="Columns that can be filtered by.")
+    columns = ColumnSerializer(many=True)
+    href = serializers.CharField()
+
+
+class ReportSerializer(serializers.Serializer):
+    """A report: what it answers, and the run whose results are shown."""
+
+    job = serializers.ChoiceField(choices=PipelineJob.choices)
+    title = serializers.CharField()
+    question = serializers.CharField()
+    scope = serializers.CharField()
+    run = RunSerializer(allow_null=True, help_text="Whose results are shown; null before the first.")
+    failed = RunSerializer(allow_null=True, help_text="The newest run that failed after it.")
+    active = RunSerializer(allow_null=True, help_text="One that waits or works now.")
+    tables = ReportTableSerializer(many=True)
+
+
+class ReportDetailSerializer(ReportSerializer):
+    """A report, with the runs whose results can still be looked at."""
+
+    earlier = RunSerializer(many=True, help_text="Newest first: `run=` chooses one of them.")
+
+
+class ReportsSerializer(serializers.Serializer):
+    """All reports."""
+
+    data = ReportSerializer(many=True)  # type: ignore[assignment]
+
+
+class ReportRowsSerializer(serializers.Serializer):
+    """A page of a report's table. Rows have the members that the table's `columns` name."""
+
+    run = RunSerializer(help_text="Whose results these are.")
+    data = serializers.ListField(child=serializers.DictField())  # type: ignore[assignment]
+    next_cursor = serializers.CharField(allow_null=True, help_text="Send it as `cursor` for the page behind.")
+    prev_cursor = serializers.CharField(allow_null=True, help_text="Send it as `cursor` for the page before.")
+    has_more = serializers.BooleanField(help_text="Whether there is a page behind this one.")
+
+
+class IncidentMade(serializers.Serializer):
+    """An incident, by id and number."""
+
+    id = IdOut("inc")
+    number = serializers.IntegerField()
+    cause = serializers.CharField()
+    pair = serializers.SerializerMethodField()
+    detail = serializers.CharField()
+
+    @extend_schema_field(serializers.CharField(allow_null=True))
+    def get_pair(self, incident: Incident) -> str | None:
+        return incident.pair.code if incident.pair is not None else None
+
+
+class OpenedSerializer(serializers.Serializer):
+    """Incidents of a report's findings: one for each pair and cause."""
+
+    run = serializers.CharField(source="run.public_id", help_text="Whose findings they are about.")
+    known = serializers.IntegerField(help_text="How many of them were open before, from the same run.")
+    incidents = IncidentMade(many=True)
+
+
+class AuditIncidentsBody(ReasonBody):
+    """Which findings of the audit incidents are made of."""
+
+    kinds = serializers.ListField(
+        child=serializers.ChoiceField(choices=AUDIT_KINDS), required=False, help_text="Only of these; all unless told."
+    )
+    run = IdIn("run", required=False, help_text="The run that you looked at: refused when another is shown by now.")
+
+
+class TimingDraftBody(OptionalReasonBody):
+    """A draft of what the timing advice proposes."""
+
+    run = IdIn("run", required=False, help_text="The run that you looked at: refused when another is shown by now.")
+    reason = Text(max_length=2000, required=False, allow_blank=True, default="", help_text="Why, for the audit log.")
+
+
 class Reports(Endpoint):
     """/reports"""
 
-    @operation(
+    @_reading(
         id="reports_list",
-        whole_hub=True,
-        tag="reports",
-        scope="reports:read",
         summary="All reports, and the runs whose results are shown",
         description="Of reconciliations the newest; GET /partner-logs has all of them.",
-        responses={200: shapes.ReportsSerializer},
+        responses={200: ReportsSerializer},
     )
     def get(self, request: Request) -> Response:
         read_parameters(request, ())
-        return item(request, {"data": [shapes.represent(shown) for shown in reports.overview()]})
+        return item(request, {"data": [represent(shown) for shown in reports.overview()]})
 
 
 class OneReport(Endpoint):
     """/reports/{job}"""
 
-    @operation(
+    @_reading(
         id="reports_read",
-        whole_hub=True,
-        tag="reports",
-        scope="reports:read",
         summary="One report: its run, its tables and their columns",
         path=_JOB,
         parameters=CHOICE,
-        responses={200: shapes.ReportDetailSerializer},
+        responses={200: ReportDetailSerializer},
     )
     def get(self, request: Request, job: str) -> Response:
         values = read_parameters(request, CHOICE)
-        return item(request, shapes.represent_one(_shown(job, values)))
+        return item(request, represent(_shown(job, values), ReportDetailSerializer))
 
 
 class ReportTable(Endpoint):
@@ -95,11 +193,8 @@ class ReportTable(Endpoint):
 
     content_negotiation_class = AnyOctets
 
-    @operation(
+    @_reading(
         id="reports_rows",
-        whole_hub=True,
-        tag="reports",
-        scope="reports:read",
         summary="Rows of a report, as pages of JSON or in one file",
         description=(
             "Pages are of one run: when another one is published in between, a cursor is refused; `run` keeps to one. "
@@ -109,7 +204,7 @@ class ReportTable(Endpoint):
         path={**_JOB, "table": "Name of the table, as the report has it."},
         parameters=(*CHOICE, *_documented(), SORT, FORMAT, *PAGING),
         responses={
-            200: shapes.ReportRowsSerializer,
+            200: ReportRowsSerializer,
             (200, "text/csv"): OpenApiTypes.STR,
             (200, "application/vnd.apache.parquet"): OpenApiTypes.BINARY,
         },
@@ -135,33 +230,32 @@ class ReportTable(Endpoint):
 class AuditIncidents(Endpoint):
     """/reports/audit/incidents"""
 
-    @operation(
+    @_operation(
         id="reports_audit_incidents",
-        tag="reports",
         scope="pipeline:run",
         summary="Make incidents of what the exactly-once audit found",
         description="One for each pair and kind of broken promise; findings that explain themselves make none. Asked "
         "again about the same run, it answers the incidents that are open already.",
-        request=shapes.AuditIncidentsBody,
-        responses={200: shapes.OpenedSerializer},
+        request=AuditIncidentsBody,
+        responses={200: OpenedSerializer},
         problems=("wrong_state",),
     )
     def post(self, request: Request) -> Response:
         read_parameters(request, ())
-        values = validated(shapes.AuditIncidentsBody, request.data)
+        values = validated(AuditIncidentsBody, request.data)
         opened = report_actions.audit_incidents(
             actor=actor_of(request),
             reason=values["reason"],
             kinds=values.get("kinds", ()),
             run_id=values.get("run"),
         )
-        return Response(shapes.represent_opened(opened))
+        return Response(OpenedSerializer(opened).data)
 
 
 class TimingDraft(Endpoint):
     """/agreements/{agreement_id}/timing-draft"""
 
-    @operation(
+    @_operation(
         id="agreements_timing_draft",
         tag="agreements",
         scope="agreements:write",
@@ -169,13 +263,13 @@ class TimingDraft(Endpoint):
         description="A draft: nothing changes until it is activated. Refused when there is a draft already, when the "
         "advice proposes nothing for the agreement, or what is in force.",
         path={"agreement_id": "Id of the agreement (`agr_...`)."},
-        request=shapes.TimingDraftBody,
+        request=TimingDraftBody,
         responses={201: agreements.VersionDetailSerializer},
         problems=("wrong_state",),
     )
     def post(self, request: Request, agreement_id: str) -> Response:
         read_parameters(request, ())
-        values = validated(shapes.TimingDraftBody, request.data)
+        values = validated(TimingDraftBody, request.data)
         version = report_actions.timing_draft(
             agreement_id=id_of("agr", agreement_id),
             actor=actor_of(request),
@@ -259,7 +353,7 @@ def _page(request: Request, shown: Shown, of: Table, filters: dict[str, object],
     page = reports.row_page(found, of, sort=values["sort"] or "", limit=limit, place=place)
     names = [column.name for column in reports.columns(of)]
     answer = listing(request, values, page, lambda rows: [_row(row, names) for row in rows])
-    answer.data = {"run": shapes.RunSerializer(shown.run).data, **answer.data}
+    answer.data = {"run": RunSerializer(shown.run).data, **answer.data}
     return answer
 
 
@@ -271,3 +365,30 @@ def _value(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
     return str(value) if isinstance(value, date | uuid.UUID) else value
+
+
+def represent(shown: Shown, kind: type[ReportSerializer] = ReportSerializer) -> dict[str, Any]:
+    """A report as one of these shows it."""
+    job = shown.report.job.value
+    query = f"?scope={shown.scope}" if shown.scope else ""
+    data = {
+        "job": job,
+        "title": shown.report.title,
+        "question": shown.report.question,
+        "scope": shown.scope,
+        "run": shown.run,
+        "failed": shown.failed,
+        "active": shown.active,
+        "tables": [
+            {
+                "name": table.name,
+                "title": table.title,
+                "filters": table.filters,
+                "columns": reports.columns(table),
+                "href": f"/api/v1/reports/{job}/{table.name}{query}",
+            }
+            for table in shown.report.tables
+        ],
+        "earlier": shown.earlier,
+    }
+    return dict(kind(data).data)

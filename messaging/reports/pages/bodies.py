@@ -234,9 +234,9 @@ def _reconcile_words(run: PipelineRun) -> tuple[str, str]:
 
 def _archive_words(run: PipelineRun) -> tuple[str, str]:
     total = report_figures.archived(run.pk)
-    if total.differing:
-        return f"{total.differing:,} messages differ from the store", "red"
-    return f"{total.messages:,} messages archived and verified", "green"
+    if total["differing"]:
+        return f"{total['differing']:,} messages differ from the store", "red"
+    return f"{total['messages']:,} messages archived and verified", "green"
 
 
 _HEADLINES: dict[str, Callable[[PipelineRun], tuple[str, str]]] = {

@@ -14,9 +14,8 @@ from messaging.report_choices import Grain
 from messaging.reports.pages import chart_scales as scales
 from messaging.reports.pages import charts
 from messaging.reports.pages.tables import cause_label, outcome_look
-from messaging.reports.selectors import levels as report_levels
-from messaging.reports.selectors import reports
-from messaging.reports.selectors.levels import Bucket, Stretch
+from messaging.reports.selectors import figures, reports
+from messaging.reports.selectors.figures import Bucket, Stretch
 from messaging.reports.selectors.reports import Shown
 from messaging.templatetags import hub
 
@@ -42,14 +41,14 @@ class Figure:
 def levels(request: HttpRequest, shown: Shown) -> dict[str, Any]:
     """The chosen partner, direction, grain (`by`) and stretch (`from`, `to`: days, both included)."""
     assert shown.run is not None
-    extent = report_levels.extent(shown.run)
+    extent = figures.extent(shown.run)
     if extent is None:
         return {"nothing": True}
-    partners = report_levels.partners(shown.run.pk)
+    partners = figures.partners(shown.run.pk)
     chosen = _chosen(request, partners)
     backwards = _backwards(request)
     begin, end = _stretch({} if backwards else request.GET, extent, chosen["grain"])
-    now, before = report_levels.stretches(
+    now, before = figures.stretches(
         shown.run.pk,
         grain=chosen["grain"],
         partner=chosen["partner"],
@@ -59,7 +58,7 @@ def levels(request: HttpRequest, shown: Shown) -> dict[str, Any]:
     )
     whole = None
     if begin <= extent[0] and end >= extent[1]:
-        whole = report_levels.whole(shown.run.pk, partner=chosen["partner"], direction=chosen["direction"])
+        whole = figures.whole(shown.run.pk, partner=chosen["partner"], direction=chosen["direction"])
     earlier, against = _earlier(shown, chosen, before, extent, whole)
     heat = request.GET.get("heat", "messages")
     heat = heat if heat in _HEAT else "messages"
@@ -89,7 +88,7 @@ def _chosen(request: HttpRequest, partners: list[str]) -> dict[str, str]:
     return {
         "partner": partner if partner in partners else "",
         "direction": direction if direction in Direction.values else "",
-        "grain": grain if grain in report_levels.STEP else Grain.DAY.value,
+        "grain": grain if grain in figures.STEP else Grain.DAY.value,
     }
 
 
@@ -130,7 +129,7 @@ def _earlier(
     other = reports.previous(shown.run, shown.earlier) if whole is not None else None
     if other is None:
         return None, ""
-    total = report_levels.whole(other.pk, partner=chosen["partner"], direction=chosen["direction"])
+    total = figures.whole(other.pk, partner=chosen["partner"], direction=chosen["direction"])
     return total, f"the run of the range before ({other.public_id[-6:]})"
 
 
@@ -212,7 +211,7 @@ def _heat(shown: Shown, chosen: dict[str, str], now: Stretch, what: str) -> char
     hours = now
     if chosen["grain"] != Grain.HOUR:
         begin = max(now.begin, now.end - DAY * _LONGEST[Grain.HOUR])
-        hours, _ = report_levels.stretches(
+        hours, _ = figures.stretches(
             shown.run.pk,
             grain=Grain.HOUR.value,
             partner=chosen["partner"],
@@ -224,7 +223,7 @@ def _heat(shown: Shown, chosen: dict[str, str], now: Stretch, what: str) -> char
     days = (hours.end - hours.begin).days
     title = f"{_HEAT[what]} by hour (UTC)"
     if days > 14 and what != "ack_p95":
-        week = report_levels.by_weekday(hours.buckets)
+        week = figures.by_weekday(hours.buckets)
         rows = [(name, [_value(one, what) for one in week[index]]) for index, name in enumerate(_WEEKDAYS)]
         return charts.heat_map("heat", f"{title} of the week, {days} days", rows, unit=unit, what="Weekday")
     rows = [
@@ -242,7 +241,7 @@ def _pareto(shown: Shown, partner: str) -> charts.Chart | None:
     assert shown.run is not None
     found = [
         (f"{cause_label(one.kind, one.cause)} ({one.kind})", one.count, one.cumulative)
-        for one in report_levels.causes(shown.run.pk, partner)
+        for one in figures.causes(shown.run.pk, partner)
     ]
     return charts.pareto("pareto", "The most frequent errors", found, counted="Errors") if found else None
 
@@ -250,7 +249,7 @@ def _pareto(shown: Shown, partner: str) -> charts.Chart | None:
 def _doubts(shown: Shown, partner: str) -> charts.Chart | None:
     assert shown.run is not None
     rows: dict[str, list[tuple[str, str, float, str]]] = {}
-    for one in report_levels.doubts(shown.run.pk, partner):
+    for one in figures.doubts(shown.run.pk, partner):
         label, tone = outcome_look(one.outcome)
         part = (label, tone, float(one.count), f"{one.count:,}")
         rows.setdefault(hub.doubt(one.doubt), []).append(part)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from django.contrib import messages as notices
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.urls import reverse
 
 from messaging.console.access import actor, requires
-from messaging.console.rendering import keyset_page, page, problems, see_other
-from messaging.exceptions import InvalidSubmission, WrongState
+from messaging.console.rendering import dialog, keyset_page, page, see_other
+from messaging.exceptions import InvalidSubmission
 from messaging.models import PipelineRun
 from messaging.pairs.selectors import screens
 from messaging.report_choices import PipelineJob, RunState
-from messaging.reports.pages import reports as report_pages
-from messaging.reports.pages.days import read_days
-from messaging.reports.pages.lineage import lineage
+from messaging.reports.pages.reports import attached, lineage
 from messaging.reports.selectors import pipeline
 from messaging.reports.services import runs as pipeline_runs
 from rmhub import clock
@@ -84,58 +86,55 @@ def run_page(request: HttpRequest, reference: str) -> HttpResponse:
 @requires("reports:read", whole_hub=True)
 def run_file(request: HttpRequest, reference: str, name: str) -> StreamingHttpResponse:
     """A file that the run wrote."""
-    return report_pages.artifact(request, pipeline.run(reference), name)
+    return attached(pipeline.run(reference), name, name)
 
 
 @requires(SCOPE, methods=("GET", "POST"))
 def run_start(request: HttpRequest) -> HttpResponse:
     """The form, and the start of a run, or of all."""
-    errors: list[tuple[str, str]] = []
-    status = 200
-    given: Any = request.POST if request.method == "POST" else request.GET
-    if request.method == "POST":
-        try:
-            run = _start(request)
-        except InvalidSubmission as error:
-            errors, status = problems(error), 422
-        except WrongState as error:
-            errors, status = problems(error), 409
-        else:
-            return see_other("console:pipeline-run", run.public_id)
-    jobs = [(ALL, "All reports", _EXPLAINED[ALL])]
-    jobs += [(job.value, str(job.label), _EXPLAINED[job]) for job in pipeline.STARTABLE]
-    chosen = given.get("job", ALL)
-    context = {
-        "jobs": jobs,
-        "job": chosen if chosen in {value for value, _, _ in jobs} else ALL,
-        "errors": errors,
-        "given": {name: given.get(name, "")[:200] for name in ("from", "to", "reason")},
-    }
-    fragments = {"dialog": "console/reports/pipeline_start_form.html"}
-    return page(request, "console/reports/pipeline_start.html", context, fragments=fragments, status=status)
+
+    def shown() -> dict[str, Any]:
+        given: Any = request.POST if request.method == "POST" else request.GET
+        jobs = [(ALL, "All reports", _EXPLAINED[ALL])]
+        jobs += [(job.value, str(job.label), _EXPLAINED[job]) for job in pipeline.STARTABLE]
+        chosen = given.get("job", ALL)
+        href = reverse("console:pipeline-runs")
+        return {
+            "title": "Run",
+            "crumbs": ((href, "Pipeline"),),
+            "href": href,
+            "jobs": jobs,
+            "job": chosen if chosen in {value for value, _, _ in jobs} else ALL,
+            "given": {name: given.get(name, "")[:200] for name in ("from", "to", "reason")},
+        }
+
+    form = "console/reports/pipeline_start_form.html"
+    return dialog(request, form, shown, lambda: see_other("console:pipeline-run", _start(request).public_id))
 
 
 @requires(SCOPE, methods=("GET", "POST"))
 def run_cancel(request: HttpRequest, reference: str) -> HttpResponse:
     """The dialog, and the end of a run."""
-    run = pipeline.run(reference)
-    errors: list[tuple[str, str]] = []
-    status = 200
-    if request.method == "POST":
+
+    def cancel() -> HttpResponse:
+        run = pipeline.run(reference)
         reason = request.POST.get("reason", "").strip().replace("\x00", "")
-        try:
-            pipeline_runs.run_cancel(run_id=run.pk, actor=actor(request), reason=reason)
-        except WrongState as error:
-            errors, status = problems(error), 409
-            run = pipeline.run(run.pk)
-        except InvalidSubmission as error:
-            errors, status = problems(error), 422
-        else:
-            notices.success(request, "The run is cancelled: it publishes nothing, and what was shown before stays.")
-            return see_other("console:pipeline-run", run.public_id)
-    context = {"run": run, "progress": pipeline.progress(run, clock.now()), "errors": errors, "given": request.POST}
-    fragments = {"dialog": "console/reports/pipeline_cancel_form.html"}
-    return page(request, "console/reports/pipeline_cancel.html", context, fragments=fragments, status=status)
+        pipeline_runs.run_cancel(run_id=run.pk, actor=actor(request), reason=reason)
+        notices.success(request, "The run is cancelled: it publishes nothing, and what was shown before stays.")
+        return see_other("console:pipeline-run", run.public_id)
+
+    def shown() -> dict[str, Any]:
+        run = pipeline.run(reference)
+        href = reverse("console:pipeline-run", args=[run.public_id])
+        return {
+            "title": "Cancel the run",
+            "crumbs": ((reverse("console:pipeline-runs"), "Pipeline"), (href, run.get_job_display())),
+            "href": href,
+            "run": run,
+            "progress": pipeline.progress(run, clock.now()),
+        }
+
+    return dialog(request, "console/reports/pipeline_cancel_form.html", shown, cancel)
 
 
 def _start(request: HttpRequest) -> PipelineRun:
@@ -155,3 +154,48 @@ def _start(request: HttpRequest) -> PipelineRun:
 
 def _one_of(text: str, allowed: list[str]) -> str:
     return text if text in allowed else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Days:
+    """Days of a form's range, UTC, both included; empty = open. `begin` is inclusive, `end` exclusive."""
+
+    begin: datetime | None
+    end: datetime | None
+
+    @property
+    def first(self) -> str:
+        """What stands in the field of the first day."""
+        return self.begin.astimezone(UTC).date().isoformat() if self.begin else ""
+
+    @property
+    def last(self) -> str:
+        """What stands in the field of the last day."""
+        return (self.end.astimezone(UTC) - timedelta(microseconds=1)).date().isoformat() if self.end else ""
+
+
+def read_days(given: Mapping[str, str]) -> Days:
+    """The fields `from` and `to`. Raises InvalidSubmission."""
+    errors: dict[str, list[str]] = {}
+    first, last = _day(given, "from", errors), _day(given, "to", errors)
+    if not errors and first and last and last < first:
+        errors["to"] = ["It is before the first day."]
+    if errors:
+        raise InvalidSubmission(errors)
+    begin = datetime.combine(first, time(), UTC) if first else None
+    end = datetime.combine(last, time(), UTC) + timedelta(days=1) if last else None
+    return Days(begin, end)
+
+
+def _day(given: Mapping[str, str], name: str, errors: dict[str, list[str]]) -> date | None:
+    text = given.get(name, "").strip()
+    if not text:
+        return None
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        day = None
+    if day is None or not 1900 <= day.year <= 9000:
+        errors[name] = ["Give a day as YYYY-MM-DD, or leave it empty."]
+        return None
+    return day

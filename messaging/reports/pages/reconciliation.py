@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from django.conf import settings
 from django.contrib import messages as notices
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.urls import reverse
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 
 from messaging.access.selectors.reach import read_id
 from messaging.console.access import actor, requires
-from messaging.console.rendering import keyset_page, page, problems, see_other
-from messaging.exceptions import ApplicationError, InvalidSubmission, TooLarge, WrongState
-from messaging.models import PartnerLog
+from messaging.console.rendering import dialog, keyset_page, page, problems, see_other
+from messaging.exceptions import ApplicationError, InvalidSubmission, Stale, TooLarge, WrongState
+from messaging.models import PartnerLog, PipelineRun
+from messaging.onboarding.services import changing as onboarding
+from messaging.onboarding.services import content as onboarding_content
 from messaging.pairs.selectors import screens
-from messaging.report_choices import Verdict
-from messaging.reports.pages import log_mapping
-from messaging.reports.pages.days import Days, read_days
-from messaging.reports.selectors import partner_logs
-from messaging.reports.services import log_heads
+from messaging.report_choices import AuditKind, PipelineJob, Verdict
+from messaging.reports.pages.pipeline import Days, read_days
+from messaging.reports.pages.reports import agreement_of
+from messaging.reports.selectors import pipeline as partner_logs
+from messaging.reports.selectors import reports
+from messaging.reports.services import actions, log_heads
 from messaging.reports.services import partner_logs as services
-from messaging.reports.services.actions import VERDICTS, log_incidents, run_id_of
+from messaging.reports.services.actions import AUDIT_KINDS, VERDICTS, Opened, log_incidents, run_id_of
 from partners import log_columns
 from partners import selectors as partners
+from partners.exceptions import InvalidInput
+from partners.log_columns import COLUMNS, located
 from rmhub.ids import BadPublicId
 
 SCOPE = "pipeline:run"
@@ -32,6 +38,15 @@ _READ = "reports:read"
 _PREVIEW = 5
 _MOST_CHOICES = 500
 _OVERHEAD = 1024 * 1024
+# Our columns: what they are called in the form, and a hint.
+_LABELS: Mapping[str, tuple[str, str]] = {
+    "message_id": ("MessageId", "Needed: messages are found by it."),
+    "direction": ("Direction", "Whether the partner sent or received the message."),
+    "at": ("Time", "ISO 8601, UTC where it has no zone; or seconds or milliseconds since 1970."),
+    "digest": ("Digest", "SHA-256 in hexadecimal; without it contents are not compared."),
+    "status": ("Status", "In the partner's words."),
+    "sequence_number": ("Sequence number", ""),
+}
 
 
 @requires(_READ)
@@ -93,7 +108,7 @@ def log_page(request: HttpRequest, reference: str) -> HttpResponse:
 def log_reconcile(request: HttpRequest, reference: str) -> HttpResponse:
     """Asks for the comparison, with the columns and the range of the form."""
     log = partner_logs.log(reference)
-    mapping = log_mapping.posted(request.POST)
+    mapping = _posted(request.POST)
     try:
         days, before = read_days(request.POST), Days(log.range_from, log.range_to)
         # The fields hold whole days: who leaves them as they are wants the range as it is, to the second.
@@ -119,77 +134,119 @@ def log_open_incidents(request: HttpRequest, reference: str) -> HttpResponse:
     """The dialog, and incidents of what the comparison found."""
     log = partner_logs.log(reference)
     (row,) = partner_logs.log_rows([log])
-    chosen = request.POST.getlist("kind") if request.method == "POST" else list(VERDICTS)
-    errors: list[tuple[str, str]] = []
-    status = 200
-    if request.method == "POST":
-        try:
-            if not chosen:
-                raise InvalidSubmission({"kind": ["Choose what incidents are made of."]})
-            opened = log_incidents(
-                log_id=log.pk,
-                actor=actor(request),
-                reason=_text(request, "reason"),
-                verdicts=chosen,
-                run_id=run_id_of(_text(request, "run")),
-            )
-        except InvalidSubmission as error:
-            errors, status = problems(error), 422
-        except WrongState as error:
-            errors, status = problems(error), 409
-        else:
-            notices.success(request, said_of_incidents(len(opened.incidents), opened.known))
-            return see_other("console:incidents")
     words = dict(Verdict.choices)
-    context = {
-        "title": f"Incidents of {log.filename}",
-        "action": request.path,
-        "back": ("console:partner-log", log.public_id),
-        "kinds": [(one, words[one], row.verdicts.get(one, 0)) for one in VERDICTS if row.verdicts.get(one)],
-        "chosen": chosen,
-        "run": row.published,
-        "errors": errors,
-        "given": request.POST,
-        "log": log,
-    }
-    fragments = {"dialog": "console/reports/open_incidents_form.html"}
-    return page(request, "console/reports/open_incidents.html", context, fragments=fragments, status=status)
+    return _open_incidents(
+        request,
+        f"Incidents of {log.filename}",
+        reverse("console:partner-log", args=[log.public_id]),
+        [(one, words[one], row.verdicts[one]) for one in VERDICTS if row.verdicts.get(one)],
+        row.published,
+        lambda chosen, **why: log_incidents(log_id=log.pk, verdicts=chosen, **why),
+    )
+
+
+@requires(SCOPE, methods=("GET", "POST"))
+def audit_incidents(request: HttpRequest) -> HttpResponse:
+    """The dialog, and incidents of the broken promises that the audit found."""
+    shown = reports.shown(PipelineJob.AUDIT)
+    counts: dict[str, tuple[int, int]] = {}
+    if shown.run is not None:
+        counts = reports.finding_counts(shown.run.pk, shown.report.table("findings"), "kind")
+    words = dict(AuditKind.choices)
+    return _open_incidents(
+        request,
+        "Incidents of the audit",
+        reverse("console:report", args=[PipelineJob.AUDIT.value]),
+        [(one, words[one], counts[one][0]) for one in AUDIT_KINDS if one in counts],
+        shown.run,
+        lambda chosen, **why: actions.audit_incidents(kinds=chosen, **why),
+    )
+
+
+def _open_incidents(
+    request: HttpRequest,
+    title: str,
+    back: str,
+    kinds: Sequence[tuple[str, str, int]],
+    run: PipelineRun | None,
+    make: Callable[..., Opened],
+) -> HttpResponse:
+    """The dialog that makes incidents of findings; `kinds`: value, words and count of each that was found."""
+    chosen = request.POST.getlist("kind") if request.method == "POST" else [value for value, _, _ in kinds]
+
+    def do() -> HttpResponse:
+        if not chosen:
+            raise InvalidSubmission({"kind": ["Choose what incidents are made of."]})
+        run_id = run_id_of(_text(request, "run"))
+        opened = make(chosen, actor=actor(request), reason=_text(request, "reason"), run_id=run_id)
+        made, known = len(opened.incidents) - opened.known, opened.known
+        before = f", {known} {'was' if known == 1 else 'were'} open before" if known else ""
+        plural = "" if made == 1 else "s"
+        notices.success(request, f"{made} incident{plural} opened or counted once more{before}.")
+        return see_other("console:incidents")
+
+    shown = {"title": title, "crumbs": ((back, "Back"),), "href": back, "kinds": kinds, "chosen": chosen, "run": run}
+    return dialog(request, "console/reports/open_incidents_form.html", lambda: shown, do)
 
 
 @requires(SCOPE, methods=("GET", "POST"))
 def log_export(request: HttpRequest) -> HttpResponse:
     """The form, and our own log for a partner, as a run whose files are downloaded."""
+
+    def export() -> HttpResponse:
+        party, agreement = _whose(request)
+        days = read_days(request.POST)
+        run = services.export_request(
+            party_id=party,
+            agreement_id=agreement,
+            actor=actor(request),
+            range_from=days.begin,
+            range_to=days.end,
+            reason=_text(request, "reason"),
+        )
+        return see_other("console:pipeline-run", run.public_id)
+
+    def shown() -> dict[str, Any]:
+        href = reverse("console:partner-logs")
+        context = {"title": "Export our log", "crumbs": ((href, "Reconciliation"),), "href": href}
+        return {**context, **_choices(), "given": request.POST or request.GET}
+
+    return dialog(request, "console/reports/log_export_form.html", shown, export)
+
+
+@requires("agreements:write", methods=("GET", "POST"))
+def agreement_log_columns(request: HttpRequest, reference: str) -> HttpResponse:
+    """How the columns of logs that come under the agreement are called."""
+    agreement = agreement_of(reference)
     errors: list[tuple[str, str]] = []
     status = 200
+    mapping: Any = agreement.log_columns
     if request.method == "POST":
+        mapping = _posted(request.POST)
         try:
-            party, agreement = _whose(request)
-            days = read_days(request.POST)
-            run = services.export_request(
-                party_id=party,
-                agreement_id=agreement,
+            onboarding.agreement_update(
+                agreement_id=agreement.pk,
                 actor=actor(request),
-                range_from=days.begin,
-                range_to=days.end,
                 reason=_text(request, "reason"),
+                expected=_text(request, "revision") or None,
+                log_columns=mapping,
             )
-        except InvalidSubmission as error:
-            errors, status = problems(error), 422
-        except WrongState as error:
+        except InvalidInput as error:
+            errors, status = [("", text) for texts in error.errors.values() for text in texts], 422
+        except Stale as error:
             errors, status = problems(error), 409
         else:
-            return see_other("console:pipeline-run", run.public_id)
-    context = {**_choices(), "errors": errors, "given": request.POST or request.GET}
-    fragments = {"dialog": "console/reports/log_export_form.html"}
-    return page(request, "console/reports/log_export.html", context, fragments=fragments, status=status)
-
-
-def said_of_incidents(count: int, known: int) -> str:
-    """What a person is told who made incidents."""
-    made = count - known
-    plural = "" if made == 1 else "s"
-    before = f", {known} {'was' if known == 1 else 'were'} open before" if known else ""
-    return f"{made} incident{plural} opened or counted once more{before}."
+            notices.success(request, f"Logs that come under {agreement} are read so from now on.")
+            return see_other("console:agreement", agreement.public_id)
+    context = {
+        "agreement": agreement,
+        "revision": onboarding_content.revision(agreement_of(reference)),
+        "columns": _fields(mapping),
+        "settings": _settings_of(mapping),
+        "errors": errors,
+        "given": request.POST,
+    }
+    return page(request, "console/reports/agreement_log_columns.html", context, status=status)
 
 
 def _received(request: HttpRequest) -> services.Received:
@@ -244,7 +301,7 @@ def _page(
     (row,) = partner_logs.log_rows([log])
     head, unreadable = _head(log)
     stored = log.columns
-    proposed = mapping is None and not stored and bool(head.columns) and bool(log_columns.located({}, head.columns)[1])
+    proposed = mapping is None and not stored and bool(head.columns) and bool(located({}, head.columns)[1])
     shown = mapping if mapping is not None else log_columns.proposed(head.columns) if proposed else stored
     words = dict(Verdict.choices)
     context = {
@@ -253,8 +310,8 @@ def _page(
         "head": head,
         "unreadable": unreadable,
         "proposed": proposed,
-        "columns": log_mapping.fields(shown, head.columns, head.rows),
-        "settings": log_mapping.settings_of(shown),
+        "columns": _fields(shown, head.columns, head.rows),
+        "settings": _settings_of(shown),
         "verdicts": [(one, words[one], row.verdicts[one]) for one in Verdict.values if one in row.verdicts],
         "days": Days(log.range_from, log.range_to),
         "run": row.latest,
@@ -289,3 +346,42 @@ def _most() -> int:
 
 def _text(request: HttpRequest, name: str) -> str:
     return request.POST.get(name, "").strip()[:2000].replace("\x00", "")
+
+
+def _fields(
+    mapping: Mapping[str, Any], header: Sequence[str] = (), rows: Sequence[Sequence[str]] = ()
+) -> list[dict[str, Any]]:
+    """The six columns as the form shows them: what each is called in the log, and what the first rows have there."""
+    places, _ = located(mapping, header)
+    shown = []
+    for name in COLUMNS:
+        place = places.get(name)
+        value = str(mapping.get(name, header[place] if place is not None else ""))
+        samples = [row[place] for row in rows if place is not None and place < len(row)]
+        label, hint = _LABELS[name]
+        shown.append({"name": name, "label": label, "hint": hint, "value": value, "samples": samples})
+    return shown
+
+
+def _posted(given: QueryDict) -> dict[str, Any]:
+    """The mapping that a form carries, as `partners.log_columns.faults` looks at it."""
+    found: dict[str, Any] = {}
+    for name in (*COLUMNS, "direction_is", "digest_of"):
+        value = given.get(f"column_{name}", "").strip()
+        if value:
+            found[name] = value
+    for name in ("sent_values", "received_values"):
+        values = [one.strip() for one in given.get(f"column_{name}", "").split(",") if one.strip()]
+        if values:
+            found[name] = values
+    return found
+
+
+def _settings_of(mapping: Mapping[str, Any]) -> dict[str, str]:
+    """What no column says, as texts."""
+    return {
+        "direction_is": str(mapping.get("direction_is", "")),
+        "digest_of": str(mapping.get("digest_of", "")),
+        "sent_values": ", ".join(mapping.get("sent_values", ())),
+        "received_values": ", ".join(mapping.get("received_values", ())),
+    }

@@ -1,4 +1,4 @@
-"""Reports: the list, a page each, and their tables as files."""
+"""Reports: the list, a page each, their tables as files, where the numbers come from, and a draft of advised times."""
 
 from __future__ import annotations
 
@@ -8,26 +8,41 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from django.contrib import messages as notices
+from django.contrib.humanize.templatetags.humanize import intcomma
+from django.core.exceptions import ObjectDoesNotExist
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.template.loader import render_to_string
 from django.urls import reverse
+from django.utils.html import format_html
 from django.utils.http import content_disposition_header
+from django.utils.safestring import SafeString
 
-from messaging.console.access import requires
-from messaging.console.rendering import keyset_page, page
-from messaging.exceptions import InvalidSubmission
-from messaging.models import PipelineRun
-from messaging.report_choices import Grain, PipelineJob
+from messaging.access.selectors.reach import read_id
+from messaging.console.access import actor, requires
+from messaging.console.rendering import dialog, keyset_page, page, see_other
+from messaging.console.resource import Column, table
+from messaging.exceptions import InvalidSubmission, WrongState
+from messaging.models import PipelineRun, PublishedReport, TimingAdvice
+from messaging.report_choices import Grain, PipelineJob, TimingOption
 from messaging.reports.catalogue import Table
 from messaging.reports.pages.bodies import BODIES, headline
-from messaging.reports.pages.lineage import lineage
-from messaging.reports.pages.tables import Sheet, sheet
+from messaging.reports.pages.tables import sheet
 from messaging.reports.selectors import pipeline, reports
 from messaging.reports.selectors.reports import Shown
+from messaging.reports.services import actions
+from messaging.templatetags.hub import ago, middle
+from partners import selectors as partners
+from partners.exceptions import InvalidInput
+from partners.exceptions import WrongState as PartnersWrongState
+from partners.models import Agreement
 from rmhub import clock
 
 SCOPE = "reports:read"
 _OLD = timedelta(days=2)
 _PIECE = 256 * 1024
+# Facts that have a place of their own on the page.
+_TOLD = frozenset({"entities", "seconds", "code", "worker", "spark", "generation", "through_xid", "as_of"})
 # Filters that a page's own form has; a table's form offers the others.
 _OF_PAGE = {PipelineJob.LEVELS: ("partner", "direction")}
 # The table that is shown unless another is asked for, where it is not the first.
@@ -50,12 +65,13 @@ def report_page(request: HttpRequest, job: str) -> HttpResponse:
     if of.job == PipelineJob.RECONCILE and not scope:
         return _reconciliations(request)
     shown = reports.shown(job, scope=scope, run=request.GET.get("run", ""))
+    as_of = shown.run.data_as_of if shown.run is not None else None
     context: dict[str, Any] = {
         "shown": shown,
         "report": shown.report,
         "run": shown.run,
         "job": job,
-        "old": shown.run is not None and _is_old(shown.run),
+        "old": as_of is not None and clock.now() - as_of > _OLD,
         "startable": of.job in pipeline.STARTABLE,
         "here": _here(shown),
         "lineage": lineage(shown.run) if shown.run else None,
@@ -75,7 +91,7 @@ def report_download(request: HttpRequest, job: str, table: str, form: str) -> St
     if shown.run is None:
         raise Http404("This report has never been made.")
     if form == "parquet":
-        return _attached(shown.run, f"{of.name}.parquet", f"{_file_name(shown, of)}.parquet")
+        return attached(shown.run, f"{of.name}.parquet", f"{_file_name(shown, of)}.parquet")
     if form != "csv":
         raise Http404(f"There is no {form}; there are csv and parquet.")
     filters: dict[str, object] = {name: request.GET[name] for name in of.filters if name in request.GET}
@@ -91,12 +107,57 @@ def report_download(request: HttpRequest, job: str, table: str, form: str) -> St
     return answer
 
 
-def artifact(request: HttpRequest, run: PipelineRun, name: str) -> StreamingHttpResponse:
+@requires("agreements:write", methods=("GET", "POST"))
+def timing_draft(request: HttpRequest, reference: str) -> HttpResponse:
+    """The dialog, and a draft of the agreement's next version with the times that the advice proposes."""
+    agreement = agreement_of(reference)
+
+    def draft() -> HttpResponse:
+        try:
+            made = actions.timing_draft(
+                agreement_id=agreement.pk,
+                actor=actor(request),
+                reason=request.POST.get("reason", "").strip()[:2000].replace("\x00", ""),
+                run_id=actions.run_id_of(request.POST.get("run", "").strip()[:2000].replace("\x00", "")),
+            )
+        except InvalidInput as error:
+            raise WrongState(str(error), state="") from error
+        except PartnersWrongState as error:
+            raise WrongState(error.why, state="") from error
+        notices.success(request, f"Version {made.number} of {agreement} is a draft: activate it to put it in force.")
+        return see_other("console:agreement-version", agreement.public_id, made.number)
+
+    def shown() -> dict[str, Any]:
+        run = reports.shown(PipelineJob.TIMING).run
+        advice: dict[str, TimingAdvice] = {}
+        if run is not None:
+            found = reports.rows(run.pk, reports.report(PipelineJob.TIMING).table("advice"))
+            advice = {one.option: one for one in found.filter(agreement_id=agreement.pk)}
+        href = reverse("console:agreement", args=[agreement.public_id])
+        return {
+            "title": "Draft of advised times",
+            "crumbs": ((reverse("console:agreements"), "Agreements"), (href, agreement.tpa_id)),
+            "href": href,
+            "agreement": agreement,
+            "run": run,
+            "in_force": advice.get(TimingOption.IN_FORCE),
+            "proposed": advice.get(TimingOption.PROPOSED),
+            "draft": next((one for one in agreement.versions.all() if one.state == "draft"), None),
+        }
+
+    return dialog(request, "console/reports/timing_draft_form.html", shown, draft)
+
+
+def agreement_of(reference: str) -> Agreement:
+    """One agreement, by its public id. Raises Http404."""
+    try:
+        return partners.agreement(read_id("agr", reference))
+    except ObjectDoesNotExist as error:
+        raise Http404(f"There is no agreement {reference}.") from error
+
+
+def attached(run: PipelineRun, name: str, shown_as: str) -> StreamingHttpResponse:
     """A file that a run wrote, as an attachment. Raises NotFound."""
-    return _attached(run, name, name)
-
-
-def _attached(run: PipelineRun, name: str, shown_as: str) -> StreamingHttpResponse:
     path = pipeline.artifact(run, name)
     kind = "text/csv; charset=utf-8" if name.endswith(".csv") else "application/octet-stream"
     answer = StreamingHttpResponse(_pieces(path), content_type=kind)
@@ -119,11 +180,27 @@ def _file_name(shown: Shown, of: Table) -> str:
     return f"{shown.report.job.value}-{of.name}-{day:%Y%m%d-%H%M}"
 
 
+def _scope(one: PublishedReport) -> SafeString:
+    return format_html('<a class="mono" href="?{}">{}</a>', urlencode({"scope": one.scope}), middle(one.scope, 30))
+
+
+_COMPARISONS = (
+    Column("Compared", lambda one: ago(one.published_at), "nowrap", zoned=True),
+    Column("Log", _scope),
+    Column("Range", lambda one: render_to_string("console/reports/run_range.html", {"run": one.run})),
+    Column("Rows", lambda one: intcomma(one.run.rows), "num"),
+)
+
+
 def _reconciliations(request: HttpRequest) -> HttpResponse:
     """The partners' logs that were compared, the newest comparison first."""
     found = reports.published_of(PipelineJob.RECONCILE)
     context = keyset_page(request, "console.reconciliations", found, order=("-id",), filters={})
-    context |= {"report": reports.report(PipelineJob.RECONCILE), "logs": reverse("console:partner-logs")}
+    context |= {
+        "report": reports.report(PipelineJob.RECONCILE),
+        "logs": reverse("console:partner-logs"),
+        "table": table("Comparisons, the newest first", _COMPARISONS, context["rows"]),
+    }
     return page(request, "console/reports/report_reconcile_list.html", context)
 
 
@@ -145,7 +222,7 @@ def _tables(request: HttpRequest, shown: Shown, fixed: dict[str, object]) -> dic
     without: tuple[str, ...] = ()
     if chosen.name == "levels":
         without = ("grain", "at") if given["grain"] == Grain.TOTAL else ("grain",)
-    found: Sheet = sheet(request, shown, chosen, filters=filters, fixed=preset, fields=mine, without=without)
+    found = sheet(request, shown, chosen, filters=filters, fixed=preset, fields=mine, without=without)
     kept = {
         one: request.GET[one] for one in ("scope", "partner", "direction", "by", "from", "to") if request.GET.get(one)
     }
@@ -163,5 +240,20 @@ def _here(shown: Shown) -> str:
     return f"{address}?{urlencode({'scope': shown.scope})}" if shown.scope else address
 
 
-def _is_old(run: PipelineRun) -> bool:
-    return run.data_as_of is not None and clock.now() - run.data_as_of > _OLD
+def lineage(run: PipelineRun) -> dict[str, Any]:
+    """What `facts` say of the run's inputs, code and steps; the rest as it is.
+
+    Of an extract, `entities` are the rows that it took up, of a report the files and rows that it read.
+    """
+    facts = run.facts
+    entities = {
+        name: one if isinstance(one, dict) else {"rows": one} for name, one in (facts.get("entities") or {}).items()
+    }
+    return {
+        "entities": sorted(entities.items()),
+        "files": sum(one.get("files") or 0 for one in entities.values()),
+        "rows": sum(one.get("rows") or 0 for one in entities.values()),
+        "seconds": sorted((facts.get("seconds") or {}).items(), key=lambda step: -step[1]),
+        **{name: facts.get(name) for name in ("code", "worker", "spark", "generation", "through_xid")},
+        "others": {name: value for name, value in facts.items() if name not in _TOLD and value not in (None, "", [])},
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -59,43 +59,6 @@ _OUTCOMES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
-    """A column's head. `sorted`: ascending, descending or none; `href` sorts by it."""
-
-    column: Column
-    href: str
-    sorted: str
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A filter: a select when it has options, else a text."""
-
-    name: str
-    label: str
-    value: str
-    options: Sequence[tuple[str, str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Sheet:
-    """A report table on a page."""
-
-    table: Table
-    headings: Sequence[Heading]
-    rows: Sequence[Sequence[tuple[Column, SafeString]]]
-    fields: Sequence[Field]
-    kept: Sequence[tuple[str, str]]
-    filtered: bool
-    previous: str
-    following: str
-    first: str
-    clear: str
-    csv: str
-    parquet: str
-
-
 def sheet(
     request: HttpRequest,
     shown: Shown,
@@ -107,7 +70,7 @@ def sheet(
     without: Sequence[str] = (),
     limit: int = PAGE,
     sortable: bool = True,
-) -> Sheet:
+) -> dict[str, Any]:
     """A page of a table at the URL's cursor and sort (`sortable`). `filters` come from the URL, `fixed` from the page.
 
     `fields` are the filters that the table's own form offers, `without` the columns that the page says otherwise.
@@ -131,20 +94,26 @@ def sheet(
     base |= {"run": shown.run.public_id, "table": of.name}
     sorted_by = base | ({"sort": sort} if sort else {})
     files = {"run": shown.run.public_id, **({"scope": shown.scope} if shown.scope else {})}
-    return Sheet(
-        table=of,
-        headings=[_heading(one, sort, base) for one in shown_columns],
-        rows=[[(one, cell(one, row)) for one in shown_columns] for row in found.rows],
-        fields=[_field(run, of, name, filters.get(name, "")) for name in fields],
-        kept=[(name, value) for name, value in sorted_by.items() if name not in fields],
-        filtered=any(filters.get(name) for name in fields if name != "grain"),
-        previous=_to({**sorted_by, "cursor": keyset.write_cursor(found.previous, mark)}) if found.previous else "",
-        following=_to({**sorted_by, "cursor": keyset.write_cursor(found.following, mark)}) if found.following else "",
-        first=_to(sorted_by) if request.GET.get("cursor") else "",
-        clear=_to({name: value for name, value in sorted_by.items() if name not in fields}),
-        csv=_file(shown, of, "csv", {**files, **_as_text(wanted), **({"sort": sort} if sort else {})}),
-        parquet=_file(shown, of, "parquet", files),
-    )
+
+    def cursor_to(place: keyset.Place | None) -> str:
+        return _to({**sorted_by, "cursor": keyset.write_cursor(place, mark)}) if place else ""
+
+    return {
+        "table": of,
+        "headings": [_heading(one, sort, base) for one in shown_columns],
+        "rows": [[(one, cell(one, row)) for one in shown_columns] for row in found.rows],
+        "fields": [_field(run, of, name, filters.get(name, "")) for name in fields],
+        "kept": [(name, value) for name, value in sorted_by.items() if name not in fields],
+        "filtered": any(filters.get(name) for name in fields if name != "grain"),
+        "previous": _to({**sorted_by, "cursor": keyset.write_cursor(found.previous, mark)}) if found.previous else "",
+        "following": _to({**sorted_by, "cursor": keyset.write_cursor(found.following, mark)})
+        if found.following
+        else "",
+        "first": _to(sorted_by) if request.GET.get("cursor") else "",
+        "clear": _to({name: value for name, value in sorted_by.items() if name not in fields}),
+        "csv": _file(shown, of, "csv", {**files, **_as_text(wanted), **({"sort": sort} if sort else {})}),
+        "parquet": _file(shown, of, "parquet", files),
+    }
 
 
 def cell(column: Column, row: Any) -> SafeString:
@@ -231,10 +200,6 @@ def _digest(column: Column, row: Any, value: str) -> SafeString:
     return format_html('<span class="mono nowrap" title="{}">{}</span>', value, hub.middle(value, 9))
 
 
-def _risk(column: Column, row: Any, value: int) -> SafeString:
-    return format_html('<span class="nowrap">1 in {}</span>', f"{value:,}")
-
-
 def _suffices(column: Column, row: Any, value: bool) -> SafeString:
     if value:
         return format_html(
@@ -260,14 +225,6 @@ def _number_range(column: Column, row: Any, value: int) -> SafeString:
     return format_html('<span class="mono nowrap">{} … {}</span>', value, last)
 
 
-def _cost(column: Column, row: Any, value: float) -> SafeString:
-    return format_html("{}", f"{value:,.2f}" if value >= 0.01 or not value else "< 0.01")
-
-
-def _upper(column: Column, row: Any, value: int) -> SafeString:
-    return format_html("below {}", scales.amount(value, "s"))
-
-
 def _bucket(column: Column, row: Any, value: Any) -> SafeString:
     grain = getattr(row, "grain", "")
     if not grain:
@@ -283,13 +240,13 @@ _CELLS: dict[str, Callable[[Column, Any, Any], SafeString]] = {
     "message_ids": _messages,
     "our_digest": _digest,
     "their_digest": _digest,
-    "one_in": _risk,
+    "one_in": lambda column, row, value: format_html('<span class="nowrap">1 in {}</span>', f"{value:,}"),
     "suffices": _suffices,
     "agreement": _agreement,
     "first_number": _number_range,
     "sequence_number": _number,
-    "cost": _cost,
-    "upper": _upper,
+    "cost": lambda column, row, value: format_html("{}", f"{value:,.2f}" if value >= 0.01 or not value else "< 0.01"),
+    "upper": lambda column, row, value: format_html("below {}", scales.amount(value, "s")),
     "at": _bucket,
     "doubt": lambda column, row, value: format_html("{}", hub.doubt(value)),
     "outcome": lambda column, row, value: format_html("{}", outcome_look(value)[0]),
@@ -300,23 +257,26 @@ def _search(message_id: str) -> str:
     return f"{reverse('console:go')}?{urlencode({'q': message_id})}"
 
 
-def _heading(column: Column, sort: str, base: Mapping[str, str]) -> Heading:
+def _heading(column: Column, sort: str, base: Mapping[str, str]) -> dict[str, Any]:
+    """A column's head: where it sorts by it, and how it is sorted now (ascending, descending or not)."""
     down = f"-{column.name}"
     # Numbers are looked at from the greatest, texts from A.
     first, second = (down, column.name) if column.numeric else (column.name, down)
     following = second if sort == first else first
     state = "ascending" if sort == column.name else "descending" if sort == down else ""
-    return Heading(column, _to({**base, "sort": following}) if column.sortable else "", state)
+    href = _to({**base, "sort": following}) if column.sortable else ""
+    return {"column": column, "href": href, "sorted": state}
 
 
-def _field(run: Any, of: Table, name: str, value: str) -> Field:
+def _field(run: Any, of: Table, name: str, value: str) -> dict[str, Any]:
+    """A filter: a select when it has options, else a text."""
     column = next(one for one in reports.columns(of) if one.name == name)
     options: list[tuple[str, str]] = []
     if column.choices:
         options = [(key, word(name, key)[0] or words) for key, words in column.choices.items()]
     elif name not in ("pair", "message_id"):
         options = [(one, one) for one in reports.values_of(run, of, name) if one]
-    return Field(name, column.title, value, options)
+    return {"name": name, "label": column.title, "value": value, "options": options}
 
 
 def _to(parameters: Mapping[str, str]) -> str:

@@ -17,7 +17,7 @@ from messaging.anomalies import Usual
 from messaging.choices import Direction, IncidentState
 from messaging.journal.wording import span
 from messaging.models import Incident, LiveMinute, LiveState, Pair
-from messaging.models.live_windows import pasts, window_of
+from messaging.models.pipeline import pasts, window_of
 from partners.visibility import limit
 
 HOUR = timedelta(hours=1)

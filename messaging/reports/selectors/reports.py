@@ -6,11 +6,9 @@ page, a file and an answer of the API are always of one run, whatever is publish
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
 from typing import Any
 
 from django.db import models
@@ -21,6 +19,7 @@ from messaging.exceptions import InvalidSubmission, NotFound
 from messaging.models import PipelineRun, PublishedReport
 from messaging.report_choices import RunState
 from messaging.reports.catalogue import REPORTS, Report, Table
+from messaging.spreadsheet import line
 from rmhub.ids import public_id, read_public_id
 
 OPEN = (RunState.QUEUED, RunState.RUNNING)
@@ -45,7 +44,6 @@ _TITLES = {
     "pair_id": "Pair's id",
     "agreement_id": "Agreement's id",
 }
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,22 +129,13 @@ def shown(job: str, *, scope: str = "", run: str = "") -> Shown:
     current = published(job, scope)
     runs = list(PipelineRun.objects.filter(job=job, scope=scope).order_by("-id")[:_LOOK_BACK])
     kept = [one for one in runs if one.state == RunState.SUCCEEDED and one.rows is not None][:KEPT]
-    since = [one for one in runs if current is None or one.pk > current.run_id]
     chosen = current.run if current else None
     if run:
         key = read_public_id("run", run)
         chosen = next((one for one in kept if one.pk == key), None)
         if chosen is None:
             raise NotFound(f"{public_id('run', key)} is no run of this report whose results are kept.")
-    return Shown(
-        report=of,
-        scope=scope,
-        run=chosen,
-        current=current.run if current else None,
-        failed=next((one for one in since if one.state == RunState.FAILED), None),
-        active=next((one for one in runs if one.state in OPEN), None),
-        earlier=kept,
-    )
+    return _shown(of, scope, current, runs, chosen, kept)
 
 
 def overview() -> list[Shown]:
@@ -157,20 +146,31 @@ def overview() -> list[Shown]:
     runs: dict[str, list[PipelineRun]] = {}
     for run in PipelineRun.objects.filter(job__in=list(REPORTS)).order_by("-id")[: _LOOK_BACK * len(REPORTS)]:
         runs.setdefault(run.job, []).append(run)
-    return [_newest(of, current.get(job), runs.get(job, [])) for job, of in REPORTS.items()]
+    found = []
+    for job, of in REPORTS.items():
+        newest = current.get(job)
+        scope, chosen = (newest.scope, newest.run) if newest else ("", None)
+        found.append(_shown(of, scope, newest, runs.get(job, []), chosen, ()))
+    return found
 
 
-def _newest(of: Report, current: PublishedReport | None, runs: Sequence[PipelineRun]) -> Shown:
+def _shown(
+    of: Report,
+    scope: str,
+    current: PublishedReport | None,
+    runs: Sequence[PipelineRun],
+    chosen: PipelineRun | None,
+    earlier: Sequence[PipelineRun],
+) -> Shown:
     since = [one for one in runs if current is None or one.pk > current.run_id]
-    run = current.run if current else None
     return Shown(
         report=of,
-        scope=current.scope if current else "",
-        run=run,
-        current=run,
+        scope=scope,
+        run=chosen,
+        current=current.run if current else None,
         failed=next((one for one in since if one.state == RunState.FAILED), None),
         active=next((one for one in runs if one.state in OPEN), None),
-        earlier=(),
+        earlier=earlier,
     )
 
 
@@ -281,26 +281,9 @@ def csv_lines(run_id: uuid.UUID, of: Table, filters: Mapping[str, object], sort:
 
 
 def _csv(names: Sequence[str], found: QuerySet[Any, tuple[Any, ...]]) -> Iterator[str]:
-    yield ",".join(names) + "\r\n"
+    yield line(names)
     for row in found.iterator(chunk_size=2000):
-        yield ",".join(_csv_cell(value) for value in row) + "\r\n"
-
-
-def _csv_cell(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, datetime):
-        return f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
-    if isinstance(value, date | uuid.UUID):
-        return str(value)
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    if text.startswith(_FORMULA):
-        text = f"'{text}"
-    return '"' + text.replace('"', '""') + '"' if any(sign in text for sign in ',"\r\n') else text
+        yield line(row)
 
 
 def finding_counts(run_id: uuid.UUID, of: Table, key: str, amount: str = "") -> dict[str, tuple[int, int]]:

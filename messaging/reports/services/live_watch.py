@@ -24,7 +24,7 @@ from messaging.choices import Direction, IncidentState
 from messaging.journal import events, incidents
 from messaging.journal.audit import SYSTEM
 from messaging.models import Event, Incident, LiveMinute, LiveState, Pair
-from messaging.models.live_windows import last_contacts, pasts, window_of, windows
+from messaging.models.pipeline import last_contacts, pasts, window_of, windows
 from messaging.protocol.pair_state import Flow, Gate
 from rmhub import clock
 from rmhub.ids import uuid7

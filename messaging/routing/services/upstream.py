@@ -30,7 +30,7 @@ from messaging.protocol.envelope import Envelope, ErrorInfo
 from messaging.protocol.errors import ErrorCode, NotAMessage, Severity
 from messaging.protocol.pair_state import Flow, Gate
 from messaging.storage import PayloadMissing
-from messaging.transports.servers import server_of
+from messaging.transports.base import server_of
 from partners import registry
 from partners.terms import Terms
 

@@ -2,128 +2,180 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from django.contrib import messages as notices
 from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.urls import reverse
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
 
+from messaging import keyset
+from messaging.access.selectors.reach import read_id
+from messaging.choices import PHASE_LOOKS
+from messaging.console import lists
 from messaging.console.access import Person, actor, person, requires
-from messaging.console.rendering import page, problems, see_other
-from messaging.exceptions import ApplicationError, InvalidSubmission
+from messaging.console.lists import Column, ListPage
+from messaging.console.rendering import PAGE, as_context, dialog, page, posted, read_place, see_other
+from messaging.exceptions import InvalidSubmission
+from messaging.messages.selectors.messages import TooBroad
 from messaging.models import Coordination, Enlistment
+from messaging.pairs.selectors import pairs
 from messaging.profiles.wsat import asking, settling
 from messaging.protocol.atomic.words import Phase, Seat
+from messaging.resource import number
+from messaging.templatetags.hub import middle
 from messaging.transactions.pages import diagram as coordination_diagram
+from messaging.transactions.resource import SETTLEMENTS, VERBS
 from messaging.transactions.selectors import coordinations
 from messaging.transactions.selectors import sequence as coordination_sequence
 from messaging.transactions.selectors.coordinations import CoordinationScreen
 from messaging.transactions.selectors.diagnosis import diagnose
 from rmhub import clock
+from rmhub.ids import BadPublicId
 
 OPERATE = "transactions:write"
 SETTLE = "indoubt:resolve"
 
 
-@dataclass(frozen=True, slots=True)
-class Verb:
-    """`commit` or `rollback`. `forever`: what cannot be undone."""
+_FILTERS = ("phase", "doubtful", "doubt", "party", "role", "q", "from", "to")
+TRANSACTIONS = ListPage(
+    name="transactions",
+    view="console:transactions",
+    columns=(
+        Column("id", "Id", lambda row: row.public_id, only_csv=True),
+        Column("begun", "Begun", lambda row: row.created_at),
+        Column("phase", "State", lambda row: row.phase, fixed=True),
+        Column("identifier", "Transaction", lambda row: row.identifier, fixed=True),
+        Column("beginner", "Begun by", coordinations.beginner),
+        Column("participants", "Participants", lambda row: ", ".join(_names(row))),
+        Column("role", "Role", lambda row: "participant" if row.subordinate else "coordinator", only_csv=True),
+        Column("cause", "What is known", lambda row: row.cause),
+        Column("doubtful_since", "In doubt since", lambda row: row.doubtful_since, only_csv=True),
+        Column("expires", "Time left", lambda row: row.expires_at),
+        Column("decided", "Decided", lambda row: row.decided_at, only_csv=True),
+        Column("ended", "Ended", lambda row: row.ended_at, only_csv=True),
+    ),
+    api="/api/v1/transactions",
+    api_query=lambda given: _api_query(given),
+)
 
-    slug: str
-    label: str
-    icon: str
-    colour: str
-    effects: tuple[str, ...]
-    forever: str
-    presets: tuple[str, ...]
-    done: str
+
+@requires("messages:read")
+def transaction_list(request: HttpRequest) -> HttpResponseBase:
+    """Newest first, by state, doubt, partner, role, time and exact id. The first page is live; its rows do not move."""
+    if (other := lists.opened(request, TRANSACTIONS)) is not None:
+        return other
+    given, notes = _given(request), []
+    begin, end = _or_none(given["from"]), _or_none(given["to"])
+    backwards = begin is not None and end is not None and end <= begin
+    if backwards:
+        notes.append("The time range runs backwards: “before” must be later than “begun from”.")
+    try:
+        found = coordinations.coordinations().none() if backwards else _found(given)
+    except (BadPublicId, ValueError) as error:
+        notes.append(str(error))
+        found = coordinations.coordinations().none()
+    if lists.csv_wanted(request):
+        return lists.csv(
+            request, TRANSACTIONS, lambda place, limit: coordinations.coordination_page(found, limit=limit, place=place)
+        )
+    mark = keyset.fingerprint("console.transactions", given, "-id")
+    context: dict[str, Any] = {"rows": [], "next_cursor": "", "previous_cursor": ""}
+    try:
+        context = as_context(coordinations.coordination_page(found, limit=PAGE, place=read_place(request, mark)), mark)
+    except TooBroad:
+        notes.append("This search took too long and was stopped. Narrow it by time or state.")
+    context["rows"] = [_row(one) for one in context["rows"]]
+    context |= {
+        "given": given,
+        "notes": notes,
+        "backwards": backwards,
+        "phases": [(name, look.label) for name, look in PHASE_LOOKS.items()],
+        "roles": coordinations.ROLES,
+        "doubtful": coordinations.doubtful_count(),
+        "open": sum(coordinations.counts_by_phase().values()),
+        "party_name": pairs.partner_name(given["party"]),
+        "why": coordinations.cause_named(given["doubt"]),
+        "filtered": any(given.values()),
+        "first_page": not request.GET.get("cursor"),
+        **lists.tools(request, TRANSACTIONS, given),
+    }
+    fragments = {"live-transactions": "console/transactions/transactions_live.html"}
+    return page(request, "console/transactions/transactions.html", context, fragments=fragments)
 
 
-VERBS: Mapping[str, Verb] = {
-    verb.slug: verb
-    for verb in (
-        Verb(
-            "commit",
-            "Commit",
-            "check",
-            "primary",
-            (
-                "All participants are asked for their votes, the volatile ones first.",
-                "When all vote yes, the decision is written and everybody is told to commit.",
-                "One no, or no answer before the time is over, and it is rolled back everywhere.",
-            ),
-            "Once the decision is written, nobody can take it back.",
-            ("The application that began it is gone", "Asked for by the application's owner"),
-            "asked to commit",
-        ),
-        Verb(
-            "rollback",
-            "Roll back",
-            "arrow-back-up",
-            "danger",
-            (
-                "Every participant is told to undo what it prepared. Nobody's data changes.",
-                "A document that is handed over in it waits again, and is handed over anew.",
-            ),
-            "A transaction that is rolled back cannot be committed any more: it has to be begun again.",
-            ("The application that began it is gone", "A participant hangs", "Begun by mistake"),
-            "being rolled back",
-        ),
+def _given(request: HttpRequest) -> dict[str, str]:
+    given = {name: request.GET.get(name, "").strip()[:512].replace("\x00", "") for name in _FILTERS}
+    known = {"phase": set(PHASE_LOOKS), "role": set(coordinations.ROLES), "doubtful": {"yes", "no"}}
+    for name, values in known.items():
+        if given[name] not in values:
+            given[name] = ""
+    return given
+
+
+def _found(given: Mapping[str, str]) -> Any:
+    """The transactions of the list's filters. Raises BadPublicId, ValueError."""
+    return coordinations.coordinations(
+        phases=(given["phase"],) if given["phase"] else (),
+        doubtful={"yes": True, "no": False}.get(given["doubtful"]),
+        doubt=given["doubt"],
+        party_id=read_id("par", given["party"]) if given["party"] else None,
+        role=given["role"],
+        q=given["q"],
+        begun_gte=_instant(given["from"]),
+        begun_lt=_instant(given["to"]),
     )
-}
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
-    """One heuristic decision about a participant; `profiles.wsat.settling.WARNINGS` says what it can break."""
+def _instant(text: str) -> datetime | None:
+    """A field of the form, in the zone of the page unless it says one."""
+    if not text:
+        return None
+    try:
+        at = parse_datetime(text)
+    except ValueError:
+        at = None
+    if at is None:
+        raise ValueError(f"{text} is no time: write it as 2026-01-31T14:00.")
+    return at if at.tzinfo is not None else timezone.make_aware(at)
 
-    slug: str
-    label: str
-    icon: str
-    effects: tuple[str, ...]
-    presets: tuple[str, ...]
+
+def _api_query(given: Mapping[str, str]) -> dict[str, object]:
+    doubtful = {"yes": "true", "no": "false"}.get(given["doubtful"], "")
+    asked = {name: given[name] for name in ("phase", "doubt", "party", "role", "q")}
+    return {**asked, "doubtful": doubtful, "begun_gte": _or_none(given["from"]), "begun_lt": _or_none(given["to"])}
 
 
-SETTLEMENTS: Mapping[str, Settlement] = {
-    one.slug: one
-    for one in (
-        Settlement(
-            "commit",
-            "Commit here",
-            "check",
-            (
-                "What this hub prepared is committed now, without the coordinator's word.",
-                "When the coordinator says Rollback later, it is told that the outcomes contradict each other, and an "
-                "incident opens.",
-            ),
-            ("Their operator says that it was committed",),
-        ),
-        Settlement(
-            "rollback",
-            "Roll back here",
-            "arrow-back-up",
-            (
-                "What this hub prepared is undone now, without the coordinator's word.",
-                "When the coordinator says Commit later, it is told that the outcomes contradict each other, and an "
-                "incident opens.",
-            ),
-            ("Their operator says that it was rolled back",),
-        ),
-        Settlement(
-            "forget",
-            "Give up on it",
-            "player-skip-forward",
-            (
-                "The participant is not told the outcome any more, and counts as done.",
-                "The transaction ends when nobody else is left.",
-            ),
-            ("The system over there does not exist any more", "Their operator settled it by hand"),
-        ),
-    )
-}
+def _or_none(text: str) -> datetime | None:
+    try:
+        return _instant(text)
+    except ValueError:
+        return None
+
+
+def _names(one: Coordination) -> list[str]:
+    """Who takes part, each once; those who only ask for the outcome are left out."""
+    voting = [taker for taker in coordinations.taking_part(one) if taker.protocol != "Completion"]
+    return list(dict.fromkeys(coordinations.name_of(taker) for taker in voting))
+
+
+def _row(one: Coordination) -> dict[str, Any]:
+    return {
+        "transaction": one,
+        "beginner": coordinations.beginner(one),
+        "names": _names(one),
+        "cause": coordinations.cause_of(one),
+        "doubts": coordinations.doubts_of(one),
+        "delivery": coordinations.delivery_of(one),
+    }
+
+
+# --- one of them ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,19 +192,6 @@ class Button:
     @property
     def enabled(self) -> bool:
         return not self.why_not
-
-
-@dataclass(frozen=True, slots=True)
-class Taker:
-    """A row of the table of participants."""
-
-    enlistment: Enlistment
-    name: str
-    role: str
-    pending: coordinations.Pending | None
-    heard_at: datetime | None
-    doubt: Any
-    buttons: list[Button]
 
 
 @requires("messages:read")
@@ -183,59 +222,100 @@ def transaction_page(request: HttpRequest, reference: str) -> HttpResponse:
 @requires(OPERATE, methods=("GET", "POST"))
 def transaction_verb(request: HttpRequest, reference: str, verb: str) -> HttpResponse:
     """GET: the dialog, as a page or in a frame. POST: asks for the outcome, or says why not."""
-    chosen = VERBS.get(verb)
-    one = coordinations.coordination(reference)
-    if chosen is None:
+    if verb not in VERBS:
         raise Http404(f"There is no verb {verb} for transactions.")
-    why_not = _why_not(one, verb)
-    if request.method == "GET" or why_not:
-        return _dialog(request, one, chosen, why_not, status=409 if request.method == "POST" else 200)
-    version, reason = _version(request), _reason(request)
-    if version is None:
-        return _dialog(request, one, chosen, why_not, errors=[("", _INCOMPLETE)], status=422)
-    try:
-        asking.transaction_ask(
-            coordination_id=one.pk, verb=verb, actor=actor(request), expected_version=version, reason=reason
-        )
-    except InvalidSubmission as error:
-        return _dialog(request, one, chosen, why_not, errors=problems(error), status=422)
-    except ApplicationError as error:
-        one = coordinations.coordination(one.pk)
-        return _dialog(request, one, chosen, _why_not(one, verb), errors=problems(error), status=409)
-    notices.success(request, f"The transaction is {chosen.done}.")
-    return see_other("console:transaction", one.public_id)
+    chosen = VERBS[verb]
+    one = coordinations.coordination(reference)
+
+    def shown(one: Coordination) -> dict[str, Any]:
+        takers, hidden = coordinations.taking_part(one), coordinations.hidden(one)
+        why_not = _why_not(one, verb)
+        return {
+            "title": f"{chosen.label} the transaction",
+            "verb": chosen,
+            "headline": diagnose(one, takers, clock.now(), hidden=hidden).headline,
+            "possible": not why_not,
+            "why_not": why_not,
+        }
+
+    def do(**why: Any) -> str:
+        chosen.service(coordination_id=one.pk, **why)
+        return f"The transaction {chosen.done}."
+
+    form = "console/transactions/transaction_verb_form.html"
+    return _dialog(request, form, one, shown, do, lambda: _why_not(one, verb))
 
 
 @requires(SETTLE, methods=("GET", "POST"))
 def enlistment_settle(request: HttpRequest, reference: str, participant: str, outcome: str) -> HttpResponse:
     """GET: the dialog with its warning. POST: settles the participant, or says why not."""
-    chosen = SETTLEMENTS.get(outcome)
-    one, taker = _participant(reference, participant)
-    if chosen is None:
+    if outcome not in SETTLEMENTS:
         raise Http404(f"There is no settlement {outcome}.")
-    limited = _limited(coordinations.hidden(one))
-    if request.method == "GET" or limited:
-        return _settle_dialog(
-            request, one, taker, chosen, why_not=limited, status=409 if request.method == "POST" else 200
-        )
-    version = _version(request)
-    if version is None:
-        return _settle_dialog(request, one, taker, chosen, errors=[("", _INCOMPLETE)], status=422)
-    try:
-        settling.enlistment_settle(
-            enlistment_id=taker.pk,
-            outcome=outcome,
-            actor=actor(request),
-            reason=_reason(request),
-            expected_version=version,
-        )
-    except InvalidSubmission as error:
-        return _settle_dialog(request, one, taker, chosen, errors=problems(error), status=422)
-    except ApplicationError as error:
-        one, taker = _participant(reference, participant)
-        return _settle_dialog(request, one, taker, chosen, errors=problems(error), status=409)
-    notices.success(request, f"{coordinations.name_of(taker)} is settled.")
-    return see_other("console:transaction", one.public_id)
+    chosen = SETTLEMENTS[outcome]
+    one = coordinations.coordination(reference)
+
+    def shown(one: Coordination) -> dict[str, Any]:
+        taker = _participant(one, participant)
+        limited, name = _limited(coordinations.hidden(one)), coordinations.name_of(taker)
+        only_seen = outcome == settling.FORGET and taker.seat not in (Seat.COMMITTING, Seat.ABORTING)
+        label = "Mark as dealt with" if only_seen else chosen.label
+        return {
+            "title": f"Settle {name}",
+            "heading": label,
+            "subtitle": name,
+            "verb": replace(chosen, label=label),
+            "taker": taker,
+            "name": name,
+            "warning": settling.warning(taker, outcome),
+            "only_seen": only_seen,
+            "possible": not limited and outcome in settling.settlements(taker),
+            "why_not": limited or f"{chosen.label} is not possible now: {name} is not in doubt in that way.",
+        }
+
+    def do(**why: Any) -> str:
+        taker = _participant(one, participant)
+        chosen.service(enlistment_id=taker.pk, **why)
+        return f"{coordinations.name_of(taker)} {chosen.done}."
+
+    form = "console/transactions/transaction_settle_form.html"
+    return _dialog(request, form, one, shown, do, lambda: _limited(coordinations.hidden(one)))
+
+
+def _dialog(
+    request: HttpRequest,
+    form: str,
+    one: Coordination,
+    say: Callable[[Coordination], dict[str, Any]],
+    act: Callable[..., str],
+    why_not: Callable[[], str],
+) -> HttpResponse:
+    """The dialog with what `say` says of the transaction; `act` does it, and says so, unless `why_not` says why not."""
+    href = reverse("console:transaction", args=[one.public_id])
+
+    def do() -> HttpResponse:
+        version = number(request.POST.get("version", ""))
+        if version < 0:
+            raise InvalidSubmission({"": [_INCOMPLETE]})
+        notices.success(request, act(actor=actor(request), reason=posted(request, "reason"), expected_version=version))
+        return see_other(href)
+
+    def shown() -> dict[str, Any]:
+        now = one if request.method == "GET" else coordinations.coordination(one.pk)
+        said = say(now)
+        crumbs = [(reverse("console:transactions"), "Transactions"), (href, middle(now.identifier, 40))]
+        return said | {
+            "crumbs": crumbs,
+            "transaction": now,
+            "version": now.lock_version,
+            "effects": said["verb"].effects,
+            "href": href,
+            "noun": "transaction",
+        }
+
+    if request.method == "POST" and why_not():  # which the dialog says by itself
+        context = {"form": form, **shown()}
+        return page(request, "console/parts/dialog.html", context, fragments={"dialog": form}, status=409)
+    return dialog(request, form, shown, do)
 
 
 _INCOMPLETE = "This form is not complete: open it again from the transaction's page."
@@ -258,17 +338,17 @@ def settle_buttons(one: Coordination, taker: Enlistment, who: Person, *, hidden:
     return buttons
 
 
-def _taker(screen: CoordinationScreen, taker: Enlistment, who: Person) -> Taker:
-    role = "this hub itself" if taker.local else "its coordinator" if taker.superior else taker.protocol
-    return Taker(
-        taker,
-        coordinations.name_of(taker),
-        role,
-        screen.pending.get(taker.pk),
-        screen.heard.get(taker.pk),
-        coordinations.cause_named(taker.doubt),
-        settle_buttons(screen.coordination, taker, who, hidden=screen.hidden),
-    )
+def _taker(screen: CoordinationScreen, taker: Enlistment, who: Person) -> dict[str, Any]:
+    """A row of the table of participants."""
+    return {
+        "enlistment": taker,
+        "name": coordinations.name_of(taker),
+        "role": "this hub itself" if taker.local else "its coordinator" if taker.superior else taker.protocol,
+        "pending": screen.pending.get(taker.pk),
+        "heard_at": screen.heard.get(taker.pk),
+        "doubt": coordinations.cause_named(taker.doubt),
+        "buttons": settle_buttons(screen.coordination, taker, who, hidden=screen.hidden),
+    }
 
 
 def _buttons(screen: CoordinationScreen, who: Person) -> list[Button]:
@@ -310,68 +390,8 @@ def _limited(hidden: int) -> str:
     return _LIMITED if hidden else ""
 
 
-def _participant(reference: str, participant: str) -> tuple[Coordination, Enlistment]:
-    one, taker = coordinations.coordination(reference), coordinations.enlistment(participant)
+def _participant(one: Coordination, reference: str) -> Enlistment:
+    taker = coordinations.enlistment(reference)
     if taker.coordination_id != one.pk:
-        raise Http404(f"{participant} does not take part in {reference}.")
-    return one, taker
-
-
-def _version(request: HttpRequest) -> int | None:
-    text = request.POST.get("version", "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
-
-
-def _reason(request: HttpRequest) -> str:
-    return request.POST.get("reason", "").strip().replace("\x00", "")
-
-
-def _dialog(
-    request: HttpRequest,
-    one: Coordination,
-    verb: Verb,
-    why_not: str,
-    *,
-    errors: list[tuple[str, str]] | None = None,
-    status: int = 200,
-) -> HttpResponse:
-    takers = coordinations.taking_part(one)
-    context = {
-        "transaction": one,
-        "verb": verb,
-        "headline": diagnose(one, takers, clock.now(), hidden=coordinations.hidden(one)).headline,
-        "possible": not why_not,
-        "why_not": why_not,
-        "errors": errors or [],
-        "given": request.POST,
-    }
-    fragments = {"dialog": "console/transactions/transaction_verb_form.html"}
-    return page(request, "console/transactions/transaction_verb.html", context, fragments=fragments, status=status)
-
-
-def _settle_dialog(
-    request: HttpRequest,
-    one: Coordination,
-    taker: Enlistment,
-    chosen: Settlement,
-    *,
-    why_not: str = "",
-    errors: list[tuple[str, str]] | None = None,
-    status: int = 200,
-) -> HttpResponse:
-    possible = chosen.slug in settling.settlements(taker) and not why_not
-    told = taker.seat in (Seat.COMMITTING, Seat.ABORTING)
-    context = {
-        "transaction": one,
-        "taker": taker,
-        "name": coordinations.name_of(taker),
-        "choice": chosen,
-        "warning": settling.warning(taker, chosen.slug),
-        "only_seen": chosen.slug == settling.FORGET and not told,
-        "possible": possible,
-        "why_not": why_not,
-        "errors": errors or [],
-        "given": request.POST,
-    }
-    fragments = {"dialog": "console/transactions/transaction_settle_form.html"}
-    return page(request, "console/transactions/transaction_settle.html", context, fragments=fragments, status=status)
+        raise Http404(f"{reference} does not take part in {one.public_id}.")
+    return taker

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-from messaging.journal.wording import due_in, lasting, span, times
+from messaging.journal.wording import lasting, span, times
 from messaging.models import Coordination, Enlistment
 from messaging.overview.selectors.health import OVERDUE_SECONDS
 from messaging.pairs.selectors.diagnosis_parts import workers_behind
@@ -58,6 +58,58 @@ class Diagnosis:
     next_what: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A transaction with its participants, and what each of them has not answered; `hidden` more may not be named."""
+
+    one: Coordination
+    takers: Sequence[Enlistment]
+    now: datetime
+    pending: Mapping[uuid.UUID, Pending]
+    hidden: int
+
+    @property
+    def voting(self) -> list[Enlistment]:
+        """Those that vote: initiators of the Completion protocol and a superior do not."""
+        return [taker for taker in self.takers if taker.protocol != Protocol.COMPLETION and not taker.superior]
+
+    @property
+    def superior(self) -> Enlistment | None:
+        return next((taker for taker in self.takers if taker.superior), None)
+
+    def silent(self, takers: Sequence[Enlistment]) -> list[Enlistment]:
+        """Those that were sent something too often without an answer."""
+        known = self.pending
+        return [
+            taker
+            for taker in takers
+            if taker.doubt == _SILENT or (taker.pk in known and known[taker.pk].attempts > _SILENT_AFTER)
+        ]
+
+    def unanswered(self, takers: Sequence[Enlistment]) -> str:
+        """`Globex Ltd was sent Commit 4 times in 3 m 10 s and has not answered.` of the one that waits the longest."""
+        known, now = self.pending, self.now
+        waiting = [(known[taker.pk], taker) for taker in takers if taker.pk in known and known[taker.pk].attempts]
+        if not waiting:
+            return ""
+        what, taker = min(waiting, key=lambda one: one[0].since)
+        length = lasting(what.since, now).replace(" for ", " in ", 1)
+        if what.cause:
+            label = cause.label if (cause := cause_named(what.cause)) is not None else what.cause
+            tried = f"{what.kind} to {name_of(taker)} was tried {times(what.attempts)}{length}"
+            return f"{tried}, and the last attempt failed: {label[:1].lower()}{label[1:]}."
+        said = f"{name_of(taker)} was sent {what.kind} {times(what.attempts)}{length} and has not answered."
+        took = taker.pair.last_success_at if taker.pair is not None else None
+        if took is None or took < what.since or took > now:
+            return said
+        return f"{said} Their server took a message {span((now - took).total_seconds())} ago."
+
+    def next_at(self, takers: Sequence[Enlistment]) -> datetime | None:
+        """When something goes out again to one of them."""
+        due = [self.pending[taker.pk].next_at for taker in takers if taker.pk in self.pending]
+        return min((at for at in due if at is not None), default=None)
+
+
 def diagnose(
     one: Coordination,
     enlistments: Sequence[Enlistment],
@@ -70,7 +122,7 @@ def diagnose(
 
     `hidden` of its participants may not be named.
     """
-    found = _said(one, enlistments, now, pending or {}, hidden)
+    found = _said(Seen(one, enlistments, now, pending or {}, hidden))
     late = (now - one.due_at).total_seconds() if one.due_at is not None else 0
     if late <= OVERDUE_SECONDS or one.phase in ENDED:
         return found
@@ -78,166 +130,152 @@ def diagnose(
     return replace(found, why=f"{found.why} {outlook}".strip(), action=advice)
 
 
-def _said(
-    one: Coordination, enlistments: Sequence[Enlistment], now: datetime, known: Mapping[uuid.UUID, Pending], hidden: int
-) -> Diagnosis:
-    doubts = [taker for taker in enlistments if taker.doubt]
+def _said(seen: Seen) -> Diagnosis:
+    one = seen.one
+    doubts = [taker for taker in seen.takers if taker.doubt]
     # Somebody who only does not answer: what it waits for says more.
     unclear = [taker for taker in doubts if taker.doubt != _SILENT or one.phase in ENDED]
     if one.doubtful_since is not None and unclear:
-        return _doubtful(one, unclear, now)
+        return _doubtful(one, unclear, seen.now)
     if one.doubtful_since is not None and one.phase not in _SAID:
-        return _doubtful(one, doubts, now)
+        return _doubtful(one, doubts, seen.now)
     if one.phase == Phase.PREPARED:
-        return _subordinate(one, enlistments, now, known)
+        return _subordinate(seen)
     if one.phase in _SAID:
-        return _SAID[Phase(one.phase)](one, enlistments, now, known, hidden)
+        return _SAID[Phase(one.phase)](seen)
     return Diagnosis(Situation.OPEN, "azure", "The transaction is open.")
 
 
-def _open(
-    one: Coordination, takers: Sequence[Enlistment], now: datetime, known: Mapping[uuid.UUID, Pending], hidden: int
-) -> Diagnosis:
-    voting = _voting(takers)
-    count = len(voting) + hidden
-    asks = f"{beginner(one)} has not asked for the outcome yet." if not one.subordinate else _superior_decides(takers)
-    if not count:
-        return Diagnosis(
-            Situation.NOBODY,
-            "azure",
-            "Open, and nobody takes part yet.",
-            asks,
-            "Nothing to do: participants register, and whoever began it commits or rolls back.",
-            one.expires_at,
-            "it is rolled back",
-        )
+def _open(seen: Seen) -> Diagnosis:
+    voting = seen.voting
+    count = len(voting) + seen.hidden
+    asks = f"{beginner(seen.one)} has not asked for the outcome yet."
+    if seen.one.subordinate:
+        superior = name_of(seen.superior) if seen.superior is not None else "Another coordinator"
+        asks = f"{superior} decides about it."
     return Diagnosis(
-        Situation.OPEN,
+        Situation.OPEN if count else Situation.NOBODY,
         "azure",
-        f"Open: {_names(voting, hidden)} take{'s' if count == 1 else ''} part.",
+        f"Open: {_names(voting, seen.hidden)} take{'s' if count == 1 else ''} part."
+        if count
+        else "Open, and nobody takes part yet.",
         asks,
-        "Nothing to do: whoever began it commits or rolls back. If they are gone, roll it back.",
-        one.expires_at,
+        "Nothing to do: whoever began it commits or rolls back. If they are gone, roll it back."
+        if count
+        else "Nothing to do: participants register, and whoever began it commits or rolls back.",
+        seen.one.expires_at,
         "it is rolled back",
     )
 
 
-def _votes(
-    one: Coordination, takers: Sequence[Enlistment], now: datetime, known: Mapping[uuid.UUID, Pending], hidden: int
-) -> Diagnosis:
-    asked = [taker for taker in _voting(takers) if taker.seat == Seat.PREPARING and not taker.local]
-    headline = f"Waits for the vote of {_names(asked, hidden)}." if asked or hidden else "Waits for the votes."
+def _votes(seen: Seen) -> Diagnosis:
+    asked = [taker for taker in seen.voting if taker.seat == Seat.PREPARING and not taker.local]
+    headline = (
+        f"Waits for the vote of {_names(asked, seen.hidden)}." if asked or seen.hidden else "Waits for the votes."
+    )
     first = (
-        "The volatile participants are asked before the durable ones. " if one.phase == Phase.PREPARING_VOLATILE else ""
+        "The volatile participants are asked before the durable ones. "
+        if seen.one.phase == Phase.PREPARING_VOLATILE
+        else ""
     )
     return Diagnosis(
         Situation.VOTES,
-        "yellow" if _silent(asked, known) else "azure",
+        "yellow" if seen.silent(asked) else "azure",
         headline,
-        first + _unanswered(asked, known, now),
-        ("Nothing to do: without all votes it is rolled back when its time is over." if one.expires_at else _ASK)
+        first + seen.unanswered(asked),
+        ("Nothing to do: without all votes it is rolled back when its time is over." if seen.one.expires_at else _ASK)
         + " Rolling it back now is safe.",
-        one.expires_at,
+        seen.one.expires_at,
         "it is rolled back",
     )
 
 
-def _deciding(
-    one: Coordination, takers: Sequence[Enlistment], now: datetime, known: Mapping[uuid.UUID, Pending], hidden: int
-) -> Diagnosis:
-    local = [taker for taker in takers if taker.local]
+def _deciding(seen: Seen) -> Diagnosis:
+    local = [taker for taker in seen.takers if taker.local]
     share = f" ({_names(local)})" if local else ""
     return Diagnosis(
         Situation.DECIDING,
         "azure",
         "All votes are in: the hub does its own share and writes the decision.",
         f"What this hub does itself{share} and the commit record are one step, which has been due"
-        f"{lasting(one.due_at or one.changed_at, now)}.",
+        f"{lasting(seen.one.due_at or seen.one.changed_at, seen.now)}.",
         "Nothing to do. If it stays so, look at the workers.",
-        one.due_at,
+        seen.one.due_at,
         "a worker takes it up",
     )
 
 
-def _committing(
-    one: Coordination, takers: Sequence[Enlistment], now: datetime, known: Mapping[uuid.UUID, Pending], hidden: int
-) -> Diagnosis:
-    told = [taker for taker in _voting(takers) if taker.seat == Seat.COMMITTING]
-    silent = _silent(told, known)
-    why = f"The decision is written and cannot change. {_unanswered(told, known, now)}".strip()
+def _committing(seen: Seen) -> Diagnosis:
+    told = [taker for taker in seen.voting if taker.seat == Seat.COMMITTING]
+    silent = seen.silent(told)
+    why = f"The decision is written and cannot change. {seen.unanswered(told)}".strip()
     if silent:
         return Diagnosis(
             Situation.SILENT,
             "orange",
             f"Committed, but {_names(silent)} {'has' if len(silent) == 1 else 'have'} not confirmed it.",
             why,
-            f"{_ask(silent, known)} What they prepared stays locked until they hear of it. Nothing is lost by "
+            f"{_ask(seen, silent)} What they prepared stays locked until they hear of it. Nothing is lost by "
             "waiting. Give up on one only when it is gone for good.",
-            _next(told, known),
+            seen.next_at(told),
             "it is told again",
         )
     return Diagnosis(
         Situation.COMMITTING,
         "azure",
-        f"Committed; {_names(told, hidden)} {'is' if len(told) + hidden == 1 else 'are'} being told."
-        if told or hidden
+        f"Committed; {_names(told, seen.hidden)} {'is' if len(told) + seen.hidden == 1 else 'are'} being told."
+        if told or seen.hidden
         else "Committed; the last participants are being told.",
         why,
         "",
-        _next(told, known),
+        seen.next_at(told),
         "it is told again",
     )
 
 
-def _aborting(
-    one: Coordination, takers: Sequence[Enlistment], now: datetime, known: Mapping[uuid.UUID, Pending], hidden: int
-) -> Diagnosis:
-    told = [taker for taker in _voting(takers) if taker.seat == Seat.ABORTING]
-    silent = _silent(told, known)
-    headline = f"Rolled back{_because(one)}"
+def _aborting(seen: Seen) -> Diagnosis:
+    told = [taker for taker in seen.voting if taker.seat == Seat.ABORTING]
+    silent = seen.silent(told)
+    headline = f"Rolled back{_because(seen.one)}"
     if silent:
         return Diagnosis(
             Situation.SILENT,
             "orange",
             f"{headline} {_names(silent)} {'has' if len(silent) == 1 else 'have'} not confirmed it.",
-            _unanswered(told, known, now),
+            seen.unanswered(told),
             "A participant that asks again is told to roll back in any case. Give up on it if it is gone for good.",
-            _next(told, known),
+            seen.next_at(told),
             "it is told again",
         )
     return Diagnosis(
         Situation.ABORTING,
         "yellow",
-        f"{headline} {_names(told, hidden)} {'is' if len(told) + hidden == 1 else 'are'} being told."
-        if told or hidden
+        f"{headline} {_names(told, seen.hidden)} {'is' if len(told) + seen.hidden == 1 else 'are'} being told."
+        if told or seen.hidden
         else f"{headline} The last participants are being told.",
-        _unanswered(told, known, now),
+        seen.unanswered(told),
         "",
-        _next(told, known),
+        seen.next_at(told),
         "it is told again",
     )
 
 
-def _committed(
-    one: Coordination, takers: Sequence[Enlistment], now: datetime, known: Mapping[uuid.UUID, Pending], hidden: int
-) -> Diagnosis:
-    if given_up := _given_up(takers):
+def _committed(seen: Seen) -> Diagnosis:
+    if given_up := _given_up(seen.takers):
         return _settled("green", f"Committed; {given_up}.")
     return Diagnosis(Situation.COMMITTED, "green", "Committed: all who took part have done it.")
 
 
-def _aborted(
-    one: Coordination, takers: Sequence[Enlistment], now: datetime, known: Mapping[uuid.UUID, Pending], hidden: int
-) -> Diagnosis:
-    cause = cause_of(one)
-    if given_up := _given_up(takers):
+def _aborted(seen: Seen) -> Diagnosis:
+    cause = cause_of(seen.one)
+    if given_up := _given_up(seen.takers):
         # One that a person rolled back here says no more by its cause than that.
-        why = "" if cause is not None and cause.code == "transaction_settled" else _because(one)
+        why = "" if cause is not None and cause.code == "transaction_settled" else _because(seen.one)
         return _settled("secondary", f"Rolled back{why} {given_up}." if why else f"Rolled back; {given_up}.")
     return Diagnosis(
         Situation.ABORTED,
         "secondary",
-        f"Rolled back{_because(one)} Nobody has changed anything.",
+        f"Rolled back{_because(seen.one)} Nobody has changed anything.",
         cause.sentence if cause is not None else "",
         cause.action if cause is not None else "",
     )
@@ -259,7 +297,24 @@ def _settled(colour: str, headline: str) -> Diagnosis:
     )
 
 
-_SAID = {
+def _subordinate(seen: Seen) -> Diagnosis:
+    takers = [seen.superior] if seen.superior is not None else []
+    name = name_of(takers[0]) if takers else "Its coordinator"
+    since = takers[0].voted_at if takers else seen.one.changed_at
+    return Diagnosis(
+        Situation.SUPERIOR,
+        "yellow",
+        f"Voted yes; {name} decides.",
+        f"This hub has been waiting for the outcome{lasting(since, seen.now)}, and may do neither by itself. "
+        f"{seen.unanswered(takers)}".strip(),
+        "Ask them whether their coordinator runs. Decide here only when it is gone for good: their outcome may be "
+        "another one.",
+        seen.next_at(takers),
+        "the vote is sent again",
+    )
+
+
+_SAID: Mapping[Phase, Callable[[Seen], Diagnosis]] = {
     Phase.ACTIVE: _open,
     Phase.PREPARING_VOLATILE: _votes,
     Phase.PREPARING_DURABLE: _votes,
@@ -269,25 +324,6 @@ _SAID = {
     Phase.COMMITTED: _committed,
     Phase.ABORTED: _aborted,
 }
-
-
-def _subordinate(
-    one: Coordination, takers: Sequence[Enlistment], now: datetime, known: Mapping[uuid.UUID, Pending]
-) -> Diagnosis:
-    superior = next((taker for taker in takers if taker.superior), None)
-    name = name_of(superior) if superior is not None else "Its coordinator"
-    since = superior.voted_at if superior is not None else one.changed_at
-    return Diagnosis(
-        Situation.SUPERIOR,
-        "yellow",
-        f"Voted yes; {name} decides.",
-        f"This hub has been waiting for the outcome{lasting(since, now)}, and may do neither by itself. "
-        f"{_unanswered([superior] if superior is not None else [], known, now)}".strip(),
-        "Ask them whether their coordinator runs. Decide here only when it is gone for good: their outcome may be "
-        "another one.",
-        _next([superior] if superior is not None else [], known),
-        "the vote is sent again",
-    )
 
 
 def _doubtful(one: Coordination, doubts: Sequence[Enlistment], now: datetime) -> Diagnosis:
@@ -315,47 +351,11 @@ def _opened(doubts: Sequence[Enlistment], now: datetime) -> str:
     return f"{which} been open again{lasting(opened, now)}."
 
 
-def _voting(takers: Sequence[Enlistment]) -> list[Enlistment]:
-    """Those that vote: initiators of the Completion protocol and a superior do not."""
-    return [taker for taker in takers if taker.protocol != Protocol.COMPLETION and not taker.superior]
-
-
-def _silent(takers: Sequence[Enlistment], known: Mapping[uuid.UUID, Pending]) -> list[Enlistment]:
-    return [
-        taker
-        for taker in takers
-        if taker.doubt == _SILENT or (taker.pk in known and known[taker.pk].attempts > _SILENT_AFTER)
-    ]
-
-
-def _unanswered(takers: Sequence[Enlistment], known: Mapping[uuid.UUID, Pending], now: datetime) -> str:
-    """`Globex Ltd was sent Commit 4 times in 3 m 10 s and has not answered.` of the one that waits the longest."""
-    waiting = [(known[taker.pk], taker) for taker in takers if taker.pk in known and known[taker.pk].attempts]
-    if not waiting:
-        return ""
-    what, taker = min(waiting, key=lambda one: one[0].since)
-    length = lasting(what.since, now).replace(" for ", " in ", 1)
-    if what.cause:
-        label = cause.label if (cause := cause_named(what.cause)) is not None else what.cause
-        tried = f"{what.kind} to {name_of(taker)} was tried {times(what.attempts)}{length}"
-        return f"{tried}, and the last attempt failed: {label[:1].lower()}{label[1:]}."
-    said = f"{name_of(taker)} was sent {what.kind} {times(what.attempts)}{length} and has not answered."
-    took = taker.pair.last_success_at if taker.pair is not None else None
-    if took is None or took < what.since or took > now:
-        return said
-    return f"{said} Their server took a message {span((now - took).total_seconds())} ago."
-
-
-def _ask(silent: Sequence[Enlistment], known: Mapping[uuid.UUID, Pending]) -> str:
+def _ask(seen: Seen, silent: Sequence[Enlistment]) -> str:
     """What to ask those who do not answer: their server, or what stands behind one that takes messages."""
-    if any(known[taker.pk].cause for taker in silent if taker.pk in known):
+    if any(seen.pending[taker.pk].cause for taker in silent if taker.pk in seen.pending):
         return "Ask them whether their system runs and can be reached."
     return "Ask them whether the system behind their server runs."
-
-
-def _next(takers: Sequence[Enlistment], known: Mapping[uuid.UUID, Pending]) -> datetime | None:
-    due = [known[taker.pk].next_at for taker in takers if taker.pk in known]
-    return min((at for at in due if at is not None), default=None)
 
 
 def _because(one: Coordination) -> str:
@@ -368,19 +368,9 @@ def _because(one: Coordination) -> str:
     return f": {cause.label[:1].lower()}{cause.label[1:]}."
 
 
-def _superior_decides(takers: Sequence[Enlistment]) -> str:
-    superior = next((taker for taker in takers if taker.superior), None)
-    return f"{name_of(superior) if superior is not None else 'Another coordinator'} decides about it."
-
-
 def _names(takers: Sequence[Enlistment], hidden: int = 0) -> str:
     """`A`, `A and B`, `A, B, C and 4 more`; nobody twice."""
     names = list(dict.fromkeys(name_of(taker) for taker in takers))
     more = max(0, len(names) - _NAMED) + hidden
     parts = [*names[:_NAMED], *([f"{more} {'more' if names else 'others' if more > 1 else 'other'}"] if more else [])]
     return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else "".join(parts)
-
-
-def countdown(one: Coordination, now: datetime) -> str:
-    """`in 45 s`: when an undecided transaction is rolled back; "" when nothing ends it."""
-    return due_in(one.expires_at, now) if one.expires_at is not None and one.decided_at is None else ""

@@ -9,7 +9,7 @@ import pytest
 from messaging.engine import circuits
 from messaging.models import AuditEntry, Circuit, Message, Pair, Signal
 from messaging.overview.selectors import health
-from messaging.transports.servers import server_of
+from messaging.transports.base import server_of
 from rmhub import clock
 from tests.messaging.api.client import REASON, Api
 from tests.messaging.factories import PartnerSide, partner_side, submit

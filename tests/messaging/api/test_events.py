@@ -67,7 +67,7 @@ def test_small_pages_give_the_same_events(api: Api) -> None:
 
 
 def test_types_choose(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    from messaging.notifications.selectors import events as selectors
+    from messaging.notifications import selectors
 
     for number in range(5):
         write("pair.paused", number=number)

@@ -457,13 +457,13 @@ def test_the_console_and_the_api_do_the_same(operator: Api, partner: PartnerSide
     from messaging.bulk import serializers as job_shapes
     from messaging.deliveries.pages import decisions
     from messaging.deliveries.serializers import deliveries
-    from messaging.messages.serializers import messages
+    from messaging.messages.api import verbs
 
     known = {
         choice: set(field.choices)
         for choice, field in (
             ("delivery", deliveries.SettleBody().fields["decision"]),
-            ("message", messages.MessageSettleBody().fields["decision"]),
+            ("message", verbs.MessageSettleBody().fields["decision"]),
             ("action", job_shapes.PlanBody().fields["action"]),
         )
     }

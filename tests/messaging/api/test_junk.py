@@ -13,8 +13,10 @@ from messaging.models import Delivery
 from tests.messaging.api.client import Api, make_incident, suspended
 from tests.messaging.api.test_access import SCOPES
 from tests.messaging.delivering.documents import documents_from, make_queue
-from tests.messaging.factories import PartnerSide
+from tests.messaging.factories import partner_side
 from tests.partners.factories import make_agreement
+from tests.sizes import ALL
+from tests.staged import staged
 
 pytestmark = pytest.mark.django_db
 
@@ -65,6 +67,10 @@ BODIES: dict[str, bytes] = {
     "instants": b'{"reason": "why", "valid_from": "0001-01-01T00:00:00+14:00",'
     b' "valid_until": "9999-12-31T23:59:59-14:00", "expires_at": "0001-01-01T00:00:00+14:00"}',
 }
+UNREADABLE = {
+    *("blank", "cut", "no json", "not utf-8", "byte order mark", "nan", "infinite", "number", "string", "list"),
+    *("list of lists", "twice", "deep list", "deep object", "huge number", "nul in a name", "half a pair"),
+}
 FORMS: dict[str, bytes] = {
     "empty": b"",
     "no end": b'--x\r\nContent-Disposition: form-data; name="payload"; filename="a"\r\n\r\nabc',
@@ -104,8 +110,13 @@ QUERIES = (
 
 
 @pytest.fixture
-def world(partner: PartnerSide) -> dict[str, str]:
+def world(db: None) -> dict[str, str]:
     """Things that exist, by the path that they belong to."""
+    return staged(_world)
+
+
+def _world() -> dict[str, str]:
+    partner = partner_side()
     pair = suspended(partner)
     incident = make_incident()
     trigger = make_queue()
@@ -132,11 +143,14 @@ def world(partner: PartnerSide) -> dict[str, str]:
 
 
 def operations(*methods: str) -> list[Any]:
-    found = []
+    """Parameters (method, path, whether it is the first of the method under its first word)."""
+    found, seen = [], set()
     for name in SCOPES:
         method, _, path = name.partition(" ")
         if method in methods:
-            found.append(pytest.param(method, path, id=name))
+            first = (method, path.partition("/")[0])
+            found.append(pytest.param(method, path, first not in seen, id=name))
+            seen.add(first)
     return found
 
 
@@ -151,9 +165,12 @@ def refused(answer: Any) -> None:
     assert answer.code
 
 
-@pytest.mark.parametrize(("method", "path"), operations("POST", "PATCH", "DELETE"))
-def test_junk_bodies(admin: Api, world: dict[str, str], method: str, path: str) -> None:
+@pytest.mark.parametrize(("method", "path", "first"), operations("POST", "PATCH", "DELETE"))
+def test_junk_bodies(admin: Api, world: dict[str, str], method: str, path: str, first: bool) -> None:
+    """What is no object is refused by the reader that all operations share: the first of each kind shows it."""
     for name, body in BODIES.items():
+        if name in UNREADABLE and not first and not ALL:
+            continue
         answer = admin.call(method, existing(path, world), body, If_Match="*", Idempotency_Key=f"k-{len(name)}")
         # Some bodies are fine for those that need none, or change nothing.
         assert answer.status < 500, (name, answer.status, answer.content[:500])
@@ -181,19 +198,19 @@ def test_junk_content_types(admin: Api, kind: str) -> None:
     refused(admin.call("POST", "/messages", b"--x\r\n\r\n--x--", Idempotency_Key="k", Content_Type=kind))
 
 
-@pytest.mark.parametrize(("method", "path"), operations("GET", "POST", "PATCH", "DELETE"))
-def test_junk_ids(admin: Api, method: str, path: str) -> None:
+@pytest.mark.parametrize(("method", "path", "first"), operations("GET", "POST", "PATCH", "DELETE"))
+def test_junk_ids(admin: Api, method: str, path: str, first: bool) -> None:
     if "{}" not in path:
         return
     body = {"reason": "why not", "expected": 1} if "expect" in path else {"reason": "why not"}
-    for junk in IDS:
+    for junk in IDS if first or ALL else IDS[:3]:
         for place in (path.replace("{}", junk), path.replace("{}", junk, 1).replace("{}", "1")):
             refused(admin.call(method, "/" + place, None if method == "GET" else body, If_Match="*"))
 
 
-@pytest.mark.parametrize(("method", "path"), operations("GET"))
-def test_junk_queries(admin: Api, world: dict[str, str], method: str, path: str) -> None:
-    for query in QUERIES:
+@pytest.mark.parametrize(("method", "path", "first"), operations("GET"))
+def test_junk_queries(admin: Api, world: dict[str, str], method: str, path: str, first: bool) -> None:
+    for query in QUERIES if first or "{}" not in path or ALL else QUERIES[5:8]:
         answer = admin.call(method, existing(path, world) + query)
         assert answer.status < 500, (query, answer.content[:500])
         if answer.status >= 400:

@@ -11,10 +11,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from messaging.api.conditional import check_unchanged
-from messaging.messages.api import messages as views
+from messaging.messages.api import verbs as views
+from messaging.messages.selectors import finding
 from messaging.messages.selectors import messages as selectors
-from messaging.messages.selectors import scan as message_scan
-from messaging.messages.selectors.messages import MessageFilters, message_page
+from messaging.messages.selectors.finding import MessageFilters, message_page
 from messaging.messages.services.submitting import NewPayload, message_submit
 from messaging.models import AuditEntry, Message, Payload, Signal, Transmission
 from partners import visibility
@@ -199,7 +199,7 @@ def _plans(filters: MessageFilters) -> list[str]:
 
 def test_searches_use_an_index(many: Message, monkeypatch: pytest.MonkeyPatch) -> None:
     one = many
-    monkeypatch.setattr(message_scan, "SCANNED", 300)  # a small part of the store, as with millions of messages
+    monkeypatch.setattr(finding, "SCANNED", 300)  # a small part of the store, as with millions of messages
     cases: list[tuple[dict[str, Any], str]] = [
         ({}, "messaging_message_pkey"),
         ({"pair_id": one.pair_id}, "message_by_pair"),
@@ -233,7 +233,7 @@ def test_a_limited_person_is_served_by_the_indexes_of_their_pairs(many: Message)
 
 def test_what_no_index_serves_is_looked_for_in_portions(many: Message, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows far apart are all found, page by page and back again, while each request looks through a portion."""
-    monkeypatch.setattr(message_scan, "SCANNED", 3000)
+    monkeypatch.setattr(finding, "SCANNED", 3000)
     wanted = list(
         Message.objects.filter(message_id__in=[f"copy-{n}" for n in (17, 9000, 9001, 19_999)]).order_by("-id")
     )
@@ -258,13 +258,13 @@ def test_what_no_index_serves_is_looked_for_in_portions(many: Message, monkeypat
 
 
 def test_an_empty_portion_says_how_far_it_was_looked(many: Message, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message_scan, "SCANNED", 3000)
+    monkeypatch.setattr(finding, "SCANNED", 3000)
     page = message_page(MessageFilters(action="Nothing"), limit=50)
     assert page.rows == [] and page.following is not None
-    reached = selectors.looked_back_to(page, 50)
+    reached = finding.looked_back_to(page, 50)
     assert reached is not None
     assert abs(reached - Message.objects.get(message_id="copy-2999").created_at).total_seconds() < 600
-    assert selectors.looked_back_to(message_page(MessageFilters(), limit=50), 50) is None
+    assert finding.looked_back_to(message_page(MessageFilters(), limit=50), 50) is None
 
 
 def test_a_beginning_that_too_many_ids_have_is_refused(many: Message, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,11 +279,11 @@ def test_a_beginning_that_too_many_ids_have_is_refused(many: Message, monkeypatc
 
 
 def test_about_how_many_there_are_comes_from_the_statistics(many: Message) -> None:
-    assert 15_000 < selectors.estimate(MessageFilters()) < 25_000
-    assert 100 < selectors.estimate(MessageFilters(states=("failed",))) < 400
-    assert selectors.estimate(MessageFilters(q="nobody-has-this-id")) <= 1
+    assert 15_000 < finding.planned(MessageFilters()) < 25_000
+    assert 100 < finding.planned(MessageFilters(states=("failed",))) < 400
+    assert finding.planned(MessageFilters(q="nobody-has-this-id")) <= 1
     with CaptureQueriesContext(connection) as queries:
-        selectors.estimate(MessageFilters(direction="out"))
+        finding.planned(MessageFilters(direction="out"))
     assert all(query["sql"].startswith(("EXPLAIN", "SAVEPOINT", "RELEASE", "SELECT set_config")) for query in queries)
 
 

@@ -130,9 +130,9 @@ def test_skipping_wants_a_reason_that_says_something(admin: Api, partner: Partne
 
 
 def test_probes_of_others_are_not_shown(partner: PartnerSide) -> None:
-    from messaging.pairs.selectors import probes
+    from messaging.pairs.selectors import circuits
 
     probing.ping(pair_id=partner.outbound.pk, actor=Actor("ann"))
     with visibility.only(frozenset()):
-        assert list(probes.probes()) == []
-    assert ProbeReport.objects.count() == len(probes.probes()) == 1
+        assert list(circuits.probes()) == []
+    assert ProbeReport.objects.count() == len(circuits.probes()) == 1

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from messaging.deliveries.pages import decisions, triggers
-from messaging.onboarding.pages import party_form
-from messaging.pairs.pages import verbs
+from messaging.deliveries.pages import decisions
+from messaging.deliveries.resource import TRIGGERS
+from messaging.onboarding.pages import parties
+from messaging.pairs import resource as verbs
 from messaging.pollers.resource import PICKUPS
 from messaging.urls import console as urls
 from rmhub.roles import role_for
@@ -57,7 +58,7 @@ SAME: Mapping[str, tuple[str, ...]] = {
     "trigger-new": ("POST triggers",),
     "trigger-edit": ("PATCH triggers/{}",),
     "trigger-secret": ("POST triggers/{}/rotate-secret",),
-    "trigger-verb": tuple(f"POST triggers/{{}}/{verb}" for verb in triggers.VERBS),
+    "trigger-verb": tuple(f"POST triggers/{{}}/{verb.slug}" for verb in TRIGGERS.verbs),
     "delivery-settle": ("POST deliveries/{}/settle",),
     "transaction-verb": ("POST transactions/{}/commit", "POST transactions/{}/rollback"),
     "enlistment-settle": ("POST transactions/{}/participants/{}/settle",),
@@ -90,7 +91,7 @@ SAME: Mapping[str, tuple[str, ...]] = {
     "retention-change": ("PATCH retention",),
     "party-new": ("POST parties",),
     "party-edit": ("PATCH parties/{}",),
-    "party-verb": tuple(f"POST parties/{{}}/{verb}" for verb in party_form.VERBS),
+    "party-verb": tuple(f"POST parties/{{}}/{verb}" for verb in parties.VERBS),
     "endpoint-new": ("POST endpoints",),
     "endpoint-edit": ("PATCH endpoints/{}",),
     "endpoint-certificates": ("POST endpoints/{}/certificates",),
@@ -155,7 +156,7 @@ def test_and_the_same_people_may_do_it(name: str) -> None:
 def test_the_same_decisions() -> None:
     from messaging.bulk.serializers import PlanBody
     from messaging.deliveries.serializers.deliveries import SettleBody
-    from messaging.messages.serializers.messages import MessageSettleBody
+    from messaging.messages.api.verbs import MessageSettleBody
 
     def choices(body: type, field: str) -> set[str]:
         return set(body().fields[field].choices)

@@ -340,9 +340,8 @@ def peer(name: str = "", **terms: Any) -> Peer:
     terms.setdefault("allowed", ())
     version = make_agreement(
         profile="wsat",
-        own_party=endpoint.party,
         own_endpoint=endpoint,
-        partner=make_party(name or f"Peer {number}"),
+        partner_name=name or f"Peer {number}",
         partner_uri=terms.pop("partner_uri", "") or f"https://peer{number}.example/tx",
         tpa_id=terms.pop("tpa_id", "") or f"tx:{number}",
         **terms,

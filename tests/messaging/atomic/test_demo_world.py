@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from messaging.demo.ux import certificates, directory, transactions
-from messaging.demo.ux.plan import TROUBLES, Plan
 from messaging.models import Coordination, Incident, Message
 from messaging.transactions.selectors import coordinations
 from messaging.transactions.selectors.diagnosis import Situation, diagnose
 from rmhub import clock
 from rmhub.ids import read_public_id
+from tests.worlds.ux import certificates, directory, transactions
+from tests.worlds.ux.plan import TROUBLES, Plan
 
 pytestmark = pytest.mark.django_db
 

@@ -11,6 +11,7 @@ from django.core.cache import cache
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.console.scenes import World, world
+from tests.staged import staged
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -25,7 +26,7 @@ def time() -> Iterator[FrozenClock]:
 @pytest.fixture
 def scene(db: None, time: FrozenClock) -> World:
     """One of everything."""
-    return world(time)
+    return staged(world, time)
 
 
 @pytest.fixture(autouse=True)

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from django.urls import reverse
 
 from messaging.access.pages import people
-from messaging.deliveries.pages import triggers
 from messaging.deliveries.pages.decisions import DELIVERY, MESSAGE
+from messaging.deliveries.resource import TRIGGERS
 from messaging.models import BenchReport, OnboardingDraft
-from messaging.onboarding.pages import agreement_forms, party_form
-from messaging.pairs.pages.verbs import VERBS
+from messaging.onboarding.pages import agreements, parties
+from messaging.pairs.resource import VERBS
 from messaging.pollers.resource import PICKUPS
 from messaging.reports.catalogue import REPORTS
 from messaging.routing.resource import ROUTES
@@ -121,7 +121,7 @@ _TRIGGER_VERBS = [
         lambda world, slug=slug: (world.stopped.public_id, slug),  # type: ignore[misc]
         post={"reason": "", "version": "1"},
     )
-    for slug in triggers.VERBS
+    for slug in (verb.slug for verb in TRIGGERS.verbs)
 ]
 _STARTED = "started_not_completed"
 _SETTLE = {"reason": "", "version": "1", "expected": "2"}
@@ -307,7 +307,7 @@ PAGES: list[Page] = [
     Page("partner", V, lambda w: (w.partner.public_id,)),
     Page("party-new", A, post={}),
     Page("party-edit", A, lambda w: (w.partner.public_id,), post={}),
-    *(Page("party-verb", A, lambda w, slug=slug: (w.partner.public_id, slug), post={}) for slug in party_form.VERBS),  # type: ignore[misc]
+    *(Page("party-verb", A, lambda w, slug=slug: (w.partner.public_id, slug), post={}) for slug in parties.VERBS),  # type: ignore[misc]
     Page("endpoint-new", A, lambda w: (w.partner.public_id,), post={}),
     Page("credential-new", A, lambda w: (w.partner.public_id,), post={}),
     Page("credential-revoke", A, _credential, post={}),
@@ -325,13 +325,10 @@ PAGES: list[Page] = [
     Page("bundle-download", V),
     Page("agreements", V),
     Page("agreement-new", A, post={}),
-    *(
-        Page("agreement-verb", A, lambda w, slug=slug: (*_agreement(w), slug), post={})
-        for slug in agreement_forms.VERBS
-    ),  # type: ignore[misc]
+    *(Page("agreement-verb", A, lambda w, slug=slug: (*_agreement(w), slug), post={}) for slug in agreements.VERBS),  # type: ignore[misc]
     *(
         Page("version-verb", A, lambda w, slug=slug: (*_agreement(w), 1, slug), post={})  # type: ignore[misc]
-        for slug in agreement_forms.VERSION_VERBS
+        for slug in agreements.VERSION_VERBS
     ),
     Page("version-edit", A, lambda w: (*_agreement(w), 1), post={}),
     Page("bench", V, lambda w: (*_agreement(w), 1)),

@@ -60,7 +60,7 @@ from messaging.protocol.errors import ErrorCode
 from messaging.reports.services import partner_logs
 from messaging.routing.services import routes
 from messaging.transports import Receipt
-from messaging.transports.servers import server_of
+from messaging.transports.base import server_of
 from partners.models import AgreementVersion, Party, Pickup
 from partners.terms import Presented
 from rmhub import clock

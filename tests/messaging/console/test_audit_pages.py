@@ -19,6 +19,7 @@ from rmhub.clock import FrozenClock
 from rmhub.roles import Role
 from tests.messaging.console.scenes import browser, suspended
 from tests.messaging.factories import PartnerSide, partner_side
+from tests.staged import staged
 
 pytestmark = pytest.mark.django_db
 
@@ -34,6 +35,10 @@ class Trouble:
 
 @pytest.fixture
 def scene(db: None, time: FrozenClock) -> Trouble:
+    return staged(_trouble, time)
+
+
+def _trouble(time: FrozenClock) -> Trouble:
     stuck = suspended(time)
     audit.record(Actor("ana", "console"), "trigger.create", stuck.outbound)
     return Trouble(stuck.outbound, Message.objects.order_by("position")[0], partner_side())

@@ -11,8 +11,9 @@ from messaging import causes
 from messaging.choices import PAIR_LOOKS, Direction
 from messaging.journal.wording import span
 from messaging.models import Message, Pair
-from messaging.pairs.pages.verbs import VERBS
-from messaging.pairs.selectors.diagnosis import diagnose, verb_states
+from messaging.pairs.resource import VERBS
+from messaging.pairs.selectors.diagnosis import diagnose
+from messaging.pairs.selectors.verbs import verb_states
 from messaging.pairs.services import operating
 from messaging.protocol.pair_state import Flow, Gate
 from partners.terms import Terms

@@ -12,8 +12,7 @@ from lxml import html
 
 from messaging.messages.pages import diagram
 from messaging.messages.selectors import messages
-from messaging.messages.selectors.diagram import FOLD_ABOVE, diagram_of_message, diagram_of_pair
-from messaging.messages.selectors.diagram_folding import fold
+from messaging.messages.selectors.diagram import FOLD_ABOVE, diagram_of_message, diagram_of_pair, fold
 from messaging.messages.selectors.diagram_steps import Step
 from messaging.models import Message, Pair, Transmission
 from messaging.pairs.services import operating, probing

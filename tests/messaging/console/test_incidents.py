@@ -16,6 +16,7 @@ from rmhub.clock import FrozenClock
 from rmhub.roles import Role
 from tests.messaging.console.scenes import browser, suspended, told_rule, user
 from tests.messaging.factories import PartnerSide, partner_side
+from tests.staged import staged
 
 pytestmark = pytest.mark.django_db
 
@@ -31,6 +32,10 @@ class Trouble:
 
 @pytest.fixture
 def scene(db: None, time: FrozenClock) -> Trouble:
+    return staged(_trouble, time)
+
+
+def _trouble(time: FrozenClock) -> Trouble:
     stuck = suspended(time)
     incident = Incident.objects.get(pair=stuck.outbound)
     told_rule(incident)

@@ -11,8 +11,7 @@ from django.test import Client
 from django.utils.http import urlencode
 from lxml import html
 
-from messaging.messages.selectors import listing as message_list
-from messaging.messages.selectors import scan as message_scan
+from messaging.messages.selectors import finding, searching
 from messaging.messages.services.submitting import NewPayload, message_submit
 from messaging.models import AuditEntry, BulkJob, Message, SavedView, Transmission
 from messaging.transports import Receipt
@@ -112,7 +111,7 @@ def test_a_filter_is_taken_away_by_its_chip(db: None) -> None:
 
 
 def test_what_has_no_index_is_searched_further_on_request(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message_scan, "SCANNED", 2)
+    monkeypatch.setattr(finding, "SCANNED", 2)
     partner = partner_side()
     wanted = submit(partner, content=b"x" * 2000)
     for _ in range(4):
@@ -144,7 +143,7 @@ def test_jumping_to_a_time_shows_what_was_then_and_the_way_back(db: None) -> Non
 
 
 def test_jumping_needs_no_window_and_file_and_jobs_mean_the_same(db: None) -> None:
-    from messaging.bulk.selectors import matching as bulk
+    from messaging.bulk import selectors as bulk
 
     _, new, older, old = _several()
     client = browser(Role.ADMIN)
@@ -180,7 +179,7 @@ def test_a_time_without_messages_says_so_and_leads_on(db: None) -> None:
 
 
 def test_a_view_that_is_saved_after_a_jump_keeps_no_place(db: None) -> None:
-    from messaging.access.services.saved_views import canonical
+    from messaging.access.services.preferences import canonical
 
     assert canonical("at=2026-01-01T00:00&state=failed&cursor=x") == "state=failed"
 
@@ -239,7 +238,7 @@ def test_bulk_verbs_say_which_role_they_need(scene: World) -> None:
 
 
 def test_jobs_about_all_that_match_mean_what_the_list_shows(db: None) -> None:
-    from messaging.bulk.selectors import matching as bulk
+    from messaging.bulk import selectors as bulk
 
     _, new, older, old = _several()
     for given, expected in (
@@ -248,7 +247,7 @@ def test_jobs_about_all_that_match_mean_what_the_list_shows(db: None) -> None:
         ({"window": "all"}, {new.pk, older.pk, old.pk}),
         ({"since": "2020-01-01", "before": f"{older.created_at:%Y-%m-%dT%H:%M}"}, {old.pk}),
     ):
-        found = message_list.read(given, now=datetime.now(UTC), zone=UTC)
+        found = searching.of_list(given, now=datetime.now(UTC), zone=UTC)
         assert not found.problems
         assert set(bulk.matching("msg", given).values_list("pk", flat=True)) == expected, given
 
@@ -393,7 +392,7 @@ def test_the_beginning_of_an_id_is_enough_for_the_search_at_the_top(db: None) ->
 
 def test_statistics_that_are_too_old_do_not_count_less_than_is_shown(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("messaging.messages.pages.listing.PAGE", 2)
-    monkeypatch.setattr("messaging.messages.pages.listing.messages.estimate", lambda filters: 1)
+    monkeypatch.setattr("messaging.messages.pages.listing.finding.planned", lambda filters: 1)
     _several()
     words = _page(browser(Role.VIEWER), range="all", window="all").text_content()
     assert "more than 2" in words and "about 1" not in words

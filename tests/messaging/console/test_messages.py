@@ -10,6 +10,7 @@ from django.utils.http import urlencode
 from lxml import html
 
 from messaging.journal.audit import Actor
+from messaging.messages.selectors import finding
 from messaging.messages.selectors import messages as selectors
 from messaging.models import AuditEntry, Message
 from messaging.pairs.services.operating import pair_pause
@@ -253,7 +254,7 @@ def test_a_search_that_takes_too_long_says_so(scene: World, monkeypatch: pytest.
     def slow(*args: object, **kwargs: object) -> None:
         raise selectors.TooBroad("too slow")
 
-    monkeypatch.setattr(selectors, "message_page", slow)
+    monkeypatch.setattr(finding, "message_page", slow)
     answer = browser().get("/messages/?service=x")
     assert answer.status_code == 200
     assert "took too long" in answer.content.decode()

@@ -13,14 +13,11 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from lxml import html
 
-from messaging.demo.ux import certificates
-from messaging.demo.ux.directory import Lane
-from messaging.demo.ux.troubles import looked_at
 from messaging.journal import incidents
 from messaging.models import AuditEntry, Incident, Message, Pair, ProbeReport
-from messaging.pairs.pages.runbooks import rendered
+from messaging.pairs.pages.pairs import rendered
 from messaging.pairs.services import silence
-from messaging.pairs.services.settings import pair_update
+from messaging.pairs.services.silence import pair_update
 from messaging.transports.probe import certificate_step
 from partners.models import AgreementVersion, Endpoint
 from rmhub import clock
@@ -28,6 +25,9 @@ from rmhub.clock import FrozenClock
 from rmhub.roles import Role
 from tests.messaging.console.scenes import ANA, browser, delivered, suspended
 from tests.messaging.factories import PartnerSide, partner_side, submit
+from tests.worlds.ux import certificates
+from tests.worlds.ux.directory import Lane
+from tests.worlds.ux.troubles import looked_at
 
 pytestmark = pytest.mark.django_db
 TABS = ("overview", "queue", "attempts", "incidents", "agreement", "audit", "settings")

@@ -107,7 +107,7 @@ def test_what_is_wrong_stands_beside_its_field(admin: Client, given: dict[str, s
     answer = change(admin, "/partners/add/", **({"name": "Globex"} | given))
     assert answer.status_code == 422
     page = html.fromstring(answer.content)
-    assert page.get_element_by_id(f"error-{field}").text_content().strip()
+    assert page.get_element_by_id(f"field-{field}_error").text_content().strip()
     assert page.xpath(f"//*[@id='form-errors']//a[@href='#field-{field}']")
     assert not Party.objects.filter(name="Globex").exists()
 
@@ -158,7 +158,9 @@ def test_an_endpoint_is_made_and_changed(admin: Client) -> None:
     endpoint.refresh_from_db()
     assert (endpoint.service_address, endpoint.read_timeout) == ("https://globex.example/partner/", 45)
     refused = change(admin, url, uri="ftp://globex.example/")
-    assert refused.status_code == 422 and html.fromstring(refused.content).get_element_by_id("error-uri") is not None
+    assert (
+        refused.status_code == 422 and html.fromstring(refused.content).get_element_by_id("field-uri_error") is not None
+    )
 
 
 def test_a_certificate_is_replaced_from_the_pairs_page(admin: Client, partner: PartnerSide) -> None:

@@ -23,6 +23,7 @@ from rmhub.roles import Role
 from tests.messaging.console import report_scenes as scenes
 from tests.messaging.console.report_scenes import LAST, PARTNERS, PLOG
 from tests.messaging.console.scenes import browser
+from tests.staged import staged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("time")]
 DAY = timedelta(days=1)
@@ -45,8 +46,8 @@ def _column(page: html.HtmlElement, label: str) -> list[str]:
 
 
 @pytest.fixture
-def reports() -> dict[str, PipelineRun]:
-    return scenes.all_reports()
+def reports(db: None) -> dict[str, PipelineRun]:
+    return staged(scenes.all_reports)
 
 
 def test_before_the_first_run_every_report_says_how_to_run_it() -> None:

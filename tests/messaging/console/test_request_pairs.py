@@ -10,7 +10,8 @@ from lxml import html
 
 from messaging.choices import Direction
 from messaging.models import Message, Pair
-from messaging.pairs.selectors.diagnosis import diagnose, verb_states
+from messaging.pairs.selectors.diagnosis import diagnose
+from messaging.pairs.selectors.verbs import verb_states
 from messaging.pairs.services import operating
 from messaging.pairs.services.operating import message_cancel
 from messaging.profiles.repeatable import replies

@@ -10,9 +10,10 @@ from pathlib import Path
 from django.contrib.staticfiles import finders
 
 from messaging.console.context import NAVIGATION
-from messaging.deliveries.pages import decisions, triggers
+from messaging.deliveries.pages import decisions
+from messaging.deliveries.resource import TRIGGERS
 from messaging.overview.pages import wayfinding
-from messaging.pairs.pages.verbs import VERBS
+from messaging.pairs.resource import VERBS
 from tests.messaging.console import tabler_auto
 
 STATIC = Path(__file__).parents[3] / "static"
@@ -66,7 +67,8 @@ def test_every_icon_that_is_used_is_in_the_sprite() -> None:
     states = (code / "console" / "looks.py").read_text()
     used |= set(re.findall(r'": "([a-z0-9-]+)"', states)) | set(re.findall(r'\), "([a-z0-9-]+)"\)', states))
     used |= {item.icon for _, items in NAVIGATION for item in items} | {verb.icon for verb in VERBS.values()}
-    used |= {one.icon for table in (triggers.VERBS, decisions.DELIVERY, decisions.MESSAGE) for one in table.values()}
+    used |= {one.icon for table in (decisions.DELIVERY, decisions.MESSAGE) for one in table.values()}
+    used |= {verb.icon for verb in TRIGGERS.verbs}
     assert used <= sprite, used - sprite
     # "inbox" is what an empty list shows when its page names no icon.
     assert sprite <= used | {"inbox"}, f"not used any more: {sorted(sprite - used)}"

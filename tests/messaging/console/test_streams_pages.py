@@ -10,7 +10,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from messaging.models import IncomingStream, Message, OutgoingStream, Pair
 from messaging.pairs.selectors import pairs, screens
-from messaging.pairs.selectors.streams import stream_state
+from messaging.pairs.selectors.sequence import stream_state
 from rmhub import clock
 from rmhub.roles import Role
 from tests.messaging.api.client import Api, make_token, make_user
@@ -96,7 +96,7 @@ def test_messages_that_wait_for_their_final_receipt_are_found(lane: PartnerSide)
 
 
 def test_the_dialogs_say_what_they_do_to_a_stream(lane: PartnerSide) -> None:
-    from messaging.pairs.pages.verbs import VERBS
+    from messaging.pairs.resource import VERBS
 
     screen = screens.pair_screen(pairs.pair(lane.outbound.code), clock.now())
     said = {slug: " ".join(VERBS[slug].effects(screen)) for slug in VERBS if slug != "expect-sequence"}

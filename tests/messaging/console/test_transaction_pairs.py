@@ -6,16 +6,18 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.http import QueryDict
 from django.test import Client
+from django.utils.datastructures import MultiValueDict
 from lxml import html
 
 from messaging.choices import Direction
 from messaging.engine import pairs
 from messaging.models import Coordination, Enlistment, Message, Pair
-from messaging.onboarding.pages import onboarding_fields, partner_fields
-from messaging.pairs.selectors.diagnosis import diagnose, verb_states
-from messaging.pairs.selectors.sequence import sequence
-from messaging.pairs.selectors.streams import StreamState
+from messaging.onboarding.pages import forms, steps
+from messaging.pairs.selectors.diagnosis import diagnose
+from messaging.pairs.selectors.sequence import StreamState, sequence
+from messaging.pairs.selectors.verbs import verb_states
 from messaging.profiles.wsat import outgoing
 from messaging.protocol.atomic.words import Protocol
 from messaging.protocol.pair_state import Flow, Gate
@@ -194,15 +196,17 @@ def test_an_agreement_of_transactions_is_made_on_its_form(time: FrozenClock) -> 
 
 
 def test_the_wizard_knows_the_usual_terms_of_transactions() -> None:
-    found = onboarding_fields.preset("transactions", {"tpa_id": "tpa:1", "profile": "ebxml", "retries": "5"})
+    typed = QueryDict("tpa_id=tpa:1&profile=ebxml&retries=5")
+    found, _, _, _ = steps.read("agreement", typed, MultiValueDict(), "transactions")
 
     assert (found["tpa_id"], found["profile"], found["retries"]) == ("tpa:1", "wsat", "10")
     assert (found["repeat_interval"], found["repeat_interval_max"]) == ("5 s", "10 m")
 
 
 def test_fields_of_documents_are_not_shown_for_transactions() -> None:
-    fields = partner_fields.by_name(partner_fields.TERMS)
-    shown = {name for name, field in fields.items() if field.only is None or "wsat" in field.only[1]}
+    only = forms.TermsForm.only
+    fields = {name for group in forms.TermsForm.groups for name in group.fields}
+    shown = {name for name in fields if name not in only or "wsat" in only[name][1:]}
 
     assert shown == {
         "profile",

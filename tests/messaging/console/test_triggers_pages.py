@@ -11,12 +11,12 @@ from django.test import Client
 from lxml import html
 
 from messaging import applications, causes
-from messaging.deliveries.pages import trigger_form
-from messaging.deliveries.pages.trigger_fields import FIELDS
-from messaging.deliveries.pages.triggers import VERBS
+from messaging.deliveries.pages.triggers import TriggerForm
+from messaging.deliveries.resource import TRIGGERS
 from messaging.deliveries.services import triggering
 from messaging.deliveries.services.trigger_rules import SETTINGS
 from messaging.models import AuditEntry, Delivery, Trigger
+from partners.fields import read_duration
 from partners.secrets import decrypt
 from rmhub import clock
 from rmhub.clock import FrozenClock
@@ -195,7 +195,7 @@ def test_the_properties_are_written_out(partner: PartnerSide) -> None:
 
 
 def test_every_verb_of_the_service_has_a_dialog() -> None:
-    assert set(VERBS) == set(triggering.VERBS)
+    assert {verb.slug: verb.service for verb in TRIGGERS.verbs} == triggering.VERBS
 
 
 def test_resuming_says_what_happens_and_keeps_the_reason(partner: PartnerSide) -> None:
@@ -234,7 +234,8 @@ def test_one_that_trouble_suspended_can_be_held(partner: PartnerSide) -> None:
 
 
 def test_the_form_has_every_setting_once() -> None:
-    assert sorted(FIELDS) == sorted(SETTINGS)
+    shown = [name for group in TriggerForm.groups for name in group.fields]
+    assert sorted(shown) == sorted(SETTINGS) == sorted(set(TriggerForm().fields) - {"reason"})
 
 
 def test_a_trigger_is_made_and_its_secret_is_shown_once(partner: PartnerSide) -> None:
@@ -281,13 +282,13 @@ def test_what_is_wrong_stands_beside_its_field_and_nothing_that_was_typed_is_los
     assert answer.status_code == 422
     page = html.fromstring(answer.content)
     wrong = {
-        element.get("id").removeprefix("error-"): " ".join(element.text_content().split())
+        element.get("id").removeprefix("field-").removesuffix("_error"): " ".join(element.text_content().split())
         for element in page.xpath("//p[contains(@class, 'field-error')]")
     }
     assert set(wrong) == {"timeout", "documents", "max_retries"}, "what cannot be read comes first"
     assert "write it like 30 s" in wrong["timeout"]
     assert "Line 1" in wrong["documents"]
-    assert page.get_element_by_id("field-timeout").get("aria-describedby") == "error-timeout"
+    assert "field-timeout_error" in page.get_element_by_id("field-timeout").get("aria-describedby").split()
     assert page.get_element_by_id("field-timeout").get("aria-invalid") == "true"
     linked = page.get_element_by_id("form-errors").xpath(".//a/@href")
     assert sorted(linked) == ["#field-documents", "#field-max_retries", "#field-timeout"]
@@ -295,7 +296,7 @@ def test_what_is_wrong_stands_beside_its_field_and_nothing_that_was_typed_is_los
     assert page.get_element_by_id("field-name").get("value") == "ERP orders"
     again = _create(browser(), url="ftp://erp/", concurrency="99")
     wrong_ids = html.fromstring(again.content).xpath("//p[contains(@class, 'field-error')]/@id")
-    assert wrong_ids == ["error-concurrency"]
+    assert wrong_ids == ["field-concurrency_error"]
     assert not Trigger.objects.exists()
 
 
@@ -351,7 +352,7 @@ def test_a_callable_that_is_gone_is_not_taken_away_unawares(
     assert given["callable_name"] == "orders.import"
     answer = client.post(_url(trigger, "edit"), {**given, "name": "ERP", "reason": "shorter"})
     assert answer.status_code == 422
-    assert "error-callable_name" in answer.content.decode()
+    assert "field-callable_name_error" in answer.content.decode()
 
 
 def test_a_form_that_somebody_overtook_is_shown_again_with_what_was_typed(partner: PartnerSide) -> None:
@@ -380,24 +381,25 @@ def test_a_form_that_somebody_overtook_is_shown_again_with_what_was_typed(partne
     ],
 )
 def test_times_are_read_as_people_write_them(text: str, seconds: int) -> None:
-    assert trigger_form.read_duration(text) == seconds
+    assert read_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-5 s", "1.5 h", "5 weeks", "1 h x", "９ s"])
 def test_other_times_are_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="30 s"):
-        trigger_form.read_duration(text)
+        read_duration(text)
 
 
 def test_a_form_of_nonsense_is_refused_and_never_an_error_of_ours(partner: PartnerSide) -> None:
     client = browser()
     trigger = trigger_for(partner, "ERP orders", **HTTP)
     for nonsense in ("\x00", "x" * 5_000, "99999999999", "par_zz", "<script>"):
-        given = dict.fromkeys(FIELDS, nonsense) | {"version": "1", "reason": "nonsense"}
+        given = dict.fromkeys(SETTINGS, nonsense) | {"version": "1", "reason": "nonsense"}
         assert client.post(_url(trigger, "edit"), given).status_code == 422
-    values, errors = trigger_form.read(QueryDict(""))
-    assert "timeout" not in values, "no kind, so that it is not shown"
-    assert "history_ttl" in errors
+    form = TriggerForm(QueryDict(""))
+    assert not form.is_valid()
+    assert "timeout" not in form.settings, "no kind, so that it is not shown"
+    assert "history_ttl" in form.errors
 
 
 # --- the secret ---

@@ -14,12 +14,12 @@ from django.test import Client
 from django.urls import URLPattern, reverse
 
 from messaging.access.selectors import reach
-from messaging.bulk.selectors import jobs as job_selectors
+from messaging.bulk import selectors as job_selectors
 from messaging.bulk.services import jobs
 from messaging.exceptions import NotFound
 from messaging.journal.audit import Actor
 from messaging.models import Access, AuditEntry, BulkJob, Incident, Message, Pair, feed
-from messaging.notifications.selectors import events
+from messaging.notifications import selectors as events
 from messaging.overview.selectors import records
 from messaging.pairs.selectors import pairs
 from messaging.pairs.services import operating

@@ -10,10 +10,6 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from messaging.demo.atomic_participant import flush
-from messaging.demo.atomic_run import Facts, Seen, judge, read
-from messaging.demo.atomic_taking import Application as Taking
-from messaging.demo.atomic_taking import Letter, Votes
 from messaging.protocol.atomic.participant import Kind
 from messaging.protocol.atomic.words import Phase
 from messaging.protocol.ws.messages import Octets
@@ -23,6 +19,10 @@ from tests.messaging.atomic.kit import LIMIT, Peer, decode, stored_body
 from tests.messaging.delivering.stage import Application, Asked, arrive, http, now_of, states, work
 from tests.messaging.delivering.together import atomic, coordination, shop
 from tests.messaging.factories import PartnerSide
+from tests.worlds.atomic_participant import flush
+from tests.worlds.atomic_run import Facts, Seen, judge, read
+from tests.worlds.atomic_taking import Application as Taking
+from tests.worlds.atomic_taking import Letter, Votes
 
 pytestmark = pytest.mark.django_db
 

@@ -191,7 +191,7 @@ def test_a_step_that_is_wrong_says_where(
     answer = step(admin, draft, number, **({2: GLOBEX, 3: {}, 4: TERMS}[number] | given))
     assert answer.status_code == 422
     page = html.fromstring(answer.content)
-    assert page.get_element_by_id(f"error-{field}").text_content().strip()
+    assert page.get_element_by_id(f"field-{field}_error").text_content().strip()
     assert not Party.objects.filter(is_own=False).exists()
 
 
@@ -274,9 +274,9 @@ def test_as_another_agreement(admin: Client) -> None:
     like = make_agreement(retries=7, retry_interval=77)
     draft = start(admin, source="clone", clone_of=like.agreement.public_id)
     fields = filled(admin, here(draft, 4))
-    assert (fields["retries"], fields["retry_interval"], fields["tpa_id"]) == ("7", "1 m 17 s", "")
-    assert fields["services"] == "urn:orders | * | both"
-    assert filled(admin, here(draft, 3))["uri"] == ""
+    assert (fields["retries"], fields["retry_interval"], fields.get("tpa_id", "")) == ("7", "1 m 17 s", "")
+    assert fields["services"].strip() == "urn:orders | * | both"
+    assert filled(admin, here(draft, 3)).get("uri", "") == ""
 
 
 def test_a_preset_fills_the_terms(admin: Client, ours: Endpoint) -> None:

@@ -1,0 +1,74 @@
+"""Handlers of the usual kinds, made from what is particular to each: a list, one item, an action on one.
+
+What is said beside it (`id`, `tag`, `scope`, `summary`, `path` ...) is what `operation` takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from django.db.models import QuerySet
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.serializers import Serializer
+
+from messaging import keyset
+from messaging.api.authentication import actor_of
+from messaging.api.conditional import item
+from messaging.api.endpoint import Endpoint, operation
+from messaging.api.fields import page_of, validated
+from messaging.api.pagination import PAGING, listing, read_list
+from messaging.api.reading import Param, read_parameters
+
+Shape = type[Serializer]
+Handler = Callable[..., Response]
+
+
+def listed(
+    rows: Callable[..., QuerySet[Any]],
+    shape: Shape,
+    *,
+    order: Sequence[str],
+    filters: Sequence[Param] = (),
+    problems: Sequence[str] = (),
+    **said: Any,
+) -> Handler:
+    """A list: `rows(**filters, **path)` are its rows, by the filters that were given."""
+
+    @operation(
+        parameters=(*filters, *PAGING),
+        responses={200: page_of(shape)},
+        problems=("invalid_cursor", "cursor_mismatch", *problems),
+        **said,
+    )
+    def get(self: Endpoint, request: Request, **path: str) -> Response:
+        values, limit, place = read_list(request, filters)
+        given = {name: value for name, value in values.items() if value is not None}
+        page = keyset.page(rows(**given, **path), order=order, limit=limit, place=place)
+        return listing(request, values, page, shape)
+
+    return get
+
+
+def shown(find: Callable[..., Any], shape: Shape, **said: Any) -> Handler:
+    """One item, which `find(**path)` finds."""
+
+    @operation(responses={200: shape}, **said)
+    def get(self: Endpoint, request: Request, **path: str) -> Response:
+        read_parameters(request, ())
+        return item(request, shape(find(**path)).data)
+
+    return get
+
+
+def done(act: Callable[..., Any], body: Shape, shape: Shape, **said: Any) -> Handler:
+    """An action: `act(actor=, **path, **body)` does it and returns the item as it is then."""
+
+    @operation(request=body, responses={200: shape}, **said)
+    def post(self: Endpoint, request: Request, **path: str) -> Response:
+        read_parameters(request, ())
+        values = validated(body, request.data)
+        return item(request, shape(act(actor=actor_of(request), **path, **values)).data)
+
+    return post

@@ -1,0 +1,38 @@
+"""What many tables have in common: an id with a name for people, and the transaction that wrote a row last."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import models
+from django.db.models import Func
+
+from rmhub.ids import public_id, uuid7
+
+
+class Identified(models.Model):
+    """A row with a UUIDv7, which people and interfaces know by its public id (`PREFIX`_...)."""
+
+    PREFIX: ClassVar[str]
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+
+    class Meta:
+        abstract = True
+
+    @property
+    def public_id(self) -> str:
+        return public_id(self.PREFIX, self.id)
+
+
+class CurrentTransaction(Func):
+    """pg_current_xact_id() as a bigint: lets a reader tell which rows may still have earlier ones uncommitted."""
+
+    template = "(pg_current_xact_id()::text::bigint)"
+    arity = 0
+    output_field = models.BigIntegerField()
+
+
+def written_by() -> models.BigIntegerField:
+    """The column `xid` of a table whose rows change; a database trigger keeps it true (migration 0005)."""
+    return models.BigIntegerField(db_default=CurrentTransaction(), editable=False)

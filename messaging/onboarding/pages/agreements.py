@@ -1,0 +1,261 @@
+"""Agreements as people change them: a new one, its draft's form, the verbs of its life, and its tests."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from django.contrib import messages as notices
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import resolve_url
+
+from messaging.access.selectors.reach import read_id
+from messaging.console.access import Person, actor, requires
+from messaging.console.rendering import page, see_other
+from messaging.journal.audit import Actor
+from messaging.onboarding.pages.changing import About, Button, Subject, act, agreements_crumb, button, form_page
+from messaging.onboarding.pages.forms import NewAgreementForm, VersionForm
+from messaging.onboarding.selectors import drafts
+from messaging.onboarding.services import bench
+from messaging.onboarding.services import changing as onboarding
+from messaging.onboarding.services.content import revision
+from messaging.resource import Verb
+from partners import selectors, services
+from partners.choices import VersionState
+from partners.models import Agreement, AgreementVersion
+
+SCOPE = "agreements:write"
+
+
+def _new_version(*, agreement_id: uuid.UUID, actor: Actor, reason: str, expected: str) -> AgreementVersion:
+    """The reason is the note of the draft."""
+    return onboarding.version_new(agreement_id=agreement_id, actor=actor, reason=reason, note=reason[:255])
+
+
+ACTIVATE = Verb(
+    "activate",
+    "Activate",
+    "player-play",
+    "primary",
+    onboarding.version_activate,
+    ("Messages that are submitted from now on run under it.", "The version that was active is retired."),
+    "An active version is frozen: changing it starts a new one. Messages on their way keep the version they have.",
+    ("Tested with the partner", "Go-live"),
+    "is active",
+    scope=SCOPE,
+)
+DISCARD = Verb(
+    "discard",
+    "Discard",
+    "x",
+    "danger",
+    onboarding.version_discard,
+    ("The draft is deleted.", "With the only version, its agreement goes too."),
+    "A draft that is discarded is gone; the audit log keeps what it was.",
+    ("Not needed",),
+    "is discarded",
+    scope=SCOPE,
+)
+DISABLE = Verb(
+    "disable",
+    "Disable",
+    "ban",
+    "danger",
+    onboarding.agreement_disable,
+    ("Its pairs are disabled: nothing is sent or taken under it.", "What waits stays where it is."),
+    "Nothing here is final: enable it and its pairs go on.",
+    ("Contract paused", "Investigation", "Contract ended"),
+    "is disabled",
+    scope=SCOPE,
+)
+ENABLE = Verb(
+    "enable",
+    "Enable",
+    "player-play",
+    "primary",
+    onboarding.agreement_enable,
+    ("The version that was active is in force again.", "What waits on its pairs is sent."),
+    "What is sent cannot be taken back.",
+    ("Used again",),
+    "is in force again",
+    scope=SCOPE,
+)
+NEW_VERSION = Verb(
+    "new-version",
+    "New version",
+    "plus",
+    "",
+    _new_version,
+    ("The latest version once more, as a draft that can be edited.",),
+    "The active version stays in force until the draft is activated.",
+    ("Terms changed", "New endpoint"),
+    "has a draft",
+    scope=SCOPE,
+)
+VERBS = {verb.slug: verb for verb in (NEW_VERSION, DISABLE, ENABLE)}
+VERSION_VERBS = {verb.slug: verb for verb in (ACTIVATE, DISCARD)}
+
+
+def agreement_of(reference: str) -> Agreement:
+    """The agreement of a URL. Raises Http404."""
+    try:
+        return selectors.agreement(read_id("agr", reference))
+    except Agreement.DoesNotExist as error:
+        raise Http404(f"There is no agreement {reference}.") from error
+
+
+def version_of(agreement: Agreement, number: int) -> AgreementVersion:
+    """One version with all that belongs to its terms. Raises Http404."""
+    found = next((one.pk for one in agreement.versions.all() if one.number == number), None)
+    if found is None:
+        raise Http404(f"{agreement.tpa_id} has no version {number}.")
+    return selectors.version(found)
+
+
+def buttons(version: AgreementVersion, agreement: Agreement, who: Person) -> list[Button]:
+    """The verbs that a version's page offers."""
+    reference, states = agreement.public_id, {one.state for one in agreement.versions.all()}
+
+    def of_agreement(verb: Verb, why_not: str = "") -> Button:
+        return button(verb, resolve_url("console:agreement-verb", reference, verb.slug), who, why_not)
+
+    found = []
+    if version.state == VersionState.DRAFT:
+        wrong = any(one.level is services.Level.ERROR for one in services.version_validate(version=version))
+        for verb in VERSION_VERBS.values():
+            href = resolve_url("console:version-verb", reference, version.number, verb.slug)
+            why = "Something contradicts itself: see above." if wrong and verb is ACTIVATE else ""
+            found.append(button(verb, href, who, why))
+    else:
+        drafted = VersionState.DRAFT in states
+        found.append(of_agreement(NEW_VERSION, "There is a draft already: edit or activate it." if drafted else ""))
+    if version.state == VersionState.ACTIVE:
+        found.append(of_agreement(DISABLE))
+    if version.state == VersionState.DISABLED:
+        found.append(of_agreement(ENABLE))
+    return found
+
+
+@requires(SCOPE, methods=("GET", "POST"))
+def agreement_new(request: HttpRequest) -> HttpResponse:
+    """An agreement with version 1 as a draft."""
+
+    def do(values: dict[str, Any]) -> HttpResponse:
+        made = onboarding.agreement_create(**values)
+        notices.success(request, f"{made.tpa_id} is made, as a draft.")
+        return see_other("console:agreement", made.public_id)
+
+    about = About(
+        "New agreement",
+        "Make the agreement",
+        resolve_url("console:agreements"),
+        (agreements_crumb(),),
+        lead="Version 1 is a draft: nothing is in force until you activate it.",
+    )
+    ends = {name: request.GET[name] for name in NewAgreementForm.ENDS if name in request.GET}
+    form = NewAgreementForm(request.POST if request.method == "POST" else None, initial=ends)
+    return form_page(request, form, about, do)
+
+
+@requires(SCOPE, methods=("GET", "POST"))
+def version_edit(request: HttpRequest, reference: str, number: int) -> HttpResponse:
+    """The form of a draft."""
+    agreement = agreement_of(reference)
+    version = version_of(agreement, number)
+    here = resolve_url("console:agreement-version", agreement.public_id, number)
+
+    def do(values: dict[str, Any]) -> HttpResponse:
+        onboarding.version_edit(agreement_id=agreement.pk, number=number, **values)
+        notices.success(request, f"Version {number} is changed.")
+        return see_other(here)
+
+    about = About(
+        f"Edit {agreement.tpa_id} v{number}",
+        f"Save version {number}",
+        here,
+        (agreements_crumb(), (f"{agreement.tpa_id} v{number}", here)),
+        "agreement",
+        revision(version),
+        lambda: revision(version_of(agreement_of(reference), number)),
+    )
+    form = VersionForm(request.POST if request.method == "POST" else None, instance=version)
+    return form_page(request, form, about, do)
+
+
+@requires(SCOPE, methods=("GET", "POST"))
+def agreement_verb(request: HttpRequest, reference: str, verb: str) -> HttpResponse:
+    """A new draft, out of force, or in force again."""
+    chosen = VERBS.get(verb)
+    if chosen is None:
+        raise Http404(f"There is no verb {verb} for agreements.")
+
+    def subject() -> Subject:
+        agreement = agreement_of(reference)
+        href = resolve_url("console:agreement", agreement.public_id)
+        key = {"agreement_id": agreement.pk}
+        return Subject(key, agreement.tpa_id, href, revision(agreement), (agreements_crumb(),))
+
+    def draft() -> str:
+        newest = max(one.number for one in agreement_of(reference).versions.all())
+        return resolve_url("console:version-edit", reference, newest)
+
+    return act(request, chosen, subject, to=draft if chosen is NEW_VERSION else None)
+
+
+@requires(SCOPE, methods=("GET", "POST"))
+def version_verb(request: HttpRequest, reference: str, number: int, verb: str) -> HttpResponse:
+    """Activates or discards a draft."""
+    chosen = VERSION_VERBS.get(verb)
+    if chosen is None:
+        raise Http404(f"There is no verb {verb} for versions.")
+
+    def subject() -> Subject:
+        agreement = agreement_of(reference)
+        version = version_of(agreement, number)
+        href = resolve_url("console:agreement-version", agreement.public_id, number)
+        found = services.version_validate(version=version) if chosen is ACTIVATE and request.method == "GET" else ()
+        return Subject(
+            {"agreement_id": agreement.pk, "number": number},
+            f"{agreement.tpa_id} v{number}",
+            href,
+            revision(version),
+            (agreements_crumb(),),
+            services.gives_up_sentence(version),
+            tuple(one.sentence for one in found),
+        )
+
+    def left() -> str:
+        there = Agreement.objects.filter(pk=read_id("agr", reference)).exists()
+        return resolve_url("console:agreement", reference) if there else resolve_url("console:agreements")
+
+    return act(request, chosen, subject, to=left)
+
+
+@requires("agreements:read")
+def bench_page(request: HttpRequest, reference: str, number: int) -> HttpResponse:
+    """What a test of this version does, and the reports of earlier ones."""
+    agreement = agreement_of(reference)
+    version = version_of(agreement, number)
+    context = {
+        "agreement": agreement,
+        "version": version,
+        "sentence": services.gives_up_sentence(version),
+        "reports": drafts.reports(agreement_id=agreement.pk)[:20],
+    }
+    return page(request, "console/onboarding/bench.html", context)
+
+
+@requires(SCOPE, methods=("POST",))
+def bench_run(request: HttpRequest, reference: str, number: int) -> HttpResponse:
+    """Runs the test. It sends nothing but to the partner's test service, so it needs no reason."""
+    agreement = agreement_of(reference)
+    report = bench.run(agreement_id=agreement.pk, number=number, actor=actor(request))
+    return see_other("console:bench-report", report.public_id)
+
+
+@requires("agreements:read")
+def bench_report(request: HttpRequest, reference: str) -> HttpResponse:
+    """One report, which the print style sheet puts on paper."""
+    report = drafts.report(reference)
+    version = resolve_url("console:agreement-version", report.agreement.public_id, report.number)
+    return page(request, "console/onboarding/bench_report.html", {"report": report, "version_href": version})

@@ -1,0 +1,189 @@
+"""The forms of the onboarding wizard's steps, and how what stands in them is kept in a draft."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django import forms
+from django.http import QueryDict
+from django.utils.datastructures import MultiValueDict
+from django.views.decorators.debug import sensitive_variables
+
+from messaging.console.forms import MOST_CHOICES, Group
+from messaging.models import OnboardingDraft
+from messaging.onboarding.pages.fields import NamedField, SecretText, choice
+from messaging.onboarding.pages.forms import EndpointForm, Errors, PartnerForm, PartyForm, TermsForm
+from messaging.onboarding.services.making import FIELDS, values_of
+from partners import selectors
+from partners.choices import CredentialKind, Profile, Semantics
+
+NONE = "none"  # of a choice: what the draft keeps as ""
+_KINDS = ("outbound_kind", "inbound_kind")
+
+
+class IdentityForm(PartyForm):
+    """Step 2: who the partner is."""
+
+    groups = (Group("New or known", ("existing",)), *PartyForm.groups)
+    existing = NamedField(
+        "Partner",
+        blank="A new partner",
+        help_text="A known partner stays as it is; only an endpoint and an agreement are added.",
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        known = selectors.parties(is_own=False).filter(archived_at__isnull=True)[:MOST_CHOICES]
+        self.offer("existing", [(one.public_id, one.name) for one in known])
+
+
+class TransportForm(EndpointForm):
+    """Step 3: where messages go, and what both sides show each other."""
+
+    groups = (
+        *EndpointForm.groups,
+        Group(
+            "What we show them",
+            ("outbound_kind", "outbound_username", "secret"),
+            "Stored as soon as the partner is tested.",
+        ),
+        Group(
+            "What they show us",
+            ("inbound_kind", "inbound_username", "inbound_certificate"),
+            "Made when the agreement is activated, and shown once.",
+        ),
+    )
+    only = {
+        **EndpointForm.only,
+        "outbound_username": ("outbound_kind", CredentialKind.BASIC, CredentialKind.SSH_KEY),
+        "secret": ("outbound_kind", *CredentialKind),
+        "inbound_username": ("inbound_kind", CredentialKind.BASIC),
+        "inbound_certificate": ("inbound_kind", CredentialKind.CERTIFICATE),
+    }
+    outbound_kind = choice("Kind", ((NONE, "Nothing"), *CredentialKind.choices))
+    outbound_username = forms.CharField(label="User name")
+    secret = forms.CharField(
+        label="Password, token or key",
+        help_text="What they gave us; for a client certificate both our certificate and its private key, as PEM.",
+        widget=SecretText,
+        strip=False,
+    )
+    inbound_kind = choice(
+        "Kind",
+        (
+            (NONE, "Nothing new"),
+            *((one.value, one.label) for one in CredentialKind if one is not CredentialKind.SSH_KEY),
+        ),
+    )
+    inbound_username = forms.CharField(label="User name")
+    inbound_certificate = forms.CharField(label="Their certificate", help_text="PEM text.", widget=forms.Textarea)
+
+
+class AgreementForm(TermsForm):
+    """Step 4: what is agreed."""
+
+    groups = (Group("Agreement", ("tpa_id", "title", "own_endpoint")), *TermsForm.groups)
+    tpa_id = forms.CharField(label="TPAId", help_text="It stands in every message, so both sides have the same.")
+    title = forms.CharField(label="Name")
+    own_endpoint = NamedField("Our endpoint", blank="Choose one")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        ours = selectors.endpoints().filter(party__is_own=True, party__archived_at__isnull=True)[:MOST_CHOICES]
+        self.offer("own_endpoint", [(one.public_id, f"{one.party}: {one.uri}") for one in ours])
+
+    def hidden(self, name: str) -> bool:
+        return name != "services" and super().hidden(name)  # kept for when the profile is changed back
+
+
+FORMS: Mapping[str, type[PartnerForm]] = {
+    "identity": IdentityForm,
+    "transport": TransportForm,
+    "agreement": AgreementForm,
+}
+# Sets of terms that are often agreed: (name, words, what it sets).
+PRESETS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
+    ("usual", "Usual", {"timeout": 60, "retries": 5, "retry_interval": 300}),
+    ("quick", "Quick", {"timeout": 10, "retries": 4, "retry_interval": 30}),
+    ("patient", "Patient", {"timeout": 300, "retries": 24, "retry_interval": 3600}),
+    ("mail", "For mail", {"timeout": 1800, "retries": 12, "retry_interval": 7200}),
+    (
+        "transactions",
+        "Atomic transactions",
+        {"profile": Profile.WSAT.value, "repeat_interval": 5, "repeat_interval_max": 600, "retries": 10},
+    ),
+)
+# What both sides have to know of an agreement; of the rest, whatever is not as usual.
+_ALWAYS_SAID = ("profile", "semantics", "timeout", "retries", "retry_interval", "services")
+_RELIABLE = {"profile": Profile.EBXML.value, "semantics": Semantics.ONCE_AND_ONLY_ONCE.value}
+
+
+def shown(step: str, given: Mapping[str, Any], errors: Errors | None = None) -> PartnerForm:
+    """The form of a step with what is given in its fields, and what is wrong beside them."""
+    form = FORMS[step](initial=dict.fromkeys(_KINDS, NONE) | dict(given))
+    form.tell(errors or {})
+    return form
+
+
+def kept(draft: OnboardingDraft, step: str) -> dict[str, Any]:
+    """What stands in a step's fields: what was typed. Never the secret."""
+    values = values_of(draft, step)
+    values |= {name: values[name] or NONE for name in _KINDS if name in values}
+    return values | {name: text for name, text in draft.data.get(step, {}).get("unread", {}).items() if text}
+
+
+@sensitive_variables("form", "values", "texts")
+def read(
+    step: str, posted: QueryDict, files: MultiValueDict[str, Any], preset: str = ""
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, str], dict[str, list[str]]]:
+    """(what stood in the fields, values, what cannot be read, why) of a step as it was posted. The secret is left out.
+
+    `preset`: the set of terms that takes the place of what was typed.
+    """
+    for name, _, terms in PRESETS:
+        if name == preset:
+            posted = posted.copy()
+            for key, value in (_RELIABLE | dict(terms)).items():
+                posted[key] = str(AgreementForm.base_fields[key].prepare_value(value))
+    form = FORMS[step](posted, files)
+    form.full_clean()
+    values = {name: value for name, value in form.typed.items() if name in FIELDS[step]}
+    values |= {name: "" for name in _KINDS if values.get(name) == NONE}
+    for name in ("identifiers", "services"):
+        if name in values:
+            values[name] = [list(row) for row in values[name]]
+    texts = {name: form[name].value() for name in form.fields if name in FIELDS[step]}
+    texts |= {name: values[name] for name in form.uploads.values() if name in values}
+    why = {name: [str(text) for text in found] for name, found in form.errors.items()}
+    unread = {name: str(texts[name] or "") for name in why if name in FIELDS[step]}
+    return texts, values, unread, why
+
+
+def facts(draft: OnboardingDraft, step: str) -> list[tuple[str, str]]:
+    """(label, value) of everything in a step that tells something, as people read it."""
+    form, usual = shown(step, kept(draft, step)), shown(step, {})
+    fields = [form[name] for group in form.groups for name in group.fields if name in FIELDS[step]]
+    return [
+        (_titled(one), _said(one))
+        for one in fields
+        if not (one.value() is None or one.value() is False or one.value() == "")
+        and (step != "agreement" or one.name in _ALWAYS_SAID or one.value() != usual[one.name].value())
+    ]
+
+
+def _titled(one: forms.BoundField) -> str:
+    """Without the headings of the form, what we show and what they show have the same names."""
+    whose = {"outbound": "We show: ", "inbound": "They show: "}
+    side, _, rest = one.name.partition("_")
+    if side not in whose or rest not in ("kind", "username", "certificate"):
+        return str(one.label)
+    return f"{whose[side]}{one.label[0].lower()}{one.label[1:]}"
+
+
+def _said(one: forms.BoundField) -> str:
+    if isinstance(one.field, forms.BooleanField):
+        return "yes"
+    offered: Any = one.field.choices if isinstance(one.field, forms.ChoiceField) else ()
+    labels = dict(offered)
+    return str(labels.get(one.value(), one.value()))
