@@ -351,7 +351,7 @@ OneCircuit = shown(
     "pairs:read",
     "One server that could not be reached lately",
     CircuitSerializer,
-    circuits.circuit,
+    lambda circuit: circuits.circuit(circuit),
     path=_CIRCUIT,
     etag=True,
 )
