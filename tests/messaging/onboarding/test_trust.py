@@ -121,6 +121,7 @@ def test_our_certificate_is_stored_encrypted_and_goes_out_with_its_key() -> None
         (AUTHORITY.issue().key + AUTHORITY.issue().certificate, "another certificate"),
         ("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n" + AUTHORITY.certificate, "cannot be read"),
     ],
+    ids=["no key", "no certificate", "of another key", "unreadable"],
 )
 @pytest.mark.django_db
 def test_a_certificate_of_ours_that_cannot_be_used_is_refused(secret: str, said: str) -> None:
@@ -137,6 +138,7 @@ def test_a_certificate_of_ours_that_cannot_be_used_is_refused(secret: str, said:
         ("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----", "cannot be read"),
         (AUTHORITY.certificate * 60, "20 are the most"),
     ],
+    ids=["text", "with its key", "unreadable", "sixty"],
 )
 @pytest.mark.django_db
 def test_text_that_is_no_certificate_is_refused_with_what_to_do(pem: str, said: str) -> None:
