@@ -9,16 +9,18 @@ from pathlib import Path
 import pytest
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Says what stays together when tests run in several processes, and begins with what waits for others the most.
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Says what stays together when tests run in several processes.
 
     Files stay whole, for what they build once; all that needs Spark shares one session, all of a browser one Chromium.
     """
-    for item in items:
-        if not item.get_closest_marker("xdist_group"):
-            kinds = [kind for kind in ("browser", "acceptance", "spark") if item.get_closest_marker(kind)]
-            item.add_marker(pytest.mark.xdist_group(kinds[0] if kinds else str(item.path)))
+    if not item.get_closest_marker("xdist_group"):
+        kinds = [kind for kind in ("browser", "acceptance", "spark") if item.get_closest_marker(kind)]
+        item.add_marker(pytest.mark.xdist_group(kinds[0] if kinds else str(item.path)))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begins with what waits for others the most."""
     groups = [mark.args[0] for item in items if (mark := item.get_closest_marker("xdist_group"))]
     first = {"acceptance": 0, "spark": 1}  # the longest two; the next two wait for their end
     held_back = {"pair": 1, "browser": 2}

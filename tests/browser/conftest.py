@@ -23,14 +23,11 @@ PASSWORD = "correct horse battery"
 Open = Callable[..., Page]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Marks what is in this folder, and skips it where there is nothing to drive."""
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.browser)
-            if not CHROMIUM:
-                item.add_marker(pytest.mark.skip(reason="NO CHROMIUM: browser tests skipped"))
+    item.add_marker(pytest.mark.browser)
+    if not CHROMIUM:
+        item.add_marker(pytest.mark.skip(reason="NO CHROMIUM: browser tests skipped"))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,11 +11,9 @@ from messaging.demo.stage import Link, Parameters, Stage, running
 from rmhub.supervisor import Supervisor
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Keeps the tests of this folder together when tests run in several processes: the hubs are started once."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("pair"))
+    item.add_marker(pytest.mark.xdist_group("pair"))
 
 
 @pytest.fixture(scope="package")
