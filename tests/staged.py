@@ -93,7 +93,7 @@ def staged(build: Callable[..., Value], time: FrozenClock | None = None) -> Valu
     parts = _changes(before)
     tables = (forgetting.REQUESTS, forgetting.HISTORY)
     days = {table: [day for day, _ in forgetting._partitions(table)] for table in tables}
-    files = Path(_kept.name) / str(len(_stages))
+    files = Path(tempfile.mkdtemp(dir=_kept.name))
     for name in _FOLDERS:
         if Path(getattr(settings, name)).exists():
             shutil.copytree(getattr(settings, name), files / name)

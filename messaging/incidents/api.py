@@ -12,11 +12,12 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from messaging import keyset
 from messaging.api.authentication import access_of, actor_of
 from messaging.api.conditional import expected_version, item
 from messaging.api.endpoint import AnyOctets, Endpoint, operation
 from messaging.api.fields import IdOut, Instant, OptionalReasonBody, ReasonBody, StrictBody, Text, page_of, validated
-from messaging.api.pagination import PAGING, simple_list
+from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import pair_id_of, trigger_id_of
@@ -289,7 +290,9 @@ class IncidentComments(Endpoint):
         problems=("invalid_cursor", "cursor_mismatch"),
     )
     def get(self, request: Request, incident: str) -> Response:
-        return simple_list(request, timeline.comments(records.incident(incident)), CommentSerializer, order=("id",))
+        values, limit, place = read_list(request, ())
+        found = timeline.comments(records.incident(incident))
+        return listing(request, values, keyset.page(found, order=("id",), limit=limit, place=place), CommentSerializer)
 
     @operation(
         id="incidents_comment",

@@ -25,6 +25,7 @@ from lxml import html
 from messaging.api.catalogue import CODES
 from messaging.causes import CAUSES
 from rmhub.settings import BASE_DIR
+from tests import staged
 from tests.messaging.conftest import one_worker, static_folder, woken  # noqa: F401  (fixtures)
 from tests.messaging.console.conftest import NOON, scene, time  # noqa: F401  (fixtures)
 from tests.messaging.console.pages import DOWNLOADS, PAGES
@@ -69,7 +70,8 @@ def same(name: str, lines: Iterable[str]) -> None:
 
 @pytest.fixture(autouse=True)
 def counted_from_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The names that factories count up are the same whatever ran before in this process."""
+    """The names that factories count up are the same whatever ran before in this process, and whoever built scenes."""
+    monkeypatch.setattr(staged, "_stages", {})
     for name, module in list(sys.modules.items()):
         if name.startswith("tests.") and hasattr(module, "_count"):
             monkeypatch.setattr(module, "_count", itertools.count(1))

@@ -178,6 +178,12 @@ def test_whoever_begins_while_another_completes_finds_it_completed(trigger: Trig
     assert found == [Entry.COMPLETED]
 
 
+_WAITS = (
+    "SELECT 1 FROM pg_locks WHERE NOT granted AND pid IN"
+    " (SELECT pid FROM pg_stat_activity WHERE datname = current_database())"
+)
+
+
 def _until_somebody_waits_for_a_lock() -> None:
     with connection.cursor() as cursor:
-        eventually(lambda: cursor.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone())
+        eventually(lambda: cursor.execute(_WAITS).fetchone())

@@ -155,6 +155,7 @@ def test_hot_paths_scan_no_table(full_store: None) -> None:
     repeated = partner.message(1)
     jobs = []
     paths: dict[str, Callable[[], object]] = {}
+    hooks = WebhookDelivery.objects.filter(endpoint__enabled=True).select_related("endpoint")
     with frozen(AT), link() as wire:
         paths["a message is submitted"] = lambda: submit(partner, idempotency_key="k", message_id="mine@x")
         paths["and again"] = lambda: submit(partner, idempotency_key="k", message_id="mine@x")
@@ -169,7 +170,7 @@ def test_hot_paths_scan_no_table(full_store: None) -> None:
         )
         paths["nothing is due"] = lambda: claim_due(limit=64)
         paths["dead workers are looked for"] = lambda: leases.release_dead(AT)
-        paths["webhooks are claimed"] = lambda: jobs.extend(webhooks._claim(10))
+        paths["webhooks are claimed"] = lambda: jobs.extend(webhooks.claim(hooks, webhooks._LEASE, 10))
         paths["webhooks are recorded"] = lambda: webhooks._record(
             [(d, webhooks.Outcome(204)) for d in jobs if isinstance(d, WebhookDelivery)]
         )

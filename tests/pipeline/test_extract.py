@@ -559,6 +559,7 @@ def test_live_tables_are_only_read(first: Writer, second: Writer, monkeypatch: p
         with connection.cursor() as cursor:
             cursor.execute(
                 "SELECT l.mode, c.relname FROM pg_locks l JOIN pg_class c ON c.oid = l.relation"
+                " JOIN pg_database d ON d.oid = l.database AND d.datname = current_database()"
                 " WHERE c.relname LIKE 'messaging_%%' AND c.relkind = 'r' AND l.pid <> pg_backend_pid()"
             )
             seen.update(cursor.fetchall())

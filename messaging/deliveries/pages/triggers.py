@@ -17,6 +17,7 @@ from django.utils.text import capfirst
 from django.views.decorators.debug import sensitive_variables
 
 from messaging import applications
+from messaging.access.selectors import reach
 from messaging.choices import Consult, ServiceKind, TriggerState
 from messaging.console.access import actor, requires
 from messaging.console.forms import MOST_CHOICES, Group, ReferenceField, SettingsForm
@@ -33,7 +34,7 @@ from messaging.pairs.selectors import screens
 from partners import selectors as partners
 from partners.choices import Profile
 from rmhub import clock
-from rmhub.ids import BadPublicId, read_public_id
+from rmhub.ids import BadPublicId
 
 _ONCE = "trigger_secret_form"
 
@@ -253,7 +254,7 @@ class TriggerPages(Pages):
 
     def _page(self, request: HttpRequest, reference: str) -> HttpResponse:
         try:
-            read_public_id("trg", reference)
+            reach.read_id("trg", reference)
         except BadPublicId:
             return see_other("console:trigger", self._one(reference).public_id)
         return super()._page(request, reference)

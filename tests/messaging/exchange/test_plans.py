@@ -101,6 +101,7 @@ def test_a_look_up_probes_one_index_of_each_day_that_counts(partner: Caller, mod
             )
         )
         plan = "\n".join(row[0] for row in cursor.fetchall())
+        cursor.execute("DEALLOCATE look_up")
     assert not re.search(rf"Seq Scan on {BIG}", plan), plan
     for day in DAYS[:2]:
         assert re.search(rf"Index Scan using messaging_rememberedrequest_{day:%Y%m%d}_pkey", plan), plan
