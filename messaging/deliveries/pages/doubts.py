@@ -31,14 +31,14 @@ from messaging.deliveries.pages.doubt_groups import (
     settle_group,
 )
 from messaging.deliveries.selectors import doubts, triggers
-from messaging.deliveries.services import deciding as settling
+from messaging.deliveries.services import settling
 from messaging.messages.selectors import evidence, messages
 from messaging.messages.services import inquiries
 from messaging.models import Message, Pair
 from messaging.pairs.selectors import pairs
 from messaging.protocol.processing import Doubt
 from messaging.templatetags.hub import middle, state, words
-from messaging.transactions.pages.transactions import settle_buttons
+from messaging.transactions.pages import settle_buttons
 from messaging.transactions.selectors import coordinations
 from messaging.transactions.selectors.diagnosis import diagnose
 from rmhub import clock
