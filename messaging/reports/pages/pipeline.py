@@ -218,13 +218,17 @@ def live_page(request: HttpRequest) -> HttpResponse:
     mark = keyset.fingerprint("console.live", {}, ",".join(_ORDER))
     found = keyset.page(pipeline.watched_pairs(shown), order=_ORDER, limit=_PAGE, place=read_place(request, mark))
     context: dict[str, Any] = as_context(found, mark)
-    context |= {"watch": shown, "rows": [_row(hour) for hour in pipeline.last_hours(found.rows, shown)]}
-    return page(
-        request,
-        "console/reports/live_watch.html",
-        context,
-        fragments={"live-watch": "console/reports/live_watch_live.html"},
-    )
+    context |= {
+        "title": "Live",
+        "lead": "The last hour of every pair beside what is usual for it. What leaves its usual range becomes an "
+        "incident, and is resolved when it is back.",
+        "live": "console/reports/live_watch_live.html",
+        "live_id": "live-watch",
+        "every": 10,
+        "watch": shown,
+        "rows": [_row(hour) for hour in pipeline.last_hours(found.rows, shown)],
+    }
+    return page(request, "console/parts/live_page.html", context, fragments={"live-watch": context["live"]})
 
 
 def _row(hour: PairHour) -> dict[str, Any]:
