@@ -30,6 +30,9 @@ class RunState(models.TextChoices):
     CANCELLED = "cancelled", "Cancelled"
 
 
+OPEN = (RunState.QUEUED, RunState.RUNNING)
+
+
 class AuditKind(models.TextChoices):
     """What the exactly-once audit finds; the first group breaks a promise, the second explains itself."""
 

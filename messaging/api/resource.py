@@ -128,6 +128,7 @@ def shown(
     description: str = "",
     problems: Sequence[str] = (),
     etag: bool = False,
+    whole_hub: bool = False,
 ) -> type[Endpoint]:
     """Return the view of one thing. `read` takes what the path names, and the values of all parameters."""
 
@@ -142,6 +143,7 @@ def shown(
             parameters=parameters,
             responses={200: shape},
             problems=problems,
+            whole_hub=whole_hub,
         )
         def get(self, request: Request, **named: str) -> Response:
             data = dict(shape(read(**named, **read_parameters(request, parameters))).data)

@@ -11,7 +11,7 @@ from messaging.api.fields import IdOut, RowSerializer, StrictBody, Text, Whole
 from messaging.bulk.services.jobs import ACTIONS, MAX_IDS, allowed_verbs
 from messaging.bulk.services.plans import MAX_STAGGER, MODES
 from messaging.choices import Interface, ItemState
-from messaging.deliveries.services.deciding import MAX_REMIND, MIN_REMIND
+from messaging.deliveries.services.settling import MAX_REMIND, MIN_REMIND
 from messaging.models import BulkJob, BulkJobItem
 from rmhub.ids import public_id
 

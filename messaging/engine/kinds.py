@@ -20,7 +20,6 @@ from messaging import dispatch, servers, transports
 from messaging.choices import Outcome
 from messaging.deliveries.services import claiming, talking
 from messaging.deliveries.services import job as deliveries
-from messaging.deliveries.services import recording as delivering_recording
 from messaging.engine import circuits, leases
 from messaging.engine import memory as epoch
 from messaging.engine.claiming import claim_due
@@ -172,7 +171,7 @@ DELIVERIES = Work(
     task=dispatch.DELIVER,
     claim=_claim_deliveries,
     talk=talking.talk,
-    record=delivering_recording.record,
+    record=talking.record,
     release_dead=claiming.release_dead,
     keeps=claiming.keeps,
 )

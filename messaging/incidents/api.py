@@ -23,9 +23,9 @@ from messaging.api.reading import Param, read_parameters
 from messaging.api.references import pair_id_of, trigger_id_of
 from messaging.api.resource import listed, shown
 from messaging.choices import IncidentState, NoteKind
-from messaging.deliveries.serializers.triggers import TriggerRef
-from messaging.incidents.selectors import texts, timeline
-from messaging.incidents.selectors.texts import PartnerNote
+from messaging.deliveries.api.triggers import TriggerRef
+from messaging.incidents import selectors as timeline
+from messaging.incidents.selectors import PartnerNote
 from messaging.journal import incidents as services
 from messaging.journal.incidents import COMMENT_MOST
 from messaging.messages.serializers.messages import PairRef
@@ -325,7 +325,7 @@ IncidentTimeline = shown(
 
 def _note(incident: str) -> PartnerNote:
     found = records.incident(incident)
-    note = texts.partner_note(found)
+    note = timeline.partner_note(found)
     if note is None:
         raise Problem("not_found", f"{found} is about no partner.")
     return note
@@ -358,5 +358,5 @@ class IncidentPostMortem(Endpoint):
     )
     def get(self, request: Request, incident: str) -> HttpResponse:
         read_parameters(request, ())
-        text = texts.post_mortem(records.incident(incident))
+        text = timeline.post_mortem(records.incident(incident))
         return HttpResponse(text, content_type="text/markdown; charset=utf-8")

@@ -24,8 +24,7 @@ from messaging.console.lists import Column, ListPage
 from messaging.console.rendering import after, dialog, keyset_page, page, posted, problems, see_other
 from messaging.deliveries.selectors import triggers
 from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, Stale
-from messaging.incidents.selectors import texts as incident_texts
-from messaging.incidents.selectors import timeline as incident_timeline
+from messaging.incidents import selectors as incident_timeline
 from messaging.journal import incidents as services
 from messaging.journal.wording import span
 from messaging.models import Incident
@@ -253,7 +252,7 @@ def incident_comment(request: HttpRequest, number: str) -> HttpResponse:
 def incident_note(request: HttpRequest, number: str) -> HttpResponse:
     """A letter to the partner, to be copied and changed."""
     incident = records.incident(number)
-    note = incident_texts.partner_note(incident)
+    note = incident_timeline.partner_note(incident)
     if note is None:
         raise NotFound(f"{incident} is about no partner.")
     return page(request, "console/incidents/incident_note.html", {"incident": incident, "note": note})
@@ -263,7 +262,7 @@ def incident_note(request: HttpRequest, number: str) -> HttpResponse:
 def incident_post_mortem(request: HttpRequest, number: str) -> HttpResponse:
     """All that is known of it as a Markdown file."""
     incident = records.incident(number)
-    answer = HttpResponse(incident_texts.post_mortem(incident), content_type="text/markdown; charset=utf-8")
+    answer = HttpResponse(incident_timeline.post_mortem(incident), content_type="text/markdown; charset=utf-8")
     answer["Content-Disposition"] = f'attachment; filename="{incident}.md"'
     return answer
 

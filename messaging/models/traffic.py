@@ -239,6 +239,18 @@ class PayloadMask(Identified):
         return int(self.updated_at.timestamp() * 1_000_000)
 
 
+# What is counted by pair from the event feed: count -> events. By the hour (`overview.services.traffic_hours`), and by
+# the minute (`pipeline.live.query`). What is handed over without an acknowledgement being awaited is delivered, too.
+COUNTED = {
+    "accepted": ("message.accepted",),
+    "delivered": ("message.delivered", "message.sent"),
+    "failed": ("message.failed",),
+    "retried": ("message.retrying",),
+    "received": ("message.received",),
+    "duplicates": ("message.duplicate",),
+    "rejected": ("message.rejected",),
+    "suspensions": ("pair.suspended",),
+}
 # Upper edges of the latency histogram, seconds; the last bucket has none.
 LATENCY_EDGES = (0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200)
 

@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 
 from messaging.models import LakeState, PipelineRun
-from messaging.pipeline import errors, java, session
+from messaging.pipeline import java, session
 from messaging.report_choices import RunState
 from messaging.reports.services import runs as pipeline_runs
 from rmhub import clock
@@ -173,7 +173,7 @@ def _session() -> Iterator[Finding]:
         good = counted == 499_500
         yield Finding(good, f"Spark {spark.version} computes." if good else f"Spark computed {counted}, not 499500.")
     except Exception as error:
-        yield Finding(False, f"Spark does not start: {errors.sentence(error)}")
+        yield Finding(False, f"Spark does not start: {session.error_sentence(error)}")
     finally:
         session.stop()
 

@@ -28,7 +28,7 @@ from messaging.choices import Interface
 from messaging.exceptions import InvalidSubmission, WrongState
 from messaging.journal.audit import Actor
 from messaging.models import LakeState, PipelineRun
-from messaging.pipeline import check, driver, errors, java, session, submitting
+from messaging.pipeline import check, driver, java, session, submitting
 from messaging.pipeline.runner import Runner
 from messaging.report_choices import PipelineJob, RunState
 from messaging.reports.catalogue import REPORTS
@@ -421,7 +421,7 @@ def live(options: dict[str, Any], stdout: OutputWrapper) -> int:
         raise CommandError(str(error)) from error
     except Exception as error:
         if not stop.is_set():
-            raise CommandError(f"The live watch failed: {errors.sentence(error)}") from error
+            raise CommandError(f"The live watch failed: {session.error_sentence(error)}") from error
     finally:
         query.end_session()
     say("The live watch has ended.")

@@ -24,7 +24,8 @@ from django.db import Error, connection
 
 from messaging.exceptions import InvalidSubmission
 from messaging.models import PipelineRun
-from messaging.pipeline import errors, session
+from messaging.pipeline import manifest, session
+from messaging.pipeline.schemas import ENTITIES
 from messaging.report_choices import PipelineJob, RunState
 from messaging.reports.catalogue import REPORTS, Table
 from messaging.reports.services import publishing
@@ -43,7 +44,7 @@ JOBS = {job.value: f"messaging.pipeline.jobs.{job.value}" for job in REPORTS_OF_
 # Everything else: run(context) -> None, which ends with context.publish or context.succeed.
 HANDLERS: dict[str, str] = {
     PipelineJob.EXTRACT: "messaging.pipeline.extract:run",
-    PipelineJob.COMPACT: "messaging.pipeline.compaction:run",
+    PipelineJob.COMPACT: "messaging.pipeline.parts:run_compaction",
     PipelineJob.ARCHIVE: "messaging.pipeline.archiving:run",
     PipelineJob.RESTORE: "messaging.pipeline.archiving:run_restore",
     PipelineJob.EXPORT: "messaging.pipeline.partner_logs:run_export",
@@ -103,12 +104,10 @@ class Context:
     def inputs(
         self, wanted: Mapping[str, Sequence[str]], begin: datetime | None, end: datetime | None
     ) -> tuple[dict[str, DataFrame], dict[str, Any]]:
-        """What `lake.inputs` reads, in the run's session."""
+        """What `lake_inputs` reads, in the run's session."""
         spark = self.session()
         self.progress("Reading the lake")
-        lake = importlib.import_module("messaging.pipeline.lake")
-        found: tuple[dict[str, DataFrame], dict[str, Any]] = lake.inputs(spark, wanted, begin, end)
-        return found
+        return lake_inputs(spark, wanted, begin, end)
 
     def parameters(self, as_of: datetime | None) -> dict[str, Any]:
         """What every job is given, with the run's own parameters."""
@@ -223,7 +222,9 @@ def execute(
             if pulse.lost.is_set() or isinstance(error, Cancelled | pipeline_runs.ClaimLost):
                 pipeline_runs.run_cancelled(run)
             else:
-                pipeline_runs.run_fail(run, errors.sentence(error), errors.detail(error), context.facts_so_far())
+                pipeline_runs.run_fail(
+                    run, session.error_sentence(error), session.error_detail(error), context.facts_so_far()
+                )
             return False
     return PipelineRun.objects.filter(pk=run.pk, state=RunState.SUCCEEDED).exists()
 
@@ -357,3 +358,32 @@ def cancel_spark() -> None:
             running.sparkContext.cancelAllJobs()
         else:
             running.interruptAll()
+
+
+# --- Reads the lake as Spark DataFrames: explicit schemas, only the files that count, only the latest version of a
+# row.
+#
+# What the files hold of a moment is decided once (`manifest.current`): a run reads the same lake however long it
+# takes, whatever is extracted or compacted meanwhile.
+
+
+def lake_inputs(
+    session: SparkSession,
+    wanted: Mapping[str, Sequence[str]],
+    begin: datetime | None = None,
+    end: datetime | None = None,
+) -> tuple[dict[str, DataFrame], dict[str, Any]]:
+    """The inputs of a job (entity -> columns), restricted to `begin` (inclusive) to `end` (exclusive); lists are whole.
+
+    Also returns the lineage: generation, transactions, moment, and files, rows and bytes of each entity (rows of
+    changing entities are versions). Raises LakeUnusable.
+    """
+    from messaging.pipeline.submitted import frame  # needs Spark
+
+    contents = manifest.current()
+    root = str(manifest.root().resolve())
+    frames, read = {}, {}
+    for name, columns in wanted.items():
+        parts, read[name] = contents.parts(ENTITIES[name], begin, end)
+        frames[name] = frame(session, ENTITIES[name], columns, parts, root, begin, end)
+    return frames, {**contents.lineage, "entities": read}

@@ -77,9 +77,9 @@ class _Batch:
 def run(context: Context) -> None:
     """The job EXTRACT. Many small files of past days are put together when that is worth starting Spark for."""
     result = extract(context.progress)
-    from messaging.pipeline import compaction
+    from messaging.pipeline import parts
 
-    compacted = compaction.when_useful(context)
+    compacted = parts.when_useful(context)
     swept = manifest.sweep()
     context.succeed(
         rows=sum(result.rows.values()),

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from messaging.exceptions import ApplicationError, InvalidSubmission
 from messaging.pipeline import log_values
 from messaging.pipeline.log_values import Faults
-from messaging.reports.services import log_heads, publishing
+from messaging.reports.services import partner_logs, publishing
 from partners import log_columns
 from rmhub.ids import read_public_id
 
@@ -134,22 +134,22 @@ def _batches(
 ) -> Iterator[tuple[Callable[[int], int], Columns]]:
     """(row number of the n-th row of the block, our column -> values as they stand in the file)."""
     try:
-        head = log_heads.head(source, rows=1)
+        head = partner_logs.read_head(source, rows=1)
     except InvalidSubmission as error:
         raise UnreadableLog(" ".join(error.errors["file"])) from error
     except FileNotFoundError as error:
         raise UnreadableLog("The log's file is not in the lake's folder any more: send the log again.") from error
-    if head.format == log_heads.PARQUET:
+    if head.format == partner_logs.PARQUET:
         yield from _parquet_batches(source, mapping)
     else:
         yield from _csv_batches(source, mapping, head, faults)
 
 
 def _csv_batches(
-    source: Path, mapping: Mapping[str, Any], head: log_heads.Head, faults: Faults
+    source: Path, mapping: Mapping[str, Any], head: partner_logs.Head, faults: Faults
 ) -> Iterator[tuple[Callable[[int], int], Columns]]:
     places = _places(mapping, head.columns)
-    if not head.rows and source.stat().st_size <= log_heads.HEAD_BYTES:
+    if not head.rows and source.stat().st_size <= partner_logs.HEAD_BYTES:
         return  # only a header: an empty log, which Arrow would stumble over
     names = [f"c{number}" for number in range(len(head.columns))]
     crooked: list[int] = []

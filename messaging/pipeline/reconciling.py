@@ -11,7 +11,7 @@ from messaging.exceptions import NotFound
 from messaging.models import PartnerLog, PipelineRun
 from messaging.pipeline import partner_logs
 from messaging.pipeline.jobs import reconcile
-from messaging.pipeline.jobs.literal import schema
+from messaging.pipeline.jobs.frames import schema
 from messaging.pipeline.partner_logs import EXPORTED, Normalised, UnreadableLog
 from messaging.reports.services import partner_logs as logs
 from messaging.reports.services import publishing

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from messaging.pipeline.jobs.literal import TYPES, literal
+from messaging.pipeline.jobs.frames import TYPES, literal
 from messaging.pipeline.schemas import ENTITIES, Entity
 
 JOBS = ("audit", "levels", "window", "timing")

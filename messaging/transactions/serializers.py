@@ -11,7 +11,7 @@ from rest_framework import serializers
 
 from messaging.api.fields import IdOut, OptionalReasonBody, ReasonBody, StrictBody, Text, Whole
 from messaging.choices import Direction, MessageState
-from messaging.deliveries.serializers.triggers import TriggerRef
+from messaging.deliveries.api.triggers import TriggerRef
 from messaging.messages.serializers.messages import AgreementRef, PartyRef
 from messaging.models import Coordination, Enlistment
 from messaging.profiles.wsat import asking, settling

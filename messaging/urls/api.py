@@ -17,7 +17,7 @@ from messaging.overview.api import hub, records, status
 from messaging.pairs.api import looks as pair_looks
 from messaging.pairs.api import pairs
 from messaging.pollers import api as pollers
-from messaging.reports.api import live, partner_logs, pipeline, reports
+from messaging.reports.api import partner_logs, pipeline, reports
 from messaging.routing import api as routing
 from messaging.transactions import api as transactions
 
@@ -145,7 +145,7 @@ urlpatterns = [
     ),
     path("agreements/<str:agreement_id>/timing-draft", reports.TimingDraft.as_view(), name="timing-draft"),
     *routing.ROUTES.urls(),
-    path("live", live.Live.as_view(), name="live"),
+    path("live", pipeline.Live.as_view(), name="live"),
     path("reports", reports.Reports.as_view(), name="reports"),
     path("reports/audit/incidents", reports.AuditIncidents.as_view(), name="audit-incidents"),
     path("reports/<str:job>", reports.OneReport.as_view(), name="report"),

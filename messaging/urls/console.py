@@ -12,14 +12,14 @@ from messaging.incidents import pages as incidents
 from messaging.messages.pages import listing as message_list
 from messaging.messages.pages import masks, messages, octets
 from messaging.notifications.pages import notifications, webhooks
-from messaging.onboarding.pages import partner_urls
+from messaging.onboarding.pages import agreements, parties, partners, wizard
 from messaging.overview.pages import overview, wayfinding
 from messaging.pairs.pages import actions as pair_actions
 from messaging.pairs.pages import pairs
 from messaging.pollers import pages as pollers
-from messaging.reports.pages import live, pipeline, reconciliation, reports
+from messaging.reports.pages import pipeline, reconciliation, reports
 from messaging.routing import pages as routing
-from messaging.transactions.pages import transactions
+from messaging.transactions import pages as transactions
 
 app_name = "console"
 urlpatterns = [
@@ -120,9 +120,39 @@ urlpatterns = [
         name="enlistment-settle",
     ),
     *pollers.PAGES.urls(),
-    *partner_urls.urlpatterns,
+    path("partners/", partners.partner_list, name="partners"),
+    path("partners/add/", parties.party_new, name="party-new"),
+    path("partners/new/", wizard.onboarding_new, name="onboarding-new"),
+    path("partners/new/<str:reference>/step/<int:number>/", wizard.onboarding_step, name="onboarding-step"),
+    path("partners/new/<str:reference>/discard/", wizard.onboarding_discard, name="onboarding-discard"),
+    path("partners/bundle/", partners.bundle_page, name="bundle"),
+    path("partners/bundle/download/", partners.bundle_download, name="bundle-download"),
+    path("partners/<str:reference>/", partners.partner_page, name="partner"),
+    path("partners/<str:reference>/edit/", parties.party_edit, name="party-edit"),
+    path("partners/<str:reference>/actions/<slug:verb>/", parties.party_verb, name="party-verb"),
+    path("partners/<str:reference>/endpoints/new/", parties.endpoint_new, name="endpoint-new"),
+    path("partners/<str:reference>/credentials/new/", parties.credential_new, name="credential-new"),
+    path("endpoints/<str:reference>/", partners.endpoint_page, name="endpoint"),
+    path("endpoints/<str:reference>/edit/", parties.endpoint_edit, name="endpoint-edit"),
+    path("endpoints/<str:reference>/certificates/", parties.endpoint_certificates, name="endpoint-certificates"),
+    path("credentials/<str:reference>/revoke/", parties.credential_revoke, name="credential-revoke"),
+    path("certificates/", partners.certificate_list, name="certificates"),
+    path("agreements/", partners.agreement_list, name="agreements"),
+    path("agreements/new/", agreements.agreement_new, name="agreement-new"),
+    path("agreements/<str:reference>/", partners.agreement_page, name="agreement"),
+    path("agreements/<str:reference>/actions/<slug:verb>/", agreements.agreement_verb, name="agreement-verb"),
+    path("agreements/<str:reference>/v/<int:number>/", partners.agreement_page, name="agreement-version"),
+    path("agreements/<str:reference>/v/<int:number>/edit/", agreements.version_edit, name="version-edit"),
+    path(
+        "agreements/<str:reference>/v/<int:number>/actions/<slug:verb>/",
+        agreements.version_verb,
+        name="version-verb",
+    ),
+    path("agreements/<str:reference>/v/<int:number>/test/", agreements.bench_page, name="bench"),
+    path("agreements/<str:reference>/v/<int:number>/test/run/", agreements.bench_run, name="bench-run"),
+    path("tests/<str:reference>/", agreements.bench_report, name="bench-report"),
     *routing.PAGES.urls(),
-    path("live/", live.live_page, name="live"),
+    path("live/", pipeline.live_page, name="live"),
     path("reports/", reports.report_list, name="reports"),
     path("reports/<slug:job>/", reports.report_page, name="report"),
     path("reports/<slug:job>/<slug:table>.<slug:form>", reports.report_download, name="report-download"),

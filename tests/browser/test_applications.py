@@ -5,8 +5,7 @@ from __future__ import annotations
 from playwright.sync_api import Page, expect
 
 from messaging.bulk.services import jobs
-from messaging.deliveries.services import deciding as settling
-from messaging.deliveries.services import triggering
+from messaging.deliveries.services import settling, triggering
 from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, BulkJob, Delivery, Trigger
 from rmhub import clock

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from messaging.choices import SignalKind
-from messaging.deliveries.services import deciding as settling
+from messaging.deliveries.services import settling
 from messaging.messages.services import resubmitting
 from messaging.models import Delivery, Event, Message, Signal, WebhookDelivery
 from messaging.notifications.services import webhooks

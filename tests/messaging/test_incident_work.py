@@ -10,8 +10,7 @@ import pytest
 from django.contrib.auth.models import Group, User
 
 from messaging.exceptions import InvalidSubmission, Stale, WrongState
-from messaging.incidents.selectors import texts as incident_texts
-from messaging.incidents.selectors import timeline as incident_timeline
+from messaging.incidents import selectors as incident_timeline
 from messaging.journal import incidents
 from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Event, Incident, IncidentNote, Pair
@@ -229,7 +228,7 @@ def test_it_seems_to_be_over_when_documents_flow_again(time: FrozenClock) -> Non
 def test_the_note_to_the_partner_says_what_they_can_look_at(time: FrozenClock) -> None:
     partner = suspended(time, receipt=EXPIRED)
     incident = records.incident(Incident.objects.get().pk)
-    note = incident_texts.partner_note(incident)
+    note = incident_timeline.partner_note(incident)
     assert note is not None
     pair = Pair.objects.get(pk=partner.outbound.pk)
     assert note.subject.startswith(f"{incident}: messages to {pair.partner.name} since 2026-05-01 12:0")
@@ -238,7 +237,7 @@ def test_the_note_to_the_partner_says_what_they_can_look_at(time: FrozenClock) -
         assert said in note.text
     assert incident.detail not in note.text, "our own words for it stay here"
     hub, _ = incidents.incident_open(pair=None, cause="x", now=AT)
-    assert incident_texts.partner_note(records.incident(hub.pk)) is None
+    assert incident_timeline.partner_note(records.incident(hub.pk)) is None
 
 
 def test_the_post_mortem_is_markdown_that_nobody_can_write_into(time: FrozenClock) -> None:
@@ -249,7 +248,7 @@ def test_the_post_mortem_is_markdown_that_nobody_can_write_into(time: FrozenCloc
     with link():
         operating.pair_resume(pair_id=partner.outbound.pk, actor=ANN, reason="renewed")
         work()
-    text = incident_texts.post_mortem(records.incident(incident.pk))
+    text = incident_timeline.post_mortem(records.incident(incident.pk))
     assert text.startswith(f"# {incident}: Partner certificate expired\n")
     assert "> \\<script\\>| \\`x\\` \\[a\\](http://evil.test) \\# h" in text
     assert "| ann | Comment | a \\| b \\# \\<b\\> |" in text

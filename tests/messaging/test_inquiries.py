@@ -12,7 +12,7 @@ from django.test import Client
 
 from messaging.bulk.services import jobs
 from messaging.deliveries.selectors import doubts
-from messaging.deliveries.services import deciding as settling
+from messaging.deliveries.services import settling
 from messaging.entrance import authentication as door
 from messaging.exceptions import NotFound, WrongState
 from messaging.journal.audit import Actor

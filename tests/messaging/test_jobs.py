@@ -14,8 +14,7 @@ from django.db import IntegrityError, OperationalError
 from messaging import dispatch, tasks
 from messaging.bulk import selectors as reading
 from messaging.bulk.services import jobs
-from messaging.deliveries.services import deciding as settling
-from messaging.deliveries.services import triggering
+from messaging.deliveries.services import settling, triggering
 from messaging.engine import subscriptions
 from messaging.engine.claiming import claim_due
 from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState

@@ -10,7 +10,7 @@ from lxml import html
 from messaging import causes
 from messaging.causes import CAUSES, Cause, Evidence
 from messaging.choices import Direction
-from messaging.incidents.selectors.texts import partner_note
+from messaging.incidents.selectors import partner_note
 from messaging.messages.services import inquiries
 from messaging.models import Incident, Pair
 from messaging.pairs.selectors import newer, screens

@@ -18,7 +18,7 @@ from django.db import connection, transaction
 from lxml import html
 
 from messaging.bulk.services import jobs
-from messaging.deliveries.services import deciding as settling
+from messaging.deliveries.services import settling
 from messaging.engine import memory as epoch
 from messaging.engine import pairs
 from messaging.exceptions import InvalidSubmission, WrongState

@@ -11,8 +11,7 @@ from django.db import connections
 
 from messaging import applications
 from messaging.choices import IncidentState
-from messaging.deliveries.services import deciding as settling
-from messaging.deliveries.services import triggering
+from messaging.deliveries.services import settling, triggering
 from messaging.engine.claiming import claim_due
 from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
 from messaging.journal.audit import Actor

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from messaging.pipeline.jobs.choosing import FEWEST, LONGEST, Choice, Score, choices, chosen
+from messaging.pipeline.jobs.timing import FEWEST, LONGEST, Choice, Score, choices, chosen
 
 NOW = Choice(60, 5, 300)
 

@@ -66,7 +66,7 @@ def test_the_jobs_declare_the_tables_of_the_catalogue(name: str) -> None:
 def test_every_number_is_what_plain_sql_gives(
     spark: SparkSession, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from messaging.pipeline import lake
+    from messaging.pipeline import driver
     from messaging.pipeline.extract import extract
 
     Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)  # WhiteNoise warns when it is missing
@@ -83,7 +83,7 @@ def test_every_number_is_what_plain_sql_gives(
         found: dict[tuple[str, str], list[Row]] = {}
         for name in names:
             job = import_module(f"messaging.pipeline.jobs.{name}")
-            inputs, _ = lake.inputs(spark, job.INPUTS, begin, end)
+            inputs, _ = driver.lake_inputs(spark, job.INPUTS, begin, end)
             results = job.run(inputs, {"from": begin, "to": end, "as_of": as_of, "price_gb_month": PRICE})
             for table, schema in job.OUTPUTS.items():
                 assert results[table].columns == schema.names

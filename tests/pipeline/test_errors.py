@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from messaging.exceptions import InvalidSubmission
-from messaging.pipeline import errors
+from messaging.pipeline import session
 
 JAVA = """An error occurred while calling o52.toArrow.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times
@@ -30,14 +30,16 @@ Caused by: java.io.FileNotFoundException: /lake/g1/messages/x.parquet (No such f
     ],
 )
 def test_one_sentence(error: Exception, expected: str) -> None:
-    found = errors.sentence(error)
+    found = session.error_sentence(error)
     assert expected in found
-    assert "\n" not in found and len(found) <= errors.LONGEST
+    assert "\n" not in found and len(found) <= session.LONGEST_SENTENCE
 
 
 def test_the_detail_has_it_all() -> None:
     try:
         raise RuntimeError(JAVA)
     except RuntimeError as error:
-        assert "SparkCoreErrors.scala" in errors.detail(error) and "test_errors.py" in errors.detail(error)
-    assert len(errors.sentence(RuntimeError("x" * 5000))) == errors.LONGEST
+        assert "SparkCoreErrors.scala" in session.error_detail(error) and "test_errors.py" in session.error_detail(
+            error
+        )
+    assert len(session.error_sentence(RuntimeError("x" * 5000))) == session.LONGEST_SENTENCE

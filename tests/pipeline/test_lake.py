@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from messaging.models import LakeFile, LakeState
-from messaging.pipeline import compaction, extract, lake, manifest, schemas
+from messaging.pipeline import driver, extract, manifest, parts, schemas
 from messaging.pipeline.schemas import EVENTS, MESSAGES, Column
 from rmhub.clock import frozen
 from tests.messaging.factories import link, partner_side, submit, work
@@ -45,7 +45,7 @@ def first() -> Iterator[Writer]:
 
 
 def read(session: Any, entity: str, columns: list[str], **options: Any) -> Any:
-    return lake.inputs(session, {entity: columns}, **options)[0][entity]
+    return driver.lake_inputs(session, {entity: columns}, **options)[0][entity]
 
 
 def ids(frame: Any) -> list[Any]:
@@ -87,7 +87,9 @@ def test_reading_gives_each_row_once_in_its_last_version_and_within_the_range(sp
     inside = {key for key, row in store(MESSAGES).items() if begin <= row["created_at"] < end}
     assert len(inside) == 3
     assert set(versions(spark, "state", begin=begin, end=end)) == inside
-    frames, facts = lake.inputs(spark, {"messages": ("id",), "pairs": ("code", "id"), "triggers": ("id",)}, begin, end)
+    frames, facts = driver.lake_inputs(
+        spark, {"messages": ("id",), "pairs": ("code", "id"), "triggers": ("id",)}, begin, end
+    )
     assert {row["id"] for row in frames["messages"].collect()} == inside
     assert frames["messages"].columns == ["id"] and frames["pairs"].columns == ["code", "id"]
     assert frames["pairs"].count() == len(store(schemas.PAIRS)) and frames["triggers"].count() == 0
@@ -151,7 +153,7 @@ def test_a_new_column_is_null_in_files_of_before(spark, first: Writer, monkeypat
     first.commit()
     run()
     with frozen(T + timedelta(days=400)):
-        compaction.compact(spark, compaction.waiting(least=2), quiet)
+        parts.compact(spark, parts.waiting(least=2), quiet)
     assert versions(spark, "content_type")[old] == (None,)
 
 
@@ -172,17 +174,17 @@ def test_compaction_keeps_every_row_once_sorted_for_other_tools_too(spark, first
             run()
         read_ahead = set(LakeFile.objects.filter(to_xid=lakes.OPEN_END, replaced_at__isnull=True))
         assert read_ahead
-        days = compaction.waiting(least=2)
+        days = parts.waiting(least=2)
         assert {(day.entity.name, str(day.day)) for day in days} >= {
             ("events", "2026-03-10"),
             ("messages", "2026-03-10"),
         }
         told: list[tuple[str, int, int]] = []
-        result = compaction.compact(spark, days, lambda *call: told.append(call))
+        result = parts.compact(spark, days, lambda *call: told.append(call))
         assert (result.days, result.files_after) == (len(days), len(days)) and result.files_before > len(days) * 2
         assert result.rows_after < result.rows_before, "outdated versions are gone"
         assert [call[1:] for call in told] == [(number, len(days)) for number in range(len(days))]
-        assert compaction.waiting(least=2) == []
+        assert parts.waiting(least=2) == []
         assert_equal()
         current = LakeFile.objects.filter(entity="messages", replaced_at__isnull=True, day="2026-03-10")
         assert sorted(file.unique_keys for file in current) == [False, False], "one row is newer in what was read ahead"
@@ -207,11 +209,11 @@ def test_compaction_keeps_every_row_once_sorted_for_other_tools_too(spark, first
     facts: dict[str, Any] = {}
     context: Any = SimpleNamespace(session=lambda: spark, progress=quiet, succeed=lambda **told: facts.update(told))
     with frozen(T + timedelta(days=400)):
-        assert compaction.when_useful(context) == 0
-        compaction.run(context)
-        monkeypatch.setattr(compaction, "SMALL", 2)
-        monkeypatch.setattr(compaction, "WORTH", 1)
-        assert compaction.when_useful(context) == 0, "there is nothing left"
+        assert parts.when_useful(context) == 0
+        parts.run_compaction(context)
+        monkeypatch.setattr(parts, "SMALL", 2)
+        monkeypatch.setattr(parts, "WORTH", 1)
+        assert parts.when_useful(context) == 0, "there is nothing left"
     assert (facts["days"], facts["files_before"], facts["files_after"]) == (4, 8, 4)
     assert_equal()
 
@@ -230,18 +232,18 @@ def test_a_compaction_that_comes_too_late_or_dies_changes_nothing(spark, first: 
         raise Died
 
     with frozen(T + timedelta(days=400)):
-        days = compaction.waiting(least=2)
+        days = parts.waiting(least=2)
         with pytest.raises(Died):
-            compaction.compact(spark, days, quiet, step=die)
+            parts.compact(spark, days, quiet, step=die)
         assert_equal()
         assert lakes.on_disk() > before, "what died left a file that nobody counts"
-        taken: list[compaction.Compacted] = []
+        taken: list[parts.Compacted] = []
 
         def faster(name: str) -> None:
             if name == "files_complete":
-                taken.append(compaction.compact(spark, days[:1], quiet))
+                taken.append(parts.compact(spark, days[:1], quiet))
 
-        assert compaction.compact(spark, days[:1], quiet, step=faster).days == 0
+        assert parts.compact(spark, days[:1], quiet, step=faster).days == 0
         assert taken[0].days == 1
         assert_equal()
         left = lakes.on_disk()
@@ -250,7 +252,7 @@ def test_a_compaction_that_comes_too_late_or_dies_changes_nothing(spark, first: 
             if name == "files_complete":
                 manifest.begin_again()
 
-        assert compaction.compact(spark, days[1:2], quiet, step=lake_begins_again).days == 0
+        assert parts.compact(spark, days[1:2], quiet, step=lake_begins_again).days == 0
         assert lakes.on_disk() == left, "what came too late took its file along"
     run()
     assert_equal()

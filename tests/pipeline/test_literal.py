@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType, StructType
 
-from messaging.pipeline.jobs.literal import literal
+from messaging.pipeline.jobs.frames import literal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,7 +20,7 @@ from messaging.models import AuditEntry, PartnerLog, PipelineRun
 from messaging.pipeline import partner_logs as reader
 from messaging.pipeline.partner_logs import LOG_COLUMNS, LOG_SCHEMA, UnreadableLog
 from messaging.pipeline.runner import Runner
-from messaging.reports.services import log_folder, log_heads, partner_logs
+from messaging.reports.services import log_folder, partner_logs
 from messaging.reports.services import runs as pipeline_runs
 from partners import log_columns
 from partners.models import Party
@@ -45,7 +45,7 @@ def refusal(content: bytes | str, tmp_path: Path) -> str:
     path = tmp_path / "refused"
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(InvalidSubmission) as caught:
-        log_heads.head(path)
+        partner_logs.read_head(path)
     return caught.value.errors["file"][0]
 
 
@@ -137,7 +137,7 @@ def test_delimiters_quotes_and_a_byte_order_mark(delimiter: str, tmp_path: Path)
     path = tmp_path / "log.csv"
     line = delimiter.join(('"a\nb;,c"', " id ", "x"))
     path.write_bytes(b"\xef\xbb\xbf\r\n" + line.encode() + b"\r\n" + delimiter.join("123").encode())
-    head = log_heads.head(path, rows=5)
+    head = partner_logs.read_head(path, rows=5)
     assert (head.delimiter, head.columns, head.rows) == (delimiter, ("a\nb;,c", "id", "x"), (("1", "2", "3"),))
 
 
@@ -325,7 +325,7 @@ def exported(tmp_path: Path) -> tuple[list[dict[str, Any]], dict[str, Path]]:
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_our_export_is_an_acceptable_log_of_the_other_hub(kind: str, tmp_path: Path) -> None:
     rows, files = exported(tmp_path)
-    head = log_heads.head(files[f"log.{kind}"])
+    head = partner_logs.read_head(files[f"log.{kind}"])
     assert kind == head.format
     mirrored, found = read(tmp_path, files[f"log.{kind}"].read_bytes())
     assert found.unreadable == 0

@@ -15,8 +15,7 @@ from django.db import connection, transaction
 
 from messaging import storage
 from messaging.archive.services import archived, belongings, holds, purging
-from messaging.deliveries.services import deciding as settling
-from messaging.deliveries.services import joining
+from messaging.deliveries.services import handing_over, settling
 from messaging.models import (
     ArchivedMessage,
     ArchiveFile,
@@ -390,7 +389,7 @@ def test_messages_of_one_join_leave_together_or_not_at_all(scene: Scene) -> None
     assert archives.rows_of(b) == before[1], "with its join, though the other document is still away"
     archives.restore(message=a.pk)
     assert (archives.rows_of(a), archives.rows_of(b)) == before
-    assert len(joining.parts(Join.objects.get().pk)) == 2
+    assert len(handing_over.parts(Join.objects.get().pk)) == 2
 
 
 def test_a_delivery_leaves_with_its_resubmission(scene: Scene) -> None:

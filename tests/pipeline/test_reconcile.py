@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from messaging.pipeline.jobs import fingerprint, reconcile
+from messaging.pipeline.jobs import frames, reconcile
 from tests.benchmarks import pipeline_sql
 from tests.pipeline import planted
 from tests.pipeline.planted import Difference, Planted
@@ -155,12 +155,11 @@ def test_doubled_rows_do_not_cancel_each_other_out(spark: SparkSession) -> None:
     frame = spark.createDataFrame(rows, "sign int, value string")
     from pyspark.sql import functions as F
 
-    number = fingerprint.bucket(1, F.col("value"))
+    number = frames.bucket(1, F.col("value"))
     parts = [
-        fingerprint.fingerprinted(frame.where(F.col("sign") == sign), sign, number, (F.col("value"),))
-        for sign in (1, -1)
+        frames.fingerprinted(frame.where(F.col("sign") == sign), sign, number, (F.col("value"),)) for sign in (1, -1)
     ]
-    (row,) = fingerprint.compared(parts[0].unionAll(parts[1])).collect()
+    (row,) = frames.compared(parts[0].unionAll(parts[1])).collect()
     assert row["differs"]
     twice = parts[0].unionAll(parts[0].withColumns({name: -F.col(name) for name in ("rows", "low", "high")}))
-    assert [one["differs"] for one in fingerprint.compared(twice).collect()] == [False]
+    assert [one["differs"] for one in frames.compared(twice).collect()] == [False]

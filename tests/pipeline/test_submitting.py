@@ -12,7 +12,7 @@ import pytest
 from django.core.management import call_command
 
 from messaging.models import LakeFile
-from messaging.pipeline import lake, submitting
+from messaging.pipeline import driver, submitting
 from messaging.pipeline.schemas import ENTITIES
 from tests.messaging.factories import partner_side, submit
 from tests.pipeline.lakes import T, run, writer
@@ -46,7 +46,7 @@ def test_the_manifest_says_which_rows_count(
         arguments = [f"--{name}={value.isoformat()}" for name, value in (("from", begin), ("to", end)) if value]
         call_command("pipeline", "manifest", str(tmp_path / "manifest.json"), *arguments, stdout=StringIO())
         found: dict[str, Any] = json.loads((tmp_path / "manifest.json").read_text())
-        expected, facts = lake.inputs(spark, COLUMNS, begin, end)
+        expected, facts = driver.lake_inputs(spark, COLUMNS, begin, end)
         assert [found[name] for name in ("generation", "through_xid", "as_of")] == [
             facts[name] for name in ("generation", "through_xid", "as_of")
         ]

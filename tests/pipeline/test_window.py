@@ -20,7 +20,7 @@ DAY = timedelta(days=1)
 
 
 def test_quantiles_are_exact_and_interpolated(spark: SparkSession) -> None:
-    from messaging.pipeline.jobs.quantiles import frequencies, quantiles
+    from messaging.pipeline.jobs.frames import frequencies, quantiles
 
     chance = random.Random(4)
     groups = {

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from unittest import mock
 
-from messaging.deliveries.services import deciding as settling
+from messaging.deliveries.services import settling
 from messaging.engine.claiming import claim_due
 from messaging.engine.recording import record
 from messaging.journal.audit import Actor

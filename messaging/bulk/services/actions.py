@@ -18,7 +18,7 @@ from messaging.choices import (
     PartnerAnswer,
     TriggerState,
 )
-from messaging.deliveries.services import deciding as settling
+from messaging.deliveries.services import settling
 from messaging.exceptions import InvalidSubmission, NotFound
 from messaging.journal import incidents
 from messaging.journal.audit import HEAVY_REASON, MIN_REASON, Actor

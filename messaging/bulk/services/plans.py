@@ -13,7 +13,7 @@ from django.db.models import Count
 
 from messaging.bulk.services.actions import ACTIONS, Action, Filter, Rows
 from messaging.choices import JobState, PartnerAnswer
-from messaging.deliveries.services import deciding as settling
+from messaging.deliveries.services import settling
 from messaging.exceptions import InvalidSubmission
 from messaging.journal import incidents
 from messaging.journal.audit import Actor

@@ -20,11 +20,12 @@ from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of, pair_id_of, trigger_id_of
+from messaging.api.resource import shown
 from messaging.choices import DeliveryState
+from messaging.deliveries import serializers as shapes
 from messaging.deliveries.selectors import deliveries, doubts, triggers
-from messaging.deliveries.serializers import deliveries as shapes
 from messaging.deliveries.services import pulling
-from messaging.deliveries.services.deciding import delivery_settle
+from messaging.deliveries.services.settling import delivery_settle
 from messaging.engine import memory as epoch
 from messaging.messages.services.disclosing import Masked, delivery_answer_open, payloads_open
 from messaging.models import Delivery
@@ -324,32 +325,30 @@ IN_DOUBT_FILTERS = (
 )
 
 
-class InDoubt(Endpoint):
-    """/in-doubt"""
+def _in_doubt(trigger: str | None, pair: str | None) -> dict[str, Any]:
+    trigger_id, pair_id = trigger_id_of(trigger), pair_id_of(pair)
+    now = clock.now()
+    outbound = doubts.outbound_groups(now, pair_id=pair_id) if pair_id or not trigger_id else []
+    return {
+        "deliveries": doubts.groups(now, trigger_id=trigger_id) if trigger_id or not pair_id else [],
+        "messages": outbound,
+        "answers": doubts.by_answer(outbound),
+        "transactions": doubts.transaction_groups(pair_id=pair_id) if pair_id or not trigger_id else [],
+    }
 
-    @operation(
-        id="in_doubt",
-        tag="in-doubt",
-        scope="deliveries:read",
-        summary="What is in doubt, by evidence group",
-        description=(
-            "What is true of one document of a group is likely to be true of all. List a group with "
-            "GET /deliveries (`trigger`, `doubt`) or GET /messages (`pair`, `state=in_doubt`); settle its documents "
-            "one by one, or all at once by POST /bulk-operations with the group's `filter`. List a group of "
-            "transactions with GET /transactions and the group's `filter`; settle these participant by participant."
-        ),
-        parameters=IN_DOUBT_FILTERS,
-        responses={200: shapes.InDoubtSerializer},
-    )
-    def get(self, request: Request) -> Response:
-        values = read_parameters(request, IN_DOUBT_FILTERS)
-        trigger_id, pair_id = trigger_id_of(values["trigger"]), pair_id_of(values["pair"])
-        now = clock.now()
-        outbound = doubts.outbound_groups(now, pair_id=pair_id) if pair_id or not trigger_id else []
-        found = {
-            "deliveries": doubts.groups(now, trigger_id=trigger_id) if trigger_id or not pair_id else [],
-            "messages": outbound,
-            "answers": doubts.by_answer(outbound),
-            "transactions": doubts.transaction_groups(pair_id=pair_id) if pair_id or not trigger_id else [],
-        }
-        return Response(shapes.InDoubtSerializer(found).data)
+
+InDoubt = shown(
+    "in_doubt",
+    "deliveries:read",
+    "What is in doubt, by evidence group",
+    shapes.InDoubtSerializer,
+    _in_doubt,
+    parameters=IN_DOUBT_FILTERS,
+    tag="in-doubt",
+    description=(
+        "What is true of one document of a group is likely to be true of all. List a group with "
+        "GET /deliveries (`trigger`, `doubt`) or GET /messages (`pair`, `state=in_doubt`); settle its documents "
+        "one by one, or all at once by POST /bulk-operations with the group's `filter`. List a group of "
+        "transactions with GET /transactions and the group's `filter`; settle these participant by participant."
+    ),
+)

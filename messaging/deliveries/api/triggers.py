@@ -1,11 +1,15 @@
-"""Triggers and their verbs."""
+"""Triggers and their verbs: representation, bodies, operations."""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
 
 from django.views.decorators.debug import sensitive_variables
-from drf_spectacular.utils import OpenApiExample, OpenApiParameter
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema_field
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -13,15 +17,20 @@ from messaging import keyset
 from messaging.api.authentication import actor_of
 from messaging.api.conditional import expected_version, item, tag
 from messaging.api.endpoint import Endpoint, operation
-from messaging.api.fields import ReasonBody, page_of, validated
+from messaging.api.fields import IdOut, ReasonBody, RowSerializer, StrictBody, Text, Whole, page_of, validated
 from messaging.api.pagination import PAGING, listing, read_list, sort_parameter
 from messaging.api.reading import Param, read_parameters
+from messaging.api.resource import ChangesBody, SettingsBody
 from messaging.choices import ServiceKind, TriggerState
 from messaging.deliveries.resource import TRIGGERS
 from messaging.deliveries.selectors import triggers
-from messaging.deliveries.serializers import triggers as shapes
+from messaging.deliveries.selectors.triggers import trigger_rows
 from messaging.deliveries.services import triggering
+from messaging.deliveries.services.trigger_rules import SETTINGS
+from messaging.deliveries.services.triggering import allowed_verbs
+from messaging.messages.serializers.messages import PartyRef
 from messaging.models import Trigger
+from messaging.overview.serializers import CauseSerializer
 from messaging.pairs.api.pairs import IF_MATCH
 from messaging.resource import Verb
 from rmhub import clock
@@ -52,6 +61,204 @@ _EXAMPLE = OpenApiExample(
 _REASON = OpenApiExample("With a reason", value={"reason": "The ERP is up again"}, request_only=True)
 
 
+_SECONDS = 2_147_483_647
+_SMALL = 32_767
+_DOCUMENTS = (
+    "Services and actions (`*` for any action) that it wants; empty = all that party and agreement let through."
+)
+# Members of bodies that are named otherwise in `services.trigger_rules.TriggerValues`.
+_IDS = {name.removesuffix("_id"): name for name in SETTINGS if name.endswith("_id")}
+_MEMBERS = tuple(name.removesuffix("_id") for name in SETTINGS)
+
+
+class DocumentBody(StrictBody):
+    """One kind of document that a trigger wants."""
+
+    service = Text(max_length=255)
+    action = Text(max_length=255, help_text="`*` for any.")
+
+
+class TriggerBody(SettingsBody):
+    """A new trigger."""
+
+    references = {"party": "par", "agreement": "agr", "member_of": "trg", "atomic_agreement": "agr"}
+    documents = serializers.ListField(child=DocumentBody(), required=False, max_length=100, help_text=_DOCUMENTS)
+    retry_statuses = serializers.ListField(
+        child=Whole(min_value=400, max_value=599),
+        required=False,
+        max_length=50,
+        help_text="HTTP statuses that say: not processed, try again later.",
+    )
+
+    class Meta:
+        model = Trigger
+        fields = ("reason", *(name for name in _MEMBERS if name != "name"), "name")
+        # The services say where the bounds are narrower.
+        extra_kwargs = {
+            "party": {"help_text": "Only documents of this partner; null = of any."},
+            "agreement": {"help_text": "Only documents under this agreement."},
+            "kind": {"help_text": "`http` unless told."},
+            "url": {"help_text": "Kind http: where documents are posted."},
+            "callable_name": {"help_text": "Kind callable: what a Django app registers."},
+            "member_of": {"help_text": "The atomic trigger whose documents it processes with others."},
+            "atomic_agreement": {
+                "help_text": "HTTP members: the agreement (profile wsat) under which the application takes part in "
+                "transactions."
+            },
+            "timeout": {"help_text": "Seconds that the service has; kind atomic: until all members have voted."},
+            "answers": {"help_text": "Its response is what the partner of a synchronous exchange gets."},
+            "detect_duplicates": {"help_text": "Look whether a document is new, a duplicate or in doubt."},
+            "use_history": {"help_text": "Go by the document history."},
+            "history_ttl": {"max_value": _SECONDS, "help_text": "Seconds that a processed document is remembered."},
+            "document_id_path": {
+                "help_text": "Where a document holds its own id: an XPath without prefixes, a JSON path from $, or an "
+                "element of a segment such as BGM+2. Empty: it goes by the id that its sender gave, else by the "
+                "MessageId."
+            },
+            "resolver": {"help_text": "Who is asked when neither count nor history can tell."},
+            "resolver_failure": {"help_text": "What a resolver that cannot answer now leads to."},
+            "max_retries": {"max_value": _SECONDS},
+            "retry_interval": {"help_text": "Seconds."},
+            "suspend_on_error": {"help_text": "Ordered triggers: an error of the service suspends the trigger."},
+            "concurrency": {"max_value": _SMALL, "help_text": "Documents at the same time."},
+            "ordered": {"help_text": "In order, pair by pair."},
+            "lease_seconds": {"min_value": 1, "help_text": "Pull queue: how long a taken document may take."},
+            "monitor": {"help_text": "Who is asked whether a suspended trigger can go on."},
+            "monitor_interval": {"help_text": "Seconds."},
+            "join_type": {"help_text": "Documents of one conversation that belong together."},
+            "join_timeout": {"help_text": "Seconds."},
+            "silent_after": {"help_text": "Seconds without a document; 0 = never an incident."},
+        }
+
+    def build_standard_field(self, field_name: str, model_field: Any) -> tuple[Any, dict[str, Any]]:
+        """Label and help of the model speak to who fills in the form on the console."""
+        kind, options = super().build_standard_field(field_name, model_field)
+        return kind, {name: option for name, option in options.items() if name not in ("label", "help_text")}
+
+
+class TriggerChanges(TriggerBody, ChangesBody):
+    """What changes; what is absent stays. `documents` replaces all of them."""
+
+
+class TriggerRef(serializers.Serializer):
+    """A trigger, by id and name."""
+
+    id = IdOut("trg")
+    name = serializers.CharField()
+
+
+class AgreementNamed(serializers.Serializer):
+    """An agreement, by id and TPAId."""
+
+    id = IdOut("agr")
+    tpa_id = serializers.CharField()
+
+
+class DocumentSerializer(serializers.Serializer):
+    """One kind of document that a trigger wants."""
+
+    service = serializers.CharField()
+    action = serializers.CharField()
+
+
+class BacklogSerializer(serializers.Serializer):
+    """What lies with a trigger. Counts stop at 10,000."""
+
+    waiting = serializers.IntegerField()
+    running = serializers.IntegerField(help_text="Handed over, or taken.")
+    joined = serializers.IntegerField(help_text="Waiting for the other documents of their join.")
+    in_doubt = serializers.IntegerField()
+    failed = serializers.IntegerField()
+    oldest_at = serializers.DateTimeField(allow_null=True, help_text="When the oldest that waits was stored.")
+
+
+class TriggerDiagnosisSerializer(serializers.Serializer):
+    """Why the trigger is as it is, and what happens next."""
+
+    sentence = serializers.CharField(help_text="All of it, for a person.")
+    headline = serializers.CharField()
+    why = serializers.CharField()
+    outlook = serializers.CharField(help_text="What the hub does next by itself.")
+    advice = serializers.CharField(help_text="What a person can do.")
+    cause = CauseSerializer(allow_null=True)
+    next_look_at = serializers.DateTimeField(
+        source="next_at", allow_null=True, help_text="When its monitor is asked next."
+    )
+
+
+class TriggerSerializer(RowSerializer):
+    """A subscription to documents, and the service of an application that they are delivered to. Times are seconds."""
+
+    id = IdOut("trg")
+    cause = serializers.CharField(help_text="Why it is suspended: a cause of docs/causes.md.")
+    party = PartyRef(allow_null=True)
+    agreement = AgreementNamed(allow_null=True)
+    diagnosis = TriggerDiagnosisSerializer()
+    backlog = BacklogSerializer()
+    documents = DocumentSerializer(many=True, help_text=_DOCUMENTS)
+    member_of = TriggerRef(allow_null=True, help_text="The atomic trigger that it belongs to.")
+    atomic_agreement = AgreementNamed(allow_null=True)
+    members = TriggerRef(many=True, help_text="Kind atomic: whose services process a document together, or not at all.")
+    retry_statuses = serializers.ListField(child=serializers.IntegerField())
+    version = serializers.IntegerField(
+        help_text="Counts what people do to it, and suspensions: what If-Match compares."
+    )
+    allowed_actions = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Trigger
+        fields: tuple[str, ...] = (
+            *("id", "name", "state", "cause", "cause_detail", "party", "agreement", "diagnosis", "backlog"),
+            *_MEMBERS[_MEMBERS.index("documents") : _MEMBERS.index("timeout")],
+            "members",
+            *_MEMBERS[_MEMBERS.index("timeout") :],
+            *("changed_at", "monitor_due_at", "last_arrival_at", "last_success_at", "failing_since", "created_at"),
+            *("version", "allowed_actions"),
+        )
+        extra_kwargs = {
+            name: {"allow_null": True}
+            for name in ("changed_at", "monitor_due_at", "last_arrival_at", "last_success_at", "failing_since")
+        }
+
+    def build_standard_field(self, field_name: str, model_field: Any) -> tuple[Any, dict[str, Any]]:
+        """Settings have their help where they are set."""
+        kind, options = super().build_standard_field(field_name, model_field)
+        if field_name in SETTINGS:
+            options.pop("help_text", None)
+        return kind, options
+
+    @extend_schema_field(serializers.ListField(child=serializers.ChoiceField(choices=sorted(triggering.VERBS))))
+    def get_allowed_actions(self, trigger: Trigger) -> list[str]:
+        return list(allowed_verbs(trigger))
+
+
+class NewTriggerSerializer(TriggerSerializer):
+    """A trigger with the secret that signs what is posted to its service."""
+
+    secret = serializers.CharField(help_text="whsec_...: shown this once.")
+
+    class Meta(TriggerSerializer.Meta):
+        fields = (*TriggerSerializer.Meta.fields, "secret")
+
+
+def represent(found: Iterable[Trigger], now: datetime) -> list[dict[str, Any]]:
+    """Triggers that `selectors.triggers` read, as TriggerSerializer shows them. One query for all of them."""
+    rows = trigger_rows(found, now)
+    for row in rows:
+        row.trigger.diagnosis, row.trigger.backlog = row.diagnosis, row.backlog  # type: ignore[attr-defined]
+    return [dict(TriggerSerializer(row.trigger).data) for row in rows]
+
+
+def lasting(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a representation its ETag is made from: not what traffic and the passing of time change."""
+    return {name: value for name, value in data.items() if name not in ("diagnosis", "backlog")}
+
+
+def settings_of(values: dict[str, Any]) -> dict[str, Any]:
+    """The values of a body as the services take them."""
+    return {_IDS.get(name, name): value for name, value in values.items()}
+
+
 class Triggers(Endpoint):
     """/triggers"""
 
@@ -61,7 +268,7 @@ class Triggers(Endpoint):
         scope="triggers:read",
         summary="List triggers",
         parameters=(*FILTERS, *PAGING),
-        responses={200: page_of(shapes.TriggerSerializer)},
+        responses={200: page_of(TriggerSerializer)},
         problems=("invalid_cursor", "cursor_mismatch"),
     )
     def get(self, request: Request) -> Response:
@@ -74,7 +281,7 @@ class Triggers(Endpoint):
         )
         page = keyset.page(found, order=_ORDERS[values["sort"]], limit=limit, place=place)
         now = clock.now()
-        return listing(request, values, page, lambda rows: shapes.represent(rows, now))
+        return listing(request, values, page, lambda rows: represent(rows, now))
 
     @sensitive_variables("secret")
     @operation(
@@ -84,15 +291,15 @@ class Triggers(Endpoint):
         summary="Create a trigger",
         description="It is active at once, and takes what comes from now on. The secret signs what is posted to its "
         "service, resolver and monitor; it is shown once.",
-        request=shapes.TriggerBody,
-        responses={201: shapes.NewTriggerSerializer},
+        request=TriggerBody,
+        responses={201: NewTriggerSerializer},
         headers=(_LOCATION,),
         examples=(_EXAMPLE,),
     )
     def post(self, request: Request) -> Response:
         read_parameters(request, ())
-        values = validated(shapes.TriggerBody, request.data)
-        made, secret = triggering.trigger_create(actor=actor_of(request), **shapes.settings_of(values))
+        values = validated(TriggerBody, request.data)
+        made, secret = triggering.trigger_create(actor=actor_of(request), **settings_of(values))
         return _with_secret(made.pk, secret, status=201, Location=f"/api/v1/triggers/{made.public_id}")
 
 
@@ -105,7 +312,7 @@ class OneTrigger(Endpoint):
         scope="triggers:read",
         summary="One trigger",
         path=_PATH,
-        responses={200: shapes.TriggerSerializer},
+        responses={200: TriggerSerializer},
     )
     def get(self, request: Request, trigger: str) -> Response:
         read_parameters(request, ())
@@ -118,18 +325,18 @@ class OneTrigger(Endpoint):
         summary="Change a trigger's settings",
         description="Documents that came before keep the deliveries that they have.",
         path=_PATH,
-        request=shapes.TriggerChanges,
-        responses={200: shapes.TriggerSerializer},
+        request=TriggerChanges,
+        responses={200: TriggerSerializer},
         problems=_CONDITIONAL,
         headers=(IF_MATCH,),
     )
     def patch(self, request: Request, trigger: str) -> Response:
         read_parameters(request, ())
         expected = expected_version(request)
-        values = validated(shapes.TriggerChanges, request.data)
+        values = validated(TriggerChanges, request.data)
         found = triggers.trigger(trigger)
         triggering.trigger_update(
-            trigger_id=found.pk, actor=actor_of(request), expected_version=expected, **shapes.settings_of(values)
+            trigger_id=found.pk, actor=actor_of(request), expected_version=expected, **settings_of(values)
         )
         return _answer(request, triggers.trigger(found.pk))
 
@@ -146,7 +353,7 @@ class RotateSecret(Endpoint):
         description="It is shown once; the old one signs nothing more from now on.",
         path=_PATH,
         request=ReasonBody,
-        responses={200: shapes.NewTriggerSerializer},
+        responses={200: NewTriggerSerializer},
         problems=_CONDITIONAL,
         headers=(IF_MATCH,),
     )
@@ -162,16 +369,16 @@ class RotateSecret(Endpoint):
 
 
 def _answer(request: Request, trigger: Trigger) -> Response:
-    (data,) = shapes.represent([trigger], clock.now())
-    return item(request, data, revision=trigger.version, digest_of=shapes.lasting(data))
+    (data,) = represent([trigger], clock.now())
+    return item(request, data, revision=trigger.version, digest_of=lasting(data))
 
 
 @sensitive_variables("secret")
 def _with_secret(trigger_id: uuid.UUID, secret: str, *, status: int, **headers: str) -> Response:
     """No cache keeps it: the endpoint's default says no-store."""
     trigger = triggers.trigger(trigger_id)
-    (data,) = shapes.represent([trigger], clock.now())
-    headers["ETag"] = f'"{tag(shapes.lasting(data), trigger.version)}"'
+    (data,) = represent([trigger], clock.now())
+    headers["ETag"] = f'"{tag(lasting(data), trigger.version)}"'
     return Response({**data, "secret": secret}, status=status, headers=headers)
 
 
@@ -189,7 +396,7 @@ def _verb(verb: Verb) -> type[Endpoint]:
             description="Answers the trigger as it is then, with its new ETag.",
             path=_PATH,
             request=ReasonBody,
-            responses={200: shapes.TriggerSerializer},
+            responses={200: TriggerSerializer},
             problems=("wrong_state", *_CONDITIONAL),
             headers=(IF_MATCH,),
             examples=(_REASON,),

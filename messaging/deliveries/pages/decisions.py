@@ -1,6 +1,6 @@
 """What people can decide about documents in doubt, as buttons and dialogs: of one, and of a whole evidence group.
 
-The decisions themselves are `services.deciding`'s; a test holds these tables against it.
+The decisions themselves are `services.settling`'s; a test holds these tables against it.
 """
 
 from __future__ import annotations

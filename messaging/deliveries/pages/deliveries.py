@@ -20,7 +20,7 @@ from messaging.console.lists import Column, ListPage
 from messaging.console.rendering import PAGE, as_context, page, read_place, see_other
 from messaging.deliveries.pages.decisions import DELIVERY, SCOPE, ChoiceButton, button, many_of, settle
 from messaging.deliveries.selectors import deliveries, doubts, triggers
-from messaging.deliveries.services import deciding as settling
+from messaging.deliveries.services import settling
 from messaging.exceptions import NotFound
 from messaging.messages.selectors.messages import TooBroad
 from messaging.messages.services import disclosing

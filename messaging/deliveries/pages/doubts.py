@@ -31,18 +31,22 @@ from messaging.deliveries.pages.doubt_groups import (
     settle_group,
 )
 from messaging.deliveries.selectors import doubts, triggers
-from messaging.deliveries.services import deciding as settling
+from messaging.deliveries.services import settling
 from messaging.messages.selectors import evidence, messages
 from messaging.messages.services import inquiries
 from messaging.models import Message, Pair
 from messaging.pairs.selectors import pairs
 from messaging.protocol.processing import Doubt
 from messaging.templatetags.hub import middle, state, words
-from messaging.transactions.pages.transactions import settle_buttons
+from messaging.transactions.pages import settle_buttons
 from messaging.transactions.selectors import coordinations
 from messaging.transactions.selectors.diagnosis import diagnose
 from rmhub import clock
 
+_LEAD = (
+    'What no rule can decide. Those that came to be <a href="{}">in doubt</a> in the same way are settled together, '
+    "one group at a time."
+)
 _TABS = ("inbound", "outbound", "transactions")
 # What a resolver may well know by now.
 _ASK_FIRST = (Doubt.RESOLVER_FAILED, Doubt.RESOLVER_NONSENSE, Doubt.HISTORY_UNREACHABLE)
@@ -58,7 +62,12 @@ def doubt_list(request: HttpRequest) -> HttpResponse:
     if tab not in _TABS:
         tab = "outbound" if outbound and not inbound else "inbound"
         tab = "transactions" if about and not inbound and not outbound else tab
-    context = {
+    glossary = f"{reverse('console:glossary')}#term-in-doubt"
+    context: dict[str, Any] = {
+        "title": "In doubt",
+        "lead": format_html(_LEAD, glossary),
+        "live": "console/deliveries/doubts_live.html",
+        "live_id": "live-doubts",
         "tab": tab,
         "groups": [(group, doubts.age(group.oldest_at, now)) for group in inbound],
         "outbound": [(group, doubts.age(group.oldest_at, now)) for group in outbound],
@@ -72,12 +81,7 @@ def doubt_list(request: HttpRequest) -> HttpResponse:
         "transactions": _doubtful_rows(request, now) if tab == "transactions" else [],
         "transaction_groups": _transaction_groups(now) if tab == "transactions" else [],
     }
-    return page(
-        request,
-        "console/deliveries/doubts.html",
-        context,
-        fragments={"live-doubts": "console/deliveries/doubts_live.html"},
-    )
+    return page(request, "console/parts/live_page.html", context, fragments={"live-doubts": context["live"]})
 
 
 def _doubtful_rows(request: HttpRequest, now: datetime) -> list[dict[str, Any]]:
@@ -183,8 +187,8 @@ def _group_page(request: HttpRequest, mark: str, rows: QuerySet[Any], context: d
     group = context["group"]
     context |= keyset_page(request, f"console.doubts.{mark}", rows, order=("id",), filters={})
     context["level"] = doubts.age(group.oldest_at, clock.now()) if group else "good"
-    fragments = {"live-doubt": context["live"]}
-    return page(request, "console/deliveries/doubt.html", context, fragments=fragments)
+    context |= {"live_id": "live-doubt", "still": bool(request.GET.get("cursor"))}
+    return page(request, "console/parts/live_page.html", context, fragments={"live-doubt": context["live"]})
 
 
 @requires(SCOPE, methods=("GET", "POST"))

@@ -296,7 +296,7 @@ class AnswerGroup:
 
 
 def suggested(answer: str) -> str:
-    """`delivered`, `resubmit` or "": what the partner's answer speaks for (`services.deciding.MessageDecision`)."""
+    """`delivered`, `resubmit` or "": what the partner's answer speaks for (`services.settling.MessageDecision`)."""
     if answer in HAS_IT:
         return "delivered"
     return "resubmit" if answer == PartnerAnswer.NOT_RECOGNIZED else ""

@@ -20,8 +20,7 @@ from messaging.deliveries.services import claiming
 from messaging.deliveries.services import handing_over as deciding
 from messaging.deliveries.services.changes import Changes
 from messaging.deliveries.services.job import Job, Outcome
-from messaging.deliveries.services.recording import record
-from messaging.deliveries.services.talking import talk
+from messaging.deliveries.services.talking import record, talk
 from messaging.engine.group import GroupCommit
 from messaging.models import Delivery, Trigger
 from rmhub import clock

@@ -1,4 +1,4 @@
-"""Documents handed to HTTP services: signed requests, and what their answers mean.
+"""Documents as applications see them, and handed to HTTP services: signed requests, and what their answers mean.
 
 Whether a request may have been executed is all that counts here. A connection that was idle is not used again: its
 server may close it in the very moment in which the request goes out, and then nobody could tell whether the document
@@ -7,12 +7,15 @@ was processed.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import ssl
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from urllib.parse import quote
 
 import urllib3
 from django.db import Error
@@ -21,22 +24,23 @@ from urllib3.exceptions import HTTPError
 from urllib3.response import HTTPResponse
 
 from messaging import storage
-from messaging.applications import Reply
-from messaging.deliveries.services import documents
-from messaging.deliveries.services.job import Job, Outcome
-from messaging.models import Delivery, Trigger
+from messaging.applications import Document, Part, Reply
+from messaging.deliveries.services import handing_over
+from messaging.deliveries.services.job import MAX_WAIT, Job, Outcome
+from messaging.engine import preparing
+from messaging.models import Delivery, Message, Trigger
 from messaging.notifications.services.webhooks import sign
 from messaging.protocol.service_ends import Ran, from_http
 from messaging.transports.base import printable
 from messaging.transports.bounded import BoundedConnection, BoundedTLSConnection, time_limit
 from messaging.transports.http import cause_of, sentence_of
+from partners import registry
 from partners.secrets import SecretUnreadable, decrypt
 from rmhub import clock
 from rmhub.postgresql.base import give_back
 
 CONNECT_SECONDS = 10.0
 MAX_IDLE = 1.0  # seconds; well below what servers keep idle connections for
-MAX_WAIT = 86_400  # seconds: no Retry-After counts for more
 
 
 class _Connection(BoundedConnection):
@@ -162,7 +166,7 @@ def hand_to(service: Trigger, delivery: Delivery, *, timeout: float, more: Seque
     """
     try:
         secret = decrypt(bytes(service.secret_encrypted))
-        headers, body = documents.request(documents.load(service, delivery))
+        headers, body = request(load(service, delivery))
     except (SecretUnreadable, storage.PayloadMissing, OSError, Error) as error:
         return nothing_said(error)
     answered = post(
@@ -217,3 +221,147 @@ def _trouble(ran: Ran, answered: Answered) -> tuple[str, str]:
     if ran is Ran.TRANSIENT:
         return ("service_not_now" if answered.status is not None else "service_unreachable"), said
     return ("service_error" if ran is Ran.ERROR else "service_outcome_unknown"), said
+
+
+# --- Documents as applications see them: as an object for callables, as an HTTP request for services and resolvers.
+
+# What header values may hold: printable ASCII. A percent sign is escaped too, so that it can be undone.
+_PLAIN = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
+
+
+def load(trigger: Trigger, delivery: Delivery) -> Document:
+    """The document of a delivery with its payloads; the firing of a join has the others in `others`.
+
+    Raises storage.PayloadMissing.
+    """
+    messages = [delivery.message]
+    others: list[Delivery] = []
+    if delivery.join_id is not None:
+        others = [part for part in handing_over.parts(delivery.join_id) if part.message_id != delivery.message_id]
+        messages += [part.message for part in others]
+    payloads = preparing.payloads_of(message.pk for message in messages)
+    documents = [
+        _document(
+            trigger,
+            one,
+            message,
+            tuple(
+                Part(
+                    storage.load(payload.content, payload.stored_as),
+                    payload.content_type,
+                    payload.filename,
+                    payload.label,
+                )
+                for payload in payloads[message.pk]
+            ),
+        )
+        for one, message in zip([delivery, *others], messages, strict=True)
+    ]
+    return replace(documents[0], others=tuple(documents[1:]))
+
+
+def _document(trigger: Trigger, delivery: Delivery, message: Message, parts: tuple[Part, ...]) -> Document:
+    terms = registry.current().version(message.agreement_version_id)
+    return Document(
+        delivery=delivery.public_id,
+        trigger=trigger.name,
+        document_id=delivery.document_id,
+        redelivery_count=delivery.redelivery_count,
+        message=message.pk,
+        message_id=message.message_id,
+        conversation_id=message.conversation_id,
+        ref_to_message_id=message.ref_to_message_id,
+        agreement=terms.tpa_id,
+        sender=terms.partner_name,
+        profile=terms.profile,
+        service=message.service,
+        action=message.action,
+        received_at=message.created_at,
+        parts=parts,
+    )
+
+
+def request(document: Document) -> tuple[list[tuple[str, str]], bytes]:
+    """Headers and body of the request that hands a document to an HTTP service.
+
+    One payload is the body as it is (none: no body); several, or a join, are a multipart/mixed in which each part names
+    its message.
+    """
+    headers = [
+        ("RM-Document-ID", document.document_id),
+        ("RM-Message-ID", document.message_id),
+        ("RM-Conversation-ID", document.conversation_id),
+        ("RM-Ref-To-Message-ID", document.ref_to_message_id),
+        ("RM-Agreement", document.agreement),
+        ("RM-Sender", document.sender),
+        ("RM-Service", document.service),
+        ("RM-Action", document.action),
+        ("RM-Redelivery-Count", str(document.redelivery_count)),
+        ("RM-Trigger", document.trigger),
+        ("RM-Received-At", document.received_at.astimezone(UTC).isoformat()),
+    ]
+    if len(document.parts) <= 1 and not document.others:
+        content_type, body = next(((part.content_type, part.content) for part in document.parts), ("", b""))
+    else:
+        content_type, body = _multipart([*document.others, document])
+    return [(name, escaped(value)) for name, value in [("Content-Type", content_type), *headers] if value], body
+
+
+def _multipart(documents: Sequence[Document]) -> tuple[str, bytes]:
+    """multipart/mixed of all payloads, in the order of arrival. The same documents always make the same octets."""
+    pieces: list[tuple[bytes, bytes]] = []
+    for document in documents:
+        for number, part in enumerate(document.parts, start=1):
+            head = [
+                f"Content-Type: {escaped(part.content_type)}",
+                f'Content-Disposition: attachment; name="part{number}"{_filename(part)}',
+                f"RM-Message-ID: {escaped(document.message_id)}",
+                f"RM-Service: {escaped(document.service)}",
+                f"RM-Action: {escaped(document.action)}",
+            ]
+            pieces.append(("\r\n".join(head).encode("ascii"), part.content))
+    digest = hashlib.sha256(b"".join(content for _, content in pieces)).hexdigest()
+    boundary = f"rmhub-{digest[:48]}"
+    while any(boundary.encode() in content for _, content in pieces):  # nobody makes a document hold its own digest
+        boundary += "-"
+    body = b"".join(b"--%s\r\n%s\r\n\r\n%s\r\n" % (boundary.encode(), head, content) for head, content in pieces)
+    return f'multipart/mixed; boundary="{boundary}"', body + b"--%s--\r\n" % boundary.encode()
+
+
+def _filename(part: Part) -> str:
+    return f"; filename*=UTF-8''{quote(part.filename, safe='')}" if part.filename else ""
+
+
+def question(document: Document) -> bytes:
+    """The JSON that an HTTP resolver is asked with (protocols 4.4)."""
+    return json.dumps(
+        {
+            "documentTypeName": f"{document.service}/{document.action}",
+            "redeliveryCount": document.redelivery_count,
+            "uuid": document.document_id,
+            "transport": document.profile,
+            "triggerName": document.trigger,
+            "document": _described(document),
+            "others": [_described(other) for other in document.others],
+        },
+        separators=(",", ":"),
+    ).encode()
+
+
+def _described(document: Document) -> dict[str, object]:
+    return {
+        "document_id": document.document_id,
+        "message_id": document.message_id,
+        "conversation_id": document.conversation_id,
+        "sender": document.sender,
+        "agreement": document.agreement,
+        "service": document.service,
+        "action": document.action,
+        "received_at": document.received_at.astimezone(UTC).isoformat(),
+        "sha256": [hashlib.sha256(part.content).hexdigest() for part in document.parts],
+    }
+
+
+def escaped(value: str) -> str:
+    """A header value: everything but printable ASCII percent-encoded as UTF-8."""
+    return quote(value, safe=_PLAIN)

@@ -16,8 +16,7 @@ from django.db.models import F
 from messaging.applications import Reply
 from messaging.choices import Consult, DeliveryState
 from messaging.deliveries.services import history, triggering
-from messaging.deliveries.services.calling import MAX_WAIT
-from messaging.deliveries.services.job import Outcome, is_checked, retry_policy
+from messaging.deliveries.services.job import MAX_WAIT, Outcome, is_checked, retry_policy
 from messaging.journal import audit, events, incidents
 from messaging.models import Delivery, Event, Incident, Trigger
 from messaging.models.bulk import bulk_set

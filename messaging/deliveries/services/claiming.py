@@ -134,8 +134,12 @@ def take_due(
     for _ in range(rounds):
         if free <= len(jobs) or trigger.state != TriggerState.ACTIVE:
             return jobs
-        find = _heads if trigger.ordered else _waiting
-        found = find(trigger, changes.now, free - len(jobs))
+        at_most = free - len(jobs)
+        if trigger.ordered:
+            # The first open delivery of each pair, where it waits and is due: one probe a pair, however long it is.
+            found = list(Delivery.objects.raw(HEADS, [trigger.pk, trigger.pk, trigger.pk, changes.now, at_most]))
+        else:
+            found = list(Delivery.objects.raw(WAITING, [trigger.pk, changes.now, at_most]))
         if not found:
             return jobs
         jobs += take(trigger, found, changes, worker=worker, lease=lease, taken_by=taken_by)
@@ -145,19 +149,10 @@ def take_due(
     return jobs
 
 
-def _waiting(trigger: Trigger, now: datetime, limit: int) -> list[Delivery]:
-    return list(Delivery.objects.raw(WAITING, [trigger.pk, now, limit]))
-
-
 WAITING = """
 SELECT * FROM messaging_delivery WHERE trigger_id = %s AND state = 'waiting' AND due_at <= %s
 ORDER BY due_at, id LIMIT %s FOR UPDATE SKIP LOCKED
 """
-
-
-def _heads(trigger: Trigger, now: datetime, limit: int) -> list[Delivery]:
-    """The first open delivery of each pair, where it waits and is due: one probe a pair, however long queues are."""
-    return list(Delivery.objects.raw(HEADS, [trigger.pk, trigger.pk, trigger.pk, now, limit]))
 
 
 HEADS = """

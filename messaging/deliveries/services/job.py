@@ -21,6 +21,7 @@ from messaging.transports.base import printable
 
 # How much longer than everything that is said may take a hand-over is left alone before it counts as lost.
 LEASE_MARGIN = timedelta(seconds=30)
+MAX_WAIT = 86_400  # seconds: no Retry-After counts for more
 
 
 class JobKind(StrEnum):

@@ -19,8 +19,7 @@ from messaging.choices import DeliveryState, ServiceKind, TriggerState
 from messaging.deliveries.services import claiming
 from messaging.deliveries.services.changes import Changes
 from messaging.deliveries.services.job import Job, JobKind, Outcome, lease_of
-from messaging.deliveries.services.recording import record
-from messaging.deliveries.services.talking import talk
+from messaging.deliveries.services.talking import record, talk
 from messaging.exceptions import InvalidSubmission, NotFound, WrongState
 from messaging.models import Delivery, Trigger
 from messaging.protocol.processing import Decision
@@ -42,7 +41,7 @@ _OVER = "lease_over"
 class Leased:
     """A document that a consumer has until `until`. It shows `claim` with whatever it says about it.
 
-    `delivery` comes with its message; the firing of a join stands for all its documents (`joining.parts`).
+    `delivery` comes with its message; the firing of a join stands for all its documents (`handing_over.parts`).
     """
 
     delivery: Delivery

@@ -1,4 +1,8 @@
-"""Deliveries to applications that are in doubt or failed: processed already, process now, later, ask again."""
+"""What people decide about documents that no rule can decide about: processed already, process now, later, ask again.
+
+Inbound it is a delivery that is in doubt, or on which the application's service failed (spec 4, step 3, note), here;
+outbound a message whose outcome at the partner is unknown (spec 2; `messages.services.settling`, offered here, too).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,17 @@ from messaging.deliveries.services import history
 from messaging.exceptions import NotFound, Stale, WrongState
 from messaging.journal import audit, events, incidents
 from messaging.journal.audit import HEAVY_REASON, MIN_REASON, Actor
-from messaging.messages.services.settling import LIGHT, Decision, Settlement, settlement_of
+from messaging.messages.services.settling import (
+    LIGHT,
+    MAX_REMIND,
+    MIN_REMIND,
+    Decision,
+    MessageDecision,
+    Settlement,
+    message_decisions,
+    message_settle,
+    settlement_of,
+)
 from messaging.models import Delivery, DocumentCompleted, DocumentStarted, Event, Trigger
 from messaging.models.delivery import OPEN_STATES
 from messaging.profiles.repeatable import remembering
@@ -22,6 +36,17 @@ from messaging.profiles.stream import receipts
 from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.processing import move, redelivered
 from rmhub.ids import public_id, uuid7
+
+__all__ = [
+    "MAX_REMIND",
+    "MIN_REMIND",
+    "Decision",
+    "MessageDecision",
+    "delivery_decisions",
+    "delivery_settle",
+    "message_decisions",
+    "message_settle",
+]
 
 BY_PERSON = "operator"  # the outcome in the document history
 
@@ -48,9 +73,8 @@ def delivery_settle(
         delivery, trigger = _locked(delivery_id, expected_version)
         possible = delivery_decisions(delivery, trigger)
         if decision not in possible:
-            raise WrongState(
-                _why_not(delivery, trigger, decision), state=delivery.state, allowed=possible, code=_code(delivery)
-            )
+            code = "already_settled" if delivery.state == DeliveryState.SETTLED else ""
+            raise WrongState(_why_not(delivery, trigger, decision), state=delivery.state, allowed=possible, code=code)
         # The evidence as it is while the person decides: the row goes on to another decision when it is asked again.
         before: dict[str, object] = {"state": delivery.state, "doubt": delivery.doubt, "evidence": delivery.evidence}
         more = _DELIVERY[Decision(decision)](delivery, trigger, settlement)
@@ -249,10 +273,6 @@ def _locked(delivery_id: uuid.UUID, expected_version: int | None) -> tuple[Deliv
             version=delivery.version,
         )
     return delivery, trigger
-
-
-def _code(delivery: Delivery) -> str:
-    return "already_settled" if delivery.state == DeliveryState.SETTLED else ""
 
 
 def _why_not(delivery: Delivery, trigger: Trigger, decision: str) -> str:

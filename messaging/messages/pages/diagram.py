@@ -1,72 +1,87 @@
-"""Where everything of a sequence diagram stands on the page: rows of `selectors.diagram` as shapes for an SVG.
+"""Where everything of a sequence diagram stands on the page, of a message, a pair or a transaction: rows as shapes for
+an SVG.
 
 No script and no style attribute: lines, polygons and words with classes, so that it prints and obeys the page's policy.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import date
+from typing import Any
 
 from django.http import QueryDict
 from django.urls import reverse
 from django.utils import timezone
 
 from messaging.journal.wording import span
-from messaging.messages.selectors.diagram import Diagram
-from messaging.messages.selectors.diagram_steps import Step
+from messaging.messages.selectors.history import Step
+from messaging.messages.selectors.timeline import Diagram
 
-WIDTH = 960
-LANES = {"app": 150, "hub": 400, "partner": 650}
-_TOP = 46
-_ROW, _WAIT, _MARK = 38, 26, 34
+_FIRST = 150  # where the first lifeline stands
+_ROW, _HEIGHTS = 38, {"wait": 26, "mark": 34}
+_NAME = 26  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """How much room a kind of diagram has: `gap` between two lifelines, `top` above the rows, `right` of the last one.
+
+    `label`, `mark` and `result`: characters; `line`: how far a mark's line goes beyond the first and last lifeline;
+    `result_at`: where results begin, behind the last one.
+    """
+
+    gap: int
+    top: int
+    right: int
+    label: int
+    mark: int
+    result: int
+    line: tuple[int, int]
+    result_at: int
+
+
+OF_PAIRS = Sheet(gap=250, top=46, right=310, label=40, mark=40, result=44, line=(54, 50), result_at=62)
+OF_TRANSACTIONS = Sheet(gap=230, top=60, right=340, label=36, mark=60, result=46, line=(44, 30), result_at=40)
+LANES = ("app", "hub", "partner")
 _SCOPE_WORDS = {"document": "This document", "hour": "Last hour", "day": "Last day"}
-_LABEL = 40  # characters between two lanes
-_RESULT = 44  # and beside them
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """One row at `y`. `line`: x1, x2; `head`: points of the arrow's head; `cross`: two lines where it was lost; `bar`:
-    where it was refused. `href`: the page of what it shows; `says`: all of it in words.
+    where it was refused. `day`: it is the first of that day. `href`: the page of what it shows.
+    `source` and `target`: names of its ends.
     """
 
     step: Step
     y: int
     label: str
-    label_x: int = 0
-    line: tuple[int, int] = (0, 0)
+    label_x: int
+    line: tuple[int, int]
+    box: tuple[int, int]
+    day: date | None
+    result: str = ""
     head: str = ""
     cross: tuple[tuple[int, int, int, int], ...] = ()
     bar: tuple[int, int, int] | None = None
-    day: date | None = None
     href: str = ""
-    says: str = ""
-    result: str = ""
-    box: tuple[int, int] = (0, _ROW)
-
-    @property
-    def dashed(self) -> bool:
-        return self.step.kind == "answer"
+    source: str = ""
+    target: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """All of a diagram for `console/parts/diagram.html`."""
+    """What `console/parts/diagram_svg.html` shows. `lanes`: x, name, what it is there for; `names`: by key."""
 
     shapes: list[Shape]
+    lanes: list[tuple[int, str, str]]
     width: int
     height: int
     bottom: int
-    lanes: list[tuple[int, str]]
-    failed_only: bool
-    cut: bool
-    folded: bool
-    scope: str
-    scopes: list[tuple[str, str, str]] = field(default_factory=list)  # (name, words, query)
-    failed_query: str = ""
-    title: str = ""
-    arrows: int = 0
+    life: int
+    result_x: int
 
 
 def wants_failed(query: QueryDict) -> bool:
@@ -74,91 +89,90 @@ def wants_failed(query: QueryDict) -> bool:
     return query.get("failed", "") in ("1", "true")
 
 
-def draw(diagram: Diagram, query: QueryDict) -> Drawing:
-    """The drawing. `query`: the page's parameters, which its links keep."""
+def shown(diagram: Diagram, query: QueryDict) -> dict[str, Any]:
+    """What `console/parts/diagram.html` shows. `query`: the page's parameters, which its links keep."""
+    lanes = {key: (name, "") for key, name in zip(LANES, diagram.lanes, strict=True)}
+    what = _SCOPE_WORDS[diagram.scope].lower() if diagram.about is None else "this document"
+    return {
+        "diagram": diagram,
+        "drawing": draw(OF_PAIRS, lanes, diagram.steps),
+        "scopes": [(name, _SCOPE_WORDS[name], _with(query, scope=name)) for name in diagram.scopes],
+        "failed_query": _with(query, failed="" if diagram.failed_only else "1"),
+        "title": f"Sequence diagram: {what}{', failures only' if diagram.failed_only else ''}",
+    }
+
+
+def draw(sheet: Sheet, lanes: Mapping[str, tuple[str, str]], steps: Iterable[Step]) -> Drawing:
+    """The drawing. `lanes`: key -> name, and what it is there for, from left to right."""
+    places = {key: _FIRST + number * sheet.gap for number, key in enumerate(lanes)}
+    last = max(places.values())
     shapes: list[Shape] = []
-    y, day = _TOP, None
-    for step in diagram.steps:
+    y, day = sheet.top, None
+    for step in steps:
         today = timezone.localtime(step.at).date()
         new_day, day = (today if today != day else None), today
-        height = {"wait": _WAIT, "mark": _MARK}.get(step.kind, _ROW)
-        shapes.append(_shape(step, y + height - 12, new_day, (y, height)))
+        height = _HEIGHTS.get(step.kind, _ROW)
+        drawn = shape(sheet, places, step, new_day, (y, height))
+        shapes.append(replace(drawn, source=lanes[step.source][0], target=lanes[step.target][0]))
         y += height
-    what = _SCOPE_WORDS[diagram.scope].lower() if diagram.about is None else "this document"
     return Drawing(
         shapes=shapes,
-        width=WIDTH,
+        lanes=[(places[key], _cut(name, _NAME), _cut(what, _NAME)) for key, (name, what) in lanes.items()],
+        width=last + sheet.right,
         height=y + 16,
         bottom=y + 6,
-        lanes=[(LANES[key], _cut(name, 26)) for key, name in zip(LANES, diagram.lanes, strict=True)],
-        failed_only=diagram.failed_only,
-        cut=diagram.cut,
-        folded=diagram.folded,
-        scope=diagram.scope,
-        scopes=[(name, _SCOPE_WORDS[name], _with(query, scope=name)) for name in diagram.scopes],
-        failed_query=_with(query, failed="" if diagram.failed_only else "1"),
-        title=f"Sequence diagram: {what}{', failures only' if diagram.failed_only else ''}",
-        arrows=sum(step.is_arrow for step in diagram.steps),
+        life=sheet.top - 16,
+        result_x=last + sheet.result_at,
     )
 
 
-def _shape(step: Step, y: int, day: date | None, box: tuple[int, int]) -> Shape:
+def shape(sheet: Sheet, places: Mapping[str, int], step: Step, day: date | None, box: tuple[int, int]) -> Shape:
+    """One row, in a box that begins at a height and has one."""
+    y, last = sum(box) - 12, max(places.values())
     if step.kind == "wait":
-        return Shape(step, y, step.label, LANES["hub"], says=f"Waits {step.label}.", day=day, box=box)
+        return Shape(step, y, step.label, places["hub"], (0, 0), box, day)
     if step.kind == "mark":
         label = step.label + (f" by {step.by}" if step.by else "")
-        said = f"{label}{f': {step.result}' if step.result else ''}."
-        return Shape(step, y, _cut(label, _LABEL), LANES["hub"], says=said, day=day, result=_cut(step.result), box=box)
-    begin, end = LANES[step.source], LANES[step.target]
+        line = (_FIRST - sheet.line[0], last + sheet.line[1])
+        middle = (_FIRST + last) // 2
+        return Shape(step, y, _cut(label, sheet.mark), middle, line, box, day, _cut(step.result, sheet.result))
+    begin, end = places[step.source], places[step.target]
     way = 1 if end > begin else -1
     stop = end - 2 * way
+    head = f"{stop},{y} {stop - 9 * way},{y - 4} {stop - 9 * way},{y + 4}"
     cross: tuple[tuple[int, int, int, int], ...] = ()
     bar: tuple[int, int, int] | None = None
-    head = f"{stop},{y} {stop - 9 * way},{y - 4} {stop - 9 * way},{y + 4}"
     if step.outcome in ("lost", "unknown"):
-        stop = begin + (end - begin) * 3 // 4
-        head = ""
-        cross = ((stop - 5, y - 5, stop + 5, y + 5), (stop - 5, y + 5, stop + 5, y - 5))
-        if step.outcome == "unknown":
-            cross = ()
+        stop, head = begin + (end - begin) * 3 // 4, ""
+        if step.outcome == "lost":
+            cross = ((stop - 5, y - 5, stop + 5, y + 5), (stop - 5, y + 5, stop + 5, y - 5))
     elif step.outcome == "refused":
         # Half an arrow's head: it came, and was not taken.
         head = f"{stop},{y} {stop - 9 * way},{y - 5} {stop - 9 * way},{y}"
         bar = (end - 12 * way, y - 7, y + 7)
+    elif step.outcome == "unsent":
+        stop, head = begin + (end - begin) // 4, ""
     elif step.outcome == "open":
         stop = begin + (end - begin) // 2
         head = f"{stop + 9 * way},{y} {stop},{y - 4} {stop},{y + 4}"
-    return Shape(
-        step,
-        y,
-        _cut(step.label + (f" ×{step.repeated}" if step.repeated > 1 else ""), _LABEL),
-        (begin + end) // 2,
-        (begin, stop),
-        head,
-        cross,
-        bar,
-        day,
-        _href(step),
-        _says(step),
-        _cut(_result(step)),
-        box,
-    )
+    # Close to the lane that is not the hub's: there it does not lie on other lifelines.
+    label_x = max(begin, end) - sheet.gap // 2 if begin != end else begin
+    label = _cut(step.label + (f" ×{step.repeated}" if step.repeated > 1 else ""), sheet.label)
+    result = _cut(_result(step), sheet.result)
+    return Shape(step, y, label, label_x, (begin, stop), box, day, result, head, cross, bar, _href(step))
 
 
 def _href(step: Step) -> str:
     """Where it is looked at closely: an attempt's octets, the partner's answer, the application's delivery."""
-    if step.transmission:
-        return reverse("console:transmission", args=[step.transmission])
-    if step.signal:
-        return reverse("console:signal", args=[step.signal])
-    if step.delivery:
-        return reverse("console:delivery", args=[step.delivery])
-    return reverse("console:message", args=[step.message]) if step.message else ""
+    for page in ("transmission", "signal", "delivery", "message"):
+        if getattr(step, page):
+            return reverse(f"console:{page}", args=[getattr(step, page)])
+    return ""
 
 
 def _result(step: Step) -> str:
     parts = [step.result]
-    if step.repeated > 1 and step.failed:
+    if step.until is not None and step.failed:
         parts.append(f"×{step.repeated} same failure")
     if step.seconds is not None:
         parts.append(took(step.seconds))
@@ -172,13 +186,7 @@ def took(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 60 else span(seconds)
 
 
-def _says(step: Step) -> str:
-    fate = {"lost": "lost", "refused": "refused", "open": "under way", "unknown": "outcome not known"}
-    parts = [f"{step.source} to {step.target}: {step.label}", fate.get(step.outcome, ""), _result(step)]
-    return ", ".join(part for part in parts if part)
-
-
-def _cut(text: str, most: int = _RESULT) -> str:
+def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 

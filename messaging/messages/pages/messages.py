@@ -23,7 +23,6 @@ from messaging.deliveries.pages.doubts import evidence_of, message_buttons
 from messaging.deliveries.selectors import deliveries
 from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, WrongState
 from messaging.messages.pages import diagram, octets, tables, viewer
-from messaging.messages.selectors import diagram as diagrams
 from messaging.messages.selectors import messages, relatives, timeline, wire_parts
 from messaging.messages.selectors.messages import AmbiguousId
 from messaging.messages.services import cancelling, inquiries, resubmitting
@@ -96,8 +95,8 @@ def message_page(request: HttpRequest, reference: str) -> HttpResponse:
 
 def _of_tab(request: HttpRequest, message: Message, screen: timeline.MessageScreen, tab: str) -> dict[str, Any]:
     if tab == "timeline":
-        steps = diagrams.diagram_of_message(message, failed_only=diagram.wants_failed(request.GET))
-        return {"drawing": diagram.draw(steps, request.GET)}
+        found = timeline.diagram_of_message(message, failed_only=diagram.wants_failed(request.GET))
+        return diagram.shown(found, request.GET)
     if tab in ("headers", "wire"):
         shape, mode = wire_parts.shape(message, screen.payloads), request.GET.get("mode", "")
         document = viewer.view(shape.document, "application/xml", mode) if shape.document else None

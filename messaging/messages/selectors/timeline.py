@@ -1,66 +1,58 @@
-"""The life of one message as rows in the order of time: what happened, what went over the wire, who did what."""
+"""The life of a message or a pair as rows in the order of time: the timeline of a message's page, and what a sequence
+diagram shows between App, Hub and Partner.
+
+A diagram's rows are the table below it, too, and the API's timeline. How they are drawn is `console.drawing`'s.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import datetime
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import groupby
 
-from messaging import causes
-from messaging.choices import Direction, Outcome, SignalKind, SignalState
-from messaging.deliveries.selectors import deliveries, doubts
-from messaging.messages.selectors import messages, relatives
+from messaging.choices import Direction, MessageState, SignalKind
+from messaging.deliveries.selectors import deliveries
+from messaging.journal.wording import span
+from messaging.keyset import floor_id
+from messaging.messages.selectors import history, relatives
+from messaging.messages.selectors import messages as stored
+from messaging.messages.selectors.history import EVENTS, Step, over_the_wire
 from messaging.messages.selectors.relatives import Journey
-from messaging.models import AuditEntry, Delivery, Event, Message, Payload, Signal, Transmission
+from messaging.models import (
+    AuditEntry,
+    Delivery,
+    Event,
+    Message,
+    Pair,
+    Payload,
+    ProbeReport,
+    Signal,
+    Transmission,
+)
 from messaging.notifications import selectors as events
 from messaging.pairs.selectors import screens
+from rmhub.ids import public_id
 
-# Each message has its own bound, so that one that was retried for a year does not make its page slow.
-_MOST = 200
-
-_EVENTS: dict[str, tuple[str, str]] = {
-    "message.accepted": ("Accepted from the application", "good"),
-    "message.retrying": ("Sent again", "watch"),
-    "message.sent": ("Handed over", "good"),
-    "message.delayed": ("On its way: a mail server could not pass it on yet", "watch"),
-    "message.bounced": ("Came back: a mail server could not deliver it", "bad"),
-    "message.delivered": ("Delivered: acknowledged by the partner", "good"),
-    "message.failed": ("Given up", "bad"),
-    "message.skipped": ("Skipped by a person", "watch"),
-    "message.cancelled": ("Cancelled by a person", "watch"),
-    "message.received": ("Received and stored", "good"),
-    "message.forwarded": ("Passed on to the next hop", "good"),
-    "message.duplicate": ("Came again, and was discarded", "watch"),
-    "message.in_doubt": ("In doubt: nobody knows whether the partner has it", "bad"),
-    "message.settled": ("Settled by a person", "good"),
-}
-# What became of it at a trigger, whose name follows.
-_DELIVERIES: dict[str, tuple[str, str]] = {
-    "delivery.completed": ("Processed by {name}", "good"),
-    "delivery.failed": ("{name} failed on it", "bad"),
-    "delivery.duplicate": ("Duplicate for {name}: discarded", "watch"),
-    "delivery.in_doubt": ("In doubt whether {name} has processed it", "bad"),
-    "delivery.settled": ("Settled by a person for {name}", "good"),
-}
-_FINAL = "Final receipt"
-_ANSWERS: dict[str, str] = {SignalKind.ACKNOWLEDGEMENT: "Acknowledgement", SignalKind.FINAL: _FINAL}
+# Each kind of row of one message has its own bound: one that was retried for a year must not make its page slow.
+_MOST_OF_ONE = 200
+MOST = 400  # rows of each kind that are read for a diagram
+_SHORTEST_WAIT = 1.0  # seconds between two attempts that are worth a bracket
 # Told by the transmission itself, which knows more.
 _TOLD_ELSEWHERE = frozenset({"message.retrying"})
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """One row. `tone`: good, watch, bad or plain. `arrow`: "out" and "in" cross the wire, "" happens here."""
-
-    at: datetime
-    title: str
-    detail: str = ""
-    tone: str = "plain"
-    arrow: str = ""
-    seconds: float | None = None
-    transmission: Transmission | None = None
-    signal: Signal | None = None
-    delivery: str = ""
-    rank: int = 1  # order within one instant: how it begins, what crosses the wire, what follows from that
+_OF_PAIRS = tuple(kind for kind, said in EVENTS.items() if said.mark and kind.startswith("pair."))
+_OF_MESSAGES = tuple(kind for kind, said in EVENTS.items() if said.mark and kind.startswith("message."))
+# What people did that no event tells of.
+_VERBS: dict[str, tuple[str, str]] = {
+    "pair.retry_now": ("Retry now", "plain"),
+    "pair.restart_sequence": ("Sequence restarted", "watch"),
+    "pair.expect_sequence": ("Expected number set", "watch"),
+    "message.redeliver": ("Handed to its triggers again", "plain"),
+}
+SCOPES: dict[str, timedelta | None] = {"document": None, "hour": timedelta(hours=1), "day": timedelta(days=1)}
+FOLD_ABOVE = 100  # arrows; more than that are folded where they say the same
+_FLYING = (MessageState.SENDING, MessageState.AWAITING_ACK, MessageState.RETRYING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +61,7 @@ class MessageScreen:
 
     message: Message
     blocks: int
-    moments: list[Moment]
+    moments: list[Step]
     cut: bool
     payloads: list[Payload]
     transmissions: list[Transmission]
@@ -81,21 +73,23 @@ class MessageScreen:
 
 def message_screen(message: Message) -> MessageScreen:
     """Everything about one message that `messages.message` read. A fixed number of queries."""
-    attempts = messages.newest(messages.transmissions(message.pk), _MOST)
-    signals = list(messages.signals(message.pk)[:_MOST])
-    answers = messages.newest(messages.attempts_of_signals(signals), _MOST) if signals else []
-    history = messages.newest(events.of_message(message.pk), _MOST)
-    found = [
-        *(_of_event(event) for event in history if event.type not in _TOLD_ELSEWHERE),
-        *(_of_attempt(attempt) for attempt in [*attempts, *answers]),
-        *(_of_signal(signal) for signal in signals if signal.direction == Direction.IN),
+    attempts = stored.newest(stored.transmissions(message.pk), _MOST_OF_ONE)
+    signals = list(stored.signals(message.pk)[:_MOST_OF_ONE])
+    happened = stored.newest(events.of_message(message.pk), _MOST_OF_ONE)
+    told = [history.of_event(event) for event in happened if event.type not in _TOLD_ELSEWHERE]
+    # It was delivered before: what a final receipt adds has no colour here.
+    receipts = {one.public_id for one in signals if (one.kind, one.direction) == (SignalKind.FINAL, Direction.IN)}
+    crossed = [
+        replace(step, tone="plain") if step.signal in receipts else step
+        for step in over_the_wire({message.pk: message}, attempts, signals, _MOST_OF_ONE)
+        if step.title
     ]
     return MessageScreen(
         message=message,
         blocks=message.pair.queued if message.pair.in_flight_id == message.pk else 0,
-        moments=sorted(found, key=lambda moment: (moment.at, moment.rank)),
-        cut=len(attempts) == _MOST or len(history) == _MOST,
-        payloads=list(messages.payloads(message.pk)),
+        moments=sorted([*told, *crossed], key=lambda step: (step.at, step.rank)),
+        cut=len(attempts) == _MOST_OF_ONE or len(happened) == _MOST_OF_ONE,
+        payloads=list(stored.payloads(message.pk)),
         transmissions=attempts,
         signals=signals,
         deliveries=deliveries.of_message(message.pk) if message.direction == Direction.IN else [],
@@ -104,66 +98,204 @@ def message_screen(message: Message) -> MessageScreen:
     )
 
 
-def _of_event(event: Event) -> Moment:
-    if event.type in _DELIVERIES:
-        return _of_delivery(event)
-    title, tone = _EVENTS.get(event.type, (event.type.replace(".", " ").replace("_", " ").capitalize(), "plain"))
-    data = event.data
-    detail = str(data.get("reason") or data.get("detail") or data.get("warning") or "")
-    if event.type == "message.failed" and data.get("cause"):
-        detail = f"{causes.lookup(str(data['cause'])).label}. {detail}".strip()
-    begins = event.type in ("message.accepted", "message.received")
-    return Moment(event.at, title, detail, tone, rank=0 if begins else 2)
+@dataclass(frozen=True, slots=True)
+class Diagram:
+    """`cut`: there was more than is shown; `folded`: arrows that say the same stand together. `about`: one message."""
+
+    steps: list[Step]
+    scope: str
+    failed_only: bool = False
+    cut: bool = False
+    folded: bool = False
+    about: Message | None = None
+    lanes: tuple[str, str, str] = ("App", "Hub", "Partner")
+    scopes: tuple[str, ...] = field(default=())
 
 
-def _of_delivery(event: Event) -> Moment:
-    title, tone = _DELIVERIES[event.type]
-    data = event.data
-    detail = str(data.get("reason") or "")
-    if data.get("doubt"):
-        detail = doubts.reason(str(data["doubt"])).label
-    elif data.get("cause"):
-        detail = causes.lookup(str(data["cause"])).label
-    name = str(data.get("name") or "a trigger")
-    return Moment(event.at, title.format(name=name), detail, tone, delivery=str(data.get("delivery") or ""), rank=2)
+def diagram_of_message(message: Message, *, failed_only: bool = False) -> Diagram:
+    """The life of one message that `messages` read. At most seven queries."""
+    ended = message.completed_at
+    span_of_it = (message.created_at, ended)
+    steps, cut = steps_of([message], message.pair, span_of_it, alone=True)
+    return _finished(steps, "document", failed_only=failed_only, cut=cut, about=message, pair=message.pair)
 
 
-def _of_attempt(attempt: Transmission) -> Moment:
-    """An attempt to send the message, or our answer to it."""
-    signal = attempt.signal
-    cause = causes.lookup(attempt.cause).label if attempt.cause and signal is None else ""
-    status = f"HTTP {attempt.http_status}" if attempt.http_status else ""
-    if signal is None:
-        what = f"Attempt {attempt.number}"
-    else:
-        what = _ANSWERS.get(signal.kind) or f"Error message {signal.error_code}"
-    fate, tone = {
-        Outcome.ON_THE_WIRE: ("is on the wire", "plain"),
-        Outcome.SENT: ("handed over" if signal is None else "sent to the partner", "good"),
-        Outcome.FAILED: ("failed" if signal is None else "could not be sent", "bad"),
-        Outcome.LOST: ("has no known outcome", "watch"),
-    }[Outcome(attempt.outcome)]
-    return Moment(
-        attempt.started_at,
-        f"{what} {fate}",
-        " · ".join(part for part in (status, cause, attempt.detail) if part),
-        tone,
-        "out",
-        (attempt.finished_at - attempt.started_at).total_seconds() if attempt.finished_at is not None else None,
-        transmission=attempt,
-        signal=signal,
-    )
+def diagram_of_pair(pair: Pair, *, now: datetime, scope: str = "document", failed_only: bool = False) -> Diagram:
+    """A pair's last hour or day, or (`document`) the message that is first in line, else its newest one.
+
+    A fixed number of queries. Raises KeyError for another scope.
+    """
+    length = SCOPES[scope]
+    scopes = tuple(SCOPES)
+    if length is None:
+        message = _first_in_line(pair)
+        if message is None:
+            return replace(_finished([], scope, failed_only=failed_only, pair=pair), scopes=scopes)
+        return replace(diagram_of_message(message, failed_only=failed_only), scopes=scopes)
+    since = now - length
+    newest = Transmission.objects.filter(pair=pair, message__isnull=False, id__gte=floor_id(since))
+    attempted = list(newest.order_by("-id").values_list("message_id", flat=True)[:MOST])
+    submitted = Message.objects.filter(pair=pair, id__gte=floor_id(since)).order_by("-id")
+    keys = set(attempted) | set(submitted.values_list("id", flat=True)[:MOST])
+    messages = list(Message.objects.filter(pk__in=keys).defer("wire_frame").order_by("id"))
+    steps, cut = steps_of(messages, pair, (since, None), alone=False)
+    cut = cut or len(attempted) == MOST
+    return replace(_finished(steps, scope, failed_only=failed_only, cut=cut, pair=pair), scopes=scopes)
 
 
-def _of_signal(signal: Signal) -> Moment:
-    if signal.kind == SignalKind.ACKNOWLEDGEMENT:
-        title, tone = "Acknowledgement from the partner", "good"
-    elif signal.kind == SignalKind.FINAL:
-        title, tone = _FINAL + " from the partner", "plain"
-    else:
-        title, tone = f"Error message from the partner: {signal.error_code}", "bad"
-    detail = signal.error_description
-    if signal.state == SignalState.IGNORED:
-        title, tone = f"{title}, ignored", "plain"
-        detail = f"{detail} ({signal.note})".strip()
-    return Moment(signal.created_at, title, detail, tone, "in", signal=signal)
+def steps_of(
+    messages: Sequence[Message], pair: Pair, between: tuple[datetime, datetime | None], *, alone: bool
+) -> tuple[list[Step], bool]:
+    """All rows of these messages, and what happened to the pair meanwhile. Whether there was more."""
+    since, ended = between
+    by_id = {message.pk: message for message in messages}
+    found = stored.transmissions(*by_id)
+    attempts = stored.newest(found if alone else found.filter(id__gte=floor_id(since)), MOST)
+    signals = stored.newest(stored.signals(*by_id), MOST)
+    told = [signal for signal in signals if pair.direction == Direction.IN or signal.direction == Direction.IN]
+    steps = [history.submitted(message) for message in messages if message.created_at >= since]
+    steps += over_the_wire(by_id, attempts, told, MOST)
+    steps += _waits(attempts)
+    if pair.direction == Direction.IN:
+        begun = Delivery.objects.filter(message__in=by_id, started_at__isnull=False).select_related("trigger")
+        begun = begun.defer("answer", "trigger__secret_encrypted").order_by("-id")[:MOST]
+        steps += [history.of_delivery(row) for row in begun]
+    until = ended + timedelta(minutes=1) if ended is not None else None
+    steps += _marks(by_id, pair, since, until)
+    cut = MOST in (len(attempts), len(signals))
+    return [step for step in steps if step.at >= since or alone], cut
+
+
+def _waits(attempts: Sequence[Transmission]) -> list[Step]:
+    """Brackets between the end of an attempt and the beginning of the next of the same message."""
+    found = []
+    last: dict[uuid.UUID, Transmission] = {}
+    for attempt in attempts:
+        before = last.get(attempt.message_id) if attempt.message_id else None
+        last[attempt.message_id] = attempt  # type: ignore[index]
+        if before is None or before.finished_at is None:
+            continue
+        seconds = (attempt.started_at - before.finished_at).total_seconds()
+        if seconds >= _SHORTEST_WAIT:
+            of = attempt.message_id
+            bracket = Step(before.finished_at, "wait", label=span(seconds), seconds=seconds, until=attempt.started_at)
+            found.append(replace(bracket, message=public_id("msg", of) if of else "", rank=3))
+    return found
+
+
+def _marks(by_id: Mapping[uuid.UUID, Message], pair: Pair, since: datetime, until: datetime | None) -> list[Step]:
+    """What happened to the pair, what people did, and probes."""
+    of_pair = Event.objects.filter(pair=pair, message__isnull=True, type__startswith="pair.").order_by("-id")[:MOST]
+    of_messages = Event.objects.filter(message__in=by_id, type__in=_OF_MESSAGES).order_by("-id")[:MOST]
+    found = [history.of_event(event) for event in [*of_pair, *of_messages] if event.type in _OF_PAIRS + _OF_MESSAGES]
+    entries = AuditEntry.objects.filter(object_type="pair", object_id=pair.public_id, verb__in=_VERBS, result="done")
+    found = [replace(one, by=one.by or "the hub") if one.label == "Suspended" else one for one in found]
+    for entry in entries.order_by("-id")[:50]:
+        label, tone = _VERBS[entry.verb]
+        found.append(Step(entry.at, "mark", label=label, result=entry.reason[:120], by=entry.actor, tone=tone, rank=3))
+    found += [history.of_probe(report) for report in ProbeReport.objects.filter(pair=pair).order_by("-id")[:50]]
+    return [step for step in found if step.at >= since and (until is None or step.at <= until)]
+
+
+def _first_in_line(pair: Pair) -> Message | None:
+    found = Message.objects.select_related("pair", "pair__partner").defer("wire_frame")
+    if pair.in_flight_id is not None:
+        return found.filter(pk=pair.in_flight_id).first()
+    if pair.out_now:
+        # Repeatable requests, or a stream: many are on their way, and the first of them holds up the others.
+        return found.filter(pair=pair, state__in=_FLYING).order_by("position").first()
+    return found.filter(pair=pair).order_by("-id").first()
+
+
+def _finished(
+    steps: Iterable[Step],
+    scope: str,
+    *,
+    failed_only: bool,
+    pair: Pair,
+    cut: bool = False,
+    about: Message | None = None,
+) -> Diagram:
+    ordered = sorted(steps, key=lambda step: (step.at, step.rank))
+    if failed_only:
+        ordered = [step for step in ordered if step.failed or (step.kind == "mark")]
+    folded = sum(step.is_arrow for step in ordered) > FOLD_ABOVE
+    if folded:
+        ordered = fold(ordered)
+    most = FOLD_ABOVE * 2
+    if len(ordered) > most:
+        ordered, cut = ordered[-most:], True
+    lanes = ("App", "Hub", pair.partner.name)
+    return Diagram(ordered, scope, failed_only, cut, folded, about, lanes)
+
+
+def fold(steps: Sequence[Step]) -> list[Step]:
+    """The same rows with repeats together: failures of one message that are alike, and exchanges that went alike.
+
+    A message whose attempts fail alike one after the other becomes one arrow for all of them, and what went through
+    without trouble becomes one exchange for all that went so in a row.
+    """
+    shaped: list[tuple[object, list[Step]]] = []
+    at: dict[str, int] = {}
+    for step in steps:
+        if step.kind == "wait" or not step.message or step.kind == "mark":
+            if step.kind == "mark":
+                shaped.append((("mark", len(shaped)), [step]))
+                at.clear()  # nothing is folded across a line
+            continue
+        if step.message not in at:
+            at[step.message] = len(shaped)
+            shaped.append((None, []))
+        shaped[at[step.message]][1].append(step)
+    exchanges = [(key or _shape(rows), _alike(rows)) for key, rows in shaped]
+    found: list[Step] = []
+    for _, run in groupby(exchanges, key=lambda one: one[0]):
+        alike = [rows for _, rows in run]
+        found += alike[0] if len(alike) == 1 else _together(alike)
+    return sorted(found, key=lambda step: (step.at, step.rank))
+
+
+def _shape(rows: Sequence[Step]) -> object:
+    return tuple((step.kind, step.source, step.target, step.outcome, step.result) for step in _alike(rows))
+
+
+def _alike(rows: Sequence[Step]) -> list[Step]:
+    """Attempts of one message that failed alike, as one."""
+    found: list[Step] = []
+    for step in rows:
+        before = found[-1] if found else None
+        same = before is not None and (before.kind, before.outcome, before.result, before.target) == (
+            step.kind,
+            step.outcome,
+            step.result,
+            step.target,
+        )
+        if before is None or not same or not step.failed:
+            found.append(step)
+            continue
+        found[-1] = replace(
+            before,
+            repeated=before.repeated + 1,
+            until=step.at,
+            label=before.label.partition(" try ")[0] + f" try {before.number}–{step.number}",
+        )
+    return found
+
+
+def _together(alike: Sequence[list[Step]]) -> list[Step]:
+    found = []
+    for place, step in enumerate(alike[0]):
+        last = alike[-1][place]
+        count = sum(rows[place].repeated for rows in alike)
+        seconds = [rows[place].seconds for rows in alike]
+        known = [value for value in seconds if value is not None]
+        found.append(
+            replace(
+                step,
+                repeated=count,
+                until=last.until or last.at,
+                seconds=sum(known) / len(known) if known else None,
+                size=None,
+            )
+        )
+    return found

@@ -11,7 +11,7 @@ from django.db import transaction
 
 from messaging import dispatch, profile, storage
 from messaging.choices import DeliveryState, Direction, MessageState
-from messaging.deliveries.services import deciding as settling
+from messaging.deliveries.services import settling
 from messaging.engine import subscriptions
 from messaging.exceptions import NotFound, WrongState
 from messaging.journal import audit

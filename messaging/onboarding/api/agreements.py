@@ -22,7 +22,7 @@ from messaging.api.references import id_of
 from messaging.onboarding.api.parties import change_of
 from messaging.onboarding.serializers import agreements as shapes
 from messaging.onboarding.services import changing as onboarding
-from messaging.onboarding.services.content import revision
+from messaging.onboarding.services.changing import revision
 from messaging.pairs.api.pairs import IF_MATCH
 from partners import models, selectors
 from partners.choices import VersionState

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.views.decorators.debug import sensitive_variables
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -17,9 +15,10 @@ from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
-from messaging.models import OnboardingDraft
+from messaging.api.resource import listed, shown
+from messaging.models import BenchReport, OnboardingDraft
+from messaging.onboarding import selectors
 from messaging.onboarding.api.agreements import version_key
-from messaging.onboarding.selectors import drafts as selectors
 from messaging.onboarding.serializers import onboarding as shapes
 from messaging.onboarding.services import bench, bundle, bundle_format
 from messaging.onboarding.services import drafts as onboarding_drafts
@@ -153,7 +152,7 @@ class TestDraft(Endpoint):
         number = max(made.agreement.versions.values_list("number", flat=True))  # type: ignore[union-attr]
         report = bench.run(agreement_id=made.agreement_id, number=number, actor=actor_of(request), draft_id=made.pk)
         onboarding_drafts.draft_reach(draft_id=made.pk, step=len(onboarding_drafts.STEPS))
-        return _report(request, report, status=201)
+        return _report(request, report)
 
 
 class ActivateDraft(Endpoint):
@@ -206,42 +205,29 @@ class TestVersion(Endpoint):
     def post(self, request: Request, agreement_id: str, number: str) -> Response:
         read_parameters(request, ())
         report = bench.run(**version_key(agreement_id, number), actor=actor_of(request))
-        return _report(request, report, status=201)
+        return _report(request, report)
 
 
-class BenchReports(Endpoint):
-    """/test-reports"""
-
-    @operation(
-        id="test_reports_list",
-        tag="onboarding",
-        scope="agreements:read",
-        summary="List reports of tests, newest first",
-        parameters=(*REPORT_FILTERS, *PAGING),
-        responses={200: page_of(shapes.BenchReportSerializer)},
-        problems=("invalid_cursor", "cursor_mismatch"),
-    )
-    def get(self, request: Request) -> Response:
-        values, limit, place = read_list(request, REPORT_FILTERS)
-        found = selectors.reports(agreement_id=values["agreement"])
-        page = keyset.page(found, order=("-id",), limit=limit, place=place)
-        return listing(request, values, page, shapes.BenchReportSerializer)
-
-
-class OneBenchReport(Endpoint):
-    """/test-reports/{report}"""
-
-    @operation(
-        id="test_reports_read",
-        tag="onboarding",
-        scope="agreements:read",
-        summary="One report of a test",
-        path={"report": "Id of the report (`tst_...`)."},
-        responses={200: shapes.BenchReportSerializer},
-    )
-    def get(self, request: Request, report: str) -> Response:
-        read_parameters(request, ())
-        return _report(request, selectors.report(report))
+BenchReports = listed(
+    "test_reports_list",
+    "agreements:read",
+    "List reports of tests, newest first",
+    shapes.BenchReportSerializer,
+    lambda agreement=None: selectors.reports(agreement_id=agreement),
+    order=("-id",),
+    filters=REPORT_FILTERS,
+    tag="onboarding",
+)
+OneBenchReport = shown(
+    "test_reports_read",
+    "agreements:read",
+    "One report of a test",
+    shapes.BenchReportSerializer,
+    lambda report: selectors.report(report),
+    path={"report": "Id of the report (`tst_...`)."},
+    tag="onboarding",
+    etag=True,
+)
 
 
 class Bundle(Endpoint):
@@ -299,7 +285,6 @@ def _draft(request: Request, found: OnboardingDraft, *, status: int = 200) -> Re
     return item(request, data, revision=found.version, status=status, **headers)
 
 
-def _report(request: Request, report: Any, *, status: int = 200) -> Response:
+def _report(request: Request, report: BenchReport) -> Response:
     data = dict(shapes.BenchReportSerializer(report).data)
-    headers = {"Location": f"/api/v1/test-reports/{report.public_id}"} if status == 201 else {}
-    return item(request, data, status=status, **headers)
+    return item(request, data, status=201, Location=f"/api/v1/test-reports/{report.public_id}")

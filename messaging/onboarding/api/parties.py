@@ -21,12 +21,12 @@ from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
-from messaging.onboarding.selectors import certificates, partner_health
+from messaging.onboarding.selectors import certificates, health_of
 from messaging.onboarding.serializers import onboarding as onboarding_shapes
 from messaging.onboarding.serializers import partners as shapes
 from messaging.onboarding.serializers.onboarding import PartnerHealthSerializer, certificate, facts
 from messaging.onboarding.services import changing as onboarding
-from messaging.onboarding.services.content import revision
+from messaging.onboarding.services.changing import revision
 from messaging.pairs.api.pairs import IF_MATCH
 from partners import models, selectors
 from partners.certificates import read as read_certificates
@@ -150,7 +150,7 @@ class PartyHealth(Endpoint):
     )
     def get(self, request: Request, party_id: str) -> Response:
         read_parameters(request, ())
-        health = partner_health.of_partner(_read_party(party_id).pk)
+        health = health_of(_read_party(party_id).pk)
         data = asdict(replace(health, ending=())) | {"ending": [certificate(one) for one in health.ending]}
         return Response(data)
 
@@ -264,7 +264,7 @@ class Certificates(Endpoint):
     )
     def get(self, request: Request) -> Response:
         values = read_parameters(request, CERTIFICATE_FILTERS)
-        found = certificates.certificates(within_days=values["ending_within"], party_id=values["party"])
+        found = certificates(within_days=values["ending_within"], party_id=values["party"])
         return Response({"data": [certificate(one) for one in found]})
 
 

@@ -15,10 +15,10 @@ from messaging.console.rendering import page, see_other
 from messaging.journal.audit import Actor
 from messaging.onboarding.pages.changing import About, Button, Subject, act, agreements_crumb, button, form_page
 from messaging.onboarding.pages.forms import NewAgreementForm, VersionForm
-from messaging.onboarding.selectors import drafts
+from messaging.onboarding.selectors import report, reports
 from messaging.onboarding.services import bench
 from messaging.onboarding.services import changing as onboarding
-from messaging.onboarding.services.content import revision
+from messaging.onboarding.services.changing import revision
 from messaging.resource import Verb
 from partners import selectors, services
 from partners.choices import VersionState
@@ -240,7 +240,7 @@ def bench_page(request: HttpRequest, reference: str, number: int) -> HttpRespons
         "agreement": agreement,
         "version": version,
         "sentence": services.gives_up_sentence(version),
-        "reports": drafts.reports(agreement_id=agreement.pk)[:20],
+        "reports": reports(agreement_id=agreement.pk)[:20],
     }
     return page(request, "console/onboarding/bench.html", context)
 
@@ -256,6 +256,6 @@ def bench_run(request: HttpRequest, reference: str, number: int) -> HttpResponse
 @requires("agreements:read")
 def bench_report(request: HttpRequest, reference: str) -> HttpResponse:
     """One report, which the print style sheet puts on paper."""
-    report = drafts.report(reference)
-    version = resolve_url("console:agreement-version", report.agreement.public_id, report.number)
-    return page(request, "console/onboarding/bench_report.html", {"report": report, "version_href": version})
+    found = report(reference)
+    version = resolve_url("console:agreement-version", found.agreement.public_id, found.number)
+    return page(request, "console/onboarding/bench_report.html", {"report": found, "version_href": version})

@@ -32,7 +32,7 @@ from messaging.onboarding.pages.forms import (
     way_back,
 )
 from messaging.onboarding.services import changing as onboarding
-from messaging.onboarding.services.content import revision
+from messaging.onboarding.services.changing import revision
 from messaging.resource import Verb
 from partners import certificates, selectors
 from partners.choices import CredentialDirection, CredentialKind

@@ -1,33 +1,41 @@
-"""Partners, endpoints, certificates and agreements as pages show them, with what can be done about each."""
+"""Partners, endpoints, certificates and agreements as pages show them, what can be done about each, and bundles."""
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterable
 
+from django.contrib import messages as notices
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 
 from messaging import differences, keyset
+from messaging.access.selectors.reach import read_id
 from messaging.console import lists
-from messaging.console.access import person, requires
+from messaging.console.access import actor, person, requires
 from messaging.console.lists import Column, ListPage
-from messaging.console.rendering import keyset_page, page
+from messaging.console.rendering import keyset_page, page, see_other
+from messaging.exceptions import InvalidSubmission
 from messaging.keyset import Page, Place
 from messaging.models import BenchReport, ProbeReport
+from messaging.onboarding import selectors as onboarding
 from messaging.onboarding.pages import agreements, parties
 from messaging.onboarding.pages.changing import button, why_not
-from messaging.onboarding.selectors import certificates, partner_health
-from messaging.onboarding.services import content as onboarding_content
+from messaging.onboarding.pages.forms import INVALID, Errors, reason_of, refusals
+from messaging.onboarding.services import bundle, bundle_format
+from messaging.onboarding.services import changing as onboarding_content
+from messaging.onboarding.services.bundle import ImportReport
 from messaging.pairs.selectors import pairs, screens
 from partners import selectors, services
 from partners.certificates import read as read_certificates
 from partners.choices import VersionState
-from partners.models import Agreement, AgreementVersion, Endpoint
+from partners.models import Agreement, AgreementVersion, Endpoint, Party
 from partners.validation import resend_words
 from partners.visibility import limit
 from rmhub import clock
+from rmhub.ids import BadPublicId
 
 # With the version that counts, and the sentence that says when it gives up.
 AgreementRow = tuple[Agreement, AgreementVersion | None, str]
@@ -98,7 +106,7 @@ def partner_page(request: HttpRequest, reference: str) -> HttpResponse:
     verb = parties.RESTORE if party.archived_at else parties.ARCHIVE
     context = {
         "party": party,
-        "health": None if party.is_own else partner_health.of_partner(party.pk),
+        "health": None if party.is_own else onboarding.health_of(party.pk),
         "agreements": _with_versions(list(selectors.agreements(party_id=party.pk)[:50])),
         "rows": screens.pair_rows(found, clock.now()),
         "audit": screens.audit_of(party),
@@ -114,7 +122,7 @@ def certificate_list(request: HttpRequest) -> HttpResponse:
     within = request.GET.get("within", "")
     days = int(within) if within.isascii() and within.isdigit() and len(within) < 5 else None
     context = {
-        "rows": certificates.certificates(within_days=days),
+        "rows": onboarding.certificates(within_days=days),
         "within": "" if days is None else str(days),
         "spans": _SPANS,
     }
@@ -225,3 +233,69 @@ def _with_versions(found: Iterable[Agreement]) -> list[AgreementRow]:
 
 def _search(request: HttpRequest) -> str:
     return request.GET.get("q", "").strip()[:120].replace("\x00", "")
+
+
+# --- Bundles: the whole set-up as one JSON document, out of this hub and into it; first as a dry run that says what
+# would change.
+
+SCOPE = "agreements:write"
+
+
+@requires(SCOPE, methods=("GET", "POST"))
+def bundle_page(request: HttpRequest) -> HttpResponse:
+    """GET: what can be done. POST: the dry run of a bundle, or (`do`) the import of what the dry run showed."""
+    errors: Errors = {}
+    report: ImportReport | None = None
+    text, activate = "", request.POST.get("activate") == "on"
+    if request.method == "POST":
+        try:
+            text = _text(request)
+            found = bundle_format.read(text)
+            report = bundle.bundle_import(bundle=found, actor=actor(request), reason="", dry_run=True)
+            if "do" in request.POST and not report.problems:
+                done = bundle.bundle_import(
+                    bundle=found, actor=actor(request), reason=reason_of(request), activate=activate
+                )
+                made, changed = done.count("create"), done.count("change")
+                notices.success(request, f"The bundle is imported: {made} made, {changed} changed.")
+                return see_other("console:agreements")
+        except INVALID as error:
+            errors = refusals(error)
+    context = {
+        "report": report,
+        "text": text if report is not None else "",
+        "activate": activate,
+        "errors": [(field if field == "reason" else "", one) for field, texts in errors.items() for one in texts],
+        "given": request.POST,
+        "presets": ("New set-up", "Copied from another hub"),
+        "partners": [(one.public_id, one.name) for one in selectors.parties(is_own=False)[:500]],
+    }
+    return page(request, "console/onboarding/bundle.html", context, status=422 if errors else 200)
+
+
+def _text(request: HttpRequest) -> str:
+    file = request.FILES.get("bundle_file")
+    if file is None:
+        return request.POST.get("bundle", "").replace("\x00", "")
+    if (file.size or 0) > bundle_format.MAX_BYTES:
+        raise InvalidSubmission({"bundle": ["The file is too large for a bundle."]})
+    try:
+        return str(file.read(), "utf-8-sig")
+    except UnicodeDecodeError:
+        raise InvalidSubmission({"bundle": ["The file is no JSON in UTF-8."]}) from None
+
+
+@requires("agreements:read")
+def bundle_download(request: HttpRequest) -> HttpResponse:
+    """The bundle of one partner (`partner`), or of all, as a file."""
+    chosen, name = None, "all"
+    if reference := request.GET.get("partner", ""):
+        try:
+            party = selectors.parties().get(pk=read_id("par", reference))
+        except (BadPublicId, Party.DoesNotExist):
+            return see_other("console:bundle")
+        chosen, name = [party.pk], party.public_id
+    content = json.dumps(bundle.bundle_export(party_ids=chosen), indent=2, ensure_ascii=False)
+    answer = HttpResponse(content, content_type="application/json")
+    answer["Content-Disposition"] = f'attachment; filename="bundle-{name}-{clock.now():%Y%m%d}.json"'
+    return answer

@@ -18,11 +18,11 @@ from messaging.console.rendering import page, see_other
 from messaging.exceptions import InvalidSubmission, Stale
 from messaging.journal.audit import Actor
 from messaging.models import BenchReport, OnboardingDraft
+from messaging.onboarding import selectors as selectors
 from messaging.onboarding.pages import steps
 from messaging.onboarding.pages.changing import Subject, act
 from messaging.onboarding.pages.forms import INVALID, REFUSED, Errors, reason_of, refusals
 from messaging.onboarding.pages.parties import SCOPE
-from messaging.onboarding.selectors import drafts as selectors
 from messaging.onboarding.services import bench, bundle_format
 from messaging.onboarding.services import drafts as onboarding_drafts
 from messaging.onboarding.services.drafts import STEPS
@@ -230,7 +230,7 @@ def _test(request: HttpRequest, draft: OnboardingDraft) -> HttpResponse:
             errors = refusals(error)
         else:
             assert draft.agreement_id is not None
-            version = _newest(draft)
+            version = AgreementVersion.objects.filter(agreement=draft.agreement_id).order_by("-number")[0]
             bench.run(agreement_id=draft.agreement_id, number=version.number, actor=actor(request), draft_id=draft.pk)
             onboarding_drafts.draft_reach(draft_id=draft.pk, step=LAST)
             return see_other("console:onboarding-step", draft.public_id, 5)
@@ -252,10 +252,6 @@ def _all_wrong(check: Check) -> list[tuple[int, str]]:
         (numbers[step], text) for step, errors in check.errors.items() for texts in errors.values() for text in texts
     ]
     return found + [(numbers[step_of(one)], one.sentence) for one in check.problems if one.level == "error"]
-
-
-def _newest(draft: OnboardingDraft) -> AgreementVersion:
-    return AgreementVersion.objects.filter(agreement=draft.agreement_id).order_by("-number")[0]
 
 
 @sensitive_variables("done")

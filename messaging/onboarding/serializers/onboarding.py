@@ -9,7 +9,7 @@ from rest_framework import serializers
 from messaging.api.fields import Flag, IdIn, IdOut, OptionalReasonBody, ReasonBody, StrictBody, Text
 from messaging.messages.serializers.messages import PartyRef
 from messaging.models import OnboardingDraft
-from messaging.onboarding.selectors.certificates import Held
+from messaging.onboarding.selectors import Held
 from messaging.onboarding.services.drafts import SOURCES, STEPS
 from messaging.onboarding.services.making import FIELDS, Check, step_of
 from partners.certificates import MAX_TEXT, CertificateFacts

@@ -19,7 +19,6 @@ from messaging.exceptions import ApplicationError, InvalidSubmission
 from messaging.journal import audit
 from messaging.journal.audit import Actor
 from messaging.onboarding.services import changing as onboarding
-from messaging.onboarding.services import content as onboarding_content
 from messaging.onboarding.services.bundle_format import (
     FORMAT,
     VERSION,
@@ -82,7 +81,8 @@ def bundle_export(*, party_ids: Sequence[uuid.UUID] | None = None) -> dict[str, 
     versions = {one.pk: version for one in agreements if (version := selectors.current_version(one)) is not None}
     if chosen is not None:
         chosen |= {version.partner_endpoint.party_id for version in versions.values()}
-    parties = [one for one in selectors.parties().prefetch_related("groups", "endpoints") if _wanted(one, chosen)]
+    every = selectors.parties().prefetch_related("groups", "endpoints")
+    parties = [one for one in every if (one.archived_at is None if chosen is None else one.pk in chosen)]
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -91,10 +91,6 @@ def bundle_export(*, party_ids: Sequence[uuid.UUID] | None = None) -> dict[str, 
         "parties": [write_party(one, sorted(one.endpoints.all(), key=lambda end: end.uri)) for one in parties],
         "agreements": [write_agreement(one, versions[one.pk]) for one in agreements if one.pk in versions],
     }
-
-
-def _wanted(party: Party, chosen: set[uuid.UUID] | None) -> bool:
-    return party.archived_at is None if chosen is None else party.pk in chosen
 
 
 def bundle_import(
@@ -173,10 +169,10 @@ def _party(given: BundleParty, actor: Actor, reason: str) -> Item:
     known = find_party(given.name, fields.get("identifiers", ()))
     if known is None:
         made = onboarding.party_create(actor=actor, reason=reason, is_own=given.is_own, **fields)
-        return Item("party", given.name, "create", tuple(changes({}, onboarding_content.describe(made))))
-    before = onboarding_content.describe(selectors.party(known.pk))
+        return Item("party", given.name, "create", tuple(changes({}, onboarding.describe(made))))
+    before = onboarding.describe(selectors.party(known.pk))
     with transaction.atomic():
-        after = onboarding_content.describe(
+        after = onboarding.describe(
             onboarding.party_update(party_id=known.pk, actor=actor, reason=reason, is_own=given.is_own, **fields)
         )
         item = _compared("party", given.name, before, after)
@@ -192,12 +188,12 @@ def _endpoint(party: BundleParty, given: BundleEndpoint, actor: Actor, reason: s
     known = find_endpoint(given.uri)
     if known is None:
         made = onboarding.endpoint_create(party_id=owner.pk, actor=actor, reason=reason, **given.fields)
-        return Item("endpoint", given.uri, "create", tuple(changes({}, onboarding_content.describe(made))))
+        return Item("endpoint", given.uri, "create", tuple(changes({}, onboarding.describe(made))))
     if known.party_id != owner.pk:
         raise InvalidSubmission({"uri": [f"{known.party} has this endpoint here, and not {owner}."]})
-    before = onboarding_content.describe(known)
+    before = onboarding.describe(known)
     with transaction.atomic():
-        after = onboarding_content.describe(
+        after = onboarding.describe(
             onboarding.endpoint_update(endpoint_id=known.pk, actor=actor, reason=reason, **given.fields)
         )
         item = _compared("endpoint", given.uri, before, after)
@@ -232,7 +228,7 @@ def _agreement(given: BundleAgreement, actor: Actor, reason: str, ready: list[Ag
             **given.terms,
         )
         version = selectors.version(made.versions.all()[0].pk)
-        item = Item("agreement", given.tpa_id, "create", tuple(changes({}, onboarding_content.describe(version))))
+        item = Item("agreement", given.tpa_id, "create", tuple(changes({}, onboarding.describe(version))))
     else:
         item, version = _newer_terms(known, given, named, actor, reason)
     if ready is not None and given.state == VersionState.ACTIVE and version.state == VersionState.DRAFT:
@@ -249,7 +245,7 @@ def _newer_terms(
     if known.partner.name != given.partner or known.own_party.name != given.own_party:
         raise InvalidSubmission({"partner": [f"{known.tpa_id} is between {known.own_party} and {known.partner} here."]})
     newest = known.versions.order_by("-number")[0]
-    before = onboarding_content.describe(selectors.version(newest.pk))
+    before = onboarding.describe(selectors.version(newest.pk))
     with transaction.atomic():
         number = newest.number
         if newest.state != VersionState.DRAFT:
@@ -263,7 +259,7 @@ def _newer_terms(
             **named,
             **given.terms,
         )
-        after = onboarding_content.describe(changed)
+        after = onboarding.describe(changed)
         # A note says what a version changes here, and is not a term of its own.
         item = _compared("agreement", given.tpa_id, before | {"note": ""}, after | {"note": ""})
         if item.action == "same":

@@ -22,7 +22,7 @@ from messaging.api.permissions import PUBLIC
 from messaging.api.problems import Problem, django_problem
 from messaging.api.reading import read_parameters
 from messaging.causes import CAUSES
-from messaging.deliveries.serializers.triggers import AgreementNamed
+from messaging.deliveries.api.triggers import AgreementNamed
 from messaging.messages.serializers.messages import PartyRef
 from messaging.overview.selectors.health import health
 from messaging.overview.selectors.memory import Window, recollection

@@ -16,7 +16,7 @@ from messaging.console.rendering import page, see_other
 from messaging.overview.selectors import finding
 from messaging.overview.selectors.overview import ON_THE_WAY, Overview, overview
 from messaging.overview.selectors.traffic import HOURS, PartnerHours, Traffic
-from messaging.reports.pages.live import bars, line
+from messaging.reports.pages.pipeline import bars, line
 from messaging.templatetags.hub import took
 from rmhub import clock
 

@@ -20,7 +20,7 @@ from messaging.messages import masks
 from messaging.messages.selectors import messages, relatives
 from messaging.models import Coordination, Message, Signal
 from messaging.notifications import selectors as notifications
-from messaging.onboarding.selectors import drafts as onboarding
+from messaging.onboarding import selectors as onboarding
 from messaging.overview.selectors import records
 from messaging.pairs.selectors import pairs
 from messaging.pollers import selectors as pickups

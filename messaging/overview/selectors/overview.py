@@ -35,8 +35,8 @@ from messaging.journal.wording import span
 from messaging.messages.selectors import finding, messages
 from messaging.models import Coordination, Incident, Message, PipelineRun, WebhookEndpoint
 from messaging.notifications import selectors as notifications
-from messaging.onboarding.selectors import certificates
-from messaging.onboarding.selectors.certificates import Held
+from messaging.onboarding import selectors as onboarding
+from messaging.onboarding.selectors import Held
 from messaging.overview.selectors import health, records
 from messaging.overview.selectors.health import OVERDUE_SECONDS, Health
 from messaging.overview.selectors.traffic import Traffic, traffic
@@ -353,7 +353,7 @@ def _failing_webhooks() -> QuerySet[WebhookEndpoint]:
 
 def _ending(now: datetime) -> list[Held]:
     """What ends within 30 days, or has ended: certificates, and credentials without a successor that lasts longer."""
-    found = certificates.certificates(within_days=_EXPIRING.days)
+    found = onboarding.certificates(within_days=_EXPIRING.days)
     owners = {one.party.pk for one in found if one.credential is not None}
     later = Credential.objects.filter(party__in=owners, revoked_at__isnull=True).filter(
         Q(valid_until__isnull=True) | Q(valid_until__gte=now + _EXPIRING)

@@ -8,7 +8,7 @@ from django.db.models import Q
 
 from messaging.access.services import audit_chain, sessions
 from messaging.bulk.services import jobs
-from messaging.deliveries.services import watching
+from messaging.deliveries.services import monitoring
 from messaging.engine import forgetting, pairs, unreachable
 from messaging.engine import memory as epoch
 from messaging.entrance import throttling
@@ -30,7 +30,7 @@ def run() -> str:
     dropped = drop_old_rejections()
     forgotten = remember_and_forget()
     expired = moving.expire_waiting()
-    watched = watching.watch()
+    watched = monitoring.watch()
     down = unreachable.watch()
     silent = silence.look(clock.now())
     ending = certificate_watch.watch()

@@ -16,7 +16,7 @@ from django.db import connection, transaction
 
 from messaging.models import Event, Message, TrafficCursor, TrafficHour, feed
 from messaging.models.feed import Position
-from messaging.models.traffic import LATENCY_EDGES, no_latencies
+from messaging.models.traffic import COUNTED, LATENCY_EDGES, no_latencies
 from messaging.reports.services.live_watch import first_after
 from rmhub import clock
 
@@ -24,16 +24,8 @@ KEEP = timedelta(days=14)
 BEGIN = timedelta(hours=48)  # how far back the first look goes
 _AT_ONCE = 5_000
 _ROUNDS = 20
-# Type of event -> column. What is handed over without an acknowledgement being awaited is delivered, too.
-_COUNTED = {
-    "message.accepted": "accepted",
-    "message.delivered": "delivered",
-    "message.sent": "delivered",
-    "message.received": "received",
-    "message.failed": "failed",
-    "message.duplicate": "duplicates",
-}
 _COLUMNS = ("accepted", "delivered", "received", "failed", "duplicates")
+_COUNTED = {kind: name for name in _COLUMNS for kind in COUNTED[name]}
 _UPSERT = """
 INSERT INTO messaging_traffichour AS t (pair_id, hour, accepted, delivered, received, failed, duplicates, latencies)
 SELECT pair_id, hour, accepted, delivered, received, failed, duplicates, latencies::int[]

@@ -24,7 +24,7 @@ from messaging.choices import CircuitState
 from messaging.engine.circuits import circuit_reset
 from messaging.messages.api.messages import PATH as MESSAGE_PATH
 from messaging.messages.selectors import messages
-from messaging.messages.selectors.diagram import SCOPES, diagram_of_message, diagram_of_pair
+from messaging.messages.selectors.timeline import SCOPES, diagram_of_message, diagram_of_pair
 from messaging.models import Circuit
 from messaging.overview.serializers import CauseDocumentation
 from messaging.pairs.api.pairs import PATH, DiagnosisSerializer

@@ -25,7 +25,7 @@ from messaging.console.lists import Column, ListPage
 from messaging.console.rendering import keyset_page, page
 from messaging.keyset import Page, Place
 from messaging.messages.pages import diagram
-from messaging.messages.selectors.diagram import SCOPES, diagram_of_pair
+from messaging.messages.selectors.timeline import SCOPES, diagram_of_pair
 from messaging.models import Pair
 from messaging.overview.selectors import records
 from messaging.pairs.pages.actions import UNITS, settings_fields
@@ -213,10 +213,10 @@ def _endpoint(screen: PairScreen) -> str:
 def _overview(request: HttpRequest, screen: PairScreen) -> dict[str, Any]:
     scope = _known(request.GET.get("scope", ""), SCOPES) or "document"
     failed = diagram.wants_failed(request.GET)
-    steps = diagram_of_pair(screen.pair, now=clock.now(), scope=scope, failed_only=failed)
+    found = diagram_of_pair(screen.pair, now=clock.now(), scope=scope, failed_only=failed)
     return {
         "sequence": sequence.sequence(screen.pair, screen.terms, screen.streams),
-        "drawing": diagram.draw(steps, request.GET),
+        **diagram.shown(found, request.GET),
     }
 
 

@@ -13,7 +13,7 @@ from messaging import causes, profile
 from messaging.choices import Direction
 from messaging.journal.wording import due_in, lasting, span, times, waits
 from messaging.models import Message, Pair
-from messaging.pairs.selectors import diagnosis_profiles, newer
+from messaging.pairs.selectors import diagnosis_parts, newer
 from messaging.pairs.selectors.diagnosis_parts import (
     Diagnosis,
     Say,
@@ -71,13 +71,13 @@ def _by_state(
     if state == "silent":
         return silent(pair, now)
     if terms is not None and not speaks.carries_documents:
-        return diagnosis_profiles.of_transactions(pair, terms, now, state, paused)
+        return diagnosis_parts.of_transactions(pair, terms, now, state, paused)
     if pair.direction == Direction.IN:
         return _inbound(pair, now, requests, streams)
     if streams and terms is not None:
-        return diagnosis_profiles.of_stream(pair, terms, now, state, paused)
+        return diagnosis_parts.of_stream(pair, terms, now, state, paused)
     if requests:
-        return diagnosis_profiles.of_requests(pair, terms, now, state, paused, repeat_at, in_doubt)
+        return diagnosis_parts.of_requests(pair, terms, now, state, paused, repeat_at, in_doubt)
     most = terms.retries + 1 if terms is not None else 0
     blocked = pair.queued + (1 if pair.in_flight_id else 0)
     say = partial(diagnosis, state, attempt=pair.retries + 1 if pair.in_flight_id else 0, max_attempts=most)

@@ -12,7 +12,7 @@
             messages brought, the second one stored while the trigger's history still knew the first as completed
     delivery_without_acceptance   a delivery that is past waiting and running, whose message is not in the store
     acceptance_without_delivery   accepted messages that no trigger got, though messages of the same pair, service and
-            action before and after them were delivered: see `handover`
+            action before and after them were delivered: see `islands`
     ack_without_storage   an acknowledgement of ours, or one of the partner's that was taken for one of our messages,
             whose message is not in the store
 
@@ -33,9 +33,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from messaging.pipeline.jobs import fingerprint, handover, islands, proofs
+from messaging.pipeline.jobs import frames, islands, proofs
+from messaging.pipeline.jobs.frames import schema
 from messaging.pipeline.jobs.islands import bit, chunk
-from messaging.pipeline.jobs.literal import schema
 from messaging.pipeline.jobs.proofs import MOST, settled
 
 INPUTS: Mapping[str, tuple[str, ...]] = {
@@ -79,7 +79,7 @@ def run(inputs: Mapping[str, DataFrame], parameters: Mapping[str, Any]) -> dict[
     pairs = inputs["pairs"].withColumn("key", F.xxhash64("id"))
     triggers = inputs["triggers"].select(F.col("id").alias("trigger_id"), F.col("name").alias("trigger"))
     received = events.where(F.col("type") == "message.received").select("message_pk", "message_id")
-    first_key, buckets = _first_key(parameters.get("from")), parameters.get("buckets", fingerprint.BUCKETS)
+    first_key, buckets = _first_key(parameters.get("from")), parameters.get("buckets", frames.BUCKETS)
 
     summed = _summed(messages).persist()
     runs = _runs(summed).persist()
@@ -87,10 +87,10 @@ def run(inputs: Mapping[str, DataFrame], parameters: Mapping[str, Any]) -> dict[
     accepted = summed.where("service is not null").groupBy("pair_id", "service", "chunk").agg(
         F.bit_or("bits").alias("bits"), F.bit_xor("keys").alias("keys")
     )  # fmt: skip
-    delivered = handover.delivered(deliveries).persist()
+    delivered = islands.delivered(deliveries).persist()
     shown = settled(odd.limit(MOST))
-    suspicious = settled(handover.suspicious(delivered, accepted).limit(MOST))
-    undelivered = settled(handover.undelivered(accepted, delivered).limit(MOST))
+    suspicious = settled(islands.suspicious(delivered, accepted).limit(MOST))
+    undelivered = settled(islands.undelivered(accepted, delivered).limit(MOST))
 
     # The second look: only at what was found.
     looked_at = _rows_at(messages, settled(_wanted(shown, suspicious, undelivered))).persist()

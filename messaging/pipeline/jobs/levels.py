@@ -16,8 +16,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from messaging.pipeline.jobs.literal import schema
-from messaging.pipeline.jobs.quantiles import frequencies, quantiles
+from messaging.pipeline.jobs.frames import frequencies, quantiles, schema
 
 INPUTS: Mapping[str, tuple[str, ...]] = {
     "messages": ("id", "direction", "state", "pair_id", "size", "copies", "cause", "created_at", "first_sent_at",
@@ -77,7 +76,9 @@ def _levels(inputs: Mapping[str, DataFrame], pairs: DataFrame) -> DataFrame:
     """
     messages = _messages(inputs, pairs)
     cells = _added_up(messages.unionByName(_suspensions(inputs, pairs), allowMissingColumns=True))
-    acknowledged = frequencies(_by_grain(_latencies(messages)), _GROUP, "latency")
+    acknowledged = frequencies(
+        _by_grain(frequencies(messages, ("hour", "partner", "direction"), "latency")), _GROUP, "latency"
+    )
     speeds = quantiles(
         acknowledged, _GROUP, "latency", {"ack_p50": 0.5, "ack_p95": 0.95, "ack_p99": 0.99}, unit=_MICROS
     )
@@ -166,10 +167,6 @@ def _added_up(rows: DataFrame) -> DataFrame:
         *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in _SUMS)
     )
     return _by_grain(hours).groupBy(*_GROUP).agg(*(F.sum(name).alias(name) for name in _SUMS))
-
-
-def _latencies(messages: DataFrame) -> DataFrame:
-    return frequencies(messages, ("hour", "partner", "direction"), "latency")
 
 
 def _by_grain(rows: DataFrame) -> DataFrame:

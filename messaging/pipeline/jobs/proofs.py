@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from messaging.pipeline.jobs import fingerprint, handover, islands
+from messaging.pipeline.jobs import frames, islands
 from messaging.pipeline.jobs.islands import chunk
 
 PROOF = 20
@@ -94,7 +94,7 @@ def _sentence() -> Column:
 
 def given(deliveries: DataFrame, suspicious: DataFrame, looked_at: DataFrame, first_key: str) -> DataFrame:
     """Deliveries of the suspicious chunks with the MessageId of their message, null where it is not in the store."""
-    rows = made_since(handover.first_deliveries(deliveries), "message_pk", first_key).select(
+    rows = made_since(islands.first_deliveries(deliveries), "message_pk", first_key).select(
         "id", "trigger_id", "message_pk", "pair_id", "state", "created_at", chunk(F.col("position")).alias("chunk")
     )
     rows = rows.join(F.broadcast(suspicious), ["pair_id", "chunk"], "left_semi")
@@ -162,7 +162,7 @@ def document_twice(deliveries: DataFrame, messages: DataFrame, triggers: DataFra
 
 def without_acceptance(given: DataFrame, received: DataFrame, triggers: DataFrame) -> DataFrame:
     """One finding a message. Its MessageId comes from the event that told of it; without one its key stands for it."""
-    lost = given.where(F.col("message_id").isNull() & ~F.col("state").isin(*handover.OPEN))
+    lost = given.where(F.col("message_id").isNull() & ~F.col("state").isin(*islands.OPEN))
     lost = lost.join(F.broadcast(triggers), "trigger_id", "left").groupBy("pair_id", "message_pk").agg(
         F.count(F.lit(1)).alias("count"),
         F.min("created_at").alias("at"),
@@ -199,12 +199,12 @@ def without_storage(messages: DataFrame, signals: DataFrame, first_key: str, buc
     # As a rule each of these has exactly one such acknowledgement; whatever has not makes its bucket differ, no more.
     usual = messages.where(F.col("sequence_number").isNotNull())
     usual = made_since(usual.where((F.col("direction") == "in") | (F.col("state") == "delivered")), "id", first_key)
-    of_message = fingerprint.bucket(buckets, F.col("id"))
-    of_ack = fingerprint.bucket(buckets, F.col("about_pk"))
-    sides = fingerprint.fingerprinted(usual, 1, of_message, (F.col("id"),)).unionAll(
-        fingerprint.fingerprinted(acks, -1, of_ack, (F.col("about_pk"),))
+    of_message = frames.bucket(buckets, F.col("id"))
+    of_ack = frames.bucket(buckets, F.col("about_pk"))
+    sides = frames.fingerprinted(usual, 1, of_message, (F.col("id"),)).unionAll(
+        frames.fingerprinted(acks, -1, of_ack, (F.col("about_pk"),))
     )
-    odd = settled(fingerprint.compared(sides).where("differs").select("bucket"))
+    odd = settled(frames.compared(sides).where("differs").select("bucket"))
     candidates = acks.withColumn("bucket", of_ack).join(F.broadcast(odd), "bucket", "left_semi")
     stored = messages.select(F.col("id").alias("about_pk")).withColumn("bucket", of_ack)
     stored = stored.join(F.broadcast(odd), "bucket", "left_semi")

@@ -19,7 +19,7 @@ cancelled messages that the partner has not. Only we have it: that is said of me
 received) after `from` + margin and ended before `to` - margin, since clocks differ and the other side may have written
 it down a little earlier or later.
 
-The logs are compared by fingerprints (see `fingerprint`); only buckets that differ are joined. The summary counts
+The logs are compared by fingerprints (see `frames`); only buckets that differ are joined. The summary counts
 messages; one that both logs have twice, alike, counts twice as agreed.
 """
 
@@ -32,8 +32,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from messaging.pipeline.jobs import fingerprint
-from messaging.pipeline.jobs.literal import schema
+from messaging.pipeline.jobs import frames
+from messaging.pipeline.jobs.frames import schema
 
 INPUTS: Mapping[str, tuple[str, ...]] = {
     "messages": (
@@ -63,23 +63,23 @@ def run(inputs: Mapping[str, DataFrame], parameters: Mapping[str, Any]) -> dict[
     log = inputs["log"].select(*_KEY, "at", F.lower(F.coalesce("digest", F.lit(""))).alias("digest"))
     span, digests = _span(log, parameters)
     ours = _ours(inputs["messages"])
-    buckets = parameters.get("buckets", fingerprint.BUCKETS)
-    number = fingerprint.bucket(buckets, F.col("message_id"))
+    buckets = parameters.get("buckets", frames.BUCKETS)
+    number = frames.bucket(buckets, F.col("message_id"))
     content = tuple(F.col(name) for name in (*_KEY, *(("digest",) if digests else ())))
     finished, undecided = F.col("state").isin(*FINISHED), F.col("state").isin(*UNDECIDED)
     inside = (F.col("began") >= span[0]) & (F.col("began") <= span[1])
     # What the partner need not have is left out: where it has it all the same, the bucket differs and shows it.
-    sides = fingerprint.fingerprinted(
+    sides = frames.fingerprinted(
         ours.where((finished & inside) | undecided), 1, number, content,
         F.col("direction"), undecided.cast("long").alias("open"), finished.cast("long").alias("ours"),
     ).unionAll(
-        fingerprint.fingerprinted(
+        frames.fingerprinted(
             log, -1, number, content,
             F.col("direction"), F.lit(0).cast("long").alias("open"), F.lit(0).cast("long").alias("ours"),
         )
     )  # fmt: skip
     of = {way: F.sum(F.when(F.col("direction") == way, F.col("ours"))).alias(way) for way in ("in", "out")}
-    compared = fingerprint.compared(sides, F.sum("open").alias("open"), *of.values())
+    compared = frames.compared(sides, F.sum("open").alias("open"), *of.values())
     compared = compared.withColumn("odd", F.col("differs") | (F.col("open") > 0)).select("bucket", "odd", *of).persist()
     odd = compared.where("odd").select("bucket")
 

@@ -17,8 +17,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from messaging.pipeline.jobs.literal import schema
-from messaging.pipeline.jobs.quantiles import frequencies, quantiles
+from messaging.pipeline.jobs.frames import frequencies, quantiles, schema
 
 INPUTS: Mapping[str, tuple[str, ...]] = {
     "messages": ("direction", "pair_id", "agreement_version_id", "created_at"),

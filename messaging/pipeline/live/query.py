@@ -21,7 +21,8 @@ from psycopg.pq import Conninfo
 from pyspark import cloudpickle
 from pyspark.sql import functions as f
 
-from messaging.notifications.selectors import HORIZON
+from messaging.models.feed import HORIZON
+from messaging.models.traffic import COUNTED
 from messaging.pipeline import session
 from messaging.pipeline.live import source
 from messaging.reports.services import live_watch
@@ -42,17 +43,6 @@ EVERY_SECONDS = 5
 LOOK_SECONDS = 30
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LOCK = 0x524D4858  # key of the advisory lock that keeps a second watch from starting
-# What each count counts; `message.delivered` and `message.sent` are the two good ends of an outbound message.
-COUNTS = {
-    "accepted": ("message.accepted",),
-    "delivered": ("message.delivered", "message.sent"),
-    "failed": ("message.failed",),
-    "retried": ("message.retrying",),
-    "received": ("message.received",),
-    "duplicates": ("message.duplicate",),
-    "rejected": ("message.rejected",),
-    "suspensions": ("pair.suspended",),
-}
 
 
 class Busy(Exception):
@@ -75,7 +65,7 @@ def minutes(batch: DataFrame, counted: int) -> DataFrame:
         batch.coalesce(1)
         .groupBy("pair_id", f.unix_micros(f.date_trunc("minute", "at")).alias("minute"))
         .agg(
-            *(count(f.col("type").isin(*types)).alias(name) for name, types in COUNTS.items()),
+            *(count(f.col("type").isin(*types)).alias(name) for name, types in COUNTED.items()),
             count(f.col("ack_seconds").isNotNull()).alias("acks"),
             f.coalesce(f.sum(f.when(fresh, f.col("ack_seconds"))), f.lit(0.0)).alias("ack_seconds"),
             f.coalesce(f.max(f.when(fresh, f.col("ack_seconds"))), f.lit(0.0)).alias("ack_longest"),

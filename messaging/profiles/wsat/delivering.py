@@ -16,7 +16,7 @@ from messaging.applications import SERVICES
 from messaging.causes import CAUSES
 from messaging.causes.transactions import PREFIX
 from messaging.choices import DeliveryState, ServiceKind
-from messaging.deliveries.services import documents
+from messaging.deliveries.services import calling
 from messaging.deliveries.services.calling import nothing_said
 from messaging.deliveries.services.changes import Changes, not_done
 from messaging.deliveries.services.job import Outcome, failure, missing
@@ -129,7 +129,7 @@ def _run(member: Trigger, delivery: Delivery) -> None:
     if service is None:
         raise _failed(member, missing(member.callable_name))
     try:
-        document = documents.load(member, delivery)
+        document = calling.load(member, delivery)
     except storage.PayloadMissing as error:
         raise _failed(member, nothing_said(error)) from error
     try:

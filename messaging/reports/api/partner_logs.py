@@ -24,7 +24,7 @@ from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.reading import Param, StrictJson, read_parameters
 from messaging.api.references import agreement_id_of, id_of
 from messaging.choices import Interface
-from messaging.deliveries.serializers.triggers import AgreementNamed
+from messaging.deliveries.api.triggers import AgreementNamed
 from messaging.messages.serializers.messages import PartyRef
 from messaging.models import PartnerLog
 from messaging.onboarding.serializers.agreements import LogColumnsBody, LogColumnsSerializer

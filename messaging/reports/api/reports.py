@@ -23,9 +23,10 @@ from messaging.api.pagination import PAGING, listing
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
+from messaging.api.resource import shown
 from messaging.models import Incident
 from messaging.onboarding.serializers import agreements
-from messaging.onboarding.services import content as onboarding_content
+from messaging.onboarding.services import changing as onboarding_content
 from messaging.report_choices import PipelineJob
 from messaging.reports.api.pipeline import RunSerializer, file_of
 from messaging.reports.catalogue import REPORTS, Table
@@ -159,33 +160,27 @@ class TimingDraftBody(OptionalReasonBody):
     reason = Text(max_length=2000, required=False, allow_blank=True, default="", help_text="Why, for the audit log.")
 
 
-class Reports(Endpoint):
-    """/reports"""
-
-    @_reading(
-        id="reports_list",
-        summary="All reports, and the runs whose results are shown",
-        description="Of reconciliations the newest; GET /partner-logs has all of them.",
-        responses={200: ReportsSerializer},
-    )
-    def get(self, request: Request) -> Response:
-        read_parameters(request, ())
-        return item(request, {"data": [represent(shown) for shown in reports.overview()]})
-
-
-class OneReport(Endpoint):
-    """/reports/{job}"""
-
-    @_reading(
-        id="reports_read",
-        summary="One report: its run, its tables and their columns",
-        path=_JOB,
-        parameters=CHOICE,
-        responses={200: ReportDetailSerializer},
-    )
-    def get(self, request: Request, job: str) -> Response:
-        values = read_parameters(request, CHOICE)
-        return item(request, represent(_shown(job, values), ReportDetailSerializer))
+Reports = shown(
+    "reports_list",
+    "reports:read",
+    "All reports, and the runs whose results are shown",
+    ReportsSerializer,
+    lambda: {"data": [described(one) for one in reports.overview()]},
+    description="Of reconciliations the newest; GET /partner-logs has all of them.",
+    etag=True,
+    whole_hub=True,
+)
+OneReport = shown(
+    "reports_read",
+    "reports:read",
+    "One report: its run, its tables and their columns",
+    ReportDetailSerializer,
+    lambda job, scope, run: described(_shown(job, scope, run)),
+    path=_JOB,
+    parameters=CHOICE,
+    etag=True,
+    whole_hub=True,
+)
 
 
 class ReportTable(Endpoint):
@@ -213,7 +208,7 @@ class ReportTable(Endpoint):
     def get(self, request: Request, job: str, table: str) -> Response | StreamingHttpResponse | FileResponse:
         of = reports.table(reports.report(job), table)
         values = read_parameters(request, (*CHOICE, *_parameters(of), FORMAT, *PAGING))
-        shown = _shown(job, values)
+        shown = _shown(job, values["scope"], values["run"])
         if shown.run is None:
             raise Problem("not_found", "This report was never made: ask for a run of it first.")
         form = _format(request, values.pop("format"))
@@ -285,13 +280,12 @@ def _version(request: Request, version: AgreementVersion) -> Response:
     return item(request, data, revision=onboarding_content.revision(version), status=201, Location=path)
 
 
-def _shown(job: str, values: dict[str, Any]) -> Shown:
+def _shown(job: str, scope: str | None, run: uuid.UUID | None) -> Shown:
     """Raises NotFound; Problem where a reconciliation is not named."""
-    if job == PipelineJob.RECONCILE and not values["scope"]:
+    if job == PipelineJob.RECONCILE and not scope:
         errors = [{"parameter": "scope", "code": "required", "detail": "Say which partner's log: plog_..."}]
         raise Problem("invalid_parameter", "scope: say which partner's log (plog_...).", errors=errors)
-    run = f"run_{values['run'].hex}" if values["run"] else ""
-    return reports.shown(job, scope=values["scope"] or "", run=run)
+    return reports.shown(job, scope=scope or "", run=f"run_{run.hex}" if run else "")
 
 
 def _parameters(of: Table) -> tuple[Param, ...]:
@@ -352,13 +346,11 @@ def _page(request: Request, shown: Shown, of: Table, filters: dict[str, object],
     found = reports.rows(shown.run.pk, of, filters)
     page = reports.row_page(found, of, sort=values["sort"] or "", limit=limit, place=place)
     names = [column.name for column in reports.columns(of)]
-    answer = listing(request, values, page, lambda rows: [_row(row, names) for row in rows])
+    answer = listing(
+        request, values, page, lambda rows: [{name: _value(getattr(row, name)) for name in names} for row in rows]
+    )
     answer.data = {"run": RunSerializer(shown.run).data, **answer.data}
     return answer
-
-
-def _row(row: Any, names: list[str]) -> dict[str, Any]:
-    return {name: _value(getattr(row, name)) for name in names}
 
 
 def _value(value: Any) -> Any:
@@ -367,11 +359,11 @@ def _value(value: Any) -> Any:
     return str(value) if isinstance(value, date | uuid.UUID) else value
 
 
-def represent(shown: Shown, kind: type[ReportSerializer] = ReportSerializer) -> dict[str, Any]:
-    """A report as one of these shows it."""
+def described(shown: Shown) -> dict[str, Any]:
+    """What ReportDetailSerializer shows of a report, and ReportSerializer in part."""
     job = shown.report.job.value
     query = f"?scope={shown.scope}" if shown.scope else ""
-    data = {
+    return {
         "job": job,
         "title": shown.report.title,
         "question": shown.report.question,
@@ -391,4 +383,3 @@ def represent(shown: Shown, kind: type[ReportSerializer] = ReportSerializer) -> 
         ],
         "earlier": shown.earlier,
     }
-    return dict(kind(data).data)

@@ -163,17 +163,17 @@ def reconcile(request: HttpRequest, shown: Shown) -> dict[str, Any]:
     for direction, label in ((Direction.OUT, "We sent"), (Direction.IN, "They sent")):
         if any(known == direction for known, _ in counts):
             numbers = [(verdict, counts.get((direction, verdict), 0)) for verdict in seen]
-            rows.append(charts.Bar(label, [_part(verdict, number) for verdict, number in numbers]))
+            parts = [
+                (word("verdict", verdict)[0], _TONES[Verdict(verdict)], float(number), scales.number(number))
+                for verdict, number in numbers
+            ]
+            rows.append(charts.Bar(label, parts))
     return {
         "total": sum(counts.values()),
         "apart": report_figures.apart(counts),
         "verdicts": charts.bars("verdicts", "Verdicts by direction", rows) if rows else None,
         "log": reverse("console:partner-log", args=[shown.scope]) if shown.scope.startswith("plog_") else "",
     }
-
-
-def _part(verdict: str, number: int) -> tuple[str, str, float, str]:
-    return word("verdict", verdict)[0], _TONES[Verdict(verdict)], float(number), scales.number(number)
 
 
 def archive(request: HttpRequest, shown: Shown) -> dict[str, Any]:

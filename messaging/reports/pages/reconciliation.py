@@ -17,14 +17,13 @@ from messaging.console.rendering import dialog, keyset_page, page, problems, see
 from messaging.exceptions import ApplicationError, InvalidSubmission, Stale, TooLarge, WrongState
 from messaging.models import PartnerLog, PipelineRun
 from messaging.onboarding.services import changing as onboarding
-from messaging.onboarding.services import content as onboarding_content
 from messaging.pairs.selectors import screens
 from messaging.report_choices import AuditKind, PipelineJob, Verdict
 from messaging.reports.pages.pipeline import Days, read_days
 from messaging.reports.pages.reports import agreement_of
 from messaging.reports.selectors import pipeline as partner_logs
 from messaging.reports.selectors import reports
-from messaging.reports.services import actions, log_heads
+from messaging.reports.services import actions
 from messaging.reports.services import partner_logs as services
 from messaging.reports.services.actions import AUDIT_KINDS, VERDICTS, Opened, log_incidents, run_id_of
 from partners import log_columns
@@ -240,7 +239,7 @@ def agreement_log_columns(request: HttpRequest, reference: str) -> HttpResponse:
             return see_other("console:agreement", agreement.public_id)
     context = {
         "agreement": agreement,
-        "revision": onboarding_content.revision(agreement_of(reference)),
+        "revision": onboarding.revision(agreement_of(reference)),
         "columns": _fields(mapping),
         "settings": _settings_of(mapping),
         "errors": errors,
@@ -323,14 +322,14 @@ def _page(
     return page(request, "console/reports/partner_log.html", context, fragments=fragments, status=status)
 
 
-def _head(log: PartnerLog) -> tuple[log_heads.Head, str]:
+def _head(log: PartnerLog) -> tuple[services.Head, str]:
     """The beginning of the file, or why there is none."""
     try:
-        return log_heads.head(services.path_of(log), rows=_PREVIEW), ""
+        return services.read_head(services.path_of(log), rows=_PREVIEW), ""
     except ApplicationError as error:
-        return log_heads.Head(log.format), error.detail
+        return services.Head(log.format), error.detail
     except OSError:
-        return log_heads.Head(log.format), "The file is not in the lake's folder any more: hand the log in again."
+        return services.Head(log.format), "The file is not in the lake's folder any more: hand the log in again."
 
 
 def _choices() -> dict[str, Any]:

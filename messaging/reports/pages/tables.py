@@ -183,7 +183,8 @@ def _partner(column: Column, row: Any, value: str) -> SafeString:
 
 
 def _message(column: Column, row: Any, value: str) -> SafeString:
-    return format_html('<a class="mono" href="{}" title="{}">{}</a>', _search(value), value, hub.middle(value, 40))
+    search = f"{reverse('console:go')}?{urlencode({'q': value})}"
+    return format_html('<a class="mono" href="{}" title="{}">{}</a>', search, value, hub.middle(value, 40))
 
 
 def _messages(column: Column, row: Any, value: list[str]) -> SafeString:
@@ -251,10 +252,6 @@ _CELLS: dict[str, Callable[[Column, Any, Any], SafeString]] = {
     "doubt": lambda column, row, value: format_html("{}", hub.doubt(value)),
     "outcome": lambda column, row, value: format_html("{}", outcome_look(value)[0]),
 }
-
-
-def _search(message_id: str) -> str:
-    return f"{reverse('console:go')}?{urlencode({'q': message_id})}"
 
 
 def _heading(column: Column, sort: str, base: Mapping[str, str]) -> dict[str, Any]:

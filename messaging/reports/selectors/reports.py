@@ -17,12 +17,11 @@ from django.db.models import Case, Count, QuerySet, Sum, Value, When
 from messaging import keyset
 from messaging.exceptions import InvalidSubmission, NotFound
 from messaging.models import PipelineRun, PublishedReport
-from messaging.report_choices import RunState
+from messaging.report_choices import OPEN, RunState
 from messaging.reports.catalogue import REPORTS, Report, Table
 from messaging.spreadsheet import line
 from rmhub.ids import public_id, read_public_id
 
-OPEN = (RunState.QUEUED, RunState.RUNNING)
 # How many runs of a report can be looked at: publishing keeps the rows of so many.
 KEPT = 10
 _LOOK_BACK = 60

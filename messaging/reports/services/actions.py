@@ -237,7 +237,9 @@ def _open(
         written: list[Any] = []
         for group in groups:
             pair = pairs.get(group.pair_id) if group.pair_id is not None else None
-            before = _from_this_run(run, pair, group.cause)
+            # What a click before this one made of the same findings.
+            same = Incident.objects.filter(pair=pair, trigger=None, cause=group.cause, detail__contains=run.public_id)
+            before = same.exclude(state=IncidentState.RESOLVED).first()
             if before is not None:
                 opened.append(before)
                 known += 1
@@ -251,12 +253,6 @@ def _open(
         after = {"run": run.public_id, "incidents": [str(incident) for incident in opened], "known": known}
         audit.record(actor, "report.open_incidents", target, reason=reason, after=after)
     return Opened(run, tuple(opened), known)
-
-
-def _from_this_run(run: PipelineRun, pair: Pair | None, cause: str) -> Incident | None:
-    """The incident that a click before this one made of the same findings."""
-    same = Incident.objects.filter(pair=pair, trigger=None, cause=cause, detail__contains=run.public_id)
-    return same.exclude(state=IncidentState.RESOLVED).first()
 
 
 def _detail(run: PipelineRun, group: _Group) -> str:

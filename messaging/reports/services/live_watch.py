@@ -194,7 +194,7 @@ def judge(as_of: datetime, memory: Memory) -> list[Incident]:
                 opened.append(incident)
             elif finding.out is False and has:
                 _resolve(pair, finding.cause, as_of)
-    _forget(as_of)
+    LiveMinute.objects.filter(minute__lt=as_of - KEEP).delete()
     return opened
 
 
@@ -245,10 +245,6 @@ def _resolve(pair: Pair, cause: str, now: datetime) -> None:
             pair=locked, now=now, by=SYSTEM.name, resolution=_BACK_IN_RANGE[cause], causes=(cause,)
         )
         events.write(written)
-
-
-def _forget(as_of: datetime) -> None:
-    LiveMinute.objects.filter(minute__lt=as_of - KEEP).delete()
 
 
 def _add(minutes: Sequence[Minute]) -> None:

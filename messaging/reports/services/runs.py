@@ -23,14 +23,13 @@ from messaging.exceptions import InvalidSubmission, NotFound, WrongState
 from messaging.journal import audit
 from messaging.journal.audit import Actor
 from messaging.models import Event, PipelineRun, RetentionPolicy
-from messaging.report_choices import PipelineJob, RunState
+from messaging.report_choices import OPEN, PipelineJob, RunState
 from rmhub import clock
 from rmhub.ids import public_id
 
 log = logging.getLogger(__name__)
 
 LEASE = timedelta(seconds=60)
-OPEN = (RunState.QUEUED, RunState.RUNNING)
 SCHEDULE = Actor("schedule", Interface.SYSTEM)
 
 _LOCK = 0x524D5052  # first key of the advisory locks: "runs of the pipeline"
@@ -308,7 +307,11 @@ def schedule_due() -> list[PipelineRun]:
         if hour is not None:
             due = datetime.combine(now.date(), hour, UTC)
             name = f"daily {now:%Y-%m-%d}"
-            if now >= due and not _scheduled(name, since=due) and _anything_before(due):
+            if (
+                now >= due
+                and not PipelineRun.objects.filter(created_at__gte=due, parameters__schedule=name).exists()
+                and _anything_before(due)
+            ):
                 policy = RetentionPolicy.objects.filter(pk=1).first()
                 archive = policy is not None and policy.enabled
                 try:
@@ -333,10 +336,6 @@ def daily_at() -> time | None:
 def _anything_before(instant: datetime) -> bool:
     first = Event.objects.order_by("id").values_list("at", flat=True).first()
     return first is not None and first < instant
-
-
-def _scheduled(name: str, *, since: datetime) -> bool:
-    return PipelineRun.objects.filter(created_at__gte=since, parameters__schedule=name).exists()
 
 
 def _open_runs(job: str, scope: str) -> Any:

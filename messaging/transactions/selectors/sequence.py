@@ -1,7 +1,7 @@
 """What the sequence drawing of a transaction shows: lifelines, and the messages and decisions as rows in order of time.
 
-The same rows are the table below the drawing, and `GET /transactions/{id}/messages`. How they are drawn is
-`pages.diagram`'s.
+A row is `repeated` as often as it was put on the wire. The same rows are the table below the drawing; how they are
+drawn is `console.drawing`'s.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from datetime import datetime
 
 from messaging import causes
 from messaging.choices import MESSAGE_LOOKS, Direction, MessageState
+from messaging.messages.selectors.history import AT_THE_HUB, Step
 from messaging.models import CoordinationMessage, Enlistment
 from messaging.protocol.atomic.words import FAULT, Note, Phase, Protocol
 from messaging.transactions.selectors.coordinations import CoordinationScreen, cause_of, name_of
 from rmhub.ids import public_id
 
-HUB = "hub"
 FORGET = "forget"  # `Enlistment.settled_as` of a participant that was given up
 # What a message of ours has come to: outcome of its arrow, and tone.
 _FATES: dict[str, tuple[str, str]] = {
@@ -34,55 +34,28 @@ _NO = ("Aborted", "Rollback")
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
-    """A lifeline: the hub, a participant, or a partner without one. `detail`: what it is there for."""
-
-    key: str
-    name: str
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One row. `kind`: `message` (an arrow from lane to lane) or `mark` (a line across).
-
-    `outcome` of arrows: arrived, lost (nobody took it yet), open (on its way), unsent (not needed any more before it
-    went out). `attempts`: how often it was put on the wire. `tone`: good, watch, bad, plain. `message`: its public id.
+class Exchange:
+    """The drawing's content. `lanes`, from left to right: key -> name, and what it is there for: the hub, participants,
+    and partners without one. `cut`: there are more messages than are shown.
     """
 
-    at: datetime
-    kind: str
-    label: str
-    source: str = HUB
-    target: str = HUB
-    outcome: str = ""
-    tone: str = "plain"
-    result: str = ""
-    note: str = ""
-    attempts: int = 0
-    state: str = ""
-    message: str = ""
-    by: str = ""
-    rank: int = 0  # among those of the same instant: what came in, what was decided by it, what went out
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """The drawing's content. `cut`: there are more messages than are shown."""
-
-    lanes: list[Lane]
+    lanes: dict[str, tuple[str, str]]
     steps: list[Step]
     cut: bool = False
 
 
 def sequence(screen: CoordinationScreen) -> Exchange:
     """Of what `coordinations.coordination_screen` read; no query."""
-    lanes = _lanes(screen)
-    by_enlistment = {uuid.UUID(lane.key[4:]): lane.key for lane in lanes if lane.key.startswith("enl:")}
+    lanes = {AT_THE_HUB: ("This hub", "participant" if screen.coordination.subordinate else "coordinator")}
+    by_enlistment: dict[uuid.UUID, str] = {}
     by_party: dict[uuid.UUID, str] = {}
     for taker in screen.enlistments:
-        if taker.party_id is not None and taker.pk in by_enlistment:
-            by_party.setdefault(taker.party_id, by_enlistment[taker.pk])
+        if taker.local:  # what the hub does itself needs no lane
+            continue
+        key = by_enlistment[taker.pk] = f"enl:{taker.pk}"
+        lanes[key] = (name_of(taker), _protocol(taker))
+        if taker.party_id is not None:
+            by_party.setdefault(taker.party_id, key)
     steps = []
     for row in screen.messages:
         partner = row.message.pair.partner
@@ -91,19 +64,10 @@ def sequence(screen: CoordinationScreen) -> Exchange:
             lane = by_party.get(partner.pk)
         if lane is None:
             lane = by_party[partner.pk] = f"par:{partner.pk}"
-            lanes.append(Lane(lane, partner.name, "no participant"))
+            lanes[lane] = (partner.name, "no participant")
         steps.append(_of_message(row, lane))
     steps += _marks(screen)
     return Exchange(lanes, sorted(steps, key=lambda step: (step.at, step.rank)), screen.more)
-
-
-def _lanes(screen: CoordinationScreen) -> list[Lane]:
-    """The hub, and one for everybody who was sent something; what the hub does itself needs none."""
-    takers = [taker for taker in screen.enlistments if not taker.local]
-    return [
-        Lane(HUB, "This hub", "participant" if screen.coordination.subordinate else "coordinator"),
-        *(Lane(f"enl:{taker.pk}", name_of(taker), _protocol(taker)) for taker in takers),
-    ]
 
 
 def _protocol(taker: Enlistment) -> str:
@@ -130,16 +94,14 @@ def _of_message(row: CoordinationMessage, lane: str) -> Step:
     return Step(
         row.at,
         "message",
-        f"{row.kind} {row.fault_code}".strip(),
-        HUB if ours else lane,
-        lane if ours else HUB,
+        AT_THE_HUB if ours else lane,
+        lane if ours else AT_THE_HUB,
         outcome,
-        tone,
+        f"{row.kind} {row.fault_code}".strip(),
         _result(row, ours),
-        row.note,
-        message.attempts if ours else 1 + message.copies,
-        message.state,
-        public_id("msg", row.message_id),
+        tone=tone,
+        repeated=message.attempts if ours else 1 + message.copies,
+        message=public_id("msg", row.message_id),
         rank=2 if ours else 0,
     )
 
@@ -163,29 +125,21 @@ def _marks(screen: CoordinationScreen) -> list[Step]:
     one = screen.coordination
     found = []
     if one.decided_at is not None:
-        found.append(Step(one.decided_at, "mark", "Commit record written", tone="good", by="the hub", rank=1))
+        found.append(Step(one.decided_at, "mark", label="Commit record written", tone="good"))
     elif one.phase in (Phase.ABORTING, Phase.ABORTED):
         cause = cause_of(one)
-        found.append(
-            Step(
-                _rolled_back_at(screen),
-                "mark",
-                "Rolled back",
-                result=cause.label if cause else "",
-                tone="watch",
-                by="the hub",
-                rank=1,
-            )
-        )
+        said = cause.label if cause else ""
+        found.append(Step(_rolled_back_at(screen), "mark", label="Rolled back", result=said, tone="watch"))
     for taker in screen.enlistments:
         if taker.settled_at is not None:
             label = f"{name_of(taker)} settled: {taker.settled_as}"
             said = taker.settled_reason[:120]
-            found.append(Step(taker.settled_at, "mark", label, result=said, tone="bad", by=taker.settled_by, rank=3))
+            settled = Step(taker.settled_at, "mark", label=label, result=said, by=taker.settled_by, tone="bad", rank=3)
+            found.append(settled)
     if one.phase == Phase.COMMITTED and one.ended_at is not None:
         given_up = any(taker.settled_as == FORGET for taker in screen.enlistments)
         label = "The end: who was given up has not confirmed it" if given_up else "Everybody has committed"
-        found.append(Step(one.ended_at, "mark", label, tone="plain" if given_up else "good", rank=3))
+        found.append(Step(one.ended_at, "mark", label=label, tone="plain" if given_up else "good", rank=3))
     return found
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from messaging.bulk.services import jobs
-from messaging.deliveries.services import deciding as settling
-from messaging.deliveries.services import pulling, triggering
+from messaging.deliveries.services import pulling, settling, triggering
 from messaging.journal.audit import Actor
 from messaging.models import (
     AuditEntry,
@@ -455,8 +454,8 @@ def test_a_viewer_looks_and_does_not_decide(viewer: Api, partner: PartnerSide, t
 def test_the_console_and_the_api_do_the_same(operator: Api, partner: PartnerSide, time: FrozenClock) -> None:
     """Whatever a person can decide in the console, a script can decide, and both are told when the other was faster."""
     from messaging.bulk import serializers as job_shapes
+    from messaging.deliveries import serializers as deliveries
     from messaging.deliveries.pages import decisions
-    from messaging.deliveries.serializers import deliveries
     from messaging.messages.api import verbs
 
     known = {

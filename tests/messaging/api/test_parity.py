@@ -155,7 +155,7 @@ def test_and_the_same_people_may_do_it(name: str) -> None:
 
 def test_the_same_decisions() -> None:
     from messaging.bulk.serializers import PlanBody
-    from messaging.deliveries.serializers.deliveries import SettleBody
+    from messaging.deliveries.serializers import SettleBody
     from messaging.messages.api.verbs import MessageSettleBody
 
     def choices(body: type, field: str) -> set[str]:
@@ -178,7 +178,7 @@ def test_the_same_settings_and_verbs_of_routes() -> None:
 
 
 def test_the_same_settings_of_triggers() -> None:
-    from messaging.deliveries.serializers.triggers import TriggerBody, TriggerChanges, settings_of
+    from messaging.deliveries.api.triggers import TriggerBody, TriggerChanges, settings_of
     from messaging.deliveries.services.trigger_rules import SETTINGS
 
     for body in (TriggerBody, TriggerChanges):

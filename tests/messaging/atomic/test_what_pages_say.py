@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from django.db import transaction
 
+from messaging.messages.selectors.history import Step
 from messaging.models import Coordination, Enlistment, Message
 from messaging.profiles.wsat import doubting, opening
 from messaging.profiles.wsat.asking import coordination_rollback
@@ -14,7 +15,7 @@ from messaging.profiles.wsat.settling import enlistment_settle
 from messaging.protocol.atomic.words import Note, Phase
 from messaging.transactions.selectors import coordinations
 from messaging.transactions.selectors.diagnosis import Diagnosis, Situation, diagnose
-from messaging.transactions.selectors.sequence import Step, sequence
+from messaging.transactions.selectors.sequence import sequence
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.atomic import scenes

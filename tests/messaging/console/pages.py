@@ -19,7 +19,7 @@ from messaging.pairs.resource import VERBS
 from messaging.pollers.resource import PICKUPS
 from messaging.reports.catalogue import REPORTS
 from messaging.routing.resource import ROUTES
-from messaging.transactions.pages import transactions
+from messaging.transactions import pages as transactions
 from partners.models import Credential, PartnerGroup
 from rmhub.roles import Role
 from tests.messaging.console.scenes import World

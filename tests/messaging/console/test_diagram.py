@@ -12,8 +12,8 @@ from lxml import html
 
 from messaging.messages.pages import diagram
 from messaging.messages.selectors import messages
-from messaging.messages.selectors.diagram import FOLD_ABOVE, diagram_of_message, diagram_of_pair, fold
-from messaging.messages.selectors.diagram_steps import Step
+from messaging.messages.selectors.history import Step
+from messaging.messages.selectors.timeline import FOLD_ABOVE, diagram_of_message, diagram_of_pair, fold
 from messaging.models import Message, Pair, Transmission
 from messaging.pairs.services import operating, probing
 from rmhub import clock
@@ -211,7 +211,7 @@ def test_the_drawing_and_its_table_say_the_same_and_lead_to_the_attempts(time: F
     svg = page.xpath("//*[@data-testid='diagram']")[0]
     assert svg.get("aria-describedby") == "diagram-table" == page.get_element_by_id("diagram-table").get("id")
     rows = page.xpath("//table[@id='diagram-table']/tbody/tr")
-    drawing = diagram.draw(diagram_of_pair(pair, now=clock.now()), QueryDict())
+    drawing = diagram.shown(diagram_of_pair(pair, now=clock.now()), QueryDict())["drawing"]
     assert len(rows) == len(drawing.shapes) == 5
     attempts = list(Transmission.objects.filter(pair=pair).order_by("id"))
     wanted = [f"/transmissions/{attempt.public_id}/" for attempt in attempts]
@@ -223,10 +223,10 @@ def test_the_drawing_and_its_table_say_the_same_and_lead_to_the_attempts(time: F
 
 def test_outcomes_differ_in_shape_and_not_by_colour_alone(time: FrozenClock) -> None:
     at = clock.now()
-    shapes = {}
+    places, shapes = {"app": 150, "hub": 400, "partner": 650}, {}
     for outcome in ("arrived", "lost", "refused", "open", "unknown"):
         step = Step(at, "message", "hub", "partner", outcome)
-        shapes[outcome] = diagram._shape(step, 100, None, (60, 40))
+        shapes[outcome] = diagram.shape(diagram.OF_PAIRS, places, step, None, (72, 40))
     assert shapes["arrived"].head and not shapes["arrived"].cross and shapes["arrived"].bar is None
     assert shapes["lost"].cross and not shapes["lost"].head
     assert shapes["refused"].bar is not None and shapes["refused"].head != shapes["arrived"].head
@@ -238,7 +238,7 @@ def test_its_links_keep_the_rest_of_the_address(time: FrozenClock) -> None:
     side = partner_side()
     delivered(side)
     found = diagram_of_pair(side.outbound, now=clock.now(), scope="day", failed_only=True)
-    drawing = diagram.draw(found, QueryDict("tab=overview&failed=1&scope=day"))
-    assert drawing.failed_query == "?tab=overview&scope=day"
-    assert ("hour", "Last hour", "?tab=overview&failed=1&scope=hour") in drawing.scopes
+    drawn = diagram.shown(found, QueryDict("tab=overview&failed=1&scope=day"))
+    assert drawn["failed_query"] == "?tab=overview&scope=day"
+    assert ("hour", "Last hour", "?tab=overview&failed=1&scope=hour") in drawn["scopes"]
     assert diagram.wants_failed(QueryDict("failed=1")) and not diagram.wants_failed(QueryDict("failed="))

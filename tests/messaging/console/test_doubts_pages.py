@@ -10,8 +10,7 @@ from lxml import html
 
 from messaging.bulk.services import jobs
 from messaging.deliveries.pages.decisions import DELIVERY, MESSAGE
-from messaging.deliveries.services import deciding as settling
-from messaging.deliveries.services import triggering
+from messaging.deliveries.services import settling, triggering
 from messaging.models import AuditEntry, BulkJob, BulkJobItem, Delivery, Message, Trigger
 from rmhub import clock
 from rmhub.clock import FrozenClock

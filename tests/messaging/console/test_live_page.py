@@ -10,7 +10,7 @@ from lxml import html
 
 from messaging import anomalies
 from messaging.models import LiveMinute, LiveState, Pair
-from messaging.reports.pages.live import bars, line
+from messaging.reports.pages.pipeline import bars, line
 from messaging.reports.services import live_watch
 from messaging.reports.services.live_watch import Memory
 from rmhub import clock

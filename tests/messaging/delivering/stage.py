@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from messaging.deliveries.services import claiming, recording, talking, triggering
+from messaging.deliveries.services import claiming, talking, triggering
 from messaging.deliveries.services.job import Job
 from messaging.engine import subscriptions
 from messaging.journal.audit import Actor
@@ -181,7 +181,7 @@ def claim(*, limit: int = 64, worker: int = 0) -> list[Job]:
 def finish(jobs: list[Job]) -> None:
     """The second and the third step, and whatever follows from them at once."""
     while jobs:
-        followers = recording.record([(job, talking.talk(job)) for job in jobs])
+        followers = talking.record([(job, talking.talk(job)) for job in jobs])
         jobs = [job for job in followers if job is not None]
 
 

@@ -11,8 +11,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from messaging import applications
 from messaging.applications import Document, Reply, Transient
-from messaging.deliveries.services import claiming, recording, talking, triggering
-from messaging.deliveries.services import deciding as settling
+from messaging.deliveries.services import claiming, settling, talking, triggering
 from messaging.models import Delivery, DocumentCompleted, DocumentStarted, Incident, Message, Trigger
 from rmhub import clock
 from rmhub.clock import FrozenClock
@@ -331,7 +330,7 @@ def test_after_the_resolver_said_new_a_death_inside_leaves_the_question_open(
     lose(*claim())
     Trigger.objects.filter(pk=trigger.pk).update(kind="callable")
     [job] = claim()
-    [following] = recording.record([(job, talking.talk(job))])
+    [following] = talking.record([(job, talking.talk(job))])
     assert following is not None
     with pytest.raises(Killed):
         talking.talk(following)
@@ -408,7 +407,7 @@ def test_a_connection_that_is_lost_inside_is_no_error_of_the_document(
     thread = threading.Thread(target=worker, args=(jobs,))
     thread.start()
     thread.join(120)
-    recording.record(list(zip(jobs, outcome, strict=True)))
+    talking.record(list(zip(jobs, outcome, strict=True)))
     assert (states(delivery), now_of(delivery).redelivery_count) == (["waiting"], 0)
     work()
     assert (states(delivery), ran, completed()) == (["completed"], ["order-1"] * 2, [("order-1", "success")])

@@ -608,9 +608,9 @@ def test_w43_killed_again_after_the_resolver_said_new(partner: PartnerSide, app:
     [document] = arrive(partner, "order-1")
     lose(*claim())
     jobs = claim()
-    from messaging.deliveries.services import recording, talking
+    from messaging.deliveries.services import talking
 
-    recording.record([(job, talking.talk(job)) for job in jobs])
+    talking.record([(job, talking.talk(job)) for job in jobs])
     assert states(document) == ["running"]
     lose(*jobs)
     work()

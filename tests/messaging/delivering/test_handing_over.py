@@ -16,8 +16,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from messaging.deliveries.services import calling, claiming, recording, talking, triggering
-from messaging.deliveries.services import deciding as settling
+from messaging.deliveries.services import calling, claiming, settling, talking, triggering
 from messaging.models import Delivery, DocumentCompleted, DocumentStarted, Event, Incident, Trigger
 from messaging.protocol.envelope import DocumentReference, PayloadPart
 from partners.secrets import decrypt
@@ -560,7 +559,7 @@ def test_a_group_costs_as_many_statements_as_one(partner: PartnerSide, app: Appl
         assert len(jobs) == limit
         outcomes = [(job, talking.talk(job)) for job in jobs]
         with CaptureQueriesContext(connection) as recorded:
-            recording.record(outcomes)
+            talking.record(outcomes)
         costs.append((len(claimed), len(recorded)))
     assert costs[0] == costs[1]
     assert Delivery.objects.filter(state="completed").count() == 21
@@ -577,9 +576,9 @@ def test_an_outcome_of_a_hand_over_that_was_lost_does_not_end_the_next_one(
     late = talking.talk(slow)
     lose(slow)
     [question] = claim()
-    [second] = recording.record([(question, talking.talk(question))])
+    [second] = talking.record([(question, talking.talk(question))])
     assert second is not None
-    assert recording.record([(slow, late)]) == [None]
+    assert talking.record([(slow, late)]) == [None]
     assert (states(document), DocumentCompleted.objects.count()) == (["running"], 0)
     finish([second])
     assert states(document) == ["completed"]
@@ -594,7 +593,7 @@ def test_a_copy_that_the_resolver_calls_new_is_who_has_begun_from_then_on(
     claim()
     second = copy_of(document)
     [question] = claim()
-    recording.record([(question, talking.talk(question))])
+    talking.record([(question, talking.talk(question))])
     assert (states(document, second), DocumentStarted.objects.get().delivery_id) == (["running"] * 2, second.pk)
 
 

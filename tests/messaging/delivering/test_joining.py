@@ -12,8 +12,7 @@ from django.db import connection
 from messaging import applications
 from messaging.applications import Document, Transient
 from messaging.choices import DeliveryState, JoinState
-from messaging.deliveries.services import deciding as settling
-from messaging.deliveries.services import joining, pulling, triggering
+from messaging.deliveries.services import handing_over, pulling, settling, triggering
 from messaging.models import AuditEntry, Delivery, DocumentCompleted, DocumentStarted, Incident, Join, Message, Trigger
 from messaging.overview.services import housekeeping
 from messaging.protocol.envelope import Semantics
@@ -171,7 +170,7 @@ def test_w39_and_join_survives_a_crash_in_the_claim_that_completes_it(
 
     a, b = documents_from(partner, "A", "B", conversation="c1")
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(joining, "_fire", die)
+        patch.setattr(handing_over, "_fire", die)
         claim()
     assert states(a, b) == [DeliveryState.WAITING] * 2
     assert (Join.objects.count(), DocumentCompleted.objects.count()) == (0, 0)
@@ -199,7 +198,7 @@ def test_the_firing_of_a_join_whose_outcome_nobody_knows_is_in_doubt_and_can_be_
     trigger = made("all", kind="pull", callable_name="", lease_seconds=60)
     documents_from(partner, "A", "B", conversation="c1")
     (leased,) = pulling.lease(trigger.pk, limit=5, consumer="erp")
-    assert [part.message.action for part in joining.parts(leased.delivery.join_id)] == ["A", "B"]
+    assert [part.message.action for part in handing_over.parts(leased.delivery.join_id)] == ["A", "B"]
     time.move(60)
     assert pulling.lease(trigger.pk, limit=5, consumer="erp") == []
     assert Delivery.objects.get(pk=leased.delivery.pk).state == DeliveryState.IN_DOUBT
@@ -208,7 +207,7 @@ def test_the_firing_of_a_join_whose_outcome_nobody_knows_is_in_doubt_and_can_be_
     )
     (again,) = pulling.lease(trigger.pk, limit=5, consumer="erp")
     assert again.delivery.resubmission_of_id == leased.delivery.pk
-    assert [part.message.action for part in joining.parts(again.delivery.join_id)] == ["A", "B"]
+    assert [part.message.action for part in handing_over.parts(again.delivery.join_id)] == ["A", "B"]
     pulling.complete(again.delivery.pk, again.claim)
     assert Join.objects.count() == 1
 
@@ -233,7 +232,7 @@ def test_a_document_that_the_resolver_says_is_new_goes_into_its_join(
     assert not DocumentStarted.objects.exists()
     documents_from(partner, "B", conversation="c1")
     (leased,) = pulling.lease(trigger.pk, limit=1, consumer="erp")
-    assert [part.message.action for part in joining.parts(leased.delivery.join_id)] == ["A", "B"]
+    assert [part.message.action for part in handing_over.parts(leased.delivery.join_id)] == ["A", "B"]
 
 
 def test_the_firing_is_guarded_even_if_its_last_document_is_volatile(time: FrozenClock, partner: PartnerSide) -> None:
@@ -460,7 +459,7 @@ def test_each_document_that_is_wanted_needs_one_that_came(
     wanted: list[tuple[str, str]], came: list[tuple[str, str]], complete: bool
 ) -> None:
     documents = [{"service": service, "action": action} for service, action in wanted]
-    assert joining._is_complete(documents, came) is complete
+    assert handing_over._is_complete(documents, came) is complete
 
 
 @pytest.mark.django_db(transaction=True)

@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from messaging.deliveries.services import attended, claiming, history, recording, talking
+from messaging.deliveries.services import attended, claiming, history, talking
 from messaging.deliveries.services.job import Job
 from messaging.models import Delivery, DocumentStarted, Event, Message, Pair, Payload
 from rmhub import clock
@@ -114,7 +114,7 @@ def test_deliveries_scan_no_table(full_store: None, partner: PartnerSide, app: A
         "one with its caller": lambda: attended._claim(asked_for.pk),
         "what is due is claimed": lambda: jobs.extend(claim()),
         "and talked about": lambda: outcomes.extend((job, talking.talk(job)) for job in jobs),
-        "outcomes are recorded": lambda: recording.record(outcomes),
+        "outcomes are recorded": lambda: talking.record(outcomes),
         "more is claimed": lambda: jobs.extend(claim()),
         "dead workers are looked for": lambda: claiming.release_dead(clock.now()),
         "lost ones are taken back": lambda: (lose(*jobs), claim()),

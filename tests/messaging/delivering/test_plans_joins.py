@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from messaging.deliveries.services import joining, pulling
+from messaging.deliveries.services import handing_over, pulling
 from messaging.models import Delivery, Join
 from rmhub import clock
 from rmhub.clock import FrozenClock
@@ -39,14 +39,14 @@ def test_joins_and_pull_queues_scan_no_table(
     leased: list[pulling.Leased] = []
     paths: dict[str, Callable[[], object]] = {
         "a join fires and is leased": lambda: leased.extend(pulling.lease(trigger.pk, limit=1, consumer="erp")),
-        "its documents": lambda: joining.parts(leased[0].delivery.join_id),
+        "its documents": lambda: handing_over.parts(leased[0].delivery.join_id),
         "extended": lambda: pulling.extend(leased[0].delivery.pk, leased[0].claim, 60),
         "completed": lambda: pulling.complete(leased[0].delivery.pk, leased[0].claim),
         "the next is absorbed": lambda: pulling.lease(trigger.pk, limit=1, consumer="erp"),
-        "no join is out of time": lambda: joining.expire_due(),
+        "no join is out of time": lambda: handing_over.expire_due(),
         "one is": lambda: (
             Join.objects.filter(activation="c2").update(expires_at=clock.now() - timedelta(seconds=1)),
-            joining.expire_due(),
+            handing_over.expire_due(),
         ),
     }
     found = {name: scanned for name, run in paths.items() if (scanned := scans(run))}

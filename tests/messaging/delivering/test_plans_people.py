@@ -9,7 +9,7 @@ from django.db import transaction
 
 from messaging.bulk.services import jobs as bulk
 from messaging.deliveries.selectors import deliveries, doubts, triggers
-from messaging.deliveries.services import deciding as settling
+from messaging.deliveries.services import settling
 from messaging.journal.audit import Actor
 from messaging.models import BulkJob, BulkJobItem, Delivery, Trigger
 from rmhub import clock

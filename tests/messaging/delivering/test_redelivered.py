@@ -9,8 +9,7 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 
-from messaging.deliveries.services import attended, recording, talking, triggering
-from messaging.deliveries.services import deciding as settling
+from messaging.deliveries.services import attended, settling, talking, triggering
 from messaging.exceptions import WrongState
 from messaging.models import Delivery, DocumentCompleted, DocumentStarted, Trigger
 from messaging.profiles.repeatable import remembering
@@ -64,7 +63,7 @@ def test_a_document_whose_workers_died_is_in_doubt_by_its_count_alone(
     if lost == 2:
         lose(*jobs)
         jobs = claim()
-        recording.record([(job, talking.talk(job)) for job in jobs])
+        talking.record([(job, talking.talk(job)) for job in jobs])
         triggering.trigger_update(trigger_id=trigger.pk, actor=PERSON, reason="no more", resolver="none")
     lose(*jobs)
     work()
@@ -142,7 +141,7 @@ def test_what_a_resolver_takes_for_new_belongs_to_the_copy_that_is_run(partner: 
     first = claim()
     second = copy_of(document)
     [asking] = claim()
-    [running] = recording.record([(asking, talking.talk(asking))])
+    [running] = talking.record([(asking, talking.talk(asking))])
     assert running is not None
     assert DocumentStarted.objects.get().delivery_id == second.pk
     app.plan("/documents", http(503), http(200))
@@ -251,7 +250,7 @@ def test_a_resubmission_waits_for_the_copy_that_is_in_work(
     """Whatever the resolver says of a document that the hub itself knows to be in work."""
     again, second = resubmitted_beside_a_copy(partner, app, time)
     asked = claim()
-    running = [job for job in recording.record([(job, talking.talk(job)) for job in asked]) if job is not None]
+    running = [job for job in talking.record([(job, talking.talk(job)) for job in asked]) if job is not None]
     assert [job.delivery.pk for job in running] == [second.pk]
     time.move(30)
     Delivery.objects.filter(pk=again.pk).update(due_at=clock.now())
@@ -273,7 +272,7 @@ def test_a_resolvers_new_is_no_longer_true_when_a_resubmission_has_run_meanwhile
     Delivery.objects.filter(pk=again.pk).update(due_at=clock.now())
     finish(claim())
     assert (states(again), app.documents) == (["completed"], ["order-1"])
-    assert recording.record(asked) == [None]
+    assert talking.record(asked) == [None]
     time.move(1)
     work()
     assert (states(second), app.documents) == (["duplicate"], ["order-1"])

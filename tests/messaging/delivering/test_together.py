@@ -9,8 +9,7 @@ from django.db import connection
 
 from messaging import applications
 from messaging.applications import Document, Transient
-from messaging.deliveries.services import claiming, talking, triggering
-from messaging.deliveries.services import deciding as settling
+from messaging.deliveries.services import claiming, settling, talking, triggering
 from messaging.engine import memory as epoch
 from messaging.exceptions import InvalidSubmission
 from messaging.models import (

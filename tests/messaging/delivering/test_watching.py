@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from messaging.choices import IncidentState, TriggerState
-from messaging.deliveries.services import pulling, triggering, watching
+from messaging.deliveries.services import monitoring, pulling, triggering
 from messaging.journal import incidents
 from messaging.models import DocumentStarted, Event, Incident, Trigger
 from messaging.overview.services import housekeeping
@@ -38,21 +38,21 @@ def test_a_silent_trigger_is_an_incident_until_a_document_comes(time: FrozenCloc
     trigger = make_queue(silent_after=3600)
     indifferent = make_queue()
     time.move(3599)
-    watching.watch()
+    monitoring.watch()
     assert unresolved(trigger) == []
     time.move(1)
-    watching.watch()
+    monitoring.watch()
     assert unresolved(trigger) == ["trigger_silent"]
     for _ in range(3):  # one incident, however long it lasts
         time.move(DAY)
-        watching.watch()
+        monitoring.watch()
     incident = Incident.objects.get()
     assert incident.occurrences == 1
     documents_from(partner, "NewOrder")
-    watching.watch()
+    monitoring.watch()
     assert unresolved(trigger) == ["trigger_silent"], "it waits in the queue, and nobody takes it"
     take(trigger)
-    watching.watch()
+    monitoring.watch()
     assert unresolved(trigger) == []
     incident.refresh_from_db()
     assert incident.resolved_by == "system"
@@ -62,38 +62,38 @@ def test_a_silent_trigger_is_an_incident_until_a_document_comes(time: FrozenCloc
     ]
     assert unresolved(indifferent) == []
     time.move(3600)
-    watching.watch()
+    monitoring.watch()
     assert unresolved(trigger) == ["trigger_silent"]
 
 
 def test_a_silence_that_a_person_has_seen_is_told_again_after_as_long_again(time: FrozenClock) -> None:
     trigger = make_queue(silent_after=3600)
     time.move(3600)
-    watching.watch()
+    monitoring.watch()
     incidents.incident_resolve(incident_id=Incident.objects.get().pk, actor=PERSON, reason="it is Sunday")
     time.move(3599)
-    watching.watch()
+    monitoring.watch()
     assert unresolved(trigger) == []
     time.move(1)
-    watching.watch()
+    monitoring.watch()
     assert unresolved(trigger) == ["trigger_silent"]
 
 
 def test_a_trigger_that_is_held_is_not_silent(time: FrozenClock) -> None:
     trigger = make_queue(silent_after=3600)
     time.move(3600)
-    watching.watch()
+    monitoring.watch()
     triggering.trigger_suspend(trigger_id=trigger.pk, actor=PERSON, reason="stocktaking")
-    watching.watch()
+    monitoring.watch()
     assert unresolved(trigger) == []
     time.move(DAY)
-    watching.watch()
+    monitoring.watch()
     assert unresolved(trigger) == []
     triggering.trigger_resume(trigger_id=trigger.pk, actor=PERSON, reason="done")
-    watching.watch()
+    monitoring.watch()
     assert unresolved(trigger) == [], "its time starts anew"
     time.move(3600)
-    watching.watch()
+    monitoring.watch()
     assert unresolved(trigger) == ["trigger_silent"]
 
 
@@ -104,10 +104,10 @@ def test_w17_what_was_begun_and_never_finished_is_kept_and_raises_an_alert(
     documents_from(partner, "NewOrder")
     take(trigger)  # and the consumer dies
     time.move(DAY - 1)
-    watching.watch()
+    monitoring.watch()
     assert unresolved(trigger) == []
     time.move(1)
-    watching.watch()
+    monitoring.watch()
     assert unresolved(trigger) == ["started_too_old"]
     for _ in range(40):
         time.move(DAY)
@@ -125,13 +125,13 @@ def test_a_document_that_is_still_in_work_is_not_too_old(time: FrozenClock, part
     documents_from(partner, "NewOrder")
     leased = take(trigger)
     time.move(299)
-    watching.watch()
+    monitoring.watch()
     assert unresolved(trigger) == []
     time.move(1)
-    watching.watch()
+    monitoring.watch()
     assert unresolved(trigger) == ["started_too_old"]
     pulling.complete(leased.delivery.pk, leased.claim)
-    watching.watch()
+    monitoring.watch()
     assert unresolved(trigger) == []
 
 
@@ -142,15 +142,15 @@ def test_an_old_beginning_that_a_person_has_seen_is_told_again_for_another_one_o
     documents_from(partner, "NewOrder")
     take(trigger)
     time.move(DAY)
-    watching.watch()
+    monitoring.watch()
     incidents.incident_resolve(incident_id=Incident.objects.get().pk, actor=PERSON, reason="I know of it")
     time.move(DAY)
-    watching.watch()
+    monitoring.watch()
     assert unresolved(trigger) == []
     documents_from(partner, "NewOrder")
     assert len(pulling.lease(trigger.pk, limit=9, consumer="erp")) == 1
     time.move(DAY)
-    watching.watch()
+    monitoring.watch()
     assert "started_too_old" in unresolved(trigger)
 
 
@@ -160,6 +160,6 @@ def test_a_round_while_nothing_is_wrong_writes_nothing(time: FrozenClock, partne
     leased = take(trigger)
     pulling.complete(leased.delivery.pk, leased.claim)
     before = Event.objects.count()
-    assert watching.watch() == "silent triggers 0, begun too long ago 0, joins out of time 0"
+    assert monitoring.watch() == "silent triggers 0, begun too long ago 0, joins out of time 0"
     assert Event.objects.count() == before
     assert Trigger.objects.get().state == TriggerState.ACTIVE

@@ -18,7 +18,7 @@ import urllib3
 
 from messaging import applications
 from messaging.choices import DeliveryState
-from messaging.deliveries.services import claiming, recording, talking, triggering
+from messaging.deliveries.services import claiming, talking, triggering
 from messaging.engine import memory as epoch
 from messaging.engine import subscriptions
 from messaging.journal.audit import Actor
@@ -121,7 +121,7 @@ def test_x18_g19_of_many_first_copies_at_two_hubs_one_is_executed(partner: Calle
 def round_of_a_worker() -> None:
     jobs = claiming.claim_due(limit=10)
     while jobs:
-        jobs = recording.record([(job, talking.talk(job)) for job in jobs])
+        jobs = talking.record([(job, talking.talk(job)) for job in jobs])
         jobs = [job for job in jobs if job is not None]
 
 

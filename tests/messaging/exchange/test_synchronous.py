@@ -12,8 +12,7 @@ from django.db import InterfaceError, OperationalError, connections
 
 from messaging.applications import Document, Reply, Transient
 from messaging.choices import DeliveryState, ServiceKind, TriggerState
-from messaging.deliveries.services import attended, claiming, recording, talking, triggering
-from messaging.deliveries.services import deciding as settling
+from messaging.deliveries.services import attended, claiming, settling, talking, triggering
 from messaging.engine import subscriptions
 from messaging.engine.group import GroupCommit
 from messaging.journal.audit import Actor
@@ -362,7 +361,7 @@ def test_a_request_that_a_person_resubmits_is_executed_once_more_and_answered(pa
         )
         jobs = claiming.claim_due(limit=5)
         assert len(jobs) == 1
-        recording.record([(job, talking.talk(job)) for job in jobs])
+        talking.record([(job, talking.talk(job)) for job in jobs])
         answer = partner.post("order-1")
     assert (brief(answer), answer.content) == (OK, b"second time")
 
@@ -411,7 +410,7 @@ def test_what_the_application_answered_is_kept_until_the_database_takes_it(
     def record(outcomes):
         if away:
             raise away.pop()
-        return recording.record(outcomes)
+        return talking.record(outcomes)
 
     monkeypatch.setattr(attended, "_record", GroupCommit(record))
     monkeypatch.setattr(attended, "AGAIN_SECONDS", 0)

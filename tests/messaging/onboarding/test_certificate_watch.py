@@ -9,7 +9,7 @@ import pytest
 from messaging.journal import incidents
 from messaging.journal.audit import Actor
 from messaging.models import Event, Incident
-from messaging.onboarding.selectors import certificates
+from messaging.onboarding import selectors as onboarding
 from messaging.onboarding.services import certificate_watch
 from partners import registry, services
 from partners.models import Endpoint
@@ -109,10 +109,10 @@ def test_the_list_has_what_ends_first_in_front() -> None:
         valid_until=NOW + timedelta(50),
     )
     with clock.frozen(NOW):
-        found = certificates.certificates()
+        found = onboarding.certificates()
         assert [(one.title, one.kind, one.state) for one in found] == [
             ("soon", "trusted", "ending"),
             ("Their token", "credential", "valid"),
             ("later", "trusted", "valid"),
         ]
-        assert [one.title for one in certificates.certificates(within_days=30)] == ["soon"]
+        assert [one.title for one in onboarding.certificates(within_days=30)] == ["soon"]

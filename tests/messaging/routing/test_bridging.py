@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from messaging.choices import Direction
-from messaging.deliveries.services import deciding as settling
+from messaging.deliveries.services import settling
 from messaging.engine import subscriptions
 from messaging.entrance import authentication
 from messaging.messages.services.submitting import NewPayload, message_submit

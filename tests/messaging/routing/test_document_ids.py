@@ -9,7 +9,7 @@ import pytest
 from messaging import applications
 from messaging.applications import Document
 from messaging.choices import MessageState
-from messaging.deliveries.services import deciding as settling
+from messaging.deliveries.services import settling
 from messaging.engine import subscriptions
 from messaging.messages.services import resubmitting
 from messaging.messages.services.submitting import NewPayload, message_submit

@@ -12,7 +12,7 @@ import pytest
 from django.db.models import Min
 
 from messaging import causes
-from messaging.deliveries.services import deciding as settling
+from messaging.deliveries.services import settling
 from messaging.engine import leases, preparing
 from messaging.engine.claiming import claim_due
 from messaging.engine.preparing import JobKind

@@ -22,6 +22,7 @@ from messaging.console.access import Person, actor, person, requires
 from messaging.console.lists import Column, ListPage
 from messaging.console.rendering import PAGE, as_context, dialog, page, posted, read_place, see_other
 from messaging.exceptions import InvalidSubmission
+from messaging.messages.pages import diagram
 from messaging.messages.selectors.messages import TooBroad
 from messaging.models import Coordination, Enlistment
 from messaging.pairs.selectors import pairs
@@ -29,7 +30,6 @@ from messaging.profiles.wsat import asking, settling
 from messaging.protocol.atomic.words import Phase, Seat
 from messaging.resource import number
 from messaging.templatetags.hub import middle
-from messaging.transactions.pages import diagram as coordination_diagram
 from messaging.transactions.resource import SETTLEMENTS, VERBS
 from messaging.transactions.selectors import coordinations
 from messaging.transactions.selectors import sequence as coordination_sequence
@@ -203,6 +203,7 @@ def transaction_page(request: HttpRequest, reference: str) -> HttpResponse:
     who, now = person(request), clock.now()
     screen = coordinations.coordination_screen(one)
     takers = screen.enlistments
+    exchange = coordination_sequence.sequence(screen)
     context = {
         "transaction": one,
         "screen": screen,
@@ -212,7 +213,8 @@ def transaction_page(request: HttpRequest, reference: str) -> HttpResponse:
         "cause": coordinations.cause_of(one),
         "takers": [_taker(screen, taker, who) for taker in takers],
         "buttons": _buttons(screen, who),
-        "drawing": coordination_diagram.draw(coordination_sequence.sequence(screen)),
+        "drawing": diagram.draw(diagram.OF_TRANSACTIONS, exchange.lanes, exchange.steps),
+        "exchange": exchange,
         "undecided": one.decided_at is None and one.ended_at is None and not coordinations.outcome(one),
     }
     fragments = {"live-transaction": "console/transactions/transaction_live.html"}

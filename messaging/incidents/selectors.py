@@ -4,9 +4,10 @@ and who was told.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 
+from django.conf import settings
 from django.db.models import Case, IntegerField, Q, QuerySet, Value, When
 
 from messaging import causes
@@ -14,6 +15,7 @@ from messaging.causes import Evidence
 from messaging.choices import Direction, IncidentState, NoteKind, NotificationState, Outcome
 from messaging.journal.wording import span
 from messaging.keyset import floor_id
+from messaging.messages.selectors.history import EVENTS, Step, of_event
 from messaging.models import AuditEntry, Event, Incident, IncidentNote, Notification, Transmission
 from messaging.overview.selectors import records
 from messaging.pairs.selectors import newer, screens
@@ -28,40 +30,12 @@ _ATTEMPTS = 500
 _BEFORE = timedelta(minutes=30)
 # Told by their notes, and by the incident itself, which say more.
 _TOLD_ELSEWHERE = ("incident.assign", "incident.snooze", "incident.comment", "incident.resolve")
-_EVENTS: dict[str, tuple[str, str]] = {
-    "incident.opened": ("Opened", "bad"),
-    "incident.resolved": ("Resolved", "good"),
-    "pair.suspended": ("Pair suspended", "bad"),
-    "pair.resumed": ("Pair resumed", "good"),
-    "pair.paused": ("Pair paused", "watch"),
-    "pair.released": ("Pair released", "good"),
-    "pair.silent": ("Pair silent", "watch"),
-    "pair.heard": ("Pair heard again", "good"),
-    "pair.retry_budget": ("Retries being used up", "watch"),
-    "pair.needs_resync": ("Memory was lost", "bad"),
-    "pair.resynced": ("In sync again", "good"),
-    "circuit.opened": ("Sending to the partner's server stopped", "bad"),
-    "circuit.closed": ("Partner's server answers again", "good"),
-}
-_PAIR_EVENTS = tuple(name for name in _EVENTS if not name.startswith("incident."))
+_PAIR_EVENTS = tuple(name for name in EVENTS if name.startswith(("pair.", "circuit.")))
 _NOTES: dict[str, tuple[str, str]] = {
     NoteKind.COMMENT: ("Comment", "comment"),
     NoteKind.SNOOZE: ("Put off", "person"),
     NoteKind.OWNER: ("Owner changed", "person"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class IncidentMoment:
-    """One row. `kind`: event, attempts, comment, person or notification; `tone`: good, watch, bad or plain."""
-
-    at: datetime
-    kind: str
-    title: str
-    detail: str = ""
-    by: str = ""
-    tone: str = "plain"
-    rank: int = 2  # order within one instant: what led there, how it begins, what happens, what people do
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +58,7 @@ class Recovery:
 class Story:
     """Everything that belongs to one incident beside its own row."""
 
-    moments: list[IncidentMoment]
+    moments: list[Step]
     similar: list[Past]
     recovery: Recovery | None
     notifications: list[Notification] = field(default_factory=list)
@@ -101,7 +75,7 @@ def story(incident: Incident) -> Story:
     )
 
 
-def moments(incident: Incident, told: list[Notification] | None = None) -> list[IncidentMoment]:
+def moments(incident: Incident, told: list[Notification] | None = None) -> list[Step]:
     """The rows in the order of time, oldest first."""
     begin = incident.opened_at - _BEFORE
     end = (incident.resolved_at or clock.now() + timedelta(days=1)) + timedelta(seconds=1)
@@ -114,11 +88,17 @@ def moments(incident: Incident, told: list[Notification] | None = None) -> list[
     ]
     if not any(moment.title == "Opened" for moment in found):
         # The event is made by whoever opens it; an incident of a trigger or of the hub has it in no pair's history.
-        found.append(IncidentMoment(incident.opened_at, "event", "Opened", incident.detail, tone="bad", rank=1))
+        found.append(Step(incident.opened_at, "event", title="Opened", detail=incident.detail, tone="bad"))
     if incident.resolved_at is not None and not any(moment.title == "Resolved" for moment in found):
         found.append(
-            IncidentMoment(
-                incident.resolved_at, "event", "Resolved", incident.resolution, incident.resolved_by, "good", rank=3
+            Step(
+                incident.resolved_at,
+                "event",
+                title="Resolved",
+                detail=incident.resolution,
+                by=incident.resolved_by,
+                tone="good",
+                rank=3,
             )
         )
     return sorted(found, key=lambda moment: (moment.at, moment.rank))
@@ -176,22 +156,14 @@ def _events(incident: Incident, begin: datetime, end: datetime) -> list[Event]:
     return list(found.filter(mine | Q(type__in=_PAIR_EVENTS)).order_by("-id")[:_MOST])
 
 
-def _of_event(event: Event, incident: Incident) -> IncidentMoment:
-    title, tone = _EVENTS[event.type]
-    data = event.data
-    detail = str(data.get("reason") or data.get("detail") or "")
+def _of_event(event: Event, incident: Incident) -> Step:
+    told = replace(of_event(event), kind="event", rank=1 if event.type == "incident.opened" else 2)
     if event.type == "incident.resolved" and event.at == incident.resolved_at:
-        return IncidentMoment(event.at, "event", title, incident.resolution, incident.resolved_by, tone, rank=3)
-    if event.type == "pair.retry_budget":
-        detail = f"{data.get('percent')} % of them"
-    if event.type == "pair.suspended" and data.get("cause"):
-        detail = f"{causes.lookup(str(data['cause'])).label}. {detail}".strip()
-    by = str(data.get("by") or data.get("actor") or "")
-    first = event.type == "incident.opened"
-    return IncidentMoment(event.at, "event", title, detail, by, tone, rank=1 if first else 2)
+        return replace(told, detail=incident.resolution, by=incident.resolved_by, rank=3)
+    return told
 
 
-def _of_attempts(incident: Incident, begin: datetime, end: datetime) -> list[IncidentMoment]:
+def _of_attempts(incident: Incident, begin: datetime, end: datetime) -> list[Step]:
     """Attempts of its message, or else what failed on its pair; runs of the same outcome are folded into one row."""
     columns = ("started_at", "outcome", "cause", "http_status", "number")
     if incident.message_id is not None:
@@ -204,7 +176,7 @@ def _of_attempts(incident: Incident, begin: datetime, end: datetime) -> list[Inc
         rows = [row for row in first if begin <= row[0] <= end and row[1] != Outcome.SENT]
     else:
         return []
-    made: list[IncidentMoment] = []
+    made: list[Step] = []
     run: list[tuple[datetime, str, str, int | None, int]] = []
     for row in rows:
         if run and (row[1], row[2], row[3]) != (run[-1][1], run[-1][2], run[-1][3]):
@@ -216,7 +188,7 @@ def _of_attempts(incident: Incident, begin: datetime, end: datetime) -> list[Inc
     return made[-_MOST:]
 
 
-def _of_run(run: list[tuple[datetime, str, str, int | None, int]]) -> IncidentMoment:
+def _of_run(run: list[tuple[datetime, str, str, int | None, int]]) -> Step:
     at, outcome, cause, status, number = run[0]
     fate = {
         Outcome.ON_THE_WIRE: "on the wire",
@@ -229,12 +201,13 @@ def _of_run(run: list[tuple[datetime, str, str, int | None, int]]) -> IncidentMo
     if len(run) > 1:
         parts.append(f"until {run[-1][0]:%H:%M:%S} UTC")
     tone = {Outcome.SENT: "plain", Outcome.FAILED: "bad", Outcome.LOST: "watch"}.get(Outcome(outcome), "plain")
-    return IncidentMoment(at, "attempts", what, " · ".join(part for part in parts if part), tone=tone, rank=0)
+    detail = " · ".join(part for part in parts if part)
+    return Step(at, "attempts", title=what, detail=detail, tone=tone, rank=0)
 
 
-def _of_note(note: IncidentNote) -> IncidentMoment:
+def _of_note(note: IncidentNote) -> Step:
     title, kind = _NOTES[note.kind]
-    return IncidentMoment(note.at, kind, title, note.text, note.author, rank=3)
+    return Step(note.at, kind, title=title, detail=note.text, by=note.author, rank=3)
 
 
 def _entries(incident: Incident, begin: datetime, end: datetime) -> list[AuditEntry]:
@@ -248,18 +221,18 @@ def _entries(incident: Incident, begin: datetime, end: datetime) -> list[AuditEn
     return list(found.order_by("-id")[:_MOST])
 
 
-def _of_entry(entry: AuditEntry) -> IncidentMoment:
+def _of_entry(entry: AuditEntry) -> Step:
     what, _, verb = entry.verb.partition(".")
     words = verb.replace("_", " ").replace("-", " ").capitalize()
     title = words if what == "incident" else f"{words} ({entry.object_name})"
-    return IncidentMoment(entry.at, "person", title, entry.reason, entry.actor, rank=3)
+    return Step(entry.at, "person", title=title, detail=entry.reason, by=entry.actor, rank=3)
 
 
 def _notifications(incident: Incident) -> QuerySet[Notification]:
     return incident.notifications.select_related("rule").order_by("-id")[:_MOST]
 
 
-def _of_notification(one: Notification) -> IncidentMoment:
+def _of_notification(one: Notification) -> Step:
     states = {
         NotificationState.PENDING: ("is to be told", "plain"),
         NotificationState.SENT: ("was told", "plain"),
@@ -267,11 +240,169 @@ def _of_notification(one: Notification) -> IncidentMoment:
     }
     said, tone = states[NotificationState(one.state)]
     more = f" {one.folded:,} more were folded into it." if one.folded else ""
-    return IncidentMoment(
+    return Step(
         one.sent_at or one.created_at,
         "notification",
-        f"{one.rule.name} {said}",
-        f"{one.subject}{more} {one.last_error}".strip(),
+        title=f"{one.rule.name} {said}",
+        detail=f"{one.subject}{more} {one.last_error}".strip(),
         tone=tone,
         rank=4,
     )
+
+
+# --- Texts that people send or keep of an incident: a note to the partner, and the post-mortem as Markdown.
+
+# Causes that the partner's own side shows: what they may look at, said to them.
+_FOR_PARTNER: dict[str, str] = {
+    "dns_error": "The host name of your messaging service cannot be resolved.",
+    "connect_refused": "Your server refuses our connections: nothing seems to listen at that address and port.",
+    "connect_timeout": "Your server does not answer our connection attempts.",
+    "tls_handshake": "The encrypted connection to your server cannot be set up.",
+    "cert_expired": "Your server shows a certificate that is past its date.",
+    "cert_untrusted": "Your server shows a certificate that we cannot trust.",
+    "read_timeout": "Your server takes our requests and gives no answer in time.",
+    "connection_reset": "Your server breaks the connection off before an answer comes.",
+    "server_unreachable": "Your server cannot be reached.",
+    "http_401_403": "Your server does not accept our credential (HTTP 401 or 403).",
+    "http_404": "Your server does not know the address that we have of you (HTTP 404).",
+    "http_413": "Your server does not take messages of this size (HTTP 413).",
+    "http_429": "Your server asks us to slow down (HTTP 429).",
+    "http_5xx": "Your server answers with an error of its own (HTTP 5xx).",
+    "ack_timeout": "Your server takes our messages, and no acknowledgement comes back.",
+    "out_of_sequence": "Your messages come with sequence numbers that we do not expect.",
+    "live_partner_silent": "Nothing has come from you for longer than is usual.",
+    "silent": "Nothing has come for longer than was agreed.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PartnerNote:
+    """A letter to the partner, to be read and changed before it is sent. `contact`: whom we know there."""
+
+    subject: str
+    text: str
+    contact: str
+
+
+def partner_note(incident: Incident) -> PartnerNote | None:
+    """None for an incident that no partner has part in."""
+    pair = incident.pair
+    if pair is None:
+        return None
+    known = causes.lookup(incident.cause)
+    seen = _FOR_PARTNER.get(incident.cause, f"What our side notes: {known.label.lower()}.")
+    found = recovery(incident)
+    over = found.since if found is not None else incident.resolved_at
+    inbound = pair.direction == Direction.IN
+    facts = [
+        ("From", pair.sender_uri),
+        ("To", pair.receiver_uri),
+        ("Since", f"{incident.opened_at:%Y-%m-%d %H:%M} UTC"),
+        ("Last seen", f"{incident.last_seen_at:%Y-%m-%d %H:%M} UTC"),
+        ("Times", f"{incident.occurrences:,}"),
+    ]
+    if incident.message is not None:
+        facts.append(("First message concerned", incident.message.message_id))
+    if over is not None:
+        facts.append(("Seems to be over since", f"{over:%Y-%m-%d %H:%M} UTC"))
+    if not inbound and pair.queued:
+        facts.append(("Documents that wait", f"{pair.queued:,}"))
+    lines = [
+        "Hello,",
+        "",
+        f"there {'is' if over is None else 'was'} a problem with the messages "
+        f"{'from you to us' if inbound else 'from us to you'}. {seen if over is None else f'What we saw: “{seen}”'}",
+        "",
+        *(f"  {name + ':':<25}{value}" for name, value in facts),
+        "",
+        "Please have a look at your side and tell us what you find"
+        + ("." if inbound else ", and when we may send again. Nothing is lost: what waits goes out in order."),
+        "",
+        f"Our reference: {incident}. Please keep it in your answer.",
+        "",
+        str(pair.own_party.name),
+    ]
+    way = "from" if inbound else "to"
+    subject = f"{incident}: messages {way} {pair.partner.name} since {incident.opened_at:%Y-%m-%d %H:%M} UTC"
+    return PartnerNote(subject, "\n".join(lines), pair.partner.contact)
+
+
+def post_mortem(incident: Incident) -> str:
+    """All that is known of an incident, as Markdown: facts, timeline, what solved it, what is to be filled in."""
+    known = causes.lookup(incident.cause)
+    lines = [
+        f"# {incident}: {known.label}",
+        "",
+        "| | |",
+        "| --- | --- |",
+        *(f"| {name} | {value} |" for name, value in _facts(incident)),
+        "",
+        "## What happened",
+        "",
+        known.sentence,
+    ]
+    if incident.detail:
+        lines += ["", f"> {_line(incident.detail)}"]
+    lines += ["", "## Resolution", "", _line(incident.resolution) or "Not resolved yet.", "", "## Timeline", ""]
+    lines += ["| time (UTC) | who | what | detail |", "| --- | --- | --- | --- |"]
+    lines += [_row(moment) for moment in moments(incident)]
+    past = similar(incident)
+    if past:
+        lines += ["", "## Similar incidents before", "", *(_past(one) for one in past)]
+    lines += ["", "## To be filled in", "", "- Impact:", "- Root cause:", "- What went well:", "- What is changed now:"]
+    return "\n".join(lines) + "\n"
+
+
+def _facts(incident: Incident) -> list[tuple[str, str]]:
+    pair, trigger = incident.pair, incident.trigger
+    end = incident.resolved_at or clock.now()
+    where = f"pair {pair.code} ({pair.partner.name})" if pair is not None else ""
+    where = where or (f"trigger {trigger.name}" if trigger is not None else "the hub")
+    facts = [
+        ("State", str(incident.get_state_display())),
+        ("Where", _cell(where)),
+        ("Cause", _code(incident.cause)),
+        ("Opened", _instant(incident.opened_at)),
+        ("Last seen", f"{_instant(incident.last_seen_at)}, {incident.occurrences:,} times"),
+    ]
+    if incident.acknowledged_at is not None:
+        taken = span((incident.acknowledged_at - incident.opened_at).total_seconds())
+        facts.append(("Acknowledged", f"{_instant(incident.acknowledged_at)}, after {taken}"))
+    if incident.owner:
+        facts.append(("Owner", _cell(incident.owner)))
+    if incident.resolved_at is not None:
+        facts.append(("Resolved", f"{_instant(incident.resolved_at)} by {_cell(incident.resolved_by)}"))
+    facts.append(("Lasted", span((end - incident.opened_at).total_seconds())))
+    if incident.message is not None:
+        facts.append(("Message", _code(incident.message.message_id)))
+    facts.append(("Link", f"{settings.RMHUB_PUBLIC_URL}/incidents/{incident}/"))
+    return facts
+
+
+def _row(moment: Step) -> str:
+    at = f"{moment.at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+    return f"| {at} | {_cell(moment.by or 'the hub')} | {_cell(moment.title)} | {_cell(moment.detail)} |"
+
+
+def _past(past: Past) -> str:
+    one = past.incident
+    near = f", {past.nearness}" if past.nearness else ""
+    return f"- {one} ({one.opened_at:%Y-%m-%d}{near}): {_line(one.resolution)} ({one.resolved_by})"
+
+
+def _instant(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _line(text: str) -> str:
+    """One line, in which nothing is markup: texts come from people, and from partners' servers."""
+    flat = " ".join(text.split())
+    return "".join(f"\\{sign}" if sign in "\\`*_[]<>#" else sign for sign in flat)
+
+
+def _cell(text: str) -> str:
+    return _line(text).replace("|", "\\|")
+
+
+def _code(text: str) -> str:
+    return "`" + " ".join(text.split()).replace("`", "'").replace("|", "\\|") + "`"

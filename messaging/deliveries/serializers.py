@@ -11,10 +11,11 @@ from rest_framework import serializers
 
 from messaging.api.fields import Base64, IdIn, IdOut, ReasonBody, StrictBody, Text, Whole
 from messaging.choices import DeliveryState, Direction, DocumentIdSource, JoinState, MessageState
+from messaging.deliveries.api.triggers import TriggerRef
 from messaging.deliveries.selectors.deliveries import Taken
 from messaging.deliveries.selectors.doubts import AnswerGroup, DoubtGroup, OutboundGroup, TransactionGroup
-from messaging.deliveries.serializers.triggers import TriggerRef
-from messaging.deliveries.services.deciding import (
+from messaging.deliveries.services.pulling import MAX_DELAY, MAX_DETAIL, MAX_DOCUMENTS, MAX_LEASE, MIN_LEASE
+from messaging.deliveries.services.settling import (
     MAX_REMIND,
     MIN_REMIND,
     Decision,
@@ -22,7 +23,6 @@ from messaging.deliveries.services.deciding import (
     delivery_decisions,
     message_decisions,
 )
-from messaging.deliveries.services.pulling import MAX_DELAY, MAX_DETAIL, MAX_DOCUMENTS, MAX_LEASE, MIN_LEASE
 from messaging.incidents.api import MessageRef
 from messaging.messages.serializers.messages import AgreementRef, PairRef, PartyRef, PayloadSerializer
 from messaging.models import Delivery, Enlistment, Message
