@@ -22,14 +22,8 @@ OPEN = (RunState.QUEUED, RunState.RUNNING)
 # A run that is due waits so long at most while a pipeline process is up and free.
 _UNCLAIMED = timedelta(seconds=30)
 # What can be asked for by itself; the others need an object, and are started from its page.
-STARTABLE = (
-    PipelineJob.EXTRACT,
-    PipelineJob.AUDIT,
-    PipelineJob.LEVELS,
-    PipelineJob.WINDOW,
-    PipelineJob.TIMING,
-    PipelineJob.ARCHIVE,
-    PipelineJob.COMPACT,
+STARTABLE = tuple(
+    job for job in PipelineJob if job not in (PipelineJob.RECONCILE, PipelineJob.EXPORT, PipelineJob.RESTORE)
 )
 
 
