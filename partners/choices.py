@@ -37,14 +37,6 @@ class SoapVersion(models.TextChoices):
     V12 = "1.2", "SOAP 1.2"
 
 
-class Transport(models.TextChoices):
-    """How bytes reach an endpoint."""
-
-    HTTP = "http", "HTTP"
-    SMTP = "smtp", "Mail (SMTP)"
-    SFTP = "sftp", "Files (SFTP)"
-
-
 class Semantics(models.TextChoices):
     """Delivery semantics (spec 1, 2.2.1 and 3.1)."""
 

@@ -127,6 +127,10 @@ class Terms:
     soap_version: str
     services: tuple[tuple[str, str, str], ...]  # (service, action or *, direction)
 
+    def recovers(self, attempts: int) -> bool:
+        """Whether transport recovery makes another attempt after so many (spec 1, 2.5.4)."""
+        return attempts < self.transport_retries
+
     def allows(self, service: str, action: str, direction: str) -> bool:
         """Whether the agreement covers this service and action in this direction ("send" or "receive")."""
         return any(

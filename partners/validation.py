@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from partners.addresses import uri_fault
 from partners.choices import Profile, Semantics
 from partners.fields import duration
 from partners.models import AgreementVersion, Endpoint
 from partners.rules import BY_PROFILE, RULES, Level
 from partners.rules.rule import Reliability, give_up_seconds, resend_seconds
 from partners.terms import resend_waits
+from partners.transports import uri_fault
 
 __all__ = [
     "RULES",

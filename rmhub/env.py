@@ -254,7 +254,7 @@ def env_listen(name: str) -> tuple[str, int] | None:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def smtp_name(host: str) -> str:
+def mail_name(host: str) -> str:
     """`host` as a mail server calls itself: a name, or an address in brackets (RFC 5321, 4.1.3)."""
     try:
         address = ipaddress.ip_address(host)

@@ -27,8 +27,8 @@ from rmhub.env import (
     env_roles,
     env_str,
     env_url,
+    mail_name,
     refuse_unknown,
-    smtp_name,
 )
 from rmhub.local_secrets import local_secrets
 
@@ -246,7 +246,7 @@ RMHUB_DELIVER_THREADS = env_int("RMHUB_DELIVER_THREADS", 8, minimum=1, maximum=2
 # Mail (docs/mail.md). The relay takes mails of endpoints without a server of their own.
 _MAIL = ("smtp", "smtp+starttls", "smtps")
 RMHUB_SMTP_RELAY = env_url("RMHUB_SMTP_RELAY", "", _MAIL)
-RMHUB_SMTP_NAME = env_str("RMHUB_SMTP_NAME") or smtp_name(urlsplit(RMHUB_PUBLIC_URL).hostname or "localhost")
+RMHUB_SMTP_NAME = env_str("RMHUB_SMTP_NAME") or mail_name(urlsplit(RMHUB_PUBLIC_URL).hostname or "localhost")
 RMHUB_SMTP_LISTEN = env_listen("RMHUB_SMTP_LISTEN")  # None = the hub takes no mail by SMTP
 RMHUB_SMTP_TLS_CERT = env_file("RMHUB_SMTP_TLS_CERT")  # paths of PEM files
 RMHUB_SMTP_TLS_KEY = env_file("RMHUB_SMTP_TLS_KEY")

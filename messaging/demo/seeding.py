@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from django.contrib.auth.models import Group, User
@@ -47,6 +48,10 @@ BUYER = Side("Nordlys Retail", ("DUNS", "123456789"), "http://msh.nordlys.exampl
 SELLER = Side("Brick Lane Supplies", ("DUNS", "987654321"), "http://msh.bricklane.example")
 
 
+# Terms of the agreements that the command line may change.
+TERMS = {"timeout": 2, "retries": 50, "retry_interval": 2, "transport_retries": 3, "transport_retry_interval": 1}
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What to set up. `address`: where the partner's bytes are really sent, the root of a URL without a slash.
@@ -62,11 +67,7 @@ class Plan:
     agreements: int = 4
     profiles: tuple[str, ...] = (Profile.EBXML,)  # of the agreements, in turn
     ordered: bool = False
-    timeout: int = 2
-    retries: int = 50
-    retry_interval: int = 2
-    transport_retries: int = 3
-    transport_retry_interval: int = 1
+    terms: Mapping[str, int] = field(default_factory=lambda: TERMS)
 
 
 def tpa_id(number: int) -> str:
@@ -96,13 +97,9 @@ def seed(plan: Plan) -> None:
             services=SERVICES,
             profile=profile,
             ordered=plan.ordered,
-            repeat_interval=plan.retry_interval,
-            repeat_interval_max=4 * plan.retry_interval,
-            timeout=plan.timeout,
-            retries=plan.retries,
-            retry_interval=plan.retry_interval,
-            transport_retries=plan.transport_retries,
-            transport_retry_interval=plan.transport_retry_interval,
+            repeat_interval=plan.terms["retry_interval"],
+            repeat_interval_max=4 * plan.terms["retry_interval"],
+            **plan.terms,
             resend_schedule=RESEND_SCHEDULE,
             order_ack_timeout=ORDER_ACK_TIMEOUT,
             max_order_ack_delay=MAX_ORDER_ACK_DELAY,

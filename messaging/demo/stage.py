@@ -55,8 +55,6 @@ class Parameters:
     timeout: int = 1
     retries: int = 100
     retry_interval: int = 1
-    transport_retries: int = 3
-    transport_retry_interval: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +211,6 @@ def set_up(
             "--secrets",
             *("--agreements", str(parameters.agreements), "--timeout", str(parameters.timeout)),
             *("--retries", str(parameters.retries), "--retry-interval", str(parameters.retry_interval)),
-            *("--transport-retries", str(parameters.transport_retries)),
-            *("--transport-retry-interval", str(parameters.transport_retry_interval)),
             *(f"--profile={one}" for one in (parameters.profile, *parameters.more_profiles)),
             *(["--ordered"] if parameters.ordered else []),
             *_application_options(receiving, application_port),

@@ -188,7 +188,7 @@ def _transmit(pair: Pair, message: Message, body: bytes, terms: Terms, claim: Cl
         body,
         terms,
         # A probe is the person's own look at the partner: it is made although the server is left alone just now.
-        last=pair.probing or (pair.retries >= terms.retries and pair.transport_attempts >= terms.transport_retries),
+        last=pair.probing or (pair.retries >= terms.retries and not terms.recovers(pair.transport_attempts)),
         name=name_of("message", message.message_id),
     )
     pair.transmission_id = attempt.pk

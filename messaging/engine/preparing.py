@@ -36,10 +36,11 @@ from messaging.protocol.envelope import (
 from messaging.protocol.errors import EncodeError, NotAMessage
 from messaging.transports import Parcel
 from messaging.transports.base import Login
-from partners import registry
-from partners.choices import CredentialKind, ExchangeIdentity, Transport
+from partners import registry, transports
+from partners.choices import ExchangeIdentity
 from partners.secrets import SecretUnreadable
 from partners.terms import Terms
+from partners.transports import HTTP
 
 log = logging.getLogger(__name__)
 
@@ -157,19 +158,18 @@ def parcel(terms: Terms, address: str, content_type: str, body: bytes, now: date
 def _credentials(terms: Terms, now: datetime) -> tuple[str, Login | None]:
     """The Authorization header, or the log-in for the server of mail or files. Raises SecretUnreadable."""
     known = registry.current()
-    if terms.transport == Transport.HTTP:
+    if terms.transport == HTTP.name:
         return known.outbound_authorization(terms.hop_party_id, now), None
-    if terms.transport == Transport.SMTP:
-        # The hub's own relay has a log-in of its own (RMHUB_SMTP_RELAY); the partner's goes to nobody else.
-        found = known.outbound_login(terms.hop_party_id, now, CredentialKind.BASIC) if terms.server else None
-    else:
-        found = known.outbound_login(terms.hop_party_id, now, CredentialKind.BASIC, CredentialKind.SSH_KEY)
+    transport = transports.named(terms.transport)
+    if transport.relayed and not terms.server:
+        return "", None  # the hub's own relay has a log-in of its own; the partner's goes to nobody else
+    found = known.outbound_login(terms.hop_party_id, now, *transport.logins)
     return "", Login(*found) if found else None
 
 
 def _certificate(terms: Terms, now: datetime) -> str:
     """Our certificate with its key, for servers that ask for one. Raises SecretUnreadable."""
-    if terms.transport != Transport.HTTP:
+    if terms.transport != HTTP.name:
         return ""
     return registry.current().outbound_certificate(terms.hop_party_id, now)
 

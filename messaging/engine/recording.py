@@ -170,7 +170,7 @@ def _record_signals(outcomes: Sequence[tuple[Job, Receipt]], now: datetime) -> s
             # Every receipt earned an acknowledgement of its own (2.1.3 (4)): the next copy goes out at once.
             signal.state = SignalState.PENDING if signal.owed else SignalState.SENT
             signal.due_at = now if signal.owed else None
-        elif signal.attempts <= (terms := registry.current().version(job.version_id)).transport_retries:
+        elif (terms := registry.current().version(job.version_id)).recovers(signal.attempts - 1):
             # Transport recovery like that of a message (spec 1, 2.5.4); above it there is none.
             signal.state = SignalState.PENDING
             signal.note = receipt.detail[:255]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import fields
 from datetime import datetime, timedelta
+from functools import cache
+from typing import Any
 
 from messaging.models import Pair
 from messaging.protocol.acceptance import AcceptancePolicy, InboundState
@@ -84,21 +87,26 @@ def inbound_state(pair: Pair) -> InboundState:
     return InboundState(pair.last_sequence or None, pair.last_message_id, pair.takes_any_number)
 
 
+@cache
+def _shared(policy: type) -> tuple[str, ...]:
+    known = {one.name for one in fields(Terms)}
+    return tuple(one.name for one in fields(policy) if one.name in known)
+
+
+def _said(policy: type, terms: Terms) -> dict[str, Any]:
+    """The parameters of a policy that the terms have under the same names."""
+    return {name: getattr(terms, name) for name in _shared(policy)}
+
+
 def sender_policy(terms: Terms, *, probing: bool = False) -> SenderPolicy:
     """TPA parameters for the sender machine. The lease outlasts every time limit of the transport.
 
     `probing`: of a pair that was resumed with one message first, which is not retried.
     """
-    return SenderPolicy(
-        timeout=terms.timeout,
-        retries=0 if probing else terms.retries,
-        retry_interval=terms.retry_interval,
-        transport_retries=terms.transport_retries,
-        transport_retry_interval=terms.transport_retry_interval,
-        transient_ceiling=terms.transient_ceiling,
-        lease=lease_seconds(terms),
-        probe=probing,
-    )
+    said = _said(SenderPolicy, terms)
+    if probing:
+        said["retries"] = 0
+    return SenderPolicy(**said, lease=lease_seconds(terms), probe=probing)
 
 
 def repeat_policy(terms: Terms) -> Policy:
@@ -116,16 +124,12 @@ def stream_policy(terms: Terms, *, probing: bool = False) -> StreamPolicy:
 
     `probing`: one message at a time, none of those that wait, and no resends.
     """
-    return StreamPolicy(
-        window=1 if probing else terms.max_in_flight,
-        lanes=1 if probing else terms.stream_lanes,
-        resend_schedule=terms.resend_schedule,
-        retries=0 if probing else terms.retries,
-        transport_retries=0 if probing else terms.transport_retries,
-        transport_retry_interval=terms.transport_retry_interval,
-        transient_ceiling=terms.transient_ceiling,
-        lease=lease_seconds(terms),
-    )
+    said = _said(StreamPolicy, terms)
+    lease = lease_seconds(terms)
+    if probing:
+        said["retries"] = 0
+        return StreamPolicy(**said, window=1, lanes=1, lease=lease).unrecovered()
+    return StreamPolicy(**said, window=terms.max_in_flight, lanes=terms.stream_lanes, lease=lease)
 
 
 def lease_seconds(terms: Terms) -> int:

@@ -16,8 +16,8 @@ from messaging import storage
 from messaging.choices import DocumentIdSource, ServiceKind, TriggerState
 from messaging.models import Delivery, Message, Payload, Trigger
 from messaging.protocol import document_ids, processing, selecting
-from partners.choices import Transport
 from partners.terms import Terms
+from partners.transports import HTTP, Transport
 from rmhub.ids import uuid7
 
 CHECK_SECONDS = 1.0
@@ -27,8 +27,6 @@ _COLUMNS = ("id", "party_id", "agreement_id", "documents", "answers", "kind", "d
 
 
 UNKNOWN = -1
-# A mail system, or whoever puts files into a folder, may hand a document over again: nobody counts (spec 4, step 1).
-_UNCOUNTED = frozenset({Transport.SMTP, Transport.SFTP, None})
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +92,7 @@ def deliveries_for(
     terms: Terms,
     now: datetime,
     *,
-    came_by: Transport | None = Transport.HTTP,
+    came_by: Transport | None = HTTP,
     answering: uuid.UUID | None = None,
     memory_lost: bool = False,
 ) -> list[Delivery]:
@@ -118,7 +116,9 @@ def deliveries_for(
             position=message.position,
             document_id=found,
             document_id_from=source,
-            redelivery_count=UNKNOWN if came_by in _UNCOUNTED else 0,
+            # A mail system, or whoever puts files into a folder, may hand a document over again: nobody counts (spec 4,
+            # step 1).
+            redelivery_count=0 if came_by == HTTP else UNKNOWN,
             due_at=now,
             attended=subscription.trigger_id == answering,
             memory_lost=memory_lost and subscription.kind != ServiceKind.CALLABLE,

@@ -26,9 +26,9 @@ from messaging.protocol.envelope import Limits
 from messaging.protocol.errors import NotAMessage
 from partners import registry
 from partners.addresses import mailbox
-from partners.choices import Transport
 from partners.registry import Registry
 from partners.terms import Presented, Principal
+from partners.transports import SMTP
 from rmhub import clock
 
 TOO_EARLY = 425
@@ -48,7 +48,7 @@ def take(mail: Mail, *, principal: Principal | None, remote_address: str, limits
 
     Raises what the database raises when nothing could be stored.
     """
-    arrival = Arrival("", mail.octets, Presented(), remote_address, Transport.SMTP)
+    arrival = Arrival("", mail.octets, Presented(), remote_address, SMTP)
     try:
         report = read_report(mail, limits)
         if report is not None:

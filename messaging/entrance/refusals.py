@@ -13,8 +13,8 @@ from django.db.models import F
 from messaging.engine.group import GroupCommit
 from messaging.entrance.authentication import Entered
 from messaging.models import Rejection
-from partners.choices import Transport
 from partners.terms import Presented, Principal
+from partners.transports import HTTP, Transport
 from rmhub import clock
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class Arrival:
     body: bytes
     presented: Presented
     remote_address: str = ""
-    came_by: Transport = Transport.HTTP
+    came_by: Transport = HTTP
 
 
 @dataclass(frozen=True, slots=True)

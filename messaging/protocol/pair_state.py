@@ -7,9 +7,10 @@ nothing is transmitted, but answers are still taken (see `GATES`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from typing import Self
 
 from messaging.protocol.errors import IllegalTransition
 
@@ -86,8 +87,24 @@ class PairState:
     cause: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransportRecovery:
+    """Further attempts below reliable messaging, seconds apart (spec 1, 2.5.4)."""
+
+    transport_retries: int = 2
+    transport_retry_interval: float = 10
+
+    def recovers(self, attempts: int) -> bool:
+        """Whether another attempt is made after so many of recovery."""
+        return attempts < self.transport_retries
+
+    def unrecovered(self) -> Self:
+        """The same without transport recovery."""
+        return replace(self, transport_retries=0)
+
+
 @dataclass(frozen=True, slots=True)
-class SenderPolicy:
+class SenderPolicy(TransportRecovery):
     """TPA parameters, seconds (spec 1, table 2-1 and 2.5.4; `lease` and `transient_ceiling` are ours).
 
     `probe`: the pair was resumed with one message first, and the first failure of that one suspends it again.
@@ -96,8 +113,6 @@ class SenderPolicy:
     timeout: float
     retries: int
     retry_interval: float
-    transport_retries: int = 2
-    transport_retry_interval: float = 10
     transient_ceiling: float = 86_400
     lease: float = 120
     probe: bool = False

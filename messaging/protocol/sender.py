@@ -101,7 +101,7 @@ def _transport_failed(state: PairState, event: Event, now: datetime, policy: Sen
     """
     if policy.probe and not event.at_once:
         return _suspend(state, event, now, policy)
-    if state.transport_attempts < policy.transport_retries:
+    if policy.recovers(state.transport_attempts):
         wait = 0 if event.at_once else policy.transport_retry_interval
         waiting = replace(
             state,

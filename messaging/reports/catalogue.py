@@ -46,12 +46,15 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One report. `question` is what it answers."""
+    """One report. `question` is what it answers. `of_lake`: made of the lake alone, by the module of
+    `messaging.pipeline.jobs` that has the job's name.
+    """
 
     job: PipelineJob
     title: str
     question: str
     tables: tuple[Table, ...]
+    of_lake: bool = True
 
     def table(self, name: str) -> Table:
         """Raises KeyError."""
@@ -84,6 +87,7 @@ REPORTS: dict[str, Report] = {
                     ("verdict", "direction", "pair", "message_id"),
                 ),
             ),
+            of_lake=False,
         ),
         Report(
             PipelineJob.WINDOW,
@@ -164,6 +168,7 @@ REPORTS: dict[str, Report] = {
             "Archive and retention",
             "What has left the store, and is it all there?",
             (Table("days", "Days", ArchiveDay, ("day",)),),
+            of_lake=False,
         ),
     )
 }

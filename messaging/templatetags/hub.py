@@ -18,7 +18,7 @@ from messaging.console import zones
 from messaging.console.looks import LOOKS, OTHERS
 from messaging.deliveries.selectors import doubts
 from messaging.journal.wording import span as span_of
-from partners.choices import Transport
+from partners import transports
 from rmhub import clock
 
 register = template.Library()
@@ -206,7 +206,7 @@ def refusal(reason: str) -> str:
 @register.filter
 def probe_word(step: str) -> str:
     """The word for a step of a look at an endpoint."""
-    known = {"dns": "DNS", "tcp": "TCP", "tls": "TLS", **dict(Transport.choices)}
+    known = {"dns": "DNS", "tcp": "TCP", "tls": "TLS", **dict(transports.choices())}
     return known.get(step) or step.replace("_", " ").capitalize()
 
 

@@ -1,24 +1,27 @@
-"""Transports by name. `send` is the only entrance; tests put their own function into `BY_NAME`."""
+"""Transports by name: each has a module here that puts bytes on the wire. `send` is the only entrance; tests put their
+own function into `BY_NAME`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 
-from messaging.transports import http, smtp
 from messaging.transports.base import Parcel, Receipt
+from partners import transports
 from rmhub import clock
 
 TOO_LATE = Receipt(ok=False, cause="window_over", detail="Its time was over before it could be put on the wire.")
 
 
-def _put_file(parcel: Parcel) -> Receipt:
+def _send(name: str, parcel: Parcel) -> Receipt:
     # Loaded by whoever needs it: SSH costs 24 MB and a third of a second, and most processes never put a file.
-    from messaging.transports import sftp
+    receipt: Receipt = import_module(f"messaging.transports.{name}").send(parcel)
+    return receipt
 
-    return sftp.put(parcel)
 
-
-BY_NAME: dict[str, Callable[[Parcel], Receipt]] = {"http": http.post, "smtp": smtp.send, "sftp": _put_file}
+BY_NAME: dict[str, Callable[[Parcel], Receipt]] = {one.name: partial(_send, one.name) for one in transports.ALL}
 
 
 def send(transport: str, parcel: Parcel) -> Receipt:

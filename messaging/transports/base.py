@@ -10,9 +10,7 @@ from datetime import datetime
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-from django.conf import settings
-
-from partners.addresses import PORTS
+from partners import transports
 
 MAX_ANSWER = 8 * 1024  # bytes of an answer, head and body, that are kept unless a parcel wants more
 
@@ -97,7 +95,7 @@ def server_of(address: str, server: str = "") -> str:
     `server`: the endpoint's own mail or file server. Mail without one goes to the hub's relay. Never raises.
     """
     if address[:7].lower() == "mailto:":
-        return _normal(server or settings.RMHUB_SMTP_RELAY or "smtp://")
+        return _normal(server or transports.relay())
     return _normal(server or address)
 
 
@@ -111,4 +109,4 @@ def _normal(url: str) -> str:
         return url.rpartition("@")[2].lower()[:MAX_LENGTH]
     scheme = parts.scheme or "http"
     named = f"[{host}]" if ":" in host else host
-    return f"{scheme}://{named}:{port or PORTS.get(scheme, 0)}"[:MAX_LENGTH]
+    return f"{scheme}://{named}:{port or transports.PORTS.get(scheme, 0)}"[:MAX_LENGTH]

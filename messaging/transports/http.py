@@ -34,7 +34,7 @@ _pool = bounded_pool(
 )
 
 
-def post(parcel: Parcel) -> Receipt:
+def send(parcel: Parcel) -> Receipt:
     """Sends one parcel and reports what came of it. Never raises for anything that the network can do.
 
     All of it takes no longer than connect and read timeout together, which is less than the lease of the transmission.

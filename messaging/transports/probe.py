@@ -9,10 +9,11 @@ from __future__ import annotations
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,16 +24,23 @@ from messaging.transports.base import Login, printable, server_of
 from messaging.transports.bounded import bounded_pool, time_limit
 from messaging.transports.connecting import NotReached, connect, context_for, looking_context
 from messaging.transports.http import cause_of, sentence_of, status_cause
-from partners import certificates
+from partners import certificates, transports
+from partners.transports import HTTP
 
 EXPIRING_DAYS = 30
+# Names of steps; a transport's own has the transport's name.
+STEPS = (
+    *("dns", "tcp", "tls", "certificate", HTTP.name, "echo"),
+    *(one.name for one in transports.ALL if one is not HTTP),
+    "host_key",
+)
 _MAX_BODY = 4096
 _USER_AGENT = "rmhub"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is looked at. `transport`: http, smtp or sftp. `trusted`, `client`: PEM, "" = the machine's, none.
+    """What is looked at. `trusted`, `client`: PEM, "" = the machine's, none.
 
     `echo`: URL of the partner's echo service, "" = it has none. `seconds`: for all of it.
     """
@@ -65,7 +73,7 @@ class ProbeStep:
         return {**asdict(self), "seconds": round(self.seconds, 4)}
 
 
-class _Failed(Exception):
+class Failed(Exception):
     """A rung broke: `cause`, and a sentence."""
 
     def __init__(self, cause: str, detail: str) -> None:
@@ -74,7 +82,7 @@ class _Failed(Exception):
 
 
 @dataclass(slots=True)
-class _Look:
+class Look:
     """The steps so far, and what is left of the time."""
 
     target: Target
@@ -94,16 +102,16 @@ class _Look:
         begun = time.monotonic()
         try:
             yield made
-        except _Failed as error:
+        except Failed as error:
             made.verdict, made.cause, made.detail = "failed", error.cause, str(error)
             raise
         except NotReached as error:
             made.verdict, made.cause, made.detail = "failed", error.cause, str(error)
-            raise _Failed(error.cause, str(error)) from error
+            raise Failed(error.cause, str(error)) from error
         except (HTTPError, OSError, ValueError) as error:
             made.cause, _ = cause_of(error)
             made.verdict, made.detail = "failed", sentence_of(error)
-            raise _Failed(made.cause, made.detail) from error
+            raise Failed(made.cause, made.detail) from error
         finally:
             made.seconds = time.monotonic() - begun
 
@@ -113,36 +121,39 @@ class _Look:
 
 def look(target: Target, now: datetime) -> list[ProbeStep]:
     """All rungs, up to the first that breaks. Never raises for anything that the network can do."""
-    found = _Look(target, now, time.monotonic() + target.seconds)
-    with suppress(_Failed):
-        _LOOKS[target.transport](found)
+    found = Look(target, now, time.monotonic() + target.seconds)
+    with suppress(Failed):
+        if target.transport == HTTP.name:
+            _http(found)
+        else:
+            import_module(f"messaging.transports.{target.transport}").look(found)
     return found.steps
 
 
-def _split(url: str) -> tuple[str, str, int]:
-    """(scheme, host, port) of an address. Raises _Failed."""
+def split(url: str) -> tuple[str, str, int]:
+    """(scheme, host, port) of an address. Raises Failed."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or 0
     except ValueError as error:
-        raise _Failed("internal_error", f"{printable(url)[:200]} is not an address: {error}") from error
+        raise Failed("internal_error", f"{printable(url)[:200]} is not an address: {error}") from error
     if not host or not port:
-        raise _Failed(
+        raise Failed(
             "internal_error", f"{printable(url)[:200]} names no host and port: correct the endpoint's address."
         )
     return parts.scheme, host, port
 
 
-def _reach(found: _Look) -> tuple[str, str, socket.socket]:
+def reach(found: Look) -> tuple[str, str, socket.socket]:
     """The name, then a connection. Returns scheme, host, and the connection."""
     server = server_of(found.target.address, found.target.server)
     with found.step("dns") as step:
-        scheme, host, port = _split(server)
+        scheme, host, port = split(server)
         step.facts = {"host": host, "port": port}
         try:
             rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
-            raise _Failed("dns_error", f"{host}: {printable(str(error))[:300]}") from error
+            raise Failed("dns_error", f"{host}: {printable(str(error))[:300]}") from error
         addresses = list(dict.fromkeys(str(row[4][0]) for row in rows))
         step.facts["addresses"] = addresses[:8]
         step.detail = f"{host} is {', '.join(addresses[:4])}{' …' if len(addresses) > 4 else ''}."
@@ -154,7 +165,7 @@ def _reach(found: _Look) -> tuple[str, str, socket.socket]:
     return scheme, host, sock
 
 
-def _tls(found: _Look, sock: socket.socket, host: str) -> ssl.SSLSocket:
+def secure(found: Look, sock: socket.socket, host: str) -> ssl.SSLSocket:
     """TLS with the endpoint's trust. A certificate that is not trusted is still shown."""
     peer = sock_address(sock)
     with found.step("tls") as step:
@@ -168,7 +179,7 @@ def _tls(found: _Look, sock: socket.socket, host: str) -> ssl.SSLSocket:
             step.verdict, step.cause = "failed", cause
             step.seconds = 0.0
             found.steps.append(certificate_step(_shown(found, host, peer), found.now, cause))
-            raise _Failed(cause, step.detail) from error
+            raise Failed(cause, step.detail) from error
         except OSError as error:
             sock.close()
             raise error
@@ -185,7 +196,7 @@ def sock_address(sock: socket.socket) -> tuple[str, int]:
     return str(name[0]), int(name[1])
 
 
-def _shown(found: _Look, host: str, peer: tuple[str, int]) -> bytes | None:
+def _shown(found: Look, host: str, peer: tuple[str, int]) -> bytes | None:
     """The certificate that a server shows although it is not trusted. Nothing is sent over that connection."""
     try:
         with (
@@ -238,10 +249,10 @@ def certificate_step(der: bytes | None, now: datetime, cause: str = "") -> Probe
     return step
 
 
-def _http(found: _Look) -> None:
-    scheme, host, sock = _reach(found)
+def _http(found: Look) -> None:
+    scheme, host, sock = reach(found)
     if scheme == "https":
-        sock = _tls(found, sock, host)
+        sock = secure(found, sock, host)
     else:
         found.skip("tls", "The address has no TLS: whoever is on the way can read along.")
     sock.close()
@@ -258,7 +269,7 @@ def _http(found: _Look) -> None:
     _echo(found)
 
 
-def _echo(found: _Look) -> None:
+def _echo(found: Look) -> None:
     """Whether the partner's service takes our credentials (docs/partner-services.md)."""
     if not found.target.echo:
         found.skip("echo", "The partner has no test service (its address is not set at the endpoint).")
@@ -267,13 +278,13 @@ def _echo(found: _Look) -> None:
         status, body = _ask(found, "GET", found.target.echo, authorized=True)
         step.facts = {"status": status, "answer": printable(body.decode("utf-8", "replace"))[:500]}
         if status in (401, 403):
-            raise _Failed("http_401_403", f"The partner does not take our credentials: HTTP {status}.")
+            raise Failed("http_401_403", f"The partner does not take our credentials: HTTP {status}.")
         if not 200 <= status < 300:
-            raise _Failed(status_cause(status), f"The test service answers HTTP {status}.")
+            raise Failed(status_cause(status), f"The test service answers HTTP {status}.")
         step.detail = "The partner's messaging service knows us."
 
 
-def _ask(found: _Look, method: str, url: str, *, authorized: bool) -> tuple[int, bytes]:
+def _ask(found: Look, method: str, url: str, *, authorized: bool) -> tuple[int, bytes]:
     """One bounded request without a body, no redirects. Returns status and the beginning of the answer."""
     headers = {"User-Agent": _USER_AGENT}
     if authorized and found.target.authorization:
@@ -299,88 +310,16 @@ def _ask(found: _Look, method: str, url: str, *, authorized: bool) -> tuple[int,
         pool.clear()
 
 
-def _smtp(found: _Look) -> None:
-    scheme, host, sock = _reach(found)
-    if scheme == "smtps":
-        sock = _tls(found, sock, host)
-    with sock:
-        with found.step("smtp") as step:
-            greeting = _said(found, sock, "220")
-            step.facts = {"greeting": greeting}
-            step.detail = f"The mail server greets: {greeting[4:200]}"
-            if scheme == "smtp+starttls":
-                sock.sendall(b"EHLO rmhub\r\n")
-                while _said(found, sock, "250")[3:4] == "-":
-                    pass
-                sock.sendall(b"STARTTLS\r\n")
-                _said(found, sock, "220")
-        if scheme == "smtp+starttls":
-            _tls(found, sock, host).close()
-        elif scheme == "smtp":
-            found.skip("tls", "The server's address has no TLS: whoever is on the way can read along.")
-
-
-def _said(found: _Look, sock: socket.socket, wanted: str) -> str:
-    """The mail server's next line. Raises _Failed when it does not begin with the wanted code."""
-    line = _line(found, sock)
-    if not line.startswith(wanted):
-        raise _Failed("smtp_4xx" if line.startswith("4") else "smtp_5xx", f"The mail server says: {line[:200]}")
-    return line
-
-
-def _sftp(found: _Look) -> None:
-    _, _, sock = _reach(found)
-    with sock, found.step("sftp") as step:
-        banner = _line(found, sock)
-        step.facts = {"banner": banner}
-        if not banner.startswith("SSH-2.0"):
-            raise _Failed("connection_reset", f"This is no SSH server; it says: {banner[:200]}")
-        step.detail = f"An SSH server answers: {banner[:120]}"
-    if not found.target.host_key:
-        found.steps.append(
-            ProbeStep("host_key", "warning", "The endpoint has no host key: nothing is sent without one.")
-        )
-        return
-    with found.step("host_key") as step:
-        shown = _host_key(found)
-        step.facts = {"shown": shown, "expected": found.target.host_key}
-        if shown != found.target.host_key.strip():
-            raise _Failed("host_key_mismatch", f"The server shows {shown}, the endpoint has {found.target.host_key}.")
-        step.detail = f"The host key is the agreed one: {shown}."
-
-
-def _host_key(found: _Look) -> str:
-    """The fingerprint of the key that an SSH server shows."""
-    # Loaded by whoever needs it, as in `transports._put_file`.
-    import paramiko
-
-    from messaging.transports.sftp_connection import fingerprint
-
-    _, host, port = _split(server_of(found.target.address, found.target.server))
-    sock = connect(host, port, found.left)
-    session = paramiko.Transport(sock)
-    try:
-        session.start_client(timeout=found.left)
-        return fingerprint(session.get_remote_server_key())
-    except paramiko.SSHException as error:
-        raise _Failed("connection_reset", printable(str(error))[:300]) from error
-    finally:
-        session.close()
-
-
-def _line(found: _Look, sock: socket.socket) -> str:
+def line_of(found: Look, sock: socket.socket) -> str:
     """The next line that a server says, at most 512 bytes."""
     data = b""
     while not data.endswith(b"\n") and len(data) < 512:
         # A server that says a little now and then must not keep us for longer than the look may take.
         if time.monotonic() > found.end:
-            raise _Failed("read_timeout", "The server was too slow with its greeting.")
+            raise Failed("read_timeout", "The server was too slow with its greeting.")
         sock.settimeout(found.left)
         more = sock.recv(1)
         if not more:
             break
         data += more
     return printable(data.decode("latin-1")).strip()
-
-
-_LOOKS: dict[str, Callable[[_Look], None]] = {"http": _http, "smtp": _smtp, "sftp": _sftp}

@@ -12,9 +12,22 @@ import time
 import uuid
 from contextlib import suppress
 
+import paramiko
+
 from messaging.protocol.codecs import entity_file
-from messaging.transports.base import Parcel, Receipt
-from messaging.transports.sftp_connection import Place, Server, Session, Trouble, place_of, session, trouble_of
+from messaging.transports.base import Parcel, Receipt, printable, server_of
+from messaging.transports.connecting import connect
+from messaging.transports.probe import Failed, Look, ProbeStep, line_of, reach, split
+from messaging.transports.sftp_connection import (
+    Place,
+    Server,
+    Session,
+    Trouble,
+    fingerprint,
+    place_of,
+    session,
+    trouble_of,
+)
 
 CHUNK = 32 * 1024  # bytes; what paramiko puts into one request
 STALE_SECONDS = 24 * 3600  # a temporary file that is so old belongs to nobody
@@ -24,7 +37,7 @@ _TEMPORARY = re.compile(r"\.[A-Za-z0-9._-]{1,220}\.tmp", re.ASCII)
 _swept: dict[Place, float] = {}
 
 
-def put(parcel: Parcel) -> Receipt:
+def send(parcel: Parcel) -> Receipt:
     """Uploads one parcel and reports what came of it. Never raises for anything that network and server can do.
 
     All of it takes no longer than connect and read timeout together, which is less than the lease of the transmission.
@@ -34,6 +47,42 @@ def put(parcel: Parcel) -> Receipt:
         return _put(parcel, until)
     except Trouble as trouble:
         return Receipt(ok=False, cause=trouble.cause, detail=trouble.detail, permanent=trouble.permanent)
+
+
+def look(found: Look) -> None:
+    """Looks at a file server as far as its host key. Nothing is sent."""
+    _, _, sock = reach(found)
+    with sock, found.step("sftp") as step:
+        banner = line_of(found, sock)
+        step.facts = {"banner": banner}
+        if not banner.startswith("SSH-2.0"):
+            raise Failed("connection_reset", f"This is no SSH server; it says: {banner[:200]}")
+        step.detail = f"An SSH server answers: {banner[:120]}"
+    if not found.target.host_key:
+        found.steps.append(
+            ProbeStep("host_key", "warning", "The endpoint has no host key: nothing is sent without one.")
+        )
+        return
+    with found.step("host_key") as step:
+        shown = _host_key(found)
+        step.facts = {"shown": shown, "expected": found.target.host_key}
+        if shown != found.target.host_key.strip():
+            raise Failed("host_key_mismatch", f"The server shows {shown}, the endpoint has {found.target.host_key}.")
+        step.detail = f"The host key is the agreed one: {shown}."
+
+
+def _host_key(found: Look) -> str:
+    """The fingerprint of the key that an SSH server shows."""
+    _, host, port = split(server_of(found.target.address, found.target.server))
+    sock = connect(host, port, found.left)
+    session = paramiko.Transport(sock)
+    try:
+        session.start_client(timeout=found.left)
+        return fingerprint(session.get_remote_server_key())
+    except paramiko.SSHException as error:
+        raise Failed("connection_reset", printable(str(error))[:300]) from error
+    finally:
+        session.close()
 
 
 def _put(parcel: Parcel, until: float) -> Receipt:
@@ -53,10 +102,8 @@ def _put(parcel: Parcel, until: float) -> Receipt:
     for new in (False, True):
         try:
             left = max(until - time.monotonic(), 0.0)
-            connect = min(parcel.connect_timeout, left)
-            with session(
-                server, connect_timeout=connect, read_timeout=left - connect, within=left, new=new
-            ) as open_session:
+            soon = min(parcel.connect_timeout, left)
+            with session(server, connect_timeout=soon, read_timeout=left - soon, within=left, new=new) as open_session:
                 fresh = open_session.fresh
                 return _upload(open_session, place, name, content, until)
         except Trouble as trouble:

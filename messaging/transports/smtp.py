@@ -20,7 +20,9 @@ from messaging.transports.base import MAX_ANSWER, Login, Parcel, Receipt, printa
 from messaging.transports.bounded import bounded_handshake, bounded_reader, bounded_send, time_limit
 from messaging.transports.connecting import NotReached, connect, context_for
 from messaging.transports.http import cause_of, sentence_of
-from partners.addresses import MailServer, mail_server, mailbox
+from messaging.transports.probe import Failed, Look, line_of, reach, secure
+from partners.addresses import mailbox
+from partners.transports import MailServer, mail_server
 from rmhub import clock
 
 _AUTHENTICATION_NEEDED = 530
@@ -64,6 +66,36 @@ def send(parcel: Parcel) -> Receipt:
     return Receipt(ok=True, response=b"".join(transcript)[:MAX_ANSWER])
 
 
+def look(found: Look) -> None:
+    """Looks at a mail server as far as its encryption. Nothing of a mail is sent."""
+    scheme, host, sock = reach(found)
+    if scheme == "smtps":
+        sock = secure(found, sock, host)
+    with sock:
+        with found.step("smtp") as step:
+            greeting = _answer(found, sock, "220")
+            step.facts = {"greeting": greeting}
+            step.detail = f"The mail server greets: {greeting[4:200]}"
+            if scheme == "smtp+starttls":
+                sock.sendall(b"EHLO rmhub\r\n")
+                while _answer(found, sock, "250")[3:4] == "-":
+                    pass
+                sock.sendall(b"STARTTLS\r\n")
+                _answer(found, sock, "220")
+        if scheme == "smtp+starttls":
+            secure(found, sock, host).close()
+        elif scheme == "smtp":
+            found.skip("tls", "The server's address has no TLS: whoever is on the way can read along.")
+
+
+def _answer(found: Look, sock: socket.socket, wanted: str) -> str:
+    """The mail server's next line. Raises Failed when it does not begin with the wanted code."""
+    line = line_of(found, sock)
+    if not line.startswith(wanted):
+        raise Failed("smtp_4xx" if line.startswith("4") else "smtp_5xx", f"The mail server says: {line[:200]}")
+    return line
+
+
 def message_id(parcel: Parcel) -> str:
     """The Message-ID of this transmission, without brackets: another one for each copy.
 
@@ -89,8 +121,7 @@ def _server(parcel: Parcel) -> tuple[MailServer, Login | None]:
     login = parcel.login if parcel.server else None
     if login is None and server.username:
         login = Login(server.username, server.password)
-    if login is not None and server.scheme == "smtp":
-        detail = "The log-in was not sent, because smtp:// is not encrypted: use smtp+starttls:// or smtps://."
+    if login is not None and (detail := server.login_refusal()):
         raise _Refused("smtp_auth", detail, permanent=True)
     return server, login
 

@@ -1,5 +1,6 @@
 import django.core.validators
 import django.db.models.deletion
+import partners.transports
 import rmhub.ids
 from django.db import migrations, models
 
@@ -30,7 +31,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.UUIDField(default=rmhub.ids.uuid7, editable=False, primary_key=True, serialize=False)),
                 ('name', models.CharField(default='main', help_text='To tell several endpoints of a party apart.', max_length=80)),
-                ('transport', models.CharField(choices=[('http', 'HTTP'), ('smtp', 'Mail (SMTP)'), ('sftp', 'Files (SFTP)')], default='http', max_length=10)),
+                ('transport', models.CharField(choices=partners.transports.choices, default='http', max_length=10)),
                 ('uri', models.CharField(help_text='The SenderURI and ReceiverURI on the wire. Mail: mailto:orders@partner.example, files: sftp://files.partner.example/inbox/', max_length=500, verbose_name='messaging service URI')),
                 ('error_uri', models.CharField(help_text='Where errors go. Empty: to the URI.', max_length=500, verbose_name='error URI')),
                 ('address', models.CharField(blank=True, help_text='Bytes go here instead of to the URI.', max_length=500, verbose_name='transport address')),

@@ -5,7 +5,7 @@ Nothing here decides anything: `services` write, `selectors` and `registry` read
 
 from __future__ import annotations
 
-from partners.models.agreements import DAY, TERMS, Agreement, AgreementService, AgreementVersion
+from partners.models.agreements import DAY, RECOVERY, TERMS, Agreement, AgreementService, AgreementVersion
 from partners.models.credentials import Credential
 from partners.models.endpoints import ENDPOINT, PICKUP, Endpoint, Pickup
 from partners.models.parties import PARTY, PartnerGroup, Party, PartyIdentifier
@@ -16,6 +16,7 @@ __all__ = [
     "ENDPOINT",
     "PARTY",
     "PICKUP",
+    "RECOVERY",
     "TERMS",
     "Agreement",
     "AgreementService",

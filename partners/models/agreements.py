@@ -182,6 +182,8 @@ class AgreementVersion(models.Model):
 
 # The terms of a version; the rest of the row is its life, and the endpoints.
 TERMS = settings(AgreementVersion, "number", "state", "activated_at", "ended_at")
+# Those of recovery below reliable messaging, which go together.
+RECOVERY = ("transport_retries", "transport_retry_interval", "transient_ceiling")
 
 
 class AgreementService(models.Model):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
-from partners.choices import CredentialKind, PickupKind, Transport
+from partners import transports
+from partners.choices import CredentialKind, PickupKind
 from partners.fields import Seconds, settings
 from partners.models.parties import Party
 from rmhub.ids import public_id, uuid7
@@ -17,7 +18,7 @@ class Endpoint(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     party = models.ForeignKey(Party, on_delete=models.CASCADE, related_name="endpoints")
     name = models.CharField(max_length=80, default="main", help_text="To tell several endpoints of a party apart.")
-    transport = models.CharField(max_length=10, choices=Transport, default=Transport.HTTP)
+    transport = models.CharField(max_length=10, choices=transports.choices, default=transports.HTTP.name)
     uri = models.CharField(  # spec 1, 2.2.2
         "messaging service URI",
         max_length=500,
@@ -33,7 +34,7 @@ class Endpoint(models.Model):
         "mail or file server",
         max_length=500,
         blank=True,
-        help_text="Mail: smtp+starttls://relay.example:587, empty = the hub's own relay. Files: sftp://host:port.",
+        help_text=" ".join(one.server_help for one in transports.ALL if one.server_help),
     )
     host_key = models.CharField(
         "key of the file server",

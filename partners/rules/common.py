@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from partners import transports
 from partners.addresses import normalise_uri
-from partners.choices import Semantics, Transport
-from partners.models import DAY, AgreementVersion
+from partners.choices import Semantics
+from partners.models import DAY, RECOVERY, AgreementVersion
 from partners.rules.rule import Level, Rule
 
 MAX_GIVE_UP = 400 * DAY
@@ -18,14 +19,18 @@ def reliable(version: AgreementVersion) -> bool:
 
 def is_http(version: AgreementVersion) -> bool:
     """Whether both sides are reached by HTTP."""
-    return version.own_endpoint.transport == version.partner_endpoint.transport == Transport.HTTP
+    return version.own_endpoint.transport == version.partner_endpoint.transport == transports.HTTP.name
+
+
+def _fields(version: AgreementVersion) -> frozenset[str]:
+    return transports.named(version.partner_endpoint.transport).fields
 
 
 # What every profile whose messages carry documents has.
 DOCUMENTS = frozenset(
     {
         *("services", "semantics", "max_message_bytes"),
-        *("transport_retries", "transport_retry_interval", "transient_ceiling"),
+        *RECOVERY,
     }
 )
 
@@ -121,7 +126,7 @@ COMMON: tuple[Rule, ...] = (
         "partner_endpoint",
         "host_key_missing",
         Level.ERROR,
-        lambda v: v.partner_endpoint.transport == Transport.SFTP and not v.partner_endpoint.host_key,
+        lambda v: "host_key" in _fields(v) and not v.partner_endpoint.host_key,
         "The partner's file server is not known by its host key, so that anybody could be in its place: enter the "
         "fingerprint (SHA256:...) in the endpoint.",
     ),

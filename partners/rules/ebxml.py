@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from partners.choices import ExchangeIdentity, ExchangeMode, Transport
+from partners.choices import ExchangeIdentity, ExchangeMode
 from partners.models import AgreementVersion
 from partners.rules.common import COMMON, DOCUMENTS, MAX_GIVE_UP, MEMORY_WINDOW_UNUSED, reliable
 from partners.rules.rule import Level, Rule, Settings, give_up_seconds
+from partners.transports import SMTP
 
 SHORT_FOR_MAIL = 300
 
@@ -15,7 +16,7 @@ def _answers_come_otherwise(version: AgreementVersion) -> bool:
 
 
 def _by_mail(version: AgreementVersion) -> bool:
-    return version.partner_endpoint.transport == Transport.SMTP
+    return version.partner_endpoint.transport == SMTP.name
 
 
 _RULES: tuple[Rule, ...] = (
@@ -102,7 +103,7 @@ _RULES: tuple[Rule, ...] = (
         "own_endpoint",
         "mail_without_sender",
         Level.ERROR,
-        lambda v: _by_mail(v) and v.own_endpoint.transport != Transport.SMTP,
+        lambda v: _by_mail(v) and v.own_endpoint.transport != SMTP.name,
         "Messages go by mail, and our endpoint has no mail address that they could come from: choose one of our "
         "endpoints with a mailto: URI.",
     ),

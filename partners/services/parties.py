@@ -9,22 +9,15 @@ from zoneinfo import available_timezones
 
 from django.db.models import Q, QuerySet
 
-from partners import certificates
-from partners.addresses import (
-    file_server_fault,
-    host_key_fault,
-    host_keys,
-    mail_server_fault,
-    normalise_uri,
-    uri_fault,
-)
-from partners.choices import Transport, VersionState
+from partners import certificates, transports
+from partners.addresses import host_key_fault, host_keys, normalise_uri
+from partners.choices import VersionState
 from partners.exceptions import InvalidInput, PartnersError, WrongState
 from partners.models import ENDPOINT, PARTY, Agreement, AgreementVersion, Endpoint, PartnerGroup, Party, PartyIdentifier
 from partners.services.writing import assign, save_checked, writing
+from partners.transports import HTTP, Transport, uri_fault
 from rmhub import clock
 
-_SERVER_FAULTS = {Transport.SMTP.value: mail_server_fault, Transport.SFTP.value: file_server_fault}
 # A disabled version comes back with the very terms it had, so it holds its endpoints as an active one does.
 _IN_FORCE = (VersionState.ACTIVE, VersionState.DISABLED)
 
@@ -166,7 +159,9 @@ def _save_endpoint(endpoint: Endpoint) -> None:
         fault = uri_fault(text, endpoint.transport) if text or needed else None
         if fault:
             errors[field] = [fault[1]]
-    errors |= _server_faults(endpoint) | _trust_faults(endpoint)
+    # Saving refuses a name that no transport has.
+    transport = next((one for one in transports.ALL if one.name == endpoint.transport), HTTP)
+    errors |= _server_faults(endpoint, transport) | _trust_faults(endpoint, transport)
     if not errors:
         # The database knows exact repeats only; on the wire, http://A and http://a are one URI.
         same = Endpoint.objects.filter(uri__iexact=endpoint.uri.strip()).exclude(pk=endpoint.pk).select_related("party")
@@ -178,36 +173,39 @@ def _save_endpoint(endpoint: Endpoint) -> None:
     save_checked(endpoint)
 
 
-def _server_faults(endpoint: Endpoint) -> dict[str, list[str]]:
+def _server_faults(endpoint: Endpoint, transport: Transport) -> dict[str, list[str]]:
     """What is wrong with server and host key, which only mail and files have."""
     errors: dict[str, list[str]] = {}
     endpoint.server = endpoint.server.strip()
     endpoint.host_key = " ".join(host_keys(endpoint.host_key))
-    if endpoint.transport == Transport.HTTP and endpoint.server:
-        errors["server"] = ["HTTP goes to the address itself: leave the server empty, or choose mail or files."]
-    elif endpoint.transport in _SERVER_FAULTS and (fault := _SERVER_FAULTS[endpoint.transport](endpoint.server)):
+    if "server" not in transport.fields and endpoint.server:
+        text = f"{transport.label} goes to the address itself: leave the server empty, or choose mail or files."
+        errors["server"] = [text]
+    elif fault := transport.server_fault(endpoint.server):
         errors["server"] = [fault[1]]
-    if endpoint.transport != Transport.SFTP and endpoint.host_key:
+    if "host_key" not in transport.fields and endpoint.host_key:
         errors["host_key"] = ["Only file servers (SFTP) have one: leave it empty."]
     elif endpoint.host_key and (sentence := host_key_fault(endpoint.host_key)):
         errors["host_key"] = [sentence]
     return errors
 
 
-def _trust_faults(endpoint: Endpoint) -> dict[str, list[str]]:
+def _trust_faults(endpoint: Endpoint, transport: Transport) -> dict[str, list[str]]:
     """What is wrong with the certificates that its server may show, and with the address of its test services."""
     errors: dict[str, list[str]] = {}
     try:
         endpoint.trusted_certificates = certificates.tidy(endpoint.trusted_certificates)
     except ValueError as error:
         errors["trusted_certificates"] = [str(error)]
-    if endpoint.trusted_certificates and endpoint.transport == Transport.SFTP:
-        errors["trusted_certificates"] = ["File servers (SFTP) are known by their host key: leave this empty."]
-    elif endpoint.trusted_certificates and endpoint.transport == Transport.SMTP and not endpoint.server:
+    if endpoint.trusted_certificates and "trusted_certificates" not in transport.fields:
+        errors["trusted_certificates"] = [f"{transport.label} shows no certificate: leave this empty."]
+        if "host_key" in transport.fields:
+            errors["trusted_certificates"] = ["File servers (SFTP) are known by their host key: leave this empty."]
+    elif endpoint.trusted_certificates and transport.relayed and not endpoint.server:
         errors["trusted_certificates"] = ["They are of the endpoint's own mail server: enter that server too."]
     address = endpoint.service_address.strip()
     endpoint.service_address = f"{address}/" if address and not address.endswith("/") else address
-    if address and (fault := uri_fault(endpoint.service_address, Transport.HTTP)):
+    if address and (fault := uri_fault(endpoint.service_address, HTTP.name)):
         errors["service_address"] = [fault[1]]
     elif "?" in address:
         errors["service_address"] = ["Names are appended to this address: leave out everything from the ? on."]

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from django.views.decorators.debug import sensitive_variables
 
 from partners import secrets
-from partners.addresses import host_key_fault, host_keys, pickup_fault
+from partners.addresses import host_key_fault, host_keys
 from partners.choices import CredentialKind, PickupKind
 from partners.exceptions import InvalidInput
 from partners.models import PICKUP, Endpoint, Party, Pickup
 from partners.services.credentials import MAX_SECRET_LENGTH
 from partners.services.writing import assign, is_clean, save_checked, writing
 from partners.ssh_keys import read_private_key
+from partners.transports import SFTP, uri_fault
 
 _SECRETS = (CredentialKind.BASIC, CredentialKind.SSH_KEY)
 
@@ -75,7 +77,7 @@ def _save(pickup: Pickup, secret: str | None) -> None:
     errors: dict[str, list[str]] = {}
     if not pickup.endpoint.party.is_own:
         errors["endpoint"] = [f"{pickup.endpoint.party} is not ours: choose the endpoint that the messages are for."]
-    if fault := pickup_fault(pickup.url, pickup.kind):
+    if fault := _fault(pickup.url, pickup.kind):
         errors["kind" if fault[0] == "kind_unknown" else "url"] = [fault[1]]
     if pickup.kind == PickupKind.SFTP:
         errors |= _folder_faults(pickup)
@@ -90,6 +92,34 @@ def _save(pickup: Pickup, secret: str | None) -> None:
     if errors:
         raise InvalidInput(errors)
     save_checked(pickup)
+
+
+def _fault(url: str, kind: str) -> tuple[str, str] | None:
+    """(code, sentence) for the first thing wrong with where a pickup looks, or None."""
+    if kind == PickupKind.SFTP:
+        return uri_fault(url, SFTP.name)
+    if kind != PickupKind.IMAP:
+        return "kind_unknown", "Choose a mailbox (IMAP) or a folder (SFTP)."
+    if not url or any(not "!" <= sign <= "~" for sign in url):
+        return "uri_characters", "Enter the mailbox as a URL without spaces, such as imaps://mail.example.org/INBOX."
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return "uri_malformed", "The URL cannot be read: check its host and port."
+    if parts.scheme not in ("imaps", "imap+starttls"):
+        return (
+            "uri_scheme",
+            "A mailbox is reached by imaps:// or imap+starttls://, such as imaps://mail.example.org/INBOX.",
+        )
+    if "@" in parts.netloc:
+        return "uri_userinfo", "The URL has a user name in it: take it out, and enter it in its own field."
+    if not parts.hostname or port == 0 or parts.query or parts.fragment:
+        return "uri_host", "The URL needs a host, may have a port and a mailbox, and has nothing after it."
+    mailbox_name = unquote(parts.path[1:], errors="replace")
+    if any(sign < " " or sign in "\x7f\ufffd" for sign in mailbox_name):
+        return "uri_mailbox", "The name of the mailbox has a control character in it: take it out."
+    return None
 
 
 def _folder_faults(pickup: Pickup) -> dict[str, list[str]]:

@@ -35,7 +35,7 @@ def parcel(url: str, body: bytes = b"<Order/>", **fields: object) -> Parcel:
 
 def post_to(handler: Handler, **fields: object) -> Receipt:
     with serving(handler) as server:
-        return http.post(parcel(server.url, **fields))
+        return http.send(parcel(server.url, **fields))
 
 
 def outcome(receipt: Receipt) -> tuple[bool, int | None, str, bool]:
@@ -118,23 +118,23 @@ def test_an_answer_with_a_body_is_kept_for_people() -> None:
 
 def test_a_kept_alive_connection_is_used_again() -> None:
     with serving(answering(*[b"HTTP/1.1 204 No Content\r\n\r\n"] * 3)) as server:
-        assert [http.post(parcel(server.url)).ok for _ in range(3)] == [True] * 3
+        assert [http.send(parcel(server.url)).ok for _ in range(3)] == [True] * 3
         assert len(server.connections) == 1
 
 
 def test_a_kept_alive_connection_that_the_partner_closed_costs_nothing() -> None:
     """It closes idle connections without a word; the next message must not fail for that."""
     with serving(answering(b"HTTP/1.1 204 No Content\r\n\r\n")) as server:
-        assert http.post(parcel(server.url)).ok
+        assert http.send(parcel(server.url)).ok
         server._threads[1].join(WAIT)  # it has answered once and closed
-        assert http.post(parcel(server.url)).ok
+        assert http.send(parcel(server.url)).ok
         assert len(server.connections) == 2
 
 
 def test_nobody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    assert outcome(http.post(parcel(f"http://127.0.0.1:{port}/"))) == (False, None, "connect_refused", False)
+    assert outcome(http.send(parcel(f"http://127.0.0.1:{port}/"))) == (False, None, "connect_refused", False)
 
 
 def test_the_connection_is_reset_before_an_answer() -> None:
@@ -156,12 +156,12 @@ def test_an_answer_that_is_not_http() -> None:
 
 
 def test_a_name_that_nobody_knows() -> None:
-    assert outcome(http.post(parcel("http://no-such-host.invalid/"))) == (False, None, "dns_error", False)
+    assert outcome(http.send(parcel("http://no-such-host.invalid/"))) == (False, None, "dns_error", False)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:99999/", "http://[::1/", "ftp://127.0.0.1/", "http://"])
 def test_an_address_that_is_none(url: str) -> None:
-    receipt = http.post(parcel(url))
+    receipt = http.send(parcel(url))
     assert (receipt.ok, receipt.status) == (False, None)
     assert receipt.cause
     assert receipt.detail
@@ -178,7 +178,7 @@ def test_a_tls_address_where_none_is_spoken() -> None:
         connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
     with serving(plain) as server:
-        receipt = http.post(parcel(server.url.replace("http:", "https:")))
+        receipt = http.send(parcel(server.url.replace("http:", "https:")))
     assert outcome(receipt) == (False, None, "tls_handshake", True)
 
 
@@ -236,7 +236,7 @@ def test_an_endless_fast_body_is_cut() -> None:
             connection.sendall(b"x" * 65536)
 
     with serving(flood) as server:
-        receipt = http.post(parcel(server.url))
+        receipt = http.send(parcel(server.url))
         assert outcome(receipt) == (False, 500, "http_5xx", False)
         assert len(receipt.response) <= MAX_ANSWER
         server._threads[1].join(WAIT)
@@ -263,7 +263,7 @@ def test_a_slow_reader_of_a_large_message_has_the_read_timeout() -> None:
 def test_a_partner_that_reads_nothing_does_not_hold_us_for_ever() -> None:
     stuck = threading.Event()
     with serving(lambda connection: stuck.wait(WAIT) and None) as server:
-        receipt = http.post(parcel(server.url, b"x" * 30_000_000, connect_timeout=0.2, read_timeout=0.3))
+        receipt = http.send(parcel(server.url, b"x" * 30_000_000, connect_timeout=0.2, read_timeout=0.3))
         stuck.set()
     assert (receipt.ok, receipt.cause) == (False, "read_timeout")
 
@@ -273,7 +273,7 @@ def test_many_threads_share_the_pool() -> None:
         receipts: list[Receipt] = []
 
         def run() -> None:
-            receipts.extend(http.post(parcel(server.url)) for _ in range(10))
+            receipts.extend(http.send(parcel(server.url)) for _ in range(10))
 
         threads = [threading.Thread(target=run) for _ in range(8)]
         for thread in threads:
@@ -325,10 +325,10 @@ def test_tls_with_a_certificate_that_is_trusted(tmp_path: Path, monkeypatch: pyt
     taken = b"HTTP/1.1 204 No Content\r\n\r\n"
     with serving(over_tls(files, answering(taken, taken))) as server:
         url = server.url.replace("http:", "https:")
-        assert [http.post(parcel(url, b"x" * 3_000_000)).status for _ in range(2)] == [204, 204]
+        assert [http.send(parcel(url, b"x" * 3_000_000)).status for _ in range(2)] == [204, 204]
         assert len(server.connections) == 1
     with serving(over_tls(files, dripping(b"HTTP/1.1 2"))) as server:
-        receipt = http.post(parcel(server.url.replace("http:", "https:"), read_timeout=0.2))
+        receipt = http.send(parcel(server.url.replace("http:", "https:"), read_timeout=0.2))
         assert outcome(receipt) == (False, None, "read_timeout", False)
 
 
@@ -340,7 +340,7 @@ def test_tls_with_a_certificate_that_is_not(
     if cause == "cert_expired":
         monkeypatch.setattr(http, "_pool", bounded_pool(ssl_context=ssl.create_default_context(cafile=files[0])))
     with serving(over_tls(files, answering(b""))) as server:
-        receipt = http.post(parcel(server.url.replace("http:", "https:")))
+        receipt = http.send(parcel(server.url.replace("http:", "https:")))
     assert outcome(receipt) == (False, None, cause, True)
 
 
@@ -363,7 +363,7 @@ def test_tls_trouble_after_the_handshake_may_have_had_an_effect(
     files = certificate(tmp_path)
     monkeypatch.setattr(http, "_pool", bounded_pool(ssl_context=ssl.create_default_context(cafile=files[0])))
     with serving(over_tls(files, handler)) as server:
-        receipt = http.post(parcel(server.url.replace("http:", "https:"), b"x" * 20_000_000))
+        receipt = http.send(parcel(server.url.replace("http:", "https:"), b"x" * 20_000_000))
     assert outcome(receipt) == (False, None, "connection_reset", False)
     assert "TLS" in receipt.detail
 
@@ -379,7 +379,7 @@ def test_further_headers_go_out_with_the_parcel_and_those_of_the_answer_come_bac
 
     with serving(handler=handle) as server:
         headers = (("Repeatability-Request-ID", "m-1"), ("RM-Service", "urn:a b"))
-        receipt = http.post(parcel(server.url, headers=headers))
+        receipt = http.send(parcel(server.url, headers=headers))
     lines = seen[0].decode().split("\r\n")
     assert "Repeatability-Request-ID: m-1" in lines and "RM-Service: urn:a b" in lines
     assert ("Repeatability-Result", "accepted") in receipt.headers

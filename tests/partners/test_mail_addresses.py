@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from partners import services
-from partners.addresses import host_of, mail_server, mail_server_fault, mailbox, normalise_uri, uri_fault
+from partners.addresses import host_of, mailbox, normalise_uri
 from partners.exceptions import InvalidInput
+from partners.transports import SMTP, mail_server, uri_fault
 from tests.partners.factories import make_agreement, make_endpoint, make_party
 
 
@@ -86,7 +87,7 @@ def test_servers_have_the_usual_ports_and_percent_encoded_passwords() -> None:
     ],
 )
 def test_what_is_wrong_with_a_mail_server(server: str, code: str | None) -> None:
-    fault = mail_server_fault(server)
+    fault = SMTP.server_fault(server)
     assert (fault and fault[0]) == code
     assert "secret" not in str(fault)
 

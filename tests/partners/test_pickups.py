@@ -18,10 +18,10 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from partners import registry, secrets, selectors, services
-from partners.addresses import uri_fault
 from partners.exceptions import InvalidInput
 from partners.models import Credential, Endpoint, Pickup
 from partners.ssh_keys import read_private_key
+from partners.transports import uri_fault
 from rmhub import clock
 from tests.partners.factories import make_agreement, make_endpoint, make_outbound_credential, make_party
 

@@ -5,10 +5,11 @@ from types import SimpleNamespace
 import pytest
 
 from partners import registry, services
-from partners.addresses import normalise_fingerprint, normalise_uri, uri_fault
+from partners.addresses import normalise_fingerprint, normalise_uri
 from partners.exceptions import InvalidInput
 from partners.fields import duration
 from partners.models import AgreementVersion, Endpoint, Party
+from partners.transports import uri_fault
 from partners.validation import (
     RULES,
     Level,

@@ -16,10 +16,10 @@ from messaging.exceptions import InvalidSubmission
 from messaging.models import Delivery, Trigger
 from messaging.models.delivery import OPEN_STATES
 from messaging.protocol import document_ids
-from partners.addresses import uri_fault
-from partners.choices import Profile, Transport
+from partners.choices import Profile
 from partners.models import AgreementVersion
 from partners.services.writing import is_clean
+from partners.transports import HTTP, uri_fault
 
 MAX_DOCUMENTS = 100
 MAX_TEXT = 255
@@ -141,7 +141,7 @@ def _address(chooser: str, kind: str, field: str) -> Callable[[Trigger], str | N
         address = getattr(trigger, field)
         if not address:
             return "Enter the address, such as http://orders.internal:8080/documents."
-        fault = uri_fault(address, Transport.HTTP)
+        fault = uri_fault(address, HTTP.name)
         return fault[1] if fault else None
 
     return broken

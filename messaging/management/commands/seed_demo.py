@@ -49,11 +49,8 @@ class Command(BaseCommand):
         parser.add_argument(
             "--resolver", action="store_true", help="the application's resolver decides what is in doubt"
         )
-        parser.add_argument("--timeout", type=int, default=2)
-        parser.add_argument("--retries", type=int, default=50)
-        parser.add_argument("--retry-interval", type=int, default=2)
-        parser.add_argument("--transport-retries", type=int, default=3)
-        parser.add_argument("--transport-retry-interval", type=int, default=1)
+        for name, value in seeding.TERMS.items():
+            parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
         parser.add_argument("--chain", action="store_true", help="one hub of a chain: its plan is standard input, JSON")
         parser.add_argument("--atomic", action="store_true", help="the coordinator: its plan is standard input, JSON")
         parser.add_argument("--json", action="store_true", help="print new log-ins and an API token as JSON")
@@ -83,11 +80,7 @@ class Command(BaseCommand):
             agreements=options["agreements"],
             profiles=tuple(options["profile"] or (Profile.EBXML,)),
             ordered=options["ordered"],
-            timeout=options["timeout"],
-            retries=options["retries"],
-            retry_interval=options["retry_interval"],
-            transport_retries=options["transport_retries"],
-            transport_retry_interval=options["transport_retry_interval"],
+            terms={name: options[name] for name in seeding.TERMS},
         )
         seeding.seed(plan)
         made = seeding.people()

@@ -27,8 +27,8 @@ from messaging.models import Message, StatusInquiry
 from messaging.transports import Parcel, Receipt, http
 from messaging.transports.base import MAX_ANSWER, printable, server_of
 from partners import registry
-from partners.choices import Transport
 from partners.secrets import SecretUnreadable
+from partners.transports import HTTP
 from rmhub import clock
 from rmhub.ids import public_id
 from rmhub.postgresql.base import give_back
@@ -125,7 +125,7 @@ def _question(key: uuid.UUID, message: Message | None, now: datetime) -> Questio
     authorization = certificate = ""
     try:
         # A log-in for a mail or file server is for that server, and shown to nobody else.
-        if terms.transport == Transport.HTTP:
+        if terms.transport == HTTP.name:
             authorization = registry.current().outbound_authorization(terms.hop_party_id, now)
         certificate = registry.current().outbound_certificate(terms.hop_party_id, now)
     except SecretUnreadable:

@@ -39,8 +39,8 @@ from messaging.notifications.services import texts as notification_texts
 from messaging.notifications.services import webhooks
 from messaging.notifications.services.texts import Happening
 from messaging.transports.base import printable
-from partners.addresses import MailServer, mail_server
 from partners.models import Party
+from partners.transports import MailServer, mail_server
 from rmhub import clock
 from rmhub.ids import BadPublicId, floor_id, public_id, read_public_id
 from rmhub.postgresql.base import give_back
@@ -330,8 +330,8 @@ def _server() -> MailServer:
     if not url:
         raise ValueError("No mail server is set up: RMHUB_MAIL_SERVER or RMHUB_SMTP_RELAY names one.")
     server = mail_server(url)
-    if server.username and server.scheme == "smtp":
-        raise ValueError("The log-in was not sent, because smtp:// is not encrypted: use smtp+starttls:// or smtps://.")
+    if server.username and (refused := server.login_refusal()):
+        raise ValueError(refused)
     return server
 
 
@@ -342,7 +342,7 @@ def _connection(server: MailServer) -> Any:
         port=server.port,
         username=server.username,
         password=server.password,
-        use_tls=server.scheme == "smtp+starttls",
-        use_ssl=server.scheme == "smtps",
+        use_tls=server.starttls,
+        use_ssl=server.tls,
         timeout=MAIL_TIMEOUT,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import tzinfo
 from typing import Any, ClassVar
 
@@ -24,11 +25,11 @@ from messaging.onboarding.pages.fields import (
     read_identifiers,
     read_services,
 )
-from partners import selectors
-from partners.choices import CredentialDirection, CredentialKind, Transport
+from partners import selectors, transports
+from partners.choices import CredentialDirection, CredentialKind
 from partners.exceptions import InvalidInput, PartnersError
 from partners.exceptions import WrongState as PartnersWrongState
-from partners.models import ENDPOINT, TERMS, AgreementVersion, Credential, Endpoint, PartnerGroup, Party
+from partners.models import ENDPOINT, RECOVERY, TERMS, AgreementVersion, Credential, Endpoint, PartnerGroup, Party
 from partners.rules import BY_PROFILE
 
 Errors = dict[str, list[str]]
@@ -158,6 +159,11 @@ class ChangedPartyForm(PartyForm):
         self.fields["groups"] = GroupsField(choices=known, required=False)
 
 
+def _of_transports(name: str) -> tuple[str, ...]:
+    """A setting that not every transport has, as `only` wants it."""
+    return ("transport", *(one.name for one in transports.ALL if name in one.fields))
+
+
 class EndpointForm(PartnerForm):
     """The form of an endpoint."""
 
@@ -173,10 +179,10 @@ class EndpointForm(PartnerForm):
         ),
     )
     only: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "trusted_certificates": ("transport", Transport.HTTP, Transport.SMTP),
-        "certificates_file": ("transport", Transport.HTTP, Transport.SMTP),
-        "host_key": ("transport", Transport.SFTP),
-        "server": ("transport", Transport.SMTP, Transport.SFTP),
+        "trusted_certificates": _of_transports("trusted_certificates"),
+        "certificates_file": _of_transports("trusted_certificates"),
+        "host_key": _of_transports("host_key"),
+        "server": _of_transports("server"),
     }
     placeholders = {
         "uri": "https://msh.partner.example/ebxml",
@@ -257,10 +263,24 @@ def _of_profiles() -> dict[str, tuple[str, ...]]:
     return {name: ("profile", *profiles) for name, profiles in having.items() if profiles}
 
 
+_FINE_POINTS = (
+    *(*RECOVERY, "max_in_flight", "clock_skew"),
+    *("stream_lanes", "inbound_quota", "detect_repeats", "strict_sequence"),
+    *("write_namespace", "write_padded_numbers"),
+)
+
+
+def _and_the_rest(*groups: Group) -> tuple[Group, ...]:
+    """The last group has the terms that none names."""
+    named = {"note", *(name for group in groups for name in group.fields)}
+    rest = tuple(name for name in TERMS if name not in named)
+    return (*groups[:-1], replace(groups[-1], fields=(*groups[-1].fields, *rest)))
+
+
 class TermsForm(PartnerForm):
     """The terms of an agreement version."""
 
-    groups: ClassVar[tuple[Group, ...]] = (
+    groups: ClassVar[tuple[Group, ...]] = _and_the_rest(
         Group("What is sent", ("services", "profile", "semantics")),
         Group(
             "Transactions",
@@ -282,15 +302,7 @@ class TermsForm(PartnerForm):
             ),
             folded=True,
         ),
-        Group(
-            "Fine points",
-            (
-                *("transport_retries", "transport_retry_interval", "transient_ceiling", "max_in_flight", "clock_skew"),
-                *("stream_lanes", "inbound_quota", "detect_repeats", "strict_sequence"),
-                *("write_namespace", "write_padded_numbers"),
-            ),
-            folded=True,
-        ),
+        Group("Fine points", _FINE_POINTS, folded=True),
     )
     only = _of_profiles()
     placeholders = {"services": "urn:orders | * | both"}

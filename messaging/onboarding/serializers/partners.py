@@ -11,6 +11,7 @@ from rest_framework import serializers
 from messaging.api.fields import IdIn, IdOut, Instant, OptionalReasonBody, RowSerializer, StrictBody, Text
 from messaging.api.resource import SettingsBody
 from messaging.messages.serializers.messages import PartyRef
+from partners import transports
 from partners.certificates import MAX_TEXT
 from partners.choices import CredentialDirection, CredentialKind
 from partners.models import ENDPOINT, Credential, Endpoint, Party
@@ -97,8 +98,7 @@ class EndpointChanges(OptionalReasonBody, Described, SettingsBody):
     said = {
         "error_uri": "Where errors go; the URI if absent.",
         "address": "Only if it differs from the URI.",
-        "server": "Mail: the server that takes it, e.g. smtp+starttls://relay.example:587; empty = the hub's relay. "
-        "Files: sftp://host:port, if not that of the URI.",
+        "server": " ".join(one.server_said for one in transports.ALL if one.server_said),
         "host_key": "Files: fingerprint of the server's key, as `ssh-keygen -l` prints it; several are apart by "
         "spaces.",
         "service_address": "Below it lie the partner's test services status and echo (docs/partner-services.md).",

@@ -36,8 +36,8 @@ from messaging.protocol.streams import acceptance as streams
 from messaging.protocol.streams.envelope import first_id
 from messaging.transports import http
 from messaging.transports.base import Parcel, printable
-from partners import registry, selectors, services
-from partners.choices import CredentialDirection, Profile, Semantics, Transport
+from partners import registry, selectors, services, transports
+from partners.choices import CredentialDirection, Profile, Semantics
 from partners.models import Agreement, AgreementVersion, Credential
 from partners.secrets import SecretUnreadable
 from partners.services import Level
@@ -159,7 +159,7 @@ def _credentials(step: Step, terms: Terms, now: datetime) -> None:
     receives = terms.profile == Profile.WSAT or any(row[2] != "send" for row in terms.services)
     if not theirs and receives:
         said.append(f"{terms.hop_party_name} has no valid credential, so nothing that they send is taken.")
-    if not ours and terms.transport == Transport.SFTP:
+    if not ours and transports.named(terms.transport).needs_login:
         said.append("We have nothing to log in with at their file server.")
     soon = [one for one in valid if one.valid_until is not None and one.valid_until < now + timedelta(days=30)]
     said += [f"{one} ends {one.valid_until:%Y-%m-%d}." for one in soon]
@@ -335,7 +335,7 @@ def _echo(step: Step, version: AgreementVersion, terms: Terms, sample: Sample | 
         client_certificate=known.outbound_certificate(terms.hop_party_id, now),
     )
     give_back()
-    receipt = http.post(parcel)
+    receipt = http.send(parcel)
     if not receipt.ok:
         raise _Failed(receipt.detail or f"The test service did not answer ({receipt.cause}).")
     answer = _json(receipt.response)

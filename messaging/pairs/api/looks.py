@@ -31,6 +31,7 @@ from messaging.pairs.api.pairs import PATH, DiagnosisSerializer
 from messaging.pairs.selectors import circuits, newer, pairs, screens, sequence
 from messaging.pairs.selectors.sequence import WORDS, stream_state
 from messaging.pairs.services import exporting, probing
+from messaging.transports.probe import STEPS
 from rmhub import clock
 from rmhub.roles import role_of
 
@@ -127,7 +128,7 @@ class PairDiagnosisSerializer(DiagnosisSerializer):
 class ProbeStepSerializer(serializers.Serializer):
     """One rung of a look at an endpoint."""
 
-    name = serializers.CharField(help_text="dns, tcp, tls, certificate, http, echo, smtp, sftp, host_key.")
+    name = serializers.CharField(help_text=f"{', '.join(STEPS)}.")
     verdict = serializers.ChoiceField(choices=("ok", "warning", "failed", "skipped"))
     detail = serializers.CharField(allow_blank=True)
     cause = serializers.CharField(allow_blank=True, required=False, help_text="Code of docs/causes.md.")

@@ -20,9 +20,9 @@ from messaging.transports import probe as transport
 from messaging.transports.base import Login, server_of
 from messaging.transports.probe import ProbeStep, Target
 from partners import registry
-from partners.choices import CredentialKind, Transport
 from partners.models import AgreementVersion, Endpoint
 from partners.secrets import SecretUnreadable
+from partners.transports import SFTP
 from rmhub import clock
 from rmhub.ids import public_id
 from rmhub.postgresql.base import give_back
@@ -120,8 +120,8 @@ def _credentials(endpoint: Endpoint) -> tuple[str, Login | None, str]:
         authorization = known.outbound_authorization(endpoint.party_id, now)
         certificate = known.outbound_certificate(endpoint.party_id, now)
         found = None
-        if endpoint.transport == Transport.SFTP:
-            found = known.outbound_login(endpoint.party_id, now, CredentialKind.BASIC, CredentialKind.SSH_KEY)
+        if endpoint.transport == SFTP.name:
+            found = known.outbound_login(endpoint.party_id, now, *SFTP.logins)
     except SecretUnreadable:
         return "", None, ""
     return authorization, Login(*found) if found else None, certificate

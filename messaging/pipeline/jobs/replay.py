@@ -135,7 +135,9 @@ def _micros(name: str) -> Column:
     return F.unix_micros(name)
 
 
-PARAMETERS = ("timeout", "retries", "retry_interval", "transport_retries", "transport_retry_interval")
+CHOICE = ("timeout", "retries", "retry_interval")
+BELOW = ("transport_retries", "transport_retry_interval")  # which no choice changes
+PARAMETERS = (*CHOICE, *BELOW)
 RESULTS = ("replayed_attempts", "needless", "gave_up", "micros")
 _SECOND = 1_000_000
 _WITHOUT_END = 2**40

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from messaging.pipeline.jobs.frames import frequencies, literal, quantiles, schema
-from messaging.pipeline.jobs.replay import PARAMETERS, facts, replay
+from messaging.pipeline.jobs.replay import BELOW, CHOICE, PARAMETERS, facts, replay
 
 # --- Which parameters of an ebXML agreement are tried in the replay, and which of them is proposed. Pure and small.
 
@@ -108,10 +108,7 @@ INPUTS: Mapping[str, tuple[str, ...]] = {
     "messages": ("id", "direction", "state", "agreement_version_id", "semantics", "completed_at"),
     "transmissions": ("message_pk", "outcome", "cause", "started_at", "finished_at"),
     "signals": ("direction", "kind", "state", "about_pk", "error_code"),
-    "agreements": (
-        "id", "agreement_id", "tpa_id", "partner", "number", "state", "profile", "timeout", "retries",
-        "retry_interval", "transport_retries", "transport_retry_interval",
-    ),
+    "agreements": ("id", "agreement_id", "tpa_id", "partner", "number", "state", "profile", *PARAMETERS),
 }  # fmt: skip
 
 _MICROS = 1e6
@@ -120,7 +117,6 @@ _CODES = (
     "SecurityFailure", "DeliveryFailure",
 )  # fmt: skip
 _SPEEDS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
-_CHOICE = ("timeout", "retries", "retry_interval")
 _OFFERS = schema(", ".join(("agreement_id string", *(f"{name} long" for name in PARAMETERS))))
 
 Offer = tuple[str, Choice]
@@ -264,10 +260,7 @@ def _measured(replayed: DataFrame, terms: DataFrame) -> DataFrame:
 
 def _frame(known: DataFrame, agreements: Mapping[str, Mapping[str, Any]], offered: Sequence[Offer]) -> DataFrame:
     """The choices as rows, each once, with the terms that no choice changes."""
-    rows = [
-        (key, *choice, agreements[key]["transport_retries"], agreements[key]["transport_retry_interval"])
-        for key, choice in dict.fromkeys(offered)
-    ]
+    rows = [(key, *choice, *(agreements[key][name] for name in BELOW)) for key, choice in dict.fromkeys(offered)]
     return literal(known.sparkSession, rows, _OFFERS)
 
 
@@ -290,11 +283,11 @@ def _scores(replayed: DataFrame, offers: DataFrame) -> DataFrame:
         .groupBy("agreement_id")
         .agg(F.count(one).alias("attempts"), F.count(one).alias("arrived"), F.sum("latency").alias("micros"))
     )
-    alike = _offered(same, offers).select("agreement_id", *_CHOICE, "attempts", none.alias("needless"),
+    alike = _offered(same, offers).select("agreement_id", *CHOICE, "attempts", none.alias("needless"),
                                           none.alias("given_up"), "arrived", "micros")  # fmt: skip
     tried = replay(_offered(judged.where("NOT at_once"), offers)).select(
         "agreement_id",
-        *_CHOICE,
+        *CHOICE,
         F.col("replayed_attempts").alias("attempts"),
         "needless",
         F.col("gave_up").alias("given_up"),
@@ -304,7 +297,7 @@ def _scores(replayed: DataFrame, offers: DataFrame) -> DataFrame:
     arrived = F.sum("arrived")
     return (
         alike.unionByName(tried)
-        .groupBy("agreement_id", *_CHOICE)
+        .groupBy("agreement_id", *CHOICE)
         .agg(
             F.sum("attempts").alias("attempts"),
             F.sum("needless").alias("needless"),
@@ -315,7 +308,7 @@ def _scores(replayed: DataFrame, offers: DataFrame) -> DataFrame:
 
 
 def _slowest(again: DataFrame) -> DataFrame:
-    keys = ("agreement_id", *_CHOICE)
+    keys = ("agreement_id", *CHOICE)
     return quantiles(frequencies(again, keys, "micros"), keys, "micros", {"p95": 0.95}, unit=_MICROS)
 
 

@@ -23,8 +23,8 @@ from messaging.protocol.codecs import entity_file
 from messaging.protocol.codecs.entity_file import Entity, NotAnEntity
 from messaging.protocol.envelope import Limits
 from messaging.transports.sftp_connection import Place, Server, Session, Trouble, place_of, session, trouble_of
-from partners.choices import Transport
 from partners.terms import Presented
+from partners.transports import SFTP
 from rmhub import clock
 from rmhub.postgresql.base import give_back
 
@@ -164,7 +164,7 @@ def _take(open_session: Session, place: Place, entry: Entry, keeps: bool, look: 
 
 
 def _arrival(entity: Entity, place: Place) -> Arrival:
-    return Arrival(entity.content_type[:1000], entity.body, Presented(), place.host, Transport.SFTP)
+    return Arrival(entity.content_type[:1000], entity.body, Presented(), place.host, SFTP)
 
 
 def _read(open_session: Session, place: Place, entry: Entry, look: Look) -> bytes | None:

@@ -10,8 +10,8 @@ from messaging.entrance.effects import Arrived, Effects
 from messaging.models import Message, Signal
 from messaging.profiles.repeatable import remembering
 from messaging.protocol.envelope import Envelope
-from partners.choices import Transport
 from partners.terms import Terms
+from partners.transports import HTTP, Transport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Item(Arrived):
     envelope: Envelope
     terms: Terms | None = None
     pair_id: uuid.UUID | None = None
-    came_by: Transport = Transport.HTTP
+    came_by: Transport = HTTP
 
     @property
     def agreed(self) -> Terms:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from messaging.protocol.pair_state import TransportRecovery
 from messaging.protocol.streams.envelope import FIRST_NUMBER, LAST_NUMBER
 
 # ResendTimerTable, seconds; the last entry repeats (SeqResend13/46/79/10Time).
@@ -13,20 +14,18 @@ RESEND_SCHEDULE: tuple[float, ...] = (30, 30, 30, 300, 300, 300, 1800, 1800, 180
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class Policy(TransportRecovery):
     """What the agreement says; times in seconds.
 
     `window`: messages without an order acknowledgement at once; `lanes`: how many of them on the wire at once.
-    `retries`: resends without progress before the pair is suspended. `transport_retries`, `transport_retry_interval`
-    and `transient_ceiling` are those of `protocol.sender`; `lease` bounds one transmission.
+    `retries`: resends without progress before the pair is suspended. `transient_ceiling` is that of `protocol.sender`;
+    `lease` bounds one transmission.
     """
 
     window: int = 64
     lanes: int = 8
     resend_schedule: tuple[float, ...] = RESEND_SCHEDULE
     retries: int = 12
-    transport_retries: int = 2
-    transport_retry_interval: float = 10.0
     transient_ceiling: float = 86_400.0
     lease: float = 120.0
 

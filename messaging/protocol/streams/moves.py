@@ -225,7 +225,7 @@ def transport_failed(state: Outgoing, event: Event, now: datetime, policy: Polic
     attempts = state.transport_attempts
     others = (other.due_at for other in state.flight if other.place is Place.TO_RESEND)
     due_at = next((moment for moment in others if attempts and moment is not None and moment > now), None)
-    if due_at is None and attempts < policy.transport_retries:
+    if due_at is None and policy.recovers(attempts):
         attempts += 1
         due_at = now if event.kind is Kind.LEASE_OVER else now + seconds(policy.transport_retry_interval)
     after = replace(

@@ -20,6 +20,7 @@ from messaging.exceptions import InvalidSubmission
 from messaging.models import PipelineRun
 from messaging.pairs.selectors import screens
 from messaging.report_choices import PipelineJob, RunState
+from messaging.reports.catalogue import REPORTS
 from messaging.reports.pages.reports import attached, lineage
 from messaging.reports.selectors import pipeline
 from messaging.reports.selectors.pipeline import PairHour
@@ -31,10 +32,9 @@ SCOPE = "pipeline:run"
 ALL = "all"
 _EXPLAINED = {
     ALL: "Extract, then every report after it.",
+    **{job: report.question for job, report in REPORTS.items()},
     PipelineJob.EXTRACT: "Copies what is new from the message store to the lake.",
-    PipelineJob.AUDIT: "Did every message arrive exactly once, and in order?",
-    PipelineJob.LEVELS: "How much, how well, how fast?",
-    PipelineJob.WINDOW: "How long must message ids be remembered?",
+    PipelineJob.TIMING: "Which Timeout, RetryInterval and Retries fit?",
     PipelineJob.TIMING: "Which Timeout, RetryInterval and Retries fit?",
     PipelineJob.ARCHIVE: "Moves finished messages to the archive, as the retention policy says.",
     PipelineJob.COMPACT: "Makes few large files of many small ones in the lake.",

@@ -77,10 +77,11 @@ def report_page(request: HttpRequest, job: str) -> HttpResponse:
         "lineage": lineage(shown.run) if shown.run else None,
     }
     if shown.run is not None:
-        context |= BODIES[job](request, shown)
+        context |= BODIES[job](request, shown) if job in BODIES else {}
         context |= _tables(request, shown, context.get("fixed", {}))
     # Days of reports are days in UTC, so their times are too.
-    return page(request, f"console/reports/report_{job}.html", context, zone=UTC)
+    template = f"report_{job}" if job in BODIES else "report_frame"
+    return page(request, f"console/reports/{template}.html", context, zone=UTC)
 
 
 @requires(SCOPE, whole_hub=True)

@@ -40,14 +40,8 @@ from rmhub.ids import public_id, read_public_id
 # A run that is due waits so long at most while a pipeline process is up and free.
 _UNCLAIMED = timedelta(seconds=30)
 # What can be asked for by itself; the others need an object, and are started from its page.
-STARTABLE = (
-    PipelineJob.EXTRACT,
-    PipelineJob.AUDIT,
-    PipelineJob.LEVELS,
-    PipelineJob.WINDOW,
-    PipelineJob.TIMING,
-    PipelineJob.ARCHIVE,
-    PipelineJob.COMPACT,
+STARTABLE = tuple(
+    job for job in PipelineJob if job not in (PipelineJob.RECONCILE, PipelineJob.EXPORT, PipelineJob.RESTORE)
 )
 
 

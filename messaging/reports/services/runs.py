@@ -24,6 +24,7 @@ from messaging.journal import audit
 from messaging.journal.audit import Actor
 from messaging.models import Event, PipelineRun, RetentionPolicy
 from messaging.report_choices import OPEN, PipelineJob, RunState
+from messaging.reports import catalogue
 from rmhub import clock
 from rmhub.ids import public_id
 
@@ -38,7 +39,7 @@ DIED = (
     "The process that worked on it is gone: it gave no sign of life for 60 seconds. Was it killed, or is the machine"
     " out of memory? RMHUB_SPARK_MEMORY bounds Spark's heap."
 )
-REPORTS = (PipelineJob.AUDIT, PipelineJob.LEVELS, PipelineJob.WINDOW, PipelineJob.TIMING)
+REPORTS = tuple(job for job in PipelineJob if job in catalogue.REPORTS and catalogue.REPORTS[job].of_lake)
 ALL = (PipelineJob.EXTRACT, *REPORTS)
 # A range means something to these only.
 RANGED = frozenset((*REPORTS, PipelineJob.RECONCILE, PipelineJob.EXPORT))

@@ -17,7 +17,7 @@ from messaging.deliveries.services import triggering
 from messaging.entrance.refusals import Arrival
 from messaging.models import Delivery, DocumentCompleted, DocumentStarted, Event, Incident, Signal, Trigger
 from messaging.protocol.envelope import Semantics
-from partners.choices import Transport
+from partners import transports
 from rmhub.clock import FrozenClock
 from tests.messaging.delivering.stage import (
     BROKEN,
@@ -69,7 +69,7 @@ class Uncounted(PartnerSide):
     """Whose documents nobody counts, for they come in by what its agreement names: a count of -1 is theirs."""
 
     def send(self, arrival: Arrival) -> int:
-        return brought(replace(arrival, came_by=Transport(self.terms.transport)))
+        return brought(replace(arrival, came_by=transports.named(self.terms.transport)))
 
 
 UNCOUNTED: dict[str, Callable[[], PartnerSide]] = {"mail": mail_partner, "files": file_partner}

@@ -15,7 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 
 from messaging.management.commands.mail import entrance_options
-from rmhub.env import env_listen, env_networks, smtp_name
+from rmhub.env import env_listen, env_networks, mail_name
 from rmhub.hubs import Hub, free_ports
 from tests.rmhub.conditions import eventually
 
@@ -77,7 +77,7 @@ def test_relays_are_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     ("host", "name"), [("hub.example", "hub.example"), ("192.0.2.7", "[192.0.2.7]"), ("::1", "[IPv6:::1]")]
 )
 def test_what_it_calls_itself(host: str, name: str) -> None:
-    assert smtp_name(host) == name
+    assert mail_name(host) == name
 
 
 @pytest.mark.acceptance

@@ -192,8 +192,8 @@ def test_two_hubs_understand_each_other(no_network: None, monkeypatch: pytest.Mo
         )
         return Receipt(ok=True, status=200, response=b"HTTP 200 OK\r\n\r\n" + answer.content)
 
-    monkeypatch.setattr(http, "post", post)
+    monkeypatch.setattr(http, "send", post)
     monkeypatch.setattr(bench.samples, "sample", lambda terms, now, real=samples.sample: real(mirrored(terms), now))
     assert verdicts(version)["echo"] == "ok" and asked == ["https://them.example/partner/echo"]
-    monkeypatch.setattr(http, "post", lambda _: Receipt(ok=True, status=200, response=b"HTTP 200 OK\r\n\r\nhello"))
+    monkeypatch.setattr(http, "send", lambda _: Receipt(ok=True, status=200, response=b"HTTP 200 OK\r\n\r\nhello"))
     assert verdicts(version)["echo"] == "failed"

@@ -29,7 +29,7 @@ def no_old_connections() -> Iterator[None]:
 
 def post(shown: Issued, *, trusted: str, clients: str = "", client: str = "") -> Receipt:
     with serving(over_tls(shown, answering(TAKEN), clients=clients)) as server:
-        return http.post(
+        return http.send(
             Parcel(
                 server.url.replace("http:", "https:"),
                 "text/plain",
@@ -77,7 +77,7 @@ def test_other_trust_is_another_connection() -> None:
         url = server.url.replace("http:", "https:")
 
         def ask(trusted: str) -> Receipt:
-            return http.post(Parcel(url, "text/plain", b"x", trusted_certificates=trusted))
+            return http.send(Parcel(url, "text/plain", b"x", trusted_certificates=trusted))
 
         assert [ask(AUTHORITY.certificate).status, ask(shown.certificate).status] == [204, 204]
         assert len(server.connections) == 2

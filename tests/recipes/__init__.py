@@ -1,0 +1,1 @@
+"""The recipes of docs/contributing.md, followed to the letter in a copy of the tree."""

@@ -1,0 +1,1 @@
+"""What the recipes promise: each runs in a copy in which its recipe was followed (`tests.recipes.test_recipes`)."""
