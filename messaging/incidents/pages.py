@@ -103,12 +103,7 @@ def incident_list(request: HttpRequest) -> HttpResponseBase:
         "bulk_actions": bulk.actions(request, "incidents_acknowledge", "incidents_assign", "incidents_resolve"),
         "partner_name": pairs.partner_name(given["partner"]),
     }
-    return page(
-        request,
-        "console/incidents/incidents.html",
-        context,
-        fragments={"live-incidents": "console/incidents/incidents_live.html"},
-    )
+    return page(request, "console/incidents/incidents.html", context, live="live-incidents")
 
 
 def _given(request: HttpRequest) -> dict[str, str]:
@@ -153,12 +148,7 @@ def incident_page(request: HttpRequest, number: str) -> HttpResponse:
     if number != str(incident):
         return see_other("console:incident", str(incident))
     context = _context(request, incident)
-    return page(
-        request,
-        "console/incidents/incident.html",
-        context,
-        fragments={"live-incident": "console/incidents/incident_live.html"},
-    )
+    return page(request, "console/incidents/incident.html", context, live="live-incident")
 
 
 @requires("incidents:write", methods=("POST",))

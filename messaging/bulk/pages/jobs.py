@@ -88,7 +88,7 @@ def job_list(request: HttpRequest) -> HttpResponse:
     shown = ((jobs.progress(job, now), jobs.title(job)) for job in context["rows"])
     context["table"] = table("Jobs, newest first", _COLUMNS, shown)
     context["first_page"] = not request.GET.get("cursor")
-    return page(request, "console/bulk/jobs.html", context, fragments={"live-jobs": "console/bulk/jobs_live.html"})
+    return page(request, "console/bulk/jobs.html", context, live="live-jobs")
 
 
 @requires(SCOPE, methods=("POST",))
@@ -136,7 +136,7 @@ def job_page(request: HttpRequest, reference: str) -> HttpResponse:
         "missing": person(request).lacks(services.ACTIONS[job.action].scope),
         "export": job.action == "messages_export",
     }
-    return page(request, "console/bulk/job.html", context, fragments={"live-job": "console/bulk/job_live.html"})
+    return page(request, "console/bulk/job.html", context, live="live-job")
 
 
 @requires(SCOPE, methods=("GET", "POST"))

@@ -21,7 +21,8 @@ from messaging.choices import Consult, ServiceKind, TriggerState
 from messaging.console.access import actor, requires
 from messaging.console.forms import MOST_CHOICES, Group, ReferenceField, SettingsForm
 from messaging.console.rendering import dialog, keyset_page, page, posted, see_other
-from messaging.console.resource import ListPage, Pages
+from messaging.console.resource import ListPage, Pages, table
+from messaging.deliveries.pages import tables
 from messaging.deliveries.resource import TRIGGERS, row_of
 from messaging.deliveries.selectors import deliveries, doubts, triggers
 from messaging.deliveries.selectors.triggers import TriggerRow
@@ -247,9 +248,14 @@ class TriggerPages(Pages):
         context = keyset_page(request, "console.triggers", found, order=TRIGGERS.order, filters=filters)
         context["rows"] = [_described(row) for row in triggers.trigger_rows(context["rows"], clock.now())]
         counts = triggers.counts_by_state()
+        context["table"] = table(
+            self.listing.caption,
+            tables.TRIGGERS,
+            context["rows"],
+            about=lambda one: {"data-state": one["row"].trigger.state, "data-testid": "trigger-row"},
+        )
         context |= {"page": self.listing, "filters": filters, "counts": counts, "total": sum(counts.values())}
-        fragments = {"live-triggers": "console/deliveries/triggers_live.html"}
-        return self._answer(request, "console/deliveries/triggers.html", context, fragments=fragments)
+        return self._answer(request, "console/deliveries/triggers.html", context, live="live-triggers")
 
     def _page(self, request: HttpRequest, reference: str) -> HttpResponse:
         try:
@@ -273,10 +279,12 @@ class TriggerPages(Pages):
 
 def _shown(trigger: Trigger) -> dict[str, Any]:
     now = clock.now()
+    recent = list(deliveries.deliveries(trigger_id=trigger.pk).order_by("-id")[:15])
     return {
         **_described(row_of(trigger)),
         "groups": [(group, doubts.age(group.oldest_at, now)) for group in doubts.groups(now, trigger_id=trigger.pk)],
-        "recent": list(deliveries.deliveries(trigger_id=trigger.pk).order_by("-id")[:15]),
+        "recent": recent,
+        "table": tables.deliveries("The newest documents of this trigger", recent, tables.OF_TRIGGER),
         "policy": triggers.policy(trigger),
         "incidents": list(records.incidents(trigger_id=trigger.pk).order_by("-number")[:8]),
         "audit": screens.audit_of(trigger),
@@ -307,8 +315,7 @@ PAGES = TriggerPages(
     resource=TRIGGERS,
     listing=LIST,
     form=TriggerForm,
-    template="console/deliveries/trigger_live.html",
-    head="console/deliveries/trigger.html",
+    template="console/deliveries/trigger.html",
     shown=_shown,
     now=lambda trigger: row_of(trigger).diagnosis.headline,
     asking="{} {}",

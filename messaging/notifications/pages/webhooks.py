@@ -111,9 +111,8 @@ def webhook_page(request: HttpRequest, reference: str) -> HttpResponse:
         "first_page": not request.GET.get("cursor"),
         "old_secret_works": endpoint.previous_until is not None and endpoint.previous_until > clock.now(),
     }
-    fragments = {"live-webhook": "console/notifications/webhook_live.html"}
     return page(
-        request, "console/notifications/webhook.html", context, fragments=fragments, status=422 if errors else 200
+        request, "console/notifications/webhook.html", context, live="live-webhook", status=422 if errors else 200
     )
 
 

@@ -30,12 +30,7 @@ def live_page(request: HttpRequest) -> HttpResponse:
     found = keyset.page(live.pairs(shown), order=_ORDER, limit=_PAGE, place=read_place(request, mark))
     context: dict[str, Any] = as_context(found, mark)
     context |= {"watch": shown, "rows": [_row(hour) for hour in live.hours(found.rows, shown)]}
-    return page(
-        request,
-        "console/reports/live_watch.html",
-        context,
-        fragments={"live-watch": "console/reports/live_watch_live.html"},
-    )
+    return page(request, "console/reports/live_watch.html", context, live="live-watch")
 
 
 def _row(hour: PairHour) -> dict[str, Any]:

@@ -57,8 +57,7 @@ def run_list(request: HttpRequest) -> HttpResponse:
         "first_page": not request.GET.get("cursor"),
         "unclaimed": any(one.unclaimed for one in context["rows"]),
     }
-    fragments = {"live-runs": "console/reports/pipeline_runs_live.html"}
-    return page(request, "console/reports/pipeline_runs.html", context, fragments=fragments)
+    return page(request, "console/reports/pipeline_runs.html", context, live="live-runs")
 
 
 @requires("reports:read", whole_hub=True)
@@ -75,12 +74,7 @@ def run_page(request: HttpRequest, reference: str) -> HttpResponse:
         "has_report": pipeline.has_report(run) and run.state == RunState.SUCCEEDED,
         "audit": screens.audit_of(run),
     }
-    return page(
-        request,
-        "console/reports/pipeline_run.html",
-        context,
-        fragments={"live-run": "console/reports/pipeline_run_live.html"},
-    )
+    return page(request, "console/reports/pipeline_run.html", context, live="live-run")
 
 
 @requires("reports:read", whole_hub=True)

@@ -55,12 +55,7 @@ def log_list(request: HttpRequest) -> HttpResponse:
     context = keyset_page(request, "console.partner_logs", partner_logs.logs(), order=("-id",), filters={})
     context["rows"] = partner_logs.log_rows(context["rows"])
     context["folder"] = services.folder() / "inbox"
-    return page(
-        request,
-        "console/reports/partner_logs.html",
-        context,
-        fragments={"live-logs": "console/reports/partner_logs_live.html"},
-    )
+    return page(request, "console/reports/partner_logs.html", context, live="live-logs")
 
 
 @csrf_exempt
@@ -319,8 +314,7 @@ def _page(
         "given": request.POST,
         "audit": screens.audit_of(log),
     }
-    fragments = {"live-log": "console/reports/partner_log_live.html"}
-    return page(request, "console/reports/partner_log.html", context, fragments=fragments, status=status)
+    return page(request, "console/reports/partner_log.html", context, live="live-log", status=status)
 
 
 def _head(log: PartnerLog) -> tuple[log_heads.Head, str]:
