@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.forms.utils import flatatt
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 
 from messaging import causes
 from messaging.choices import Direction
@@ -45,7 +45,6 @@ def hidden(text: object) -> SafeString:
     return span("visually-hidden", text)
 
 
-_TICK = '<label class="select-box"><input type="checkbox" class="form-check-input" {}>{}</label>'
 NONE = span("text-faint", "—")
 
 
@@ -90,17 +89,6 @@ def message(one: Message, length: int, **attributes: object) -> SafeString:
     """Return the link to a message, by the ends of its MessageId."""
     href = to("message", one.public_id)
     return link(href, middle(one.message_id, length), "mono", title=one.message_id, **attributes)
-
-
-def select_all() -> SafeString:
-    """Return the head of a column of check boxes, which ticks all of them."""
-    return format_html(_TICK, mark_safe("data-select-all hidden"), hidden("Select all rows of this page"))
-
-
-def select(value: str, name: object) -> SafeString:
-    """Return the check box of a row, for the bar of what can be done about many."""
-    ticked = format_html('name="ids" value="{}" form="bulk" data-testid="select"', value)
-    return format_html(_TICK, ticked, hidden(f"Select {name}"))
 
 
 def state_row(one: object) -> dict[str, str]:

@@ -59,12 +59,13 @@ def table(
     *,
     about: Callable[[Any], Mapping[str, object]] | None = None,
     css: str = STACK,
+    name: str = "",
     keys: bool = False,
 ) -> dict[str, Any]:
     """Return what `console/parts/table.html` shows: `{% include "console/parts/table.html" with table=... %}`.
 
-    `css`: classes of the table. `about(row)`: attributes of the row. `keys`: its rows are walked through by keys.
-    Cells are made when it is drawn: only then the zone of its times is known.
+    `css`: classes of the table; `name`: its id, for links and scripts. `about(row)`: attributes of the row. `keys`: its
+    rows are walked through by keys. Cells are made when it is drawn: only then the zone of its times is known.
     """
 
     def drawn() -> list[tuple[str, list[tuple[SafeString, object]]]]:
@@ -76,7 +77,14 @@ def table(
             for row in rows
         ]
 
-    return {"caption": caption, "columns": columns, "cells": SimpleLazyObject(drawn), "css": css, "keys": keys}
+    return {
+        "caption": caption,
+        "columns": columns,
+        "cells": SimpleLazyObject(drawn),
+        "css": css,
+        "name": name,
+        "keys": keys,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +172,12 @@ class Pages:
             "none_match": f"No {r.name} matches.",
             "show_all": f"Show all {r.plural}",
             "pages": f"Pages of {r.plural}",
-            "table": table(self.listing.caption, self.listing.columns, map(self.listing.row, context["rows"])),
+            "table": table(
+                self.listing.caption,
+                self.listing.columns,
+                map(self.listing.row, context["rows"]),
+                about=lambda row: {"data-testid": f"{r.name}-row"},
+            ),
         }
         return self._answer(request, "console/parts/list.html", context, live=f"live-{r.plural}")
 

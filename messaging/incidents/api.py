@@ -16,11 +16,11 @@ from messaging.api.authentication import access_of, actor_of
 from messaging.api.conditional import expected_version, item
 from messaging.api.endpoint import AnyOctets, Endpoint, operation
 from messaging.api.fields import IdOut, Instant, OptionalReasonBody, ReasonBody, StrictBody, Text, page_of, validated
+from messaging.api.handlers import listed, shown
 from messaging.api.pagination import PAGING, simple_list
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import pair_id_of, trigger_id_of
-from messaging.api.resource import listed, shown
 from messaging.choices import IncidentState, NoteKind
 from messaging.deliveries.serializers.triggers import TriggerRef
 from messaging.incidents.selectors import texts, timeline
@@ -184,15 +184,18 @@ def _incidents(
     )
 
 
-Incidents = listed(
-    "incidents_list",
-    "incidents:read",
-    "List incidents, newest first",
-    IncidentSerializer,
-    _incidents,
-    order=("-number",),
-    filters=FILTERS,
-)
+class Incidents(Endpoint):
+    """/incidents"""
+
+    get = listed(
+        _incidents,
+        IncidentSerializer,
+        id="incidents_list",
+        scope="incidents:read",
+        summary="List incidents, newest first",
+        order=("-number",),
+        filters=FILTERS,
+    )
 
 
 class OneIncident(Endpoint):
@@ -308,16 +311,18 @@ class IncidentComments(Endpoint):
         return Response(dict(CommentSerializer(note).data), status=201)
 
 
-IncidentTimeline = shown(
-    "incidents_timeline",
-    "incidents:read",
-    "All that happened around an incident, and what helped before",
-    IncidentStorySerializer,
-    lambda incident: timeline.story(records.incident(incident)),
-    path=_PATH,
-    description="Attempts with the same outcome are folded into one row; each source is cut at its newest hundred.",
-    etag=True,
-)
+class IncidentTimeline(Endpoint):
+    """/incidents/{incident}/timeline"""
+
+    get = shown(
+        lambda incident: timeline.story(records.incident(incident)),
+        IncidentStorySerializer,
+        id="incidents_timeline",
+        scope="incidents:read",
+        summary="All that happened around an incident, and what helped before",
+        path=_PATH,
+        description="Attempts with the same outcome are folded into one row; each source is cut at its newest hundred.",
+    )
 
 
 def _note(incident: str) -> PartnerNote:
@@ -328,16 +333,18 @@ def _note(incident: str) -> PartnerNote:
     return note
 
 
-IncidentNote = shown(
-    "incidents_partner_note",
-    "incidents:read",
-    "The beginning of a letter to the partner",
-    PartnerNoteSerializer,
-    _note,
-    path=_PATH,
-    description="404 for an incident that is about no partner.",
-    etag=True,
-)
+class IncidentNote(Endpoint):
+    """/incidents/{incident}/partner-note"""
+
+    get = shown(
+        _note,
+        PartnerNoteSerializer,
+        id="incidents_partner_note",
+        scope="incidents:read",
+        summary="The beginning of a letter to the partner",
+        path=_PATH,
+        description="404 for an incident that is about no partner.",
+    )
 
 
 class IncidentPostMortem(Endpoint):

@@ -11,6 +11,7 @@ from typing import Any
 from django.contrib import messages as notices
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from django.template.defaultfilters import linebreaksbr
 from django.urls import reverse
 
 from messaging import causes, keyset
@@ -22,6 +23,8 @@ from messaging.console import lists, zones
 from messaging.console.access import actor, person, requires
 from messaging.console.lists import Column, ListPage
 from messaging.console.rendering import after, dialog, keyset_page, page, posted, problems, see_other
+from messaging.console.resource import Column as Shown
+from messaging.console.resource import table
 from messaging.deliveries.selectors import triggers
 from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, Stale
 from messaging.incidents.selectors import texts as incident_texts
@@ -31,6 +34,7 @@ from messaging.journal.wording import span
 from messaging.models import Incident
 from messaging.overview.selectors import records
 from messaging.pairs.selectors import pairs, screens
+from messaging.templatetags.hub import clock_time
 from messaging.transactions.selectors import coordinations
 from messaging.transactions.selectors.diagnosis import diagnose
 from rmhub import clock
@@ -289,6 +293,14 @@ def _until(request: HttpRequest) -> datetime | None:
     return at
 
 
+_MOMENTS = (
+    Shown("Time", lambda moment: clock_time(moment.at), "nowrap", zoned=True),
+    Shown("Who", lambda moment: moment.by or "the hub", "nowrap"),
+    Shown("What", lambda moment: moment.title, "strong"),
+    Shown("Detail", lambda moment: linebreaksbr(moment.detail) or "—", "wrap"),
+)
+
+
 def _context(request: HttpRequest, incident: Incident) -> dict[str, Any]:
     story = incident_timeline.story(incident)
     put_off = incident.snoozed_until is not None and incident.snoozed_until > clock.now()
@@ -297,6 +309,13 @@ def _context(request: HttpRequest, incident: Incident) -> dict[str, Any]:
         "incident": incident,
         "gone": archive.entry_of(incident.message_id) if incident.message is None else None,
         "story": story,
+        "moments": table(
+            "What happened, oldest first",
+            _MOMENTS,
+            story.moments,
+            about=lambda one: {"class": f"moment-{one.kind} moment-{one.tone}", "data-kind": one.kind},
+            css="card-table stack incident-timeline",
+        ),
         "put_off": put_off,
         "parts": [(one, causes.lookup(one.cause).label) for one in parts],
         "mine": incident.owner == person(request).name,

@@ -15,14 +15,14 @@ from messaging.console import cells
 from messaging.console.resource import STACK, Column, table
 from messaging.deliveries.selectors import doubts
 from messaging.models import Delivery, Trigger
-from messaging.templatetags.hub import ago, middle, state, until
+from messaging.templatetags.hub import ago, middle, select, select_all, state, until
 
 # --- deliveries ---
 
 
 def _select(one: Delivery) -> SafeString | str:
     open_question = one.state in (DeliveryState.IN_DOUBT, DeliveryState.FAILED)
-    return cells.select(one.public_id, one.message.message_id) if open_question else ""
+    return select(one.public_id, one.message.message_id) if open_question else ""
 
 
 def _state(one: Delivery) -> SafeString:
@@ -69,7 +69,7 @@ def _known(one: Delivery, *, why: bool = True) -> object:
     return cells.NONE
 
 
-SELECT = Column("Select", _select, "cell-select", quiet=True, head=cells.select_all())
+SELECT = Column("Select", _select, "cell-select", quiet=True, head=select_all())
 STORED = Column("Stored", lambda one: ago(one.created_at), "nowrap", zoned=True)
 STATE = Column("State", _state, "nowrap")
 TRIGGER = Column("Trigger", lambda one: _trigger(one.trigger))
@@ -83,11 +83,7 @@ RUNS = Column(
     head=format_html('<abbr title="How often the service was called">{}</abbr>', "Runs"),
 )
 OF_TRIGGER = (STORED, STATE, DOCUMENT, PAIR, KNOWN, RUNS)
-OF_DOUBT = (
-    *OF_TRIGGER[:4],
-    Column("What is known", lambda one: _known(one, why=False), narrow="Known"),
-    RUNS,
-)
+OF_DOUBT = (*OF_TRIGGER[:4], Column("What is known", lambda one: _known(one, why=False), narrow="Known"), RUNS)
 
 
 def deliveries(

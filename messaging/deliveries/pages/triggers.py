@@ -364,8 +364,16 @@ def trigger_secret(request: HttpRequest, reference: str) -> HttpResponse:
 
 @sensitive_variables("secret")
 def _shown_once(request: HttpRequest, trigger: Trigger, secret: str, *, made: bool) -> HttpResponse:
-    context = {"trigger": trigger, "secret": secret, "made": made}
-    return page(request, "console/deliveries/trigger_secret_made.html", context)
+    href = reverse("console:trigger", args=[trigger.public_id])
+    context = {
+        "title": f"Secret of {trigger.name}",
+        "crumbs": [(reverse("console:triggers"), "Triggers"), (href, trigger.name)],
+        "heading": f"{trigger.name} {'is made' if made else 'has a new secret'}",
+        "href": href,
+        "secret": secret,
+        "then": "Documents are handed over from now on." if made else "",
+    }
+    return page(request, "console/parts/secret_made.html", context)
 
 
 def once(request: HttpRequest, name: str) -> str:

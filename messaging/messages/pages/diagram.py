@@ -7,14 +7,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import date
+from typing import Any
 
 from django.http import QueryDict
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
+from messaging.console import cells
+from messaging.console.resource import Column, table
 from messaging.journal.wording import span
 from messaging.messages.selectors.diagram import Diagram
 from messaging.messages.selectors.diagram_steps import Step
+from messaging.templatetags.hub import clock_time, octets
+from messaging.templatetags.hub import took as exactly
 
 WIDTH = 960
 LANES = {"app": 150, "hub": 400, "partner": 650}
@@ -67,6 +74,41 @@ class Drawing:
     failed_query: str = ""
     title: str = ""
     arrows: int = 0
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The same as a table."""
+        return table(f"{self.title}, as a table", _AS_TABLE, self.shapes, about=_step, name="diagram-table")
+
+
+def _step(shape: Any) -> dict[str, str]:
+    return {"data-kind": shape.step.kind, "data-outcome": shape.step.outcome}
+
+
+def _what(shape: Any) -> SafeString:
+    step = shape.step
+    waits = "waits " if step.kind == "wait" and not shape.href else ""
+    return cells.joined(
+        cells.link(shape.href, step.label) if shape.href else f"{waits}{step.label}",
+        f" ×{step.repeated}" if step.repeated > 1 else "",
+        format_html(' <span class="text-faint">by {}</span>', step.by) if step.by else "",
+    )
+
+
+def _outcome(shape: Any) -> SafeString:
+    step = shape.step
+    result = format_html(' <span class="text-soft">{}</span>', step.result) if step.result else ""
+    return cells.joined(step.outcome if step.is_arrow else "", result)
+
+
+_AS_TABLE = (
+    Column("Time", lambda shape: clock_time(shape.step.at), "nowrap"),
+    Column("From, to", lambda one: f"{one.step.source} → {one.step.target}" if one.step.is_arrow else "—", "nowrap"),
+    Column("What", _what),
+    Column("Outcome", _outcome),
+    Column("Took", lambda one: "—" if one.step.seconds is None else exactly(one.step.seconds), "num nowrap"),
+    Column("Size", lambda shape: octets(shape.step.size) if shape.step.size else "—", "num nowrap"),
+)
 
 
 def wants_failed(query: QueryDict) -> bool:

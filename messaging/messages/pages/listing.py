@@ -28,7 +28,7 @@ from messaging.messages.selectors import finding, messages, relatives, search_te
 from messaging.messages.selectors.messages import TooBroad
 from messaging.messages.selectors.searching import Found
 from messaging.models import Message
-from messaging.templatetags.hub import ago, icon, middle, took
+from messaging.templatetags.hub import ago, icon, middle, select, select_all, took
 from rmhub import clock
 
 # One page of a file may go through so many portions of the store without finding anything.
@@ -46,7 +46,7 @@ def _latency(message: Message) -> float | None:
 
 
 def _select(message: Message) -> SafeString:
-    return cells.select(message.public_id, message.message_id)
+    return select(message.public_id, message.message_id)
 
 
 def _partner(message: Message) -> SafeString:
@@ -86,20 +86,8 @@ MESSAGES = ListPage(
     name="messages",
     view="console:messages",
     columns=(
-        Column(
-            "created_at",
-            "Time",
-            lambda row: row.created_at,
-            tables.TIME,
-            fixed=True,
-        ),
-        Column(
-            "state",
-            "State",
-            lambda row: row.state,
-            tables.STATE,
-            fixed=True,
-        ),
+        Column("created_at", "Time", lambda row: row.created_at, tables.TIME, fixed=True),
+        Column("state", "State", lambda row: row.state, tables.STATE, fixed=True),
         Column("direction", "Direction", lambda row: row.direction, only_csv=True),
         Column("pair", "Pair", lambda row: row.pair.code, tables.PAIR),
         Column("partner", "Partner", lambda row: row.pair.partner.name, Shown("Partner", _partner), hidden=True),
@@ -133,18 +121,8 @@ MESSAGES = ListPage(
             hidden=True,
         ),
         Column("ref_to_message_id", "RefToMessageId", lambda row: row.ref_to_message_id, only_csv=True),
-        Column(
-            "sequence_number",
-            "Seq",
-            lambda row: row.sequence_number,
-            tables.SEQUENCE,
-        ),
-        Column(
-            "attempts",
-            "Attempts",
-            lambda row: row.attempts,
-            tables.ATTEMPTS,
-        ),
+        Column("sequence_number", "Seq", lambda row: row.sequence_number, tables.SEQUENCE),
+        Column("attempts", "Attempts", lambda row: row.attempts, tables.ATTEMPTS),
         Column(
             "latency", "Acknowledged after", _latency, Shown("Acknowledged after", _took, "num nowrap", head=_ACK_AFTER)
         ),
@@ -199,7 +177,7 @@ def message_list_page(request: HttpRequest) -> HttpResponseBase:
     context["table"] = table(
         "Messages, newest first",
         (
-            Shown("Select", _select, "cell-select", quiet=True, head=cells.select_all()),
+            Shown("Select", _select, "cell-select", quiet=True, head=select_all()),
             *MESSAGES.shown(context["hide"]),
             Shown("Look", _look, head=cells.hidden("Look"), narrow=" "),
         ),

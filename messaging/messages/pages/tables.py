@@ -237,10 +237,7 @@ REQUEST_HEADERS = (
     Column("Header", lambda header: header[0], "mono"),
     Column("Value", lambda header: header[1], "mono wrap"),
 )
-FIELDS = (
-    Column("Element", _element, "mono wrap"),
-    Column("Value", lambda field: field.value or "—", "mono wrap"),
-)
+FIELDS = (Column("Element", _element, "mono wrap"), Column("Value", lambda field: field.value or "—", "mono wrap"))
 PARTS = (
     Column("Part", _part, "mono wrap"),
     Column("Content-ID", lambda part: part.content_id or "—", "mono wrap"),

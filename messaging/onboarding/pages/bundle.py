@@ -13,6 +13,7 @@ from messaging.access.selectors.reach import read_id
 from messaging.console.access import actor, requires
 from messaging.console.rendering import page, see_other
 from messaging.exceptions import InvalidSubmission
+from messaging.onboarding.pages import tables
 from messaging.onboarding.pages.forms import INVALID, Errors, reason_of, refusals
 from messaging.onboarding.services import bundle as services
 from messaging.onboarding.services import bundle_format
@@ -47,6 +48,7 @@ def bundle_page(request: HttpRequest) -> HttpResponse:
             errors = refusals(error)
     context = {
         "report": report,
+        "table": tables.bundle(report) if report is not None else None,
         "text": text if report is not None else "",
         "activate": activate,
         "errors": [(field if field == "reason" else "", one) for field, texts in errors.items() for one in texts],

@@ -23,6 +23,7 @@ from messaging.console import lists
 from messaging.console.access import Person, person, requires
 from messaging.console.lists import Column, ListPage
 from messaging.console.rendering import keyset_page, page
+from messaging.console.resource import table
 from messaging.keyset import Page, Place
 from messaging.messages.pages import diagram
 from messaging.messages.pages import tables as message_tables
@@ -223,7 +224,12 @@ def _overview(request: HttpRequest, screen: PairScreen) -> dict[str, Any]:
         "flying": tables.flying(screen),
         "attempts": tables.attempts(screen.attempts),
         "waiting": tables.queue(screen.queue),
-        "incoming": tables.streams(screen),
+        "incoming": table(
+            "How far each sender of this pair is",
+            tables.STREAM,
+            screen.streams.incoming,
+            about=lambda stream: {"data-testid": "stream-in"},
+        ),
         "recent": message_tables.messages("The newest messages of this pair", screen.recent, pair=False),
     }
 

@@ -137,7 +137,7 @@ def _sender(stream: Any) -> SafeString:
     return cells.joined(stream.source, cells.below(floatformat(stream.tx_sequence_id, "0")))
 
 
-_STREAM = (
+STREAM = (
     Column("Sender, TxSequenceID", _sender, "mono wrap", narrow="Sender"),
     Column("Accepted up to", lambda stream: stream.number, "num mono", narrow="Accepted"),
     Column("Refused since", lambda stream: cells.number(stream.reject_count), "num", narrow="Refused"),
@@ -271,9 +271,3 @@ def circuits(rows: Iterable[CircuitRow], *, operates: bool) -> dict[str, Any]:
         rows,
         about=lambda row: {"data-state": row.circuit.state, "data-testid": "circuit"},
     )
-
-
-def streams(screen: PairScreen) -> dict[str, Any]:
-    """Return the table of the streams that come in."""
-    said = "How far each sender of this pair is"
-    return table(said, _STREAM, screen.streams.incoming, about=lambda stream: {"data-testid": "stream-in"})

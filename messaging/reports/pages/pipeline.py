@@ -13,10 +13,12 @@ from django.urls import reverse
 
 from messaging.console.access import actor, requires
 from messaging.console.rendering import dialog, keyset_page, page, see_other
+from messaging.console.resource import table
 from messaging.exceptions import InvalidSubmission
 from messaging.models import PipelineRun
 from messaging.pairs.selectors import screens
 from messaging.report_choices import PipelineJob, RunState
+from messaging.reports.pages import run_tables
 from messaging.reports.pages.reports import attached, lineage
 from messaging.reports.selectors import pipeline
 from messaging.reports.services import runs as pipeline_runs
@@ -47,13 +49,15 @@ def run_list(request: HttpRequest) -> HttpResponse:
         jobs=(filters["job"],) if filters["job"] else (), states=(filters["state"],) if filters["state"] else ()
     )
     context = keyset_page(request, "console.pipeline", found, order=("-id",), filters=filters)
-    now, busy = clock.now(), pipeline.busy()
+    now, busy, lake = clock.now(), pipeline.busy(), pipeline.lake()
     context["rows"] = [pipeline.progress(one, now, busy=busy) for one in context["rows"]]
     context |= {
         "filters": filters,
         "jobs": PipelineJob.choices,
         "states": RunState.choices,
-        "lake": pipeline.lake(),
+        "lake": lake,
+        "in_lake": table("What the lake holds", run_tables.LAKE, lake.entities),
+        "table": run_tables.runs(context["rows"]),
         "first_page": not request.GET.get("cursor"),
         "unclaimed": any(one.unclaimed for one in context["rows"]),
     }
@@ -67,10 +71,13 @@ def run_page(request: HttpRequest, reference: str) -> HttpResponse:
     if reference != run.public_id:
         return see_other("console:pipeline-run", run.public_id)
     progress = pipeline.progress(run, clock.now(), busy=run.state != RunState.QUEUED or pipeline.busy())
+    made_of = lineage(run)
     context = {
         "run": run,
         "progress": progress,
-        "lineage": lineage(run),
+        "lineage": made_of,
+        "inputs": table("Inputs of the run", run_tables.INPUTS, made_of["entities"]),
+        "files": run_tables.files(run),
         "has_report": pipeline.has_report(run) and run.state == RunState.SUCCEEDED,
         "audit": screens.audit_of(run),
     }

@@ -20,6 +20,7 @@ from messaging.onboarding.services import changing as onboarding
 from messaging.onboarding.services import content as onboarding_content
 from messaging.pairs.selectors import screens
 from messaging.report_choices import AuditKind, PipelineJob, Verdict
+from messaging.reports.pages import run_tables
 from messaging.reports.pages.pipeline import Days, read_days
 from messaging.reports.pages.reports import agreement_of
 from messaging.reports.selectors import pipeline as partner_logs
@@ -54,6 +55,7 @@ def log_list(request: HttpRequest) -> HttpResponse:
     """Newest first, with what was found."""
     context = keyset_page(request, "console.partner_logs", partner_logs.logs(), order=("-id",), filters={})
     context["rows"] = partner_logs.log_rows(context["rows"])
+    context["table"] = run_tables.logs(context["rows"])
     context["folder"] = services.folder() / "inbox"
     return page(request, "console/reports/partner_logs.html", context, live="live-logs")
 
@@ -298,7 +300,6 @@ def _page(
     stored = log.columns
     proposed = mapping is None and not stored and bool(head.columns) and bool(located({}, head.columns)[1])
     shown = mapping if mapping is not None else log_columns.proposed(head.columns) if proposed else stored
-    words = dict(Verdict.choices)
     context = {
         "log": log,
         "row": row,
@@ -307,7 +308,8 @@ def _page(
         "proposed": proposed,
         "columns": _fields(shown, head.columns, head.rows),
         "settings": _settings_of(shown),
-        "verdicts": [(one, words[one], row.verdicts[one]) for one in Verdict.values if one in row.verdicts],
+        "verdicts": row.verdicts,
+        "table": run_tables.verdicts(log, row.verdicts),
         "days": Days(log.range_from, log.range_to),
         "run": row.latest,
         "errors": errors,

@@ -6,10 +6,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date
+from typing import Any
 
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
+from messaging.console import cells
+from messaging.console.resource import Column, table
+from messaging.templatetags.hub import clock_time
 from messaging.transactions.selectors.sequence import Exchange, Step
 
 _LEFT, _GAP, _RIGHT = 150, 230, 340
@@ -42,7 +48,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """All of it for `console/transactions/transaction_sequence.html`. `lanes`: x, name, what it is there for."""
+    """All of it for `console/transactions/transaction.html`. `lanes`: x, name, what it is there for."""
 
     shapes: list[Shape]
     lanes: list[tuple[int, str, str]]
@@ -52,6 +58,42 @@ class Drawing:
     right: int
     result_x: int
     cut: bool
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The same as a table."""
+        said = "Messages of the transaction in the order of time"
+        return table(said, _AS_TABLE, self.shapes, about=_step, name="sequence-table")
+
+
+def _step(shape: Any) -> dict[str, str]:
+    return {"data-kind": shape.step.kind, "data-outcome": shape.step.outcome}
+
+
+def _message(shape: Any) -> SafeString:
+    step = shape.step
+    if shape.href:
+        return cells.link(shape.href, step.label)
+    by = format_html(' <span class="text-faint">by {}</span>', step.by) if step.by and step.by != "the hub" else ""
+    return cells.joined(cells.span("strong", step.label), by)
+
+
+_OUTCOMES = {"lost": "not taken", "unsent": "not sent", "open": "under way"}
+
+
+def _outcome(shape: Any) -> SafeString:
+    step = shape.step
+    result = format_html(' <span class="text-soft wrap">{}</span>', step.result) if step.result else ""
+    return cells.joined(_OUTCOMES.get(step.outcome, "arrived") if step.kind == "message" else "", result)
+
+
+_AS_TABLE = (
+    Column("Time", lambda shape: clock_time(shape.step.at), "nowrap", zoned=True),
+    Column("From, to", lambda shape: f"{shape.source} → {shape.target}" if shape.source else "—"),
+    Column("Message", _message),
+    Column("Outcome", _outcome),
+    Column("Attempts", lambda shape: shape.step.attempts or "—", "num"),
+)
 
 
 def draw(exchange: Exchange) -> Drawing:
@@ -80,12 +122,7 @@ def draw(exchange: Exchange) -> Drawing:
 
 
 def _shape(
-    step: Step,
-    places: dict[str, int],
-    names: dict[str, str],
-    right: int,
-    box: tuple[int, int],
-    new_day: date | None,
+    step: Step, places: dict[str, int], names: dict[str, str], right: int, box: tuple[int, int], new_day: date | None
 ) -> Shape:
     y = box[0] + box[1] - 12
     if step.kind == "mark":
