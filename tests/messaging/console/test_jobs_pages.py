@@ -52,7 +52,7 @@ def test_ticked_rows_become_a_plan_and_then_a_job(time: FrozenClock) -> None:
     url = _plan(client, action="pairs_pause", ids=[pair.public_id for pair in pairs[:2]], next="/pairs/?state=active")
     page = _page(client, url)
     assert _all(page, "plan-count")[0].text == "2"
-    assert [one.text_content() for one in _all(page, "plan-group")] == ["idle2"]
+    assert [one.text_content().split() for one in _all(page, "plan-group")] == [["idle", "2"]]
     assert page.xpath("//a[@href='/pairs/?state=active']")
     assert not BulkJob.objects.exclude(state="planned").exists()
     answer = client.post(f"{url}execute/", {"expected": "2", "reason": "maintenance window"})
