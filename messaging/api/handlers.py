@@ -1,6 +1,7 @@
 """Handlers of the usual kinds, made from what is particular to each: a list, one item, an action on one.
 
-What is said beside it (`id`, `tag`, `scope`, `summary`, `path` ...) is what `operation` takes.
+What is said beside it (`id`, `scope`, `summary`, `path` ...) is what `operation` takes; the tag is the first word of
+the id, unless it is another one.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def listed(
         parameters=(*filters, *PAGING),
         responses={200: page_of(shape)},
         problems=("invalid_cursor", "cursor_mismatch", *problems),
-        **said,
+        **_tagged(said),
     )
     def get(self: Endpoint, request: Request, **path: str) -> Response:
         values, limit, place = read_list(request, filters)
@@ -51,13 +52,15 @@ def listed(
     return get
 
 
-def shown(find: Callable[..., Any], shape: Shape, **said: Any) -> Handler:
-    """One item, which `find(**path)` finds."""
+def shown(
+    find: Callable[..., Any], shape: Shape, *, parameters: Sequence[Param] = (), etag: bool = True, **said: Any
+) -> Handler:
+    """One item, which `find(**path)` finds; it takes the values of all parameters too."""
 
-    @operation(responses={200: shape}, **said)
+    @operation(parameters=parameters, responses={200: shape}, **_tagged(said))
     def get(self: Endpoint, request: Request, **path: str) -> Response:
-        read_parameters(request, ())
-        return item(request, shape(find(**path)).data)
+        data = dict(shape(find(**path, **read_parameters(request, parameters))).data)
+        return item(request, data) if etag else Response(data)
 
     return get
 
@@ -65,10 +68,14 @@ def shown(find: Callable[..., Any], shape: Shape, **said: Any) -> Handler:
 def done(act: Callable[..., Any], body: Shape, shape: Shape, **said: Any) -> Handler:
     """An action: `act(actor=, **path, **body)` does it and returns the item as it is then."""
 
-    @operation(request=body, responses={200: shape}, **said)
+    @operation(request=body, responses={200: shape}, **_tagged(said))
     def post(self: Endpoint, request: Request, **path: str) -> Response:
         read_parameters(request, ())
         values = validated(body, request.data)
         return item(request, shape(act(actor=actor_of(request), **path, **values)).data)
 
     return post
+
+
+def _tagged(said: dict[str, Any]) -> dict[str, Any]:
+    return {"tag": said["id"].partition("_")[0], **said}

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from django.db import models
-from django.db.models import QuerySet
 from django.urls import URLPattern, path
 from django.views.decorators.debug import sensitive_variables
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
@@ -16,12 +15,11 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from messaging import keyset
 from messaging.api.authentication import actor_of
 from messaging.api.conditional import expected_revision, item
-from messaging.api.endpoint import Endpoint, Handler, operation
-from messaging.api.fields import Flag, IdIn, ReasonBody, Text, Whole, in_seconds, page_of, validated
-from messaging.api.pagination import PAGING, listing, read_list
+from messaging.api.endpoint import Endpoint, operation
+from messaging.api.fields import Flag, IdIn, ReasonBody, Text, Whole, in_seconds, validated
+from messaging.api.handlers import listed
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
 from messaging.resource import Resource, Verb
@@ -76,82 +74,6 @@ class ChangesBody(SettingsBody):
         return fields
 
 
-def listed(
-    id: str,
-    scope: str,
-    summary: str,
-    shape: type[serializers.Serializer],
-    rows: Callable[..., QuerySet[Any]],
-    *,
-    order: Sequence[str],
-    filters: Sequence[Param] = (),
-    path: Mapping[str, str] | None = None,
-    tag: str = "",
-    description: str = "",
-) -> type[Endpoint]:
-    """Return the view of a list. `rows` is a selector; it takes what the path names, and the filters that are given.
-
-    The tag is the first word of the operation's id, unless it is another one.
-    """
-
-    class Listed(Endpoint):
-        @operation(
-            id=id,
-            tag=tag or id.partition("_")[0],
-            scope=scope,
-            summary=summary,
-            description=description,
-            path=path,
-            parameters=(*filters, *PAGING),
-            responses={200: page_of(shape)},
-            problems=("invalid_cursor", "cursor_mismatch"),
-        )
-        def get(self, request: Request, **named: str) -> Response:
-            values, limit, place = read_list(request, filters)
-            wanted = {name: value for name, value in values.items() if value is not None}
-            page = keyset.page(rows(**named, **wanted), order=order, limit=limit, place=place)
-            return listing(request, values, page, shape)
-
-    return Listed
-
-
-def shown(
-    id: str,
-    scope: str,
-    summary: str,
-    shape: type[serializers.Serializer],
-    read: Callable[..., Any],
-    *,
-    parameters: Sequence[Param] = (),
-    path: Mapping[str, str] | None = None,
-    tag: str = "",
-    description: str = "",
-    problems: Sequence[str] = (),
-    etag: bool = False,
-    whole_hub: bool = False,
-) -> type[Endpoint]:
-    """Return the view of one thing. `read` takes what the path names, and the values of all parameters."""
-
-    class Shown(Endpoint):
-        @operation(
-            id=id,
-            tag=tag or id.partition("_")[0],
-            scope=scope,
-            summary=summary,
-            description=description,
-            path=path,
-            parameters=parameters,
-            responses={200: shape},
-            problems=problems,
-            whole_hub=whole_hub,
-        )
-        def get(self, request: Request, **named: str) -> Response:
-            data = dict(shape(read(**named, **read_parameters(request, parameters))).data)
-            return item(request, data) if etag else Response(data)
-
-    return Shown
-
-
 @dataclass(frozen=True, slots=True)
 class Operations:
     """The API of a resource. `detail(row)`: its representation, and what of it the ETag is made from.
@@ -180,12 +102,11 @@ class Operations:
             *(path(f"{one}/{v.slug}", self._verb(v).as_view(), name=f"{r.name}-{v.slug}") for v in verbs),
         ]
 
-    def _declared(self, name: str, scope: str, **more: Any) -> Callable[[Handler], Handler]:
+    def _said(self, name: str, scope: str) -> dict[str, Any]:
         summary, description = self.said[name]
         plural = self.resource.plural
-        return operation(
-            id=f"{plural}_{name}", tag=plural, scope=scope, summary=summary, description=description, **more
-        )
+        said = {"id": f"{plural}_{name}", "tag": plural, "scope": scope}
+        return {**said, "summary": summary, "description": description}
 
     @property
     def _path(self) -> dict[str, str]:
@@ -199,23 +120,10 @@ class Operations:
         )
 
         class Many(Endpoint):
-            @self._declared(
-                "list",
-                r.reads,
-                parameters=(*self.filters, *PAGING),
-                responses={200: page_of(self.shape)},
-                problems=("invalid_cursor", "cursor_mismatch"),
-            )
-            def get(self, request: Request) -> Response:
-                values, limit, place = read_list(request, api.filters)
-                wanted = {name: value for name, value in values.items() if value is not None}
-                return listing(
-                    request, values, keyset.page(r.rows(**wanted), order=r.order, limit=limit, place=place), api.shape
-                )
+            get = listed(r.rows, self.shape, order=r.order, filters=self.filters, **self._said("list", r.reads))
 
-            @self._declared(
-                "create",
-                r.changes,
+            @operation(
+                **self._said("create", r.changes),
                 request=self.body,
                 responses={201: self.detailed},
                 headers=(located,),
@@ -231,19 +139,21 @@ class Operations:
 
     def _single(self) -> type[Endpoint]:
         api, r = self, self.resource
-        changing = {"path": self._path, "problems": _CONDITIONAL, "headers": (IF_MATCH,)}
+        changing: dict[str, Any] = {"path": self._path, "problems": _CONDITIONAL, "headers": (IF_MATCH,)}
 
         class One(Endpoint):
-            @self._declared("read", r.reads, path=self._path, responses={200: self.detailed})
+            @operation(**self._said("read", r.reads), path=self._path, responses={200: self.detailed})
             def get(self, request: Request, **named: str) -> Response:
                 read_parameters(request, ())
                 return api._answer(request, id_of(r.prefix, named[r.name]))
 
-            @self._declared("change", r.changes, request=self.changes, responses={200: self.detailed}, **changing)
+            @operation(
+                **self._said("change", r.changes), request=self.changes, responses={200: self.detailed}, **changing
+            )
             def patch(self, request: Request, **named: str) -> Response:
                 return api._do(request, named, r.update, api.changes)
 
-            @self._declared("delete", r.changes, request=ReasonBody, responses={204: None}, **changing)
+            @operation(**self._said("delete", r.changes), request=ReasonBody, responses={204: None}, **changing)
             def delete(self, request: Request, **named: str) -> Response:
                 verb = r.verb("delete")
                 assert verb is not None

@@ -8,14 +8,16 @@ from typing import Any
 from django.contrib import messages as notices
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
+from django.utils.safestring import SafeString
 
 from messaging import keyset
 from messaging.access.selectors.reach import read_id
 from messaging.archive import selectors as archive
 from messaging.archive.services import holds, restoring, retention
 from messaging.choices import Direction
+from messaging.console import cells
 from messaging.console.access import actor, requires
 from messaging.console.rendering import (
     PAGE,
@@ -28,14 +30,17 @@ from messaging.console.rendering import (
     read_place,
     see_other,
 )
+from messaging.console.resource import Column, table
 from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, Stale
+from messaging.messages.pages import tables
 from messaging.messages.selectors import messages
 from messaging.messages.selectors.messages import AmbiguousId, TooBroad
+from messaging.models import LegalHold
 from messaging.pairs.selectors import pairs
 from messaging.report_choices import ArchiveState, PipelineJob
 from messaging.reports.pages.pipeline import read_days
 from messaging.reports.selectors import pipeline
-from messaging.templatetags.hub import middle
+from messaging.templatetags.hub import ago, middle
 from partners import selectors as partners
 from rmhub.ids import BadPublicId
 
@@ -74,6 +79,7 @@ def archive_list(request: HttpRequest) -> HttpResponse:
         "directions": Direction.choices,
         "archive": archive.archive(),
     }
+    context["table"] = tables.archived("Archived messages, newest first", context["rows"])
     return page(request, "console/archive/archive.html", context)
 
 
@@ -86,12 +92,14 @@ def archived_page(request: HttpRequest, reference: str) -> HttpResponse:
         return see_other(f"{reverse('console:archive')}?{urlencode({'q': reference})}")
     if reference != row.public_id:
         return see_other("console:archived", row.public_id)
+    others = [one for one in archive.left(row.conversation_id) if one.pk != row.pk]
     context = {
         "row": row,
         "gone": row.state == ArchiveState.ARCHIVED,
         "leaves_on": archive.leaves_on(row),
         "conversation": archive.conversation_size(row.conversation_id),
-        "others": [one for one in archive.left(row.conversation_id) if one.pk != row.pk],
+        "others": others,
+        "table": tables.archived("Archived messages of the same conversation", others),
         "runs": list(pipeline.runs(jobs=(PipelineJob.RESTORE,), scope=row.public_id).order_by("-id")[:5]),
         "audit": archive.audit(row.public_id),
     }
@@ -129,13 +137,33 @@ def archive_restore(request: HttpRequest, reference: str) -> HttpResponse:
 # --- legal holds ---
 
 
+def _covers(hold: LegalHold) -> SafeString:
+    said = '<div><span class="text-faint">{}:</span> <span class="wrap">{}</span></div>'
+    return format_html_join("", said, archive.criteria(hold))
+
+
+_HOLDS = (
+    Column("Name", lambda hold: cells.link(cells.to("hold", hold.public_id), hold.name, "strong")),
+    Column("What it covers", _covers, "wrap", narrow="Covers"),
+    Column(
+        "Placed",
+        lambda hold: format_html('{} <span class="text-faint">{}</span>', ago(hold.placed_at), hold.placed_by),
+        "nowrap",
+    ),
+    Column(
+        "State",
+        lambda hold: format_html("Released {}", ago(hold.released_at)) if hold.released_at else "In force",
+    ),
+)
+
+
 @requires(READ)
 def hold_list(request: HttpRequest) -> HttpResponse:
     """Those in force, or with `?show=all` the released ones too."""
     show = "all" if request.GET.get("show") == "all" else "in-force"
     found = archive.holds(in_force=None if show == "all" else True)
     context = keyset_page(request, "console.holds", found, order=("-id",), filters={"show": show})
-    context["rows"] = [(one, archive.criteria(one)) for one in context["rows"]]
+    context["table"] = table("Legal holds, newest first", _HOLDS, context["rows"])
     return page(request, "console/archive/holds.html", {**context, "show": show})
 
 

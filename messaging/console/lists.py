@@ -7,7 +7,7 @@ adds `tools` to its context; its template includes `console/parts/list_tools.htm
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -22,6 +22,7 @@ from messaging.access.selectors import people
 from messaging.access.services.preferences import MOST, SHARE, canonical
 from messaging.console.access import person
 from messaging.console.rendering import see_other
+from messaging.console.resource import Column as TableColumn
 from messaging.console.wishes import wishes
 from messaging.exceptions import InvalidSubmission
 from messaging.keyset import Page, Place
@@ -39,7 +40,7 @@ Fetch = Callable[[Place | None, int], Page[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. `value`: row -> what the CSV file says.
+    """One column. `value`: row -> what the CSV file says. `shown`: the column of the page.
 
     `fixed`: cannot be hidden. `hidden`: not shown until somebody asks for it. `only_csv`: in the file alone.
     """
@@ -47,6 +48,7 @@ class Column:
     name: str
     label: str
     value: Callable[[Any], object]
+    shown: TableColumn | None = None
     fixed: bool = False
     hidden: bool = False
     only_csv: bool = False
@@ -66,6 +68,10 @@ class ListPage:
     def choice(self) -> tuple[Column, ...]:
         """The columns that can be hidden."""
         return tuple(column for column in self.columns if not column.fixed and not column.only_csv)
+
+    def shown(self, hide: Container[str]) -> list[TableColumn]:
+        """Columns of the page, without those that a person hides."""
+        return [column.shown for column in self.columns if column.shown is not None and column.name not in hide]
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,26 +57,27 @@ def page(
     template: str,
     context: dict[str, Any],
     *,
+    live: str = "",
     fragments: Mapping[str, str] | None = None,
     status: int = 200,
     zone: tzinfo | None = None,
 ) -> HttpResponse:
-    """The page; or, for htmx, the fragment whose element asks (`fragments`: element id -> the page's own include).
+    """The page; or, for htmx, the part of it whose element asks.
 
-    A fragment that says what the browser shows already (it sends the digest of that) is answered 204. `zone`: of a page
-    whose times are not the viewer's to choose, such as days of reports.
+    `live`: id of the element around the page's `{% block live %}`; such a page extends `layout`. `fragments`: element
+    id -> the page's own include. A fragment that says what the browser shows already (it sends the digest of that) is
+    answered 204. `zone`: of a page whose times are not the viewer's to choose, such as days of reports.
     """
-    chosen, zone = template, zone or zones.zone_of(request)
-    context = {**context, "zone": zone, "offered_zone": _offered(context)}
-    if request.headers.get("HX-Request") == "true" and fragments:
-        wanted = fragments.get(request.headers.get("HX-Target", ""))
-        if wanted is not None:
-            chosen = "console/parts/live.html"
-            context = {**context, "fragment": wanted}
+    asking = request.headers.get("HX-Target", "") if request.headers.get("HX-Request") == "true" else ""
+    included = (fragments or {}).get(asking)
+    partial = included is not None or bool(asking and asking == live)
+    layout = "console/parts/live.html" if partial else "console/base.html"
+    chosen, zone = layout if included is not None else template, zone or zones.zone_of(request)
+    context = {**context, "layout": layout, "fragment": included, "zone": zone, "offered_zone": _offered(context)}
     with timezone.override(zone):
         response = render(request, chosen, context, status=status)
     patch_vary_headers(response, ("HX-Request", "HX-Target"))
-    if chosen == "console/parts/live.html" and status == 200:
+    if partial and status == 200:
         digest = _digest(response.content)
         if request.headers.get(DIGEST) == digest:
             response = HttpResponse(status=204)

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.contrib import messages as notices
+from django.forms.utils import flatatt
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.functional import SimpleLazyObject
+from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
@@ -21,6 +23,7 @@ from messaging.console.rendering import dialog, keyset_page, page, posted, see_o
 from messaging.exceptions import InvalidSubmission, Stale
 from messaging.resource import Resource, Verb
 
+STACK = "table-vcenter card-table stack"
 INCOMPLETE = "This form is not complete: open it again from the page that led here."
 
 
@@ -28,22 +31,60 @@ INCOMPLETE = "This form is not complete: open it again from the page that led he
 class Column:
     """A column: its heading, what stands in the cell of a row, and the classes of the cell.
 
-    `zoned`: times, whose heading names the zone.
+    `zoned`: times, whose heading names the zone. `head`: stands in the heading instead of the label. `narrow`: the
+    label beside the cell on a narrow screen, where it is another. `quiet`: nobody but a screen reader needs a label.
+    `title`: what the pointer shows about a cell.
     """
 
     label: str
     cell: Callable[[Any], object]
     css: str = ""
     zoned: bool = False
+    head: str = ""
+    narrow: str = ""
+    quiet: bool = False
+    title: Callable[[Any], str] | None = None
+
+    def told(self, row: Any) -> SafeString:
+        """Return the attributes of the cell of a row."""
+        said = {} if self.quiet or "cell-end" in self.css else {"data-label": self.narrow or self.label}
+        given = {**said, "class": self.css, "title": self.title(row) if self.title is not None else ""}
+        return flatatt({name: text for name, text in given.items() if text})
 
 
-def table(caption: str, columns: Sequence[Column], rows: Iterable[Any]) -> dict[str, Any]:
+def table(
+    caption: str,
+    columns: Sequence[Column],
+    rows: Iterable[Any],
+    *,
+    about: Callable[[Any], Mapping[str, object]] | None = None,
+    css: str = STACK,
+    name: str = "",
+    keys: bool = False,
+) -> dict[str, Any]:
     """Return what `console/parts/table.html` shows: `{% include "console/parts/table.html" with table=... %}`.
 
-    Cells are made when it is drawn: only then the zone of its times is known.
+    `css`: classes of the table; `name`: its id, for links and scripts. `about(row)`: attributes of the row. `keys`: its
+    rows are walked through by keys. Cells are made when it is drawn: only then the zone of its times is known.
     """
-    cells = SimpleLazyObject(lambda: [[(column, column.cell(row)) for column in columns] for row in rows])
-    return {"caption": caption, "columns": columns, "cells": cells}
+
+    def drawn() -> list[tuple[str, list[tuple[SafeString, object]]]]:
+        return [
+            (
+                flatatt({name: str(value) for name, value in about(row).items()}) if about is not None else "",
+                [(column.told(row), column.cell(row)) for column in columns],
+            )
+            for row in rows
+        ]
+
+    return {
+        "caption": caption,
+        "columns": columns,
+        "cells": SimpleLazyObject(drawn),
+        "css": css,
+        "name": name,
+        "keys": keys,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +124,9 @@ class ListPage:
 class Pages:
     """The console's pages of a resource.
 
-    `made`: ends the sentence "<object> ..." of a new one. `template`: of what changes on an object's page (`head`: of
-    all of it), with `shown` as context; without one, an object's page is its form. `now(row)`: a few words about an
-    object, in its dialogs; `asking`: how these name verb and object.
+    `made`: ends the sentence "<object> ..." of a new one. `template`: of an object's page, which extends
+    `console/parts/object.html`, with `shown` as context; without one, an object's page is its form. `now(row)`: a few
+    words about an object, in its dialogs; `asking`: how these name verb and object.
     """
 
     resource: Resource
@@ -93,7 +134,6 @@ class Pages:
     form: type[SettingsForm]
     made: str
     template: str = ""
-    head: str = "console/parts/object.html"
     shown: Callable[[Any], dict[str, Any]] = lambda row: {}
     now: Callable[[Any], str] = str
     asking: str = "{}: {}"
@@ -132,16 +172,19 @@ class Pages:
             "none_match": f"No {r.name} matches.",
             "show_all": f"Show all {r.plural}",
             "pages": f"Pages of {r.plural}",
-            "table": table(self.listing.caption, self.listing.columns, map(self.listing.row, context["rows"])),
+            "table": table(
+                self.listing.caption,
+                self.listing.columns,
+                map(self.listing.row, context["rows"]),
+                about=lambda row: {"data-testid": f"{r.name}-row"},
+            ),
         }
-        fragments = {f"live-{r.plural}": "console/parts/list_live.html"}
-        return self._answer(request, "console/parts/list.html", context, fragments=fragments)
+        return self._answer(request, "console/parts/list.html", context, live=f"live-{r.plural}")
 
     def _page(self, request: HttpRequest, reference: str) -> HttpResponse:
         row = self._one(reference)
         r = self.resource
         context = {
-            "live": self.template,
             "state": r.state(row),
             "verbs": [
                 (self._called(row, verb), f"Needs the role {missing}." if missing else "")
@@ -151,7 +194,7 @@ class Pages:
             ],
             **self.shown(row),
         }
-        return self._answer(request, self.head, context, row, fragments={f"live-{r.name}": self.template})
+        return self._answer(request, self.template, context, row, live=f"live-{r.name}")
 
     @sensitive_variables()
     def _new(self, request: HttpRequest) -> HttpResponse:
@@ -277,10 +320,10 @@ class Pages:
         context: Mapping[str, Any],
         row: Any = None,
         *,
-        fragments: Mapping[str, str] | None = None,
+        live: str = "",
         status: int = 200,
     ) -> HttpResponse:
-        return page(request, template, {**self._shared(request, row), **context}, fragments=fragments, status=status)
+        return page(request, template, {**self._shared(request, row), **context}, live=live, status=status)
 
     def _shared(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         r = self.resource

@@ -12,16 +12,14 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from messaging import keyset
 from messaging.api.authentication import access_of, actor_of
 from messaging.api.conditional import expected_version, item
 from messaging.api.endpoint import AnyOctets, Endpoint, operation
-from messaging.api.fields import IdOut, Instant, OptionalReasonBody, ReasonBody, StrictBody, Text, page_of, validated
-from messaging.api.pagination import PAGING, listing, read_list
+from messaging.api.fields import IdOut, Instant, OptionalReasonBody, ReasonBody, StrictBody, Text, validated
+from messaging.api.handlers import listed, shown
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import pair_id_of, trigger_id_of
-from messaging.api.resource import listed, shown
 from messaging.choices import IncidentState, NoteKind
 from messaging.deliveries.api.triggers import TriggerRef
 from messaging.incidents import selectors as timeline
@@ -185,15 +183,18 @@ def _incidents(
     )
 
 
-Incidents = listed(
-    "incidents_list",
-    "incidents:read",
-    "List incidents, newest first",
-    IncidentSerializer,
-    _incidents,
-    order=("-number",),
-    filters=FILTERS,
-)
+class Incidents(Endpoint):
+    """/incidents"""
+
+    get = listed(
+        _incidents,
+        IncidentSerializer,
+        id="incidents_list",
+        scope="incidents:read",
+        summary="List incidents, newest first",
+        order=("-number",),
+        filters=FILTERS,
+    )
 
 
 class OneIncident(Endpoint):
@@ -279,20 +280,15 @@ VERBS: dict[str, type[Endpoint]] = {
 class IncidentComments(Endpoint):
     """/incidents/{incident}/comments"""
 
-    @operation(
+    get = listed(
+        lambda incident: timeline.comments(records.incident(incident)),
+        CommentSerializer,
         id="incidents_comments",
-        tag="incidents",
         scope="incidents:read",
         summary="What people wrote to an incident, oldest first",
+        order=("id",),
         path=_PATH,
-        parameters=PAGING,
-        responses={200: page_of(CommentSerializer)},
-        problems=("invalid_cursor", "cursor_mismatch"),
     )
-    def get(self, request: Request, incident: str) -> Response:
-        values, limit, place = read_list(request, ())
-        found = timeline.comments(records.incident(incident))
-        return listing(request, values, keyset.page(found, order=("id",), limit=limit, place=place), CommentSerializer)
 
     @operation(
         id="incidents_comment",
@@ -311,16 +307,18 @@ class IncidentComments(Endpoint):
         return Response(dict(CommentSerializer(note).data), status=201)
 
 
-IncidentTimeline = shown(
-    "incidents_timeline",
-    "incidents:read",
-    "All that happened around an incident, and what helped before",
-    IncidentStorySerializer,
-    lambda incident: timeline.story(records.incident(incident)),
-    path=_PATH,
-    description="Attempts with the same outcome are folded into one row; each source is cut at its newest hundred.",
-    etag=True,
-)
+class IncidentTimeline(Endpoint):
+    """/incidents/{incident}/timeline"""
+
+    get = shown(
+        lambda incident: timeline.story(records.incident(incident)),
+        IncidentStorySerializer,
+        id="incidents_timeline",
+        scope="incidents:read",
+        summary="All that happened around an incident, and what helped before",
+        path=_PATH,
+        description="Attempts with the same outcome are folded into one row; each source is cut at its newest hundred.",
+    )
 
 
 def _note(incident: str) -> PartnerNote:
@@ -331,16 +329,18 @@ def _note(incident: str) -> PartnerNote:
     return note
 
 
-IncidentNote = shown(
-    "incidents_partner_note",
-    "incidents:read",
-    "The beginning of a letter to the partner",
-    PartnerNoteSerializer,
-    _note,
-    path=_PATH,
-    description="404 for an incident that is about no partner.",
-    etag=True,
-)
+class IncidentNote(Endpoint):
+    """/incidents/{incident}/partner-note"""
+
+    get = shown(
+        _note,
+        PartnerNoteSerializer,
+        id="incidents_partner_note",
+        scope="incidents:read",
+        summary="The beginning of a letter to the partner",
+        path=_PATH,
+        description="404 for an incident that is about no partner.",
+    )
 
 
 class IncidentPostMortem(Endpoint):

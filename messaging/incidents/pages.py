@@ -11,6 +11,7 @@ from typing import Any
 from django.contrib import messages as notices
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from django.template.defaultfilters import linebreaksbr
 from django.urls import reverse
 
 from messaging import causes, keyset
@@ -22,6 +23,8 @@ from messaging.console import lists, zones
 from messaging.console.access import actor, person, requires
 from messaging.console.lists import Column, ListPage
 from messaging.console.rendering import after, dialog, keyset_page, page, posted, problems, see_other
+from messaging.console.resource import Column as Shown
+from messaging.console.resource import table
 from messaging.deliveries.selectors import triggers
 from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, Stale
 from messaging.incidents import selectors as incident_timeline
@@ -30,6 +33,7 @@ from messaging.journal.wording import span
 from messaging.models import Incident
 from messaging.overview.selectors import records
 from messaging.pairs.selectors import pairs, screens
+from messaging.templatetags.hub import clock_time
 from messaging.transactions.selectors import coordinations
 from messaging.transactions.selectors.diagnosis import diagnose
 from rmhub import clock
@@ -102,12 +106,7 @@ def incident_list(request: HttpRequest) -> HttpResponseBase:
         "bulk_actions": bulk.actions(request, "incidents_acknowledge", "incidents_assign", "incidents_resolve"),
         "partner_name": pairs.partner_name(given["partner"]),
     }
-    return page(
-        request,
-        "console/incidents/incidents.html",
-        context,
-        fragments={"live-incidents": "console/incidents/incidents_live.html"},
-    )
+    return page(request, "console/incidents/incidents.html", context, live="live-incidents")
 
 
 def _given(request: HttpRequest) -> dict[str, str]:
@@ -152,12 +151,7 @@ def incident_page(request: HttpRequest, number: str) -> HttpResponse:
     if number != str(incident):
         return see_other("console:incident", str(incident))
     context = _context(request, incident)
-    return page(
-        request,
-        "console/incidents/incident.html",
-        context,
-        fragments={"live-incident": "console/incidents/incident_live.html"},
-    )
+    return page(request, "console/incidents/incident.html", context, live="live-incident")
 
 
 @requires("incidents:write", methods=("POST",))
@@ -298,6 +292,14 @@ def _until(request: HttpRequest) -> datetime | None:
     return at
 
 
+_MOMENTS = (
+    Shown("Time", lambda moment: clock_time(moment.at), "nowrap", zoned=True),
+    Shown("Who", lambda moment: moment.by or "the hub", "nowrap"),
+    Shown("What", lambda moment: moment.title, "strong"),
+    Shown("Detail", lambda moment: linebreaksbr(moment.detail) or "—", "wrap"),
+)
+
+
 def _context(request: HttpRequest, incident: Incident) -> dict[str, Any]:
     story = incident_timeline.story(incident)
     put_off = incident.snoozed_until is not None and incident.snoozed_until > clock.now()
@@ -306,6 +308,13 @@ def _context(request: HttpRequest, incident: Incident) -> dict[str, Any]:
         "incident": incident,
         "gone": archive.entry_of(incident.message_id) if incident.message is None else None,
         "story": story,
+        "moments": table(
+            "What happened, oldest first",
+            _MOMENTS,
+            story.moments,
+            about=lambda one: {"class": f"moment-{one.kind} moment-{one.tone}", "data-kind": one.kind},
+            css="card-table stack incident-timeline",
+        ),
         "put_off": put_off,
         "parts": [(one, causes.lookup(one.cause).label) for one in parts],
         "mine": incident.owner == person(request).name,

@@ -10,15 +10,16 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from messaging.choices import RouteMode
+from messaging.console import cells
 from messaging.console.forms import Group, ReferenceField, SettingsForm, agreements_in_force
-from messaging.console.resource import Column, Filter, ListPage, Pages
+from messaging.console.resource import Column, Filter, ListPage, Pages, table
 from messaging.messages.selectors import relatives
-from messaging.models import Route
+from messaging.models import Message, Route
 from messaging.pairs.selectors import screens
 from messaging.routing import selectors
 from messaging.routing.resource import ROUTES
 from messaging.routing.services.routes import SETTINGS
-from messaging.templatetags.hub import middle, state
+from messaging.templatetags.hub import ago, middle, state
 from partners import selectors as partners
 from partners.choices import VersionState
 from rmhub import clock
@@ -104,13 +105,36 @@ class RouteForm(SettingsForm):
         self.offer("onward", agreements_in_force(partners.agreements(state=VersionState.ACTIVE)))
 
 
+def _taken(message: Message) -> SafeString:
+    return format_html('{} <span class="text-soft">{}</span>', cells.message(message, 28), message.action)
+
+
+def _origin(message: Any) -> SafeString:
+    one = message.origin
+    if not one:
+        return cells.span("text-faint", "left the store")
+    said = cells.joined(one.pair.partner, cells.hidden(f": {message.message_id} as it came"))
+    return cells.link(cells.to("message", one.public_id), said)
+
+
+_LATELY = (
+    Column("Taken", lambda message: ago(message.created_at), "nowrap", zoned=True),
+    Column("Message", _taken),
+    Column("Came from", _origin),
+    Column("State at the next hop", lambda message: state("message", message.state), "nowrap", narrow="State"),
+)
+
+
 def _shown(route: Route) -> dict[str, Any]:
     pair = relatives.onward_pair(route.onward)
+    lately = relatives.lately(pair) if pair is not None else []
+    said = "The newest messages that were passed on to this next hop"
     return {
         "warnings": selectors.warnings(route),
         "waiting": selectors.waiting(route),
         "pair": next(iter(screens.pair_rows([pair], clock.now())), None) if pair is not None else None,
-        "lately": relatives.lately(pair) if pair is not None else [],
+        "lately": lately,
+        "table": table(said, _LATELY, lately, about=lambda message: {"data-testid": "passed-on"}),
         "audit": screens.audit_of(route),
     }
 
@@ -119,8 +143,7 @@ PAGES = Pages(
     resource=ROUTES,
     listing=LIST,
     form=RouteForm,
-    template="console/routing/route_live.html",
-    head="console/routing/route.html",
+    template="console/routing/route.html",
     shown=_shown,
     now=lambda route: f"Messages for {route.party_context} {route.party_value}",
     made="decides about messages from now on.",

@@ -10,7 +10,7 @@ from django import template
 from django.templatetags.static import static
 from django.utils import timezone
 from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 
 from messaging import causes
 from messaging.choices import DELIVERY_LOOKS, MESSAGE_LOOKS, PAIR_LOOKS, TRIGGER_LOOKS
@@ -18,6 +18,7 @@ from messaging.console import zones
 from messaging.console.looks import LOOKS, OTHERS
 from messaging.deliveries.selectors import doubts
 from messaging.journal.wording import span as span_of
+from messaging.models import PipelineRun
 from partners import transports
 from rmhub import clock
 
@@ -25,6 +26,10 @@ register = template.Library()
 
 _ICONS = "vendor/tabler-icons-3.51.0/icons.svg"
 _ABSOLUTE_AFTER = timedelta(hours=24)
+_TICK = (
+    '<label class="select-box"><input type="checkbox" class="form-check-input" {}>'
+    '<span class="visually-hidden">{}</span></label>'
+)
 
 
 @register.simple_tag
@@ -106,7 +111,6 @@ def at(value: datetime | None, empty: str = "—") -> SafeString:
     return format_html('{} <span class="text-faint">{}</span>', _time(value, _instant(value), ""), beside)
 
 
-@register.simple_tag
 def clock_time(value: datetime) -> SafeString:
     """Time of day to the millisecond, for rows of one message's life."""
     text = f"{timezone.localtime(value):%Y-%m-%d %H:%M:%S.%f}"[:-3]
@@ -133,6 +137,19 @@ def until(value: datetime | None, empty: str = "—") -> SafeString:
 def duration_of(begin: datetime, end: datetime) -> str:
     """How long it took."""
     return took((end - begin).total_seconds())
+
+
+@register.simple_tag
+def select_all() -> SafeString:
+    """Return the head of a column of check boxes, which ticks all of them."""
+    return format_html(_TICK, mark_safe("data-select-all hidden"), "Select all rows of this page")
+
+
+@register.simple_tag
+def select(value: str, name: object) -> SafeString:
+    """Return the check box of a row, for the bar of what can be done about many."""
+    ticked = format_html('name="ids" value="{}" form="bulk" data-testid="select"', value)
+    return format_html(_TICK, ticked, f"Select {name}")
 
 
 @register.filter
@@ -203,7 +220,6 @@ def refusal(reason: str) -> str:
     return causes.refusal_label(reason)
 
 
-@register.filter
 def probe_word(step: str) -> str:
     """The word for a step of a look at an endpoint."""
     known = {"dns": "DNS", "tcp": "TCP", "tls": "TLS", **dict(transports.choices())}
@@ -226,6 +242,22 @@ def as_json(value: Any) -> str:
 def words(code: str) -> str:
     """`pair.retry_now` as `pair retry now`."""
     return code.replace(".", " ").replace("_", " ").replace("-", " ")
+
+
+def instant(at: datetime | None) -> str:
+    """A time to the minute in UTC, as reports say it; "" for none."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M}" if at is not None else ""
+
+
+@register.filter
+def run_range(run: PipelineRun) -> str:
+    """The words for the range of a run."""
+    begin, end = run.range_from, run.range_to
+    if begin and end:
+        return f"{instant(begin)} to {instant(end)} UTC"
+    if begin:
+        return f"from {instant(begin)} UTC"
+    return f"before {instant(end)} UTC" if end else "everything"
 
 
 def _instant(value: datetime) -> str:

@@ -14,11 +14,12 @@ from messaging.api.authentication import access_of, actor_of
 from messaging.api.conditional import expected_version, item
 from messaging.api.endpoint import Endpoint, operation
 from messaging.api.fields import page_of, validated
+from messaging.api.handlers import listed, shown
 from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
-from messaging.api.resource import IF_MATCH, listed, shown
+from messaging.api.resource import IF_MATCH
 from messaging.messages.api.submissions import KEY_HEADER, LOCATION, REPLAYED, idempotency_key
 from messaging.models import Coordination
 from messaging.profiles.wsat import asking, settling
@@ -162,18 +163,22 @@ def _context(transaction: str, agreement: str | None) -> dict[str, Any]:
     }
 
 
-Context = shown(
-    "transactions_context",
-    "transactions:write",
-    "The CoordinationContext for an application that is to take part",
-    shapes.TransactionContextSerializer,
-    _context,
-    path=_PATH,
-    parameters=(AGREEMENT,),
-    description="Send it with your request to that application: it registers at `registration` before it answers. "
-    "Whoever registers shows the credentials of the agreement's partner.",
-    problems=("invalid_submission", "limited_access"),
-)
+class Context(Endpoint):
+    """/transactions/{transaction}/context"""
+
+    get = shown(
+        _context,
+        shapes.TransactionContextSerializer,
+        id="transactions_context",
+        scope="transactions:write",
+        summary="The CoordinationContext for an application that is to take part",
+        path=_PATH,
+        parameters=(AGREEMENT,),
+        description="Send it with your request to that application: it registers at `registration` before it answers. "
+        "Whoever registers shows the credentials of the agreement's partner.",
+        problems=("invalid_submission", "limited_access"),
+        etag=False,
+    )
 
 
 class Participants(Endpoint):
@@ -230,16 +235,21 @@ class Participants(Endpoint):
         return list(asking.allowed(coordinations.coordination(id_of("txn", kwargs["transaction"]))))
 
 
-Messages = listed(
-    "transactions_messages",
-    "messages:read",
-    "The messages that were exchanged about a transaction, oldest first",
-    shapes.TransactionMessageSerializer,
-    lambda transaction: coordinations.messages_of(coordinations.coordination(id_of("txn", transaction)).pk),
-    order=("message_id",),
-    path=_PATH,
-    description="Octets are at `/messages/{message}/wire`, attempts at `/messages/{message}/transmissions`.",
-)
+class Messages(Endpoint):
+    """/messages"""
+
+    get = listed(
+        lambda transaction: coordinations.messages_of(coordinations.coordination(id_of("txn", transaction)).pk),
+        shapes.TransactionMessageSerializer,
+        id="transactions_messages",
+        scope="messages:read",
+        summary="The messages that were exchanged about a transaction, oldest first",
+        order=("message_id",),
+        path=_PATH,
+        description="Octets are at `/messages/{message}/wire`, attempts at `/messages/{message}/transmissions`.",
+    )
+
+
 _ASKED = ("wrong_state", "stale", "precondition_required", "invalid_header", "limited_access")
 
 

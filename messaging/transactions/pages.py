@@ -17,10 +17,11 @@ from django.utils.dateparse import parse_datetime
 from messaging import keyset
 from messaging.access.selectors.reach import read_id
 from messaging.choices import PHASE_LOOKS
-from messaging.console import lists
+from messaging.console import cells, lists
 from messaging.console.access import Person, actor, person, requires
 from messaging.console.lists import Column, ListPage
 from messaging.console.rendering import PAGE, as_context, dialog, page, posted, read_place, see_other
+from messaging.console.resource import table
 from messaging.exceptions import InvalidSubmission
 from messaging.messages.pages import diagram
 from messaging.messages.selectors.messages import TooBroad
@@ -30,6 +31,7 @@ from messaging.profiles.wsat import asking, settling
 from messaging.protocol.atomic.words import Phase, Seat
 from messaging.resource import number
 from messaging.templatetags.hub import middle
+from messaging.transactions import tables
 from messaging.transactions.resource import SETTLEMENTS, VERBS
 from messaging.transactions.selectors import coordinations
 from messaging.transactions.selectors import sequence as coordination_sequence
@@ -48,15 +50,15 @@ TRANSACTIONS = ListPage(
     view="console:transactions",
     columns=(
         Column("id", "Id", lambda row: row.public_id, only_csv=True),
-        Column("begun", "Begun", lambda row: row.created_at),
-        Column("phase", "State", lambda row: row.phase, fixed=True),
-        Column("identifier", "Transaction", lambda row: row.identifier, fixed=True),
-        Column("beginner", "Begun by", coordinations.beginner),
-        Column("participants", "Participants", lambda row: ", ".join(_names(row))),
+        Column("begun", "Begun", lambda row: row.created_at, tables.BEGUN),
+        Column("phase", "State", lambda row: row.phase, tables.PHASE, fixed=True),
+        Column("identifier", "Transaction", lambda row: row.identifier, tables.IDENTIFIER, fixed=True),
+        Column("beginner", "Begun by", coordinations.beginner, tables.BEGINNER),
+        Column("participants", "Participants", lambda row: ", ".join(_names(row)), tables.PARTICIPANTS),
         Column("role", "Role", lambda row: "participant" if row.subordinate else "coordinator", only_csv=True),
-        Column("cause", "What is known", lambda row: row.cause),
+        Column("cause", "What is known", lambda row: row.cause, tables.KNOWN),
         Column("doubtful_since", "In doubt since", lambda row: row.doubtful_since, only_csv=True),
-        Column("expires", "Time left", lambda row: row.expires_at),
+        Column("expires", "Time left", lambda row: row.expires_at, tables.LEFT),
         Column("decided", "Decided", lambda row: row.decided_at, only_csv=True),
         Column("ended", "Ended", lambda row: row.ended_at, only_csv=True),
     ),
@@ -105,8 +107,14 @@ def transaction_list(request: HttpRequest) -> HttpResponseBase:
         "first_page": not request.GET.get("cursor"),
         **lists.tools(request, TRANSACTIONS, given),
     }
-    fragments = {"live-transactions": "console/transactions/transactions_live.html"}
-    return page(request, "console/transactions/transactions.html", context, fragments=fragments)
+    context["table"] = table(
+        "Transactions, newest first",
+        TRANSACTIONS.shown(context["hide"]),
+        context["rows"],
+        about=lambda row: {**cells.row_id(row["transaction"]), "data-state": row["transaction"].phase},
+        keys=True,
+    )
+    return page(request, "console/transactions/transactions.html", context, live="live-transactions")
 
 
 def _given(request: HttpRequest) -> dict[str, str]:
@@ -204,6 +212,7 @@ def transaction_page(request: HttpRequest, reference: str) -> HttpResponse:
     screen = coordinations.coordination_screen(one)
     takers = screen.enlistments
     exchange = coordination_sequence.sequence(screen)
+    drawing = diagram.draw(diagram.OF_TRANSACTIONS, exchange.lanes, exchange.steps)
     context = {
         "transaction": one,
         "screen": screen,
@@ -213,12 +222,12 @@ def transaction_page(request: HttpRequest, reference: str) -> HttpResponse:
         "cause": coordinations.cause_of(one),
         "takers": [_taker(screen, taker, who) for taker in takers],
         "buttons": _buttons(screen, who),
-        "drawing": diagram.draw(diagram.OF_TRANSACTIONS, exchange.lanes, exchange.steps),
+        "drawing": drawing,
+        "sequence": tables.sequence(drawing),
         "exchange": exchange,
         "undecided": one.decided_at is None and one.ended_at is None and not coordinations.outcome(one),
     }
-    fragments = {"live-transaction": "console/transactions/transaction_live.html"}
-    return page(request, "console/transactions/transaction.html", context, fragments=fragments)
+    return page(request, "console/transactions/transaction.html", context, live="live-transaction")
 
 
 @requires(OPERATE, methods=("GET", "POST"))

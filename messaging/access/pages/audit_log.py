@@ -20,6 +20,8 @@ from messaging.console import lists, zones
 from messaging.console.access import Person, person, requires
 from messaging.console.lists import Column, ListPage
 from messaging.console.rendering import PAGE, as_context, page, read_place
+from messaging.console.resource import Column as Shown
+from messaging.console.resource import table
 from messaging.journal.audit import AUTHENTICATIONS
 from messaging.messages.selectors import messages
 from messaging.models import AuditEntry
@@ -28,6 +30,11 @@ from messaging.overview.selectors import records
 _ORDER = ("-id",)
 _FILTERS = ("actor", "verb", "object_id", "object_type", "interface", "result", "text", "after", "before")
 CHAIN_SHOWN = 10_000  # entries that the page of the chain looks at
+_BREAKS = (
+    Shown("Entry", lambda one: f"{one.number:,}", "num"),
+    Shown("Why", lambda one: one.why),
+    Shown("Id", lambda one: one.entry or "—", "mono wrap"),
+)
 
 AUDIT = ListPage(
     name="audit",
@@ -195,6 +202,8 @@ def chain_page(request: HttpRequest) -> HttpResponse:
         "wrong": wrong,
         "most": CHAIN_SHOWN,
     }
+    said = "Places at which the chain does not hold"
+    context["table"] = table(said, _BREAKS, verdict.breaks, css="card-table stack")
     return page(request, "console/access/audit_chain.html", context)
 
 

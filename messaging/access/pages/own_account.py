@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from django.conf import settings
@@ -10,20 +10,25 @@ from django.contrib import messages as notices
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
 from messaging.access.selectors import people
 from messaging.access.selectors.reach import read_id
 from messaging.access.services import preferences as services
 from messaging.access.services import second_factor, sessions
-from messaging.console import lists, zones
+from messaging.console import cells, lists, zones
 from messaging.console.access import ENROL, actor, person, requires
 from messaging.console.rendering import after, dialog, keyset_page, page, problems, see_other
+from messaging.console.resource import Column, table
 from messaging.console.wishes import wishes
 from messaging.entrance import throttling
 from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, WrongState
 from messaging.models import SavedView
 from messaging.resource import number
+from messaging.templatetags.hub import ago
 
 SCOPE = "pairs:read"  # everybody with a role
 _OWN = "views:write"
@@ -216,6 +221,39 @@ def columns(request: HttpRequest, name: str) -> HttpResponse:
     return see_other(after(request))
 
 
+def _views(request: HttpRequest, rows: Iterable[SavedView], *, may_share: bool) -> dict[str, Any]:
+    def name(view: SavedView) -> SafeString:
+        both = "&" if view.query else ""
+        href = f"/{view.page}/?{view.query}{both}view={view.public_id}"
+        mine = view.is_default and view.owner_id == request.user.pk
+        chip = format_html(' <span class="chip">{}</span>', "my default") if mine else ""
+        return cells.joined(cells.link(href, view.name, "strong", data_open=True), chip)
+
+    def change(view: SavedView) -> SafeString:
+        if view.owner_id != request.user.pk and not may_share:
+            return cells.span("text-faint", "needs the role operator")
+        links = (
+            cells.link(
+                cells.to(f"saved-view-{verb}", view.public_id),
+                cells.joined(f"{said}…", cells.hidden(f" {view.name}")),
+                data_dialog=True,
+            )
+            for verb, said in (("edit", "Edit"), ("delete", "Delete"))
+        )
+        return cells.joined(*links, by=" ")
+
+    columns = (
+        Column("Name", name),
+        Column("List", lambda view: capfirst(view.page)),
+        Column("Filters", lambda view: view.query or "—", "mono wrap"),
+        Column("For", lambda view: f"the team, by {view.owner.get_username()}" if view.shared else "me"),
+        Column("Saved", lambda view: ago(view.updated_at), "nowrap", zoned=True),
+        Column("Change", change, "nowrap"),
+    )
+    about = lambda view: {**cells.row_id(view), "data-testid": "saved-view"}  # noqa: E731
+    return table("Saved views", columns, rows, about=about, keys=True)
+
+
 @requires(_OWN, methods=("GET", "POST"))
 def view_list(request: HttpRequest) -> HttpResponse:
     """Saved views, one's own and the team's; POST saves the filters of a list under a name."""
@@ -225,7 +263,8 @@ def view_list(request: HttpRequest) -> HttpResponse:
     chosen = chosen if chosen in PAGES else ""
     found = people.saved_views(request.user.pk or 0, page=chosen)
     context = keyset_page(request, "console.saved-views", found, order=("id",), filters={"page": chosen})
-    context |= {"chosen": chosen, "pages": PAGES, "may_share": services.SHARE in person(request).scopes}
+    may_share = services.SHARE in person(request).scopes
+    context |= {"chosen": chosen, "pages": PAGES, "table": _views(request, context["rows"], may_share=may_share)}
     return page(request, "console/access/saved_views.html", context)
 
 

@@ -141,8 +141,20 @@ def token_revoke(request: HttpRequest, reference: str) -> HttpResponse:
         notices.success(request, f"Token {token.name} is revoked.")
         return see_other("console:tokens")
 
-    shown = {"title": f"Revoke {token.name}", "crumbs": [(reverse("console:tokens"), "API tokens")], "token": token}
-    return dialog(request, "console/access/token_revoke.html", lambda: shown, do)
+    title, back = f"Revoke {token.name}", reverse("console:tokens")
+    shown = {
+        "title": title,
+        "crumbs": [(back, "API tokens")],
+        "effects": (
+            "From now on the API refuses it. Applications that use it stop working.",
+            format_html("Last used: {}.", ago(token.last_used_at, "never")),
+        ),
+        "forever": "A revoked token stays revoked.",
+        "back": back,
+        "sign": "ban",
+        "button": title,
+    }
+    return dialog(request, "console/parts/question.html", lambda: shown, do)
 
 
 def _scope_groups() -> list[tuple[str, list[str]]]:

@@ -23,7 +23,7 @@ from messaging.bulk.pages import buttons as bulk
 from messaging.bulk.services import export as exports
 from messaging.bulk.services import jobs as services
 from messaging.choices import ItemState, JobState
-from messaging.console import zones
+from messaging.console import cells, zones
 from messaging.console.access import actor, person, requires
 from messaging.console.rendering import TOASTS, dialog, keyset_page, page, posted, problems, see_other
 from messaging.console.resource import Column, table
@@ -31,7 +31,7 @@ from messaging.exceptions import ApplicationError, InvalidSubmission, Stale, Wro
 from messaging.journal import audit
 from messaging.models import BulkJob
 from messaging.pairs.selectors import pairs, screens
-from messaging.templatetags.hub import ago, state
+from messaging.templatetags.hub import ago, middle, state
 from rmhub import clock
 from rmhub.ids import BadPublicId
 
@@ -88,7 +88,7 @@ def job_list(request: HttpRequest) -> HttpResponse:
     shown = ((jobs.progress(job, now), jobs.title(job)) for job in context["rows"])
     context["table"] = table("Jobs, newest first", _COLUMNS, shown)
     context["first_page"] = not request.GET.get("cursor")
-    return page(request, "console/bulk/jobs.html", context, fragments={"live-jobs": "console/bulk/jobs_live.html"})
+    return page(request, "console/bulk/jobs.html", context, live="live-jobs")
 
 
 @requires(SCOPE, methods=("POST",))
@@ -114,6 +114,26 @@ def job_plan(request: HttpRequest) -> HttpResponse:
     return see_other("console:job", made.public_id)
 
 
+def _object(name: str, page: str, reference: str) -> SafeString:
+    """The link to what a job is about; what has left the store has no name."""
+    if not name:
+        return format_html('<span class="mono text-faint">{}</span>', middle(reference, 30))
+    known = page if page in ("delivery", "pair", "incident") else "message"
+    called = name if known in ("pair", "incident") else middle(name, 40)
+    return cells.link(cells.to(known, reference), called, "mono")
+
+
+_ITEMS = (
+    Column("Result", lambda row: state("item", row.item.state), "nowrap"),
+    Column("Object", lambda row: _object(row.name, row.page, row.reference)),
+    Column("Why", lambda row: row.item.detail or "—"),
+)
+_GROUPS = (
+    Column("Kind", lambda group: group.words, "wrap", quiet=True, head="Kind"),
+    Column("Count", lambda group: cells.number(group.count), "num", quiet=True, head="Count"),
+)
+
+
 @requires("deliveries:read")
 def job_page(request: HttpRequest, reference: str) -> HttpResponse:
     """A plan with its form; or how far a job is, and what came of each object."""
@@ -127,6 +147,9 @@ def job_page(request: HttpRequest, reference: str) -> HttpResponse:
     found = jobs.items(job.pk, states=tuple(_SHOWN[show]))
     context = keyset_page(request, f"console.job.{job.pk}", found, order=("id",), filters={"show": show})
     context["rows"] = jobs.item_rows(job, context["rows"])
+    context["table"] = table(
+        "What came of each", _ITEMS, context["rows"], about=lambda row: {"data-state": row.item.state}
+    )
     context |= {
         "job": job,
         "title": jobs.title(job),
@@ -136,7 +159,7 @@ def job_page(request: HttpRequest, reference: str) -> HttpResponse:
         "missing": person(request).lacks(services.ACTIONS[job.action].scope),
         "export": job.action == "messages_export",
     }
-    return page(request, "console/bulk/job.html", context, fragments={"live-job": "console/bulk/job_live.html"})
+    return page(request, "console/bulk/job.html", context, live="live-job")
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -274,6 +297,14 @@ def _plan_page(
         "job": job,
         "verb": verb,
         "plan": plan,
+        "sample": [_object(*one) for one in plan.sample],
+        "table": table(
+            "What is meant, by kind",
+            _GROUPS,
+            plan.groups,
+            about=lambda group: {"data-testid": "plan-group"},
+            css="table-vcenter card-table",
+        ),
         "what": verb.what if job.total != 1 else verb.what.removesuffix("s"),
         "effects": [text.replace("{waiting}", f"{plan.waiting:,}") for text in verb.effects],
         "fields": bulk.fields(verb, job, who.name) if not why_not else [],

@@ -15,12 +15,12 @@ from messaging.api.authentication import access_of, actor_of
 from messaging.api.conditional import expected_version, item
 from messaging.api.endpoint import OCTETS, AnyOctets, Endpoint, operation
 from messaging.api.fields import page_of, validated
+from messaging.api.handlers import shown
 from messaging.api.octets import attachment
 from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of, pair_id_of, trigger_id_of
-from messaging.api.resource import shown
 from messaging.choices import DeliveryState
 from messaging.deliveries import serializers as shapes
 from messaging.deliveries.selectors import deliveries, doubts, triggers
@@ -337,18 +337,22 @@ def _in_doubt(trigger: str | None, pair: str | None) -> dict[str, Any]:
     }
 
 
-InDoubt = shown(
-    "in_doubt",
-    "deliveries:read",
-    "What is in doubt, by evidence group",
-    shapes.InDoubtSerializer,
-    _in_doubt,
-    parameters=IN_DOUBT_FILTERS,
-    tag="in-doubt",
-    description=(
-        "What is true of one document of a group is likely to be true of all. List a group with "
-        "GET /deliveries (`trigger`, `doubt`) or GET /messages (`pair`, `state=in_doubt`); settle its documents "
-        "one by one, or all at once by POST /bulk-operations with the group's `filter`. List a group of "
-        "transactions with GET /transactions and the group's `filter`; settle these participant by participant."
-    ),
-)
+class InDoubt(Endpoint):
+    """/in-doubt"""
+
+    get = shown(
+        _in_doubt,
+        shapes.InDoubtSerializer,
+        id="in_doubt",
+        tag="in-doubt",
+        scope="deliveries:read",
+        summary="What is in doubt, by evidence group",
+        parameters=IN_DOUBT_FILTERS,
+        description=(
+            "What is true of one document of a group is likely to be true of all. List a group with "
+            "GET /deliveries (`trigger`, `doubt`) or GET /messages (`pair`, `state=in_doubt`); settle its documents "
+            "one by one, or all at once by POST /bulk-operations with the group's `filter`. List a group of "
+            "transactions with GET /transactions and the group's `filter`; settle these participant by participant."
+        ),
+        etag=False,
+    )

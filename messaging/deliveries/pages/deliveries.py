@@ -18,6 +18,7 @@ from messaging.console import lists
 from messaging.console.access import Person, actor, person, requires
 from messaging.console.lists import Column, ListPage
 from messaging.console.rendering import PAGE, as_context, page, read_place, see_other
+from messaging.deliveries.pages import tables
 from messaging.deliveries.pages.decisions import DELIVERY, SCOPE, ChoiceButton, button, many_of, settle
 from messaging.deliveries.selectors import deliveries, doubts, triggers
 from messaging.deliveries.services import settling
@@ -35,17 +36,17 @@ DELIVERIES = ListPage(
     view="console:deliveries",
     columns=(
         Column("id", "Id", lambda row: row.public_id, only_csv=True),
-        Column("stored", "Stored", lambda row: row.created_at),
-        Column("state", "State", lambda row: row.state, fixed=True),
-        Column("trigger", "Trigger", lambda row: row.trigger.name),
-        Column("message_id", "Document", lambda row: row.message.message_id, fixed=True),
+        Column("stored", "Stored", lambda row: row.created_at, tables.STORED),
+        Column("state", "State", lambda row: row.state, tables.STATE, fixed=True),
+        Column("trigger", "Trigger", lambda row: row.trigger.name, tables.TRIGGER),
+        Column("message_id", "Document", lambda row: row.message.message_id, tables.DOCUMENT, fixed=True),
         Column("document_id", "Document id", lambda row: row.document_id, hidden=True),
         Column("action", "Action", lambda row: row.message.action, only_csv=True),
-        Column("pair", "Pair", lambda row: row.message.pair.code),
+        Column("pair", "Pair", lambda row: row.message.pair.code, tables.PAIR),
         Column("doubt", "In doubt because", lambda row: row.doubt, only_csv=True),
-        Column("cause", "What is known", lambda row: row.cause),
+        Column("cause", "What is known", lambda row: row.cause, tables.KNOWN),
         Column("http_status", "HTTP", lambda row: row.http_status, only_csv=True),
-        Column("runs", "Runs", lambda row: row.executions),
+        Column("runs", "Runs", lambda row: row.executions, tables.RUNS),
         Column("retries", "Retries", lambda row: row.retries, only_csv=True),
         Column("redeliveries", "Redeliveries", lambda row: row.redelivery_count, only_csv=True),
         Column("decision", "Decision", lambda row: row.decision, only_csv=True),
@@ -102,8 +103,10 @@ def delivery_list(request: HttpRequest) -> HttpResponseBase:
         "bulk_actions": bulk.actions(request, *_BULK, labels=_BULK_LABELS),
         **lists.tools(request, DELIVERIES, given),
     }
-    fragments = {"live-deliveries": "console/deliveries/deliveries_live.html"}
-    return page(request, "console/deliveries/deliveries.html", context, fragments=fragments)
+    ticked = (tables.SELECT,) if context["bulk_actions"] else ()
+    shown = (*ticked, *DELIVERIES.shown(context["hide"]))
+    context["table"] = tables.deliveries("Deliveries, newest first", context["rows"], shown)
+    return page(request, "console/deliveries/deliveries.html", context, live="live-deliveries")
 
 
 @requires("deliveries:read")
@@ -117,8 +120,11 @@ def delivery_page(request: HttpRequest, reference: str) -> HttpResponse:
     # Opened with the page, and not again every few seconds: each time is an entry in the audit log.
     if "payloads:read" in who.scopes and request.headers.get("HX-Target") != _LIVE:
         shown = disclosing.delivery_answer_open(delivery=delivery, actor=actor(request), role=who.role)
+    screen = deliveries.delivery_screen(delivery)
     context = {
-        "screen": deliveries.delivery_screen(delivery),
+        "screen": screen,
+        "parts": tables.deliveries("The documents that are processed together", screen.parts, tables.OF_TRIGGER),
+        "siblings": tables.deliveries("Other deliveries of the same message", screen.siblings),
         "delivery": delivery,
         "headline": deliveries.headline(delivery),
         "reason": doubts.reason(delivery.doubt) if delivery.doubt else None,
@@ -127,9 +133,7 @@ def delivery_page(request: HttpRequest, reference: str) -> HttpResponse:
         "covered": shown,
         "transactions": coordinations.of_delivery(delivery.pk) if delivery.trigger.kind == ServiceKind.ATOMIC else [],
     }
-    return page(
-        request, "console/deliveries/delivery.html", context, fragments={_LIVE: "console/deliveries/delivery_live.html"}
-    )
+    return page(request, "console/deliveries/delivery.html", context, live=_LIVE)
 
 
 @requires(SCOPE, methods=("GET", "POST"))

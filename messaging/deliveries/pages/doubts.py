@@ -18,8 +18,11 @@ from messaging.access.selectors.reach import read_id
 from messaging.bulk import selectors as jobs_of
 from messaging.causes import lookup
 from messaging.choices import Direction, MessageState, PartnerAnswer
+from messaging.console import cells
 from messaging.console.access import Person, actor, person, requires
 from messaging.console.rendering import keyset_page, page, see_other
+from messaging.console.resource import table
+from messaging.deliveries.pages import tables
 from messaging.deliveries.pages.decisions import MESSAGE, SCOPE, Choice, ChoiceButton, Many, button, settle
 from messaging.deliveries.pages.doubt_groups import (
     Group,
@@ -32,6 +35,7 @@ from messaging.deliveries.pages.doubt_groups import (
 )
 from messaging.deliveries.selectors import doubts, triggers
 from messaging.deliveries.services import settling
+from messaging.messages.pages import tables as message_tables
 from messaging.messages.selectors import evidence, messages
 from messaging.messages.services import inquiries
 from messaging.models import Message, Pair
@@ -43,10 +47,8 @@ from messaging.transactions.selectors import coordinations
 from messaging.transactions.selectors.diagnosis import diagnose
 from rmhub import clock
 
-_LEAD = (
-    'What no rule can decide. Those that came to be <a href="{}">in doubt</a> in the same way are settled together, '
-    "one group at a time."
-)
+_OF_PAIR = "console/deliveries/doubt_messages.html"
+_OF_DOCUMENTS = "console/deliveries/doubt_documents.html"
 _TABS = ("inbound", "outbound", "transactions")
 # What a resolver may well know by now.
 _ASK_FIRST = (Doubt.RESOLVER_FAILED, Doubt.RESOLVER_NONSENSE, Doubt.HISTORY_UNREACHABLE)
@@ -62,12 +64,7 @@ def doubt_list(request: HttpRequest) -> HttpResponse:
     if tab not in _TABS:
         tab = "outbound" if outbound and not inbound else "inbound"
         tab = "transactions" if about and not inbound and not outbound else tab
-    glossary = f"{reverse('console:glossary')}#term-in-doubt"
     context: dict[str, Any] = {
-        "title": "In doubt",
-        "lead": format_html(_LEAD, glossary),
-        "live": "console/deliveries/doubts_live.html",
-        "live_id": "live-doubts",
         "tab": tab,
         "groups": [(group, doubts.age(group.oldest_at, now)) for group in inbound],
         "outbound": [(group, doubts.age(group.oldest_at, now)) for group in outbound],
@@ -81,7 +78,25 @@ def doubt_list(request: HttpRequest) -> HttpResponse:
         "transactions": _doubtful_rows(request, now) if tab == "transactions" else [],
         "transaction_groups": _transaction_groups(now) if tab == "transactions" else [],
     }
-    return page(request, "console/parts/live_page.html", context, fragments={"live-doubts": context["live"]})
+    of_documents = "Documents in doubt by trigger and reason, the oldest group first"
+    of_messages = "Messages in doubt by pair and cause, the oldest group first"
+    of_transactions = "Transactions in doubt by partner and reason, the oldest group first"
+    context |= {
+        "by_trigger": tables.groups(of_documents, tables.BY_TRIGGER, context["groups"]),
+        "by_pair": table(of_messages, tables.BY_PAIR, context["outbound"], about=_of_pair_and_cause),
+        "by_partner": tables.groups(of_transactions, tables.BY_PARTNER, context["transaction_groups"]),
+        "one_by_one": table(
+            "Transactions in doubt, the oldest doubt first",
+            tables.TRANSACTIONS,
+            context["transactions"],
+            about=lambda row: {**cells.row_id(row["transaction"]), "data-testid": "doubtful-transaction"},
+        ),
+    }
+    return page(request, "console/deliveries/doubts.html", context, live="live-doubts")
+
+
+def _of_pair_and_cause(row: Any) -> dict[str, str]:
+    return {"data-testid": "doubt-group", "id": f"row-{row[0].pair.public_id}-{row[0].cause}"}
 
 
 def _doubtful_rows(request: HttpRequest, now: datetime) -> list[dict[str, Any]]:
@@ -122,7 +137,7 @@ def doubt_group(request: HttpRequest, reference: str, doubt: str) -> HttpRespons
     found = doubts.group(trigger, code, clock.now())
     reason = doubts.reason(code)
     context = {
-        "live": "console/deliveries/doubt_live.html",
+        "template": _OF_DOCUMENTS,
         "title": f"{trigger.name}: {reason.label}",
         "crumbs": (
             (reverse("console:doubts"), "In doubt"),
@@ -145,7 +160,7 @@ def outbound_group(request: HttpRequest, code: str, cause: str) -> HttpResponse:
     found = doubts.outbound_group(pair, cause, clock.now())
     known = lookup(cause) if cause else None
     context = {
-        "live": "console/deliveries/doubt_outbound_live.html",
+        "template": _OF_PAIR,
         "title": f"{pair.code}: {words(cause)}",
         "crumbs": (
             (f"{reverse('console:doubts')}?tab=outbound", "In doubt"),
@@ -170,7 +185,7 @@ def answer_group(request: HttpRequest, answer: str) -> HttpResponse:
     group = next((one for one in doubts.by_answer(doubts.outbound_groups(now)) if one.answer == found), None)
     label = PartnerAnswer(found).label if found else "Not asked yet"
     context = {
-        "live": "console/deliveries/doubt_answer_live.html",
+        "template": "console/deliveries/doubt_answer.html",
         "title": f"In doubt: {label}",
         "crumbs": ((f"{reverse('console:doubts')}?tab=outbound", "In doubt"),),
         "heading": label,
@@ -187,8 +202,13 @@ def _group_page(request: HttpRequest, mark: str, rows: QuerySet[Any], context: d
     group = context["group"]
     context |= keyset_page(request, f"console.doubts.{mark}", rows, order=("id",), filters={})
     context["level"] = doubts.age(group.oldest_at, clock.now()) if group else "good"
-    context |= {"live_id": "live-doubt", "still": bool(request.GET.get("cursor"))}
-    return page(request, "console/parts/live_page.html", context, fragments={"live-doubt": context["live"]})
+    if context["template"] == _OF_DOCUMENTS:
+        said = "Documents of this group, the oldest first"
+        context["table"] = tables.deliveries(said, context["rows"], tables.OF_DOUBT)
+    else:
+        said = "Messages of this group, the oldest first"
+        context["table"] = message_tables.messages(said, context["rows"], pair=context["template"] != _OF_PAIR)
+    return page(request, context["template"], context, live="live-doubt")
 
 
 @requires(SCOPE, methods=("GET", "POST"))

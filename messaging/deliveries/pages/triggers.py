@@ -22,7 +22,8 @@ from messaging.choices import Consult, ServiceKind, TriggerState
 from messaging.console.access import actor, requires
 from messaging.console.forms import MOST_CHOICES, Group, ReferenceField, SettingsForm
 from messaging.console.rendering import dialog, keyset_page, page, posted, see_other
-from messaging.console.resource import ListPage, Pages
+from messaging.console.resource import ListPage, Pages, table
+from messaging.deliveries.pages import tables
 from messaging.deliveries.resource import TRIGGERS, row_of
 from messaging.deliveries.selectors import deliveries, doubts, triggers
 from messaging.deliveries.selectors.triggers import TriggerRow
@@ -248,9 +249,14 @@ class TriggerPages(Pages):
         context = keyset_page(request, "console.triggers", found, order=TRIGGERS.order, filters=filters)
         context["rows"] = [_described(row) for row in triggers.trigger_rows(context["rows"], clock.now())]
         counts = triggers.counts_by_state()
+        context["table"] = table(
+            self.listing.caption,
+            tables.TRIGGERS,
+            context["rows"],
+            about=lambda one: {"data-state": one["row"].trigger.state, "data-testid": "trigger-row"},
+        )
         context |= {"page": self.listing, "filters": filters, "counts": counts, "total": sum(counts.values())}
-        fragments = {"live-triggers": "console/deliveries/triggers_live.html"}
-        return self._answer(request, "console/deliveries/triggers.html", context, fragments=fragments)
+        return self._answer(request, "console/deliveries/triggers.html", context, live="live-triggers")
 
     def _page(self, request: HttpRequest, reference: str) -> HttpResponse:
         try:
@@ -274,10 +280,12 @@ class TriggerPages(Pages):
 
 def _shown(trigger: Trigger) -> dict[str, Any]:
     now = clock.now()
+    recent = list(deliveries.deliveries(trigger_id=trigger.pk).order_by("-id")[:15])
     return {
         **_described(row_of(trigger)),
         "groups": [(group, doubts.age(group.oldest_at, now)) for group in doubts.groups(now, trigger_id=trigger.pk)],
-        "recent": list(deliveries.deliveries(trigger_id=trigger.pk).order_by("-id")[:15]),
+        "recent": recent,
+        "table": tables.deliveries("The newest documents of this trigger", recent, tables.OF_TRIGGER),
         "policy": triggers.policy(trigger),
         "incidents": list(records.incidents(trigger_id=trigger.pk).order_by("-number")[:8]),
         "audit": screens.audit_of(trigger),
@@ -308,8 +316,7 @@ PAGES = TriggerPages(
     resource=TRIGGERS,
     listing=LIST,
     form=TriggerForm,
-    template="console/deliveries/trigger_live.html",
-    head="console/deliveries/trigger.html",
+    template="console/deliveries/trigger.html",
     shown=_shown,
     now=lambda trigger: row_of(trigger).diagnosis.headline,
     asking="{} {}",
@@ -358,8 +365,16 @@ def trigger_secret(request: HttpRequest, reference: str) -> HttpResponse:
 
 @sensitive_variables("secret")
 def _shown_once(request: HttpRequest, trigger: Trigger, secret: str, *, made: bool) -> HttpResponse:
-    context = {"trigger": trigger, "secret": secret, "made": made}
-    return page(request, "console/deliveries/trigger_secret_made.html", context)
+    href = reverse("console:trigger", args=[trigger.public_id])
+    context = {
+        "title": f"Secret of {trigger.name}",
+        "crumbs": [(reverse("console:triggers"), "Triggers"), (href, trigger.name)],
+        "heading": f"{trigger.name} {'is made' if made else 'has a new secret'}",
+        "href": href,
+        "secret": secret,
+        "then": "Documents are handed over from now on." if made else "",
+    }
+    return page(request, "console/parts/secret_made.html", context)
 
 
 def once(request: HttpRequest, name: str) -> str:

@@ -14,10 +14,16 @@ from typing import Any
 from django.http import QueryDict
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
+from messaging.console import cells
+from messaging.console.resource import Column, table
 from messaging.journal.wording import span
 from messaging.messages.selectors.history import Step
 from messaging.messages.selectors.timeline import Diagram
+from messaging.templatetags.hub import clock_time, octets
+from messaging.templatetags.hub import took as exactly
 
 _FIRST = 150  # where the first lifeline stands
 _ROW, _HEIGHTS = 38, {"wait": 26, "mark": 34}
@@ -84,6 +90,37 @@ class Drawing:
     result_x: int
 
 
+def about(shape: Any) -> dict[str, str]:
+    """Attributes of a shape's row in the table that says the same."""
+    return {"data-kind": shape.step.kind, "data-outcome": shape.step.outcome}
+
+
+def _what(shape: Any) -> SafeString:
+    step = shape.step
+    waits = "waits " if step.kind == "wait" and not shape.href else ""
+    return cells.joined(
+        cells.link(shape.href, step.label) if shape.href else f"{waits}{step.label}",
+        f" ×{step.repeated}" if step.repeated > 1 else "",
+        format_html(' <span class="text-faint">by {}</span>', step.by) if step.by else "",
+    )
+
+
+def _outcome(shape: Any) -> SafeString:
+    step = shape.step
+    result = format_html(' <span class="text-soft">{}</span>', step.result) if step.result else ""
+    return cells.joined(step.outcome if step.is_arrow else "", result)
+
+
+_AS_TABLE = (
+    Column("Time", lambda shape: clock_time(shape.step.at), "nowrap"),
+    Column("From, to", lambda one: f"{one.step.source} → {one.step.target}" if one.step.is_arrow else "—", "nowrap"),
+    Column("What", _what),
+    Column("Outcome", _outcome),
+    Column("Took", lambda one: "—" if one.step.seconds is None else exactly(one.step.seconds), "num nowrap"),
+    Column("Size", lambda shape: octets(shape.step.size) if shape.step.size else "—", "num nowrap"),
+)
+
+
 def wants_failed(query: QueryDict) -> bool:
     """Whether the URL asks for what failed only."""
     return query.get("failed", "") in ("1", "true")
@@ -93,12 +130,15 @@ def shown(diagram: Diagram, query: QueryDict) -> dict[str, Any]:
     """What `console/parts/diagram.html` shows. `query`: the page's parameters, which its links keep."""
     lanes = {key: (name, "") for key, name in zip(LANES, diagram.lanes, strict=True)}
     what = _SCOPE_WORDS[diagram.scope].lower() if diagram.about is None else "this document"
+    drawing = draw(OF_PAIRS, lanes, diagram.steps)
+    title = f"Sequence diagram: {what}{', failures only' if diagram.failed_only else ''}"
     return {
         "diagram": diagram,
-        "drawing": draw(OF_PAIRS, lanes, diagram.steps),
+        "drawing": drawing,
+        "diagram_table": table(f"{title}, as a table", _AS_TABLE, drawing.shapes, about=about, name="diagram-table"),
         "scopes": [(name, _SCOPE_WORDS[name], _with(query, scope=name)) for name in diagram.scopes],
         "failed_query": _with(query, failed="" if diagram.failed_only else "1"),
-        "title": f"Sequence diagram: {what}{', failures only' if diagram.failed_only else ''}",
+        "title": title,
     }
 
 

@@ -8,21 +8,27 @@ from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 from messaging import keyset
 from messaging.access.selectors.reach import read_id
 from messaging.archive import selectors as archive
 from messaging.bulk.pages import buttons as bulk
 from messaging.choices import Direction, MessageState
-from messaging.console import lists, zones
+from messaging.console import cells, lists, zones
 from messaging.console.access import requires
 from messaging.console.lists import Column, ListPage
 from messaging.console.rendering import PAGE, as_context, page, read_place
+from messaging.console.resource import STACK, table
+from messaging.console.resource import Column as Shown
 from messaging.keyset import Page, Place
+from messaging.messages.pages import tables
 from messaging.messages.selectors import finding, messages, relatives, search_terms, searching
 from messaging.messages.selectors.messages import TooBroad
 from messaging.messages.selectors.searching import Found
 from messaging.models import Message
+from messaging.templatetags.hub import ago, icon, middle, select, select_all, took
 from rmhub import clock
 
 # One page of a file may go through so many portions of the store without finding anything.
@@ -39,28 +45,102 @@ def _latency(message: Message) -> float | None:
     return (message.completed_at - message.first_sent_at).total_seconds()
 
 
+def _select(message: Message) -> SafeString:
+    return select(message.public_id, message.message_id)
+
+
+def _partner(message: Message) -> SafeString:
+    return cells.link(cells.to("partner", message.pair.partner.public_id), message.pair.partner)
+
+
+def _id(message: Message) -> SafeString:
+    key, name = message.public_id, message.message_id
+    copies = ' <span class="text-faint" title="Repeats that were discarded">+{}</span>'
+    return cells.joined(
+        cells.message(message, 22, data_open=True, id=f"open-{key}"),
+        format_html('<span class="visually-hidden" id="id-{}">{}</span>', key, name),
+        format_html(copies, message.copies) if message.copies else "",
+        format_html(
+            '<button type="button" class="btn btn-icon btn-sm btn-ghost" data-copy="#id-{}" aria-label="Copy the '
+            'MessageId {}" hidden>{}</button>',
+            key,
+            middle(name, 28),
+            icon("copy"),
+        ),
+    )
+
+
+def _look(message: Message) -> SafeString:
+    said = f"Look at {middle(message.message_id, 28)} in short"
+    href, css = cells.to("message-peek", message.public_id), "btn btn-icon btn-sm btn-ghost"
+    return cells.link(href, icon("eye"), css, data_peek=True, data_dialog=True, aria_label=said)
+
+
+def _took(message: Message) -> str:
+    seconds = _latency(message)
+    return "—" if seconds is None else took(seconds)
+
+
+_ACK_AFTER = format_html('<abbr title="From the first send to the acknowledgement">{}</abbr>', "Ack after")
 MESSAGES = ListPage(
     name="messages",
     view="console:messages",
     columns=(
-        Column("created_at", "Time", lambda row: row.created_at, fixed=True),
-        Column("state", "State", lambda row: row.state, fixed=True),
+        Column("created_at", "Time", lambda row: row.created_at, tables.TIME, fixed=True),
+        Column("state", "State", lambda row: row.state, tables.STATE, fixed=True),
         Column("direction", "Direction", lambda row: row.direction, only_csv=True),
-        Column("pair", "Pair", lambda row: row.pair.code),
-        Column("partner", "Partner", lambda row: row.pair.partner.name, hidden=True),
-        Column("agreement", "Agreement", lambda row: row.agreement_version.agreement.tpa_id, hidden=True),
+        Column("pair", "Pair", lambda row: row.pair.code, tables.PAIR),
+        Column("partner", "Partner", lambda row: row.pair.partner.name, Shown("Partner", _partner), hidden=True),
+        Column(
+            "agreement",
+            "Agreement",
+            lambda row: row.agreement_version.agreement.tpa_id,
+            Shown("Agreement", lambda row: row.agreement_version.agreement.tpa_id),
+            hidden=True,
+        ),
         Column("service", "Service", lambda row: row.service, only_csv=True),
-        Column("action", "Service, action", lambda row: row.action),
-        Column("message_id", "MessageId", lambda row: row.message_id, fixed=True),
-        Column("conversation_id", "Conversation", lambda row: row.conversation_id, hidden=True),
-        Column("document_id", "Document id", lambda row: row.identifies, hidden=True),
+        Column("action", "Service, action", lambda row: row.action, tables.ACTION),
+        Column("message_id", "MessageId", lambda row: row.message_id, Shown("MessageId", _id, "nowrap"), fixed=True),
+        Column(
+            "conversation_id",
+            "Conversation",
+            lambda row: row.conversation_id,
+            Shown(
+                "Conversation",
+                lambda row: middle(row.conversation_id, 22),
+                "mono",
+                title=lambda row: row.conversation_id,
+            ),
+            hidden=True,
+        ),
+        Column(
+            "document_id",
+            "Document id",
+            lambda row: row.identifies,
+            Shown("Document id", lambda row: middle(row.identifies, 22), "mono", title=lambda row: row.identifies),
+            hidden=True,
+        ),
         Column("ref_to_message_id", "RefToMessageId", lambda row: row.ref_to_message_id, only_csv=True),
-        Column("sequence_number", "Seq", lambda row: row.sequence_number),
-        Column("attempts", "Attempts", lambda row: row.attempts),
-        Column("latency", "Acknowledged after", _latency),
-        Column("size", "Size", lambda row: row.size),
-        Column("cause", "Cause", lambda row: row.cause, hidden=True),
-        Column("completed_at", "Done", lambda row: row.completed_at, hidden=True),
+        Column("sequence_number", "Seq", lambda row: row.sequence_number, tables.SEQUENCE),
+        Column("attempts", "Attempts", lambda row: row.attempts, tables.ATTEMPTS),
+        Column(
+            "latency", "Acknowledged after", _latency, Shown("Acknowledged after", _took, "num nowrap", head=_ACK_AFTER)
+        ),
+        Column("size", "Size", lambda row: row.size, tables.SIZE),
+        Column(
+            "cause",
+            "Cause",
+            lambda row: row.cause,
+            Shown("Cause", lambda row: cells.cause(row.cause) or "—"),
+            hidden=True,
+        ),
+        Column(
+            "completed_at",
+            "Done",
+            lambda row: row.completed_at,
+            Shown("Done", lambda row: ago(row.completed_at), "nowrap", zoned=True),
+            hidden=True,
+        ),
         Column("sha256", "SHA-256", lambda row: row.digest, only_csv=True),
         Column("id", "Id", lambda row: row.public_id, only_csv=True),
     ),
@@ -90,19 +170,31 @@ def message_list_page(request: HttpRequest) -> HttpResponseBase:
             shown = finding.message_page(found.filters, limit=PAGE, place=place)
             context |= as_context(shown, mark)
             context |= {"looked_back": finding.looked_back_to(shown, PAGE), "about": _about(found, shown, place)}
-            for row in shown.rows:
-                row.latency = _latency(row)  # type: ignore[attr-defined]
         except TooBroad as error:
             context["broad"] = error.detail
     api = searching.api_parameters(found)
     context |= lists.tools(request, MESSAGES, api, meant)
+    context["table"] = table(
+        "Messages, newest first",
+        (
+            Shown("Select", _select, "cell-select", quiet=True, head=select_all()),
+            *MESSAGES.shown(context["hide"]),
+            Shown("Look", _look, head=cells.hidden("Look"), narrow=" "),
+        ),
+        context["rows"],
+        about=lambda row: {"id": f"row-{row.public_id}", "data-state": row.state},
+        css=f"{STACK} table-messages",
+        keys=True,
+    )
+    archived = archive.left(found.filters.document or given["q"] or given["conversation"])
     context |= {
         "given": given,
         "found": found,
         "chips": _chips(request, found),
         "notes": notes,
         "backwards": found.filters.backwards,
-        "archived": archive.left(found.filters.document or given["q"] or given["conversation"]),
+        "archived": archived,
+        "in_archive": tables.archived("Messages that have left the store", archived),
         "filtered": any(value for name, value in given.items() if name != "window"),
         "states": MessageState.choices,
         "keys": search_terms.KEYS,
@@ -118,12 +210,7 @@ def message_list_page(request: HttpRequest) -> HttpResponseBase:
         "first_page": place is None,
         "bulk_actions": bulk.actions(request, "messages_resubmit", "messages_cancel", "messages_export"),
     }
-    return page(
-        request,
-        "console/messages/messages.html",
-        context,
-        fragments={"live-messages": "console/messages/messages_live.html"},
-    )
+    return page(request, "console/messages/messages.html", context, live="live-messages")
 
 
 @requires("messages:read")

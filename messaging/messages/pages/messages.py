@@ -67,6 +67,7 @@ def message_page(request: HttpRequest, reference: str) -> HttpResponse:
     who = person(request)
     screen = timeline.message_screen(message)
     previous, following = relatives.neighbours(message)
+    evidence = evidence_of(message, who, tab)
 
     def why_not(scope: str, reason: str) -> str:
         missing = who.lacks(scope)
@@ -84,13 +85,12 @@ def message_page(request: HttpRequest, reference: str) -> HttpResponse:
         "cannot_resubmit": why_not("messages:write", resubmitting.why_not_resubmit(message)),
         "cannot_redeliver": why_not(SETTLES, resubmitting.why_not_redeliver(message)),
         "buttons": message_buttons(message, who),
-        "signals": table("Acknowledgements and error messages about this message", tables.SIGNALS, screen.signals),
         "coordinating": None if profile.of_message(message).carries_documents else coordinations.of_message(message.pk),
-        **evidence_of(message, who, tab),
+        **evidence,
+        **tables.of_message(message, screen, evidence["evidence"].inquiries if evidence else (), who),
         **_of_tab(request, message, screen, tab),
     }
-    fragments = {"live-message": "console/messages/message_live.html"}
-    return page(request, "console/messages/message.html", context, fragments=fragments)
+    return page(request, "console/messages/message.html", context, live="live-message")
 
 
 def _of_tab(request: HttpRequest, message: Message, screen: timeline.MessageScreen, tab: str) -> dict[str, Any]:
@@ -109,7 +109,14 @@ def _of_tab(request: HttpRequest, message: Message, screen: timeline.MessageScre
             "parts": table("MIME parts of this message", tables.PARTS, shape.parts),
         }
     if tab == "related":
-        return {"related": relatives.of_message(message)}
+        related = relatives.of_message(message)
+        same = "Other messages of the same conversation"
+        return {
+            "related": related,
+            "refers_to": tables.messages("The messages that this one refers to", related.refers_to, short=True),
+            "answers": tables.messages("The messages that refer to this one", related.answers, short=True),
+            "conversation": tables.messages(same, related.conversation, short=True),
+        }
     if tab == "history":
         newest = events.of_message(message.pk).order_by("-id")[:200]
         return {"events": table("Events of this message, newest first", tables.EVENTS, newest)}

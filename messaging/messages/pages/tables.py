@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from messaging.choices import Direction
-from messaging.console.resource import Column
+from messaging.console import cells
+from messaging.console.access import Person
+from messaging.console.resource import STACK, Column, table
+from messaging.messages.selectors.history import Step
+from messaging.messages.selectors.timeline import MessageScreen
 from messaging.messages.selectors.wire_parts import HeaderField, WirePart
-from messaging.models import Event, Signal
-from messaging.templatetags.hub import ago, clock_time, icon, middle, octets, state, words
+from messaging.models import ArchivedMessage, Event, Message, Payload, Signal, StatusInquiry, Transmission
+from messaging.templatetags.hub import ago, at, clock_time, icon, middle, octets, state, took, words
 
 
 def _element(field: HeaderField) -> SafeString:
@@ -49,14 +56,190 @@ def _signal_state(signal: Signal) -> SafeString:
     return format_html("{}{}", state("signal", signal.state), note)
 
 
+def _answer(inquiry: StatusInquiry) -> SafeString:
+    return cells.link(cells.to("inquiry", inquiry.public_id), inquiry.get_answer_display())
+
+
+def _outcome(attempt: Transmission) -> SafeString:
+    return cells.joined(state("outcome", attempt.outcome), cells.below(cells.cause(attempt.cause)))
+
+
+def _attempt(attempt: Transmission) -> SafeString:
+    href = cells.to("transmission", attempt.public_id)
+    return cells.link(href, attempt.number, data_open=True, data_testid=f"attempt-{attempt.number}")
+
+
+def _moment(moment: Step) -> SafeString:
+    signs = {
+        "out": cells.joined(icon("arrow-right", "dir"), cells.hidden("to the partner:")),
+        "in": cells.joined(icon("arrow-back-up", "dir"), cells.hidden("from the partner:")),
+    }
+    way = "out" if moment.target == "partner" else "in" if moment.source == "partner" else ""
+    sign = signs.get(way) or icon("circle-filled", "dir dot")
+    if moment.delivery:
+        title = cells.link(cells.to("delivery", moment.delivery), moment.title)
+    elif moment.transmission:
+        mark = "" if moment.signal else f"attempt-{moment.number}"
+        title = cells.link(cells.to("transmission", moment.transmission), moment.title, data_testid=mark)
+    elif moment.signal:
+        title = cells.link(cells.to("signal", moment.signal), moment.title)
+    else:
+        title = format_html("<span>{}</span>", moment.title)
+    return format_html("{} {} {}", sign, title, cells.below(moment.detail, "text-soft moment-detail"))
+
+
+# --- lists of messages, here and on the pages of others ---
+
+
+def _pair_of(message: Any) -> SafeString:
+    return format_html("{} {}", cells.arrow(message.direction), cells.pair(message.pair))
+
+
+def _action(message: Any, length: int = 30) -> SafeString:
+    said = '<span class="strong">{}</span> <span class="text-faint clip" title="{}">{}</span>'
+    return format_html(said, message.action, message.service, middle(message.service, length))
+
+
+def _id(message: Message, length: int) -> SafeString:
+    copies = ' <span class="text-faint" title="Repeats that were discarded">+{}</span>'
+    return cells.joined(
+        cells.message(message, length, id=f"open-{message.public_id}"),
+        format_html(copies, message.copies) if message.copies else "",
+    )
+
+
+def _archived(row: ArchivedMessage) -> SafeString:
+    href = cells.to("archived", row.public_id)
+    return cells.link(href, middle(row.message_id, 28), "mono", title=row.message_id)
+
+
+PAIR = Column("Pair", _pair_of, "nowrap")
+SEQUENCE = Column(
+    "Sequence",
+    lambda row: "—" if row.sequence_number is None else row.sequence_number,
+    "num",
+    head=format_html('<abbr title="Sequence number">{}</abbr>', "Seq"),
+)
+ATTEMPTS = Column("Attempts", lambda row: row.attempts if row.direction == Direction.OUT else "—", "num")
+SIZE = Column("Size", lambda row: octets(row.size), "num nowrap")
+TIME = Column("Time", lambda row: ago(row.created_at), "nowrap", zoned=True)
+STATE = Column("State", lambda row: state("message", row.state), "nowrap")
+_SHORT = (
+    Column("Action", lambda row: format_html('<span class="strong">{}</span> ', row.action)),
+    Column("MessageId", lambda row: _id(row, 22)),
+)
+_LONG = (
+    Column("Service, action", _action, narrow="Action"),
+    Column("MessageId", lambda row: _id(row, 28)),
+    *(SEQUENCE, ATTEMPTS, SIZE),
+)
+ACTION = Column("Service, action", lambda row: _action(row, 22), narrow="Action")
+_ARCHIVED = (
+    Column("Entered", lambda row: at(row.created_at), "nowrap", zoned=True),
+    Column("Where it is", lambda row: row.get_state_display(), "nowrap", narrow="Where"),
+    PAIR,
+    Column("Service, action", _action, narrow="Action"),
+    Column("MessageId", _archived),
+    *(SEQUENCE, SIZE),
+)
+
+
+def messages(caption: str, rows: Iterable[Message], *, short: bool = False, pair: bool = True) -> dict[str, Any]:
+    """Return the table of a few messages. `pair`: whether it says whose they are."""
+    columns = (TIME, STATE, *((PAIR,) if pair else ()), *(_SHORT if short else _LONG))
+    return table(caption, columns, rows, about=cells.state_row, css=f"{STACK} table-messages")
+
+
+def archived(caption: str, rows: Iterable[ArchivedMessage]) -> dict[str, Any]:
+    """Return the table of messages that have left the store."""
+    return table(caption, _ARCHIVED, rows, about=cells.row_id, css=f"{STACK} table-messages")
+
+
+# --- one message ---
+
+
+def _payloads(message_id: str, *, opened: bool) -> tuple[Column, ...]:
+    """Return the columns of a message's documents. `opened`: whether the person may see what is in them."""
+
+    def name(payload: Payload) -> SafeString:
+        called = payload.filename or payload.label or "Document"
+        href = cells.to("payload", message_id, payload.number)
+        shown = cells.link(href, called, "strong", data_testid="payload") if opened else cells.span("strong", called)
+        return cells.joined(
+            shown, format_html('<div class="text-faint mono wrap">{}</div>', middle(payload.content_id, 40))
+        )
+
+    def download(payload: Payload) -> SafeString:
+        if not opened:
+            return format_html('<span class="text-faint">{} needs the role operator</span>', icon("lock"))
+        said = cells.joined(icon("download"), "Download", cells.hidden(f" payload {payload.number}"))
+        return cells.link(cells.to("payload-download", message_id, payload.number), said, "btn btn-sm")
+
+    return (
+        Column("Name", name),
+        Column("Content type", lambda payload: payload.content_type, "mono", narrow="Type"),
+        Column("Size", lambda payload: octets(payload.size), "num nowrap"),
+        Column("SHA-256", lambda one: f"{one.sha256[:12]}…", "mono", title=lambda payload: payload.sha256),
+        Column("Open", download, "nowrap cell-end"),
+    )
+
+
+def of_message(
+    message: Message, screen: MessageScreen, inquiries: Sequence[StatusInquiry], who: Person
+) -> dict[str, Any]:
+    """Return the tables of a message's page, by their names in its template."""
+    documents = _payloads(message.public_id, opened="payloads:read" in who.scopes)
+    return {
+        "signals": table("Acknowledgements and error messages about this message", SIGNALS, screen.signals),
+        "payloads": table("Documents in this message", documents, screen.payloads),
+        "moments": table(
+            "What happened to this message, oldest first",
+            MOMENTS,
+            screen.moments,
+            about=lambda moment: {"class": f"tone-{moment.tone}"},
+            css=f"{STACK} timeline",
+        ),
+        "transmissions": table(
+            "Transmissions of this message, the oldest first",
+            TRANSMISSIONS,
+            screen.transmissions,
+            about=lambda attempt: {"id": f"row-{attempt.public_id}", "data-state": attempt.outcome},
+            keys=True,
+        ),
+        "inquiries": table(
+            "Questions to the partner about this message, the newest first",
+            INQUIRIES,
+            inquiries,
+            about=lambda inquiry: {"data-state": inquiry.answer, "data-testid": "inquiry"},
+        ),
+    }
+
+
+INQUIRIES = (
+    Column("Asked", lambda inquiry: ago(inquiry.asked_at), "nowrap", zoned=True),
+    Column("Answer", _answer),
+    Column("Detail", lambda one: f"{cells.cause(one.cause)}. {one.detail}" if one.cause else one.detail),
+    Column("HTTP", lambda inquiry: "—" if inquiry.http_status is None else inquiry.http_status, "num"),
+    Column("By", lambda inquiry: inquiry.actor),
+)
+TRANSMISSIONS = (
+    Column("No.", _attempt, "num"),
+    Column("Started", lambda attempt: clock_time(attempt.started_at), "nowrap mono", zoned=True),
+    Column("Outcome", _outcome),
+    Column("To", lambda attempt: attempt.address, "mono wrap"),
+    Column("Answer", lambda attempt: f"HTTP {attempt.http_status}" if attempt.http_status else "—", "mono"),
+    Column("Took", lambda attempt: cells.duration(attempt.started_at, attempt.finished_at), "num nowrap"),
+)
+MOMENTS = (
+    Column("Time", lambda moment: clock_time(moment.at), "nowrap mono"),
+    Column("What happened", _moment, narrow="What"),
+    Column("Took", lambda moment: took(moment.seconds) if moment.transmission else "", "num nowrap"),
+)
 REQUEST_HEADERS = (
     Column("Header", lambda header: header[0], "mono"),
     Column("Value", lambda header: header[1], "mono wrap"),
 )
-FIELDS = (
-    Column("Element", _element, "mono wrap"),
-    Column("Value", lambda field: field.value or "—", "mono wrap"),
-)
+FIELDS = (Column("Element", _element, "mono wrap"), Column("Value", lambda field: field.value or "—", "mono wrap"))
 PARTS = (
     Column("Part", _part, "mono wrap"),
     Column("Content-ID", lambda part: part.content_id or "—", "mono wrap"),

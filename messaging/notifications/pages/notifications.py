@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django.conf import settings
 from django.contrib import messages as notices
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 from messaging.access.selectors.reach import read_id
 from messaging.choices import NotificationChannel, NotificationState
+from messaging.console import cells
 from messaging.console.access import actor, requires
 from messaging.console.rendering import dialog, keyset_page, page, posted, problems, see_other
+from messaging.console.resource import Column, table
 from messaging.deliveries.pages.triggers import once, used_already
 from messaging.exceptions import InvalidSubmission, Stale
-from messaging.models import NotificationRule
+from messaging.models import Notification, NotificationRule
 from messaging.notifications import selectors
 from messaging.notifications.pages.webhooks import by_subject
 from messaging.notifications.services import notifying
 from messaging.notifications.services import rules as services
 from messaging.notifications.services.rules import NOTIFIABLE, RuleFields, described
+from messaging.templatetags.hub import ago, icon, until
+from messaging.templatetags.hub import state as state_of
 from partners.fields import duration, read_duration
 from partners.models import PartnerGroup
 from rmhub.ids import BadPublicId
@@ -33,12 +39,66 @@ _MOST_CHOICES = 200
 _FIRST = ("incident.opened", "incident.resolved")
 
 
+def _state(one: Notification) -> SafeString:
+    again = format_html("again {}", until(one.due_at)) if one.due_at and one.attempts else ""
+    return cells.joined(state_of("notification", one.state), cells.below(again))
+
+
+def _said(one: Notification) -> SafeString:
+    text = '<details class="told-text"><summary>Text</summary><pre class="letter">{}</pre></details>'
+    return cells.joined(
+        cells.link(cells.to("incident", one.incident), one.subject) if one.incident else one.subject,
+        cells.below(one.last_error),
+        format_html(text, one.body),
+    )
+
+
+def _told(rows: Iterable[Notification], *, one_rule: bool = False) -> dict[str, Any]:
+    """The table of what was told; on the page of a rule without its name."""
+    rule = Column("Rule", lambda one: cells.link(cells.to("notification-rule", one.rule.public_id), one.rule.name))
+    columns = (
+        Column("Time", lambda one: ago(one.created_at), "nowrap", zoned=True),
+        Column("State", _state, "nowrap"),
+        *(() if one_rule else (rule,)),
+        Column("What was told", _said, "wrap"),
+        Column("Folded", lambda one: cells.number(one.folded), "num"),
+        Column("Attempts", lambda one: one.attempts, "num"),
+    )
+    about = lambda one: {**cells.row_id(one), "data-testid": "notification"}  # noqa: E731
+    return table("Notifications, newest first", columns, rows, about=about, keys=True)
+
+
+def _switch(rule: NotificationRule) -> SafeString:
+    look = ("green", "on", "circle-filled", "On") if rule.enabled else ("secondary", "off", "minus", "Off")
+    said = '<span class="state state-{}" data-state="{}">{}<span>{}</span></span>'
+    return format_html(said, look[0], look[1], icon(look[2], "state-icon"), look[3])
+
+
+def _only(rule: NotificationRule) -> str:
+    of = f"partners of {rule.group.name}" if rule.group else ""
+    return f"{of} {', '.join(rule.causes)}".strip() or "—"
+
+
+_RULES = (
+    Column(
+        "Rule",
+        lambda rule: cells.link(cells.to("notification-rule", rule.public_id), rule.name, "strong", data_open=True),
+    ),
+    Column("State", _switch),
+    Column("Tells of", lambda rule: ", ".join(rule.events)),
+    Column("Only", _only),
+    Column("Whom", lambda rule: rule.endpoint or ", ".join(rule.recipients)),
+)
+
+
 @requires(SCOPE)
 def rule_list(request: HttpRequest) -> HttpResponse:
     """Who is told of what."""
     context = keyset_page(request, "console.notification-rules", selectors.rules(), order=("name",), filters={})
     newest = selectors.notifications().order_by("-id")[:10]
-    context |= {"newest": list(newest), "no_mail": _no_mail()}
+    shown = list(newest)
+    context |= {"newest": shown, "no_mail": _no_mail(), "told": _told(shown)}
+    context["table"] = table("Notification rules", _RULES, context["rows"], about=cells.row_id, keys=True)
     return page(request, "console/notifications/notification_rules.html", context)
 
 
@@ -49,7 +109,7 @@ def notification_list(request: HttpRequest) -> HttpResponse:
     state = state if state in NotificationState.values else ""
     found = selectors.notifications(states=(state,) if state else ())
     context = keyset_page(request, "console.notifications", found, order=("-id",), filters={"state": state})
-    context |= {"state": state, "states": NotificationState.choices}
+    context |= {"state": state, "states": NotificationState.choices, "table": _told(context["rows"])}
     return page(request, "console/notifications/notifications.html", context)
 
 
@@ -60,6 +120,7 @@ def rule_page(request: HttpRequest, reference: str) -> HttpResponse:
     found = selectors.notifications(rule_id=rule.pk)
     context = keyset_page(request, f"console.notification-rule.{rule.pk}", found, order=("-id",), filters={})
     context |= {"rule": rule, "window": duration(rule.window), "no_mail": _no_mail()}
+    context["table"] = _told(context["rows"], one_rule=True)
     return page(request, "console/notifications/notification_rule.html", context)
 
 

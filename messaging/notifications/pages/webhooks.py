@@ -17,7 +17,7 @@ from django.views.decorators.debug import sensitive_variables
 
 from messaging.access.selectors.reach import read_id
 from messaging.choices import WebhookState
-from messaging.console import zones
+from messaging.console import cells, zones
 from messaging.console.access import actor, requires
 from messaging.console.rendering import dialog, keyset_page, page, posted, problems, see_other
 from messaging.console.resource import Column, table
@@ -25,15 +25,17 @@ from messaging.deliveries.pages.triggers import once, used_already
 from messaging.exceptions import ApplicationError, Stale
 from messaging.journal import audit
 from messaging.journal.events import TYPES
-from messaging.models import WebhookEndpoint
+from messaging.models import WebhookDelivery, WebhookEndpoint
 from messaging.notifications import selectors
 from messaging.notifications.services import webhook_deliveries, webhooks
-from messaging.templatetags.hub import ago
+from messaging.templatetags.hub import ago, middle, until
+from messaging.templatetags.hub import state as state_of
 from rmhub import clock
 
 SCOPE = "webhooks:manage"
 _ONCE_NEW, _ONCE_SECRET = "webhook_form", "webhook_secret_form"
 _SINCE = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7), "month": timedelta(days=30)}
+_FORMS = "console/notifications"
 _OVERLAPS = (0, 1, 24, 72, 168)
 Errors = list[tuple[str, str]]
 
@@ -58,6 +60,27 @@ def webhook_list(request: HttpRequest) -> HttpResponse:
     context = keyset_page(request, "console.webhooks", selectors.webhook_endpoints(), order=("id",), filters={})
     context["table"] = table("Webhook endpoints", _COLUMNS, context["rows"])
     return page(request, "console/notifications/webhooks.html", context)
+
+
+def _deliveries(endpoint: WebhookEndpoint, rows: Iterable[WebhookDelivery]) -> dict[str, Any]:
+    def event(one: WebhookDelivery) -> SafeString:
+        href = cells.to("webhook-delivery", endpoint.public_id, one.public_id)
+        link = cells.link(href, one.body["type"], "strong", data_open=True)
+        return format_html('{}<div class="mono text-faint">{}</div>', link, middle(one.public_id, 28))
+
+    def answer(one: WebhookDelivery) -> SafeString | str:
+        status = format_html('<span class="mono">HTTP {}</span> ', one.last_status) if one.last_status else ""
+        return cells.joined(status, one.last_error) or "—"
+
+    columns = (
+        Column("Made", lambda one: ago(one.created_at), "nowrap", zoned=True),
+        Column("Event", event),
+        Column("State", lambda one: state_of("webhook", one.state), "nowrap"),
+        Column("Attempts", lambda one: one.attempts, "num"),
+        Column("Last answer", answer, narrow="Answer"),
+        Column("Next", lambda one: until(one.due_at) if one.state == WebhookState.PENDING else "—", "nowrap"),
+    )
+    return table("Deliveries, newest first", columns, rows, about=cells.state_row, keys=True)
 
 
 @sensitive_variables("secret")
@@ -103,6 +126,7 @@ def webhook_page(request: HttpRequest, reference: str) -> HttpResponse:
         request, f"console.webhook.{endpoint.pk}", found, order=("-id",), filters={"state": list(states)}
     )
     context |= {
+        "table": _deliveries(endpoint, context["rows"]),
         "endpoint": endpoint,
         "errors": errors,
         "given": request.POST,
@@ -111,9 +135,8 @@ def webhook_page(request: HttpRequest, reference: str) -> HttpResponse:
         "first_page": not request.GET.get("cursor"),
         "old_secret_works": endpoint.previous_until is not None and endpoint.previous_until > clock.now(),
     }
-    fragments = {"live-webhook": "console/notifications/webhook_live.html"}
     return page(
-        request, "console/notifications/webhook.html", context, fragments=fragments, status=422 if errors else 200
+        request, "console/notifications/webhook.html", context, live="live-webhook", status=422 if errors else 200
     )
 
 
@@ -179,7 +202,7 @@ def webhook_secret(request: HttpRequest, reference: str) -> HttpResponse:
     def shown() -> dict[str, Any]:
         return {"once": once(request, _ONCE_SECRET), "overlaps": _OVERLAPS}
 
-    return _dialog(request, endpoint, "webhook_secret_form", f"New secret for {endpoint}", rotate, shown)
+    return _dialog(request, endpoint, f"{_FORMS}/webhook_secret_form.html", f"New secret for {endpoint}", rotate, shown)
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -201,7 +224,7 @@ def webhook_replay(request: HttpRequest, reference: str) -> HttpResponse:
     def shown() -> dict[str, Any]:
         return {"possible": endpoint.enabled, "days": webhook_deliveries.REPLAY_DAYS}
 
-    return _dialog(request, endpoint, "webhook_replay_form", f"Replay to {endpoint}", replay, shown)
+    return _dialog(request, endpoint, f"{_FORMS}/webhook_replay_form.html", f"Replay to {endpoint}", replay, shown)
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -214,7 +237,17 @@ def webhook_delete(request: HttpRequest, reference: str) -> HttpResponse:
         notices.success(request, f"{endpoint} is deleted.")
         return see_other("console:webhooks")
 
-    return _dialog(request, endpoint, "webhook_delete_form", f"Delete {endpoint}", delete)
+    title = f"Delete {endpoint}"
+    asked = {
+        "effects": (
+            "It is told of nothing more, and what waits for it is dropped.",
+            "The list of its deliveries goes too; the events stay in the feed.",
+        ),
+        "forever": "A new endpoint with the same address has another secret.",
+        "sign": "x",
+        "button": title,
+    }
+    return _dialog(request, endpoint, "console/parts/question.html", title, delete, lambda: asked)
 
 
 @requires(SCOPE, methods=("GET", "POST"))
@@ -256,8 +289,17 @@ def _form(request: HttpRequest, context: dict[str, Any], errors: Errors, status:
 
 @sensitive_variables("secret")
 def _secret_made(request: HttpRequest, endpoint: WebhookEndpoint, secret: str, *, made: bool = False) -> HttpResponse:
-    context = {"endpoint": endpoint, "secret": secret, "made": made}
-    return page(request, "console/notifications/webhook_secret_made.html", context)
+    href = reverse("console:webhook", args=[endpoint.public_id])
+    until = endpoint.previous_until
+    context = {
+        "title": f"Secret of {endpoint}",
+        "crumbs": [(reverse("console:webhooks"), "Webhooks"), (href, endpoint)],
+        "heading": f"{endpoint} {'is made' if made else 'has a new secret'}",
+        "href": href,
+        "secret": secret,
+        "until": until,
+    }
+    return page(request, "console/parts/secret_made.html", context)
 
 
 def _dialog(
@@ -270,8 +312,8 @@ def _dialog(
 ) -> HttpResponse:
     href = reverse("console:webhook", args=[endpoint.public_id])
     crumbs = ((reverse("console:webhooks"), "Webhooks"), (href, endpoint))
-    shared = {"endpoint": endpoint, "title": title, "crumbs": crumbs, "href": href}
-    return dialog(request, f"console/notifications/{form}.html", lambda: {**shared, **shown()}, do)
+    shared = {"endpoint": endpoint, "title": title, "crumbs": crumbs, "href": href, "back": href}
+    return dialog(request, form, lambda: {**shared, **shown()}, do)
 
 
 def _found(reference: str) -> WebhookEndpoint:

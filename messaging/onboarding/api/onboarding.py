@@ -11,11 +11,11 @@ from messaging.api.authentication import access_of, actor_of
 from messaging.api.conditional import expected_version, item
 from messaging.api.endpoint import Endpoint, operation
 from messaging.api.fields import OptionalReasonBody, ReasonBody, page_of, validated
+from messaging.api.handlers import listed, shown
 from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
-from messaging.api.resource import listed, shown
 from messaging.models import BenchReport, OnboardingDraft
 from messaging.onboarding import selectors
 from messaging.onboarding.api.agreements import version_key
@@ -208,26 +208,33 @@ class TestVersion(Endpoint):
         return _report(request, report)
 
 
-BenchReports = listed(
-    "test_reports_list",
-    "agreements:read",
-    "List reports of tests, newest first",
-    shapes.BenchReportSerializer,
-    lambda agreement=None: selectors.reports(agreement_id=agreement),
-    order=("-id",),
-    filters=REPORT_FILTERS,
-    tag="onboarding",
-)
-OneBenchReport = shown(
-    "test_reports_read",
-    "agreements:read",
-    "One report of a test",
-    shapes.BenchReportSerializer,
-    lambda report: selectors.report(report),
-    path={"report": "Id of the report (`tst_...`)."},
-    tag="onboarding",
-    etag=True,
-)
+class BenchReports(Endpoint):
+    """/test-reports"""
+
+    get = listed(
+        lambda agreement=None: selectors.reports(agreement_id=agreement),
+        shapes.BenchReportSerializer,
+        id="test_reports_list",
+        tag="onboarding",
+        scope="agreements:read",
+        summary="List reports of tests, newest first",
+        order=("-id",),
+        filters=REPORT_FILTERS,
+    )
+
+
+class OneBenchReport(Endpoint):
+    """/test-reports/{report}"""
+
+    get = shown(
+        selectors.report,
+        shapes.BenchReportSerializer,
+        id="test_reports_read",
+        tag="onboarding",
+        scope="agreements:read",
+        summary="One report of a test",
+        path={"report": "Id of the report (`tst_...`)."},
+    )
 
 
 class Bundle(Endpoint):

@@ -13,6 +13,7 @@ from messaging.access.selectors.reach import read_id
 from messaging.console.access import Person, actor, requires
 from messaging.console.rendering import page, see_other
 from messaging.journal.audit import Actor
+from messaging.onboarding.pages import tables
 from messaging.onboarding.pages.changing import About, Button, Subject, act, agreements_crumb, button, form_page
 from messaging.onboarding.pages.forms import NewAgreementForm, VersionForm
 from messaging.onboarding.selectors import report, reports
@@ -258,4 +259,5 @@ def bench_report(request: HttpRequest, reference: str) -> HttpResponse:
     """One report, which the print style sheet puts on paper."""
     found = report(reference)
     version = resolve_url("console:agreement-version", found.agreement.public_id, found.number)
-    return page(request, "console/onboarding/bench_report.html", {"report": found, "version_href": version})
+    context = {"report": found, "steps": tables.bench(found), "version_href": version}
+    return page(request, "console/onboarding/bench_report.html", context)

@@ -144,12 +144,11 @@ def act(
             errors, status = refusals(error), 422
     context = {
         "verb": verb,
-        "object": subject.name,
         "form": "console/parts/verb_form.html",
         "title": f"{verb.label}: {subject.name}",
         "href": subject.href,
         "version": subject.version,
-        "crumbs": subject.crumbs,
+        "crumbs": [*((href, name) for name, href in subject.crumbs), (subject.href, subject.name)],
         "now": subject.now,
         "warnings": subject.warnings,
         "possible": True,
@@ -158,4 +157,4 @@ def act(
         "given": request.POST,
     }
     fragments = {"dialog": "console/parts/verb_form.html"}
-    return page(request, "console/onboarding/partner_verb.html", context, fragments=fragments, status=status)
+    return page(request, "console/parts/dialog.html", context, fragments=fragments, status=status)

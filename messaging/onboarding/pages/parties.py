@@ -231,7 +231,13 @@ def endpoint_certificates(request: HttpRequest, reference: str) -> HttpResponse:
         except REFUSED as error:
             errors, status, endpoint = refusals(error), 409, endpoint_of(reference)
     fields = {"trusted_certificates": "certificates", "certificates_file": "certificates_file", "reason": "reason"}
+    form = "console/onboarding/endpoint_certificates_form.html"
+    party = endpoint.party
     context = {
+        "form": form,
+        "title": f"Certificates of {endpoint.name}",
+        "heading": "Replace certificates",
+        "crumbs": [(resolve_url("console:partner", party.public_id), party), (here, endpoint.name)],
         "endpoint": endpoint,
         "trusted": certificates.read(endpoint.trusted_certificates),
         "now": clock.now(),
@@ -243,8 +249,7 @@ def endpoint_certificates(request: HttpRequest, reference: str) -> HttpResponse:
         "next": way_back(request, ""),
         "leave": way_back(request, here),
     }
-    fragments = {"dialog": "console/onboarding/endpoint_certificates_form.html"}
-    return page(request, "console/onboarding/endpoint_certificates.html", context, fragments=fragments, status=status)
+    return page(request, "console/parts/dialog.html", context, fragments={"dialog": form}, status=status)
 
 
 @sensitive_post_parameters("secret")

@@ -13,17 +13,19 @@ from django.urls import reverse
 
 from messaging import differences, keyset
 from messaging.access.selectors.reach import read_id
-from messaging.console import lists
+from messaging.console import cells, lists
 from messaging.console.access import actor, person, requires
 from messaging.console.lists import Column, ListPage
 from messaging.console.rendering import keyset_page, page, see_other
+from messaging.console.resource import table
 from messaging.exceptions import InvalidSubmission
 from messaging.keyset import Page, Place
 from messaging.models import BenchReport, ProbeReport
 from messaging.onboarding import selectors as onboarding
-from messaging.onboarding.pages import agreements, parties
+from messaging.onboarding.pages import agreements, parties, tables
 from messaging.onboarding.pages.changing import button, why_not
 from messaging.onboarding.pages.forms import INVALID, Errors, reason_of, refusals
+from messaging.onboarding.pages.tables import AgreementRow
 from messaging.onboarding.services import bundle, bundle_format
 from messaging.onboarding.services import changing as onboarding_content
 from messaging.onboarding.services.bundle import ImportReport
@@ -37,9 +39,6 @@ from partners.visibility import limit
 from rmhub import clock
 from rmhub.ids import BadPublicId
 
-# With the version that counts, and the sentence that says when it gives up.
-AgreementRow = tuple[Agreement, AgreementVersion | None, str]
-
 _SPANS = ("7", "30", "90", "365")
 
 PARTNERS = ListPage(
@@ -47,12 +46,17 @@ PARTNERS = ListPage(
     view="console:partners",
     columns=(
         Column("id", "Id", lambda party: party.public_id, only_csv=True),
-        Column("name", "Name", lambda party: party.name, fixed=True),
-        Column("whose", "Whose", lambda party: "ours" if party.is_own else "partner"),
-        Column("identifiers", "Identifiers", lambda party: [str(one) for one in party.identifiers.all()]),
-        Column("groups", "Groups", lambda party: [one.name for one in party.groups.all()], hidden=True),
-        Column("hours", "Zone and hours", lambda party: f"{party.time_zone} {party.hours}".strip()),
-        Column("contact", "Contact", lambda party: party.contact),
+        Column("name", "Name", lambda party: party.name, tables.NAME, fixed=True),
+        Column("whose", "Whose", lambda party: "ours" if party.is_own else "partner", tables.WHOSE),
+        Column(
+            "identifiers",
+            "Identifiers",
+            lambda party: [str(one) for one in party.identifiers.all()],
+            tables.IDENTIFIERS,
+        ),
+        Column("groups", "Groups", lambda party: [one.name for one in party.groups.all()], tables.GROUPS, hidden=True),
+        Column("hours", "Zone and hours", lambda party: f"{party.time_zone} {party.hours}".strip(), tables.HOURS),
+        Column("contact", "Contact", lambda party: party.contact, tables.CONTACT),
         Column("archived", "Archived", lambda party: party.archived_at, only_csv=True),
         Column("created", "Created", lambda party: party.created_at, only_csv=True),
     ),
@@ -64,15 +68,15 @@ AGREEMENTS = ListPage(
     view="console:agreements",
     columns=(
         Column("id", "Id", lambda row: row[0].public_id, only_csv=True),
-        Column("tpa_id", "Agreement (TPAId)", lambda row: row[0].tpa_id, fixed=True),
+        Column("tpa_id", "Agreement (TPAId)", lambda row: row[0].tpa_id, tables.AGREEMENT, fixed=True),
         Column("name", "Name", lambda row: row[0].name, only_csv=True),
-        Column("state", "State", lambda row: row[1].state if row[1] is not None else "", fixed=True),
+        Column("state", "State", lambda row: row[1].state if row[1] is not None else "", tables.VERSION, fixed=True),
         Column("version", "Version", lambda row: row[1].number if row[1] is not None else None, only_csv=True),
         Column("profile", "Profile", lambda row: row[1].profile if row[1] is not None else "", only_csv=True),
         Column("own_party", "We", lambda row: row[0].own_party.name, only_csv=True),
-        Column("between", "Between", lambda row: row[0].partner.name),
-        Column("delivery", "Delivery", lambda row: row[1].get_semantics_display() if row[1] is not None else ""),
-        Column("unanswered", "What happens without an answer", lambda row: row[2]),
+        Column("between", "Between", lambda row: row[0].partner.name, tables.BETWEEN),
+        Column("delivery", "Delivery", tables.DELIVERY.cell, tables.DELIVERY),
+        Column("unanswered", "What happens without an answer", lambda row: row[2], tables.UNANSWERED),
         Column("activated", "In force since", lambda row: getattr(row[1], "activated_at", None), only_csv=True),
     ),
     api="/api/v1/agreements",
@@ -89,12 +93,13 @@ def partner_list(request: HttpRequest) -> HttpResponseBase:
     found = selectors.parties(search=filters["q"], archived=bool(filters["archived"]))
     if lists.csv_wanted(request):
         return lists.csv(
-            request,
-            PARTNERS,
-            lambda place, limit: keyset.page(found, order=("name",), limit=limit, place=place),
+            request, PARTNERS, lambda place, limit: keyset.page(found, order=("name",), limit=limit, place=place)
         )
     context = keyset_page(request, "console.partners", found, order=("name",), filters=filters)
     context |= filters | {"why_not": why_not(person(request), parties.SCOPE)} | lists.tools(request, PARTNERS, filters)
+    context["table"] = table(
+        "Parties by name", PARTNERS.shown(context["hide"]), context["rows"], about=cells.row_id, keys=True
+    )
     return page(request, "console/onboarding/partners.html", context)
 
 
@@ -104,13 +109,18 @@ def partner_page(request: HttpRequest, reference: str) -> HttpResponse:
     party = parties.party_of(reference)
     found = pairs.pairs(partner_id=party.pk).order_by("severity", "code")[:50]
     verb = parties.RESTORE if party.archived_at else parties.ARCHIVE
+    with_versions = _with_versions(list(selectors.agreements(party_id=party.pk)[:50]))
+    rows, missing = screens.pair_rows(found, clock.now()), why_not(person(request), parties.SCOPE)
     context = {
         "party": party,
         "health": None if party.is_own else onboarding.health_of(party.pk),
-        "agreements": _with_versions(list(selectors.agreements(party_id=party.pk)[:50])),
-        "rows": screens.pair_rows(found, clock.now()),
+        "agreements": with_versions,
+        "agreement_table": tables.agreements(with_versions),
+        "rows": rows,
+        "pairs": table("Pairs with this partner", tables.PAIRS, rows),
+        "credentials": tables.credentials(party.credentials.all(), revokes=not missing),
         "audit": screens.audit_of(party),
-        "why_not": why_not(person(request), parties.SCOPE),
+        "why_not": missing,
         "buttons": [button(verb, reverse("console:party-verb", args=[party.public_id, verb.slug]), person(request))],
     }
     return page(request, "console/onboarding/partner.html", context)
@@ -121,8 +131,15 @@ def certificate_list(request: HttpRequest) -> HttpResponse:
     """All certificates and credentials that end, the first ones in front."""
     within = request.GET.get("within", "")
     days = int(within) if within.isascii() and within.isdigit() and len(within) < 5 else None
+    rows = onboarding.certificates(within_days=days)
     context = {
-        "rows": onboarding.certificates(within_days=days),
+        "rows": rows,
+        "table": table(
+            "Certificates and credentials by their end",
+            tables.CERTIFICATES,
+            rows,
+            about=lambda row: {"data-testid": "certificate-row", "data-state": row.state},
+        ),
         "within": "" if days is None else str(days),
         "spans": _SPANS,
     }
@@ -166,6 +183,7 @@ def agreement_list(request: HttpRequest) -> HttpResponseBase:
     context = keyset_page(request, "console.agreements", found, order=("tpa_id",), filters=filters)
     context |= filters | {"states": VersionState.choices} | lists.tools(request, AGREEMENTS, filters)
     context["rows"] = _with_versions(context["rows"])
+    context["table"] = tables.agreements(context["rows"], AGREEMENTS.shown(context["hide"]))
     context["why_not"] = why_not(person(request), agreements.SCOPE)
     return page(request, "console/onboarding/agreements.html", context)
 
@@ -180,6 +198,7 @@ def agreement_page(request: HttpRequest, reference: str, number: int | None = No
     version = selectors.version(chosen)
     versions = sorted(agreement.versions.all(), key=lambda one: -one.number)
     before = next((one for one in versions if one.number < version.number), None)
+    changed = _changes(before, version)
     context = {
         "agreement": agreement,
         "version": version,
@@ -188,7 +207,11 @@ def agreement_page(request: HttpRequest, reference: str, number: int | None = No
         "problems": services.version_validate(version=version),
         "versions": versions,
         "before": before,
-        "changes": _changes(before, version),
+        "changes": changed,
+        "change_table": table(
+            "What is different", tables.CHANGES, changed, about=lambda change: {"data-testid": "change"}
+        ),
+        "services": table("What may be sent under this version", tables.SERVICES, version.services.all()),
         "buttons": agreements.buttons(version, agreement, person(request)),
         "why_not": why_not(person(request), agreements.SCOPE),
         "reports": list(BenchReport.objects.filter(agreement=agreement, number=version.number).order_by("-id")[:5]),
@@ -263,6 +286,7 @@ def bundle_page(request: HttpRequest) -> HttpResponse:
             errors = refusals(error)
     context = {
         "report": report,
+        "table": tables.bundle(report) if report is not None else None,
         "text": text if report is not None else "",
         "activate": activate,
         "errors": [(field if field == "reason" else "", one) for field, texts in errors.items() for one in texts],

@@ -19,7 +19,7 @@ from messaging.exceptions import InvalidSubmission, Stale
 from messaging.journal.audit import Actor
 from messaging.models import BenchReport, OnboardingDraft
 from messaging.onboarding import selectors as selectors
-from messaging.onboarding.pages import steps
+from messaging.onboarding.pages import steps, tables
 from messaging.onboarding.pages.changing import Subject, act
 from messaging.onboarding.pages.forms import INVALID, REFUSED, Errors, reason_of, refusals
 from messaging.onboarding.pages.parties import SCOPE
@@ -79,8 +79,10 @@ def onboarding_new(request: HttpRequest) -> HttpResponse:
             errors = refusals(error)
         else:
             return see_other("console:onboarding-step", draft.public_id, 2)
+    drafts = selectors.drafts()[:50]
     context = {
-        "drafts": selectors.drafts()[:50],
+        "drafts": drafts,
+        "table": tables.drafts(drafts),
         "agreements": [(one.public_id, f"{one.tpa_id} ({one.partner})") for one in partners.agreements()[:500]],
         "errors": [(field if field == "bundle" else "", text) for field, texts in errors.items() for text in texts],
         "places": [Place(n, title, "", n == 1, False) for n, title in enumerate(TITLES, 1)],
@@ -235,11 +237,13 @@ def _test(request: HttpRequest, draft: OnboardingDraft) -> HttpResponse:
             onboarding_drafts.draft_reach(draft_id=draft.pk, step=LAST)
             return see_other("console:onboarding-step", draft.public_id, 5)
     check = onboarding_drafts.draft_check(draft_id=draft.pk)
+    report = BenchReport.objects.filter(draft=draft).order_by("-id").first()
     context = _around(draft, 5) | {
         "errors": [("", text) for texts in errors.values() for text in texts],
         "check": check,
         "wrong": _all_wrong(check),
-        "report": BenchReport.objects.filter(draft=draft).order_by("-id").first(),
+        "report": report,
+        "steps": tables.bench(report) if report is not None else None,
         "forward": resolve_url("console:onboarding-step", draft.public_id, LAST),
     }
     return page(request, "console/onboarding/onboarding_test.html", context, status=422 if errors else 200)

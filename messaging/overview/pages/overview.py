@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 
 from messaging.console.access import person, requires
 from messaging.console.rendering import page, see_other
+from messaging.messages.pages.tables import messages
 from messaging.overview.selectors import finding
 from messaging.overview.selectors.overview import ON_THE_WAY, Overview, overview
 from messaging.overview.selectors.traffic import HOURS, PartnerHours, Traffic
@@ -45,16 +46,14 @@ def dashboard(request: HttpRequest) -> HttpResponse:
     context = {
         "overview": found,
         "tiles": _tiles(found, now),
+        "recent": messages("The newest messages of both directions", found.recent, short=True),
         # The part that refreshes itself every few seconds does not show it.
         "heat": SimpleLazyObject(lambda: [(one, _cells(one, found.traffic)) for one in found.traffic.partners]),
         "heat_hours": [hour.at for hour in found.traffic.hours],
         "kiosk": request.GET.get("kiosk") == "1",
     }
-    fragments = {
-        "live-dashboard": "console/overview/dashboard_live.html",
-        "live-heat": "console/overview/dashboard_heat.html",
-    }
-    return page(request, "console/overview/dashboard.html", context, fragments=fragments)
+    fragments = {"live-heat": "console/overview/dashboard_heat.html"}
+    return page(request, "console/overview/dashboard.html", context, live="live-dashboard", fragments=fragments)
 
 
 @requires("pairs:read")

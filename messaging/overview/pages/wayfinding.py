@@ -6,15 +6,22 @@ from dataclasses import dataclass
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import NoReverseMatch, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.text import Truncator
 
 from messaging import causes
 from messaging.access.selectors.reach import read_id
+from messaging.console import cells
 from messaging.console.access import person, requires
 from messaging.console.context import NAVIGATION
 from messaging.console.rendering import TOASTS, keyset_page, page
+from messaging.console.resource import Column, table
 from messaging.console.words import WORDS
+from messaging.models import Rejection
 from messaging.overview.selectors import finding, records
 from messaging.overview.selectors.finding import Hit
+from messaging.templatetags.hub import ago, octets, refusal
 
 _MORE = (
     ("Preferences: time zone, shortcuts, theme", "console:preferences", "views:write"),
@@ -125,6 +132,27 @@ def cause_list(request: HttpRequest) -> HttpResponse:
     return page(request, "console/overview/causes.html", {"groups": list(groups.items())})
 
 
+def _sender(one: Rejection) -> SafeString:
+    name = one.party_name or cells.span("text-soft", "a stranger")
+    return format_html('{}<div class="text-faint mono">{}</div>', name, one.remote_address or "—")
+
+
+def _wrong(one: Rejection) -> SafeString:
+    said = "" if one.detail == f"{refusal(one.reason)}." else Truncator(one.detail).chars(160)
+    again = ' <span class="text-soft">{} times, last {}</span>'
+    return cells.joined(said, format_html(again, one.times, ago(one.last_at)) if one.last_at else "")
+
+
+_REFUSALS = (
+    Column("Time", lambda one: ago(one.at), "nowrap", zoned=True),
+    Column("Reason", lambda one: cells.link(cells.to("rejection", one.public_id), refusal(one.reason), "strong")),
+    Column("From", _sender),
+    Column("What was wrong", _wrong, "wrap", narrow="Wrong"),
+    Column("HTTP", lambda one: one.http_status, "num"),
+    Column("Size", lambda one: octets(one.size), "num nowrap"),
+)
+
+
 @requires("messages:read")
 def rejection_list(request: HttpRequest) -> HttpResponse:
     """Newest first, by reason and party."""
@@ -136,6 +164,7 @@ def rejection_list(request: HttpRequest) -> HttpResponse:
         "filtered": any(filters.values()),
         "reasons": sorted(causes.REFUSALS.items(), key=lambda r: r[1]),
     }
+    context["table"] = table("Refusals, newest first", _REFUSALS, context["rows"])
     return page(request, "console/overview/rejections.html", context)
 
 

@@ -18,8 +18,8 @@ from messaging.access.selectors.reach import read_id
 from messaging.api.authentication import actor_of
 from messaging.api.endpoint import OCTETS, AnyOctets, Endpoint, operation
 from messaging.api.fields import IdOut, ReasonBody, validated
+from messaging.api.handlers import listed, shown
 from messaging.api.reading import Param, read_parameters
-from messaging.api.resource import listed, shown
 from messaging.choices import CircuitState
 from messaging.engine.circuits import circuit_reset
 from messaging.messages.api.messages import PATH as MESSAGE_PATH
@@ -171,38 +171,55 @@ _SCOPE = Param(
 _WHICH = Param("which", "head: only what is first in line.", "choice", choices=("queue", "head"), default="queue")
 
 
-PairTimeline = shown(
-    "pairs_timeline",
-    "pairs:read",
-    "What went between application, hub and partner",
-    TimelineSerializer,
-    lambda pair, scope, failed: diagram_of_pair(
-        pairs.pair(pair), now=clock.now(), scope=scope, failed_only=bool(failed)
-    ),
-    path=PATH,
-    parameters=(_SCOPE, _FAILED),
-    description="The rows of the pair's sequence diagram. More than 100 that go over the wire are folded where they "
-    "say the same.",
-)
-MessageTimeline = shown(
-    "messages_timeline",
-    "messages:read",
-    "The life of a message between application, hub and partner",
-    TimelineSerializer,
-    lambda message_id, failed: diagram_of_message(messages.message_by_reference(message_id), failed_only=bool(failed)),
-    path=MESSAGE_PATH,
-    parameters=(_FAILED,),
-    problems=("ambiguous_message_id",),
-)
-PairQueue = listed(
-    "pairs_queue",
-    "messages:read",
-    "What waits on a pair, in the order in which it is sent",
-    QueuedSerializer,
-    lambda pair: pairs.queue(pairs.pair(pair).pk),
-    order=("position",),
-    path=PATH,
-)
+class PairTimeline(Endpoint):
+    """/pairs/{pair}/timeline"""
+
+    get = shown(
+        lambda pair, scope, failed: diagram_of_pair(
+            pairs.pair(pair), now=clock.now(), scope=scope, failed_only=bool(failed)
+        ),
+        TimelineSerializer,
+        id="pairs_timeline",
+        scope="pairs:read",
+        summary="What went between application, hub and partner",
+        path=PATH,
+        parameters=(_SCOPE, _FAILED),
+        description="The rows of the pair's sequence diagram. More than 100 that go over the wire are folded where "
+        "they say the same.",
+        etag=False,
+    )
+
+
+class MessageTimeline(Endpoint):
+    """/messages/{message_id}/timeline"""
+
+    get = shown(
+        lambda message_id, failed: diagram_of_message(
+            messages.message_by_reference(message_id), failed_only=bool(failed)
+        ),
+        TimelineSerializer,
+        id="messages_timeline",
+        scope="messages:read",
+        summary="The life of a message between application, hub and partner",
+        path=MESSAGE_PATH,
+        parameters=(_FAILED,),
+        problems=("ambiguous_message_id",),
+        etag=False,
+    )
+
+
+class PairQueue(Endpoint):
+    """/pairs/{pair}/queue"""
+
+    get = listed(
+        lambda pair: pairs.queue(pairs.pair(pair).pk),
+        QueuedSerializer,
+        id="pairs_queue",
+        scope="messages:read",
+        summary="What waits on a pair, in the order in which it is sent",
+        order=("position",),
+        path=PATH,
+    )
 
 
 def _sequence(pair: str) -> sequence.Sequence:
@@ -211,14 +228,18 @@ def _sequence(pair: str) -> sequence.Sequence:
     return sequence.sequence(found, terms, stream_state(found, terms))
 
 
-PairSequence = shown(
-    "pairs_sequence",
-    "pairs:read",
-    "The sequence numbers around the message that is first in line",
-    SequenceSerializer,
-    _sequence,
-    path=PATH,
-)
+class PairSequence(Endpoint):
+    """/pairs/{pair}/sequence"""
+
+    get = shown(
+        _sequence,
+        SequenceSerializer,
+        id="pairs_sequence",
+        scope="pairs:read",
+        summary="The sequence numbers around the message that is first in line",
+        path=PATH,
+        etag=False,
+    )
 
 
 def _diagnosis(pair: str) -> dict[str, Any]:
@@ -230,14 +251,18 @@ def _diagnosis(pair: str) -> dict[str, Any]:
     return {**said, "sentence": diagnosis.sentence, "changed_since_last_success": changed}
 
 
-PairDiagnosis = shown(
-    "pairs_diagnosis",
-    "pairs:read",
-    "Why a pair is as it is, and what changed since it last worked",
-    PairDiagnosisSerializer,
-    _diagnosis,
-    path=PATH,
-)
+class PairDiagnosis(Endpoint):
+    """/pairs/{pair}/diagnosis"""
+
+    get = shown(
+        _diagnosis,
+        PairDiagnosisSerializer,
+        id="pairs_diagnosis",
+        scope="pairs:read",
+        summary="Why a pair is as it is, and what changed since it last worked",
+        path=PATH,
+        etag=False,
+    )
 
 
 class PairPing(Endpoint):
@@ -286,25 +311,36 @@ _PROBES = (
     Param("pair", "Id of a pair.", "id", prefix="pair"),
     Param("endpoint", "Id of an endpoint.", "id", prefix="end"),
 )
-Probes = listed(
-    "probes_list",
-    "pairs:read",
-    "What looks at partners' endpoints found, newest first",
-    ProbeSerializer,
-    lambda endpoint=None, pair=None: circuits.probes(endpoint_id=endpoint, pair_id=pair),
-    order=("-id",),
-    filters=_PROBES,
-    tag="pairs",
-)
-OneProbe = shown(
-    "probes_read",
-    "pairs:read",
-    "One look at an endpoint",
-    ProbeSerializer,
-    lambda probe: circuits.probe(read_id("prb", probe)),
-    path={"probe": "Id of the report (`prb_...`)."},
-    tag="pairs",
-)
+
+
+class Probes(Endpoint):
+    """/probes"""
+
+    get = listed(
+        lambda endpoint=None, pair=None: circuits.probes(endpoint_id=endpoint, pair_id=pair),
+        ProbeSerializer,
+        id="probes_list",
+        scope="pairs:read",
+        summary="What looks at partners' endpoints found, newest first",
+        order=("-id",),
+        filters=_PROBES,
+        tag="pairs",
+    )
+
+
+class OneProbe(Endpoint):
+    """/probes/{probe}"""
+
+    get = shown(
+        lambda probe: circuits.probe(read_id("prb", probe)),
+        ProbeSerializer,
+        id="probes_read",
+        scope="pairs:read",
+        summary="One look at an endpoint",
+        path={"probe": "Id of the report (`prb_...`)."},
+        tag="pairs",
+        etag=False,
+    )
 
 
 class CircuitSerializer(serializers.Serializer):
@@ -337,25 +373,34 @@ class CircuitSerializer(serializers.Serializer):
 
 _CIRCUIT = {"circuit": "Id of the circuit (`cir_...`)."}
 _STATES = (Param("state", "States, comma separated.", "choices", choices=tuple(CircuitState.values)),)
-Circuits = listed(
-    "circuits_list",
-    "pairs:read",
-    "List servers that could not be reached lately",
-    CircuitSerializer,
-    lambda state=(): circuits.circuits(states=state),
-    order=("address",),
-    filters=_STATES,
-    description="A server that answers is not in the list. `state=open`: those to which sending is stopped now.",
-)
-OneCircuit = shown(
-    "circuits_read",
-    "pairs:read",
-    "One server that could not be reached lately",
-    CircuitSerializer,
-    lambda circuit: circuits.circuit(circuit),
-    path=_CIRCUIT,
-    etag=True,
-)
+
+
+class Circuits(Endpoint):
+    """/circuits"""
+
+    get = listed(
+        lambda state=(): circuits.circuits(states=state),
+        CircuitSerializer,
+        id="circuits_list",
+        scope="pairs:read",
+        summary="List servers that could not be reached lately",
+        order=("address",),
+        filters=_STATES,
+        description="A server that answers is not in the list. `state=open`: those to which sending is stopped now.",
+    )
+
+
+class OneCircuit(Endpoint):
+    """/circuits/{circuit}"""
+
+    get = shown(
+        circuits.circuit,
+        CircuitSerializer,
+        id="circuits_read",
+        scope="pairs:read",
+        summary="One server that could not be reached lately",
+        path=_CIRCUIT,
+    )
 
 
 class ResetCircuit(Endpoint):

@@ -21,6 +21,7 @@ from messaging.exceptions import ApplicationError, InvalidSubmission, Stale, Wro
 from messaging.journal.audit import HEAVY_REASON
 from messaging.journal.wording import span
 from messaging.models import Pair
+from messaging.pairs.pages import tables
 from messaging.pairs.resource import VERBS, PairVerb
 from messaging.pairs.selectors import circuits, pairs, screens
 from messaging.pairs.services import exporting, probing
@@ -220,9 +221,10 @@ PRESETS = ("Partner says that the server is up", "Address or firewall corrected"
 @requires("pairs:read")
 def circuit_list(request: HttpRequest) -> HttpResponse:
     """What is left alone first, then what has only failed."""
-    context = {"rows": circuits.rows(circuits.circuits())}
-    fragments = {"live-circuits": "console/pairs/circuits_live.html"}
-    return page(request, "console/pairs/circuits.html", context, fragments=fragments)
+    rows = circuits.rows(circuits.circuits())
+    operates = "pairs:operate" in person(request).scopes
+    context = {"rows": rows, "table": tables.circuits(rows, operates=operates)}
+    return page(request, "console/pairs/circuits.html", context, live="live-circuits")
 
 
 @requires("pairs:operate", methods=("GET", "POST"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from django.db.models import QuerySet
@@ -23,11 +23,14 @@ from messaging.console import lists
 from messaging.console.access import Person, person, requires
 from messaging.console.lists import Column, ListPage
 from messaging.console.rendering import keyset_page, page
+from messaging.console.resource import table
 from messaging.keyset import Page, Place
 from messaging.messages.pages import diagram
+from messaging.messages.pages import tables as message_tables
 from messaging.messages.selectors.timeline import SCOPES, diagram_of_pair
 from messaging.models import Pair
 from messaging.overview.selectors import records
+from messaging.pairs.pages import tables
 from messaging.pairs.pages.actions import UNITS, settings_fields
 from messaging.pairs.resource import VERBS, PairVerb
 from messaging.pairs.selectors import circuits, newer, pairs, screens, sequence
@@ -139,7 +142,7 @@ def pair_list(request: HttpRequest) -> HttpResponseBase:
     context["new_partner"] = reverse("console:onboarding-new") if "partners:write" in me.scopes else ""
     context["lacks_ping"] = me.lacks("pairs:operate")
     context["bulk_actions"] = bulk.actions(request, *_BULK, labels=_BULK_LABELS)
-    return page(request, "console/pairs/pairs.html", context, fragments={"live-pairs": "console/pairs/pairs_live.html"})
+    return page(request, "console/pairs/pairs.html", context, live="live-pairs")
 
 
 @requires("pairs:read")
@@ -150,7 +153,7 @@ def pair_page(request: HttpRequest, code: str) -> HttpResponse:
     context = {"screen": screen, "pair": screen.pair, "tab": tab, "tabs": _tabs(screen)}
     context |= _head(request, screen)
     context |= _CONTENTS[tab](request, screen)
-    return page(request, "console/pairs/pair.html", context, fragments={"live-pair": "console/pairs/pair_live.html"})
+    return page(request, "console/pairs/pair.html", context, live="live-pair")
 
 
 def _buttons(states: Iterable[VerbState], me: Person) -> list[tuple[PairVerb, str, datetime | None]]:
@@ -191,6 +194,7 @@ def _head(request: HttpRequest, screen: PairScreen) -> dict[str, Any]:
         "changed": newer.since_last_success(pair, screen.terms) if troubled else [],
         "runbook": rendered(pair.runbook) if pair.runbook and troubled else "",
         "report": report if report is not None and (troubled or report.public_id == pinged) else None,
+        "steps": tables.probe(report) if report is not None else None,
         "certificate_of": _endpoint(screen) if screen.diagnosis.cause is not None else "",
         "lacks_ping": me.lacks("pairs:operate"),
         "lacks_cancel": me.lacks("messages:cancel"),
@@ -217,15 +221,31 @@ def _overview(request: HttpRequest, screen: PairScreen) -> dict[str, Any]:
     return {
         "sequence": sequence.sequence(screen.pair, screen.terms, screen.streams),
         **diagram.shown(found, request.GET),
+        "flying": tables.flying(screen),
+        "attempts": tables.attempts(screen.attempts),
+        "waiting": tables.queue(screen.queue),
+        "incoming": table(
+            "How far each sender of this pair is",
+            tables.STREAM,
+            screen.streams.incoming,
+            about=lambda stream: {"data-testid": "stream-in"},
+        ),
+        "recent": message_tables.messages("The newest messages of this pair", screen.recent, pair=False),
     }
 
 
-def _rows(name: str, order: tuple[str, ...], rows: Callable[[Pair], QuerySet[Any]]) -> Content:
+def _rows(
+    name: str,
+    order: tuple[str, ...],
+    rows: Callable[[Pair], QuerySet[Any]],
+    tabled: Callable[[Any], dict[str, Any]] | None = None,
+) -> Content:
     """A tab that is a list."""
 
     def content(request: HttpRequest, screen: PairScreen) -> dict[str, Any]:
         filters = {"pair": screen.pair.code}
-        return keyset_page(request, f"console.pair.{name}", rows(screen.pair), order=order, filters=filters)
+        context = keyset_page(request, f"console.pair.{name}", rows(screen.pair), order=order, filters=filters)
+        return context | ({"table": tabled(context["rows"])} if tabled is not None else {})
 
     return content
 
@@ -241,9 +261,9 @@ def _settings(request: HttpRequest, screen: PairScreen) -> dict[str, Any]:
 
 _CONTENTS: dict[str, Content] = {
     "overview": _overview,
-    "queue": _rows("queue", ("position",), lambda pair: pairs.queue(pair.pk)),
-    "attempts": _rows("attempts", ("-id",), lambda pair: pairs.transmissions(pair.pk)),
-    "incidents": _rows("incidents", ("-number",), lambda pair: records.incidents(pair_id=pair.pk)),
+    "queue": _rows("queue", ("position",), lambda pair: pairs.queue(pair.pk), partial(tables.queue, whole=True)),
+    "attempts": _rows("attempts", ("-id",), lambda pair: pairs.transmissions(pair.pk), tables.attempts),
+    "incidents": _rows("incidents", ("-number",), lambda pair: records.incidents(pair_id=pair.pk), tables.incidents),
     "agreement": lambda request, screen: {},
     "audit": _rows("audit", ("-id",), lambda pair: records.audit_entries(object_type="pair", object_id=pair.public_id)),
     "settings": _settings,

@@ -16,10 +16,10 @@ from messaging.api.authentication import actor_of
 from messaging.api.conditional import item
 from messaging.api.endpoint import OCTETS, AnyOctets, Endpoint, operation
 from messaging.api.fields import IdIn, IdOut, Instant, OptionalReasonBody, page_of, validated
+from messaging.api.handlers import shown
 from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
-from messaging.api.resource import shown
 from messaging.choices import Direction, Interface
 from messaging.exceptions import InvalidSubmission
 from messaging.models import PipelineRun
@@ -182,17 +182,19 @@ class PipelineRuns(Endpoint):
         return Response({"data": RunSerializer(runs, many=True).data}, status=202, headers=headers)
 
 
-OnePipelineRun = shown(
-    "pipeline_runs_read",
-    "reports:read",
-    "One run: how far it is, or where its results come from",
-    RunDetailSerializer,
-    lambda run: pipeline.run(id_of("run", run)),
-    path=_PATH,
-    tag="pipeline",
-    etag=True,
-    whole_hub=True,
-)
+class OnePipelineRun(Endpoint):
+    """/pipeline-runs/{run}"""
+
+    get = shown(
+        lambda run: pipeline.run(id_of("run", run)),
+        RunDetailSerializer,
+        id="pipeline_runs_read",
+        tag="pipeline",
+        scope="reports:read",
+        summary="One run: how far it is, or where its results come from",
+        path=_PATH,
+        whole_hub=True,
+    )
 
 
 class CancelPipelineRun(Endpoint):

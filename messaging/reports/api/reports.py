@@ -19,11 +19,11 @@ from messaging.api.authentication import actor_of
 from messaging.api.conditional import item
 from messaging.api.endpoint import AnyJson, AnyOctets, Endpoint, operation
 from messaging.api.fields import IdIn, IdOut, OptionalReasonBody, ReasonBody, Text, validated
+from messaging.api.handlers import shown
 from messaging.api.pagination import PAGING, listing
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
-from messaging.api.resource import shown
 from messaging.models import Incident
 from messaging.onboarding.serializers import agreements
 from messaging.onboarding.services import changing as onboarding_content
@@ -160,27 +160,33 @@ class TimingDraftBody(OptionalReasonBody):
     reason = Text(max_length=2000, required=False, allow_blank=True, default="", help_text="Why, for the audit log.")
 
 
-Reports = shown(
-    "reports_list",
-    "reports:read",
-    "All reports, and the runs whose results are shown",
-    ReportsSerializer,
-    lambda: {"data": [described(one) for one in reports.overview()]},
-    description="Of reconciliations the newest; GET /partner-logs has all of them.",
-    etag=True,
-    whole_hub=True,
-)
-OneReport = shown(
-    "reports_read",
-    "reports:read",
-    "One report: its run, its tables and their columns",
-    ReportDetailSerializer,
-    lambda job, scope, run: described(_shown(job, scope, run)),
-    path=_JOB,
-    parameters=CHOICE,
-    etag=True,
-    whole_hub=True,
-)
+class Reports(Endpoint):
+    """/reports"""
+
+    get = shown(
+        lambda: {"data": [described(one) for one in reports.overview()]},
+        ReportsSerializer,
+        id="reports_list",
+        scope="reports:read",
+        summary="All reports, and the runs whose results are shown",
+        description="Of reconciliations the newest; GET /partner-logs has all of them.",
+        whole_hub=True,
+    )
+
+
+class OneReport(Endpoint):
+    """/reports/{job}"""
+
+    get = shown(
+        lambda job, scope, run: described(_shown(job, scope, run)),
+        ReportDetailSerializer,
+        id="reports_read",
+        scope="reports:read",
+        summary="One report: its run, its tables and their columns",
+        path=_JOB,
+        parameters=CHOICE,
+        whole_hub=True,
+    )
 
 
 class ReportTable(Endpoint):

@@ -7,8 +7,12 @@ from typing import Any
 
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 from messaging.choices import Direction
+from messaging.console import cells
+from messaging.console.resource import Column, table
 from messaging.models import PipelineRun, TimingAdvice
 from messaging.report_choices import NOTICES, AuditKind, PipelineJob, Verdict
 from messaging.reports.pages import chart_scales as scales
@@ -19,6 +23,7 @@ from messaging.reports.selectors import figures as report_figures
 from messaging.reports.selectors import reports
 from messaging.reports.selectors.figures import RISK, Choice
 from messaging.reports.selectors.reports import Shown
+from messaging.templatetags.hub import span, took
 from rmhub.ids import public_id
 
 _BODY = Callable[[HttpRequest, Shown], dict[str, Any]]
@@ -49,7 +54,8 @@ def audit(request: HttpRequest, shown: Shown) -> dict[str, Any]:
         "looked_at": looked_at,
         "pairs": pairs,
         "incidents": reverse("console:audit-incidents") if violations and shown.is_current else "",
-        "kinds": [(AuditKind(kind).label, kind, *kinds[kind], kind in notices) for kind in known],
+        "kinds": known,
+        "kinds_table": _kinds(shown.run, [(kind, *kinds[kind]) for kind in known], notices),
         "table_shown": "pairs" if request.GET.get("table") == "pairs" else "findings",
     }
     only = request.GET.get("kind", "")
@@ -62,6 +68,20 @@ def audit(request: HttpRequest, shown: Shown) -> dict[str, Any]:
             )
         context["fixed"] = {} if only else {"violation": not context["all_notices"]}
     return context
+
+
+def _kinds(run: PipelineRun, rows: list[tuple[str, int, int]], notices: set[str]) -> dict[str, Any]:
+    def name(row: tuple[str, int, int]) -> SafeString:
+        href = f"?run={run.public_id}&table=findings&kind={row[0]}#rows"
+        chip = format_html(' <span class="chip">{}</span>', "notice") if row[0] in notices else ""
+        return cells.joined(cells.link(href, AuditKind(row[0]).label, "strong"), chip)
+
+    columns = (
+        Column("Kind", name),
+        Column("Findings", lambda row: cells.number(row[1]), "num"),
+        Column("Numbers, messages or deliveries", lambda row: cells.number(row[2]), "num", narrow="Concern"),
+    )
+    return table("Findings by kind", columns, rows)
 
 
 def window(request: HttpRequest, shown: Shown) -> dict[str, Any]:
@@ -123,7 +143,9 @@ def _proposal(run: PipelineRun, chosen: Choice) -> dict[str, Any]:
     return {
         "of": agreement,
         "now": chosen.now,
-        "options": [(chosen.now, "In force"), (chosen.then, "Proposed")],
+        "options": table(
+            "Parameters in force and proposed", _OPTIONS, [("In force", chosen.now), ("Proposed", chosen.then)]
+        ),
         "fits": chosen.fits,
         "comparison": _before_and_after(chosen.now, chosen.then),
         "latency": report_figures.timing_latency(run.pk, chosen.agreement_id),
@@ -132,6 +154,20 @@ def _proposal(run: PipelineRun, chosen: Choice) -> dict[str, Any]:
         else None,
         "draft": f"{reverse('console:timing-draft', args=[agreement])}?run={run.public_id}",
     }
+
+
+_OPTIONS = (
+    Column("Choice", lambda row: row[0], "strong"),
+    Column("Timeout", lambda row: span(row[1].timeout), "num"),
+    Column("Retries", lambda row: row[1].retries, "num"),
+    Column("RetryInterval", lambda row: span(row[1].retry_interval), "num"),
+    Column("Attempts", lambda row: cells.number(row[1].attempts), "num"),
+    Column("Needless repeats", lambda row: cells.number(row[1].needless), "num", narrow="Needless"),
+    Column("Given up", lambda row: cells.number(row[1].given_up), "num"),
+    Column("Mean time", lambda row: took(row[1].mean_seconds) or "—", "num"),
+    Column("p95 time", lambda row: took(row[1].p95_seconds) or "—", "num"),
+    Column("Gives up after", lambda row: span(row[1].gives_up_after), "num"),
+)
 
 
 def _before_and_after(now: TimingAdvice, then: TimingAdvice) -> charts.Chart:

@@ -16,11 +16,13 @@ from django.utils.safestring import SafeString
 from messaging import keyset
 from messaging.console.access import actor, requires
 from messaging.console.rendering import as_context, dialog, keyset_page, page, read_place, see_other
+from messaging.console.resource import table
 from messaging.exceptions import InvalidSubmission
 from messaging.models import PipelineRun
 from messaging.pairs.selectors import screens
 from messaging.report_choices import PipelineJob, RunState
 from messaging.reports.catalogue import REPORTS
+from messaging.reports.pages import run_tables
 from messaging.reports.pages.reports import attached, lineage
 from messaging.reports.selectors import pipeline
 from messaging.reports.selectors.pipeline import PairHour
@@ -52,18 +54,19 @@ def run_list(request: HttpRequest) -> HttpResponse:
         jobs=(filters["job"],) if filters["job"] else (), states=(filters["state"],) if filters["state"] else ()
     )
     context = keyset_page(request, "console.pipeline", found, order=("-id",), filters=filters)
-    now, busy = clock.now(), pipeline.busy()
+    now, busy, lake = clock.now(), pipeline.busy(), pipeline.lake()
     context["rows"] = [pipeline.progress(one, now, busy=busy) for one in context["rows"]]
     context |= {
         "filters": filters,
         "jobs": PipelineJob.choices,
         "states": RunState.choices,
-        "lake": pipeline.lake(),
+        "lake": lake,
+        "in_lake": table("What the lake holds", run_tables.LAKE, lake.entities),
+        "table": run_tables.runs(context["rows"]),
         "first_page": not request.GET.get("cursor"),
         "unclaimed": any(one.unclaimed for one in context["rows"]),
     }
-    fragments = {"live-runs": "console/reports/pipeline_runs_live.html"}
-    return page(request, "console/reports/pipeline_runs.html", context, fragments=fragments)
+    return page(request, "console/reports/pipeline_runs.html", context, live="live-runs")
 
 
 @requires("reports:read", whole_hub=True)
@@ -73,19 +76,17 @@ def run_page(request: HttpRequest, reference: str) -> HttpResponse:
     if reference != run.public_id:
         return see_other("console:pipeline-run", run.public_id)
     progress = pipeline.progress(run, clock.now(), busy=run.state != RunState.QUEUED or pipeline.busy())
+    made_of = lineage(run)
     context = {
         "run": run,
         "progress": progress,
-        "lineage": lineage(run),
+        "lineage": made_of,
+        "inputs": table("Inputs of the run", run_tables.INPUTS, made_of["entities"]),
+        "files": run_tables.files(run),
         "has_report": pipeline.has_report(run) and run.state == RunState.SUCCEEDED,
         "audit": screens.audit_of(run),
     }
-    return page(
-        request,
-        "console/reports/pipeline_run.html",
-        context,
-        fragments={"live-run": "console/reports/pipeline_run_live.html"},
-    )
+    return page(request, "console/reports/pipeline_run.html", context, live="live-run")
 
 
 @requires("reports:read", whole_hub=True)
@@ -219,16 +220,10 @@ def live_page(request: HttpRequest) -> HttpResponse:
     found = keyset.page(pipeline.watched_pairs(shown), order=_ORDER, limit=_PAGE, place=read_place(request, mark))
     context: dict[str, Any] = as_context(found, mark)
     context |= {
-        "title": "Live",
-        "lead": "The last hour of every pair beside what is usual for it. What leaves its usual range becomes an "
-        "incident, and is resolved when it is back.",
-        "live": "console/reports/live_watch_live.html",
-        "live_id": "live-watch",
-        "every": 10,
         "watch": shown,
         "rows": [_row(hour) for hour in pipeline.last_hours(found.rows, shown)],
     }
-    return page(request, "console/parts/live_page.html", context, fragments={"live-watch": context["live"]})
+    return page(request, "console/reports/live_watch.html", context, live="live-watch")
 
 
 def _row(hour: PairHour) -> dict[str, Any]:

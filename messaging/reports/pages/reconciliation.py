@@ -19,6 +19,7 @@ from messaging.models import PartnerLog, PipelineRun
 from messaging.onboarding.services import changing as onboarding
 from messaging.pairs.selectors import screens
 from messaging.report_choices import AuditKind, PipelineJob, Verdict
+from messaging.reports.pages import run_tables
 from messaging.reports.pages.pipeline import Days, read_days
 from messaging.reports.pages.reports import agreement_of
 from messaging.reports.selectors import pipeline as partner_logs
@@ -53,13 +54,9 @@ def log_list(request: HttpRequest) -> HttpResponse:
     """Newest first, with what was found."""
     context = keyset_page(request, "console.partner_logs", partner_logs.logs(), order=("-id",), filters={})
     context["rows"] = partner_logs.log_rows(context["rows"])
+    context["table"] = run_tables.logs(context["rows"])
     context["folder"] = services.folder() / "inbox"
-    return page(
-        request,
-        "console/reports/partner_logs.html",
-        context,
-        fragments={"live-logs": "console/reports/partner_logs_live.html"},
-    )
+    return page(request, "console/reports/partner_logs.html", context, live="live-logs")
 
 
 @csrf_exempt
@@ -302,7 +299,6 @@ def _page(
     stored = log.columns
     proposed = mapping is None and not stored and bool(head.columns) and bool(located({}, head.columns)[1])
     shown = mapping if mapping is not None else log_columns.proposed(head.columns) if proposed else stored
-    words = dict(Verdict.choices)
     context = {
         "log": log,
         "row": row,
@@ -311,15 +307,15 @@ def _page(
         "proposed": proposed,
         "columns": _fields(shown, head.columns, head.rows),
         "settings": _settings_of(shown),
-        "verdicts": [(one, words[one], row.verdicts[one]) for one in Verdict.values if one in row.verdicts],
+        "verdicts": row.verdicts,
+        "table": run_tables.verdicts(log, row.verdicts),
         "days": Days(log.range_from, log.range_to),
         "run": row.latest,
         "errors": errors,
         "given": request.POST,
         "audit": screens.audit_of(log),
     }
-    fragments = {"live-log": "console/reports/partner_log_live.html"}
-    return page(request, "console/reports/partner_log.html", context, fragments=fragments, status=status)
+    return page(request, "console/reports/partner_log.html", context, live="live-log", status=status)
 
 
 def _head(log: PartnerLog) -> tuple[services.Head, str]:

@@ -12,7 +12,6 @@ from django.contrib import messages as notices
 from django.contrib.humanize.templatetags.humanize import intcomma
 from django.core.exceptions import ObjectDoesNotExist
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
-from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.http import content_disposition_header
@@ -31,7 +30,7 @@ from messaging.reports.pages.tables import sheet
 from messaging.reports.selectors import pipeline, reports
 from messaging.reports.selectors.reports import Shown
 from messaging.reports.services import actions
-from messaging.templatetags.hub import ago, middle
+from messaging.templatetags.hub import ago, middle, run_range
 from partners import selectors as partners
 from partners.exceptions import InvalidInput
 from partners.exceptions import WrongState as PartnersWrongState
@@ -188,7 +187,7 @@ def _scope(one: PublishedReport) -> SafeString:
 _COMPARISONS = (
     Column("Compared", lambda one: ago(one.published_at), "nowrap", zoned=True),
     Column("Log", _scope),
-    Column("Range", lambda one: render_to_string("console/reports/run_range.html", {"run": one.run})),
+    Column("Range", lambda one: run_range(one.run)),
     Column("Rows", lambda one: intcomma(one.run.rows), "num"),
 )
 
