@@ -79,7 +79,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """What `console/parts/diagram_svg.html` shows. `lanes`: x, name, what it is there for; `names`: by key."""
+    """What `console/parts/diagram_svg.html` shows. `lanes`: x, name, what it is there for."""
 
     shapes: list[Shape]
     lanes: list[tuple[int, str, str]]

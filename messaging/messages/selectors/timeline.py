@@ -1,7 +1,7 @@
 """The life of a message or a pair as rows in the order of time: the timeline of a message's page, and what a sequence
 diagram shows between App, Hub and Partner.
 
-A diagram's rows are the table below it, too, and the API's timeline. How they are drawn is `console.drawing`'s.
+A diagram's rows are the table below it, too, and the API's timeline. How they are drawn is `pages.diagram`'s.
 """
 
 from __future__ import annotations

@@ -227,7 +227,7 @@ class OneBenchReport(Endpoint):
     """/test-reports/{report}"""
 
     get = shown(
-        selectors.report,
+        lambda report: selectors.report(report),
         shapes.BenchReportSerializer,
         id="test_reports_read",
         tag="onboarding",

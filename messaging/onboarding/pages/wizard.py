@@ -18,7 +18,7 @@ from messaging.console.rendering import page, see_other
 from messaging.exceptions import InvalidSubmission, Stale
 from messaging.journal.audit import Actor
 from messaging.models import BenchReport, OnboardingDraft
-from messaging.onboarding import selectors as selectors
+from messaging.onboarding import selectors
 from messaging.onboarding.pages import steps, tables
 from messaging.onboarding.pages.changing import Subject, act
 from messaging.onboarding.pages.forms import INVALID, REFUSED, Errors, reason_of, refusals

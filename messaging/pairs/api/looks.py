@@ -394,7 +394,7 @@ class OneCircuit(Endpoint):
     """/circuits/{circuit}"""
 
     get = shown(
-        circuits.circuit,
+        lambda circuit: circuits.circuit(circuit),
         CircuitSerializer,
         id="circuits_read",
         scope="pairs:read",

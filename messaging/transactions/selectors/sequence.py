@@ -1,7 +1,7 @@
 """What the sequence drawing of a transaction shows: lifelines, and the messages and decisions as rows in order of time.
 
 A row is `repeated` as often as it was put on the wire. The same rows are the table below the drawing; how they are
-drawn is `console.drawing`'s.
+drawn is `messages.pages.diagram`'s.
 """
 
 from __future__ import annotations

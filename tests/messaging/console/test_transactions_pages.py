@@ -399,7 +399,7 @@ def test_the_list_needs_no_scan_of_the_table(time: FrozenClock) -> None:
 def test_the_commit_record_stands_before_what_it_allows(time: FrozenClock) -> None:
     one, _ = scenes.committing("Stock")
     rows = page(of(one)).xpath("//*[@data-testid='sequence-table']/tbody/tr")
-    texts = [" ".join(row.text_content().split()) for row in rows]
+    texts = [" ".join(cell.text_content().strip() for cell in row) for row in rows]
     record = next(number for number, text in enumerate(texts) if "Commit record written" in text)
     told = next(number for number, text in enumerate(texts) if " This hub → Stock Commit" in text)
     voted = next(number for number, text in enumerate(texts) if " Stock → This hub Prepared" in text)
