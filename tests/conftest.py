@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,6 +52,7 @@ def fresh_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Non
     if not request.node.get_closest_marker("django_db") and not {"db", "transactional_db"} & set(request.fixturenames):
         yield
         return
+    from messaging import applications
     from messaging.messages.selectors import messages
     from tests.staged import forget_all
 
@@ -62,7 +64,12 @@ def fresh_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Non
     # would stop what the test does after the search.
     request.getfixturevalue("monkeypatch").setattr(messages, "SECONDS", 600)
     forget_all()
+    tables: tuple[dict[str, Any], ...] = (applications.SERVICES, applications.RESOLVERS, applications.MONITORS)
+    registered = [dict(table) for table in tables]
     yield
+    for table, before in zip(tables, registered, strict=True):
+        table.clear()
+        table.update(before)
     forget_all()
 
 

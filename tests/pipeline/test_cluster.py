@@ -243,6 +243,7 @@ def under_way(port: int) -> bool:
         return len(json.load(answer)) > 0 and len(active) > 0
 
 
+@pytest.mark.long
 def test_the_session_of_the_settings_computes_on_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
     command = [sys.executable, "manage.py", "pipeline", "check", "--start"]
     with running(command, tmp_path, "check", SPARK_MASTER=cluster.url, DATABASE_URL=NO_DATABASE) as checking:

@@ -33,8 +33,9 @@ from tests.messaging.exchange.callers import T, remembering_since
 from tests.messaging.factories import ACTION, SERVICE, link
 from tests.messaging.routing import hubs
 from tests.messaging.routing.hubs import WHO, WHY, Hub, Network, join, network, uri
+from tests.sizes import ALL
 
-MESSAGES = int(os.environ.get("INVARIANT_MESSAGES", "80"))
+MESSAGES = int(os.environ.get("INVARIANT_MESSAGES", "80" if ALL else "40"))
 TPA = "tpa:A-B"
 LOOK_EVERY = max(60, MESSAGES // 4)  # steps
 TERMS = {
