@@ -20,7 +20,7 @@ SEND = "messaging.send_due"
 DELIVER = "messaging.deliver_due"
 WEBHOOKS = "messaging.webhooks_due"
 JOBS = "messaging.jobs_due"
-PICKUPS = "messaging.pickups_due"
+POLLERS = "messaging.pollers_due"
 TRANSACTIONS = "messaging.transactions_due"
 
 # While this key stands, a wake-up of that task is on its way and another would find nothing more to do.

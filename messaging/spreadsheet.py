@@ -29,4 +29,4 @@ def _cell(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | tuple | dict) else str(value)
     if text.startswith(FORMULA):
         text = f"'{text}"
-    return '"' + text.replace('"', '""') + '"' if any(sign in text for sign in ',"\r\n') else text
+    return '"' + text.replace('"', '""') + '"' if any(character in text for character in ',"\r\n') else text

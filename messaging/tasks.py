@@ -77,8 +77,8 @@ def jobs_due() -> str:
     return f"done {jobs.run_due()}"
 
 
-@_task("messaging.pickups_due")
-def pickups_due() -> str:
+@_task("messaging.pollers_due")
+def pollers_due() -> str:
     """Looks into the mailboxes and folders whose time has come; threads of their own do it."""
     return f"started {engine.collector().run()}"
 

@@ -62,7 +62,7 @@ def host_key_fault(host_key: str) -> str | None:
     if all(_HOST_KEY.fullmatch(one) for one in host_keys(host_key)):
         return None
     return (
-        "A host key is a fingerprint as `ssh-keygen -l` prints it: SHA256: and 43 signs after it. "
+        "A host key is a fingerprint as `ssh-keygen -l` prints it: SHA256: and 43 characters after it. "
         "Several, while a key is replaced, have a space between them."
     )
 

@@ -1,4 +1,4 @@
-"""Who is at the door: HTTP Basic, bearer tokens and client certificates against one snapshot's credentials.
+"""Who calls: HTTP Basic, bearer tokens and client certificates against one snapshot's credentials.
 
 Password hashes are slow on purpose, and partners show the same password with
 every message. So a check that succeeded is remembered in the process, under a
@@ -62,7 +62,7 @@ class Held:
         )
 
 
-class Doors:
+class Credentials:
     """The inbound credentials of one snapshot, by what a caller names. Unchanging."""
 
     __slots__ = ("_by_fingerprint", "_by_id", "_by_username", "_rounds")

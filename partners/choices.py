@@ -88,7 +88,7 @@ class CredentialKind(models.TextChoices):
     SSH_KEY = "ssh_key", "SSH private key"
 
 
-class PickupKind(models.TextChoices):
+class PollerKind(models.TextChoices):
     """Where the hub fetches messages that a partner could only leave somewhere."""
 
     IMAP = "imap", "Mailbox (IMAP)"

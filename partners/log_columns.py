@@ -134,7 +134,7 @@ def sides(mapping: Mapping[str, Any]) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _plain(name: str) -> str:
-    return "".join(sign for sign in name.casefold() if sign.isalnum())
+    return "".join(character for character in name.casefold() if character.isalnum())
 
 
 def _listed(names: Sequence[str]) -> str:

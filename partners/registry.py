@@ -21,7 +21,7 @@ from django.db.models import Q
 
 from partners import authentication, secrets
 from partners.addresses import normalise_uri
-from partners.authentication import Doors, Held
+from partners.authentication import Credentials, Held
 from partners.choices import CredentialDirection, CredentialKind, VersionState
 from partners.models import AgreementService, AgreementVersion, Credential, PartyIdentifier, Revision
 from partners.terms import Presented, Principal, Terms
@@ -112,7 +112,7 @@ class Registry:
                 self._certificates.setdefault(credential.party_id, []).append(credential)
             else:
                 self._outbound.setdefault(credential.party_id, []).append(credential)
-        self._doors = Doors(inbound)
+        self._doors = Credentials(inbound)
         self._headers: dict[uuid.UUID, str] = {}
 
     def __repr__(self) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from django.db.models import Prefetch, Q, QuerySet
 
 from partners.choices import VersionState
-from partners.models import Agreement, AgreementVersion, Credential, Endpoint, Party, Pickup
+from partners.models import Agreement, AgreementVersion, Credential, Endpoint, Party, Poller
 from partners.visibility import limit
 
 
@@ -127,15 +127,15 @@ def credential(credential_id: uuid.UUID) -> Credential:
     return credentials().get(pk=credential_id)
 
 
-def pickups(
+def pollers(
     *, q: str = "", kind: Collection[str] = (), enabled: bool | None = None, party: uuid.UUID | None = None
-) -> QuerySet[Pickup]:
+) -> QuerySet[Poller]:
     """Mailboxes and folders with endpoint and partner, by name, without their secrets.
 
     `q` is looked for in name and URL; `party`: whose endpoint it is, or who puts files there.
     """
     # A mailbox that everybody writes to belongs to no partner.
-    found = limit(Pickup.objects.select_related("endpoint__party", "partner"), "partner")
+    found = limit(Poller.objects.select_related("endpoint__party", "partner"), "partner")
     found = found.defer("secret_encrypted").order_by("name")
     if q:
         found = found.filter(Q(name__icontains=q) | Q(url__icontains=q))
@@ -148,9 +148,9 @@ def pickups(
     return found
 
 
-def pickup(pickup_id: uuid.UUID) -> Pickup:
-    """One mailbox or folder without its secret. Raises Pickup.DoesNotExist."""
-    return pickups().get(pk=pickup_id)
+def poller(poller_id: uuid.UUID) -> Poller:
+    """One mailbox or folder without its secret. Raises Poller.DoesNotExist."""
+    return pollers().get(pk=poller_id)
 
 
 def _versions() -> Prefetch:

@@ -111,7 +111,7 @@ class Terms:
     ordered: bool
     max_in_flight: int
     # transactional streams (spec 3); order_ack_timeout and max_order_ack_delay in milliseconds
-    stream_lanes: int
+    stream_concurrency: int
     resend_schedule: tuple[int, ...]
     order_ack_timeout: int
     max_order_ack_delay: int
@@ -141,7 +141,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Presented:
-    """What a caller shows at the door. `fingerprint` is handed on by a trusted proxy (SHA-256, hex)."""
+    """What a caller authenticates with. `fingerprint` is handed on by a trusted proxy (SHA-256, hex)."""
 
     authorization: str = field(default="", repr=False)
     fingerprint: str = ""

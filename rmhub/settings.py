@@ -241,7 +241,7 @@ RMHUB_STREAM_HOLD_MS = env_int("RMHUB_STREAM_HOLD_MS", 1000, minimum=0, maximum=
 RMHUB_SWEEP_SECONDS = env_int("RMHUB_SWEEP_SECONDS", 1, minimum=1, maximum=60)
 RMHUB_SEND_THREADS = env_int("RMHUB_SEND_THREADS", 16, minimum=1, maximum=256)
 RMHUB_SEND_BATCH = env_int("RMHUB_SEND_BATCH", 64, minimum=1, maximum=1000)
-RMHUB_PICKUP_THREADS = env_int("RMHUB_PICKUP_THREADS", 4, minimum=1, maximum=64)  # looks at the same time
+RMHUB_POLLER_THREADS = env_int("RMHUB_POLLER_THREADS", 4, minimum=1, maximum=64)  # looks at the same time
 RMHUB_DELIVER_THREADS = env_int("RMHUB_DELIVER_THREADS", 8, minimum=1, maximum=256)
 # Mail (docs/mail.md). The relay takes mails of endpoints without a server of their own.
 _MAIL = ("smtp", "smtp+starttls", "smtps")
@@ -299,7 +299,7 @@ CELERY_BEAT_SCHEDULE = {
     },
     "webhooks-due": {"task": "messaging.webhooks_due", "schedule": RMHUB_SWEEP_SECONDS, "options": {"expires": 5}},
     "jobs-due": {"task": "messaging.jobs_due", "schedule": 1, "options": {"expires": 1}},
-    "pickups-due": {"task": "messaging.pickups_due", "schedule": 1, "options": {"expires": 1}},
+    "pollers-due": {"task": "messaging.pollers_due", "schedule": 1, "options": {"expires": 1}},
     "transactions-due": {"task": "messaging.transactions_due", "schedule": 1, "options": {"expires": 1}},
     "monitors-due": {
         "task": "messaging.monitors_due",

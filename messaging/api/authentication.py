@@ -15,7 +15,7 @@ from messaging.api.problems import Problem
 from messaging.choices import Interface
 from messaging.journal.audit import Actor
 from messaging.models import ApiToken
-from messaging.standing import standing_of
+from messaging.permissions import permissions_of
 
 MAX_HEADER = 200
 MUST_ENROL = "must_enrol"  # in the session of somebody who has to set up a second factor first
@@ -82,9 +82,9 @@ class ConsoleSessionAuthentication(SessionAuthentication):
             raise AuthenticationFailed("Nobody used this session for too long: log in again.", code="not_authenticated")
         if request.session.get(MUST_ENROL):
             raise AuthenticationFailed("Set up your second factor in the console first.", code="not_authenticated")
-        standing = standing_of(user)
+        permissions = permissions_of(user)
         name = user.get_username()
-        return user, Access(name, name, standing.scopes, standing.partners, caller=f"user:{user.pk}")
+        return user, Access(name, name, permissions.scopes, permissions.partners, caller=f"user:{user.pk}")
 
 
 def access_of(request: Request) -> Access:

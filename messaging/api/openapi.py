@@ -37,7 +37,7 @@ _TAGS = (
     ("parties", "Organisations and their messaging services."),
     ("agreements", "Trading partner agreements, in versions."),
     ("routes", "Where messages for parties that are not ours go next."),
-    ("pickups", "Mailboxes and folders that the hub looks into for what partners left there."),
+    ("pollers", "Mailboxes and folders that the hub looks into for what partners left there."),
     ("credentials", "Proof of identity between us and partners."),
     ("live", "The last hour by pair, as the live watch counts it."),
     ("reports", "What the data pipeline found out, and partners' logs that ours are compared with."),

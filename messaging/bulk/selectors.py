@@ -17,7 +17,7 @@ from messaging import causes
 from messaging.access.selectors import reach
 from messaging.bulk.services.endings import ENDED, OPEN
 from messaging.choices import DeliveryState, Direction, IncidentState, ItemState, JobState, PartnerAnswer
-from messaging.deliveries.selectors import deliveries, doubts, triggers
+from messaging.deliveries.selectors import deliveries, in_doubt, triggers
 from messaging.exceptions import InvalidSubmission, NotFound
 from messaging.messages.selectors import finding, searching
 from messaging.models import BulkJob, BulkJobItem, Delivery, Incident, Message, Pair
@@ -111,7 +111,7 @@ def csv_lines(job: BulkJob) -> Iterator[str]:
 def _cell(text: str) -> str:
     if text.startswith(("=", "+", "-", "@", "\t", "\r")):  # a spreadsheet takes it for a formula
         text = f"'{text}"
-    return '"' + text.replace('"', '""') + '"' if any(sign in text for sign in ',"\r\n') else text
+    return '"' + text.replace('"', '""') + '"' if any(character in text for character in ',"\r\n') else text
 
 
 def named(prefix: str, keys: list[uuid.UUID]) -> list[tuple[str, str, str]]:
@@ -188,7 +188,7 @@ def _words(values: Mapping[str, str]) -> str:
         elif name == "cause":
             found.append(causes.lookup(value).label if value else "no cause")
         elif name == "doubt":
-            found.append(doubts.reason(value).label)
+            found.append(in_doubt.reason(value).label)
         else:
             found.append(value.replace("_", " "))
     return " · ".join(found)

@@ -57,10 +57,10 @@ FILES: tuple[Row, ...] = (
         True,
     ),
     (
-        "pickup_failing",
+        "poller_failing",
         "Mailbox or folder out of reach",
         "The hub cannot look into a mailbox or folder, so that nothing that partners leave there is taken in.",
-        "The page of the pickup says what is in the way. What lies there is taken when the hub can look again.",
+        "The page of the poller says what is in the way. What lies there is taken when the hub can look again.",
         True,
     ),
 )

@@ -30,7 +30,7 @@ from messaging.choices import Interface
 from messaging.exceptions import NotFound
 from messaging.journal import audit
 from messaging.journal.audit import Actor
-from messaging.standing import standing_of
+from messaging.permissions import permissions_of
 from partners import visibility
 from rmhub.ids import BadPublicId
 from rmhub.roles import SCOPES, WHOLE_HUB_SCOPES, Role, role_for
@@ -48,7 +48,7 @@ ScopeRule = str | Callable[[dict[str, Any]], str]
 class Person:
     """Who looks at the page. `role` is None for a user whom nobody gave one.
 
-    `partners`: whose data they may see (`messaging.standing`); None = everybody's.
+    `partners`: whose data they may see (`messaging.permissions`); None = everybody's.
     """
 
     name: str
@@ -73,8 +73,8 @@ def person(request: HttpRequest) -> Person:
     """Of this request; looked up once."""
     known: Person | None = getattr(request, "_console_person", None)
     if known is None:
-        standing = standing_of(request.user)
-        known = Person(request.user.get_username(), standing.role, standing.scopes, standing.partners)
+        permissions = permissions_of(request.user)
+        known = Person(request.user.get_username(), permissions.role, permissions.scopes, permissions.partners)
         request._console_person = known  # type: ignore[attr-defined]
     return known
 

@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
 from messaging.console.access import Person, person
-from messaging.console.wishes import wishes
+from messaging.console.preferences import preferences
 from messaging.pairs.selectors import screens
 from partners import visibility
 from rmhub import clock
@@ -37,7 +37,7 @@ NAVIGATION: tuple[tuple[str, tuple[NavItem, ...]], ...] = (
             NavItem("Dashboard", "layout-dashboard", "console:dashboard", "", "pairs:read"),
             NavItem("Pairs", "arrows-exchange", "console:pairs", "pairs", "pairs:read", "suspended"),
             NavItem("Messages", "mail", "console:messages", "messages", "messages:read"),
-            NavItem("In doubt", "help-circle", "console:doubts", "in-doubt", "deliveries:read", "in_doubt"),
+            NavItem("In doubt", "help-circle", "console:in-doubt", "in-doubt", "deliveries:read", "in_doubt"),
             NavItem("Incidents", "alert-triangle", "console:incidents", "incidents", "incidents:read", "incidents"),
             NavItem("Servers", "plug-connected", "console:circuits", "servers", "pairs:read"),
         ),
@@ -59,7 +59,7 @@ NAVIGATION: tuple[tuple[str, tuple[NavItem, ...]], ...] = (
             NavItem("Partners", "building-community", "console:partners", "partners", "partners:read"),
             NavItem("Agreements", "file-text", "console:agreements", "agreements", "agreements:read"),
             NavItem("Certificates", "shield-check", "console:certificates", "certificates", "partners:read"),
-            NavItem("Pickups", "download", "console:pickups", "pickups", "partners:read"),
+            NavItem("Pollers", "download", "console:pollers", "pollers", "partners:read"),
             NavItem("Routes", "arrow-forward-up", "console:routes", "routes", "agreements:read"),
         ),
     ),
@@ -114,8 +114,8 @@ def hub(request: HttpRequest) -> dict[str, object]:
         "section": _section(request),
         "me": SimpleLazyObject(lambda: _me(request)),
         "navigation": NAVIGATION,
-        "wishes": SimpleLazyObject(lambda: wishes(request)),
-        "zone_wish": SimpleLazyObject(lambda: wishes(request).zone),
+        "preferences": SimpleLazyObject(lambda: preferences(request)),
+        "preferred_zone": SimpleLazyObject(lambda: preferences(request).zone),
         "nav_counts": SimpleLazyObject(lambda: _counts(request)),
     }
 

@@ -21,9 +21,9 @@ from django.urls import reverse
 from messaging.access.selectors import people
 from messaging.access.services.preferences import MOST, SHARE, canonical
 from messaging.console.access import person
+from messaging.console.preferences import preferences
 from messaging.console.rendering import see_other
 from messaging.console.resource import Column as TableColumn
-from messaging.console.wishes import wishes
 from messaging.exceptions import InvalidSubmission
 from messaging.keyset import Page, Place
 from messaging.models import SavedView
@@ -233,7 +233,7 @@ def _canonical(query: str) -> str:
 
 
 def _hidden(request: HttpRequest, page: ListPage) -> list[str]:
-    wished = wishes(request).columns.get(page.name)
+    wished = preferences(request).columns.get(page.name)
     if wished is None:
         return [column.name for column in page.choice if column.hidden]
     return [column.name for column in page.choice if column.name in wished]

@@ -140,7 +140,7 @@ OTHERS: dict[str, dict[str, tuple[Look, str]]] = {
         "on": (Look("On", "", "green"), "circle-filled"),
         "off": (Look("Off", "", "secondary"), "minus"),
     },
-    "pickup": {
+    "poller": {
         "ok": (Look("Works", "", "green"), "circle-check-filled"),
         "failing": (Look("Out of reach", "", "red"), "alert-triangle-filled"),
         "new": (Look("Not looked yet", "", "secondary"), "hourglass"),

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from django.http import HttpRequest
 
-from messaging.console.wishes import wishes
+from messaging.console.preferences import preferences
 
 LOCAL_COOKIE = "rmhub_zone"
 _UTC_NAMES = ("UTC", "", "Etc/UTC")
@@ -25,7 +25,7 @@ def names() -> tuple[str, ...]:
 
 def zone_of(request: HttpRequest) -> tzinfo:
     """The zone of whoever looks; UTC without a session."""
-    wish = wishes(request).zone
+    wish = preferences(request).zone
     return local_of(request) if wish == "local" else named(wish)
 
 

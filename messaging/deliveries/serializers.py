@@ -13,7 +13,7 @@ from messaging.api.fields import Base64, IdIn, IdOut, ReasonBody, StrictBody, Te
 from messaging.choices import DeliveryState, Direction, DocumentIdSource, JoinState, MessageState
 from messaging.deliveries.api.triggers import TriggerRef
 from messaging.deliveries.selectors.deliveries import Taken
-from messaging.deliveries.selectors.doubts import AnswerGroup, DoubtGroup, OutboundGroup, TransactionGroup
+from messaging.deliveries.selectors.in_doubt import AnswerGroup, DoubtGroup, OutboundGroup, TransactionGroup
 from messaging.deliveries.services.pulling import MAX_DELAY, MAX_DETAIL, MAX_DOCUMENTS, MAX_LEASE, MIN_LEASE
 from messaging.deliveries.services.settling import (
     MAX_REMIND,

@@ -57,7 +57,7 @@ def plan(stage: Stage, total: int, agreements: int) -> Iterator[Errand]:
         yield Errand(hub, tpa_id(number // 2 % agreements + 1), known[number % len(known)])
 
 
-def lanes(errands: list[Errand]) -> list[list[Errand]]:
+def by_pair(errands: list[Errand]) -> list[list[Errand]]:
     """The errands by pair, each in its order."""
     found: dict[tuple[str, str], list[Errand]] = defaultdict(list)
     for errand in errands:
@@ -65,12 +65,12 @@ def lanes(errands: list[Errand]) -> list[list[Errand]]:
     return list(found.values())
 
 
-def submit(stage: Stage, lane: list[Errand]) -> tuple[str, set[str]]:
+def submit(stage: Stage, errands: list[Errand]) -> tuple[str, set[str]]:
     """Hands over the errands of one pair, one after the other; returns the hub and the MessageIds that it accepted."""
-    hub = stage.buyer if lane[0].hub == "a" else stage.seller
+    hub = stage.buyer if errands[0].hub == "a" else stage.seller
     client = stage.client(hub)
     accepted = set()
-    for errand in lane:
+    for errand in errands:
         document = errand.document
         answer = client.submit(
             key=str(uuid.uuid4()),

@@ -21,13 +21,13 @@ from messaging.choices import Outcome
 from messaging.deliveries.services import claiming, talking
 from messaging.deliveries.services import job as deliveries
 from messaging.engine import circuits, leases
-from messaging.engine import memory as epoch
+from messaging.engine import memory as hub_memory
 from messaging.engine.claiming import claim_due
 from messaging.engine.loop import Ahead, Crowded, Engine, Work
 from messaging.engine.preparing import Job, JobKind
 from messaging.engine.recording import record
 from messaging.models import Transmission
-from messaging.pollers.services import collecting, pickups
+from messaging.pollers.services import collecting, pollers
 from messaging.pollers.services.collecting import Found
 from messaging.transports import Receipt
 from rmhub import clock
@@ -112,8 +112,8 @@ def _set_timers(jobs: Sequence[Job], due: Callable[[Job], datetime], messages: s
 
 def _claim_sends(limit: int, worker: int, crowded: Crowded[Job]) -> list[Job]:
     waiting_pairs = {job.pair_id for job in crowded.jobs if job.pair_id}
-    passed_over = waiting_pairs.union(servers.pairs_at(crowded.lanes))
-    epoch.look()
+    passed_over = waiting_pairs.union(servers.pairs_at(crowded.bulkheads))
+    hub_memory.look()
     return claim_due(limit=limit, worker=worker, passed_over=passed_over)
 
 
@@ -150,7 +150,7 @@ SENDS = Work(
     release_dead=lambda now: leases.release_dead(now),
     keeps=lambda job: not renew([job]),
     ahead=Ahead(
-        lane=circuits.server_of_job,
+        bulkhead=circuits.server_of_job,
         refuse=circuits.refuse,
         reached=circuits.reached,
         renew=renew,
@@ -162,7 +162,7 @@ SENDS = Work(
 
 
 def _claim_deliveries(limit: int, worker: int, crowded: Crowded[deliveries.Job]) -> list[deliveries.Job]:
-    epoch.look()
+    hub_memory.look()
     # One thread is always left for the other triggers.
     return claiming.claim_due(limit=limit, worker=worker, share=max(1, settings.RMHUB_DELIVER_THREADS - 1))
 
@@ -177,16 +177,16 @@ DELIVERIES = Work(
 )
 
 
-def _claim_pickups(limit: int, worker: int, crowded: Crowded[pickups.Job]) -> list[pickups.Job]:
-    epoch.look()
-    return pickups.claim_due(limit, worker)
+def _claim_pollers(limit: int, worker: int, crowded: Crowded[pollers.Job]) -> list[pollers.Job]:
+    hub_memory.look()
+    return pollers.claim_due(limit, worker)
 
 
-PICKUPS = Work(
-    task=dispatch.PICKUPS,
-    claim=_claim_pickups,
-    talk=pickups.look,
-    record=pickups.record,
+POLLERS = Work(
+    task=dispatch.POLLERS,
+    claim=_claim_pollers,
+    talk=pollers.look,
+    record=pollers.record,
     release_dead=lambda now: 0,  # a look's lease is short, and nobody waits for it
     keeps=lambda job: True,  # two looks at once do no harm
 )
@@ -196,7 +196,7 @@ presence = leases.WorkerLock()
 
 _sender: Engine[Job, Receipt] | None = None
 _deliverer: Engine[deliveries.Job, deliveries.Outcome] | None = None
-_collector: Engine[pickups.Job, Found] | None = None
+_collector: Engine[pollers.Job, Found] | None = None
 _engine_lock = threading.Lock()
 
 
@@ -221,13 +221,13 @@ def deliverer() -> Engine[deliveries.Job, deliveries.Outcome]:
         return _deliverer
 
 
-def collector() -> Engine[pickups.Job, Found]:
+def collector() -> Engine[pollers.Job, Found]:
     """This process's engine for looks into mailboxes and folders, made at first use (after any fork)."""
     global _collector
     with _engine_lock:
         if _collector is None:
-            threads = settings.RMHUB_PICKUP_THREADS
-            _collector = Engine(PICKUPS, threads=threads, batch=threads, worker=presence)
+            threads = settings.RMHUB_POLLER_THREADS
+            _collector = Engine(POLLERS, threads=threads, batch=threads, worker=presence)
         return _collector
 
 

@@ -19,8 +19,8 @@ from django.db import InterfaceError, OperationalError, connection
 
 from messaging import dispatch
 from messaging.engine import leases
+from messaging.engine.bulkheads import Begun, Bulkheads, Pace
 from messaging.engine.group import GroupCommit
-from messaging.engine.lanes import Begun, Lanes, Pace
 from rmhub import clock
 from rmhub.postgresql.base import give_back
 
@@ -45,9 +45,9 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True)
 class Crowded(Generic[JobT]):
-    """What a claim passes over: lanes in which enough waits, and the jobs that wait there."""
+    """What a claim passes over: bulkheads in which enough waits, and the jobs that wait there."""
 
-    lanes: frozenset[str] = frozenset()
+    bulkheads: frozenset[str] = frozenset()
     jobs: list[JobT] = field(default_factory=list)
 
 
@@ -55,13 +55,13 @@ class Crowded(Generic[JobT]):
 class Ahead(Generic[JobT, OutcomeT]):
     """What is needed to claim more than there are threads for, so that one transaction claims many.
 
-    `lane`: whose threads a job takes (`lanes`). `refuse`: what comes of a job that is not put on the wire now;
+    `bulkhead`: whose threads a job takes (`bulkheads`). `refuse`: what comes of a job that is not put on the wire now;
     None = it may be. `reached`: whether the other side answered, None = it was not asked. `renew`: new leases for jobs
     that wait; returns those that are somebody else's by now. `give_back`: jobs that are not begun any more. `key`: what
     `renew` calls a job. `refresh`: called now and then, outside of transactions.
     """
 
-    lane: Callable[[JobT], str]
+    bulkhead: Callable[[JobT], str]
     refuse: Callable[[JobT], OutcomeT | None]
     reached: Callable[[OutcomeT], bool | None]
     renew: Callable[[list[JobT]], set[uuid.UUID]]
@@ -104,7 +104,7 @@ class Engine(Generic[JobT, OutcomeT]):
         self._thread_free = threading.Condition(self._lock)
         self._running = False
         self._again = False
-        self._lanes: Lanes[JobT] = Lanes(threads, shared=work.ahead is None)
+        self._bulkheads: Bulkheads[JobT] = Bulkheads(threads, shared=work.ahead is None)
         self._passed_over: frozenset[str] = frozenset()
         self._pace = Pace()
         self._worker = worker or leases.WorkerLock()
@@ -145,7 +145,7 @@ class Engine(Generic[JobT, OutcomeT]):
                     dispatch.busy(self._work.task)
                     self._gather.wait(GATHER_SECONDS)
                     continue
-                if more or (crowded and not self._lanes.waiting):
+                if more or (crowded and not self._bulkheads.waiting):
                     crowded = False  # one more look, with wake-ups counting again
                     continue
                 if self._is_done():
@@ -159,7 +159,7 @@ class Engine(Generic[JobT, OutcomeT]):
         """Whether this run is over. While jobs wait for a thread it is not; then this waits for news, a second long."""
         with self._lock:
             if not self._gather.is_set():
-                if not self._again and self._lanes.waiting:
+                if not self._again and self._bulkheads.waiting:
                     self._changed.wait(WATCH_SECONDS)
                     return False
                 if self._again:
@@ -182,7 +182,7 @@ class Engine(Generic[JobT, OutcomeT]):
             self._looked_at = time.monotonic()
         if time.monotonic() - self._forgot_at >= FORGET_SECONDS:
             with self._lock:
-                self._lanes.forget()
+                self._bulkheads.forget()
             self._forgot_at = time.monotonic()
 
     def _hand_out(self) -> tuple[int, bool]:
@@ -194,8 +194,8 @@ class Engine(Generic[JobT, OutcomeT]):
             return 0, False
         ahead = self._work.ahead
         with self._lock:
-            self._passed_over = self._lanes.crowded()
-            crowded = Crowded(self._passed_over, self._lanes.waiting_in(self._passed_over))
+            self._passed_over = self._bulkheads.crowded()
+            crowded = Crowded(self._passed_over, self._bulkheads.waiting_in(self._passed_over))
         leased_at = time.monotonic()
         jobs = self._work.claim(limit, self._worker.number, crowded)
         refused: list[tuple[JobT, OutcomeT]] = []
@@ -205,7 +205,7 @@ class Engine(Generic[JobT, OutcomeT]):
                 refused.append((job, outcome))
                 continue
             with self._lock:
-                self._lanes.put(ahead.lane(job) if ahead is not None else "", job, leased_at)
+                self._bulkheads.put(ahead.bulkhead(job) if ahead is not None else "", job, leased_at)
         self._begin()
         self._record_refused(refused)
         return len(jobs), ahead is not None and len(jobs) >= limit
@@ -214,14 +214,14 @@ class Engine(Generic[JobT, OutcomeT]):
         """How many jobs a claim may bring. With `ahead` it waits for an idle thread; 0 = nothing is claimed now."""
         if self._work.ahead is None:
             with self._lock:
-                free, threads = self._lanes.free, self._lanes.threads
+                free, threads = self._bulkheads.free, self._bulkheads.threads
             if 0 < free < threads // 2:
                 # Others are about to end: one claim for several costs little more than one for one.
                 self._gather.wait(GATHER_SECONDS)
             with self._lock:
-                return 0 if self._gather.is_set() else self._lanes.free
+                return 0 if self._gather.is_set() else self._bulkheads.free
         with self._lock:
-            busy = self._lanes.is_busy()
+            busy = self._bulkheads.is_busy()
         if busy:
             # The threads have work, so a look can wait: fewer claims of more jobs.
             self._gather.wait(WAITING_GATHER_SECONDS)
@@ -229,9 +229,9 @@ class Engine(Generic[JobT, OutcomeT]):
             with self._lock:
                 if self._gather.is_set():
                     return 0
-                if self._lanes.free:
+                if self._bulkheads.free:
                     # What is claimed waits with its lease running: no more than what begins within about a second.
-                    return min(self._batch, self._lanes.free + self._pace.of(time.monotonic()))
+                    return min(self._batch, self._bulkheads.free + self._pace.of(time.monotonic()))
                 self._thread_free.wait(WATCH_SECONDS)
             self._watch()
 
@@ -239,7 +239,7 @@ class Engine(Generic[JobT, OutcomeT]):
         with self._lock:
             if self._gather.is_set() and self._work.ahead is not None:
                 return  # `close` gives them back
-            begun = self._lanes.begin()
+            begun = self._bulkheads.begin()
             for one in begun:
                 self._pool.submit(self._send, one)
 
@@ -275,24 +275,24 @@ class Engine(Generic[JobT, OutcomeT]):
             self._not_recorded([following])
         finally:
             give_back()
-            self._end(begun.lane, reached)
+            self._end(begun.bulkhead, reached)
         if ahead is None:
             self._look_again()
 
-    def _end(self, lane: str, reached: bool | None) -> None:
+    def _end(self, bulkhead: str, reached: bool | None) -> None:
         """Gives the thread back, and to the next job that waits for one."""
         with self._lock:
-            self._lanes.end(lane, reached)
+            self._bulkheads.end(bulkhead, reached)
             self._pace.count(time.monotonic())
-            if self._passed_over - self._lanes.crowded():
+            if self._passed_over - self._bulkheads.crowded():
                 self._passed_over = frozenset()
                 self._again = True
                 self._changed.notify_all()
-            elif not self._lanes.waiting:
+            elif not self._bulkheads.waiting:
                 self._changed.notify_all()
         self._begin()
         with self._lock:
-            if self._lanes.free:
+            if self._bulkheads.free:
                 self._thread_free.notify_all()
 
     def _persist(self, write: Callable[[], ResultT]) -> ResultT:
@@ -323,14 +323,14 @@ class Engine(Generic[JobT, OutcomeT]):
         if ahead is None:
             return
         with self._lock:
-            entries = [entry for entry in self._lanes.entries() if now - entry.leased_at > RENEW_SECONDS]
+            entries = [entry for entry in self._bulkheads.entries() if now - entry.leased_at > RENEW_SECONDS]
         if not entries:
             return
         lost = ahead.renew([entry.job for entry in entries])
         with self._lock:
             for entry in entries:
                 entry.leased_at = now
-            self._lanes.drop(lambda job: ahead.key(job) in lost)
+            self._bulkheads.drop(lambda job: ahead.key(job) in lost)
 
     def _look_again(self) -> None:
         try:
@@ -353,7 +353,7 @@ class Engine(Generic[JobT, OutcomeT]):
         self.stop()
         with self._lock:
             self._changed.wait_for(lambda: not self._running)
-            waiting = self._lanes.drop(lambda job: True)
+            waiting = self._bulkheads.drop(lambda job: True)
         if waiting and self._work.ahead is not None:
             try:
                 self._work.ahead.give_back(waiting)

@@ -128,8 +128,8 @@ def stream_policy(terms: Terms, *, probing: bool = False) -> StreamPolicy:
     lease = lease_seconds(terms)
     if probing:
         said["retries"] = 0
-        return StreamPolicy(**said, window=1, lanes=1, lease=lease).unrecovered()
-    return StreamPolicy(**said, window=terms.max_in_flight, lanes=terms.stream_lanes, lease=lease)
+        return StreamPolicy(**said, window=1, concurrency=1, lease=lease).unrecovered()
+    return StreamPolicy(**said, window=terms.max_in_flight, concurrency=terms.stream_concurrency, lease=lease)
 
 
 def lease_seconds(terms: Terms) -> int:

@@ -131,7 +131,7 @@ def _name(authorization: str) -> str:
 
 
 def _shown(name: str) -> str:
-    printable = "".join(sign if sign.isprintable() else "\ufffd" for sign in name)
+    printable = "".join(character if character.isprintable() else "\ufffd" for character in name)
     return f"{printable[:80]!r}"
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from messaging.entrance import authentication as door
+from messaging.entrance import authentication
 from messaging.entrance.refusals import Arrival, refuse
 from messaging.profiles.ebxml import bounces
 from messaging.profiles.ebxml.receiving import receive
@@ -96,7 +96,7 @@ class LogIn(NamedTuple):
 def log_in(username: bytes, password: bytes, remote_address: str) -> LogIn:
     """Checks an inbound Basic credential of a partner, as the HTTP entrance does (RFC 4954)."""
     token = base64.b64encode(username + b":" + password).decode()
-    principal, refused = door.identify(Presented(authorization=f"Basic {token}"), remote_address)
+    principal, refused = authentication.identify(Presented(authorization=f"Basic {token}"), remote_address)
     return LogIn(principal, later=principal is None and refused.status != 401)
 
 

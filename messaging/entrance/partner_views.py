@@ -14,8 +14,7 @@ from django.http import HttpRequest, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
 from messaging.choices import PartnerAnswer
-from messaging.entrance import authentication as door
-from messaging.entrance import partner_echo, partner_status, reading
+from messaging.entrance import authentication, partner_echo, partner_status, reading
 from messaging.entrance.refusals import Arrival
 from partners.terms import Principal
 
@@ -84,12 +83,12 @@ def echo(request: HttpRequest) -> JsonResponse:
 
 
 def _principal(request: HttpRequest, unauthorized: dict[str, str] | None = None) -> Principal:
-    """The partner at the door. Raises _Refused for whoever is none. Guessing is slowed down as for messages."""
+    """The partner who calls. Raises _Refused for whoever is none. Guessing is slowed down as for messages."""
     entered = reading.entered(request, Arrival(**reading.head(request)))
     if entered.principal is not None:
         return entered.principal
     if entered.status != 401:
-        raise _Refused(entered.status, door.SENTENCES[entered.reason], {"Retry-After": str(entered.wait)})
+        raise _Refused(entered.status, authentication.SENTENCES[entered.reason], {"Retry-After": str(entered.wait)})
     challenge = 'Basic realm="Partner services", charset="UTF-8"'
     raise _Refused(401, "No credential of a partner was shown.", {"WWW-Authenticate": challenge}, unauthorized)
 

@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.http import HttpRequest
 
-from messaging.entrance import authentication as door
+from messaging.entrance import authentication
 from messaging.entrance.refusals import Arrival
 from partners.terms import Presented
 from rmhub.front.bodies import SMALL, Later, Unfetched
@@ -43,18 +43,18 @@ def headers(request: HttpRequest) -> dict[str, list[str]]:
     return {name.lower(): [value] for name, value in request.headers.items()}
 
 
-def entered(request: HttpRequest, arrival: Arrival) -> door.Entered:
+def entered(request: HttpRequest, arrival: Arrival) -> authentication.Entered:
     """Who sends this request, from its headers alone. Asked once, also where the body is fetched only then.
 
     A partner whose credential was not checked yet comes again by itself where too many of them have come at once.
     """
     known = request.META.get(_ENTERED)
     if known is None:
-        known = door.enter(arrival.presented, arrival.remote_address)
-        if known is door.BUSY and time.monotonic() < request.META.get(PATIENCE, 0.0):
+        known = authentication.enter(arrival.presented, arrival.remote_address)
+        if known is authentication.BUSY and time.monotonic() < request.META.get(PATIENCE, 0.0):
             raise Later
         request.META[_ENTERED] = known
-    assert isinstance(known, door.Entered)
+    assert isinstance(known, authentication.Entered)
     return known
 
 

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
-from messaging.engine import memory as epoch
+from messaging.engine import memory as hub_memory
 from messaging.entrance import mail
 from messaging.entrance.mail import Network
 from messaging.protocol.codecs.mail import read_mail
@@ -276,7 +276,7 @@ class Receiver(SMTP):
 
 def _in_thread(work: Callable[..., T], *arguments: Any) -> T:
     try:
-        epoch.look()
+        hub_memory.look()
         return work(*arguments)
     finally:
         give_back()
@@ -294,7 +294,7 @@ def _refused(peer: str, answer: str, address: str = "") -> str:
 def _line(answer: str, sentence: str) -> str:
     """One line of an SMTP answer: ASCII, and not longer than it may be (RFC 5321, 4.5.3.1.5)."""
     text = f"{answer}: {sentence}" if sentence else answer
-    text = "".join(sign if sign.isprintable() else " " for sign in text)
+    text = "".join(character if character.isprintable() else " " for character in text)
     return text.encode("ascii", "replace").decode()[:400]
 
 

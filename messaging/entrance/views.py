@@ -16,7 +16,7 @@ from django.db import DatabaseError, InterfaceError
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 
-from messaging.engine import memory as epoch
+from messaging.engine import memory as hub_memory
 from messaging.entrance import reading, refusals
 from messaging.entrance.authentication import Entered
 from messaging.entrance.refusals import Answer, Arrival
@@ -58,7 +58,7 @@ def _entered(
         if body is None:
             return refuse_body(arrival, limit, entered.principal)
         return take(replace(arrival, body=body), entered.principal)
-    except (DatabaseError, InterfaceError, OSError, epoch.MemoryChanged):
+    except (DatabaseError, InterfaceError, OSError, hub_memory.MemoryChanged):
         # Nothing was stored, or what was stored will be found by the next copy; the partner sends it again.
         log.exception("cannot store now", extra={"action": action})
         return later()
@@ -102,7 +102,7 @@ def ebxml(request: HttpRequest) -> HttpResponse:
     """POST one message. 204, or 400, 401, 403, 405, 413, 429, 503 (cannot store now); never a body (spec 1, 2.5.1)."""
 
     def take(arrival: Arrival, principal: Principal) -> Answer:
-        epoch.look()
+        hub_memory.look()
         return Answer(receive_ebxml(arrival, limits=Limits(body=limit), principal=principal))
 
     limit = settings.RMHUB_MAX_MESSAGE_BYTES
@@ -117,7 +117,7 @@ def stream(request: HttpRequest, path: str) -> HttpResponse:
     """
 
     def take(arrival: Arrival, principal: Principal) -> Answer:
-        epoch.look()
+        hub_memory.look()
         return receive_stream(arrival, limits=Limits(body=limit), principal=principal)
 
     limit = settings.RMHUB_MAX_MESSAGE_BYTES
@@ -132,7 +132,7 @@ def coordination(request: HttpRequest, service: str) -> HttpResponse:
     """
 
     def take(arrival: Arrival, principal: Principal) -> Answer:
-        epoch.look()
+        hub_memory.look()
         return receive_coordination(arrival, service=service, soap_action=soap_action, principal=principal)
 
     soap_action = request.META.get("HTTP_SOAPACTION", "")[:1000]
@@ -171,8 +171,8 @@ def well_known(request: HttpRequest) -> HttpResponse:
         return _only_asked(request)
     now = clock.now()
     try:
-        known = answers.of_hub(epoch.ready(now), now)
-    except (DatabaseError, InterfaceError, OSError, epoch.MemoryChanged):
+        known = answers.of_hub(hub_memory.ready(now), now)
+    except (DatabaseError, InterfaceError, OSError, hub_memory.MemoryChanged):
         log.exception("cannot read now", extra={"action": "exchange_failed"})
         return respond(request, problem("unavailable", result="", retry_after=reading.SOON))
     if known is None:

@@ -397,7 +397,7 @@ def _instant(at: datetime) -> str:
 def _line(text: str) -> str:
     """One line, in which nothing is markup: texts come from people, and from partners' servers."""
     flat = " ".join(text.split())
-    return "".join(f"\\{sign}" if sign in "\\`*_[]<>#" else sign for sign in flat)
+    return "".join(f"\\{character}" if character in "\\`*_[]<>#" else character for character in flat)
 
 
 def _cell(text: str) -> str:

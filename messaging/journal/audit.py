@@ -140,7 +140,7 @@ def denied(
     """Writes that somebody tried what they may not do. `required`: the scope that they lack.
 
     The same refusal within a minute is written once, and no more than a score of one actor's: whoever hammers at a
-    closed door must not fill the log. Returns None when nothing was written.
+    refused caller must not fill the log. Returns None when nothing was written.
     """
     now = clock.now()
     since = now - timedelta(seconds=DENIED_WITHIN)

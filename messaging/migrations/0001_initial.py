@@ -279,9 +279,9 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='PickupState',
+            name='PollerState',
             fields=[
-                ('pickup', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='progress', serialize=False, to='partners.pickup')),
+                ('poller', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='progress', serialize=False, to='partners.poller')),
                 ('due_at', models.DateTimeField(blank=True, null=True)),
                 ('leased_until', models.DateTimeField(blank=True, null=True)),
                 ('position', models.CharField(blank=True, default='', help_text='IMAP: UIDVALIDITY:last UID.', max_length=120)),
@@ -293,7 +293,7 @@ class Migration(migrations.Migration):
                 ('detail', models.TextField(blank=True, default='')),
             ],
             options={
-                'ordering': ('pickup_id',),
+                'ordering': ('poller_id',),
             },
         ),
         migrations.CreateModel(
@@ -1664,7 +1664,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='delivery',
-            index=models.Index(condition=models.Q(('state__in', ('waiting', 'running'))), fields=['trigger', 'pair', 'position', 'id'], name='delivery_lanes'),
+            index=models.Index(condition=models.Q(('state__in', ('waiting', 'running'))), fields=['trigger', 'pair', 'position', 'id'], name='delivery_by_pair'),
         ),
         migrations.AddIndex(
             model_name='delivery',

@@ -58,7 +58,7 @@ from messaging.models.traffic import (
     TrafficHour,
     Transmission,
 )
-from messaging.models.trigger import Circuit, PickupState, Route, Trigger
+from messaging.models.trigger import Circuit, PollerState, Route, Trigger
 
 __all__ = [
     "Access",
@@ -104,8 +104,8 @@ __all__ = [
     "PartnerLog",
     "Payload",
     "PayloadMask",
-    "PickupState",
     "PipelineRun",
+    "PollerState",
     "Preference",
     "ProbeReport",
     "PublishedReport",

@@ -133,7 +133,7 @@ class Delivery(Identified):
             # Heads of the queues of ordered triggers: one probe a pair (loose scan), however long they are.
             models.Index(
                 fields=("trigger", "pair", "position", "id"),
-                name="delivery_lanes",
+                name="delivery_by_pair",
                 condition=Q(state__in=("waiting", "running")),
             ),
             models.Index(fields=("trigger", "due_at"), name="delivery_due", condition=Q(state="waiting")),

@@ -37,7 +37,7 @@ class FeedPage:
 
 
 # A snapshot knows the transactions of the whole server. Those that are seen to run in another database cannot write
-# events here and are passed over; without that, a slow one next door (a second hub, a dump) would hold up the feed.
+# events here and are passed over; without that, one in another database (a second hub, a dump) would hold up the feed.
 HORIZON = (
     "WITH now AS MATERIALIZED (SELECT pg_current_snapshot() AS snapshot)"
     " SELECT coalesce((SELECT min(x::text::bigint) FROM pg_snapshot_xip(snapshot) AS x WHERE NOT EXISTS ("

@@ -22,7 +22,7 @@ from messaging.choices import (
 from messaging.models.base import Identified
 from messaging.protocol.service_ends import DEFAULT_RETRY_STATUSES
 from partners.fields import Seconds
-from partners.models import DAY, Agreement, Party, Pickup
+from partners.models import DAY, Agreement, Party, Poller
 from rmhub.ids import public_id
 
 
@@ -302,10 +302,10 @@ class Circuit(models.Model):
         return public_id("cir", uuid.uuid5(uuid.NAMESPACE_URL, self.address))
 
 
-class PickupState(models.Model):
+class PollerState(models.Model):
     """How far the hub is with a mailbox or folder."""
 
-    pickup = models.OneToOneField(Pickup, primary_key=True, on_delete=models.CASCADE, related_name="progress")
+    poller = models.OneToOneField(Poller, primary_key=True, on_delete=models.CASCADE, related_name="progress")
     due_at = models.DateTimeField(null=True, blank=True)
     leased_until = models.DateTimeField(null=True, blank=True)
     position = models.CharField(max_length=120, blank=True, default="", help_text="IMAP: UIDVALIDITY:last UID.")
@@ -317,7 +317,7 @@ class PickupState(models.Model):
     detail = models.TextField(blank=True, default="")
 
     class Meta:
-        ordering = ("pickup_id",)
+        ordering = ("poller_id",)
 
     def __str__(self) -> str:
-        return str(self.pickup_id)
+        return str(self.poller_id)

@@ -58,7 +58,7 @@ def report(reference: str) -> BenchReport:
     return found
 
 
-# --- The certificates that the hub knows, and what else ends: what servers may show, and what is shown at doors.
+# --- The certificates that the hub knows, and what else ends: certificates of servers, and credentials of callers.
 
 SOON = 30  # days
 MOST = 2000

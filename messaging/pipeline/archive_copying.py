@@ -18,9 +18,9 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from messaging import storage
-from messaging.archive.services import archived, belongings, retention
+from messaging.archive.services import archived, message_rows, retention
 from messaging.archive.services.archived import Copied, Due, NewFile
-from messaging.archive.services.belongings import Belongings, Proof
+from messaging.archive.services.message_rows import MessageRows, Proof
 from messaging.models import PipelineRun
 from messaging.pipeline import archive_file
 from messaging.pipeline.archive_file import Entry, Files, Written
@@ -157,8 +157,8 @@ def _write(
     files = Files(name)
     for some in _portions(portion, _READ_MESSAGES, _READ_BYTES):
         with pace.work():
-            with belongings.snapshot():
-                found = belongings.read([one.id for one in some])
+            with message_rows.snapshot():
+                found = message_rows.read([one.id for one in some])
             for one in found.values():
                 wrong = _load(one)
                 if wrong:
@@ -168,7 +168,7 @@ def _write(
     return files.finish()
 
 
-def _load(one: Belongings) -> str:
+def _load(one: MessageRows) -> str:
     """Brings the payloads' bytes. Returns why the message is not what the store recorded; "" when it is."""
     slices = []
     for payload in one.parts["payloads"]:
@@ -268,7 +268,7 @@ def compared(entry: Entry, found: ReadBack | None) -> str:
 
 
 def _differs(
-    pair_id: uuid.UUID, message: belongings.Row, wrong: str, tally: Tally, differing: dict[uuid.UUID, list[str]]
+    pair_id: uuid.UUID, message: message_rows.Row, wrong: str, tally: Tally, differing: dict[uuid.UUID, list[str]]
 ) -> None:
     tally.days[archived.ended_at(message).date()].differing += 1
     differing[pair_id].append(f"{message['message_id']} ({public_id('msg', message['id'])}): {wrong}.")

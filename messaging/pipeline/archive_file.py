@@ -1,6 +1,6 @@
 """Files of the archive: one row a message, with everything that is needed to put it back into the store.
 
-Columns are those of the database: the message's own at the top, its belongings as lists of structs, payloads always
+Columns are those of the database: the message's own at the top, its rows as lists of structs, payloads always
 with their bytes. A column that came later is missing in older files and gets the model's default on restore; columns
 are never renamed. Written in row groups of bounded size, so neither writing nor reading a row needs the whole file.
 """
@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from django.db import models
 
-from messaging.archive.services import archived, belongings
-from messaging.archive.services.belongings import Belongings, Proof, Row
+from messaging.archive.services import archived, message_rows
+from messaging.archive.services.message_rows import MessageRows, Proof, Row
 from messaging.models import Join, Message
 from messaging.pipeline.parts import synchronise
 
@@ -50,14 +50,15 @@ def kind_of(column: models.Field[Any, Any]) -> pa.DataType:
 
 
 def _fields(model: type[models.Model]) -> list[pa.Field]:
-    return [pa.field(str(column.column), kind_of(column)) for column in belongings.columns(model)]
+    return [pa.field(str(column.column), kind_of(column)) for column in message_rows.columns(model)]
 
 
 @cache
 def schema() -> pa.Schema:
     """The schema of files that are written now."""
     lists = [
-        pa.field(part.name, pa.list_(pa.field("element", pa.struct(_fields(part.model))))) for part in belongings.PARTS
+        pa.field(part.name, pa.list_(pa.field("element", pa.struct(_fields(part.model)))))
+        for part in message_rows.PARTS
     ]
     joins = pa.field("joins", pa.list_(pa.field("element", pa.struct(_fields(Join)))))
     return pa.schema([*_fields(Message), *lists, joins], metadata={_META: str(VERSION).encode()})
@@ -106,7 +107,7 @@ class Files:
         self._name = name
         self._open: dict[date, _Open] = {}
 
-    def add(self, one: Belongings) -> None:
+    def add(self, one: MessageRows) -> None:
         """Its payloads must have their content."""
         day = archived.ended_at(one.message).date()
         file = self._open.get(day) or self._begin(day)
@@ -115,7 +116,7 @@ class Files:
         contents = tuple(row["sha256"] for row in payloads)
         file.entries.append(Entry(light, one.proof, contents, sum(len(row["content"]) for row in payloads)))
         row = _plain(one.message)
-        row |= {part.name: [_plain(each) for each in one.parts[part.name]] for part in belongings.PARTS}
+        row |= {part.name: [_plain(each) for each in one.parts[part.name]] for part in message_rows.PARTS}
         row["joins"] = [_plain(each) for each in one.joins]
         file.waiting.append(row)
         file.bytes += _weight(row)
@@ -152,7 +153,7 @@ class Files:
         return Written(file.day, path, size, digest, file.entries)
 
 
-def read(path: Path, rows: Collection[int]) -> Iterator[Belongings]:
+def read(path: Path, rows: Collection[int]) -> Iterator[MessageRows]:
     """The messages in these rows of a file, in their order; one row group in memory at a time.
 
     Raises OSError, pyarrow.ArrowInvalid for a file that is missing or damaged.
@@ -165,14 +166,14 @@ def read(path: Path, rows: Collection[int]) -> Iterator[Belongings]:
             here = [row - first for row in wanted if first <= row < first + count]
             if here:
                 for values in file.read_row_group(number).take(here).to_pylist():
-                    yield _belongings(values)
+                    yield _message_rows(values)
             first += count
 
 
-def _belongings(values: Row) -> Belongings:
-    one = Belongings(_row(Message, values))
+def _message_rows(values: Row) -> MessageRows:
+    one = MessageRows(_row(Message, values))
     one.parts = {
-        part.name: [_row(part.model, each) for each in values.get(part.name) or ()] for part in belongings.PARTS
+        part.name: [_row(part.model, each) for each in values.get(part.name) or ()] for part in message_rows.PARTS
     }
     one.joins = [_row(Join, each) for each in values.get("joins") or ()]
     return one
@@ -180,7 +181,7 @@ def _belongings(values: Row) -> Belongings:
 
 def _row(model: type[models.Model], values: Row) -> Row:
     found = {}
-    for column in belongings.columns(model):
+    for column in message_rows.columns(model):
         name = str(column.column)
         if name in values:
             value = values[name]

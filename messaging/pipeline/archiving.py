@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from messaging.archive.services import archived, purging, restoring, retention
-from messaging.archive.services.belongings import Belongings
+from messaging.archive.services.message_rows import MessageRows
 from messaging.archive.services.restoring import Restored
 from messaging.exceptions import WrongState
 from messaging.models import ArchivedMessage, ArchiveFile
@@ -163,7 +163,7 @@ def restore(
     """Reads and writes, in bounded portions. Raises WrongState for a file that is missing or damaged."""
     result = Restored()
     progress("Reading from the archive", 0, len(wanted))
-    portion: list[Belongings] = []
+    portion: list[MessageRows] = []
     size = 0
     for one in _read(wanted):
         portion.append(one)
@@ -178,7 +178,7 @@ def restore(
     return result
 
 
-def _read(wanted: Sequence[ArchivedMessage]) -> Iterator[Belongings]:
+def _read(wanted: Sequence[ArchivedMessage]) -> Iterator[MessageRows]:
     for file, entries in groupby(wanted, key=lambda one: one.file):
         keys = {one.row: one.pk for one in entries}
         path = archived.root() / file.path
@@ -195,7 +195,7 @@ def _read(wanted: Sequence[ArchivedMessage]) -> Iterator[Belongings]:
             ) from error
 
 
-def _put_back(portion: Sequence[Belongings], by: str, result: Restored) -> None:
+def _put_back(portion: Sequence[MessageRows], by: str, result: Restored) -> None:
     done = restoring.restore(portion, by=by)
     result.restored += done.restored
     result.in_store += done.in_store

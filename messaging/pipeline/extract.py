@@ -218,7 +218,7 @@ def _range(reader: Connection, begin: int, limit: int) -> _Batch:
     with reader.cursor() as cursor:
         cursor.execute(HORIZON)  # the first statement: this is the snapshot that the rows are read in
         (horizon,) = cursor.fetchone() or (0,)
-        # A transaction next door that ended between two looks is passed over by one and not by the other.
+        # A transaction of another database that ended between two looks is passed over by one and not by the other.
         horizon = max(horizon, begin)
         end = first = horizon
         for entity in CHANGING:

@@ -1,4 +1,4 @@
-"""Pickups in the API: what a pickup is there, and what is said of the operations."""
+"""Pollers in the API: what a poller is there, and what is said of the operations."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from messaging.api.resource import ChangesBody, Operations, SettingsBody
 from messaging.messages.serializers.messages import PartyRef
 from messaging.onboarding.serializers.partners import EndpointRef
 from messaging.pollers import selectors
-from messaging.pollers.resource import PICKUPS as RESOURCE
-from messaging.pollers.selectors import STATES, PickupRow
-from partners.choices import CredentialKind, PickupKind
-from partners.models import Pickup
+from messaging.pollers.resource import POLLERS as RESOURCE
+from messaging.pollers.selectors import STATES, PollerRow
+from partners.choices import CredentialKind, PollerKind
+from partners.models import Poller
 from partners.ssh_keys import MAX_KEY
 
 _SECRET_KINDS = ((CredentialKind.BASIC.value, "Password"), (CredentialKind.SSH_KEY.value, "SSH private key"))
@@ -26,8 +26,8 @@ _SETTINGS = (
 )
 
 
-class PickupBody(SettingsBody):
-    """A new pickup."""
+class PollerBody(SettingsBody):
+    """A new poller."""
 
     references = {"endpoint": "end", "partner": "par"}
     secret_kind = serializers.ChoiceField(choices=_SECRET_KINDS, required=False)
@@ -40,15 +40,15 @@ class PickupBody(SettingsBody):
     )
 
     class Meta:
-        model = Pickup
+        model = Poller
         fields = ("reason", *_SETTINGS)
 
 
-class PickupChanges(ChangesBody, PickupBody):
+class PollerChanges(ChangesBody, PollerBody):
     """What changes; what is absent stays. Another server, user name or host key needs the secret again."""
 
 
-class PickupProgressSerializer(serializers.Serializer):
+class PollerProgressSerializer(serializers.Serializer):
     """How far the hub is with it."""
 
     state = serializers.ChoiceField(choices=[(name, name) for name in STATES])
@@ -63,53 +63,53 @@ class PickupProgressSerializer(serializers.Serializer):
         help_text="What the last look found, and since when it is known; for people."
     )
 
-    def get_sentence(self, row: PickupRow) -> str:
+    def get_sentence(self, row: PollerRow) -> str:
         return " ".join(part for part in (row.headline, row.sentence, row.outlook[0]) if part)
 
 
-class PickupSerializer(RowSerializer):
+class PollerSerializer(RowSerializer):
     """A mailbox or folder that the hub looks into. Its secret is never told."""
 
-    id = IdOut("pick")
+    id = IdOut("poll")
     endpoint = EndpointRef()
     partner = PartyRef(allow_null=True)
     secret_kind = serializers.ChoiceField(choices=_SECRET_KINDS)
     progress = serializers.SerializerMethodField()
 
     class Meta:
-        model = Pickup
+        model = Poller
         fields = (
             *("id", "name", "kind", "url", "endpoint", "partner", "username", "secret_kind", "host_key"),
             *("trusted_checker", "interval", "enabled", "progress", "created_at", "updated_at"),
         )
 
-    @extend_schema_field(PickupProgressSerializer)
-    def get_progress(self, pickup: Pickup) -> dict[str, Any]:
-        return dict(PickupProgressSerializer(selectors.row(pickup)).data)
+    @extend_schema_field(PollerProgressSerializer)
+    def get_progress(self, poller: Poller) -> dict[str, Any]:
+        return dict(PollerProgressSerializer(selectors.row(poller)).data)
 
 
-PICKUPS = Operations(
+POLLERS = Operations(
     resource=RESOURCE,
-    shape=PickupSerializer,
-    detailed=PickupSerializer,
-    detail=lambda pickup: (dict(PickupSerializer(pickup).data), None),
-    body=PickupBody,
-    changes=PickupChanges,
+    shape=PollerSerializer,
+    detailed=PollerSerializer,
+    detail=lambda poller: (dict(PollerSerializer(poller).data), None),
+    body=PollerBody,
+    changes=PollerChanges,
     filters=(
         Param("q", "Part of the name or URL."),
-        Param("kind", "Kinds, one of.", "choices", choices=tuple(PickupKind.values)),
-        Param("enabled", "Only pickups that are on, or off.", "flag"),
+        Param("kind", "Kinds, one of.", "choices", choices=tuple(PollerKind.values)),
+        Param("enabled", "Only pollers that are on, or off.", "flag"),
         Param("party", "Id of a party: whose endpoint it is, or who puts files there.", "id", prefix="par"),
     ),
     said={
         "list": ("List mailboxes and folders that the hub looks into", ""),
-        "create": ("Create a pickup", "It is looked into at once, and then at its interval."),
-        "read": ("One pickup, and how far the hub is with it", ""),
+        "create": ("Create a poller", "It is looked into at once, and then at its interval."),
+        "read": ("One poller, and how far the hub is with it", ""),
         "change": (
-            "Change a pickup",
+            "Change a poller",
             "Another server, host key or user name needs `secret` again: a stored one goes nowhere else.",
         ),
-        "delete": ("Delete a pickup", "What lies in the mailbox or folder stays there."),
+        "delete": ("Delete a poller", "What lies in the mailbox or folder stays there."),
     },
     example=OpenApiExample(
         "A folder in which a partner leaves files",

@@ -1,4 +1,4 @@
-"""Pickups in the console: columns of the list, the form, and what a pickup's page shows."""
+"""Pollers in the console: columns of the list, the form, and what a poller's page shows."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from messaging.console.forms import MOST_CHOICES, Group, ReferenceField, Setting
 from messaging.console.resource import Column, Filter, ListPage, Pages
 from messaging.pairs.selectors import screens
 from messaging.pollers import selectors
-from messaging.pollers.resource import PICKUPS
-from messaging.pollers.selectors import PickupRow
+from messaging.pollers.resource import POLLERS
+from messaging.pollers.selectors import PollerRow
 from messaging.templatetags.hub import ago, state, until
 from partners import selectors as partners
-from partners.choices import CredentialKind, PickupKind
-from partners.models import Pickup
+from partners.choices import CredentialKind, PollerKind
+from partners.models import Poller
 
 
-def _name(row: PickupRow) -> SafeString:
-    pickup = row.pickup
+def _name(row: PollerRow) -> SafeString:
+    poller = row.poller
     said: SafeString | str = ""
     if row.sentence and row.cause is not None:
         css, since = ("text-soft", "; changed since") if row.changed else ("text-bad", "")
         said = format_html('<div class="{} wrap">{}{}</div>', css, row.cause.label, since)
     return format_html(
-        '<a class="strong" id="pickup-{0}" href="{1}">{2}</a><div class="text-faint mono wrap">{3}</div>{4}',
-        pickup.public_id,
-        reverse("console:pickup", args=[pickup.public_id]),
-        pickup.name,
-        pickup.url,
+        '<a class="strong" id="poller-{0}" href="{1}">{2}</a><div class="text-faint mono wrap">{3}</div>{4}',
+        poller.public_id,
+        reverse("console:poller", args=[poller.public_id]),
+        poller.name,
+        poller.url,
         said,
     )
 
 
-def _partner(row: PickupRow) -> SafeString:
-    partner = row.pickup.partner
+def _partner(row: PollerRow) -> SafeString:
+    partner = row.poller.partner
     if partner is None:
         return format_html('<span class="text-soft">{}</span>', "told by the sender's address")
     return format_html('<a href="{}">{}</a>', reverse("console:partner", args=[partner.public_id]), partner)
 
 
-def _next_look(row: PickupRow) -> SafeString | str:
+def _next_look(row: PollerRow) -> SafeString | str:
     if row.state in ("off", "looking"):
         return "—" if row.state == "off" else "now"
     if row.outlook[0]:
@@ -57,8 +57,8 @@ LIST = ListPage(
     lead="Mailboxes and folders that the hub looks into for what partners left there.",
     caption="Mailboxes and folders by name",
     columns=(
-        Column("State", lambda row: state("pickup", row.state), "nowrap"),
-        Column("Pickup", _name),
+        Column("State", lambda row: state("poller", row.state), "nowrap"),
+        Column("Poller", _name),
         Column("Partner", _partner),
         Column("Taken", lambda row: intcomma(row.progress.taken), "num"),
         Column("Last success", lambda row: ago(row.progress.last_success_at, "never"), "nowrap"),
@@ -70,20 +70,20 @@ LIST = ListPage(
             "kind",
             "Kind",
             "kind",
-            {kind: (kind,) for kind in PickupKind.values},
-            (("", "Every kind"), *((one.value, one.label) for one in PickupKind)),
+            {kind: (kind,) for kind in PollerKind.values},
+            (("", "Every kind"), *((one.value, one.label) for one in PollerKind)),
         ),
     ),
     icon="download",
-    none_yet="No pickup yet.",
+    none_yet="No poller yet.",
     what_then="Partners who leave mails or files somewhere need one: the hub looks there at its interval and takes "
     "what it finds.",
     row=selectors.row,
 )
 
 
-class PickupForm(SettingsForm):
-    """The settings of a pickup. Its secret is never shown; an empty one leaves what is stored."""
+class PollerForm(SettingsForm):
+    """The settings of a poller. Its secret is never shown; an empty one leaves what is stored."""
 
     groups = (
         Group("Mailbox or folder", ("name", "kind", "url", "endpoint", "partner", "trusted_checker")),
@@ -95,17 +95,17 @@ class PickupForm(SettingsForm):
     )
     placeholders = {"trusted_checker": "mx.example.org", "host_key": "SHA256:…"}
     only = {
-        "partner": ("kind", PickupKind.SFTP),
-        "trusted_checker": ("kind", PickupKind.IMAP),
-        "host_key": ("kind", PickupKind.SFTP),
+        "partner": ("kind", PollerKind.SFTP),
+        "trusted_checker": ("kind", PollerKind.IMAP),
+        "host_key": ("kind", PollerKind.SFTP),
         "password": ("secret_kind", CredentialKind.BASIC),
         "private_key": ("secret_kind", CredentialKind.SSH_KEY),
     }
     secrets = ("password", "private_key")
     endpoint = ReferenceField(
-        Pickup.endpoint, prefix="end", blank="Choose one", missing="Choose the endpoint that the messages are for."
+        Poller.endpoint, prefix="end", blank="Choose one", missing="Choose the endpoint that the messages are for."
     )
-    partner = ReferenceField(Pickup.partner, prefix="par", blank="Choose one")
+    partner = ReferenceField(Poller.partner, prefix="par", blank="Choose one")
     secret_kind = forms.ChoiceField(
         label="With",
         help_text="Mail servers take a password.",
@@ -124,7 +124,7 @@ class PickupForm(SettingsForm):
     )
 
     class Meta:
-        model = Pickup
+        model = Poller
         fields = (
             *("name", "kind", "url", "endpoint", "partner", "trusted_checker"),
             *("username", "secret_kind", "host_key", "interval", "enabled"),
@@ -133,7 +133,7 @@ class PickupForm(SettingsForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.initial["kind"] = self.initial.get("kind") or PickupKind.SFTP
+        self.initial["kind"] = self.initial.get("kind") or PollerKind.SFTP
         ours = partners.endpoints().filter(party__is_own=True)[:MOST_CHOICES]
         theirs = partners.parties(is_own=False)[:MOST_CHOICES]
         self.offer("endpoint", [(one.public_id, f"{one.party}: {one.uri}") for one in ours])
@@ -143,7 +143,7 @@ class PickupForm(SettingsForm):
     def settings(self) -> dict[str, Any]:
         """Without what the other kind has: its fields are hidden, and whoever changes the kind cannot empty them."""
         values = super().settings
-        if values["kind"] == PickupKind.IMAP:
+        if values["kind"] == PollerKind.IMAP:
             values |= {"partner": None, "host_key": ""}
         else:
             values["trusted_checker"] = ""
@@ -157,16 +157,16 @@ class PickupForm(SettingsForm):
         return "private_key" if self.cleaned_data.get("secret_kind") == CredentialKind.SSH_KEY else "password"
 
 
-def _shown(pickup: Pickup) -> dict[str, Any]:
-    return {"row": selectors.row(pickup), "audit": screens.audit_of(pickup)}
+def _shown(poller: Poller) -> dict[str, Any]:
+    return {"row": selectors.row(poller), "audit": screens.audit_of(poller)}
 
 
 PAGES = Pages(
-    resource=PICKUPS,
+    resource=POLLERS,
     listing=LIST,
-    form=PickupForm,
-    template="console/pollers/pickup.html",
+    form=PollerForm,
+    template="console/pollers/poller.html",
     shown=_shown,
-    now=lambda pickup: format_html('<span class="mono wrap">{}</span>', pickup.url),
+    now=lambda poller: format_html('<span class="mono wrap">{}</span>', poller.url),
     made="is made.",
 )

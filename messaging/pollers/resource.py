@@ -1,4 +1,4 @@
-"""Pickups, as one declaration: what console and API are made of."""
+"""Pollers, as one declaration: what console and API are made of."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from messaging.resource import Resource, Verb
 
 _STORED = "What is taken from there is stored here; it cannot be put back."
 
-PICKUPS = Resource(
-    name="pickup",
-    plural="pickups",
-    prefix="pick",
+POLLERS = Resource(
+    name="poller",
+    plural="pollers",
+    prefix="poll",
     reads="partners:read",
     changes="partners:write",
-    rows=selectors.pickups,
-    one=selectors.pickup,
+    rows=selectors.pollers,
+    one=selectors.poller,
     order=("name",),
-    create=changes.pickup_create,
-    update=changes.pickup_update,
-    possible=lambda pickup: (*changes.allowed_verbs(pickup), "delete"),
-    state=lambda pickup: selectors.row(pickup).state,
+    create=changes.poller_create,
+    update=changes.poller_update,
+    possible=lambda poller: (*changes.allowed_verbs(poller), "delete"),
+    state=lambda poller: selectors.row(poller).state,
     revision=changes.revision,
     read_revision=str,
     verbs=(
@@ -29,7 +29,7 @@ PICKUPS = Resource(
             "Look now",
             "refresh",
             "primary",
-            changes.pickup_look,
+            changes.poller_look,
             ("The hub looks into it at once, or right after the look that is under way.",),
             _STORED,
             ("The partner says that something lies there", "Mended"),
@@ -42,7 +42,7 @@ PICKUPS = Resource(
             "Switch on",
             "power",
             "primary",
-            changes.pickup_enable,
+            changes.poller_enable,
             ("The hub looks into it at once, and from then on at its interval.",),
             _STORED,
             ("Used again",),
@@ -54,7 +54,7 @@ PICKUPS = Resource(
             "Switch off",
             "power",
             "danger",
-            changes.pickup_disable,
+            changes.poller_disable,
             ("The hub looks into it no more.", "What partners leave there waits, and is not acknowledged meanwhile."),
             "Nothing here is final: switch it on and it goes on.",
             ("Maintenance of the server", "Investigation"),
@@ -66,9 +66,9 @@ PICKUPS = Resource(
             "Delete",
             "x",
             "danger",
-            changes.pickup_delete,
+            changes.poller_delete,
             ("The hub looks into it no more and forgets its secret.", "What lies there stays there."),
-            "The pickup is gone for good; the audit log keeps what it was.",
+            "The poller is gone for good; the audit log keeps what it was.",
             ("Not used any more",),
             "is deleted",
         ),

@@ -14,11 +14,11 @@ from messaging.causes import Cause, lookup
 from messaging.causes.files import OF_A_LOOK
 from messaging.exceptions import NotFound
 from messaging.journal.wording import span
-from messaging.models import PickupState
+from messaging.models import PollerState
 from messaging.overview.selectors.health import OVERDUE_SECONDS
 from messaging.pairs.selectors.diagnosis_parts import workers_behind
 from partners import selectors
-from partners.models import Pickup
+from partners.models import Poller
 from rmhub import clock
 from rmhub.ids import public_id
 
@@ -26,13 +26,13 @@ STATES = ("ok", "failing", "new", "looking", "off")
 
 
 @dataclass(frozen=True, slots=True)
-class PickupRow:
-    """A pickup as it is shown at `now`. `state`: one of STATES. `cause`: what was in the way of the last look, if
+class PollerRow:
+    """A poller as it is shown at `now`. `state`: one of STATES. `cause`: what was in the way of the last look, if
     anything. What is said of the mailbox or folder is what that look found, with its time: nobody has seen it since.
     """
 
-    pickup: Pickup
-    progress: PickupState
+    poller: Poller
+    progress: PollerState
     state: str
     cause: Cause | None
     now: datetime
@@ -59,7 +59,7 @@ class PickupRow:
         if not self.changed:
             return said
         return (
-            f"Its settings were changed{self._at(self.pickup.updated_at)}, and no look has ended since. Before: {said}"
+            f"Its settings were changed{self._at(self.poller.updated_at)}, and no look has ended since. Before: {said}"
         )
 
     @property
@@ -76,14 +76,14 @@ class PickupRow:
         """That the hub itself is late with it, and what to do then; nothing when it is not."""
         due = self.progress.due_at
         leased = self.progress.leased_until is not None and self.progress.leased_until > self.now
-        late = (self.now - due).total_seconds() if due is not None and self.pickup.enabled and not leased else 0
+        late = (self.now - due).total_seconds() if due is not None and self.poller.enabled and not leased else 0
         return workers_behind(late) if late > OVERDUE_SECONDS else ("", "")
 
     @property
     def changed(self) -> bool:
         """Whether something else was entered after the look that failed had begun."""
         looked = self.progress.last_looked_at
-        return looked is not None and looked < self.pickup.updated_at <= self.now
+        return looked is not None and looked < self.poller.updated_at <= self.now
 
     @property
     def next_look_at(self) -> datetime | None:
@@ -94,29 +94,29 @@ class PickupRow:
         return f"{before}{span((self.now - at).total_seconds())} ago"
 
 
-def pickups(**filters: Any) -> QuerySet[Pickup]:
+def pollers(**filters: Any) -> QuerySet[Poller]:
     """By name, with endpoint, partner and progress, without secrets; filters are those of `partners.selectors`."""
-    return selectors.pickups(**filters).select_related("progress")
+    return selectors.pollers(**filters).select_related("progress")
 
 
-def pickup(pickup_id: uuid.UUID) -> Pickup:
+def poller(poller_id: uuid.UUID) -> Poller:
     """One of them. Raises NotFound."""
     try:
-        return pickups().get(pk=pickup_id)
+        return pollers().get(pk=poller_id)
     except ObjectDoesNotExist as error:
-        raise NotFound(f"There is no pickup {public_id('pick', pickup_id)}.") from error
+        raise NotFound(f"There is no poller {public_id('pick', poller_id)}.") from error
 
 
-def row(pickup: Pickup, now: datetime | None = None) -> PickupRow:
-    """A pickup that `pickups` read, with its state."""
+def row(poller: Poller, now: datetime | None = None) -> PollerRow:
+    """A poller that `pollers` read, with its state."""
     now = now or clock.now()
-    progress: Any = getattr(pickup, "progress", None) or PickupState(pickup=pickup)
+    progress: Any = getattr(poller, "progress", None) or PollerState(poller=poller)
     cause = lookup(progress.cause) if progress.cause else None
-    return PickupRow(pickup, progress, _state(pickup, progress, now), cause, now)
+    return PollerRow(poller, progress, _state(poller, progress, now), cause, now)
 
 
-def _state(pickup: Pickup, progress: PickupState, now: datetime) -> str:
-    if not pickup.enabled:
+def _state(poller: Poller, progress: PollerState, now: datetime) -> str:
+    if not poller.enabled:
         return "off"
     if progress.failures:
         return "failing"

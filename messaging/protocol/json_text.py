@@ -64,8 +64,8 @@ def read(content: bytes) -> str:
 def tokens(text: str) -> Iterator[Token]:
     """The tokens of a valid document in order, without the space between them.
 
-    Kinds: the signs `{ } [ ] , :`, `name` (of a member), `value` (a text, number or word). Raises BadJson at the place
-    where the text stops being JSON: what came before was yielded already.
+    Kinds: the characters `{ } [ ] , :`, `name` (of a member), `value` (a text, number or word). Raises BadJson at
+    the place where the text stops being JSON: what came before was yielded already.
     """
     within: list[str] = []  # what is open
     expected, at = "value", 0

@@ -89,11 +89,11 @@ def _json(content: bytes, paths: Sequence[str], text: str) -> tuple[bytes, int]:
 
 
 def _edi(content: bytes, paths: Sequence[str], text: str) -> tuple[bytes, int]:
-    signs = selecting.edi(text)
-    component, release = signs.component, signs.release
+    syntax = selecting.edi(text)
+    component, release = syntax.component, syntax.release
     wanted = [one for path in paths if (one := selecting.segment(path)) is not None]
     count, made = 0, []
-    for own, parts in selecting.segments(signs):
+    for own, parts in selecting.segments(syntax):
         for tag, number, place in wanted:
             if own != tag or number >= len(parts) or not parts[number]:
                 continue
@@ -106,8 +106,8 @@ def _edi(content: bytes, paths: Sequence[str], text: str) -> tuple[bytes, int]:
             else:
                 continue
             count += 1
-        made.append(signs.element.join(parts))
-    return (signs.head + signs.terminator.join(made)).encode(), count
+        made.append(syntax.element.join(parts))
+    return (syntax.head + syntax.terminator.join(made)).encode(), count
 
 
 _KINDS: dict[str, Callable[[bytes, Sequence[str], str], tuple[bytes, int]]] = {"xml": _xml, "json": _json, "edi": _edi}

@@ -49,7 +49,7 @@ class Reply(StrEnum):
     OUTSIDE_WINDOW = "outside_window"
     REFUSED = "refused"  # this message will never be taken
     ENDED_IN_ERROR = "ended_in_error"  # executed once, and the outcome is an error
-    DOOR_CLOSED = "door_closed"  # the configuration is wrong, so the next message would fare no better
+    CONFIGURATION_WRONG = "door_closed"  # the configuration is wrong, so the next message would fare no better
 
 
 _NOT_NOW = frozenset({408, 409, 425, 429, 503})
@@ -76,10 +76,10 @@ def classify(status: int | None, result: str, cause: str) -> Reply:
     if status >= 400 and result == "accepted":
         return Reply.ENDED_IN_ERROR
     if status in _CLOSED or 300 <= status < 400:
-        return Reply.DOOR_CLOSED
+        return Reply.CONFIGURATION_WRONG
     if 400 <= status < 500:
         # Without the header it was no server of repeatable requests that spoke.
-        return Reply.REFUSED if status in _NEVER or result == "rejected" else Reply.DOOR_CLOSED
+        return Reply.REFUSED if status in _NEVER or result == "rejected" else Reply.CONFIGURATION_WRONG
     return Reply.LOST
 
 
@@ -122,7 +122,7 @@ STEPS: Mapping[Reply, Consequence] = {
     Reply.OUTSIDE_WINDOW: Consequence(Act.IN_DOUBT, "spec 2, comments; G32", cause="outside_memory_window"),
     Reply.REFUSED: Consequence(Act.FAIL, "Repeatable Requests, rejected", cause="request_refused"),
     Reply.ENDED_IN_ERROR: Consequence(Act.FAIL, "Repeatable Requests, accepted", cause="executed_with_error"),
-    Reply.DOOR_CLOSED: Consequence(Act.HOLD, "protocols 2.3, 401 and 501"),
+    Reply.CONFIGURATION_WRONG: Consequence(Act.HOLD, "protocols 2.3, 401 and 501"),
 }
 
 

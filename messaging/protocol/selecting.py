@@ -227,8 +227,8 @@ def _json_below(ways: _Ways, name: str, number: int) -> tuple[_Ways, bool]:
     return tuple(below), found
 
 
-class Signs(NamedTuple):
-    """The signs that an interchange is written with, and its text from its first segment on."""
+class Syntax(NamedTuple):
+    """The separators that an interchange is written with, and its text from its first segment on."""
 
     component: str
     element: str
@@ -238,28 +238,28 @@ class Signs(NamedTuple):
     rest: str
 
 
-def edi(text: str) -> Signs:
+def edi(text: str) -> Syntax:
     """How an EDI document is written. Raises Unreadable."""
     body = text.lstrip("\ufeff \t\r\n\x00")
     if body.startswith("ISA"):
         if len(body) < 106:
             raise Unreadable("its ISA segment is cut off")
-        return Signs(body[104], body[3], "", body[105], "", body)
+        return Syntax(body[104], body[3], "", body[105], "", body)
     told = body.startswith("UNA")
     if told and len(body) < 9:
         raise Unreadable("its UNA segment is cut off")
-    signs = body[3:9] if told else ":+.? '"
+    characters = body[3:9] if told else ":+.? '"
     head, rest = (body[:9], body[9:]) if told else ("", body)
-    return Signs(signs[0], signs[1], signs[3].strip(), signs[5], head, rest)
+    return Syntax(characters[0], characters[1], characters[3].strip(), characters[5], head, rest)
 
 
-def segments(signs: Signs) -> Iterator[tuple[str, list[str]]]:
+def segments(syntax: Syntax) -> Iterator[tuple[str, list[str]]]:
     """(tag, elements) of each segment; what is blank has the tag "". Raises Unreadable."""
     begun = False
-    for one in split(signs.rest, signs.terminator, signs.release):
-        parts = split(one, signs.element, signs.release)
+    for one in split(syntax.rest, syntax.terminator, syntax.release):
+        parts = split(one, syntax.element, syntax.release)
         # The tag; behind it may stand where the segment is nested (ISO 9735, explicit indication).
-        tag = split(parts[0].strip(_BLANKS), signs.component, signs.release)[0]
+        tag = split(parts[0].strip(_BLANKS), syntax.component, syntax.release)[0]
         blank = not tag and len(parts) == 1
         if not blank and (_TAG.fullmatch(tag) is None or (tag in ("UNA", "ISA") and begun)):
             raise Unreadable("its segments cannot be told apart")
@@ -272,13 +272,13 @@ def _edi_texts(content: bytes, path: str) -> Iterator[str]:
     if wanted is None:
         return
     tag, number, place = wanted
-    signs = edi(content.decode("utf-8", "replace") if not content.isascii() else content.decode("ascii"))
-    for own, parts in segments(signs):
+    syntax = edi(content.decode("utf-8", "replace") if not content.isascii() else content.decode("ascii"))
+    for own, parts in segments(syntax):
         if own != tag or number >= len(parts):
             continue
-        inner = split(parts[number], signs.component, signs.release)
+        inner = split(parts[number], syntax.component, syntax.release)
         found = parts[number] if place == 0 else inner[place - 1] if place <= len(inner) else ""
-        yield re.sub(re.escape(signs.release) + "(.)", r"\1", found) if signs.release else found
+        yield re.sub(re.escape(syntax.release) + "(.)", r"\1", found) if syntax.release else found
 
 
 def split(text: str, sign: str, release: str) -> list[str]:

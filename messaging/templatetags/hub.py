@@ -16,7 +16,7 @@ from messaging import causes
 from messaging.choices import DELIVERY_LOOKS, MESSAGE_LOOKS, PAIR_LOOKS, TRIGGER_LOOKS
 from messaging.console import zones
 from messaging.console.looks import LOOKS, OTHERS
-from messaging.deliveries.selectors import doubts
+from messaging.deliveries.selectors import in_doubt
 from messaging.journal.wording import span as span_of
 from messaging.models import PipelineRun
 from partners import transports
@@ -229,7 +229,7 @@ def probe_word(step: str) -> str:
 @register.filter
 def doubt(code: str) -> str:
     """The words for why a document is in doubt."""
-    return doubts.reason(code).label
+    return in_doubt.reason(code).label
 
 
 @register.filter

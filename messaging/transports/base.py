@@ -83,7 +83,7 @@ class Receipt:
 
 def printable(text: str) -> str:
     """What a stranger's server said, in a form that can be stored and shown: one line without control characters."""
-    return "".join(sign if sign.isprintable() else " " for sign in text)
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 MAX_LENGTH = 500

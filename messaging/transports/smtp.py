@@ -217,7 +217,7 @@ def _log_in(connection: _Connection, login: Login) -> None:
     except smtplib.SMTPNotSupportedError:
         raise _Refused("smtp_auth", "The mail server offers no way to log in that we know.", permanent=True) from None
     except UnicodeEncodeError:
-        detail = "User name or password have signs outside ASCII, which SMTP servers do not take."
+        detail = "User name or password have characters outside ASCII, which SMTP servers do not take."
         raise _Refused("smtp_auth", detail, permanent=True) from None
 
 

@@ -165,7 +165,7 @@ urlpatterns = [
     path("legal-holds/<str:hold>", archive.OneLegalHold.as_view(), name="legal-hold"),
     path("legal-holds/<str:hold>/release", archive.ReleaseLegalHold.as_view(), name="legal-hold-release"),
     path("retention", archive.Retention.as_view(), name="retention"),
-    *pollers.PICKUPS.urls(),
+    *pollers.POLLERS.urls(),
     path("credentials", access.Credentials.as_view(), name="credentials"),
     path("credentials/<str:credential_id>", access.OneCredential.as_view(), name="credential"),
     path("credentials/<str:credential_id>/revoke", access.RevokeCredential.as_view(), name="credential-revoke"),

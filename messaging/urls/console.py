@@ -7,7 +7,7 @@ from django.urls import path
 from messaging.access.pages import account, audit_log, own_account, people, tokens
 from messaging.archive import pages as archive
 from messaging.bulk.pages import jobs
-from messaging.deliveries.pages import deliveries, doubts, triggers
+from messaging.deliveries.pages import deliveries, in_doubt, triggers
 from messaging.incidents import pages as incidents
 from messaging.messages.pages import listing as message_list
 from messaging.messages.pages import masks, messages, octets
@@ -63,7 +63,7 @@ urlpatterns = [
     path("messages/<str:reference>/resubmit/", messages.message_resubmit, name="message-resubmit"),
     path("messages/<str:reference>/redeliver/", messages.message_redeliver, name="message-redeliver"),
     path("messages/<str:reference>/documents.zip", octets.documents, name="message-documents"),
-    path("messages/<str:reference>/settle/<slug:decision>/", doubts.message_settle, name="message-settle"),
+    path("messages/<str:reference>/settle/<slug:decision>/", in_doubt.message_settle, name="message-settle"),
     path("messages/<str:reference>/ask/", messages.message_ask, name="message-ask"),
     path("inquiries/<str:reference>/", octets.inquiry_page, name="inquiry"),
     path("messages/<str:reference>/payloads/<int:number>/", octets.payload, name="payload"),
@@ -84,18 +84,18 @@ urlpatterns = [
     path("incidents/<str:number>/post-mortem.md", incidents.incident_post_mortem, name="incident-post-mortem"),
     path("servers/", pair_actions.circuit_list, name="circuits"),
     path("servers/<str:reference>/try/", pair_actions.circuit_try, name="circuit-try"),
-    path("in-doubt/", doubts.doubt_list, name="doubts"),
-    path("in-doubt/ask/", messages.ask_about_all, name="doubts-ask"),
-    path("in-doubt/answers/<slug:answer>/", doubts.answer_group, name="doubt-answer"),
-    path("in-doubt/answers/<slug:answer>/settle/<slug:decision>/", doubts.answer_settle, name="doubt-answer-settle"),
-    path("in-doubt/outbound/<str:code>/<str:cause>/", doubts.outbound_group, name="doubt-outbound"),
+    path("in-doubt/", in_doubt.doubt_list, name="in-doubt"),
+    path("in-doubt/ask/", messages.ask_about_all, name="in-doubt-ask"),
+    path("in-doubt/answers/<slug:answer>/", in_doubt.answer_group, name="doubt-answer"),
+    path("in-doubt/answers/<slug:answer>/settle/<slug:decision>/", in_doubt.answer_settle, name="doubt-answer-settle"),
+    path("in-doubt/outbound/<str:code>/<str:cause>/", in_doubt.outbound_group, name="doubt-outbound"),
     path(
         "in-doubt/outbound/<str:code>/<str:cause>/settle/<slug:decision>/",
-        doubts.outbound_settle,
+        in_doubt.outbound_settle,
         name="doubt-outbound-settle",
     ),
-    path("in-doubt/<str:reference>/<str:doubt>/", doubts.doubt_group, name="doubt"),
-    path("in-doubt/<str:reference>/<str:doubt>/settle/<slug:decision>/", doubts.doubt_settle, name="doubt-settle"),
+    path("in-doubt/<str:reference>/<str:doubt>/", in_doubt.doubt_group, name="doubt"),
+    path("in-doubt/<str:reference>/<str:doubt>/settle/<slug:decision>/", in_doubt.doubt_settle, name="doubt-settle"),
     path("jobs/", jobs.job_list, name="jobs"),
     path("jobs/plan/", jobs.job_plan, name="job-plan"),
     path("jobs/<str:reference>/", jobs.job_page, name="job"),
@@ -107,7 +107,7 @@ urlpatterns = [
     path("jobs/<str:reference>/documents.zip", jobs.job_export, name="job-export"),
     *triggers.PAGES.urls(),
     path("triggers/<str:reference>/secret/", triggers.trigger_secret, name="trigger-secret"),
-    path("triggers/<str:reference>/failed/", doubts.trigger_failed, name="trigger-failed"),
+    path("triggers/<str:reference>/failed/", in_doubt.trigger_failed, name="trigger-failed"),
     path("deliveries/", deliveries.delivery_list, name="deliveries"),
     path("deliveries/<str:reference>/", deliveries.delivery_page, name="delivery"),
     path("deliveries/<str:reference>/settle/<slug:decision>/", deliveries.delivery_settle, name="delivery-settle"),

@@ -94,7 +94,7 @@ class Migration(migrations.Migration):
                 ('repeat_interval_max', models.PositiveIntegerField(default=600, validators=[django.core.validators.MinValueValidator(1)], verbose_name='longest wait between repeats')),
                 ('ordered', models.BooleanField(default=False, help_text='ebXML always is.', verbose_name='in order, one at a time')),
                 ('max_in_flight', models.PositiveSmallIntegerField(default=16, validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(256)], verbose_name='messages in flight')),
-                ('stream_lanes', models.PositiveSmallIntegerField(default=16, validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(64)], verbose_name='requests on the wire at once')),
+                ('stream_concurrency', models.PositiveSmallIntegerField(default=16, validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(64)], verbose_name='requests on the wire at once')),
                 ('resend_schedule', models.CharField(default='30,30,30,300,300,300,1800,1800,1800,21600', help_text='Waits with commas between them; the last one repeats.', max_length=255, verbose_name='everything again after, s')),
                 ('order_ack_timeout', models.PositiveIntegerField(default=500, verbose_name='OrderAckTimeout, ms')),
                 ('max_order_ack_delay', models.PositiveIntegerField(default=10000, verbose_name='MaximumOrderAckDelay, ms')),
@@ -194,7 +194,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='Pickup',
+            name='Poller',
             fields=[
                 ('id', models.UUIDField(default=rmhub.ids.uuid7, editable=False, primary_key=True, serialize=False)),
                 ('name', models.CharField(help_text='What people call it. It stands on every page.', max_length=80)),
@@ -209,12 +209,12 @@ class Migration(migrations.Migration):
                 ('enabled', models.BooleanField(default=True, help_text='Off: what lies there waits.', verbose_name='look into it')),
                 ('created_at', models.DateTimeField(auto_now_add=True)),
                 ('updated_at', models.DateTimeField(auto_now=True)),
-                ('endpoint', models.ForeignKey(help_text='The messages are for its URI; its timeouts hold for the server too.', on_delete=django.db.models.deletion.CASCADE, related_name='pickups', to='partners.endpoint', verbose_name='endpoint of ours')),
+                ('endpoint', models.ForeignKey(help_text='The messages are for its URI; its timeouts hold for the server too.', on_delete=django.db.models.deletion.CASCADE, related_name='pollers', to='partners.endpoint', verbose_name='endpoint of ours')),
                 ('partner', models.ForeignKey(blank=True, help_text='Folders: who puts files there; whatever lies in the folder counts as sent by them.', null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='partners.party')),
             ],
             options={
                 'ordering': ('name',),
-                'constraints': [models.UniqueConstraint(fields=('name',), name='pickup_name_unique')],
+                'constraints': [models.UniqueConstraint(fields=('name',), name='poller_name_unique')],
             },
         ),
         migrations.CreateModel(

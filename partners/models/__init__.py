@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from partners.models.agreements import DAY, RECOVERY, TERMS, Agreement, AgreementService, AgreementVersion
 from partners.models.credentials import Credential
-from partners.models.endpoints import ENDPOINT, PICKUP, Endpoint, Pickup
+from partners.models.endpoints import ENDPOINT, POLLER, Endpoint, Poller
 from partners.models.parties import PARTY, PartnerGroup, Party, PartyIdentifier
 from partners.models.revision import Revision
 
@@ -15,7 +15,7 @@ __all__ = [
     "DAY",
     "ENDPOINT",
     "PARTY",
-    "PICKUP",
+    "POLLER",
     "RECOVERY",
     "TERMS",
     "Agreement",
@@ -26,6 +26,6 @@ __all__ = [
     "PartnerGroup",
     "Party",
     "PartyIdentifier",
-    "Pickup",
+    "Poller",
     "Revision",
 ]

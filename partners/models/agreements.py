@@ -117,7 +117,7 @@ class AgreementVersion(models.Model):
     )
     # Transactional streams (spec 3). `retries`: resends of the window without progress before the pair is suspended.
     # Of one stream; 1 for a receiver that refuses what overtakes.
-    stream_lanes = models.PositiveSmallIntegerField(
+    stream_concurrency = models.PositiveSmallIntegerField(
         "requests on the wire at once", default=16, validators=[MinValueValidator(1), MaxValueValidator(64)]
     )
     resend_schedule = models.CharField(

@@ -6,7 +6,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
 from partners import transports
-from partners.choices import CredentialKind, PickupKind
+from partners.choices import CredentialKind, PollerKind
 from partners.fields import Seconds, settings
 from partners.models.parties import Party
 from rmhub.ids import public_id, uuid7
@@ -75,7 +75,7 @@ class Endpoint(models.Model):
 ENDPOINT = settings(Endpoint)
 
 
-class Pickup(models.Model):
+class Poller(models.Model):
     """A mailbox or folder that the hub looks into for what partners left there.
 
     Whatever lies in a folder comes from `partner`; who sent a mail is told by its sender's address (spec 1, 2.5.2).
@@ -85,7 +85,7 @@ class Pickup(models.Model):
     endpoint = models.ForeignKey(
         Endpoint,
         on_delete=models.CASCADE,
-        related_name="pickups",
+        related_name="pollers",
         verbose_name="endpoint of ours",
         help_text="The messages are for its URI; its timeouts hold for the server too.",
     )
@@ -98,7 +98,7 @@ class Pickup(models.Model):
         help_text="Folders: who puts files there; whatever lies in the folder counts as sent by them.",
     )
     name = models.CharField(max_length=80, help_text="What people call it. It stands on every page.")
-    kind = models.CharField(max_length=10, choices=PickupKind)
+    kind = models.CharField(max_length=10, choices=PollerKind)
     url = models.CharField(
         "address",
         max_length=500,
@@ -128,14 +128,14 @@ class Pickup(models.Model):
 
     class Meta:
         ordering = ("name",)
-        constraints = (models.UniqueConstraint(fields=("name",), name="pickup_name_unique"),)
+        constraints = (models.UniqueConstraint(fields=("name",), name="poller_name_unique"),)
 
     def __str__(self) -> str:
         return self.name
 
     @property
     def public_id(self) -> str:
-        return public_id("pick", self.id)
+        return public_id("poll", self.id)
 
 
-PICKUP = settings(Pickup, "secret_encrypted")
+POLLER = settings(Poller, "secret_encrypted")

@@ -43,11 +43,11 @@ _RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "max_in_flight",
-        "window_below_lanes",
+        "window_below_concurrency",
         Level.ERROR,
-        lambda v: v.max_in_flight < v.stream_lanes,
-        "The window of {v.max_in_flight} messages is smaller than the {v.stream_lanes} requests that may be on the "
-        "wire at once: raise the window, or lower the requests.",
+        lambda v: v.max_in_flight < v.stream_concurrency,
+        "The window of {v.max_in_flight} messages is smaller than the {v.stream_concurrency} requests that may be on "
+        "the wire at once: raise the window, or lower the requests.",
     ),
     Rule(
         "order_ack_timeout",
@@ -123,7 +123,14 @@ _RULES: tuple[Rule, ...] = (
 STREAM = Settings(
     names=DOCUMENTS
     | {
-        *("retries", "max_in_flight", "stream_lanes", "resend_schedule", "order_ack_timeout", "max_order_ack_delay"),
+        *(
+            "retries",
+            "max_in_flight",
+            "stream_concurrency",
+            "resend_schedule",
+            "order_ack_timeout",
+            "max_order_ack_delay",
+        ),
         *("time_to_live", "final_receipt", "final_receipt_within", "inbound_quota"),
     },
     rules=(*COMMON, *_RULES),

@@ -31,7 +31,7 @@ from partners.services.parties import (
     party_restore,
     party_update,
 )
-from partners.services.pickups import pickup_create, pickup_delete, pickup_update
+from partners.services.pollers import poller_create, poller_delete, poller_update
 from partners.validation import Level, Problem, gives_up_sentence
 
 __all__ = [
@@ -53,9 +53,9 @@ __all__ = [
     "party_create",
     "party_restore",
     "party_update",
-    "pickup_create",
-    "pickup_delete",
-    "pickup_update",
+    "poller_create",
+    "poller_delete",
+    "poller_update",
     "version_activate",
     "version_discard",
     "version_edit",

@@ -16,7 +16,7 @@ from partners import certificates, secrets
 from partners.addresses import normalise_fingerprint
 from partners.choices import CredentialDirection, CredentialKind
 from partners.exceptions import InvalidInput, WrongState
-from partners.models import Credential, Party, Pickup
+from partners.models import Credential, Party, Poller
 from partners.services.writing import is_clean, save_checked, writing
 from partners.ssh_keys import read_private_key
 from rmhub import clock
@@ -159,7 +159,7 @@ def credential_revoke(*, credential: Credential) -> Credential:
 def credentials_reencrypt() -> int:
     """Encrypts every secret that we show others under the first key, so that older keys can be dropped; how many.
 
-    Those of partners and of pickups.
+    Those of partners and of pollers.
 
     Raises SecretUnreadable, and then changes none of them.
     """
@@ -168,11 +168,11 @@ def credentials_reencrypt() -> int:
         for credential in stored:
             credential.secret_encrypted = secrets.reencrypt(credential.secret_encrypted)
         Credential.objects.bulk_update(stored, ["secret_encrypted"], batch_size=500)
-        pickups = list(Pickup.objects.exclude(secret_encrypted=b"").only("id", "secret_encrypted"))
-        for pickup in pickups:
-            pickup.secret_encrypted = secrets.reencrypt(pickup.secret_encrypted)
-        Pickup.objects.bulk_update(pickups, ["secret_encrypted"], batch_size=500)
-        return len(stored) + len(pickups)
+        pollers = list(Poller.objects.exclude(secret_encrypted=b"").only("id", "secret_encrypted"))
+        for poller in pollers:
+            poller.secret_encrypted = secrets.reencrypt(poller.secret_encrypted)
+        Poller.objects.bulk_update(pollers, ["secret_encrypted"], batch_size=500)
+        return len(stored) + len(pollers)
 
 
 def _check_period(credential: Credential) -> None:
@@ -193,7 +193,7 @@ def _check_secret(secret: str, *, minimum: int, token: bool) -> None:
         raise InvalidInput({"secret": [f"The secret needs {minimum} to {MAX_SECRET_LENGTH} characters."]})
     if not is_clean(secret):
         raise InvalidInput({"secret": ["There is a control character in the secret: take it out."]})
-    if token and not all("!" <= sign <= "~" for sign in secret):
+    if token and not all("!" <= character <= "~" for character in secret):
         raise InvalidInput({"secret": ["A token holds ASCII letters, digits and signs, and no space."]})
 
 

@@ -42,7 +42,7 @@ class Transport:
 
 def characters_fault(uri: str) -> Fault | None:
     """What no URI may have in it."""
-    if all("!" <= sign <= "~" for sign in uri):
+    if all("!" <= character <= "~" for character in uri):
         return None
     return "uri_characters", "The URI has a space or a sign outside ASCII in it: percent-encode it."
 

@@ -146,7 +146,7 @@ def _streams(rows: Sequence[Figures]) -> tuple[str, list[str], list[list[str]]]:
         for row in rows
     ]
     title = f"One pair over a slow link: one message at a time, and a stream ({window['window']} in flight, "
-    return f"{title}{window['lanes']} on the wire)", columns, table
+    return f"{title}{window['concurrency']} on the wire)", columns, table
 
 
 def _circuit(dead: Figures) -> tuple[str, list[str], list[list[str]]]:

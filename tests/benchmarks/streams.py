@@ -32,11 +32,11 @@ from tests.benchmarks.prepare import ACTION, SECRET, SERVICE
 
 DELAYS = (0, 20, 100)  # milliseconds each way
 PROFILES = ("ebxml", "stream")
-WINDOW, LANES = 256, 64
+WINDOW, CONCURRENCY = 256, 64
 STREAM = {
     "semantics": "OnceAndOnlyOnce",
     "max_in_flight": WINDOW,
-    "stream_lanes": LANES,
+    "stream_concurrency": CONCURRENCY,
     "detect_repeats": False,
     "retries": 5,
 }
@@ -80,10 +80,10 @@ def build(servers: Servers, var: Path, delays: Sequence[int], say: Say) -> tuple
         folder = var / f"stream-{name}"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        settings = {"RMHUB_LOG_LEVEL": "WARNING", "RMHUB_SEND_THREADS": str(2 * LANES)}
+        settings = {"RMHUB_LOG_LEVEL": "WARNING", "RMHUB_SEND_THREADS": str(2 * CONCURRENCY)}
         database = fresh_database(servers, f"bench_stream_{name}")
         broker = redis_database(servers.redis_url, number)
-        hubs.append(Hub(name, database, broker, folder, port, threads=2 * LANES, settings=settings))
+        hubs.append(Hub(name, database, broker, folder, port, threads=2 * CONCURRENCY, settings=settings))
     say(f"setting up two hubs with a link of {', '.join(map(str, delays))} ms each way")
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(_prepare, hubs, reversed(hubs), (ways, ways)))
@@ -137,7 +137,7 @@ def _measured(
         "profile": profile,
         "delay_ms": delay,
         "window": WINDOW if profile == "stream" else 1,
-        "lanes": LANES if profile == "stream" else 1,
+        "concurrency": CONCURRENCY if profile == "stream" else 1,
         "seconds": round(seconds, 3),
         "messages": ended["delivered"],
         "messages_per_second": round(ended["delivered"] / seconds, 1),

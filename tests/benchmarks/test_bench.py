@@ -106,7 +106,7 @@ def over_a_link(profile: str, speed: float, delay: int = 20, **changes: Any) -> 
         "profile": profile,
         "delay_ms": delay,
         "window": 64,
-        "lanes": 16,
+        "concurrency": 16,
         "messages_per_second": speed,
         "cpu_ms_per_message": 5.0,
         "ran_dry": False,

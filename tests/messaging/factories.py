@@ -1,7 +1,7 @@
 """The partner at the other end, for tests of the messaging services: it speaks through the real codec.
 
-`partner_side` makes the partner of a new agreement, with a credential for our door; `PartnerSide.message`,
-`.acknowledgement` and `.error` build what it sends, and `.send` brings it to our door. `link` is where our own
+`partner_side` makes the partner of a new agreement, with a credential for our entrance; `PartnerSide.message`,
+`.acknowledgement` and `.error` build what it sends, and `.send` brings it to our entrance. `link` is where our own
 transmissions end instead of on HTTP, `submit` hands in a document, and `work` does what a worker does with all that is
 due. So one exchange is: submit(partner); work(); partner.send(partner.acknowledgement(wire.last)).
 """
@@ -63,7 +63,7 @@ def brought(arrival: Arrival) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PartnerSide:
-    """The partner of one agreement. Its builders return Arrivals; `send` hands one to our door."""
+    """The partner of one agreement. Its builders return Arrivals; `send` hands one to our entrance."""
 
     terms: Terms
     presented: Presented
@@ -138,7 +138,7 @@ class PartnerSide:
         return Arrival(wire.content_type, body, self.presented, "192.0.2.7")
 
     def send(self, arrival: Arrival) -> int:
-        """Brings it to our door. Returns the HTTP status."""
+        """Brings it to our entrance. Returns the HTTP status."""
         return brought(arrival)
 
     @property

@@ -68,7 +68,7 @@ def status_service(
             http._pool.clear()
 
 
-def in_doubt(partner: PartnerSide, count: int = 1) -> list[Message]:
+def messages_in_doubt(partner: PartnerSide, count: int = 1) -> list[Message]:
     """Messages of the repeatable profile that were sent once, and of which nobody knows what became."""
     made = [submit(partner) for _ in range(count)]
     keys = [message.pk for message in made]

@@ -11,15 +11,15 @@ import pytest
 from django.db import connection, connections
 
 from messaging.deliveries.services import monitoring
-from messaging.engine import memory as epoch
+from messaging.engine import memory as hub_memory
 from messaging.entrance import smtp_server as mail
 from messaging.entrance.smtp_server import Entrance
 from messaging.journal.audit import Actor
 from messaging.messages.services import inquiries
-from messaging.models import PickupState
+from messaging.models import PollerState
 from messaging.notifications.services import webhooks
 from messaging.pairs.services import probing
-from messaging.pollers.services import pickups
+from messaging.pollers.services import pollers
 from partners.choices import ExchangeMode
 from rmhub import clock
 from tests.messaging.delivering.documents import make_queue
@@ -31,7 +31,7 @@ from tests.messaging.files.scene import scene
 from tests.messaging.files.sftp_server import SftpServer
 from tests.messaging.http_server import serving
 from tests.messaging.mail.partners import options
-from tests.messaging.status_service import in_doubt, status_service
+from tests.messaging.status_service import messages_in_doubt, status_service
 from tests.messaging.test_probing import endpoint
 from tests.rmhub.test_connections import WAIT, bound, in_threads, server_pid
 
@@ -89,7 +89,7 @@ def _probe(there: Listening) -> None:
 
 def _inquiry(there: Listening) -> None:
     far = partner_side(profile="repeatable")
-    (message,) = in_doubt(far)
+    (message,) = messages_in_doubt(far)
 
     class Answers(dict[str, str | bytes]):
         def get(self, key: str, default: Any = None) -> Any:
@@ -133,10 +133,10 @@ def test_nothing_is_held_while_a_file_is_fetched(sftp: SftpServer) -> None:
         assert files.sends(files.partner.message(number), f"message-{number}").ok
     there = Listening()
     sftp.rules.before["open"] = lambda path: there.look()
-    PickupState.objects.update(due_at=clock.now())
-    [job] = pickups.claim_due(limit=1, worker=1)
+    PollerState.objects.update(due_at=clock.now())
+    [job] = pollers.claim_due(limit=1, worker=1)
     connection.close()
-    assert pickups.look(job).taken == 3
+    assert pollers.look(job).taken == 3
     assert set(there.in_use) == {0}
 
 
@@ -160,7 +160,7 @@ def test_the_mail_entrance_s_threads_share_what_there_is(bound: int) -> None:
 def test_whoever_asks_after_the_memory_is_one_at_a_time(bound: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a start all threads of a web server ask at once; the lock's connection is beside the bound."""
     opened, most, lock = 0, 0, threading.Lock()
-    locked = epoch.locked
+    locked = hub_memory.locked
 
     class Counting:
         def __init__(self, key: int) -> None:
@@ -179,9 +179,9 @@ def test_whoever_asks_after_the_memory_is_one_at_a_time(bound: int, monkeypatch:
                 opened -= 1
             return self._held.__exit__(*raised)
 
-    monkeypatch.setattr(epoch, "locked", Counting)
-    epoch.reset()
-    for thread in in_threads(12, lambda: epoch.check(clock.now())):
+    monkeypatch.setattr(hub_memory, "locked", Counting)
+    hub_memory.reset()
+    for thread in in_threads(12, lambda: hub_memory.check(clock.now())):
         thread.join(WAIT)
     assert most == 1
     connections.close_all()

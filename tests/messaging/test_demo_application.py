@@ -28,7 +28,7 @@ OTHER = "whsec_c2VjcmV0LW9mLWFub3RoZXItaHViLXRyaWdnZXI="
 
 
 class Running:
-    """The application under test, its file and a client that signs."""
+    """The application under test, its file and a client that syntax."""
 
     def __init__(self, path: Path, *arguments: str, environment: dict[str, str] | None = None) -> None:
         self.path = path

@@ -11,9 +11,9 @@ import pytest
 from django.test import Client
 
 from messaging.bulk.services import jobs
-from messaging.deliveries.selectors import doubts
+from messaging.deliveries.selectors import in_doubt
 from messaging.deliveries.services import settling
-from messaging.entrance import authentication as door
+from messaging.entrance import authentication
 from messaging.exceptions import NotFound, WrongState
 from messaging.journal.audit import Actor
 from messaging.messages.selectors import evidence
@@ -26,7 +26,7 @@ from rmhub.clock import FrozenClock, frozen
 from rmhub.ids import uuid7
 from tests.messaging.delivering.documents import make_queue
 from tests.messaging.factories import PartnerSide, partner_side, submit
-from tests.messaging.status_service import in_doubt, status_service, told
+from tests.messaging.status_service import messages_in_doubt, status_service, told
 from tests.partners.factories import make_outbound_credential
 
 pytestmark = pytest.mark.django_db
@@ -39,7 +39,7 @@ ANN = Actor("ann", "console", "192.0.2.9", "req-1")
 def time() -> Iterator[FrozenClock]:
     with clock.frozen(AT) as frozen:
         yield frozen
-    door.reset()
+    authentication.reset()
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def answer_now(message: Message) -> str:
 
 def test_the_partner_is_asked_with_our_credential_and_the_answer_is_kept(far: PartnerSide) -> None:
     make_outbound_credential(Endpoint.objects.get(uri=far.terms.partner_uri).party, username="us", secret="our secret")
-    (message,) = in_doubt(far)
+    (message,) = messages_in_doubt(far)
     with status_service(far, {message.message_id: "processed"}) as service:
         said = inquiries.ask(message_id=message.pk, actor=ANN, reason="is it there?")
     assert (said.answer, said.http_status, said.actor, said.cause) == ("processed", 200, "ann", "")
@@ -97,7 +97,7 @@ def test_the_partner_is_asked_with_our_credential_and_the_answer_is_kept(far: Pa
     ],
 )
 def test_whatever_comes_is_an_answer(far: PartnerSide, octets: bytes, answer: str, cause: str) -> None:
-    (message,) = in_doubt(far)
+    (message,) = messages_in_doubt(far)
     with status_service(far, default=octets):
         said = inquiries.ask(message_id=message.pk, actor=ANN)
     assert (said.answer, said.cause) == (answer, cause)
@@ -106,7 +106,7 @@ def test_whatever_comes_is_an_answer(far: PartnerSide, octets: bytes, answer: st
 
 
 def test_a_server_that_is_not_there_is_no_answer(far: PartnerSide) -> None:
-    (message,) = in_doubt(far)
+    (message,) = messages_in_doubt(far)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     Endpoint.objects.filter(uri=far.terms.partner_uri).update(service_address=f"http://127.0.0.1:{port}/partner/")
@@ -115,7 +115,7 @@ def test_a_server_that_is_not_there_is_no_answer(far: PartnerSide) -> None:
 
 
 def test_what_cannot_be_asked_says_why(far: PartnerSide) -> None:
-    (message,) = in_doubt(far)
+    (message,) = messages_in_doubt(far)
     with pytest.raises(WrongState, match="no status service"):
         inquiries.ask(message_id=message.pk, actor=ANN)
     waiting = submit(far)
@@ -132,7 +132,7 @@ def test_what_cannot_be_asked_says_why(far: PartnerSide) -> None:
 def test_that_a_partner_has_it_stays_true_and_that_it_does_not_know_it_must_be_newer_than_the_attempt(
     far: PartnerSide, time: FrozenClock
 ) -> None:
-    (message,) = in_doubt(far)
+    (message,) = messages_in_doubt(far)
     assert answer_now(message) == ""
     with status_service(far, default="not_recognized"):
         inquiries.ask(message_id=message.pk, actor=ANN)
@@ -150,7 +150,7 @@ def test_that_a_partner_has_it_stays_true_and_that_it_does_not_know_it_must_be_n
 
 
 def test_the_evidence_of_a_message_and_what_it_speaks_for(far: PartnerSide, time: FrozenClock) -> None:
-    (message,) = in_doubt(far)
+    (message,) = messages_in_doubt(far)
 
     def look() -> evidence.Evidence:
         return evidence.of_message(Message.objects.get(pk=message.pk), clock.now())
@@ -171,7 +171,7 @@ def test_the_evidence_of_a_message_and_what_it_speaks_for(far: PartnerSide, time
 
 
 def test_a_decision_keeps_the_evidence_of_its_moment(far: PartnerSide) -> None:
-    (message,) = in_doubt(far)
+    (message,) = messages_in_doubt(far)
     with status_service(far, default="processed"):
         said = inquiries.ask(message_id=message.pk, actor=ANN)
     settling.message_settle(message_id=message.pk, decision="delivered", actor=ANN, reason="the partner says so")
@@ -185,7 +185,7 @@ def test_a_decision_keeps_the_evidence_of_its_moment(far: PartnerSide) -> None:
 
 
 def test_forty_four_in_doubt_are_asked_about_and_settled_by_what_the_partner_says(far: PartnerSide) -> None:
-    messages = in_doubt(far, 44)
+    messages = messages_in_doubt(far, 44)
     answers: dict[str, str | bytes] = {one.message_id: "processed" for one in messages[:38]}
     answers |= {one.message_id: told(b"", "500 X") for one in messages[42:]}
     with status_service(far, answers, default="not_recognized"):
@@ -193,7 +193,7 @@ def test_forty_four_in_doubt_are_asked_about_and_settled_by_what_the_partner_say
         assert jobs.run_due() == 44
     asking.refresh_from_db()
     assert (asking.state, asking.done, asking.refused) == ("finished", 44, 0)
-    groups = doubts.by_answer(doubts.outbound_groups(clock.now()))
+    groups = in_doubt.by_answer(in_doubt.outbound_groups(clock.now()))
     assert [(one.answer, one.count, one.suggestion) for one in groups] == [
         ("processed", 38, "delivered"),
         ("not_recognized", 4, "resubmit"),
@@ -272,7 +272,7 @@ def test_nobody_hears_of_the_messages_of_others() -> None:
 def test_guessing_is_slowed_down() -> None:
     near = partner_side()
     wrong = {"Authorization": "Basic bm9ib2R5Ong="}
-    for _ in range(door.FAILURES):
+    for _ in range(authentication.FAILURES):
         assert Client(headers=wrong).get("/partner/status?message-id=x").status_code == 401
     late = Client(headers=wrong).get("/partner/status?message-id=x")
     assert late.status_code == 429 and late["Retry-After"]

@@ -124,7 +124,7 @@ def test_hot_paths_of_repeatable_requests_scan_no_table(full_store: None) -> Non
 
 
 def test_hot_paths_of_streams_scan_no_table(full_store: None) -> None:
-    side = stream_side(retries=2, stream_lanes=8)
+    side = stream_side(retries=2, stream_concurrency=8)
     jobs: list[Job] = []
     actor = Actor("ann")
     paths: dict[str, Callable[[], object]] = {}

@@ -200,7 +200,7 @@ def test_a_probe_that_is_skipped_makes_room_for_the_next(time: FrozenClock) -> N
 
 def streams(time: FrozenClock) -> tuple[StreamSide, list[Message]]:
     """Three messages of a stream that nobody acknowledged, until the pair gave up; and two that wait."""
-    side = stream_side(max_in_flight=3, stream_lanes=3, retries=1, resend_schedule="30", transport_retries=0)
+    side = stream_side(max_in_flight=3, stream_concurrency=3, retries=1, resend_schedule="30", transport_retries=0)
     messages = [submit(side, b"<Order>%d</Order>" % number) for number in range(5)]  # type: ignore[arg-type]
     with link(Receipt(ok=True, status=202)):
         while side.outbound.flow != "suspended":

@@ -576,7 +576,7 @@ def test_a_window_that_ends_while_the_pair_is_suspended_leads_to_doubt(wire: Lin
     work()
     assert side.outbound.flow == "suspended"
     run_for(time, 3 * HOUR)
-    # One that may have been executed is in doubt; those that were turned away at the door were not.
+    # One that may have been executed is in doubt; those that were turned away at the entrance were not.
     assert states(lost, refused, waits) == ["in_doubt", "failed", "failed"]
     assert sorted(incidents()) == [("http_401_403", "open"), ("never_sent", "open"), ("outcome_unknown", "open")]
     assert len(wire.parcels) == 3

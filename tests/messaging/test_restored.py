@@ -19,7 +19,7 @@ from lxml import html
 
 from messaging.bulk.services import jobs
 from messaging.deliveries.services import settling
-from messaging.engine import memory as epoch
+from messaging.engine import memory as hub_memory
 from messaging.engine import pairs
 from messaging.exceptions import InvalidSubmission, WrongState
 from messaging.invariants import RULES, look
@@ -72,13 +72,13 @@ class Restore:
     """A backup that was taken when this was made."""
 
     def __init__(self) -> None:
-        epoch.look()
+        hub_memory.look()
         self._saved = transaction.savepoint()
 
     def __call__(self) -> None:
         transaction.savepoint_rollback(self._saved)
         pairs.reset()
-        epoch.lost(clock.now(), reason="The database was restored.", actor=SYSTEM)
+        hub_memory.lost(clock.now(), reason="The database was restored.", actor=SYSTEM)
 
 
 def acknowledge_all(partner: PartnerSide) -> list[tuple[int | None, str]]:
@@ -443,31 +443,31 @@ def test_x19_a_folder_that_takes_no_note_stops_nobody_and_hides_no_loss(settings
     def full(*args: object, **kwargs: object) -> None:
         raise OSError(28, "No space left on device")
 
-    epoch.look()
-    epoch.reset()
+    hub_memory.look()
+    hub_memory.reset()
     monkeypatch.setattr("tempfile.mkstemp", full)
-    epoch.look()
+    hub_memory.look()
     assert not AuditEntry.objects.exists()
-    epoch.reset()
-    (Path(settings.RMHUB_STORE_DIR) / epoch.FILE).unlink()
+    hub_memory.reset()
+    (Path(settings.RMHUB_STORE_DIR) / hub_memory.FILE).unlink()
     with pytest.raises(OSError, match="No space left"):
-        epoch.look()
+        hub_memory.look()
 
 
 def test_x19_tables_that_were_made_anew_are_noticed_however_short_before_the_backup_was(settings: Any) -> None:
     """A dump that is read back within one heartbeat differs in nothing but the objects that hold it."""
-    epoch.look()
-    file = Path(settings.RMHUB_STORE_DIR) / epoch.FILE
+    hub_memory.look()
+    file = Path(settings.RMHUB_STORE_DIR) / hub_memory.FILE
     noted = json.loads(file.read_text())
     file.write_text(json.dumps({**noted, "tables": "1/2"}))
     pair = partner_side().inbound
-    epoch.reset()
-    epoch.look()
+    hub_memory.reset()
+    hub_memory.look()
     pair.refresh_from_db()
     assert pair.resync_since is not None
     assert "read back from a dump" in AuditEntry.objects.get(verb="memory.start_again").reason
-    epoch.reset()
-    epoch.look()
+    hub_memory.reset()
+    hub_memory.look()
     assert AuditEntry.objects.filter(verb="memory.start_again").count() == 1
 
 

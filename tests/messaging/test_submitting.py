@@ -171,7 +171,7 @@ ODD_BUT_RIGHT: dict[str, dict[str, object]] = {
 
 @pytest.mark.parametrize("name", ODD_BUT_RIGHT)
 def test_what_is_accepted_can_be_put_on_the_wire(name: str) -> None:
-    """No submission may suspend its pair later: whatever passes the door is encoded, and comes out as it went in."""
+    """No submission may suspend its pair later: whatever gets in is encoded, and comes out as it went in."""
     partner = partner_side()
     given = ODD_BUT_RIGHT[name]
     message = hand_in(partner, **given).message

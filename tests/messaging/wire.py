@@ -1,4 +1,4 @@
-"""Octets at our door: through the real Django view, whole or spoilt."""
+"""Octets at our entrance: through the real Django view, whole or spoilt."""
 
 from __future__ import annotations
 

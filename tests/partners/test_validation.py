@@ -134,7 +134,7 @@ SETTINGS = [
                 {"retries": 1, "resend_schedule": f"60,{200 * DAY}"},
             ),
             (
-                "window_below_lanes",
+                "window_below_concurrency",
                 "max_in_flight",
                 {"max_in_flight": 15},
                 {"max_in_flight": 16},

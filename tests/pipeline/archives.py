@@ -18,7 +18,7 @@ from django.db import connection
 
 from messaging import applications, storage
 from messaging.archive.services import retention
-from messaging.archive.services.belongings import Proof
+from messaging.archive.services.message_rows import Proof
 from messaging.archive.services.restoring import Restored, restore_request, wanted
 from messaging.journal.audit import Actor
 from messaging.messages.services.submitting import NewPayload, message_submit

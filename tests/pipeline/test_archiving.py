@@ -13,7 +13,7 @@ import pytest
 from django.db import connection
 
 from messaging import storage
-from messaging.archive.services import archived, belongings, restoring
+from messaging.archive.services import archived, message_rows, restoring
 from messaging.exceptions import WrongState
 from messaging.models import (
     ArchiveDay,
@@ -86,7 +86,7 @@ def test_finished_messages_are_copied_once_they_are_old_enough(scene: Scene) -> 
 
 def test_a_file_holds_every_column_of_every_row(scene: Scene) -> None:
     Message.objects.filter(pk=scene.received.pk).update(tx_sequence_id=2**64 - 1, previous_number=0)
-    before = belongings.read([scene.received.pk])[scene.received.pk]
+    before = message_rows.read([scene.received.pk])[scene.received.pk]
     scene.move(ARCHIVE)
     archives.archive()
     entry = ArchivedMessage.objects.select_related("file").get(pk=scene.received.pk)
@@ -177,7 +177,7 @@ def test_a_copy_that_reads_back_differently_is_not_entered(scene: Scene, monkeyp
     """The disk has lost something between writing and reading."""
     add = archive_file.Files.add
 
-    def damaging(self: archive_file.Files, one: belongings.Belongings) -> None:
+    def damaging(self: archive_file.Files, one: message_rows.MessageRows) -> None:
         proof = one.proof
         if one.message["id"] == scene.received.pk:
             one.parts["payloads"][0]["content"] = b"z" + one.parts["payloads"][0]["content"][1:]
@@ -254,7 +254,7 @@ def test_files_of_an_older_hub_get_the_defaults_of_columns_that_came_later(scene
     assert "copies" not in found.message
     Payload.objects.filter(message=found.message["id"]).delete()
     Message.objects.filter(pk=found.message["id"]).delete()
-    belongings.insert(Message, [found.message])
+    message_rows.insert(Message, [found.message])
     message = Message.objects.get(pk=found.message["id"])
     assert (message.copies, message.remind_at) == (0, None)
 

@@ -41,7 +41,7 @@ def read(tmp_path: Path, content: str | bytes, mapping: dict[str, Any] | None = 
 
 
 def refusal(content: bytes | str, tmp_path: Path) -> str:
-    """The sentence with which a file is refused at the door."""
+    """The sentence with which a file is refused at the entrance."""
     path = tmp_path / "refused"
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(InvalidSubmission) as caught:
@@ -128,7 +128,7 @@ def test_a_mapping_is_proposed_by_usual_names() -> None:
         (b"a" + b"," * 5000, "5001 columns"),
     ],
 )
-def test_what_is_no_log_is_refused_at_the_door(content: bytes, says: str, tmp_path: Path) -> None:
+def test_what_is_no_log_is_refused_at_the_entrance(content: bytes, says: str, tmp_path: Path) -> None:
     assert says in refusal(content, tmp_path)
 
 

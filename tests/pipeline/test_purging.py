@@ -14,7 +14,7 @@ import pytest
 from django.db import connection, transaction
 
 from messaging import storage
-from messaging.archive.services import archived, belongings, holds, purging
+from messaging.archive.services import archived, holds, message_rows, purging
 from messaging.deliveries.services import handing_over, settling
 from messaging.models import (
     ArchivedMessage,
@@ -538,7 +538,7 @@ def _dies_after(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 STEPS: dict[str, tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]]] = {
-    "reading": (belongings, "read", lambda function: _dies),
+    "reading": (message_rows, "read", lambda function: _dies),
     "writing": (archive_file.Files, "finish", lambda function: _dies),
     "naming": (archive_file.os, "replace", lambda function: _dies),
     "named, not read back": (archives, "read_back", lambda function: _dies),
@@ -546,7 +546,7 @@ STEPS: dict[str, tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., An
     "while entering": (archived.ArchivedMessage.objects, "bulk_create", _dies_after),
     "entered": (archived, "register", _dies_after),
     "before the purge": (purging, "purge", lambda function: _dies),
-    "in the middle of the purge": (belongings, "delete", _dies_after),
+    "in the middle of the purge": (message_rows, "delete", _dies_after),
     "purged": (purging, "purge", _dies_after),
     "files removed": (purging, "remove_files", _dies_after),
     "sweeping": (purging, "purge_events", lambda function: _dies),

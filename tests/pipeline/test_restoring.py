@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from messaging.archive.services import archived, belongings, restoring
+from messaging.archive.services import archived, message_rows, restoring
 from messaging.engine import preparing
 from messaging.exceptions import InvalidSubmission, NotFound, WrongState
 from messaging.models import (
@@ -87,7 +87,7 @@ def test_the_feed_and_the_lake_do_not_take_a_restored_message_for_a_new_one(scen
     before = ArchivedMessage.objects.get(pk=scene.received.pk)
     archives.restore(message=scene.received.pk)
     assert events.feed(after=seen, limit=100).events == []
-    assert belongings.proofs([scene.received.pk])[scene.received.pk] == (before.written, before.entries)
+    assert message_rows.proofs([scene.received.pk])[scene.received.pk] == (before.written, before.entries)
 
 
 def test_restoring_twice_is_harmless(scene: Scene) -> None:
@@ -210,14 +210,14 @@ def test_one_that_cannot_be_written_leaves_nothing_behind(scene: Scene, monkeypa
     class Dead(BaseException):
         pass
 
-    insert = belongings.insert
+    insert = message_rows.insert
 
     def dies(model: Any, rows: Any, **named: Any) -> None:
         insert(model, rows, **named)
         if model is Signal:
             raise Dead
 
-    monkeypatch.setattr(belongings, "insert", dies)
+    monkeypatch.setattr(message_rows, "insert", dies)
     with pytest.raises(Dead):
         archives.restore(message=scene.received.pk)
     monkeypatch.undo()

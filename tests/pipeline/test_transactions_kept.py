@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from messaging.archive.services import belongings
+from messaging.archive.services import message_rows
 from messaging.engine import preparing
 from messaging.models import Coordination, CoordinationMessage, Enlistment, Message, Payload
 from messaging.pipeline.extract import select
@@ -105,7 +105,7 @@ def test_what_belongs_to_an_open_transaction_stays(scene: Scene, told: Message) 
 
     archives.archive()
 
-    assert belongings.proofs([told.pk])
+    assert message_rows.proofs([told.pk])
     archives.lake_has_all()
     archives.purge()
     assert Message.objects.filter(pk=told.pk).exists()

@@ -48,10 +48,10 @@ BEGUN = State(attempts=1, first_sent=T)
         *[((412,), result, Reply.OUTSIDE_WINDOW) for result in ("", "accepted", "rejected")],
         ((400, 422), "", Reply.REFUSED),
         ((400, 402, 406, 410, 418, 422, 431), "rejected", Reply.REFUSED),
-        ((401, 403, 404, 405, 413, 415, 501), "", Reply.DOOR_CLOSED),
-        ((401, 403, 404, 405, 413, 415, 501), "rejected", Reply.DOOR_CLOSED),
-        ((300, 301, 302, 304, 307, 308), "", Reply.DOOR_CLOSED),
-        ((402, 406, 407, 410, 418, 421, 431, 451), "", Reply.DOOR_CLOSED),
+        ((401, 403, 404, 405, 413, 415, 501), "", Reply.CONFIGURATION_WRONG),
+        ((401, 403, 404, 405, 413, 415, 501), "rejected", Reply.CONFIGURATION_WRONG),
+        ((300, 301, 302, 304, 307, 308), "", Reply.CONFIGURATION_WRONG),
+        ((402, 406, 407, 410, 418, 421, 431, 451), "", Reply.CONFIGURATION_WRONG),
         # The outcome of the one execution is an error: nothing that could be sent again.
         ((400, 404, 410, 422, 500, 502, 599), "accepted", Reply.ENDED_IN_ERROR),
         ((100, 199, 600, 999), "", Reply.LOST),
@@ -91,7 +91,7 @@ def test_the_first_attempt_fixes_the_first_instance_time() -> None:
         pytest.param(Reply.OUTSIDE_WINDOW, Act.IN_DOUBT, False, "outside_memory_window", id="G32"),
         (Reply.REFUSED, Act.FAIL, False, "request_refused"),
         (Reply.ENDED_IN_ERROR, Act.FAIL, False, "executed_with_error"),
-        (Reply.DOOR_CLOSED, Act.HOLD, False, ""),
+        (Reply.CONFIGURATION_WRONG, Act.HOLD, False, ""),
     ],
 )
 def test_what_follows_from_a_reply(reply: Reply, act: Act, unknown: bool, cause: str) -> None:

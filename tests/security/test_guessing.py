@@ -1,4 +1,4 @@
-"""Wrong credentials at the partners' door: bounded, told, and nobody else's problem (X27)."""
+"""Wrong credentials at the partners' entrance: bounded, told, and nobody else's problem (X27)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django.db import connection
 from django.test import Client
 
 from messaging.engine import hashing
-from messaging.entrance import authentication as door
+from messaging.entrance import authentication as entrance
 from messaging.entrance import refusals
 from messaging.entrance.refusals import Arrival
 from messaging.models import Incident, Rejection
@@ -45,18 +45,18 @@ def test_x27_ten_wrong_passwords_lock_out_nobody_else_behind_the_same_proxy() ->
 
 def test_guesses_of_one_address_have_an_end_whatever_names_they_try() -> None:
     partner = partner_side()
-    found = [guess(partner, f"name{number}") for number in range(door.FAILURES_OF_ADDRESS + 3)]
-    assert found == [401] * door.FAILURES_OF_ADDRESS + [429] * 3
+    found = [guess(partner, f"name{number}") for number in range(entrance.FAILURES_OF_ADDRESS + 3)]
+    assert found == [401] * entrance.FAILURES_OF_ADDRESS + [429] * 3
     assert guess(partner, "name", "10.0.0.2") == 401
 
 
 def test_whoever_is_right_is_no_guesser() -> None:
     """However often a credential has to be checked anew, as after each change of what partners show."""
     partner = partner_side()
-    for _ in range(door.FAILURES + 3):
+    for _ in range(entrance.FAILURES + 3):
         registry.reset()
-        assert door.enter(partner.presented, PROXY).principal is not None
-    assert [guess(partner) for _ in range(door.FAILURES + 1)] == [401] * door.FAILURES + [429]
+        assert entrance.enter(partner.presented, PROXY).principal is not None
+    assert [guess(partner) for _ in range(entrance.FAILURES + 1)] == [401] * entrance.FAILURES + [429]
 
 
 def test_an_ipv6_customer_is_one_guesser() -> None:
@@ -71,7 +71,7 @@ def test_who_is_shut_out_is_in_the_log_and_an_incident(caplog: pytest.LogCapture
         for _ in range(15):
             guess(partner, "globex")
     assert len([record for record in caplog.records if getattr(record, "action", "") == "door_closed"]) == 1
-    incident = Incident.objects.get(cause=door.CAUSE)
+    incident = Incident.objects.get(cause=entrance.CAUSE)
     assert "'user globex'" in incident.detail and PROXY in incident.detail and incident.occurrences == 1
 
 
@@ -92,7 +92,7 @@ def test_parallel_guesses_are_counted_before_they_are_looked_at(monkeypatch: pyt
     def one(number: int) -> int:
         together.wait(60)
         try:
-            return door.enter(Presented(authorization=basic("nobody", str(number))), PROXY).status
+            return entrance.enter(Presented(authorization=basic("nobody", str(number))), PROXY).status
         finally:
             connection.close()
 
@@ -108,7 +108,7 @@ def test_only_so_many_wait_for_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
     assert post(partner.message(1)).status_code == 204
     monkeypatch.setattr(hashing, "most", lambda: 0)
     answer = post(replace(partner.message(2), presented=Presented(authorization=basic("nobody", "wrong"))))
-    assert (answer.status_code, answer["Retry-After"]) == (503, str(door.BUSY_SECONDS))
+    assert (answer.status_code, answer["Retry-After"]) == (503, str(entrance.BUSY_SECONDS))
     assert post(partner.message(2)).status_code == 204
 
 

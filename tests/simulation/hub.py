@@ -107,14 +107,14 @@ class Hub:
 
     # The memory.
     up: bool = True
-    door: list[Packet] = field(default_factory=list)  # arrivals that no transaction has taken yet
+    arrived: list[Packet] = field(default_factory=list)  # arrivals that no transaction has taken yet
     outcomes: list[tuple[Job, bool]] = field(default_factory=list)  # transmissions that no transaction has recorded yet
     remembered: set[str] = field(default_factory=set)  # of a build that keeps ids in memory
 
     def crash(self) -> None:
         """Every process of the hub dies."""
         self.up = False
-        self.door = []
+        self.arrived = []
         self.outcomes = []
         self.remembered = set()
 

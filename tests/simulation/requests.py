@@ -294,7 +294,7 @@ class RequestWorld:
 
     def arrives(self, packet: Packet) -> None:
         now = self.receivers_clock
-        # At the door, before anybody looks for the id.
+        # At the entrance, before anybody looks for the id.
         if self.refusing:
             return self.answer(packet, 400, "rejected", "")
         if self.now < self.shut_until:

@@ -95,7 +95,7 @@ class StreamWorld:
         )
         self.policy = Policy(
             window=chance.choice((1, 2, 4, 16)),
-            lanes=chance.choice((1, 2, 8)),
+            concurrency=chance.choice((1, 2, 8)),
             resend_schedule=(10.0, 20.0, 40.0),
             retries=chance.choice((2, 8)),
             transport_retries=chance.choice((0, 2)),

@@ -146,7 +146,7 @@ class World:
         found: list[tuple[Hub, str, Process | None]] = list(self.processes)
         for hub in self.hubs.values():
             if hub.up:
-                if hub.door:
+                if hub.arrived:
                     found.append((hub, "receive", None))
                 if hub.outcomes:
                     found.append((hub, "record", None))
@@ -205,7 +205,7 @@ class World:
     def _receive(self, hub: Hub) -> Process:
         """Web threads whose requests become one transaction."""
         size = self.chance.randint(1, 4)
-        group, hub.door = hub.door[:size], hub.door[size:]
+        group, hub.arrived = hub.arrived[:size], hub.arrived[size:]
         if hub.build.acknowledges_before_commit:
             for packet in group:
                 if packet.kind == "message":
@@ -244,7 +244,7 @@ class World:
         for name, packet in self.link.arrivals(self.now):
             hub = self.hubs[name]
             if hub.up:
-                hub.door.append(packet)
+                hub.arrived.append(packet)
         return True
 
     def _crash(self, hub: Hub) -> None:

@@ -222,8 +222,8 @@ def _named(request: Request, view: str) -> dict[str, Any]:
 
 
 def _preferences(request: Request) -> Response:
-    wishes = people.wishes_of(_user(request).pk)
-    return item(request, dict(PreferencesSerializer(wishes).data))
+    preferences = people.preferences_of(_user(request).pk)
+    return item(request, dict(PreferencesSerializer(preferences).data))
 
 
 def _view(request: Request, view: SavedView, *, status: int = 200, **headers: str) -> Response:

@@ -105,8 +105,8 @@ UNDO: Mapping[str, Undo] = {
     "trigger.enable": Undo("console:trigger-verb", _with_id("disable"), "Disable", "triggers:write"),
     "route.disable": Undo("console:route-verb", _with_id("enable"), "Enable", "agreements:write"),
     "route.enable": Undo("console:route-verb", _with_id("disable"), "Disable", "agreements:write"),
-    "pickup.disable": Undo("console:pickup-verb", _with_id("enable"), "Enable", "partners:write"),
-    "pickup.enable": Undo("console:pickup-verb", _with_id("disable"), "Disable", "partners:write"),
+    "poller.disable": Undo("console:poller-verb", _with_id("enable"), "Enable", "partners:write"),
+    "poller.enable": Undo("console:poller-verb", _with_id("disable"), "Disable", "partners:write"),
     "incident.assign": Undo("console:incident-assign", _named(), "Assign again", "incidents:write"),
     "incident.acknowledge": Undo("console:incident-assign", _named(), "Assign again", "incidents:write"),
     "incident.snooze": Undo("console:incident-snooze", _named(), "Change", "incidents:write"),
@@ -190,7 +190,7 @@ def chain_page(request: HttpRequest) -> HttpResponse:
     noted = request.GET.get("expect", "").strip()[:100].replace("\x00", "")
     expect = _head(noted)
     if noted and expect is None:
-        wrong = "Noted down: the number, a colon, and the 64 signs of the digest."
+        wrong = "Noted down: the number, a colon, and the 64 digits of the digest."
     verdict = audit_chain.verify(first=first, limit=CHAIN_SHOWN, expect=expect)
     context = {
         "verdict": verdict,

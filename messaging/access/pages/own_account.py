@@ -21,9 +21,9 @@ from messaging.access.services import preferences as services
 from messaging.access.services import second_factor, sessions
 from messaging.console import cells, lists, zones
 from messaging.console.access import ENROL, actor, person, requires
+from messaging.console.preferences import preferences
 from messaging.console.rendering import after, dialog, keyset_page, page, problems, see_other
 from messaging.console.resource import Column, table
-from messaging.console.wishes import wishes
 from messaging.entrance import throttling
 from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, WrongState
 from messaging.models import SavedView
@@ -194,7 +194,7 @@ def preferences_page(request: HttpRequest) -> HttpResponse:
         else:
             notices.success(request, "Your preferences are saved.")
             return see_other("console:preferences")
-    context = {"errors": errors, "given": request.POST, "names": zones.names(), "wished": wishes(request)}
+    context = {"errors": errors, "given": request.POST, "names": zones.names(), "wished": preferences(request)}
     return page(request, "console/access/preferences.html", context, status=422 if errors else 200)
 
 

@@ -120,7 +120,7 @@ def choosable() -> list[Party]:
 # --- how they want the console ---
 
 
-def wishes_of(user_id: int) -> Preference:
+def preferences_of(user_id: int) -> Preference:
     """One query. Without a row everything is as it comes."""
     return Preference.objects.filter(pk=user_id).first() or Preference()
 

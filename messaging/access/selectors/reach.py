@@ -41,7 +41,7 @@ from messaging.models import (
     Trigger,
 )
 from partners import visibility
-from partners.models import Agreement, Credential, Endpoint, Party, Pickup
+from partners.models import Agreement, Credential, Endpoint, Party, Poller
 from rmhub.ids import parse, read_public_id
 
 # An incident is its pair's; one of a trigger is its document's.
@@ -90,7 +90,7 @@ OWNED: dict[str, Owned] = {
     "end": Owned(Endpoint, ("party",)),
     "cred": Owned(Credential, ("party",)),
     "agr": Owned(Agreement, ("partner",)),
-    "pick": Owned(Pickup, ("partner",)),
+    "poll": Owned(Poller, ("partner",)),
     "plog": Owned(PartnerLog, ("party",)),
     "rt": Owned(Route, ("onward__partner",)),
     "hold": Owned(LegalHold, ("party", "pair__partner")),

@@ -29,7 +29,7 @@ from rmhub import clock
 
 STEP = 30  # seconds
 RECOVERY_CODES = 10
-_SIGNS = "abcdefghjkmnpqrstuvwxyz23456789"
+_ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 _CODE = re.compile(r"[0-9]{6}")
 
 
@@ -145,9 +145,9 @@ def _take(row: SecondFactor, code: str) -> None:
 
 
 def _recovery(row: SecondFactor) -> list[str]:
-    """Sixteen signs each (79 bits of chance), so a plain hash is enough."""
-    signs = ["".join(chance.choice(_SIGNS) for _ in range(16)) for _ in range(RECOVERY_CODES)]
-    codes = ["-".join(code[at : at + 4] for at in range(0, 16, 4)) for code in signs]
+    """Sixteen characters each (79 bits of chance), so a plain hash is enough."""
+    texts = ["".join(chance.choice(_ALPHABET) for _ in range(16)) for _ in range(RECOVERY_CODES)]
+    codes = ["-".join(code[at : at + 4] for at in range(0, 16, 4)) for code in texts]
     row.recovery = [_hashed(code) for code in codes]
     return codes
 

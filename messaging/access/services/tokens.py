@@ -1,4 +1,4 @@
-"""API tokens: made, checked and revoked here. A token is `rmh_live_<32 signs><6 signs of checksum>`.
+"""API tokens: made, checked and revoked here. A token is `rmh_live_<32 characters><6 characters of checksum>`.
 
 The checksum lets a slip be told from an unknown token without a look into the database, and lets scanners of
 repositories recognise a leaked one. The secret has 190 bits of chance, so a plain SHA-256 of it is enough.
@@ -30,7 +30,7 @@ from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, 
 from messaging.journal import audit
 from messaging.journal.audit import Actor
 from messaging.models import ApiToken
-from messaging.standing import standing_of
+from messaging.permissions import permissions_of
 from partners.models import PartnerGroup
 from rmhub import clock
 from rmhub.ids import public_id
@@ -233,8 +233,8 @@ def _bearer(hashed: str) -> Bearer:
     token = found.filter(secret_sha256=hashed).first()
     if token is None:
         raise BadToken("This API token is not known here.")
-    standing = standing_of(token.owner, groups=token.group_ids)
-    bearer = Bearer(token, token.owner, frozenset(token.scopes) & standing.scopes, standing.partners)
+    permissions = permissions_of(token.owner, groups=token.group_ids)
+    bearer = Bearer(token, token.owner, frozenset(token.scopes) & permissions.scopes, permissions.partners)
     if len(_seen) >= _MAX_SEEN:
         _seen.clear()
     _seen[hashed] = (at, bearer)
@@ -309,12 +309,12 @@ def _new_secret() -> str:
 
 
 def _checksum(text: str) -> str:
-    """CRC-32 in six signs of base 62."""
-    value, signs = zlib.crc32(text.encode()), ""
+    """CRC-32 in six digits of base 62."""
+    value, digits = zlib.crc32(text.encode()), ""
     for _ in range(6):
         value, digit = divmod(value, 62)
-        signs = _ALPHABET[digit] + signs
-    return signs
+        digits = _ALPHABET[digit] + digits
+    return digits
 
 
 def _hashed(text: str) -> str:

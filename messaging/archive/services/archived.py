@@ -18,8 +18,8 @@ from typing import Any
 from django.conf import settings
 from django.db import connection, transaction
 
-from messaging.archive.services import belongings, holds, retention
-from messaging.archive.services.belongings import Proof, Row
+from messaging.archive.services import holds, message_rows, retention
+from messaging.archive.services.message_rows import Proof, Row
 from messaging.choices import MessageState
 from messaging.journal import audit, events, incidents
 from messaging.journal.audit import SYSTEM
@@ -143,7 +143,7 @@ def register(file: NewFile, run: PipelineRun | None) -> set[uuid.UUID]:
     """
     now = clock.now()
     with transaction.atomic():
-        known = belongings.proofs([one.message["id"] for one in file.messages])
+        known = message_rows.proofs([one.message["id"] for one in file.messages])
         same = [one for one in file.messages if known.get(one.message["id"]) == one.proof]
         if not same:
             return set()

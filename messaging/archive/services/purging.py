@@ -21,7 +21,7 @@ from django.db import connection, transaction
 from django.db.models import Q
 
 from messaging import storage
-from messaging.archive.services import archived, belongings, holds, retention
+from messaging.archive.services import archived, holds, message_rows, retention
 from messaging.models import ArchivedMessage, ArchiveFile, Event, LakeState, Message, Payload, Signal
 from messaging.report_choices import ArchiveState
 from rmhub import clock
@@ -60,7 +60,7 @@ def purge(ids: Collection[uuid.UUID], is_whole: Callable[[ArchiveFile], bool] = 
 
     `is_whole` says whether a file of the archive is there, unchanged; it is asked before the transaction.
     """
-    groups = belongings.grouped_by_join(ids)
+    groups = message_rows.grouped_by_join(ids)
     files = ArchiveFile.objects.filter(contents__in=groups).distinct()
     whole = {file.pk for file in files if is_whole(file)}
     try:
@@ -81,7 +81,7 @@ def _purge(ids: Collection[uuid.UUID], groups: Collection[uuid.UUID], whole: Col
         locked = _locked(groups)
         reasons = _reasons(entries, locked, whole)
         # Joins may have grown before the locks were there.
-        together = belongings.grouped_by_join(locked)
+        together = message_rows.grouped_by_join(locked)
         going = {key for key in locked if all(other in locked and other not in reasons for other in together[key])}
         for key in sorted(set(ids) | set(locked)):
             if key not in going:
@@ -90,7 +90,7 @@ def _purge(ids: Collection[uuid.UUID], groups: Collection[uuid.UUID], whole: Col
                 if reason == "held":
                     batch.held[_day(entries[key])] += 1
         if going:
-            count, batch.files = belongings.delete(going)
+            count, batch.files = message_rows.delete(going)
             if count != sum(entries[key].entries for key in going):
                 raise _Grown
             now = clock.now()
@@ -107,7 +107,7 @@ def _reasons(
 ) -> dict[uuid.UUID, str]:
     """Why messages stay, under their locks."""
     edge, through = _edge(), extracted_through()
-    proofs = belongings.proofs(locked)
+    proofs = message_rows.proofs(locked)
     open_ones = archived.unfinished(locked)
     held = holds.held()
     covered = Message.objects.filter(held, pk__in=locked) if held is not None else Message.objects.none()
@@ -159,7 +159,7 @@ def _locked(ids: Collection[uuid.UUID]) -> set[uuid.UUID]:
             "SELECT id FROM messaging_message WHERE id = ANY(%s) ORDER BY id FOR UPDATE SKIP LOCKED", [list(ids)]
         )
         got = {key for (key,) in cursor.fetchall()}
-        for part in (belongings.SIGNALS, belongings.TRANSMISSIONS, belongings.DELIVERIES):
+        for part in (message_rows.SIGNALS, message_rows.TRANSMISSIONS, message_rows.DELIVERIES):
             names = {"ids": list(got)}
             where = f"FROM {part.table} t WHERE {part.where}"
             cursor.execute(f"SELECT t.id, {part.owner} {where}", names)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from django.db import connection, models, transaction
 
 from messaging import storage
-from messaging.archive.services import belongings
-from messaging.archive.services.belongings import Belongings, Row
+from messaging.archive.services import message_rows
+from messaging.archive.services.message_rows import MessageRows, Row
 from messaging.choices import Direction, SignalKind
 from messaging.exceptions import InvalidSubmission, NotFound, WrongState
 from messaging.journal import audit
@@ -96,14 +96,14 @@ def wanted(run: PipelineRun) -> list[ArchivedMessage]:
     return list(found.order_by("file_id", "row"))
 
 
-def restore(found: Sequence[Belongings], *, by: str) -> Restored:
+def restore(found: Sequence[MessageRows], *, by: str) -> Restored:
     """Writes messages with all that belongs to them into the store, in one transaction, as they were.
 
     What is in the store already stays as it is. Raises NotFound (its entry has ended meanwhile), WrongState (what they
     were handled under is gone).
     """
     result = Restored()
-    by_id: dict[uuid.UUID, Belongings] = {one.message["id"]: one for one in found}
+    by_id: dict[uuid.UUID, MessageRows] = {one.message["id"]: one for one in found}
     with transaction.atomic(durable=True):
         entries = {
             one.pk: one
@@ -124,7 +124,7 @@ def restore(found: Sequence[Belongings], *, by: str) -> Restored:
     return result
 
 
-def _check(chosen: Sequence[Belongings]) -> None:
+def _check(chosen: Sequence[MessageRows]) -> None:
     versions = {one.message["agreement_version_id"] for one in chosen}
     triggers = {row["trigger_id"] for one in chosen for row in (*one.parts["deliveries"], *one.joins)}
     for model, keys, what in ((AgreementVersion, versions, "agreement version"), (Trigger, triggers, "trigger")):
@@ -145,16 +145,16 @@ def _is_not_in_the_lake(entry: ArchivedMessage) -> bool:
     return begun is not None and begun > entry.purged_at  # an empty lake takes up everything anyway
 
 
-def _write(chosen: Sequence[Belongings], result: Restored, *, anew: Collection[uuid.UUID]) -> None:
+def _write(chosen: Sequence[MessageRows], result: Restored, *, anew: Collection[uuid.UUID]) -> None:
     """`anew`: what the lake is to take up as if it were written now; not its events, which the feed has told."""
     current = _current_transaction()
     for one in chosen:
-        for row in (one.message, *(row for part in belongings.PARTS for row in one.parts[part.name])):
+        for row in (one.message, *(row for part in message_rows.PARTS for row in one.parts[part.name])):
             # Of another server's count, it would come up in the feed and in the lake as something new.
             if row.get("xid", 0) > current:
                 row["xid"] = 0
         if one.message["id"] in anew:
-            parts = (part.name for part in belongings.PARTS if part.model is not Event)
+            parts = (part.name for part in message_rows.PARTS if part.model is not Event)
             for row in (one.message, *(row for name in parts for row in one.parts[name] if "xid" in row)):
                 row["xid"] = current
         _free_idempotency_key(one.message, result)
@@ -164,13 +164,13 @@ def _write(chosen: Sequence[Belongings], result: Restored, *, anew: Collection[u
                 payload["content"], payload["stored_as"] = kept.content, kept.stored_as
     _let_go_of_transactions(chosen)
     _make_room_for_acknowledgements(chosen)
-    belongings.insert(Join, [row for one in chosen for row in one.joins], or_leave=True)
-    belongings.insert(Message, [one.message for one in chosen])
-    for part in belongings.PARTS:
+    message_rows.insert(Join, [row for one in chosen for row in one.joins], or_leave=True)
+    message_rows.insert(Message, [one.message for one in chosen])
+    for part in message_rows.PARTS:
         rows = [row for one in chosen for row in one.parts[part.name]]
         if part.model in (Payload, Event):
             _free_keys(part.model, rows)
-        belongings.insert(part.model, rows)
+        message_rows.insert(part.model, rows)
 
 
 def _free_idempotency_key(message: Row, result: Restored) -> None:
@@ -183,7 +183,7 @@ def _free_idempotency_key(message: Row, result: Restored) -> None:
         )
 
 
-def _let_go_of_transactions(chosen: Collection[Belongings]) -> None:
+def _let_go_of_transactions(chosen: Collection[MessageRows]) -> None:
     """What a message was to a transaction that the database does not have (any more) says so without it."""
     rows = [row for one in chosen for row in one.parts["coordinating"]]
     for column, model in (("coordination_id", Coordination), ("enlistment_id", Enlistment)):
@@ -194,7 +194,7 @@ def _let_go_of_transactions(chosen: Collection[Belongings]) -> None:
                 row[column] = None
 
 
-def _make_room_for_acknowledgements(chosen: Collection[Belongings]) -> None:
+def _make_room_for_acknowledgements(chosen: Collection[MessageRows]) -> None:
     """A message has one acknowledgement of ours; one that was made for a late repeat stands by itself from now on."""
     own = [
         one.message["id"]

@@ -1,4 +1,4 @@
-"""How bulk jobs end: what is told of one, and what a loss of memory (`epoch`) leaves of those that were under way."""
+"""How bulk jobs end: what is told of one, and what a loss of memory (`engine.memory`) leaves of those under way."""
 
 from __future__ import annotations
 

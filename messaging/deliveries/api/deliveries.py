@@ -23,10 +23,10 @@ from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of, pair_id_of, trigger_id_of
 from messaging.choices import DeliveryState
 from messaging.deliveries import serializers as shapes
-from messaging.deliveries.selectors import deliveries, doubts, triggers
+from messaging.deliveries.selectors import deliveries, in_doubt, triggers
 from messaging.deliveries.services import pulling
 from messaging.deliveries.services.settling import delivery_settle
-from messaging.engine import memory as epoch
+from messaging.engine import memory as hub_memory
 from messaging.messages.services.disclosing import Masked, delivery_answer_open, payloads_open
 from messaging.models import Delivery
 from messaging.pairs.api.pairs import IF_MATCH
@@ -190,7 +190,7 @@ class Lease(Endpoint):
         values = validated(shapes.LeaseBody, request.data)
         found = triggers.trigger(trigger)
         consumer = _consumer(request, values.pop("consumer"))
-        epoch.look()
+        hub_memory.look()
         leased = pulling.lease(found.pk, consumer=consumer, **values)
         return _taken(request, [one.delivery.pk for one in leased], with_payloads)
 
@@ -328,12 +328,12 @@ IN_DOUBT_FILTERS = (
 def _in_doubt(trigger: str | None, pair: str | None) -> dict[str, Any]:
     trigger_id, pair_id = trigger_id_of(trigger), pair_id_of(pair)
     now = clock.now()
-    outbound = doubts.outbound_groups(now, pair_id=pair_id) if pair_id or not trigger_id else []
+    outbound = in_doubt.outbound_groups(now, pair_id=pair_id) if pair_id or not trigger_id else []
     return {
-        "deliveries": doubts.groups(now, trigger_id=trigger_id) if trigger_id or not pair_id else [],
+        "deliveries": in_doubt.groups(now, trigger_id=trigger_id) if trigger_id or not pair_id else [],
         "messages": outbound,
-        "answers": doubts.by_answer(outbound),
-        "transactions": doubts.transaction_groups(pair_id=pair_id) if pair_id or not trigger_id else [],
+        "answers": in_doubt.by_answer(outbound),
+        "transactions": in_doubt.transaction_groups(pair_id=pair_id) if pair_id or not trigger_id else [],
     }
 
 

@@ -20,7 +20,7 @@ from messaging.console.lists import Column, ListPage
 from messaging.console.rendering import PAGE, as_context, page, read_place, see_other
 from messaging.deliveries.pages import tables
 from messaging.deliveries.pages.decisions import DELIVERY, SCOPE, ChoiceButton, button, many_of, settle
-from messaging.deliveries.selectors import deliveries, doubts, triggers
+from messaging.deliveries.selectors import deliveries, in_doubt, triggers
 from messaging.deliveries.services import settling
 from messaging.exceptions import NotFound
 from messaging.messages.selectors.messages import TooBroad
@@ -127,7 +127,7 @@ def delivery_page(request: HttpRequest, reference: str) -> HttpResponse:
         "siblings": tables.deliveries("Other deliveries of the same message", screen.siblings),
         "delivery": delivery,
         "headline": deliveries.headline(delivery),
-        "reason": doubts.reason(delivery.doubt) if delivery.doubt else None,
+        "reason": in_doubt.reason(delivery.doubt) if delivery.doubt else None,
         "buttons": _buttons(delivery, who),
         "answer": _text(shown.octets.content) if shown else "",
         "covered": shown,

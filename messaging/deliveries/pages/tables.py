@@ -13,7 +13,7 @@ from django.utils.text import capfirst
 from messaging.choices import DeliveryState
 from messaging.console import cells
 from messaging.console.resource import STACK, Column, table
-from messaging.deliveries.selectors import doubts
+from messaging.deliveries.selectors import in_doubt
 from messaging.models import Delivery, Trigger
 from messaging.templatetags.hub import ago, middle, select, select_all, state, until
 
@@ -48,7 +48,7 @@ def _known(one: Delivery, *, why: bool = True) -> object:
     if one.doubt and one.state == DeliveryState.IN_DOUBT:
         said: object = ""
         if why:
-            said = doubts.reason(one.doubt).label
+            said = in_doubt.reason(one.doubt).label
         elif one.redelivery_count > 0:
             said = f"handed over {one.redelivery_count} time{'s' if one.redelivery_count != 1 else ''} before"
         elif not one.remind_at:

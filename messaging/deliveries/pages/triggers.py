@@ -25,7 +25,7 @@ from messaging.console.rendering import dialog, keyset_page, page, posted, see_o
 from messaging.console.resource import ListPage, Pages, table
 from messaging.deliveries.pages import tables
 from messaging.deliveries.resource import TRIGGERS, row_of
-from messaging.deliveries.selectors import deliveries, doubts, triggers
+from messaging.deliveries.selectors import deliveries, in_doubt, triggers
 from messaging.deliveries.selectors.triggers import TriggerRow
 from messaging.deliveries.services import triggering
 from messaging.deliveries.services.trigger_rules import SETTINGS
@@ -283,7 +283,9 @@ def _shown(trigger: Trigger) -> dict[str, Any]:
     recent = list(deliveries.deliveries(trigger_id=trigger.pk).order_by("-id")[:15])
     return {
         **_described(row_of(trigger)),
-        "groups": [(group, doubts.age(group.oldest_at, now)) for group in doubts.groups(now, trigger_id=trigger.pk)],
+        "groups": [
+            (group, in_doubt.age(group.oldest_at, now)) for group in in_doubt.groups(now, trigger_id=trigger.pk)
+        ],
         "recent": recent,
         "table": tables.deliveries("The newest documents of this trigger", recent, tables.OF_TRIGGER),
         "policy": triggers.policy(trigger),

@@ -156,22 +156,22 @@ ORDER BY due_at, id LIMIT %s FOR UPDATE SKIP LOCKED
 
 
 HEADS = """
-WITH RECURSIVE lanes(pair_id) AS (
+WITH RECURSIVE walk(pair_id) AS (
     (SELECT pair_id FROM messaging_delivery WHERE trigger_id = %s AND state IN ('waiting', 'running')
      ORDER BY pair_id LIMIT 1)
     UNION ALL
     SELECT (SELECT d.pair_id FROM messaging_delivery d
-            WHERE d.trigger_id = %s AND d.state IN ('waiting', 'running') AND d.pair_id > lanes.pair_id
+            WHERE d.trigger_id = %s AND d.state IN ('waiting', 'running') AND d.pair_id > walk.pair_id
             ORDER BY d.pair_id LIMIT 1)
-    FROM lanes WHERE lanes.pair_id IS NOT NULL
+    FROM walk WHERE walk.pair_id IS NOT NULL
 )
 SELECT d.* FROM messaging_delivery d WHERE d.id IN (
-    SELECT head.id FROM lanes CROSS JOIN LATERAL (
+    SELECT head.id FROM walk CROSS JOIN LATERAL (
         SELECT h.id, h.state, h.due_at FROM messaging_delivery h
-        WHERE h.trigger_id = %s AND h.pair_id = lanes.pair_id AND h.state IN ('waiting', 'running')
+        WHERE h.trigger_id = %s AND h.pair_id = walk.pair_id AND h.state IN ('waiting', 'running')
         ORDER BY h.position, h.id LIMIT 1
     ) head
-    WHERE lanes.pair_id IS NOT NULL AND head.state = 'waiting' AND head.due_at <= %s
+    WHERE walk.pair_id IS NOT NULL AND head.state = 'waiting' AND head.due_at <= %s
     ORDER BY head.due_at, head.id LIMIT %s
 ) AND d.state = 'waiting'
 ORDER BY d.due_at, d.id FOR UPDATE OF d SKIP LOCKED

@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand
 from django.db import connection
 
 from messaging.choices import Interface
-from messaging.engine import memory as epoch
+from messaging.engine import memory as hub_memory
 from messaging.journal.audit import Actor
 from messaging.models import Coordination, Pair
 from messaging.pipeline import manifest
@@ -38,7 +38,7 @@ class Command(BaseCommand):
             f" the next extract fills generation {lake.generation} of the lake"
         )
         actor = Actor(f"command:{getpass.getuser()}", Interface.COMMAND)
-        row = epoch.lost(clock.now(), reason="manage.py after_restore: the database was restored.", actor=actor)
+        row = hub_memory.lost(clock.now(), reason="manage.py after_restore: the database was restored.", actor=actor)
         self.stdout.write(
             f"memory of request ids starts again at {row.memory_start:%Y-%m-%d %H:%M:%S} UTC;"
             " what was first sent before is refused"

@@ -205,8 +205,8 @@ class Command(BaseCommand):
         accepted: dict[str, set[str]] = {"a": set(), "b": set()}
         with ThreadPoolExecutor(2 * options["pairs"]) as pool:
             # One thread for each pair: the order in which its documents are handed over is the order to be kept.
-            lanes = exchange.lanes(jobs)
-            for hub_name, ids in pool.map(lambda lane: exchange.submit(stage, lane), lanes):
+            errands = exchange.by_pair(jobs)
+            for hub_name, ids in pool.map(lambda one: exchange.submit(stage, one), errands):
                 accepted[hub_name] |= ids
         directions = _both_ways(stage, accepted)
         ordered = options["ordered"] or options["profile"] != Profile.REPEATABLE

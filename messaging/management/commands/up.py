@@ -134,8 +134,8 @@ class Command(BaseCommand):
         self._say(f"exchanging {total} documents both ways through a link that loses and repeats some of them")
         self._say(f"both hubs deliver what they receive to a demo application: {stage.buyer.url}/triggers/")
         accepted: dict[str, set[str]] = {"a": set(), "b": set()}
-        for lane in exchange.lanes(list(exchange.plan(stage, total, 4))):
-            name, ids = exchange.submit(stage, lane)
+        for errands in exchange.by_pair(list(exchange.plan(stage, total, 4))):
+            name, ids = exchange.submit(stage, errands)
             accepted[name] |= ids
         until = time.monotonic() + 120
         while True:

@@ -36,7 +36,7 @@ from partners import registry
 from rmhub import clock
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
-# Base64 makes three octets four signs; the rest of the body is small.
+# Base64 makes three octets four characters; the rest of the body is small.
 _OVERHEAD = 1024 * 1024
 
 FILTERS = (
@@ -301,7 +301,7 @@ def idempotency_key(request: Request) -> str:
         raise Problem("idempotency_key_missing")
     key = header[1:-1] if len(header) > 1 and header[0] == header[-1] == '"' else header
     if not _KEY.fullmatch(key):
-        raise Problem("invalid_header", "Idempotency-Key has 1 to 255 ASCII signs and no space, such as a UUID.")
+        raise Problem("invalid_header", "Idempotency-Key has 1 to 255 ASCII characters and no space, such as a UUID.")
     return key
 
 

@@ -19,7 +19,7 @@ from messaging.choices import DeliveryState, MessageState, PartnerAnswer
 from messaging.console.access import actor, person, requires
 from messaging.console.rendering import dialog, page, posted, problems, see_other
 from messaging.console.resource import table
-from messaging.deliveries.pages.doubts import evidence_of, message_buttons
+from messaging.deliveries.pages.in_doubt import evidence_of, message_buttons
 from messaging.deliveries.selectors import deliveries
 from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, WrongState
 from messaging.messages.pages import diagram, octets, tables, viewer
@@ -335,7 +335,7 @@ def ask_about_all(request: HttpRequest) -> HttpResponse:
         notices.error(request, " ".join(text for _, text in problems(error)))
     else:
         notices.success(request, f"Partners are asked about {made.total:,} messages.")
-    return _back(request) or see_other("console:doubts")
+    return _back(request) or see_other("console:in-doubt")
 
 
 def _back(request: HttpRequest) -> HttpResponse | None:

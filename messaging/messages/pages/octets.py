@@ -196,7 +196,10 @@ def _gone(request: HttpRequest, error: ApplicationError) -> HttpResponse:
 def _attachment(octets: Octets) -> HttpResponse:
     # Never the partner's content type: a browser must not take the bytes for a page of this site.
     response = HttpResponse(octets.content, content_type="application/octet-stream")
-    name = "".join(sign if sign.isascii() and (sign.isalnum() or sign in "._-") else "_" for sign in octets.filename)
+    name = "".join(
+        character if character.isascii() and (character.isalnum() or character in "._-") else "_"
+        for character in octets.filename
+    )
     response["Content-Disposition"] = f'attachment; filename="{name[:150] or "payload"}"'
     response["X-Content-Type-Options"] = "nosniff"
     response["Content-Security-Policy"] = "sandbox; default-src 'none'"

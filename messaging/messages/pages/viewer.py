@@ -227,7 +227,7 @@ def _kind(content: bytes, content_type: str) -> tuple[str, Layout | None]:
 
 
 def _clean(text: str) -> str:
-    """Control characters made visible, and the signs that turn the direction of reading."""
+    """Control characters made visible, and the characters that turn the direction of reading."""
     return re.sub("[\u202a-\u202e\u2066-\u2069]", "\ufffd", text.translate(_CONTROL))
 
 

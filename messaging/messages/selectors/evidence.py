@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from messaging.choices import Direction, MessageState, Outcome, PartnerAnswer, SignalKind
-from messaging.deliveries.selectors import doubts
+from messaging.deliveries.selectors import in_doubt
 from messaging.deliveries.selectors.deliveries import Rung
 from messaging.messages.selectors import relatives
 from messaging.models import Message, Signal, StatusInquiry, Transmission
@@ -140,7 +140,7 @@ def _suggestion(acknowledged: Signal | None, said: StatusInquiry | None, reply: 
         return "delivered", "An acknowledgement came."
     if said is None:
         return "", ""
-    found = doubts.suggested(said.answer)
+    found = in_doubt.suggested(said.answer)
     return found, f"The partner says: {said.get_answer_display().lower()}." if found else ""
 
 

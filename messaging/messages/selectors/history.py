@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from messaging import causes, profile
 from messaging.choices import DeliveryState, Direction, Outcome, SignalKind, SignalState
-from messaging.deliveries.selectors import doubts
+from messaging.deliveries.selectors import in_doubt
 from messaging.messages.selectors import messages
 from messaging.models import Delivery, Event, Message, ProbeReport, Signal, Transmission
 from partners import registry
@@ -157,7 +157,7 @@ def of_event(event: Event) -> Step:
     reason = str(data.get("reason") or "")
     detail = reason or str(data.get("detail") or data.get("warning") or "")
     if event.type.startswith("delivery."):
-        detail = doubts.reason(str(data["doubt"])).label if data.get("doubt") else cause or reason
+        detail = in_doubt.reason(str(data["doubt"])).label if data.get("doubt") else cause or reason
     elif cause and event.type in ("message.failed", "pair.suspended"):
         detail = f"{cause}. {detail}".strip()
     elif event.type == "pair.retry_budget":

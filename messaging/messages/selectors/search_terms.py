@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 
-# key -> (the signs that it takes, what it is about)
+# key -> (the operators that it takes, what it is about)
 KEYS: dict[str, tuple[str, str]] = {
     "state": (":", "state:failed,in_doubt"),
     "partner": (":", 'partner:"Globex Ltd"'),

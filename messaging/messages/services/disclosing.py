@@ -180,7 +180,9 @@ def _covered(octets: Octets, content: bytes) -> Octets:
 
 
 def _entry_name(row: Payload) -> str:
-    name = "".join(sign if sign.isalnum() or sign in "._-" else "_" for sign in row.filename or row.label)
+    name = "".join(
+        character if character.isalnum() or character in "._-" else "_" for character in row.filename or row.label
+    )
     return f"{row.number:02d}-{name.lstrip('.')[:100] or 'document'}"
 
 

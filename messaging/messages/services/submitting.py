@@ -42,7 +42,7 @@ from partners.terms import Terms
 from rmhub import clock
 from rmhub.ids import uuid7
 
-# What stands in Content-IDs too, so it has no blanks, brackets or signs outside ASCII (RFC 822, wire-ebxml 1.4).
+# What stands in Content-IDs too, so it has no blanks, brackets or characters outside ASCII (RFC 822, wire-ebxml 1.4).
 _MESSAGE_ID = re.compile(r"[!-;=?-~]*")
 _CONTENT_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(\s*;\s*[\w.-]+=(\"[^\"\r\n]*\"|[^\s;\"]+))*", re.ASCII)
 

@@ -123,7 +123,7 @@ def of_test(rule: NotificationRule, by: str, now: datetime) -> dict[str, Any]:
 
 def line(text: str, most: int) -> str:
     """One printable line: what partners' servers say must not write headers or move a cursor."""
-    clean = "".join(" " if unicodedata.category(sign)[0] == "C" else sign for sign in text)
+    clean = "".join(" " if unicodedata.category(character)[0] == "C" else character for character in text)
     flat = " ".join(clean.split())
     return flat if len(flat) <= most else f"{flat[: most - 1]}…"
 

@@ -265,7 +265,7 @@ def _of_profiles() -> dict[str, tuple[str, ...]]:
 
 _FINE_POINTS = (
     *(*RECOVERY, "max_in_flight", "clock_skew"),
-    *("stream_lanes", "inbound_quota", "detect_repeats", "strict_sequence"),
+    *("stream_concurrency", "inbound_quota", "detect_repeats", "strict_sequence"),
     *("write_namespace", "write_padded_numbers"),
 )
 

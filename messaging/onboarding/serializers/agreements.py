@@ -28,7 +28,7 @@ _SAID = {
     "repeat_interval_max": "Requests and transactions: longest wait.",
     "ordered": "Repeatable requests: one at a time, each after the one before.",
     "max_in_flight": "Repeatable requests that are not ordered, and streams (the window): how many at once.",
-    "stream_lanes": "Streams: requests on the wire at once; 1 for a receiver that refuses what overtakes.",
+    "stream_concurrency": "Streams: requests on the wire at once; 1 for a receiver that refuses what overtakes.",
     "resend_schedule": "Streams: waits for an order acknowledgement in seconds, with commas between them; the last "
     "repeats.",
     "order_ack_timeout": "Streams: OrderAckTimeout in milliseconds.",

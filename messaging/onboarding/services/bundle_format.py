@@ -99,7 +99,7 @@ class _Reader:
             self.wrong(f"{where}.{name}", "a text is needed here.")
             return ""
         if not is_storable(value):
-            self.wrong(f"{where}.{name}", "there is a sign in this text that cannot be stored: take it out.")
+            self.wrong(f"{where}.{name}", "there is a character in this text that cannot be stored: take it out.")
             return ""
         return value
 
@@ -128,7 +128,7 @@ def same_kind(value: Any, default: Any) -> bool:
 
 def is_storable(text: str) -> bool:
     """Whether the database can keep a text: JSON can spell NUL and halves of a pair of surrogates, UTF-8 cannot."""
-    return "\x00" not in text and not any("\ud800" <= sign <= "\udfff" for sign in text)
+    return "\x00" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def read(text: str | bytes) -> Bundle:

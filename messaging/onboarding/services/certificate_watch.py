@@ -87,7 +87,7 @@ def _trusted(agreed: Iterable[Terms], now: datetime) -> list[Ending]:
 
 
 def _credentials(parties: Iterable[uuid.UUID], now: datetime) -> dict[uuid.UUID, list[Ending]]:
-    """What ends of what is shown at doors, by party, unless another one of its kind is there to go on with."""
+    """What ends of what callers authenticate with, by party, unless another one of its kind is there to go on with."""
     edge = now + timedelta(days=max(DAYS))
     rows = Credential.objects.filter(party__in=list(parties), revoked_at__isnull=True).select_related("party")
     alive = rows.filter(Q(valid_until__isnull=True) | Q(valid_until__gt=edge)).values_list(

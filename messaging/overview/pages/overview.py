@@ -121,7 +121,7 @@ def _tiles(found: Overview, now: datetime) -> list[Tile]:
             "In doubt",
             f"{state.in_doubt + state.doubtful_transactions:,}",
             "a person decides",
-            reverse("console:doubts"),
+            reverse("console:in-doubt"),
             bad=state.in_doubt + state.doubtful_transactions > 0,
         ),
     ]

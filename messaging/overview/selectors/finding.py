@@ -23,7 +23,7 @@ from messaging.notifications import selectors as notifications
 from messaging.onboarding import selectors as onboarding
 from messaging.overview.selectors import records
 from messaging.pairs.selectors import pairs
-from messaging.pollers import selectors as pickups
+from messaging.pollers import selectors as pollers
 from messaging.reports.selectors import pipeline
 from messaging.routing import selectors as routes
 from messaging.transactions.selectors import coordinations
@@ -33,7 +33,7 @@ from partners.visibility import limit
 from rmhub.ids import BadPublicId, public_id, read_public_id
 
 _MOST = 10
-_SHORTEST = 6  # signs of the beginning of a MessageId
+_SHORTEST = 6  # characters of the beginning of a MessageId
 _INCIDENT = re.compile(r"INC-[0-9]{1,9}", re.IGNORECASE | re.ASCII)
 
 
@@ -260,7 +260,7 @@ _BY_PREFIX: dict[str, Kind] = {
         lambda one: f"Credential of {one.party.name}",
         lambda one: (one.party.public_id,),
     ),
-    "pick": Kind("Pickup", "pickup", pickups.pickup),
+    "poll": Kind("Poller", "poller", pollers.poller),
     "inq": Kind("Question to the partner", "inquiry", relatives.inquiry, lambda one: one.message.message_id),
     "plog": Kind("Partner's log", "partner-log", pipeline.log, lambda log: f"{log.party.name}: {log.filename}"),
     "tst": Kind(

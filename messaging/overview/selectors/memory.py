@@ -32,7 +32,7 @@ class Recollection:
 
 
 def recollection(now: datetime) -> Recollection:
-    """What is remembered at `now`, by the same rules as the door of the profile."""
+    """What is remembered at `now`, by the same rules as the profile's admission."""
     epoch = MemoryEpoch.objects.first()
     agreed = [terms for terms in registry.current().active() if profile.of(terms).answered_at_once]
     agreed = [terms for terms in agreed if allows(terms.partner_id)]

@@ -28,8 +28,8 @@ from django.db.models import (
 from django.db.models.functions import Coalesce
 
 from messaging.choices import Direction, MessageState, TriggerState
-from messaging.deliveries.selectors import doubts, triggers
-from messaging.deliveries.selectors.doubts import DoubtGroup, OutboundGroup
+from messaging.deliveries.selectors import in_doubt, triggers
+from messaging.deliveries.selectors.in_doubt import DoubtGroup, OutboundGroup
 from messaging.deliveries.selectors.triggers import TriggerRow
 from messaging.journal.wording import span
 from messaging.messages.selectors import finding, messages
@@ -127,8 +127,8 @@ class Overview:
     ending: list[Held] = field(default_factory=list)
     recent: list[Message] = field(default_factory=list)
     stopped: list[TriggerRow] = field(default_factory=list)
-    doubts: list[DoubtGroup] = field(default_factory=list)
-    outbound_doubts: list[OutboundGroup] = field(default_factory=list)
+    in_doubt_groups: list[DoubtGroup] = field(default_factory=list)
+    outbound_in_doubt: list[OutboundGroup] = field(default_factory=list)
     transactions: list[Coordination] = field(default_factory=list)
     servers: list[CircuitRow] = field(default_factory=list)
     servers_more: int = 0
@@ -163,8 +163,8 @@ def overview(now: datetime) -> Overview:
         ending=_ending(now),
         recent=_recent(),
         stopped=stopped,
-        doubts=doubts.groups(now)[:5],
-        outbound_doubts=doubts.outbound_groups(now)[:5],
+        in_doubt_groups=in_doubt.groups(now)[:5],
+        outbound_in_doubt=in_doubt.outbound_groups(now)[:5],
         transactions=coordinations.doubtful(5) if found.doubtful_transactions else [],
         servers=servers[:5],
         servers_more=max(0, len(servers) - 5),
@@ -180,7 +180,7 @@ def _status(now: datetime, stopped: list[TriggerRow]) -> Status:
         .annotate(
             number=Count("pk"),
             queued_sum=Sum("queued"),
-            flying=Count("in_flight") + Sum("out_now"),
+            under_way=Count("in_flight") + Sum("out_now"),
             heads=Count("in_flight", filter=Q(flow=Flow.SUSPENDED)),
             oldest=Min("changed_at"),
             delivered=Sum("done", filter=Q(direction=Direction.OUT), default=0),
@@ -194,8 +194,8 @@ def _status(now: datetime, stopped: list[TriggerRow]) -> Status:
     held = [row for row in states if row["state"] in ("suspended", "paused", "disabled")]
     totals = Totals(
         pairs=sum(row["number"] for row in states),
-        waiting=sum(row["queued_sum"] + row["flying"] for row in states),
-        blocked=sum(row["queued_sum"] + row["flying"] for row in held),
+        waiting=sum(row["queued_sum"] + row["under_way"] for row in states),
+        blocked=sum(row["queued_sum"] + row["under_way"] for row in held),
         heads=sum(row["heads"] for row in states),
         delivered=sum(row["delivered"] for row in states),
         received=sum(row["received"] for row in states),
@@ -210,7 +210,7 @@ def _status(now: datetime, stopped: list[TriggerRow]) -> Status:
         by_state=by_state,
         oldest_at=min((row["oldest"] for row in states if row["state"] == "suspended" and row["oldest"]), default=None),
         open_incidents=records.incidents(states=UNRESOLVED, parts=False).count(),
-        in_doubt=doubts.counts(now).all,
+        in_doubt=in_doubt.counts(now).all,
         triggers=sum(by_trigger.values()),
         suspended_triggers=by_trigger[TriggerState.SUSPENDED],
         health=health.health(),
@@ -249,10 +249,10 @@ def _troubled(now: datetime) -> QuerySet[RatedPair]:
         template="extract(epoch FROM %(expressions)s)",
         output_field=FloatField(),
     )
-    flying = Case(When(in_flight__isnull=False, then=1), default=0)
+    under_way = Case(When(in_flight__isnull=False, then=1), default=0)
     mends = Case(When(state__in=_STOPPED, then=0), default=1)
     found = pairs.pairs(states=_TROUBLED).annotate(
-        mends=mends, weight=ExpressionWrapper((F("queued") + F("out_now") + flying + 1) * age, FloatField())
+        mends=mends, weight=ExpressionWrapper((F("queued") + F("out_now") + under_way + 1) * age, FloatField())
     )
     return found.order_by("mends", "-weight", "code")
 

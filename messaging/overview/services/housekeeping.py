@@ -10,7 +10,7 @@ from messaging.access.services import audit_chain, sessions
 from messaging.bulk.services import jobs
 from messaging.deliveries.services import monitoring
 from messaging.engine import forgetting, pairs, unreachable
-from messaging.engine import memory as epoch
+from messaging.engine import memory as hub_memory
 from messaging.entrance import throttling
 from messaging.models import Rejection
 from messaging.notifications.services import notifying, webhook_deliveries
@@ -52,7 +52,7 @@ def run() -> str:
 def remember_and_forget() -> int:
     """The heartbeat of the memory (spec 2), the days that it needs next, and those that it needs no more."""
     now = clock.now()
-    epoch.check(now)
+    hub_memory.check(now)
     forgetting.ensure_ahead(now)
     return forgetting.drop_due(now)
 

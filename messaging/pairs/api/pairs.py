@@ -154,7 +154,7 @@ class OutgoingStreamSerializer(serializers.Serializer):
     )
     in_flight = serializers.IntegerField(help_text="Sent and not acknowledged.")
     window = serializers.IntegerField(help_text="How many may be.")
-    lanes = serializers.IntegerField(help_text="How many requests of it may be on the wire at once.")
+    concurrency = serializers.IntegerField(help_text="How many requests of it may be on the wire at once.")
     confirming = serializers.IntegerField(help_text="Acknowledged, and waiting for their final receipts.")
     resend_index = serializers.IntegerField(
         source="stream.resend_index", help_text="How often all unacknowledged went out again without progress."

@@ -49,7 +49,7 @@ def diagnose(
     `head`: the message that goes first, in flight or not. `terms`: what it goes under (number of attempts).
 
     `paused`: who paused the pair, and why. `repeat_at`: when the next of its requests in flight goes out again.
-    `in_doubt`: how many of its requests nobody knows the end of (`deliveries.selectors.doubts.outbound_counts`).
+    `in_doubt`: how many of its requests nobody knows the end of (`deliveries.selectors.in_doubt.outbound_counts`).
     `signs`: what is known of the way to the partner (`newer.signs`).
     """
     said = newer.applied(_by_state(pair, head, terms, now, paused, repeat_at, in_doubt), pair, signs, now)

@@ -16,7 +16,7 @@ from django.db.models import Count, Q
 
 from messaging import profile
 from messaging.choices import PAIR_LOOKS, Direction, IncidentState, Look, TriggerState
-from messaging.deliveries.selectors import doubts, triggers
+from messaging.deliveries.selectors import in_doubt, triggers
 from messaging.messages.selectors import messages
 from messaging.models import (
     AuditEntry,
@@ -106,7 +106,7 @@ def nav_counts() -> NavCounts:
             pairs.pairs(states=("suspended",)).count(),
             records.incidents(states=UNRESOLVED, snoozed=False, parts=False).count(),
             triggers.triggers(states=(TriggerState.SUSPENDED,)).count(),
-            doubts.counts(clock.now()).all + doubtful,
+            in_doubt.counts(clock.now()).all + doubtful,
             doubtful,
         )
     with connection.cursor() as cursor:
@@ -114,9 +114,9 @@ def nav_counts() -> NavCounts:
             "SELECT (SELECT count(*) FROM messaging_pair WHERE flow = 'suspended'),"  # noqa: S608  (constants)
             " (SELECT count(*) FROM messaging_incident"
             "   WHERE state <> 'resolved' AND part_of_id IS NULL AND (snoozed_until IS NULL OR snoozed_until <= %s)),"
-            f" (SELECT count(*) FROM messaging_trigger WHERE state = 'suspended'), {doubts.COUNTS},"
+            f" (SELECT count(*) FROM messaging_trigger WHERE state = 'suspended'), {in_doubt.COUNTS},"
             f" {coordinations.COUNT}",
-            [clock.now(), *doubts.count_parameters(clock.now())],
+            [clock.now(), *in_doubt.count_parameters(clock.now())],
         )
         suspended, incidents, stopped, inbound, outbound, doubtful = cursor.fetchone()
     return NavCounts(suspended, incidents, stopped, inbound + outbound + doubtful, doubtful)
@@ -192,7 +192,7 @@ def diagnoses(found: Iterable[Pair], now: datetime) -> dict[uuid.UUID, Diagnosis
 
 def _in_doubt(chosen: Iterable[tuple[Pair, Terms | None]]) -> dict[uuid.UUID, int]:
     """How many requests of each outbound pair are in doubt, as `diagnose` takes it. One query when some carry any."""
-    return doubts.outbound_counts(
+    return in_doubt.outbound_counts(
         pair.pk
         for pair, terms in chosen
         if pair.direction == Direction.OUT and profile.carried(pair, terms).answered_at_once

@@ -194,7 +194,7 @@ class Outgoing:
     stream: OutgoingStream
     in_flight: int
     window: int
-    lanes: int
+    concurrency: int
     waits: tuple[int, ...]
     next_resend_at: datetime | None
     oldest: Message | None
@@ -260,7 +260,7 @@ def _outgoing(pair: Pair, stream: OutgoingStream, terms: Terms) -> Outgoing:
         stream=stream,
         in_flight=len(unacknowledged),
         window=terms.max_in_flight,
-        lanes=terms.stream_lanes,
+        concurrency=terms.stream_concurrency,
         waits=waits,
         next_resend_at=resend_at,
         oldest=unacknowledged[0] if unacknowledged else None,

@@ -103,9 +103,9 @@ def pair_export(*, pair_id: uuid.UUID, actor: Actor, role: Role | None = None, w
 def _waiting(pair: Pair, limit: int) -> list[uuid.UUID]:
     found = Message.objects.filter(pair=pair, direction=Direction.OUT, state__in=_OPEN, due_at__isnull=True)
     # The one in flight counts whatever became of it; others that have failed or are in doubt wait for nothing any more.
-    under_way = Q(state__in=_OPEN) & ~Q(state=MessageState.QUEUED)
-    flying = Message.objects.filter(under_way | Q(pk=pair.in_flight_id), pair=pair, direction=Direction.OUT)
-    first = list(flying.order_by("position", "id").values_list("id", flat=True)[:limit])
+    not_queued = Q(state__in=_OPEN) & ~Q(state=MessageState.QUEUED)
+    under_way = Message.objects.filter(not_queued | Q(pk=pair.in_flight_id), pair=pair, direction=Direction.OUT)
+    first = list(under_way.order_by("position", "id").values_list("id", flat=True)[:limit])
     waiting = found.filter(state=MessageState.QUEUED).order_by("position").values_list("id", flat=True)
     return [*first, *waiting[: limit - len(first)]]
 

@@ -1,4 +1,4 @@
-"""After a loss of memory (`epoch`): what the hub can no longer know of its pairs, and who says that they agree again.
+"""After a loss of memory (`engine.memory`): what is no longer known of pairs, and who says that they agree again.
 
 The database is as of some moment, and partners and applications have gone on since. So no number is used that may be
 taken, nothing is sent or processed as if it were certainly the first time, and each pair says that it needs resync

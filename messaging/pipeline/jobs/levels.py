@@ -193,7 +193,7 @@ def _errors(inputs: Mapping[str, DataFrame], pairs: DataFrame) -> DataFrame:
     repeatable request says that it has to be repeated). message: how often a message was given up (events
     message.failed; a best-effort message fails without one). rejection: what came in on a pair and was refused, by the
     code that the partner was told. delivery: how often a delivery to an application failed. Nothing of what was
-    turned away at the door is here: it belongs to no pair.
+    refused before it was authenticated is here: it belongs to no pair.
     """
     events = inputs["events"]
     code = F.get_json_object("data", "$.code")

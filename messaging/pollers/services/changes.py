@@ -1,4 +1,4 @@
-"""Pickups changed by a person: `partners.services` with an audit entry each, and looks that are asked for."""
+"""Pollers changed by a person: `partners.services` with an audit entry each, and looks that are asked for."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from messaging import dispatch
 from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
 from messaging.journal import audit, events
 from messaging.journal.audit import Actor
-from messaging.models import PickupState
-from messaging.pollers.services import pickups
+from messaging.models import PollerState
+from messaging.pollers.services import pollers
 from partners import selectors, services
 from partners.exceptions import InvalidInput
-from partners.models import Endpoint, Party, Pickup
+from partners.models import Endpoint, Party, Poller
 from partners.services.writing import writing
 from rmhub import clock
 from rmhub.ids import public_id
@@ -28,60 +28,60 @@ from rmhub.ids import public_id
 _FIELDS = ("name", "kind", "url", "username", "secret_kind", "host_key", "trusted_checker", "interval", "enabled")
 
 
-def describe(pickup: Pickup) -> dict[str, Any]:
-    """A pickup as the audit log holds it. Never its secret."""
-    found: dict[str, Any] = {name: getattr(pickup, name) for name in _FIELDS}
-    found["endpoint"] = pickup.endpoint.public_id
-    found["partner"] = pickup.partner.public_id if pickup.partner else ""
+def describe(poller: Poller) -> dict[str, Any]:
+    """A poller as the audit log holds it. Never its secret."""
+    found: dict[str, Any] = {name: getattr(poller, name) for name in _FIELDS}
+    found["endpoint"] = poller.endpoint.public_id
+    found["partner"] = poller.partner.public_id if poller.partner else ""
     return found
 
 
-def revision(pickup: Pickup) -> str:
+def revision(poller: Poller) -> str:
     """Names its present content; changes when a person changes it, its secret too (ETag)."""
-    described = json.dumps([describe(pickup), str(pickup.updated_at)], sort_keys=True)
+    described = json.dumps([describe(poller), str(poller.updated_at)], sort_keys=True)
     return hashlib.sha256(described.encode()).hexdigest()[:20]
 
 
 @sensitive_variables("values")
-def pickup_create(*, actor: Actor, reason: str, **values: Any) -> Pickup:
-    """A new pickup, looked into at once if it is enabled; endpoint and partner are ids. Raises InvalidSubmission."""
+def poller_create(*, actor: Actor, reason: str, **values: Any) -> Poller:
+    """A new poller, looked into at once if it is enabled; endpoint and partner are ids. Raises InvalidSubmission."""
     audit.require_reason(reason)
     with _understood(), writing():
-        made = services.pickup_create(**_named(values))
-        made = selectors.pickup(made.pk)
-        PickupState.objects.create(pickup=made, due_at=clock.now())
-        audit.record(actor, "pickup.create", made, reason=reason, after=describe(made))
-        dispatch.wake_on_commit(dispatch.PICKUPS)
+        made = services.poller_create(**_named(values))
+        made = selectors.poller(made.pk)
+        PollerState.objects.create(poller=made, due_at=clock.now())
+        audit.record(actor, "poller.create", made, reason=reason, after=describe(made))
+        dispatch.wake_on_commit(dispatch.POLLERS)
     return made
 
 
 @sensitive_variables("values")
-def pickup_update(
+def poller_update(
     *,
-    pickup_id: uuid.UUID,
+    poller_id: uuid.UUID,
     actor: Actor,
     reason: str,
     expected_version: str | None = None,
     **values: Any,
-) -> Pickup:
+) -> Poller:
     """Changes what is given, and looks again at once. Raises InvalidSubmission, NotFound, Stale.
 
     Another mailbox or folder begins at its beginning: what was there before is told by MessageIds.
     """
     audit.require_reason(reason)
     with _understood(), writing():
-        pickup, before = _fresh(pickup_id, expected_version)
+        poller, before = _fresh(poller_id, expected_version)
         without = "partner" in values and values["partner"] is None
-        services.pickup_update(pickup=pickup, without_partner=without, **_named(values))
-        changed = selectors.pickup(pickup_id)
-        state = _state(pickup_id)
+        services.poller_update(poller=poller, without_partner=without, **_named(values))
+        changed = selectors.poller(poller_id)
+        state = _state(poller_id)
         if (changed.kind, changed.url) != (before["kind"], before["url"]):
             state.position = ""
         state.due_at = clock.now()
         state.save(update_fields=["position", "due_at"])
         audit.record(
             actor,
-            "pickup.update",
+            "poller.update",
             changed,
             reason=reason,
             before=before,
@@ -91,85 +91,85 @@ def pickup_update(
     return changed
 
 
-def pickup_delete(*, pickup_id: uuid.UUID, actor: Actor, reason: str, expected_version: str | None = None) -> None:
-    """Ends a pickup; what lies there stays there. Raises InvalidSubmission (no reason), NotFound, Stale."""
+def poller_delete(*, poller_id: uuid.UUID, actor: Actor, reason: str, expected_version: str | None = None) -> None:
+    """Ends a poller; what lies there stays there. Raises InvalidSubmission (no reason), NotFound, Stale."""
     audit.require_reason(reason)
     with writing():
-        pickup, before = _fresh(pickup_id, expected_version)
-        audit.record(actor, "pickup.delete", pickup, reason=reason, before=before)
-        services.pickup_delete(pickup=pickup)
+        poller, before = _fresh(poller_id, expected_version)
+        audit.record(actor, "poller.delete", poller, reason=reason, before=before)
+        services.poller_delete(poller=poller)
         _after_change(actor)
 
 
-def pickup_enable(*, pickup_id: uuid.UUID, actor: Actor, reason: str, expected_version: str | None = None) -> Pickup:
+def poller_enable(*, poller_id: uuid.UUID, actor: Actor, reason: str, expected_version: str | None = None) -> Poller:
     """Looks again, from now on. Raises InvalidSubmission (no reason), NotFound, Stale, WrongState."""
-    return _switch(pickup_id, actor, reason, expected_version, enabled=True)
+    return _switch(poller_id, actor, reason, expected_version, enabled=True)
 
 
-def pickup_disable(*, pickup_id: uuid.UUID, actor: Actor, reason: str, expected_version: str | None = None) -> Pickup:
-    """Looks no more until it is enabled; what lies there waits. Raises as `pickup_enable`."""
-    return _switch(pickup_id, actor, reason, expected_version, enabled=False)
+def poller_disable(*, poller_id: uuid.UUID, actor: Actor, reason: str, expected_version: str | None = None) -> Poller:
+    """Looks no more until it is enabled; what lies there waits. Raises as `poller_enable`."""
+    return _switch(poller_id, actor, reason, expected_version, enabled=False)
 
 
-def pickup_look(*, pickup_id: uuid.UUID, actor: Actor, reason: str, expected_version: str | None = None) -> Pickup:
-    """Looks at once, or right after the look that is under way. Raises as `pickup_enable`; WrongState when disabled."""
+def poller_look(*, poller_id: uuid.UUID, actor: Actor, reason: str, expected_version: str | None = None) -> Poller:
+    """Looks at once, or right after the look that is under way. Raises as `poller_enable`; WrongState when disabled."""
     audit.require_reason(reason)
     with writing():
-        pickup, _ = _fresh(pickup_id, expected_version)
-        if not pickup.enabled:
+        poller, _ = _fresh(poller_id, expected_version)
+        if not poller.enabled:
             raise WrongState(
-                f"{pickup} is switched off: switch it on to look.", state="off", allowed=allowed_verbs(pickup)
+                f"{poller} is switched off: switch it on to look.", state="off", allowed=allowed_verbs(poller)
             )
-        state = _state(pickup_id)
+        state = _state(poller_id)
         state.due_at = clock.now()
         state.save(update_fields=["due_at"])
-        audit.record(actor, "pickup.look", pickup, reason=reason)
-        dispatch.wake_on_commit(dispatch.PICKUPS)
-    return pickup
+        audit.record(actor, "poller.look", poller, reason=reason)
+        dispatch.wake_on_commit(dispatch.POLLERS)
+    return poller
 
 
-def allowed_verbs(pickup: Pickup) -> tuple[str, ...]:
-    """Which of `VERBS` its state takes; any pickup can be deleted, so that is not among them."""
-    return ("look", "disable") if pickup.enabled else ("enable",)
+def allowed_verbs(poller: Poller) -> tuple[str, ...]:
+    """Which of `VERBS` its state takes; any poller can be deleted, so that is not among them."""
+    return ("look", "disable") if poller.enabled else ("enable",)
 
 
-def _switch(pickup_id: uuid.UUID, actor: Actor, reason: str, expected_version: str | None, *, enabled: bool) -> Pickup:
+def _switch(poller_id: uuid.UUID, actor: Actor, reason: str, expected_version: str | None, *, enabled: bool) -> Poller:
     audit.require_reason(reason)
     word = "on" if enabled else "off"
     with _understood(), writing():
-        pickup, before = _fresh(pickup_id, expected_version)
-        if pickup.enabled is enabled:
-            raise WrongState(f"{pickup} is {word} already.", state=word, allowed=allowed_verbs(pickup))
-        services.pickup_update(pickup=pickup, enabled=enabled)
-        changed = selectors.pickup(pickup_id)
-        state = _state(pickup_id)
+        poller, before = _fresh(poller_id, expected_version)
+        if poller.enabled is enabled:
+            raise WrongState(f"{poller} is {word} already.", state=word, allowed=allowed_verbs(poller))
+        services.poller_update(poller=poller, enabled=enabled)
+        changed = selectors.poller(poller_id)
+        state = _state(poller_id)
         state.due_at, state.failures, state.cause, state.detail = clock.now(), 0, "", ""
         state.save(update_fields=["due_at", "failures", "cause", "detail"])
-        verb = "pickup.enable" if enabled else "pickup.disable"
+        verb = "poller.enable" if enabled else "poller.disable"
         audit.record(actor, verb, changed, reason=reason, before=before, after=describe(changed))
         _after_change(actor)
     return changed
 
 
 def _after_change(actor: Actor) -> None:
-    """A pickup that failed and is gone, off or mended needs nobody any more."""
-    events.write(pickups.close_incident(clock.now(), by=actor.name))
-    dispatch.wake_on_commit(dispatch.PICKUPS)
+    """A poller that failed and is gone, off or mended needs nobody any more."""
+    events.write(pollers.close_incident(clock.now(), by=actor.name))
+    dispatch.wake_on_commit(dispatch.POLLERS)
 
 
-def _state(pickup_id: uuid.UUID) -> PickupState:
-    state, _ = PickupState.objects.select_for_update().get_or_create(pickup_id=pickup_id)
+def _state(poller_id: uuid.UUID) -> PollerState:
+    state, _ = PollerState.objects.select_for_update().get_or_create(poller_id=poller_id)
     return state
 
 
-def _fresh(pickup_id: uuid.UUID, expected_version: str | None) -> tuple[Pickup, dict[str, Any]]:
+def _fresh(poller_id: uuid.UUID, expected_version: str | None) -> tuple[Poller, dict[str, Any]]:
     try:
-        pickup = selectors.pickup(pickup_id)
+        poller = selectors.poller(poller_id)
     except ObjectDoesNotExist as error:
-        raise NotFound(f"There is no pickup {public_id('pick', pickup_id)}.") from error
-    if expected_version is not None and revision(pickup) != expected_version:
-        raise Stale(f"{pickup} changed since you looked at it: look again before you change it.", version=0)
-    return pickup, describe(pickup)
+        raise NotFound(f"There is no poller {public_id('pick', poller_id)}.") from error
+    if expected_version is not None and revision(poller) != expected_version:
+        raise Stale(f"{poller} changed since you looked at it: look again before you change it.", version=0)
+    return poller, describe(poller)
 
 
 def _named(values: dict[str, Any]) -> dict[str, Any]:

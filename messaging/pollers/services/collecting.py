@@ -30,7 +30,7 @@ class Look:
     `read_timeout`: seconds for one step on the network. `until`: monotonic seconds.
     """
 
-    pickup_id: uuid.UUID
+    poller_id: uuid.UUID
     name: str
     kind: str
     url: str

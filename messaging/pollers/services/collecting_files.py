@@ -85,7 +85,7 @@ def collect(look: Look) -> Found:
     except Trouble as trouble:
         found.cause, found.detail, found.permanent = trouble.cause, trouble.detail, trouble.permanent
     except (DatabaseError, InterfaceError):
-        log.exception("cannot store now", extra={"action": "collect_failed", "pickup": look.name})
+        log.exception("cannot store now", extra={"action": "collect_failed", "poller": look.name})
         found.cause, found.detail = "internal_error", "The hub's database could not store what was read."
     return found
 

@@ -41,7 +41,7 @@ def collect(look: Look) -> Found:
     except MailboxTrouble as trouble:
         found.cause, found.detail, found.permanent = trouble.cause, str(trouble), trouble.permanent
     except (DatabaseError, InterfaceError):
-        log.exception("cannot store now", extra={"action": "collect_failed", "pickup": look.name})
+        log.exception("cannot store now", extra={"action": "collect_failed", "poller": look.name})
         found.cause, found.detail = "internal_error", "The hub's database could not store what was read."
     return found
 
@@ -88,7 +88,7 @@ def _take(box: Mailbox, uid: int, look: Look) -> int | None:
         return mail.take(read, principal=principal, remote_address=source, limits=limits).status
     except OSError as error:
         # The folder of the payload files, and no fault of the mail server.
-        log.exception("cannot store now", extra={"action": "collect_failed", "pickup": look.name})
+        log.exception("cannot store now", extra={"action": "collect_failed", "poller": look.name})
         raise MailboxTrouble("internal_error", f"The hub could not store what was read: {error}") from error
 
 

@@ -15,7 +15,7 @@ from django.db import transaction
 
 from messaging import storage
 from messaging.choices import Direction, MessageState, RequestState
-from messaging.engine import memory as epoch
+from messaging.engine import memory as hub_memory
 from messaging.engine import subscriptions
 from messaging.engine.forgetting import day_of
 from messaging.entrance.effects import Arrived, Effects, received_event
@@ -103,7 +103,7 @@ class _Batch(Effects):
     that somebody works on. `stored_at`: when messages were stored.
     """
 
-    epoch: MemoryEpoch = field(default_factory=epoch.current)
+    epoch: MemoryEpoch = field(default_factory=hub_memory.current)
     known: dict[Key, Remembered] = field(default_factory=dict)
     elsewhere: dict[Key, Elsewhere] = field(default_factory=dict)
     alive: set[uuid.UUID] = field(default_factory=set)
@@ -114,7 +114,7 @@ class _Batch(Effects):
 def admit(items: Sequence[Item]) -> list[Outcome]:
     """Processes a group and commits it.
 
-    Raises `epoch.MemoryChanged` when the memory has to be looked at first, and IntegrityError when another process
+    Raises `hub_memory.MemoryChanged` when the memory has to be looked at first, and IntegrityError when another process
     stored one of the ids by ebXML between our look and our insert: the second look finds it.
     """
     with transaction.atomic(durable=True):
@@ -145,7 +145,7 @@ def _look_up(items: Sequence[Item], batch: _Batch) -> None:
 
 
 def _admit(item: Item, batch: _Batch) -> Outcome:
-    memory = epoch.memory(batch.epoch, item.terms)
+    memory = hub_memory.memory(batch.epoch, item.terms)
     outcome = Outcome(Verdict.EXECUTE, batch.now, memory)
     if not item.remembered:
         return _execute(item, outcome, batch)

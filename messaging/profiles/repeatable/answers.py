@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from messaging.engine import memory as epoch
+from messaging.engine import memory as hub_memory
 from messaging.models import MemoryEpoch
 from messaging.profiles.repeatable.problems import PROBLEMS
 from messaging.profiles.repeatable.remembering import Answered
@@ -177,7 +177,7 @@ def _memory(terms: Terms, row: MemoryEpoch, now: datetime) -> Json:
     return {
         "window_seconds": terms.memory_window,
         "memory_start": instant(row.memory_start),
-        "earliest_accepted_first_sent": instant(horizon(epoch.memory(row, terms), now)),
+        "earliest_accepted_first_sent": instant(horizon(hub_memory.memory(row, terms), now)),
         "now": instant(now),
         "max_skew_seconds": terms.clock_skew,
         "suggested_retry": {

@@ -16,7 +16,7 @@ from django.db import DatabaseError, IntegrityError, InterfaceError
 from messaging.choices import RequestState
 from messaging.deliveries.services import attended
 from messaging.engine import forgetting
-from messaging.engine import memory as epoch
+from messaging.engine import memory as hub_memory
 from messaging.engine.group import GroupCommit
 from messaging.entrance import rate_limits
 from messaging.entrance.authentication import Entered
@@ -74,7 +74,7 @@ def exchange(request: Request, principal: Principal) -> Answer:
         terms = _terms(batch["agreement"] if batch else request.path.removesuffix("/"), principal)
         if request.method in ASKING and not batch:
             allowed = {"Allow": ALLOW} if request.method == "OPTIONS" else {}
-            return told(telling.of_agreement(terms, epoch.ready(now), now), allowed)
+            return told(telling.of_agreement(terms, hub_memory.ready(now), now), allowed)
         identity = read_identity(request)
         if batch:
             _refuse_batch(identity)
@@ -130,7 +130,7 @@ def _answer(item: Item) -> Answer:
         case Verdict.REFUSE:
             # Written down by the transaction that decided it.
             if outcome.code == Refusal.OUTSIDE_MEMORY_WINDOW and item.first_sent is not None:
-                epoch.hold(outcome.memory, item.first_sent, outcome.at)
+                hub_memory.hold(outcome.memory, item.first_sent, outcome.at)
             return _refusal(item, outcome)
         case Verdict.BUSY:
             return _in_work(item)
@@ -176,13 +176,13 @@ def _admitted(item: Item) -> Outcome:
         _make_day(item)
         try:
             return _group.submit(item)
-        except (IntegrityError, epoch.MemoryChanged) as error:
+        except (IntegrityError, hub_memory.MemoryChanged) as error:
             # Another process stored the same id by ebXML between our look and our insert, or midnight came between, or
             # this process has not looked at the memory yet. The next look finds it.
             if not left:
                 raise
-            if isinstance(error, epoch.MemoryChanged):
-                epoch.check(clock.now())
+            if isinstance(error, hub_memory.MemoryChanged):
+                hub_memory.check(clock.now())
     raise AssertionError("unreachable")
 
 
@@ -192,7 +192,7 @@ def _make_day(item: Item) -> None:
     day = forgetting.day_of(item.first_sent or now)
     if forgetting.knows(forgetting.REQUESTS, day):
         return
-    memory = epoch.memory(epoch.ready(now), item.terms)
+    memory = hub_memory.memory(hub_memory.ready(now), item.terms)
     if item.first_sent is None or refusal(memory, item.first_sent, now) is None:
         try:
             forgetting.ensure_days(forgetting.REQUESTS, [day])

@@ -60,7 +60,7 @@ _ROWS = (
     Kind(
         "busy",
         503,
-        "Too many at the door",
+        "Too many requests at once",
         "Too many credentials that the hub has not checked yet came at once. Repeat the request, with the same id, "
         "after Retry-After.",
         retryable=True,

@@ -143,8 +143,8 @@ def let_go(pair: Pair, now: datetime) -> None:
     """
     waiting = Q(state=MessageState.RETRYING) | Q(state=MessageState.SENDING)
     if pair.probing:
-        flying = Message.objects.filter(waiting, pair=pair, expires_at__isnull=False).order_by("position")
-        waiting &= Q(pk__in=list(flying.values_list("pk", flat=True)[:1]))
+        under_way = Message.objects.filter(waiting, pair=pair, expires_at__isnull=False).order_by("position")
+        waiting &= Q(pk__in=list(under_way.values_list("pk", flat=True)[:1]))
     due_at = Case(When(state=MessageState.RETRYING, then=Value(now)), default=F("due_at"))
     Message.objects.filter(waiting, pair=pair, expires_at__isnull=False).update(due_at=due_at)
     dispatch.wake_on_commit(dispatch.SEND)

@@ -22,9 +22,9 @@ from messaging.models import Event, Message, Pair, Signal
 from messaging.models.bulk import bulk_insert, bulk_set
 from messaging.profiles.ebxml import answering
 from messaging.profiles.repeatable import repeating
-from messaging.profiles.stream import flights, landing
+from messaging.profiles.stream import in_flight, saving
 from messaging.profiles.stream.arrivals import Receipt
-from messaging.profiles.stream.flights import Ending, Flight
+from messaging.profiles.stream.in_flight import Ending, Flight
 from messaging.protocol.messages import Happened, State, move_stream
 from messaging.protocol.streams.final import Consequence, class_of, consequence
 from messaging.protocol.streams.outgoing import Do, Kind
@@ -59,7 +59,7 @@ def take(items: Sequence[Receipt]) -> list[int]:
         wanted = [pair_id for item in items if (pair_id := _pair_id(item)) is not None]
         wanted += [message.pair_id for found in about.values() for message in found]
         group = _Group(now, Pair.locked(wanted), about)
-        group.flights = flights.load(
+        group.flights = in_flight.load(
             (pair for pair in group.pairs.values() if pair.direction == Direction.OUT and not pair.in_flight_id), now
         )
         finals = []
@@ -68,7 +68,7 @@ def take(items: Sequence[Receipt]) -> list[int]:
                 _order_ack(item, group)
             else:
                 finals.append(item)
-        group.written += landing.finish(group.flights.values(), now)
+        group.written += saving.finish(group.flights.values(), now)
         if finals:
             _final_receipts(finals, group)
         bulk_insert(group.signals)
@@ -160,7 +160,7 @@ def _final_receipts(items: Iterable[Receipt], group: _Group) -> None:
             if not ignored:
                 ended.append((message, pair))
         group.signals.append(_row(item, pair, message, ignored, group.now))
-    group.written += landing.finish(group.flights.values(), group.now)
+    group.written += saving.finish(group.flights.values(), group.now)
     for message, pair in ended:
         settled = f"The partner's final receipt for {message.message_id} came."
         group.written += repeating.settle(pair, now=group.now, by="system", resolution=settled)
@@ -182,7 +182,7 @@ def _final_receipt(item: Receipt, message: Message, pair: Pair, group: _Group) -
     said = f"The partner's final receipt says: {known.meaning} (0x{known.code:04X})." if known is not None else ""
     flight = group.flights.get(pair.pk)
     number = message.sequence_number
-    if flight is not None and number in {flying.number for flying in flight.state.flight}:
+    if flight is not None and number in {under_way.number for under_way in flight.state.flight}:
         delivered = found.state is State.DELIVERED
         ending = Ending(
             Happened.ACKNOWLEDGED if delivered else Happened.GAVE_UP,

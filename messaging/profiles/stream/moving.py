@@ -28,8 +28,8 @@ from messaging.engine.preparing import Claim, Job
 from messaging.journal import events, incidents
 from messaging.models import Event, Message, OutgoingStream, Pair
 from messaging.models.bulk import bulk_set
-from messaging.profiles.stream import flights, landing
-from messaging.profiles.stream.flights import Ending, Flight, Row
+from messaging.profiles.stream import in_flight, saving
+from messaging.profiles.stream.in_flight import Ending, Flight, Row
 from messaging.protocol.messages import Happened, move_stream
 from messaging.protocol.pair_state import Gate
 from messaging.protocol.pair_state import Kind as Verb
@@ -53,7 +53,7 @@ def record(
     if not outcomes:
         return {}
     wanted = {job.pair_id for job, _ in outcomes}
-    found = flights.load((pair for pair in pairs.values() if pair.pk in wanted), now)
+    found = in_flight.load((pair for pair in pairs.values() if pair.pk in wanted), now)
     for loaded in found.values():
         loaded.patient = True
     rows = {row.pk: (flight, row) for flight in found.values() for row in flight.rows.values()}
@@ -66,7 +66,7 @@ def record(
         moved[job.transmission_id] = _record(flight, row, receipt, now)
         if receipt.permanent:
             troubles.append((flight.pair, job, receipt))
-    written += landing.finish(found.values(), now)
+    written += saving.finish(found.values(), now)
     for pair, job, receipt in troubles:
         # It is tried again all the same, but a person should see it at once.
         _, opened = incidents.incident_open(
@@ -130,7 +130,7 @@ def end_due(messages: Sequence[Message], claim: Claim) -> None:
     """
     now = claim.now
     pairs = _pairs_if_free(message.pair_id for message in messages)
-    found = flights.load(pairs.values(), now)
+    found = in_flight.load(pairs.values(), now)
     unconfirmed: list[Message] = []
     for message in messages:
         flight = found.get(message.pair_id)
@@ -150,7 +150,7 @@ def end_due(messages: Sequence[Message], claim: Claim) -> None:
         message.cause, message.due_at = UNCONFIRMED, None
         message.cause_detail = "The partner's queue has it, and no final receipt came in the time that is agreed."
     bulk_set(unconfirmed, ("state", "cause", "cause_detail", "due_at"))
-    claim.written += landing.finish(found.values(), now)
+    claim.written += saving.finish(found.values(), now)
     for message in unconfirmed:
         pair, detail = pairs[message.pair_id], message.cause_detail
         data = {"cause": UNCONFIRMED, "detail": detail, "attempts": message.attempts}
@@ -186,9 +186,9 @@ def _expire_waiting(pair_id: uuid.UUID, keys: list[uuid.UUID], now: datetime) ->
         if not queue:
             return 0
         terms = registry.current().version(queue[0].agreement_version_id)
-        flight = flights.load([pair], now, {pair_id: terms})[pair_id]
+        flight = in_flight.load([pair], now, {pair_id: terms})[pair_id]
         left = len(list(living(flight, queue, now)))
-        events.write(landing.finish([flight], now))
+        events.write(saving.finish([flight], now))
     return len(queue) - left
 
 
@@ -214,14 +214,14 @@ def act(pair: Pair, verb: Verb, terms: Terms, reason: str, now: datetime) -> tup
     given up and bridged; the pair goes on. restart: a new stream id, and what is not acknowledged gets new numbers
     under it, with its old MessageIds. Raises IllegalTransition.
     """
-    flight = flights.load([pair], now, {pair.pk: terms})[pair.pk]
+    flight = in_flight.load([pair], now, {pair.pk: terms})[pair.pk]
     skipped = ""
     if verb is Verb.SKIP and flight.state.flight:
         number = flight.state.flight[0].number
         flight.endings[number] = Ending(Happened.SKIPPED, "message.skipped", data={"reason": reason})
         skipped = flight.rows[number].message_id
     flight.advance(StreamEvent(kind=_KINDS[verb]), now)
-    return landing.finish([flight], now), skipped
+    return saving.finish([flight], now), skipped
 
 
 def cancel(pair: Pair, message: Message, terms: Terms, reason: str, now: datetime) -> list[Event]:
@@ -229,7 +229,7 @@ def cancel(pair: Pair, message: Message, terms: Terms, reason: str, now: datetim
 
     Call with both locked; saves both. Raises IllegalTransition.
     """
-    flight = flights.load([pair], now, {pair.pk: terms})[pair.pk]
+    flight = in_flight.load([pair], now, {pair.pk: terms})[pair.pk]
     ending = Ending(Happened.CANCELLED, "message.cancelled", data={"reason": reason})
     move_stream(message.state, Happened.CANCELLED)  # refused before anything is changed
     if message.state == MessageState.QUEUED:
@@ -237,7 +237,7 @@ def cancel(pair: Pair, message: Message, terms: Terms, reason: str, now: datetim
     else:
         assert message.sequence_number is not None
         flight.end(ending, now, message.sequence_number, bridge=True)
-    written = landing.finish([flight], now)
+    written = saving.finish([flight], now)
     message.refresh_from_db(fields=["state", "due_at", "completed_at", "cause", "cause_detail"])
     return written
 
@@ -246,18 +246,18 @@ def begin_anew(now: datetime) -> int:
     """Gives every outgoing stream a new id; returns how many there are. Call inside a transaction."""
     streams = {found.pair_id: found for found in OutgoingStream.objects.all()}
     pairs = Pair.locked(streams)
-    found = flights.load(pairs.values(), now)
+    found = in_flight.load(pairs.values(), now)
     for flight in found.values():
         for row in flight.rows.values():
             if row.state == MessageState.SENDING:
                 row.state = move_stream(row.state, Happened.WILL_RETRY)
         flight.advance(StreamEvent(kind=Kind.FORGOTTEN), now)
-    events.write(landing.finish(found.values(), now))
+    events.write(saving.finish(found.values(), now))
     empty = [stream for pair_id, stream in streams.items() if pair_id not in found]
     for stream in empty:
         # Numeric columns come back as Decimal.
         stream.tx_sequence_id = first_id(now, int(stream.tx_sequence_id))
         stream.next_number, stream.acked_number, stream.resend_index = 1, 0, 0
         stream.started_at, stream.last_ack_at = now, None
-    bulk_set(empty, landing.STREAM_FIELDS)
+    bulk_set(empty, saving.STREAM_FIELDS)
     return len(streams)

@@ -9,7 +9,7 @@ from messaging.choices import MessageState
 from messaging.models import Event, Message, Pair
 from messaging.profile import Acted, Errors, Profile
 from messaging.profiles.stream import moving
-from messaging.profiles.stream.landing import SOON
+from messaging.profiles.stream.saving import SOON
 from messaging.protocol.codecs import stream
 from messaging.protocol.codecs.stream import StreamEnvelope
 from messaging.protocol.envelope import Semantics

@@ -1,8 +1,8 @@
 """Claims of transactional streams (spec 3): puts queued messages in flight, and sends again what nobody acknowledged.
 
-A pair has a window of messages in flight, numbered in their order, and several of them on the wire at once (lanes). The
-core (`protocol.streams.outgoing`) decides; `Pair.due_at` is when it has to be asked again. `Message.due_at` is the end
-of a lease, the time of a transport recovery, and otherwise the end of the message's life.
+A pair has a window of messages in flight, numbered in their order, and several of them on the wire at once
+(`stream_concurrency`). The core (`protocol.streams.outgoing`) decides; `Pair.due_at` is when it has to be asked again.
+`Message.due_at` is the end of a lease, the time of a transport recovery, and otherwise the end of the message's life.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from messaging.journal import events
 from messaging.models import Message, Pair, Payload
 from messaging.models.bulk import bulk_set
 from messaging.profile import of
-from messaging.profiles.stream import flights, landing, moving
-from messaging.profiles.stream.flights import Flight, Row
+from messaging.profiles.stream import in_flight, moving, saving
+from messaging.profiles.stream.in_flight import Flight, Row
 from messaging.protocol.codecs.stream import SOAP_ACTION
 from messaging.protocol.errors import EncodeError
 from messaging.protocol.messages import Happened, move_stream
@@ -59,7 +59,7 @@ def promote(pairs: Sequence[Pair], heads: dict[uuid.UUID, Message], claim: Claim
     candidates = [pair for pair in pairs if pair.pk in next_up or pair.out_now]
     if not candidates:
         return list(pairs)
-    found = flights.load(candidates, claim.now, next_up)
+    found = in_flight.load(candidates, claim.now, next_up)
     ready: list[Flight] = []
     for pair_id, flight in found.items():
         heads.pop(pair_id, None)
@@ -105,7 +105,7 @@ def _send(found: Sequence[Flight], next_up: Mapping[uuid.UUID, Terms], claim: Cl
                 break
             sent += begun
     bulk_set(sent, _SENT_FIELDS)
-    claim.written += landing.finish(found, claim.now)
+    claim.written += saving.finish(found, claim.now)
 
 
 def _queues(wanted: Mapping[uuid.UUID, int]) -> dict[uuid.UUID, list[Message]]:
@@ -202,10 +202,10 @@ def _transmit(
             flight.advance(Event(kind=Kind.TRANSPORT_FAILED, number=act.number, cause=cause), now)
         _stop(flight, message, cause, str(error)[:500], now)
         return []
-    flying = next(one for one in flight.state.flight if one.number == act.number)
+    under_way = next(one for one in flight.state.flight if one.number == act.number)
     message.state = move_stream(message.state, Happened.TRANSMITTED)
     message.attempts += 1
-    message.due_at = flying.due_at
+    message.due_at = under_way.due_at
     message.first_sent_at = message.first_sent_at or now
     message.cause = message.cause_detail = ""
     row.state, row.due_at, row.attempts, row.previous = message.state, message.due_at, message.attempts, act.previous

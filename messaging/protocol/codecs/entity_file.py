@@ -104,5 +104,5 @@ def file_name(name: str, content: bytes) -> str:
 
 
 def is_final(name: str) -> bool:
-    """Whether a file of this name may be read: safe signs only, no leading dot, and the ending of whole files."""
+    """Whether a file of this name may be read: safe characters only, no leading dot, and the ending of whole files."""
     return _NAME.fullmatch(name) is not None

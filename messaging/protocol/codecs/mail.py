@@ -287,7 +287,7 @@ def _value(field: str) -> str:
     """The text behind `rfc822;` or `smtp;`."""
     kind, semicolon, text = field.partition(";")
     text = text if semicolon and kind.strip().replace("-", "").isalnum() else field
-    return "".join(sign if sign.isprintable() else " " for sign in text).strip()
+    return "".join(character if character.isprintable() else " " for character in text).strip()
 
 
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
@@ -356,21 +356,21 @@ def _without_comments(text: str) -> str | None:
     kept: list[str] = []
     depth = 0
     quoted = escaped = False
-    for sign in text:
+    for character in text:
         if escaped:
             escaped = False
-        elif sign == "\\" and (quoted or depth):
+        elif character == "\\" and (quoted or depth):
             escaped = True
-        elif sign == '"' and not depth:
+        elif character == '"' and not depth:
             quoted = not quoted
-        elif sign == "(" and not quoted:
+        elif character == "(" and not quoted:
             depth += 1
             kept.append(" ")
-        elif sign == ")" and depth and not quoted:
+        elif character == ")" and depth and not quoted:
             depth -= 1
             continue
         if not depth:
-            kept.append(sign)
+            kept.append(character)
     return None if depth or quoted or escaped else "".join(kept)
 
 
@@ -378,15 +378,15 @@ def _split(text: str) -> list[str]:
     """At semicolons outside quotations."""
     pieces = [""]
     quoted = escaped = False
-    for sign in text:
+    for character in text:
         if escaped:
             escaped = False
-        elif sign == "\\" and quoted:
+        elif character == "\\" and quoted:
             escaped = True
-        elif sign == '"':
+        elif character == '"':
             quoted = not quoted
-        elif sign == ";" and not quoted:
+        elif character == ";" and not quoted:
             pieces.append("")
             continue
-        pieces[-1] += sign
+        pieces[-1] += character
     return pieces

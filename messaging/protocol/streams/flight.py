@@ -17,13 +17,13 @@ RESEND_SCHEDULE: tuple[float, ...] = (30, 30, 30, 300, 300, 300, 1800, 1800, 180
 class Policy(TransportRecovery):
     """What the agreement says; times in seconds.
 
-    `window`: messages without an order acknowledgement at once; `lanes`: how many of them on the wire at once.
+    `window`: messages without an order acknowledgement at once; `concurrency`: how many of them on the wire at once.
     `retries`: resends without progress before the pair is suspended. `transient_ceiling` is that of `protocol.sender`;
     `lease` bounds one transmission.
     """
 
     window: int = 64
-    lanes: int = 8
+    concurrency: int = 8
     resend_schedule: tuple[float, ...] = RESEND_SCHEDULE
     retries: int = 12
     transient_ceiling: float = 86_400.0
@@ -42,7 +42,7 @@ class Place(StrEnum):
 
     ON_WIRE = "on_wire"  # claimed by a worker; due_at is the lease's end
     WAITING = "waiting"  # handed over, waits for its order acknowledgement
-    TO_RESEND = "to_resend"  # goes out again at due_at, as soon as a lane is free
+    TO_RESEND = "to_resend"  # goes out again at due_at, as soon as a slot on the wire is free
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +92,9 @@ def expired(expires_at: datetime | None, now: datetime) -> bool:
     return expires_at is not None and now >= expires_at
 
 
-def free_lanes(state: Outgoing, policy: Policy) -> int:
+def free_slots(state: Outgoing, policy: Policy) -> int:
     """How many more messages may be on the wire."""
-    return max(0, policy.lanes - sum(row.place is Place.ON_WIRE for row in state.flight))
+    return max(0, policy.concurrency - sum(row.place is Place.ON_WIRE for row in state.flight))
 
 
 def first_to_resend(state: Outgoing) -> InFlight | None:
@@ -117,7 +117,7 @@ def room(state: Outgoing, policy: Policy, limit: int | None = None) -> int:
     left = LAST_NUMBER - state.next_number + 1
     if number_space_is_used_up(state):
         left = 0 if state.flight else LAST_NUMBER
-    most = min(state.queued, policy.window - len(state.flight), free_lanes(state, policy), left)
+    most = min(state.queued, policy.window - len(state.flight), free_slots(state, policy), left)
     return max(0, most if limit is None else min(most, limit))
 
 
@@ -143,7 +143,7 @@ def next_due(state: Outgoing, now: datetime, policy: Policy) -> datetime | None:
         return now
     moments = [resend_at(state, policy)]
     waiting = first_to_resend(state)
-    if waiting is not None and free_lanes(state, policy):
+    if waiting is not None and free_slots(state, policy):
         moments.append(waiting.due_at)
     return min((moment for moment in moments if moment is not None), default=None)
 

@@ -19,7 +19,7 @@ from messaging.protocol.streams.flight import (
     Policy,
     Step,
     expired,
-    free_lanes,
+    free_slots,
     next_due,
     number_space_is_used_up,
     resend_at,
@@ -124,19 +124,19 @@ def _resend_all(state: Outgoing, now: datetime) -> Outgoing:
 
 
 def _transmit(state: Outgoing, now: datetime, policy: Policy, limit: int | None) -> tuple[Outgoing, tuple[Act, ...]]:
-    """As many of those to be sent again as lanes are free, in order, each bridged to the one before it that is there.
+    """As many of those to be sent again as slots are free, in order, each bridged to the one before it that is there.
 
     The first that is not due yet holds back those behind it: they would only arrive early.
     """
-    lanes = free_lanes(state, policy)
-    places = lanes if limit is None else min(lanes, limit)
+    slots = free_slots(state, policy)
+    slots = slots if limit is None else min(slots, limit)
     flight: list[InFlight] = []
     acts: list[Act] = []
     blocked = False
     previous = NO_PREVIOUS
     for row in state.flight:
         if row.place is Place.TO_RESEND and not blocked:
-            blocked = len(acts) >= places or (row.due_at is not None and row.due_at > now)
+            blocked = len(acts) >= slots or (row.due_at is not None and row.due_at > now)
             if not blocked:
                 row = InFlight(
                     row.number,

@@ -396,21 +396,21 @@ def _csv_head(text: str, rows: int, *, whole: bool) -> Head:
 
 
 def _delimiter(text: str) -> str:
-    """The sign that the first line has most often outside of quotes; a comma where it has none."""
+    """The character that the first line has most often outside of quotes; a comma where it has none."""
     counts = dict.fromkeys(DELIMITERS, 0)
     quoted = begun = False
-    for sign in text:
-        if sign == '"':
+    for character in text:
+        if character == '"':
             quoted = not quoted
         elif quoted:
             continue
-        elif sign in "\r\n":
+        elif character in "\r\n":
             if begun:
                 break
-        elif sign in counts:
-            counts[sign] += 1
-        begun = begun or not sign.isspace()
-    return max(DELIMITERS, key=lambda sign: counts[sign])
+        elif character in counts:
+            counts[character] += 1
+        begun = begun or not character.isspace()
+    return max(DELIMITERS, key=lambda character: counts[character])
 
 
 def _lines(text: str, delimiter: str, wanted: int, *, whole: bool) -> list[list[str]]:

@@ -15,7 +15,7 @@ from rmhub.roles import Role
 from tests.messaging.api.client import REASON, Api, make_token, make_user
 from tests.messaging.console.scenes import delivered, suspended
 from tests.messaging.factories import partner_side, submit
-from tests.messaging.status_service import in_doubt, status_service
+from tests.messaging.status_service import messages_in_doubt, status_service
 
 pytestmark = pytest.mark.django_db
 
@@ -173,7 +173,7 @@ def test_refused_ones_are_retried_and_an_export_has_documents(operator: Api, vie
 
 def test_the_partner_is_asked_about_a_message(operator: Api, viewer: Api) -> None:
     far = partner_side(profile="repeatable")
-    (message,) = in_doubt(far)
+    (message,) = messages_in_doubt(far)
     path = f"/messages/{message.public_id}"
     refused = operator.post(f"{path}/query-partner")
     assert (refused.status, refused.code) == (409, "wrong_state")

@@ -10,7 +10,7 @@ from messaging.api.catalogue import CODES
 from messaging.bulk.services import jobs
 from messaging.models import BulkJob
 from rmhub import clock
-from tests.messaging.api import test_pickups, test_routes
+from tests.messaging.api import test_pollers, test_routes
 from tests.messaging.api.client import Api, make_token, make_user, suspended
 from tests.messaging.factories import PartnerSide, submit
 from tests.partners.factories import make_agreement, make_party
@@ -94,12 +94,12 @@ def test_a_state_that_forbids_it_says_what_it_allows(admin: Api, partner: Partne
         assert answer.json["allowed_actions"] == admin.get(owner).json["allowed_actions"] != [], path
 
 
-@pytest.mark.parametrize("thing", ["pickups", "routes", "agreements", "parties"])
+@pytest.mark.parametrize("thing", ["pollers", "routes", "agreements", "parties"])
 def test_what_is_so_already_says_that_the_opposite_is_possible(admin: Api, thing: str) -> None:
     """`allowed_actions` are the last parts of paths: the one that is named is taken."""
     agreement = make_agreement().agreement
     identifier, verb, opposite = {
-        "pickups": lambda: (test_pickups.made(admin).json["id"], "enable", "disable"),
+        "pollers": lambda: (test_pollers.made(admin).json["id"], "enable", "disable"),
         "routes": lambda: (test_routes.create(admin).json["id"], "enable", "disable"),
         "agreements": lambda: (agreement.public_id, "enable", "disable"),
         "parties": lambda: (make_party().public_id, "restore", "archive"),
@@ -113,9 +113,9 @@ def test_what_is_so_already_says_that_the_opposite_is_possible(admin: Api, thing
         assert admin.post(f"{path}/{possible}", reason, If_Match="*").status == 200
 
 
-def test_a_pickup_that_is_off_is_looked_into_after_it_is_enabled(admin: Api) -> None:
-    made = test_pickups.made(admin, enabled=False).json
-    path, reason = f"/pickups/{made['id']}", {"reason": "because the test says so"}
+def test_a_poller_that_is_off_is_looked_into_after_it_is_enabled(admin: Api) -> None:
+    made = test_pollers.made(admin, enabled=False).json
+    path, reason = f"/pollers/{made['id']}", {"reason": "because the test says so"}
     refused = admin.post(f"{path}/look", reason, If_Match="*")
     assert (refused.status, refused.json["current_state"], refused.json["allowed_actions"]) == (409, "off", ["enable"])
     assert admin.post(f"{path}/enable", reason, If_Match="*").status == 200

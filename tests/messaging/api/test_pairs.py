@@ -14,7 +14,7 @@ from messaging.pairs.services import operating
 from rmhub.roles import Role
 from tests.messaging.api.client import REASON, Answer, Api, in_flight, make_token, make_user, suspended
 from tests.messaging.factories import PartnerSide, link, partner_side, submit, work
-from tests.messaging.status_service import in_doubt
+from tests.messaging.status_service import messages_in_doubt
 
 pytestmark = pytest.mark.django_db
 
@@ -48,7 +48,7 @@ def test_a_pair_says_what_is_the_matter(admin: Api, partner: PartnerSide) -> Non
 
 def test_a_pair_with_messages_in_doubt_says_so_like_its_page(admin: Api) -> None:
     far = partner_side(profile="repeatable")
-    in_doubt(far, 2)
+    messages_in_doubt(far, 2)
     pair = far.outbound
     (row,) = admin.get("/pairs", {"q": pair.code}).json["data"]
     for said in (row["diagnosis"], admin.get(path_of(pair)).json["diagnosis"]):

@@ -11,7 +11,7 @@ from messaging.deliveries.pages import decisions
 from messaging.deliveries.resource import TRIGGERS
 from messaging.onboarding.pages import parties
 from messaging.pairs import resource as verbs
-from messaging.pollers.resource import PICKUPS
+from messaging.pollers.resource import POLLERS
 from messaging.urls import console as urls
 from rmhub.roles import role_for
 from tests.messaging.api.test_access import SCOPES
@@ -48,7 +48,7 @@ SAME: Mapping[str, tuple[str, ...]] = {
     "doubt-outbound-settle": ("POST bulk-operations",),
     "trigger-failed": ("POST bulk-operations",),
     "doubt-answer-settle": ("POST bulk-operations",),
-    "doubts-ask": ("POST bulk-operations",),
+    "in-doubt-ask": ("POST bulk-operations",),
     "message-ask": ("POST messages/{}/query-partner",),
     "job-plan": ("POST bulk-operations",),
     "job-execute": ("POST bulk-operations/{}/execute",),
@@ -62,9 +62,9 @@ SAME: Mapping[str, tuple[str, ...]] = {
     "delivery-settle": ("POST deliveries/{}/settle",),
     "transaction-verb": ("POST transactions/{}/commit", "POST transactions/{}/rollback"),
     "enlistment-settle": ("POST transactions/{}/participants/{}/settle",),
-    "pickup-new": ("POST pickups",),
-    "pickup-edit": ("PATCH pickups/{}",),
-    "pickup-verb": (*(f"POST pickups/{{}}/{verb.slug}" for verb in PICKUPS.verbs if verb.summary),),
+    "poller-new": ("POST pollers",),
+    "poller-edit": ("PATCH pollers/{}",),
+    "poller-verb": (*(f"POST pollers/{{}}/{verb.slug}" for verb in POLLERS.verbs if verb.summary),),
     "webhook": ("PATCH webhook-endpoints/{}",),
     "webhook-new": ("POST webhook-endpoints",),
     "webhook-edit": ("PATCH webhook-endpoints/{}",),

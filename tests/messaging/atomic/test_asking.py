@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from messaging.entrance import authentication as door
+from messaging.entrance import authentication
 from messaging.entrance.wsgi import entrance_first
 from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
 from messaging.journal.audit import Actor
@@ -229,7 +229,8 @@ def test_who_guesses_is_let_wait() -> None:
     context = app.create()
     member = app.register(context, Protocol.DURABLE)
     good, app.headers = app.headers, {"Authorization": "Bearer guess"}
-    assert [member.say(Note.ABORTED) for _ in range(door.FAILURES + 1)] == [401] * door.FAILURES + [429]
+    answers = [member.say(Note.ABORTED) for _ in range(authentication.FAILURES + 1)]
+    assert answers == [401] * authentication.FAILURES + [429]
     app.headers = good
     assert member.say(Note.ABORTED) == 202, "who was known before goes on"
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.db import transaction
 
-from messaging.engine import memory as epoch
+from messaging.engine import memory as hub_memory
 from messaging.models import Coordination, Enlistment, Incident, MemoryEpoch, Pair
 from messaging.pairs.services import resync
 from messaging.profiles.wsat import due
@@ -107,7 +107,7 @@ def test_after_a_restore_no_transaction_ends_by_itself(time: FrozenClock) -> Non
 def _restore(back: int) -> None:
     """As if the database were read back from a backup that is so many seconds old."""
     MemoryEpoch.objects.update(heartbeat=clock.now() - timedelta(seconds=back))
-    epoch.lost(clock.now(), reason="a test", actor=scenes.ANA)
+    hub_memory.lost(clock.now(), reason="a test", actor=scenes.ANA)
 
 
 def test_after_a_restore_the_superiors_rollback_proves_nothing_where_this_hub_had_voted() -> None:

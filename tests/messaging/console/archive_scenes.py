@@ -72,9 +72,9 @@ def left(message: Message) -> ArchivedMessage:
         completed_at=message.completed_at,
         **{name: getattr(message, name) for name in names},
     )
-    from messaging.archive.services import belongings
+    from messaging.archive.services import message_rows
 
-    belongings.delete([message.pk])
+    message_rows.delete([message.pk])
     return row
 
 

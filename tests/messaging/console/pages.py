@@ -16,7 +16,7 @@ from messaging.deliveries.resource import TRIGGERS
 from messaging.models import BenchReport, OnboardingDraft
 from messaging.onboarding.pages import agreements, parties
 from messaging.pairs.resource import VERBS
-from messaging.pollers.resource import PICKUPS
+from messaging.pollers.resource import POLLERS
 from messaging.reports.catalogue import REPORTS
 from messaging.routing.resource import ROUTES
 from messaging.transactions import pages as transactions
@@ -239,7 +239,7 @@ PAGES: list[Page] = [
     Page("incident-post-mortem", V, lambda w: (w.incident,)),
     Page("circuits", V),
     Page("circuit-try", O, lambda w: (w.circuit.public_id,), post={"reason": ""}),
-    Page("doubts", V),
+    Page("in-doubt", V),
     Page("doubt", V, lambda w: (w.queue.public_id, _STARTED)),
     Page("doubt-outbound", V, lambda w: (w.lost.pair.code, "outcome_unknown")),
     *_DECISIONS,
@@ -254,7 +254,7 @@ PAGES: list[Page] = [
     Page("job-retry", O, lambda w: (w.job.public_id,), get=False, post={}),
     Page("job-results", V, lambda w: (w.job.public_id,)),
     Page("job-export", O, lambda w: (w.export.public_id,), reads_bytes=True),
-    Page("doubts-ask", O, get=False, post={"cause": "no such cause"}),
+    Page("in-doubt-ask", O, get=False, post={"cause": "no such cause"}),
     Page("doubt-answer", V, lambda w: ("processed",)),
     Page("doubt-answer-settle", O, lambda w: ("processed", "delivered"), post=_SETTLE),
     Page("message-ask", O, lambda w: (w.queued.public_id,), get=False, post={}),
@@ -290,18 +290,18 @@ PAGES: list[Page] = [
         )
         for slug in transactions.SETTLEMENTS
     ),
-    Page("pickups", V),
-    Page("pickup", V, lambda w: (w.pickup.public_id,)),
-    Page("pickup-new", A, post={"once": "x"}),
-    Page("pickup-edit", A, lambda w: (w.pickup.public_id,), post={"version": "1"}),
+    Page("pollers", V),
+    Page("poller", V, lambda w: (w.poller.public_id,)),
+    Page("poller-new", A, post={"once": "x"}),
+    Page("poller-edit", A, lambda w: (w.poller.public_id,), post={"version": "1"}),
     *(
         Page(
-            "pickup-verb",
+            "poller-verb",
             O if verb.slug == "look" else A,
-            lambda w, verb=verb: (w.pickup.public_id, verb.slug),  # type: ignore[misc]
+            lambda w, verb=verb: (w.poller.public_id, verb.slug),  # type: ignore[misc]
             post={"reason": "", "version": "1"},
         )
-        for verb in PICKUPS.verbs
+        for verb in POLLERS.verbs
     ),
     Page("partners", V),
     Page("partner", V, lambda w: (w.partner.public_id,)),

@@ -52,16 +52,16 @@ from messaging.models import (
 )
 from messaging.notifications.services import rules as notification_rules
 from messaging.notifications.services import webhooks
-from messaging.pollers import selectors as selectors_of_pickups
-from messaging.pollers.services import changes as pickup_changes
-from messaging.pollers.services import pickups
+from messaging.pollers import selectors as selectors_of_pollers
+from messaging.pollers.services import changes as poller_changes
+from messaging.pollers.services import pollers
 from messaging.pollers.services.collecting import Found
 from messaging.protocol.errors import ErrorCode
 from messaging.reports.services import partner_logs
 from messaging.routing.services import routes
 from messaging.transports import Receipt
 from messaging.transports.base import server_of
-from partners.models import AgreementVersion, Party, Pickup
+from partners.models import AgreementVersion, Party, Poller
 from partners.terms import Presented
 from rmhub import clock
 from rmhub.clock import FrozenClock
@@ -210,7 +210,7 @@ class World:
     archived: ArchivedMessage
     hold: LegalHold
     route: Route
-    pickup: Pickup
+    poller: Poller
     mask: PayloadMask
     came: Message
     passed_on: Message
@@ -239,9 +239,9 @@ def partner_log(partner: PartnerSide, content: bytes = b"message_id,direction\nm
     ).log
 
 
-def folder(partner: PartnerSide, name: str = "Outgoing folder") -> Pickup:
+def folder(partner: PartnerSide, name: str = "Outgoing folder") -> Poller:
     """A folder of the partner that the hub cannot look into just now."""
-    made = pickup_changes.pickup_create(
+    made = poller_changes.poller_create(
         endpoint=AgreementVersion.objects.get(pk=partner.terms.version_id).own_endpoint_id,
         partner=partner.terms.partner_id,
         name=name,
@@ -253,9 +253,9 @@ def folder(partner: PartnerSide, name: str = "Outgoing folder") -> Pickup:
         actor=ANA,
         reason="go-live",
     )
-    (job,) = pickups.claim_due(10)
-    pickups.record([(job, Found(cause="connect_refused", detail="[Errno 111] Connection refused"))])
-    return selectors_of_pickups.pickup(made.pk)
+    (job,) = pollers.claim_due(10)
+    pollers.record([(job, Found(cause="connect_refused", detail="[Errno 111] Connection refused"))])
+    return selectors_of_pollers.poller(made.pk)
 
 
 def world(time: FrozenClock) -> World:
@@ -339,7 +339,7 @@ def world(time: FrozenClock) -> World:
             created_at=clock.now(),
             updated_at=clock.now(),
         ),
-        pickup=folder(flowing),
+        poller=folder(flowing),
         mask=iban_mask(),
         planned=jobs.job_plan(
             action="incidents_acknowledge", parameters={}, ids=[Incident.objects.get(pair=stuck.outbound).pk], actor=ANA

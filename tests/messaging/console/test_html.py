@@ -87,7 +87,7 @@ def test_the_fragment_that_htmx_asks_for_is_the_one_in_the_page(scene: World, mo
         "live-message": f"/messages/{scene.outbound.public_id}/",
         "live-incidents": "/incidents/",
         "live-incident": f"/incidents/{scene.incident}/",
-        "live-doubts": "/in-doubt/?tab=outbound",
+        "live-in-doubt": "/in-doubt/?tab=outbound",
         "live-doubt": f"/in-doubt/{scene.queue.public_id}/started_not_completed/",
         "live-triggers": "/triggers/",
         "live-trigger": f"/triggers/{scene.stopped.public_id}/",

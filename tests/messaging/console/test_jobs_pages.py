@@ -20,7 +20,7 @@ from rmhub.roles import Role
 from tests.messaging.console.scenes import World, browser, delivered, doubtful, failed, suspended
 from tests.messaging.delivering.documents import make_queue
 from tests.messaging.factories import partner_side, submit
-from tests.messaging.status_service import in_doubt, status_service, told
+from tests.messaging.status_service import messages_in_doubt, status_service, told
 
 pytestmark = pytest.mark.django_db
 
@@ -238,7 +238,7 @@ def test_the_end_of_one_s_own_job_is_told_on_any_page(time: FrozenClock) -> None
 
 def test_a_message_s_page_has_its_evidence_and_the_likely_decision_first(time: FrozenClock) -> None:
     far = partner_side(profile="repeatable")
-    (message,) = in_doubt(far)
+    (message,) = messages_in_doubt(far)
     client = browser(Role.OPERATOR)
     url = f"/messages/{message.public_id}/"
     page = _page(client, url)
@@ -277,7 +277,7 @@ def test_an_export_is_a_zip_with_an_index(time: FrozenClock) -> None:
 
 def test_one_is_asked_about_and_settled_in_four_presses(time: FrozenClock) -> None:
     far = partner_side(profile="repeatable")
-    (message,) = in_doubt(far)
+    (message,) = messages_in_doubt(far)
     client = browser(Role.OPERATOR, "olga")
     group = f"/in-doubt/outbound/{message.pair.code}/outcome_unknown/"
     with status_service(far, {message.message_id: "processed"}):
@@ -297,7 +297,7 @@ def test_one_is_asked_about_and_settled_in_four_presses(time: FrozenClock) -> No
 
 def test_all_are_asked_about_and_settled_by_their_answers(time: FrozenClock) -> None:
     near, far = partner_side(profile="repeatable"), partner_side(profile="repeatable")
-    messages = [*in_doubt(near, 3), *in_doubt(far, 3)]
+    messages = [*messages_in_doubt(near, 3), *messages_in_doubt(far, 3)]
     client = browser(Role.OPERATOR)
     page = _page(client, "/in-doubt/")
     assert _all(page, "ask-all") and _all(page, "answer-group")[0].get("data-state") == "none"
@@ -329,7 +329,7 @@ def test_all_are_asked_about_and_settled_by_their_answers(time: FrozenClock) -> 
 
 def test_no_answer_is_no_evidence_and_a_mixed_group_is_not_settled_at_once(time: FrozenClock) -> None:
     far = partner_side(profile="repeatable")
-    messages = in_doubt(far, 3)
+    messages = messages_in_doubt(far, 3)
     client = browser(Role.OPERATOR)
     given = {"expected": "3", "confirm": "3", "reason": "their hub says so"}
     assert client.post("/in-doubt/answers/none/settle/delivered/", given).status_code == 422
@@ -347,7 +347,7 @@ def test_no_answer_is_no_evidence_and_a_mixed_group_is_not_settled_at_once(time:
 
 
 def test_asking_when_nobody_can_be_asked_says_so(time: FrozenClock) -> None:
-    (message,) = in_doubt(partner_side(profile="repeatable"))
+    (message,) = messages_in_doubt(partner_side(profile="repeatable"))
     client = browser(Role.OPERATOR)
     answer = client.post("/in-doubt/ask/", {"next": "/in-doubt/"}, follow=True)
     assert "Nothing matches" in answer.content.decode()
@@ -357,7 +357,7 @@ def test_asking_when_nobody_can_be_asked_says_so(time: FrozenClock) -> None:
 
 
 def test_a_viewer_sees_the_answers_and_cannot_ask(time: FrozenClock) -> None:
-    in_doubt(partner_side(profile="repeatable"))
+    messages_in_doubt(partner_side(profile="repeatable"))
     page = _page(browser(Role.VIEWER), "/in-doubt/?tab=outbound")
     assert _all(page, "ask-all")[0].get("aria-disabled") == "true"
     assert browser(Role.VIEWER).post("/in-doubt/ask/").status_code == 403
@@ -372,10 +372,10 @@ def test_the_pages_cost_a_bounded_number_of_queries(time: FrozenClock) -> None:
             assert client.get(url).status_code == 200
         return len(queries)
 
-    in_doubt(partner_side(profile="repeatable"), 2)
+    messages_in_doubt(partner_side(profile="repeatable"), 2)
     few = cost("/in-doubt/?tab=outbound"), cost("/in-doubt/answers/none/")
     for _ in range(4):
-        in_doubt(partner_side(profile="repeatable"), 3)
+        messages_in_doubt(partner_side(profile="repeatable"), 3)
     assert (cost("/in-doubt/?tab=outbound"), cost("/in-doubt/answers/none/")) == few
 
 

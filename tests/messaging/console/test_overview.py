@@ -152,7 +152,7 @@ def test_every_id_in_the_address_of_a_page_jumps_where_one_may_go(scene: World) 
     ids = sorted(text for text in texts if re.fullmatch(r"[a-z]+_[0-9a-f]{32}", text))
     named = [text for text in ids if text.partition("_")[0] not in _NO_PAGE]
     assert {text.partition("_")[0] for text in named} >= {
-        *("end", "cred", "whe", "dlv", "pick", "plog", "rule", "mask", "grp", "inq", "tst", "drf")
+        *("end", "cred", "whe", "dlv", "poll", "plog", "rule", "mask", "grp", "inq", "tst", "drf")
     }
     admin, viewer = browser(Role.ADMIN), browser(Role.VIEWER, "vera")
     for text in named:

@@ -121,7 +121,7 @@ def test_the_api_shows_both_directions(lane: PartnerSide) -> None:
     out = api.get(f"/pairs/{lane.outbound.public_id}").json["stream"]
     assert out["incoming"] == []
     assert out["outgoing"]["tx_sequence_id"] == sid(), "a string: it is beyond what JavaScript's numbers hold"
-    wanted = {"next_number": 4, "acked_number": 0, "in_flight": 3, "window": 32, "lanes": 16, "resend_index": 1}
+    wanted = {"next_number": 4, "acked_number": 0, "in_flight": 3, "window": 32, "concurrency": 16, "resend_index": 1}
     assert {name: out["outgoing"][name] for name in wanted} == wanted
     inbound = api.get(f"/pairs/{lane.inbound.public_id}").json["stream"]
     assert inbound["outgoing"] is None

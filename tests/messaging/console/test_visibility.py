@@ -23,7 +23,7 @@ from messaging.notifications import selectors as events
 from messaging.overview.selectors import records
 from messaging.pairs.selectors import pairs
 from messaging.pairs.services import operating
-from messaging.standing import standing_of
+from messaging.permissions import permissions_of
 from messaging.urls.api import urlpatterns as api_patterns
 from partners import visibility
 from partners.models import Credential, PartnerGroup, Party
@@ -170,7 +170,7 @@ ARGUMENTS: dict[str, Callable[[World], str]] = {
     "name": lambda w: "findings.parquet",
     "log": lambda w: w.log.public_id,
     "hold": lambda w: w.hold.public_id,
-    "pickup": lambda w: w.pickup.public_id,
+    "poller": lambda w: w.poller.public_id,
     "credential_id": lambda w: Credential.objects.filter(party=w.partner)[0].public_id,
     "incident": lambda w: str(w.incident),
     "rejection_id": lambda w: w.rejection.public_id,
@@ -317,13 +317,13 @@ def test_whoever_is_limited_to_no_group_sees_our_own_parties_only(near: PartnerS
 def test_a_limit_takes_the_scopes_that_concern_all_partners(near: PartnerSide) -> None:
     limited("lim", Role.ADMIN, _partner(near))
     user = User.objects.get(username="lim")
-    standing = standing_of(user)
-    assert standing.role == Role.ADMIN
-    assert standing.scopes == ADMIN_SCOPES - WHOLE_HUB_SCOPES
-    assert _partner(near).pk in (standing.partners or ())
+    permissions = permissions_of(user)
+    assert permissions.role == Role.ADMIN
+    assert permissions.scopes == ADMIN_SCOPES - WHOLE_HUB_SCOPES
+    assert _partner(near).pk in (permissions.partners or ())
     Access.objects.filter(user=user).update(limited=False)
-    assert standing_of(user).partners is None
-    assert standing_of(user).scopes == ADMIN_SCOPES
+    assert permissions_of(user).partners is None
+    assert permissions_of(user).scopes == ADMIN_SCOPES
 
 
 def test_a_limited_person_is_told_why_a_page_is_closed(near: PartnerSide) -> None:

@@ -1,8 +1,8 @@
 """The application at the other end of triggers, and a worker, for tests of deliveries.
 
 `application` is a real HTTP server on loopback that writes down what it is asked. `arrive` brings documents in through
-our door, `copy_of` makes the second copy of one that came by another road, and `work` does what a worker does with all
-that is due at the moment at which the clock stands.
+our entrance, `copy_of` makes the second copy of one that came by another road, and `work` does what a worker does with
+all that is due at the moment at which the clock stands.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def by_http() -> Bring:
 
 
 def _through(form: Callable[[Arrival], tuple[str, bytes]]) -> Callable[[], Bring]:
-    """ebXML in another transfer form: what comes out of it is brought to the same door."""
+    """ebXML in another transfer form: what comes out of it is brought to the same entrance."""
 
     def make() -> Bring:
         partner = partner_side()

@@ -8,7 +8,7 @@ import pytest
 from django.db import transaction
 
 from messaging.bulk.services import jobs as bulk
-from messaging.deliveries.selectors import deliveries, doubts, triggers
+from messaging.deliveries.selectors import deliveries, in_doubt, triggers
 from messaging.deliveries.services import settling
 from messaging.journal.audit import Actor
 from messaging.models import BulkJob, BulkJobItem, Delivery, Trigger
@@ -32,10 +32,10 @@ def _page() -> object:
 
 
 READS: dict[str, Callable[[], object]] = {
-    "counters": lambda: doubts.counts(clock.now()),
-    "groups": lambda: doubts.groups(clock.now()),
-    "outbound groups": lambda: doubts.outbound_groups(clock.now()),
-    "documents of a group": lambda: list(doubts.documents(_lost().trigger_id, "started_not_completed")[:50]),
+    "counters": lambda: in_doubt.counts(clock.now()),
+    "groups": lambda: in_doubt.groups(clock.now()),
+    "outbound groups": lambda: in_doubt.outbound_groups(clock.now()),
+    "documents of a group": lambda: list(in_doubt.documents(_lost().trigger_id, "started_not_completed")[:50]),
     "backlogs": lambda: triggers.trigger_rows(triggers.triggers(), clock.now()),
     "pages": _page,
     "of a message": lambda: deliveries.of_message(_lost().message_id),

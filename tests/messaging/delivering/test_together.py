@@ -10,7 +10,7 @@ from django.db import connection
 from messaging import applications
 from messaging.applications import Document, Transient
 from messaging.deliveries.services import claiming, settling, talking, triggering
-from messaging.engine import memory as epoch
+from messaging.engine import memory as hub_memory
 from messaging.exceptions import InvalidSubmission
 from messaging.models import (
     AuditEntry,
@@ -361,7 +361,7 @@ def test_x22_what_a_restored_hub_was_handing_over_is_not_handed_over_again(
     atomic(first)
     (delivery,) = arrive(partner, "m1@partner.example")
     jobs = claim()
-    epoch.lost(clock.now(), reason="The database was restored.", actor=PERSON)
+    hub_memory.lost(clock.now(), reason="The database was restored.", actor=PERSON)
     lose(*jobs)
     work()
     assert states(delivery) == ["in_doubt"]

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from messaging.deliveries.services import pulling
-from messaging.entrance import authentication as door
-from messaging.entrance import mail
+from messaging.entrance import authentication, mail
 from messaging.messages.services import resubmitting
 from messaging.models import Delivery
 from messaging.protocol.codecs.mail import read_mail
@@ -37,7 +36,7 @@ def partner() -> PartnerSide:
 
 def mailed(partner: PartnerSide, message_id: str = "d1@x") -> Delivery:
     """A document that comes in by mail, from a partner who has logged in."""
-    principal = door.enter(partner.presented, "").principal
+    principal = authentication.enter(partner.presented, "").principal
     octets = read_mail(mail_of(partner.message(1, message_id)))
     assert mail.take(octets, principal=principal, remote_address="192.0.2.7", limits=DEFAULT_LIMITS).status == 204
     return Delivery.objects.get(message__message_id=message_id)

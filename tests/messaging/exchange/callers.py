@@ -21,7 +21,7 @@ from django.test import Client
 from messaging import applications
 from messaging.applications import Document, Reply, Service
 from messaging.choices import ServiceKind
-from messaging.engine import memory as epoch
+from messaging.engine import memory as hub_memory
 from messaging.engine import pairs, subscriptions
 from messaging.models import Delivery, Message, Pair, Rejection, RememberedRequest, Trigger
 from messaging.protocol.codecs.repeatable import imf_fixdate
@@ -107,7 +107,7 @@ def caller(version: AgreementVersion | None = None, **terms: Any) -> Caller:
 
 def remembering_since(start: datetime) -> None:
     """This hub has remembered everything since then."""
-    row = epoch.check(start)
+    row = hub_memory.check(start)
     row.memory_start = start
     row.forgotten_through = start.replace(hour=0, minute=0, second=0, microsecond=0)
     row.save()

@@ -19,7 +19,7 @@ import urllib3
 from messaging import applications
 from messaging.choices import DeliveryState
 from messaging.deliveries.services import claiming, talking, triggering
-from messaging.engine import memory as epoch
+from messaging.engine import memory as hub_memory
 from messaging.engine import subscriptions
 from messaging.journal.audit import Actor
 from messaging.models import Delivery, Message, RememberedRequest, Trigger
@@ -78,7 +78,7 @@ def answered_by(application: Application, **settings: object) -> Iterator[Trigge
 
 @pytest.fixture
 def partner() -> Caller:
-    epoch.check(clock.now())
+    hub_memory.check(clock.now())
     return caller(exchange_mode=ExchangeMode.SYNCHRONOUS, repeat_interval=1)
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from messaging.engine import forgetting
-from messaging.engine import memory as epoch
+from messaging.engine import memory as hub_memory
 from messaging.models import Event, Incident, MemoryEpoch, Message, RememberedRequest
 from messaging.overview.services import housekeeping
 from messaging.protocol.codecs.repeatable import imf_fixdate
@@ -160,7 +160,7 @@ def test_x12_when_the_clock_is_set_back_what_was_outside_stays_outside(partner: 
     first_sent = T - WINDOW + MINUTE
     assert brief(partner.post("order-1", first_sent)) == ACCEPTED
     now.move(5 * 60)
-    epoch.check(T + 5 * MINUTE)  # the heartbeat
+    hub_memory.check(T + 5 * MINUTE)  # the heartbeat
     assert brief(partner.post("order-1", first_sent)) == OUTSIDE
     now.move(-10 * 60)
     assert brief(partner.post("order-1", first_sent)) == OUTSIDE

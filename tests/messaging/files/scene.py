@@ -9,14 +9,14 @@ from pathlib import Path
 
 from messaging.choices import Direction
 from messaging.entrance.refusals import Arrival
-from messaging.models import PickupState
-from messaging.pollers.services import collecting_files, pickups
+from messaging.models import PollerState
+from messaging.pollers.services import collecting_files, pollers
 from messaging.pollers.services.collecting import LOOK_SECONDS, Found, Look
 from messaging.protocol.codecs import entity_file
 from messaging.transports import Parcel, Receipt, send
 from messaging.transports.base import Login
 from partners import services
-from partners.models import Pickup
+from partners.models import Poller
 from tests.messaging.factories import PartnerSide, partner_side
 from tests.messaging.files.sftp_server import PASSWORD, USER, SftpServer
 from tests.partners.factories import make_agreement, make_endpoint, make_outbound_credential, make_party
@@ -28,7 +28,7 @@ class Scene:
 
     server: SftpServer
     partner: PartnerSide
-    pickup: Pickup
+    poller: Poller
 
     @property
     def theirs(self) -> Path:
@@ -73,12 +73,12 @@ class Scene:
             file.unlink()
         return [Parcel(self.server.url("out"), entity.content_type, entity.body) for entity in entities]
 
-    def state(self) -> PickupState:
-        return PickupState.objects.get(pickup=self.pickup)
+    def state(self) -> PollerState:
+        return PollerState.objects.get(poller=self.poller)
 
 
 def scene(server: SftpServer) -> Scene:
-    """An agreement by files, in force, with the credentials of both ways and a pickup."""
+    """An agreement by files, in force, with the credentials of both ways and a poller."""
     own, partner = make_party(own=True), make_party()
     version = make_agreement(
         own_endpoint=make_endpoint(
@@ -89,7 +89,7 @@ def scene(server: SftpServer) -> Scene:
         ),
     )
     make_outbound_credential(partner, username=USER, secret=PASSWORD)
-    pickup = services.pickup_create(
+    poller = services.poller_create(
         endpoint=version.own_endpoint,
         partner=partner,
         name=f"Folder of {partner.name}",
@@ -99,7 +99,7 @@ def scene(server: SftpServer) -> Scene:
         secret=PASSWORD,
         host_key=server.host_key,
     )
-    return Scene(server, partner_side(version), pickup)
+    return Scene(server, partner_side(version), poller)
 
 
 def age_of(file: Path, seconds: int) -> None:
@@ -110,15 +110,15 @@ def age_of(file: Path, seconds: int) -> None:
 
 
 def look(change: Callable[[Look], Look] = lambda look: look) -> list[Found]:
-    """What a worker does with the pickups whose time has come: claim, look, record."""
-    jobs = pickups.claim_due(10)
+    """What a worker does with the pollers whose time has come: claim, look, record."""
+    jobs = pollers.claim_due(10)
     outcomes = []
     for job in jobs:
         assert job.look is not None
         outcomes.append(
             (job, collecting_files.collect(change(replace(job.look, until=time.monotonic() + LOOK_SECONDS))))
         )
-    pickups.record(outcomes)
+    pollers.record(outcomes)
     return [found for _, found in outcomes]
 
 

@@ -28,7 +28,7 @@ def fill(time: FrozenClock) -> None:
 
 
 def _streams(time: FrozenClock, wire: Link) -> None:
-    side: StreamSide = stream_side(max_in_flight=8, stream_lanes=8)
+    side: StreamSide = stream_side(max_in_flight=8, stream_concurrency=8)
     for number in range(1, 5):
         assert side.send(side.message(number)).status == 202
     submit(side, 5)

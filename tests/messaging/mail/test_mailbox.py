@@ -14,16 +14,16 @@ from django.db import models
 from messaging.engine.claiming import claim_due
 from messaging.engine.recording import record
 from messaging.entrance import mail as mail_service
-from messaging.models import Message, PickupState, Rejection, Transmission
-from messaging.pollers.services import collecting_mail, pickups
+from messaging.models import Message, PollerState, Rejection, Transmission
+from messaging.pollers.services import collecting_mail, pollers
 from messaging.pollers.services.collecting import Found, Look
 from messaging.transports import send
 from messaging.transports.base import Login
 from messaging.transports.imap import mailbox_name
 from messaging.transports.smtp import message_id
-from partners.choices import PickupKind
-from partners.models import Endpoint, Pickup
-from partners.services import pickup_create
+from partners.choices import PollerKind
+from partners.models import Endpoint, Poller
+from partners.services import poller_create
 from tests.messaging.factories import PartnerSide, submit, work
 from tests.messaging.mail.imap_server import Store, imap_serving
 from tests.messaging.mail.partners import OURS, mail_of, mail_partner
@@ -45,7 +45,7 @@ def box(trusting: Certificates) -> Iterator[Store]:
 def look(store: Store, position: str = "", *, seconds: float = 60, **changes: object) -> Found:
     """One look, with nothing around it."""
     fields: dict[str, object] = {
-        "pickup_id": uuid.uuid4(),
+        "poller_id": uuid.uuid4(),
         "name": "box",
         "kind": "imap",
         "url": f"imaps://localhost:{store.port}/INBOX",
@@ -88,18 +88,18 @@ def test_a_mailbox_is_read_once_and_in_order(box: Store) -> None:
 def test_the_beat_looks_records_and_goes_on_where_it_was(box: Store) -> None:
     partner = mail_partner()
     box.add(mails(partner, 1)[0])
-    pickup = pickup_create(
+    poller = poller_create(
         endpoint=Endpoint.objects.get(uri=f"mailto:{OURS}"),
         name="box",
-        kind=PickupKind.IMAP,
+        kind=PollerKind.IMAP,
         url=f"imaps://localhost:{box.port}/INBOX",
         username="hub",
         secret="s3cret pass",
         trusted_checker=CHECKER,
     )
-    (job,) = pickups.claim_due(10)
-    pickups.record([(job, pickups.look(job))])
-    state = PickupState.objects.get(pickup=Pickup.objects.get(pk=pickup.pk))
+    (job,) = pollers.claim_due(10)
+    pollers.record([(job, pollers.look(job))])
+    state = PollerState.objects.get(poller=Poller.objects.get(pk=poller.pk))
     assert (state.taken, state.cause, state.position.partition("@")[0]) == (1, "", "1:1")
     assert Message.objects.count() == 1
 

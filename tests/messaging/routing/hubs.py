@@ -18,7 +18,7 @@ from django.conf import settings
 from django.db import connection
 
 from messaging.engine import forgetting, pairs, subscriptions
-from messaging.engine import memory as epoch
+from messaging.engine import memory as hub_memory
 from messaging.engine.claiming import Job
 from messaging.entrance import authentication
 from messaging.entrance.refusals import Arrival
@@ -225,7 +225,7 @@ def _look_at(schema: str, snapshot: registry.Registry | None) -> None:
     root = Path(settings.RMHUB_STORE_DIR)
     root = root.parent if root.name.startswith("hub_") else root
     settings.RMHUB_STORE_DIR = root / schema if schema != "public" else root
-    for cache in (subscriptions, epoch, forgetting):
+    for cache in (subscriptions, hub_memory, forgetting):
         cache.reset()
 
 

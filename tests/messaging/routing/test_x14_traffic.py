@@ -40,7 +40,7 @@ TPA = "tpa:A-B"
 LOOK_EVERY = max(60, MESSAGES // 4)  # steps
 TERMS = {
     "ebxml": {"timeout": 30, "retries": 3, "retry_interval": 10},
-    "stream": {"profile": "stream", "resend_schedule": "30", "max_in_flight": 8, "stream_lanes": 4},
+    "stream": {"profile": "stream", "resend_schedule": "30", "max_in_flight": 8, "stream_concurrency": 4},
     "repeatable": {"profile": "repeatable", "max_in_flight": 4, "repeat_interval": 5, "repeat_interval_max": 20},
     "in order": {"profile": "repeatable", "ordered": True, "repeat_interval": 5, "repeat_interval_max": 20},
 }

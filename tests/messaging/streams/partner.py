@@ -1,7 +1,7 @@
 """The partner at the other end of a stream, for tests of both sides: it speaks through the real codec.
 
-`stream_side` makes the partner of a new agreement, with a credential for our door. `StreamSide.message` builds what it
-sends, `.send` brings it to our door and returns the answer; `receipts` reads what we send it.
+`stream_side` makes the partner of a new agreement, with a credential for our entrance. `StreamSide.message` builds what
+it sends, `.send` brings it to our entrance and returns the answer; `receipts` reads what we send it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def brought(arrival: Arrival) -> Answer:
 
 @dataclass(frozen=True, slots=True)
 class StreamSide:
-    """The partner of one agreement. Its builders return Arrivals; `send` hands one to our door."""
+    """The partner of one agreement. Its builders return Arrivals; `send` hands one to our entrance."""
 
     terms: Terms
     presented: Presented
@@ -98,7 +98,7 @@ class StreamSide:
         return Arrival(wire.content_type, body, self.presented, "192.0.2.7")
 
     def send(self, arrival: Arrival) -> Answer:
-        """Brings it to our door."""
+        """Brings it to our entrance."""
         return brought(arrival)
 
     @property

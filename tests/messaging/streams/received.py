@@ -1,4 +1,4 @@
-"""What became of what a partner has sent in a stream; and ways past the door, for tests of the receiving side."""
+"""What became of what a partner has sent in a stream; and ways past the entrance, for tests of the receiving side."""
 
 from __future__ import annotations
 

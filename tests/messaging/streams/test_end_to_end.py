@@ -66,7 +66,7 @@ def loop(time: FrozenClock) -> Iterator[Loop]:
     """Two parties of which both are ours and each other's partners, as in a hub that has moved in with its partner."""
     one, other = make_party(own=True), make_party(own=True)
     here, there = make_endpoint(one), make_endpoint(other)
-    terms = {"profile": "stream", "stream_lanes": 8, "max_in_flight": 16}
+    terms = {"profile": "stream", "stream_concurrency": 8, "max_in_flight": 16}
     out = make_agreement(own_party=one, partner=other, own_endpoint=here, partner_endpoint=there, **terms)
     back = make_agreement(own_party=other, partner=one, own_endpoint=there, partner_endpoint=here, **terms)
     ends = {here.uri: side_of(out), there.uri: side_of(back)}

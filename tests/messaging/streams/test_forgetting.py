@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from messaging.engine import memory as epoch
+from messaging.engine import memory as hub_memory
 from messaging.journal.audit import Actor
 from messaging.models import Message, OutgoingStream, Pair
 from messaging.protocol.codecs import stream
@@ -21,7 +21,7 @@ TAKEN = Receipt(ok=True, status=202)
 
 
 def restored() -> None:
-    epoch.lost(clock.now(), reason="The database was restored.", actor=Actor("ann"))
+    hub_memory.lost(clock.now(), reason="The database was restored.", actor=Actor("ann"))
 
 
 def acknowledge(side: StreamSide, sid: int, number: int) -> None:

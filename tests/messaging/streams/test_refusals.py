@@ -1,4 +1,4 @@
-"""What partners send in streams and we refuse: at the door, outside of the agreement (M33), for want of room (M34)."""
+"""What partners send in streams and we refuse: early, outside of the agreement (M33), for want of room (M34)."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_the_door_answers_without_a_body() -> None:
     assert (answer.status_code, answer["Allow"]) == (405, "POST")
 
 
-def test_the_fast_way_past_the_middleware_leads_to_the_same_door() -> None:
+def test_the_fast_way_past_the_middleware_leads_to_the_same_entrance() -> None:
     """What granian serves: the WSGI application that the partners' entrances have for themselves."""
     import io
 
@@ -231,11 +231,11 @@ def test_a_body_beyond_the_hub_s_limit_is_not_read(settings) -> None:
 
 
 def test_who_guesses_is_let_wait() -> None:
-    from messaging.entrance import authentication as door
+    from messaging.entrance import authentication
 
     partner = stream_side()
     bad = replace(partner.message(1), presented=wrong_password(partner))
-    for _ in range(door.FAILURES):
+    for _ in range(authentication.FAILURES):
         assert partner.send(bad) == Answer(401)
     assert partner.send(bad) == Answer(429, 60)
-    assert Rejection.objects.get().times == door.FAILURES
+    assert Rejection.objects.get().times == authentication.FAILURES

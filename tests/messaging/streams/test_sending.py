@@ -90,7 +90,7 @@ def row(side: StreamSide) -> OutgoingStream:
 
 
 def acknowledge(side: StreamSide, number: int, sid: int = 0, source: str = "") -> int:
-    """The partner's order acknowledgement, brought to our door. Returns the HTTP status."""
+    """The partner's order acknowledgement, brought to our entrance. Returns the HTTP status."""
     envelope = stream.order_ack(
         source or row(side).source,
         OrderAck(sid or int(row(side).tx_sequence_id), number),
@@ -436,11 +436,11 @@ def differences(before: list[Parcel], after: list[Parcel]) -> set[str]:
     return found
 
 
-# --- window, lanes, transport
+# --- window, concurrency, transport
 
 
 def test_m37_the_window_is_full_until_an_acknowledgement_comes(wire: Link) -> None:
-    side = stream_side(max_in_flight=64, stream_lanes=64)
+    side = stream_side(max_in_flight=64, stream_concurrency=64)
     submit(side, 66)
     work(limit=100)
     assert len(wire.parcels) == 64
@@ -456,8 +456,8 @@ def test_m37_the_window_is_full_until_an_acknowledgement_comes(wire: Link) -> No
     assert [number for number, _ in places(wire, 65)] == [66]
 
 
-def test_no_more_than_the_lanes_are_on_the_wire_at_once(wire: Link) -> None:
-    side = stream_side(max_in_flight=64, stream_lanes=4)
+def test_no_more_than_the_slots_are_on_the_wire_at_once(wire: Link) -> None:
+    side = stream_side(max_in_flight=64, stream_concurrency=4)
     submit(side, 10)
     jobs = claim_due(limit=64)
     assert len(jobs) == 4
@@ -467,9 +467,9 @@ def test_no_more_than_the_lanes_are_on_the_wire_at_once(wire: Link) -> None:
     assert [Message.objects.get(pk=job.message_id).sequence_number for job in more] == [5, 6]
 
 
-def test_a_few_free_lanes_are_filled_together_with_those_that_come_free_next(wire: Link, time: FrozenClock) -> None:
+def test_a_few_free_slots_are_filled_together_with_those_that_come_free_next(wire: Link, time: FrozenClock) -> None:
     """A claim for one costs nearly as much as a claim for many."""
-    side = stream_side(stream_lanes=16, max_in_flight=64)
+    side = stream_side(stream_concurrency=16, max_in_flight=64)
     submit(side, 40)
     jobs = claim_due(limit=64)
     record([(job, TAKEN) for job in jobs[:3]])
@@ -485,7 +485,7 @@ def test_a_few_free_lanes_are_filled_together_with_those_that_come_free_next(wir
 def test_an_outcome_makes_the_next_due_at_once(
     wire: Link, woken: list[str], django_capture_on_commit_callbacks
 ) -> None:
-    side = stream_side(stream_lanes=1)
+    side = stream_side(stream_concurrency=1)
     submit(side, 2)
     [job] = claim_due(limit=64)
     woken.clear()
@@ -496,7 +496,7 @@ def test_an_outcome_makes_the_next_due_at_once(
 
 
 def test_a_transport_failure_is_recovered_in_order_and_nothing_new_overtakes_it(wire: Link, time: FrozenClock) -> None:
-    side = stream_side(stream_lanes=2, transport_retries=2, transport_retry_interval=10)
+    side = stream_side(stream_concurrency=2, transport_retries=2, transport_retry_interval=10)
     messages = submit(side, 4)
     wire.answer = REFUSED
     work()
@@ -971,7 +971,7 @@ def test_a_message_in_doubt_is_settled_by_a_person(wire: Link, time: FrozenClock
 def test_a_claim_of_many_costs_no_more_statements_than_a_claim_of_few(
     wire: Link, django_assert_max_num_queries
 ) -> None:
-    side = stream_side(stream_lanes=64)
+    side = stream_side(stream_concurrency=64)
     submit(side, 2)
     with django_assert_max_num_queries(40) as few:
         claim_due(limit=64)

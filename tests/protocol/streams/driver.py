@@ -22,7 +22,7 @@ from messaging.protocol.streams.outgoing import (
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 A = tx_sequence_id(1_000_000, 1)
-POLICY = Policy(window=8, lanes=8, retries=20, transport_retries=2, transport_retry_interval=4, lease=60)
+POLICY = Policy(window=8, concurrency=8, retries=20, transport_retries=2, transport_retry_interval=4, lease=60)
 
 
 @dataclass

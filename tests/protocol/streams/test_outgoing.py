@@ -163,7 +163,7 @@ def test_m32_progress_puts_the_schedule_back_to_its_beginning() -> None:
 
 
 def test_m37_the_window_holds_back_what_is_too_much() -> None:
-    sender = Sender(policy=replace(POLICY, window=64, lanes=100))
+    sender = Sender(policy=replace(POLICY, window=64, concurrency=100))
     sender.send(65)
     assert len(sender.flight) == 64
     assert sender.state.queued == 1
@@ -174,7 +174,7 @@ def test_m37_the_window_holds_back_what_is_too_much() -> None:
 
 
 def test_m37_no_more_are_on_the_wire_than_there_are_lanes() -> None:
-    sender = Sender(policy=replace(POLICY, lanes=3))
+    sender = Sender(policy=replace(POLICY, concurrency=3))
     sender.queue(8)
     sender.claim()
     assert [number for _, number, _ in sender.sent] == [1, 2, 3]
@@ -210,7 +210,7 @@ def test_m39_a_new_stream_is_above_all_before_it_though_the_clock_was_set_back()
 
 
 def test_receipts_are_asked_for_at_the_start_at_half_windows_and_at_the_end_of_the_queue() -> None:
-    sender = Sender(policy=replace(POLICY, window=8, lanes=8))
+    sender = Sender(policy=replace(POLICY, window=8, concurrency=8))
     sender.queue(7)
     sender.claim()
     asking = [act.number for act in sender.acts if act.request_receipt]

@@ -33,7 +33,7 @@ bounded = settings(deadline=None, max_examples=250, database=None)
 policies = st.builds(
     Policy,
     window=st.integers(1, 6),
-    lanes=st.integers(1, 4),
+    concurrency=st.integers(1, 4),
     resend_schedule=st.just((30.0, 60.0)),
     retries=st.integers(0, 3),
     transport_retries=st.integers(0, 2),
@@ -63,7 +63,7 @@ def sound(state: Outgoing, policy: Policy, now: datetime) -> None:
     assert given_numbers == sorted(set(given_numbers))
     assert len(given_numbers) <= policy.window
     assert all(state.acked < number < state.next_number for number in given_numbers)
-    assert sum(row.place is Place.ON_WIRE for row in state.flight) <= policy.lanes
+    assert sum(row.place is Place.ON_WIRE for row in state.flight) <= policy.concurrency
     assert all(row.previous < row.number for row in state.flight)
     assert all(row.due_at is not None for row in state.flight if row.place is not Place.WAITING)
     assert state.queued >= 0

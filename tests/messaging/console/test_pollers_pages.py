@@ -1,4 +1,4 @@
-"""Pickups: the list, the page that says what is in the way, the form, and the verbs."""
+"""Pollers: the list, the page that says what is in the way, the form, and the verbs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 from django.test import Client
 from lxml import html
 
-from messaging.models import AuditEntry, PickupState
-from messaging.pollers.services import pickups
+from messaging.models import AuditEntry, PollerState
+from messaging.pollers.services import pollers
 from messaging.pollers.services.collecting import Found
 from partners import secrets
-from partners.models import Pickup
+from partners.models import Poller
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from rmhub.roles import Role
@@ -43,7 +43,7 @@ def _filled(page: html.HtmlElement) -> dict[str, str]:
 
 
 def _new(client: Client, partner: PartnerSide, **changes: str) -> Any:
-    page = _page(client, "/pickups/new/")
+    page = _page(client, "/pollers/new/")
     ours = page.xpath("//select[@name='endpoint']/option[@value!='']/@value")[0]
     theirs = page.xpath("//select[@name='partner']/option[@value!='']/@value")[0]
     given = {
@@ -57,14 +57,14 @@ def _new(client: Client, partner: PartnerSide, **changes: str) -> Any:
         "host_key": KEY,
         "reason": "go-live",
     }
-    return client.post("/pickups/new/", _filled(page) | given | changes)
+    return client.post("/pollers/new/", _filled(page) | given | changes)
 
 
 def test_a_new_folder(partner: PartnerSide) -> None:
     client = browser(Role.ADMIN)
     answer = _new(client, partner)
-    made = Pickup.objects.get()
-    assert (answer.status_code, answer["Location"]) == (303, f"/pickups/{made.public_id}/")
+    made = Poller.objects.get()
+    assert (answer.status_code, answer["Location"]) == (303, f"/pollers/{made.public_id}/")
     assert secrets.decrypt(made.secret_encrypted) == "their password"
     assert (made.interval, made.enabled, made.partner) == (30, True, partner.outbound.partner)
     words = _words(client, answer["Location"])
@@ -79,7 +79,7 @@ def test_what_is_wrong_stands_beside_its_field_and_the_secret_does_not_come_back
     for field in ("host_key", "url"):
         assert page.get_element_by_id(f"field-{field}_error").text_content().strip()
     assert page.get_element_by_id("field-name").value == "Globex"
-    assert not Pickup.objects.exists()
+    assert not Poller.objects.exists()
     key = _new(client, partner, secret_kind="ssh_key", private_key="no key")
     assert "no private key" in html.fromstring(key.content).get_element_by_id("field-private_key_error").text_content()
 
@@ -88,21 +88,21 @@ def test_a_mailbox_leaves_out_what_only_folders_have(partner: PartnerSide) -> No
     client = browser(Role.ADMIN)
     mail = {"kind": "imap", "url": "imaps://mail.us.example/INBOX", "trusted_checker": "mx.us.example"}
     assert _new(client, partner, **mail).status_code == 303
-    made = Pickup.objects.get()
+    made = Poller.objects.get()
     assert (made.partner, made.host_key, made.trusted_checker) == (None, "", "mx.us.example")
 
 
 def test_a_change_keeps_the_secret(partner: PartnerSide) -> None:
     client, made = browser(Role.ADMIN), folder(partner)
-    url = f"/pickups/{made.public_id}/edit/"
+    url = f"/pollers/{made.public_id}/edit/"
     page = _page(client, url)
     assert b"kept-secret" not in client.get(url).content
     given = _filled(page) | {"interval": "2 m", "reason": "less load"}
     assert client.post(url, given).status_code == 303
-    changed = Pickup.objects.get()
+    changed = Poller.objects.get()
     assert (changed.interval, secrets.decrypt(changed.secret_encrypted)) == (120, "kept-secret")
     stale = client.post(url, given | {"interval": "3 m"})
-    assert stale.status_code == 409 and Pickup.objects.get().interval == 120
+    assert stale.status_code == 409 and Poller.objects.get().interval == 120
     elsewhere = client.post(url, _filled(_page(client, url)) | {"host_key": KEY, "reason": "new server"})
     assert elsewhere.status_code == 422
     assert "again" in html.fromstring(elsewhere.content).get_element_by_id("field-password_error").text_content()
@@ -110,89 +110,89 @@ def test_a_change_keeps_the_secret(partner: PartnerSide) -> None:
 
 def test_the_page_says_what_is_in_the_way_and_what_to_do(partner: PartnerSide) -> None:
     client, made = browser(Role.VIEWER), folder(partner)
-    words = _words(client, f"/pickups/{made.public_id}/")
+    words = _words(client, f"/pollers/{made.public_id}/")
     assert (
         "The last look failed 0 s ago. The server refused the connection" in words
         and "Ask whoever runs the server" in words
     )
     assert "[Errno 111] Connection refused" in words and "kept-secret" not in words
     assert "Needs the role operator." in words and "Needs the role admin." in words
-    listed = _words(client, "/pickups/")
+    listed = _words(client, "/pollers/")
     assert "Out of reach" in listed and made.name in listed and "Connection refused" in listed
 
 
 def test_the_page_when_all_is_well(partner: PartnerSide, time: FrozenClock) -> None:
     client, made = browser(Role.VIEWER), folder(partner)
     time.move(3600)
-    (job,) = pickups.claim_due(1)
-    pickups.record([(job, Found(taken=1234))])
+    (job,) = pollers.claim_due(1)
+    pollers.record([(job, Found(taken=1234))])
     time.move(20)
-    words = _words(client, f"/pickups/{made.public_id}/")
+    words = _words(client, f"/pollers/{made.public_id}/")
     assert "The look 20 s ago could read it, and took what lay there." in words and "1,234" in words
 
 
 def test_what_was_entered_since_the_look_that_failed_comes_first(partner: PartnerSide, time: FrozenClock) -> None:
     client, made = browser(Role.VIEWER), folder(partner)
-    PickupState.objects.update(last_looked_at=clock.now(), failures=3)
-    Pickup.objects.update(updated_at=clock.now())
+    PollerState.objects.update(last_looked_at=clock.now(), failures=3)
+    Poller.objects.update(updated_at=clock.now())
     time.move(40)
-    words = _words(client, f"/pickups/{made.public_id}/")
+    words = _words(client, f"/pollers/{made.public_id}/")
     assert "The last 3 looks failed, the last one 40 s ago. The server refused the connection" in words
-    Pickup.objects.update(updated_at=clock.now())
+    Poller.objects.update(updated_at=clock.now())
     time.move(10)
-    words = _words(client, f"/pickups/{made.public_id}/")
+    words = _words(client, f"/pollers/{made.public_id}/")
     assert "Its settings were changed 10 s ago, and no look has ended since. Before: The server refused" in words
     assert "Ask whoever runs the server" not in words and "Wait for the next look" in words
-    assert "changed since" in _words(client, "/pickups/")
+    assert "changed since" in _words(client, "/pollers/")
 
 
 def test_a_look_that_nobody_makes_is_said_to_be_late(partner: PartnerSide, time: FrozenClock) -> None:
     client, made = browser(Role.VIEWER), folder(partner)
     time.move(3600)
-    (job,) = pickups.claim_due(1)
-    pickups.record([(job, Found())])
+    (job,) = pollers.claim_due(1)
+    pollers.record([(job, Found())])
     time.move(made.interval + 59)
-    assert "workers" not in _words(client, f"/pickups/{made.public_id}/")
+    assert "workers" not in _words(client, f"/pollers/{made.public_id}/")
     time.move(7200)
-    words = _words(client, f"/pickups/{made.public_id}/")
+    words = _words(client, f"/pollers/{made.public_id}/")
     assert "This was due 2 h ago: the hub's workers are not doing their work." in words
     assert "The look 2 h 1 m ago could read it" in words and "It can be read" not in words
-    assert "due" in _words(client, "/pickups/")
-    PickupState.objects.update(due_at=None)
-    assert "The hub looks now" not in _words(client, f"/pickups/{made.public_id}/")
+    assert "due" in _words(client, "/pollers/")
+    PollerState.objects.update(due_at=None)
+    assert "The hub looks now" not in _words(client, f"/pollers/{made.public_id}/")
 
 
 def test_look_now(partner: PartnerSide, time: FrozenClock, woken: list[str]) -> None:
     client, made = browser(Role.OPERATOR), folder(partner)
-    url = f"/pickups/{made.public_id}/actions/look/"
+    url = f"/pollers/{made.public_id}/actions/look/"
     given = dict(_page(client, url).xpath("//main//form")[-1].form_values())
     assert client.post(url, given | {"reason": ""}).status_code == 422
     assert client.post(url, given | {"reason": "the partner called"}).status_code == 303
-    assert len(pickups.claim_due(1)) == 1
-    assert AuditEntry.objects.order_by("-id")[0].verb == "pickup.look"
+    assert len(pollers.claim_due(1)) == 1
+    assert AuditEntry.objects.order_by("-id")[0].verb == "poller.look"
 
 
 def test_switch_off_and_delete(partner: PartnerSide) -> None:
     client, made = browser(Role.ADMIN), folder(partner)
-    base = f"/pickups/{made.public_id}"
+    base = f"/pollers/{made.public_id}"
     for verb in ("disable", "enable", "delete"):
         url = f"{base}/actions/{verb}/"
         given = dict(_page(client, url).xpath("//main//form")[-1].form_values())
         answer = client.post(url, given | {"reason": "because"})
         assert answer.status_code == 303, verb
         if verb != "delete":
-            assert Pickup.objects.get().enabled is (verb == "enable")
+            assert Poller.objects.get().enabled is (verb == "enable")
             assert "not possible now" in _words(client, url)
-    assert answer["Location"] == "/pickups/"
-    assert not Pickup.objects.exists() and not PickupState.objects.exists()
+    assert answer["Location"] == "/pollers/"
+    assert not Poller.objects.exists() and not PollerState.objects.exists()
     assert client.get(f"{base}/").status_code == 404
 
 
 def test_the_page_says_in_words_that_no_look_has_succeeded(partner: PartnerSide) -> None:
-    client, pickup = browser(), folder(partner)
-    words = _words(client, f"/pickups/{pickup.public_id}/")
+    client, poller = browser(), folder(partner)
+    words = _words(client, f"/pollers/{poller.public_id}/")
     assert "No look has succeeded yet. The next look is" in words
-    Pickup.objects.filter(pk=pickup.pk).update(enabled=False)
-    assert "The next look" not in _words(client, f"/pickups/{pickup.public_id}/")
-    PickupState.objects.filter(pickup_id=pickup.pk).update(last_success_at=clock.now())
-    assert "Last success 0 s ago." in _words(client, f"/pickups/{pickup.public_id}/")
+    Poller.objects.filter(pk=poller.pk).update(enabled=False)
+    assert "The next look" not in _words(client, f"/pollers/{poller.public_id}/")
+    PollerState.objects.filter(poller_id=poller.pk).update(last_success_at=clock.now())
+    assert "Last success 0 s ago." in _words(client, f"/pollers/{poller.public_id}/")

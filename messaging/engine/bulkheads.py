@@ -1,9 +1,9 @@
-"""Who gets the next thread: one lane for each server, so that a slow one never holds them all.
+"""Who gets the next thread: one bulkhead for each server, so that a slow one never holds them all.
 
-Bookkeeping without threads or time of its own; the caller holds one lock around every call. A lane begins with a
+Bookkeeping without threads or time of its own; the caller holds one lock around every call. A bulkhead begins with a
 sixteenth of the threads (at least one). Each job whose server answered earns it one more, up to seven eighths, and one
 whose server did not takes it back to the beginning: a server that is dead never gets many, and one that was well never
-had them all. Within a lane jobs are begun in the order in which they came; lanes take turns.
+had them all. Within a bulkhead jobs are begun in the order in which they came; bulkheads take turns.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 JobT = TypeVar("JobT")
 
-# So many times what a lane may have at once may wait in it: fewer and larger claims.
+# So many times what a bulkhead may have at once may wait in it: fewer and larger claims.
 AHEAD = 8
 
 
@@ -29,9 +29,9 @@ class Waiting(Generic[JobT]):
 
 @dataclass(frozen=True, slots=True)
 class Begun(Generic[JobT]):
-    """A job that has a thread from now on; `Lanes.end` gives it back."""
+    """A job that has a thread from now on; `Bulkheads.end` gives it back."""
 
-    lane: str
+    bulkhead: str
     job: JobT
     leased_at: float
 
@@ -58,8 +58,8 @@ class Pace:
             self._second, self._now = second, 0
 
 
-class Lanes(Generic[JobT]):
-    """`threads` in all; `shared`: every lane may have them all. Not safe for several threads at once, see above."""
+class Bulkheads(Generic[JobT]):
+    """`threads` in all; `shared`: every bulkhead may have them all. Not safe for several threads at once, see above."""
 
     def __init__(self, threads: int, *, shared: bool = False) -> None:
         self.threads = threads
@@ -73,72 +73,74 @@ class Lanes(Generic[JobT]):
 
     @property
     def waiting(self) -> int:
-        """How many jobs wait for a thread, in all lanes."""
+        """How many jobs wait for a thread, in all bulkheads."""
         return sum(map(len, self._waiting.values()))
 
-    def running(self, lane: str) -> int:
-        """How many threads the lane holds."""
-        return self._running.get(lane, 0)
+    def running(self, bulkhead: str) -> int:
+        """How many threads the bulkhead holds."""
+        return self._running.get(bulkhead, 0)
 
-    def share(self, lane: str) -> int:
-        """How many threads the lane may hold at present."""
-        return self._shares.get(lane, self.first)
+    def share(self, bulkhead: str) -> int:
+        """How many threads the bulkhead may hold at present."""
+        return self._shares.get(bulkhead, self.first)
 
-    def put(self, lane: str, job: JobT, leased_at: float) -> None:
+    def put(self, bulkhead: str, job: JobT, leased_at: float) -> None:
         """The job waits for its turn."""
-        self._waiting.setdefault(lane, deque()).append(Waiting(job, leased_at))
+        self._waiting.setdefault(bulkhead, deque()).append(Waiting(job, leased_at))
 
     def begin(self) -> list[Begun[JobT]]:
         """Takes a thread for each job that may begin now."""
         begun: list[Begun[JobT]] = []
-        while self.free and (lane := self._next()) is not None:
-            queue = self._waiting[lane]
+        while self.free and (bulkhead := self._next()) is not None:
+            queue = self._waiting[bulkhead]
             entry = queue.popleft()
             if queue:
-                self._waiting.move_to_end(lane)
+                self._waiting.move_to_end(bulkhead)
             else:
-                del self._waiting[lane]
+                del self._waiting[bulkhead]
             self.free -= 1
-            self._running[lane] = self.running(lane) + 1
-            begun.append(Begun(lane, entry.job, entry.leased_at))
+            self._running[bulkhead] = self.running(bulkhead) + 1
+            begun.append(Begun(bulkhead, entry.job, entry.leased_at))
         return begun
 
     def _next(self) -> str | None:
-        return next((lane for lane in self._waiting if self.running(lane) < self.share(lane)), None)
+        return next((bulkhead for bulkhead in self._waiting if self.running(bulkhead) < self.share(bulkhead)), None)
 
-    def end(self, lane: str, reached: bool | None) -> None:
-        """A job of this lane has ended. `reached`: whether its server answered; None = it was not asked."""
+    def end(self, bulkhead: str, reached: bool | None) -> None:
+        """A job of this bulkhead has ended. `reached`: whether its server answered; None = it was not asked."""
         self.free += 1
-        left = self.running(lane) - 1
+        left = self.running(bulkhead) - 1
         if reached is False:
-            self._shares.pop(lane, None)
+            self._shares.pop(bulkhead, None)
         elif reached:
-            self._shares[lane] = min(self.most, self.share(lane) + 1)
+            self._shares[bulkhead] = min(self.most, self.share(bulkhead) + 1)
         if left:
-            self._running[lane] = left
+            self._running[bulkhead] = left
         else:
-            del self._running[lane]
-        self._used.add(lane)
+            del self._running[bulkhead]
+        self._used.add(bulkhead)
 
     def forget(self) -> None:
-        """Called now and then: a lane that was not used since the last call starts anew, for nobody knows what its
+        """Called now and then: a bulkhead that was not used since the last call starts anew, for nobody knows what its
         server is like by now.
         """
         used = self._used | self._running.keys() | self._waiting.keys()
-        self._shares = {lane: share for lane, share in self._shares.items() if lane in used}
+        self._shares = {bulkhead: share for bulkhead, share in self._shares.items() if bulkhead in used}
         self._used.clear()
 
     def crowded(self) -> frozenset[str]:
-        """Lanes in which enough waits to keep them busy for a while: nothing more need be claimed for them now."""
-        return frozenset(lane for lane, queue in self._waiting.items() if len(queue) >= AHEAD * self.share(lane))
+        """Bulkheads in which enough waits to keep them busy for a while: nothing more need be claimed for them now."""
+        return frozenset(
+            bulkhead for bulkhead, queue in self._waiting.items() if len(queue) >= AHEAD * self.share(bulkhead)
+        )
 
     def is_busy(self) -> bool:
         """Whether jobs wait for a server that has all the threads it may ever have: one that answers well."""
-        return any(self.share(lane) >= self.most > self.first for lane in self._waiting)
+        return any(self.share(bulkhead) >= self.most > self.first for bulkhead in self._waiting)
 
-    def waiting_in(self, lanes: Iterable[str]) -> list[JobT]:
-        """The jobs that wait in these lanes."""
-        return [entry.job for lane in lanes for entry in self._waiting.get(lane, ())]
+    def waiting_in(self, bulkheads: Iterable[str]) -> list[JobT]:
+        """The jobs that wait in these bulkheads."""
+        return [entry.job for bulkhead in bulkheads for entry in self._waiting.get(bulkhead, ())]
 
     def entries(self) -> Iterator[Waiting[JobT]]:
         """All that wait. The caller may set their `leased_at`."""
@@ -148,11 +150,11 @@ class Lanes(Generic[JobT]):
     def drop(self, unwanted: Callable[[JobT], bool]) -> list[JobT]:
         """Takes out the jobs that are not wanted any more, and returns them."""
         dropped: list[JobT] = []
-        for lane, queue in list(self._waiting.items()):
+        for bulkhead, queue in list(self._waiting.items()):
             dropped += [entry.job for entry in queue if unwanted(entry.job)]
             kept = deque(entry for entry in queue if not unwanted(entry.job))
             if kept:
-                self._waiting[lane] = kept
+                self._waiting[bulkhead] = kept
             else:
-                del self._waiting[lane]
+                del self._waiting[bulkhead]
         return dropped

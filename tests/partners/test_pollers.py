@@ -1,4 +1,4 @@
-"""Pickups, servers of endpoints and SSH keys: what is kept, and what is refused with words."""
+"""Pollers, servers of endpoints and SSH keys: what is kept, and what is refused with words."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from partners import registry, secrets, selectors, services
 from partners.exceptions import InvalidInput
-from partners.models import Credential, Endpoint, Pickup
+from partners.models import Credential, Endpoint, Poller
 from partners.ssh_keys import read_private_key
 from partners.transports import uri_fault
 from rmhub import clock
@@ -38,7 +38,7 @@ def pem(key, form: PrivateFormat = PrivateFormat.PKCS8, password: bytes = b"") -
     return key.private_bytes(Encoding.PEM, form, lock).decode()
 
 
-def folder(**changes: object) -> Pickup:
+def folder(**changes: object) -> Poller:
     values: dict[str, object] = {
         "name": "Globex",
         "kind": "sftp",
@@ -52,10 +52,10 @@ def folder(**changes: object) -> Pickup:
         values["endpoint"] = make_endpoint(make_party(own=True))
     if "partner" not in values:
         values["partner"] = make_party()
-    return services.pickup_create(**values)  # type: ignore[arg-type]
+    return services.poller_create(**values)  # type: ignore[arg-type]
 
 
-def mailbox(**changes: object) -> Pickup:
+def mailbox(**changes: object) -> Poller:
     values: dict[str, object] = {
         "kind": "imap",
         "url": "imaps://mail.us.example/INBOX",
@@ -67,13 +67,13 @@ def mailbox(**changes: object) -> Pickup:
 
 
 @pytest.mark.django_db
-class TestPickups:
+class TestPollers:
     def test_the_secret_is_kept_encrypted_and_read_by_no_list(self) -> None:
         made = folder()
-        stored = Pickup.objects.get()
+        stored = Poller.objects.get()
         assert b"their password" not in bytes(stored.secret_encrypted)
         assert secrets.decrypt(stored.secret_encrypted) == "their password"
-        assert "secret_encrypted" in selectors.pickup(made.pk).get_deferred_fields()
+        assert "secret_encrypted" in selectors.poller(made.pk).get_deferred_fields()
         assert mailbox(name="Mail").partner is None
 
     @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ class TestPickups:
             make(**changes)
         assert field in caught.value.errors, caught.value.errors
         assert "their password" not in str(caught.value)
-        assert Pickup.objects.count() == 1
+        assert Poller.objects.count() == 1
 
     def test_whose_it_is(self) -> None:
         ours, theirs = make_party(own=True), make_party()
@@ -127,22 +127,22 @@ class TestPickups:
         assert "partner" in caught.value.errors
 
     def test_a_change_keeps_the_secret_and_never_sends_it_elsewhere(self) -> None:
-        """Whoever may change a pickup could have the stored password sent to a server of their own."""
+        """Whoever may change a poller could have the stored password sent to a server of their own."""
         made = folder()
-        services.pickup_update(pickup=made, interval=60, url="sftp://files.globex.example/elsewhere/")
-        assert secrets.decrypt(Pickup.objects.get().secret_encrypted) == "their password"
+        services.poller_update(poller=made, interval=60, url="sftp://files.globex.example/elsewhere/")
+        assert secrets.decrypt(Poller.objects.get().secret_encrypted) == "their password"
         elsewhere = ({"url": "sftp://files.evil.example/to-us/"}, {"host_key": "SHA256:" + "b" * 43})
         for change in (*elsewhere, {"username": "other"}, {"url": "sftp://files.globex.example:2222/to-us/"}):
             with pytest.raises(InvalidInput) as caught:
-                services.pickup_update(pickup=made, **change)  # type: ignore[arg-type]
+                services.poller_update(poller=made, **change)  # type: ignore[arg-type]
             assert list(caught.value.errors) == ["secret"]
-        changed = services.pickup_update(pickup=made, url="sftp://files.new.example/to-us/", secret="new password")
+        changed = services.poller_update(poller=made, url="sftp://files.new.example/to-us/", secret="new password")
         assert secrets.decrypt(changed.secret_encrypted) == "new password"
 
     def test_a_folder_can_become_a_mailbox(self) -> None:
         made = folder()
-        services.pickup_update(
-            pickup=made,
+        services.poller_update(
+            poller=made,
             without_partner=True,
             kind="imap",
             url="imaps://mail.us.example/INBOX",
@@ -150,20 +150,20 @@ class TestPickups:
             host_key="",
             secret="mail password",
         )
-        assert (Pickup.objects.get().partner, Pickup.objects.get().kind) == (None, "imap")
+        assert (Poller.objects.get().partner, Poller.objects.get().kind) == (None, "imap")
 
-    def test_new_keys_reencrypt_pickups_too(self, settings: object) -> None:
+    def test_new_keys_reencrypt_pollers_too(self, settings: object) -> None:
         made = folder()
         old = list(settings.RMHUB_SECRET_KEYS)  # type: ignore[attr-defined]
         new = Fernet.generate_key().decode()
         settings.RMHUB_SECRET_KEYS = [new, *old]  # type: ignore[attr-defined]
         assert services.credentials_reencrypt() == 1
         settings.RMHUB_SECRET_KEYS = [new]  # type: ignore[attr-defined]
-        assert secrets.decrypt(Pickup.objects.get(pk=made.pk).secret_encrypted) == "their password"
+        assert secrets.decrypt(Poller.objects.get(pk=made.pk).secret_encrypted) == "their password"
 
     def test_delete(self) -> None:
-        services.pickup_delete(pickup=folder())
-        assert not Pickup.objects.exists()
+        services.poller_delete(poller=folder())
+        assert not Poller.objects.exists()
 
 
 @pytest.mark.django_db

@@ -1,6 +1,6 @@
 """Looks into mailboxes and folders when their time has come: claim, look, record (spec 1, 2.5.2 and 2.5.3).
 
-A look is claimed with a lease, so that one worker at a time is at a pickup; a lease that ran out is taken over. Two
+A look is claimed with a lease, so that one worker at a time is at a poller; a lease that ran out is taken over. Two
 looks at once would do no harm (`collecting`), they would only do the work twice.
 """
 
@@ -16,13 +16,13 @@ from django.db import connection, transaction
 from django.db.models import Q
 
 from messaging.journal import events, incidents
-from messaging.models import Event, PickupState
+from messaging.models import Event, PollerState
 from messaging.pollers.services import collecting_mail
 from messaging.pollers.services.collecting import LOOK_SECONDS, Collector, Found, Look
 from messaging.transports.base import Login, printable
 from partners import secrets
-from partners.choices import CredentialKind, PickupKind
-from partners.models import Pickup
+from partners.choices import CredentialKind, PollerKind
+from partners.models import Poller
 from partners.secrets import SecretUnreadable
 from partners.terms import Principal
 from rmhub import clock
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 LEASE = timedelta(seconds=180)  # longer than a look and its last item
 FAILURES = 5  # in a row: then a person should know
 LONGEST_BACK_OFF = timedelta(minutes=15)
-INCIDENT = "pickup_failing"
+INCIDENT = "poller_failing"
 _LOCK = 0x524D4850
 
 
@@ -44,79 +44,79 @@ def _folder(look: Look) -> Found:
     return collecting_files.collect(look)
 
 
-COLLECTORS: dict[str, Collector] = {PickupKind.SFTP: _folder, PickupKind.IMAP: collecting_mail.collect}
+COLLECTORS: dict[str, Collector] = {PollerKind.SFTP: _folder, PollerKind.IMAP: collecting_mail.collect}
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """One look that is claimed. `leased_until` names the claim; `due_at`: what stood there, to notice a "look now"."""
 
-    pickup_id: uuid.UUID
+    poller_id: uuid.UUID
     leased_until: datetime
     due_at: datetime | None
-    look: Look | None  # None: what is stored for the pickup cannot be read
+    look: Look | None  # None: what is stored for the poller cannot be read
 
     def __str__(self) -> str:
-        return str(self.pickup_id)
+        return str(self.poller_id)
 
 
 def claim_due(limit: int, worker: int = 0) -> list[Job]:
-    """Claims up to `limit` pickups whose time has come, and commits. `worker` is not needed: the lease tells all."""
+    """Claims up to `limit` pollers whose time has come, and commits. `worker` is not needed: the lease tells all."""
     _ensure_states()
     now = clock.now()
     with transaction.atomic(durable=True):
-        due = PickupState.objects.filter(
+        due = PollerState.objects.filter(
             Q(due_at__isnull=True) | Q(due_at__lte=now),
             Q(leased_until__isnull=True) | Q(leased_until__lte=now),
-            pickup__enabled=True,
+            poller__enabled=True,
         )
         rows = list(
-            due.select_related("pickup__endpoint", "pickup__partner")
+            due.select_related("poller__endpoint", "poller__partner")
             .order_by("due_at", "pk")
             .select_for_update(skip_locked=True, of=("self",))[:limit]
         )
         for row in rows:
             row.leased_until = now + LEASE
             row.last_looked_at = now
-        PickupState.objects.bulk_update(rows, ["leased_until", "last_looked_at"])
+        PollerState.objects.bulk_update(rows, ["leased_until", "last_looked_at"])
     return [Job(row.pk, row.leased_until, row.due_at, _look_of(row)) for row in rows if row.leased_until]
 
 
 def _ensure_states() -> None:
-    missing = Pickup.objects.filter(enabled=True, progress__isnull=True).values_list("pk", flat=True)
-    PickupState.objects.bulk_create([PickupState(pickup_id=pk) for pk in missing], ignore_conflicts=True)
+    missing = Poller.objects.filter(enabled=True, progress__isnull=True).values_list("pk", flat=True)
+    PollerState.objects.bulk_create([PollerState(poller_id=pk) for pk in missing], ignore_conflicts=True)
 
 
-def _look_of(row: PickupState) -> Look | None:
-    pickup = row.pickup
+def _look_of(row: PollerState) -> Look | None:
+    poller = row.poller
     try:
-        login = _login(pickup)
+        login = _login(poller)
     except SecretUnreadable:
-        log.exception("secret unreadable", extra={"action": "secret_unreadable", "pickup": pickup.name})
+        log.exception("secret unreadable", extra={"action": "secret_unreadable", "poller": poller.name})
         return None
-    partner = pickup.partner
+    partner = poller.partner
     return Look(
-        pickup_id=pickup.pk,
-        name=pickup.name,
-        kind=pickup.kind,
-        url=pickup.url,
+        poller_id=poller.pk,
+        name=poller.name,
+        kind=poller.kind,
+        url=poller.url,
         login=login,
-        host_key=pickup.host_key,
-        trusted_checker=pickup.trusted_checker,
-        endpoint_uri=pickup.endpoint.uri,
-        partner=Principal(partner.pk, partner.name, credential_id=pickup.pk) if partner else None,
+        host_key=poller.host_key,
+        trusted_checker=poller.trusted_checker,
+        endpoint_uri=poller.endpoint.uri,
+        partner=Principal(partner.pk, partner.name, credential_id=poller.pk) if partner else None,
         position=row.position,
-        connect_timeout=pickup.endpoint.connect_timeout,
-        read_timeout=pickup.endpoint.read_timeout,
+        connect_timeout=poller.endpoint.connect_timeout,
+        read_timeout=poller.endpoint.read_timeout,
         until=0.0,
     )
 
 
-def _login(pickup: Pickup) -> Login | None:
-    if not pickup.username:
+def _login(poller: Poller) -> Login | None:
+    if not poller.username:
         return None
-    secret = secrets.decrypt(pickup.secret_encrypted) if pickup.secret_encrypted else ""
-    return Login(pickup.username, secret, is_key=pickup.secret_kind == CredentialKind.SSH_KEY)
+    secret = secrets.decrypt(poller.secret_encrypted) if poller.secret_encrypted else ""
+    return Login(poller.username, secret, is_key=poller.secret_kind == CredentialKind.SSH_KEY)
 
 
 def look(job: Job) -> Found:
@@ -128,7 +128,7 @@ def look(job: Job) -> Found:
     try:
         return COLLECTORS[job.look.kind](replace(job.look, until=time.monotonic() + LOOK_SECONDS))
     except Exception as error:
-        log.exception("look failed", extra={"action": "look_failed", "pickup": job.look.name})
+        log.exception("look failed", extra={"action": "look_failed", "poller": job.look.name})
         return Found(cause="internal_error", detail=type(error).__name__)
     finally:
         give_back()
@@ -141,21 +141,21 @@ def record(outcomes: list[tuple[Job, Found]]) -> list[Job | None]:
     with transaction.atomic(durable=True):
         rows = {
             row.pk: row
-            for row in PickupState.objects.filter(pk__in=[job.pickup_id for job, _ in outcomes])
-            .select_related("pickup")
+            for row in PollerState.objects.filter(pk__in=[job.poller_id for job, _ in outcomes])
+            .select_related("poller")
             .order_by("pk")
             .select_for_update(of=("self",))
         }
         serious: list[str] = []
         mended = False
         for job, found in outcomes:
-            row = rows.get(job.pickup_id)
+            row = rows.get(job.poller_id)
             if row is None or row.leased_until != job.leased_until:
-                log.warning("lease lost", extra={"action": "lease_lost", "pickup": str(job.pickup_id)})
+                log.warning("lease lost", extra={"action": "lease_lost", "poller": str(job.poller_id)})
                 continue
             mended = mended or (not found.cause and row.failures > 0)
             if _apply(row, job, found, now):
-                serious.append(f"{row.pickup.name}: {row.cause}, {row.detail}")
+                serious.append(f"{row.poller.name}: {row.cause}, {row.detail}")
             row.save()
         if serious or mended:
             written = _tell(serious, now)
@@ -163,9 +163,9 @@ def record(outcomes: list[tuple[Job, Found]]) -> list[Job | None]:
     return [None] * len(outcomes)
 
 
-def _apply(row: PickupState, job: Job, found: Found, now: datetime) -> bool:
+def _apply(row: PollerState, job: Job, found: Found, now: datetime) -> bool:
     """What a look came to, into its row. Returns whether a person should know."""
-    interval = timedelta(seconds=row.pickup.interval)
+    interval = timedelta(seconds=row.poller.interval)
     row.leased_until = None
     row.taken += found.taken
     row.detail = printable(found.detail)[:500]
@@ -185,7 +185,7 @@ def _apply(row: PickupState, job: Job, found: Found, now: datetime) -> bool:
 
 
 def _tell(serious: list[str], now: datetime) -> list[Event]:
-    """Opens the incident, or closes it when no pickup fails any more. One for all: it names those that fail now."""
+    """Opens the incident, or closes it when no poller fails any more. One for all: it names those that fail now."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
     if serious:
@@ -195,8 +195,8 @@ def _tell(serious: list[str], now: datetime) -> list[Event]:
 
 
 def close_incident(now: datetime, by: str = "system") -> list[Event]:
-    """Resolves the incident unless some pickup still fails; call inside a transaction. Returns the events to write."""
-    if PickupState.objects.filter(pickup__enabled=True, failures__gt=0).exists():
+    """Resolves the incident unless some poller still fails; call inside a transaction. Returns the events to write."""
+    if PollerState.objects.filter(poller__enabled=True, failures__gt=0).exists():
         return []
     return incidents.incidents_resolve_of_hub(
         cause=INCIDENT, now=now, by=by, resolution="Every mailbox and folder that is looked into can be read."

@@ -17,7 +17,7 @@ from messaging.engine.snapshots import REPEATABLE_FIELDS, stream_policy
 from messaging.journal import events, incidents
 from messaging.models import Event, Message, Pair
 from messaging.models.bulk import bulk_insert, bulk_set
-from messaging.profiles.stream.flights import PLACES, Ending, Flight, Row
+from messaging.profiles.stream.in_flight import PLACES, Ending, Flight, Row
 from messaging.protocol.messages import Happened, move_stream
 from messaging.protocol.pair_state import Flow as PairFlow
 from messaging.protocol.streams.final import confirmation_due
@@ -30,7 +30,7 @@ ROW_FIELDS = ("state", "due_at", "cause", "cause_detail", "completed_at")
 UNACKNOWLEDGED = "stream_unacknowledged"
 # So long what came free is waited for, so that one claim serves several.
 SOON = timedelta(milliseconds=20)
-WORTH_IT = 4  # a claim for that part of the lanes
+WORTH_IT = 4  # a claim for that part of the slots
 _STATES = {place: MessageState(state) for state, place in PLACES.items()}
 _MOVES = {
     Place.ON_WIRE: Happened.TRANSMITTED,
@@ -156,15 +156,15 @@ def _event(kind: str, pair: Pair, row: Row, data: Mapping[str, object], now: dat
 def _moved(flight: Flight, now: datetime) -> list[Message]:
     """The rows that are still in flight and have another place, or another time."""
     found = []
-    for flying in flight.state.flight:
-        row = flight.rows[flying.number]
-        state, due_at = _STATES[flying.place], flying.due_at
-        if flying.place is Place.WAITING:
-            due_at = flying.expires_at
+    for under_way in flight.state.flight:
+        row = flight.rows[under_way.number]
+        state, due_at = _STATES[under_way.place], under_way.due_at
+        if under_way.place is Place.WAITING:
+            due_at = under_way.expires_at
         if not row.changed and row.state == state and row.due_at == due_at:
             continue
         if row.state != state:
-            row.state = move_stream(row.state, _MOVES[flying.place])
+            row.state = move_stream(row.state, _MOVES[under_way.place])
         row.due_at = due_at
         found.append(Message(pk=row.pk, state=row.state, due_at=due_at, cause=row.cause, cause_detail=row.detail))
     return found
@@ -213,13 +213,13 @@ def _apply(flight: Flight, now: datetime) -> list[Event]:
 
 
 def _fills_soon(flight: Flight) -> bool:
-    """One claim for several free lanes costs little more than one for one: while others are on the wire, a few are not
+    """One claim for several free slots costs little more than one for one: while others are on the wire, a few are not
     worth it. Their outcomes make the pair due at once; if those take long, the sweep does.
     """
     state, policy = flight.state, flight.policy
     free = room(state, policy)
-    on_wire = any(flying.place is Place.ON_WIRE for flying in state.flight)
-    return on_wire and 0 < free < min(policy.lanes // WORTH_IT, state.queued)
+    on_wire = any(under_way.place is Place.ON_WIRE for under_way in state.flight)
+    return on_wire and 0 < free < min(policy.concurrency // WORTH_IT, state.queued)
 
 
 def _tell(pair: Pair, ending: Ending, rows: Sequence[Row], now: datetime) -> list[Event]:

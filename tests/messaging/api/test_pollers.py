@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from messaging import dispatch
-from messaging.models import AuditEntry, Incident, PickupState
-from messaging.pollers.services import pickups
+from messaging.models import AuditEntry, Incident, PollerState
+from messaging.pollers.services import pollers
 from messaging.pollers.services.collecting import Found
 from partners import secrets
-from partners.models import Credential, Pickup
+from partners.models import Credential, Poller
 from tests.messaging.api.client import REASON, Answer, Api
 from tests.partners.factories import make_endpoint, make_party
 
@@ -40,17 +40,17 @@ def body(**changes: Any) -> dict[str, Any]:
 
 
 def made(api: Api, **changes: Any) -> Answer:
-    answer = api.post("/pickups", body(**changes))
+    answer = api.post("/pollers", body(**changes))
     assert answer.status == 201, answer.json
     return answer
 
 
-def test_a_pickup_from_its_making_to_its_end(
+def test_a_poller_from_its_making_to_its_end(
     admin: Api, woken: list[str], django_capture_on_commit_callbacks: Any
 ) -> None:
     with django_capture_on_commit_callbacks(execute=True):
         answer = made(admin)
-    assert woken == [dispatch.PICKUPS]
+    assert woken == [dispatch.POLLERS]
     path = answer.headers["location"].removeprefix("/api/v1")
     found = admin.get(path)
     assert found.json == answer.json and found.etag == answer.etag
@@ -61,8 +61,8 @@ def test_a_pickup_from_its_making_to_its_end(
     assert admin.patch(path, {"interval": 90, **REASON}, If_Match=found.etag).code == "stale"
     assert admin.delete(path, REASON, If_Match=changed.etag).status == 204
     assert admin.get(path).code == "not_found"
-    verbs = AuditEntry.objects.filter(object_type="pickup").order_by("id").values_list("verb", flat=True)
-    assert list(verbs) == ["pickup.create", "pickup.update", "pickup.delete"]
+    verbs = AuditEntry.objects.filter(object_type="poller").order_by("id").values_list("verb", flat=True)
+    assert list(verbs) == ["poller.create", "poller.update", "poller.delete"]
 
 
 def test_the_secret_is_told_nowhere(admin: Api) -> None:
@@ -70,8 +70,8 @@ def test_the_secret_is_told_nowhere(admin: Api) -> None:
     path = answer.headers["location"].removeprefix("/api/v1")
     patched = admin.patch(path, {"secret": "another-secret", **REASON}, If_Match=answer.etag)
     assert patched.status == 200 and patched.etag != answer.etag
-    assert secrets.decrypt(Pickup.objects.get().secret_encrypted) == "another-secret"
-    listed = admin.get("/pickups")
+    assert secrets.decrypt(Poller.objects.get().secret_encrypted) == "another-secret"
+    listed = admin.get("/pollers")
     for told in (answer, patched, listed):
         assert SECRET not in str(told.json) and "another-secret" not in str(told.json)
     entries = [str((entry.before, entry.after)) for entry in AuditEntry.objects.all()]
@@ -95,44 +95,44 @@ def test_the_secret_is_told_nowhere(admin: Api) -> None:
     ],
 )
 def test_what_cannot_be(admin: Api, changes: dict[str, Any], pointer: str) -> None:
-    answer = admin.post("/pickups", body(**changes))
+    answer = admin.post("/pollers", body(**changes))
     assert answer.status == 422 and pointer in [error["pointer"] for error in answer.json["errors"]]
     assert SECRET not in str(answer.json)
-    assert not Pickup.objects.exists() and not AuditEntry.objects.filter(object_type="pickup").exists()
+    assert not Poller.objects.exists() and not AuditEntry.objects.filter(object_type="poller").exists()
 
 
 def test_the_progress_and_what_people_can_do_about_it(admin: Api, operator: Api) -> None:
     answer = made(admin)
     path = answer.headers["location"].removeprefix("/api/v1")
-    (job,) = pickups.claim_due(1)
+    (job,) = pollers.claim_due(1)
     assert admin.get(path).json["progress"]["state"] == "looking"
-    pickups.record([(job, Found(cause="login_refused", detail="Authentication failed.", permanent=True))])
+    pollers.record([(job, Found(cause="login_refused", detail="Authentication failed.", permanent=True))])
     progress = admin.get(path).json["progress"]
     assert (progress["state"], progress["failures"], progress["cause"]) == ("failing", 1, "login_refused")
     assert Incident.objects.get().state == "open"
     # An operator may ask for a look, and nothing else.
-    state = PickupState.objects.get()
+    state = PollerState.objects.get()
     assert operator.post(f"{path}/look", REASON, If_Match="*").status == 200
-    assert (PickupState.objects.get().due_at or state.due_at) < state.due_at
+    assert (PollerState.objects.get().due_at or state.due_at) < state.due_at
     assert operator.post(f"{path}/disable", REASON, If_Match="*").code == "missing_scope"
     off = admin.post(f"{path}/disable", REASON, If_Match="*")
     assert (off.json["enabled"], off.json["progress"]["state"]) == (False, "off")
     assert Incident.objects.get().state == "resolved"  # nobody waits for it now
-    assert pickups.claim_due(1) == []
+    assert pollers.claim_due(1) == []
     assert admin.post(f"{path}/disable", REASON, If_Match="*").code == "wrong_state"
     assert admin.post(f"{path}/look", REASON, If_Match="*").code == "wrong_state"
     assert admin.post(f"{path}/enable", REASON, If_Match="*").json["enabled"] is True
-    assert len(pickups.claim_due(1)) == 1
+    assert len(pollers.claim_due(1)) == 1
 
 
 def test_another_folder_begins_at_its_beginning(admin: Api) -> None:
     answer = made(admin)
-    PickupState.objects.update(position="7:100")
+    PollerState.objects.update(position="7:100")
     path = answer.headers["location"].removeprefix("/api/v1")
     admin.patch(path, {"interval": 30, **REASON}, If_Match="*")
-    assert PickupState.objects.get().position == "7:100"
+    assert PollerState.objects.get().position == "7:100"
     admin.patch(path, {"url": "sftp://files.globex.example/other/", **REASON}, If_Match="*")
-    assert PickupState.objects.get().position == ""
+    assert PollerState.objects.get().position == ""
 
 
 def test_the_list_and_its_filters(admin: Api) -> None:
@@ -143,7 +143,7 @@ def test_the_list_and_its_filters(admin: Api) -> None:
     made(admin, name="C", enabled=False)
 
     def names(**query: str) -> list[str]:
-        return [one["name"] for one in admin.get("/pickups", query).json["data"]]
+        return [one["name"] for one in admin.get("/pollers", query).json["data"]]
 
     assert names() == ["A", "B", "C"]
     assert names(kind="imap") == ["B"]
@@ -153,7 +153,7 @@ def test_the_list_and_its_filters(admin: Api) -> None:
 
 
 def test_credentials_and_endpoints_know_files(admin: Api) -> None:
-    from tests.partners.test_pickups import ED25519, pem
+    from tests.partners.test_pollers import ED25519, pem
 
     party = make_party()
     endpoint = admin.post(

@@ -12,8 +12,8 @@ from messaging import dispatch
 from messaging.choices import IncidentState
 from messaging.engine import kinds
 from messaging.engine.loop import Engine
-from messaging.models import Incident, Message, PickupState
-from messaging.pollers.services import collecting_files, pickups
+from messaging.models import Incident, Message, PollerState
+from messaging.pollers.services import collecting_files, pollers
 from messaging.pollers.services.collecting import Found, Look
 from partners import services
 from rmhub import clock
@@ -32,8 +32,8 @@ def files(db: None, server: SftpServer) -> Scene:
 
 def looked(found: Found) -> None:
     """One look at what is due, which comes to this."""
-    (job,) = pickups.claim_due(10)
-    pickups.record([(job, found)])
+    (job,) = pollers.claim_due(10)
+    pollers.record([(job, found)])
 
 
 def until_due(frozen: clock.FrozenClock, files: Scene) -> None:
@@ -42,41 +42,41 @@ def until_due(frozen: clock.FrozenClock, files: Scene) -> None:
     frozen.move((due - clock.now()).total_seconds())
 
 
-def test_a_pickup_is_claimed_once_and_again_after_its_interval(files: Scene) -> None:
+def test_a_poller_is_claimed_once_and_again_after_its_interval(files: Scene) -> None:
     with clock.frozen(clock.now()) as frozen:
-        (job,) = pickups.claim_due(10)
-        assert pickups.claim_due(10) == []
-        pickups.record([(job, Found(taken=3))])
+        (job,) = pollers.claim_due(10)
+        assert pollers.claim_due(10) == []
+        pollers.record([(job, Found(taken=3))])
         state = files.state()
         assert (state.taken, state.failures, state.leased_until) == (3, 0, None)
         assert state.last_success_at == state.last_looked_at == clock.now()
-        assert state.due_at == clock.now() + timedelta(seconds=files.pickup.interval)
-        assert pickups.claim_due(10) == []
-        frozen.move((timedelta(seconds=files.pickup.interval)).total_seconds())
-        assert len(pickups.claim_due(10)) == 1
+        assert state.due_at == clock.now() + timedelta(seconds=files.poller.interval)
+        assert pollers.claim_due(10) == []
+        frozen.move((timedelta(seconds=files.poller.interval)).total_seconds())
+        assert len(pollers.claim_due(10)) == 1
 
 
 def test_where_there_was_more_it_is_looked_again_at_once(files: Scene) -> None:
     looked(Found(taken=500, more=True))
-    assert len(pickups.claim_due(10)) == 1
+    assert len(pollers.claim_due(10)) == 1
 
 
 def test_what_is_switched_off_is_not_looked_into(files: Scene) -> None:
-    services.pickup_update(pickup=files.pickup, enabled=False)
-    assert pickups.claim_due(10) == []
+    services.poller_update(poller=files.poller, enabled=False)
+    assert pollers.claim_due(10) == []
 
 
 def test_a_worker_that_died_is_taken_over_when_its_lease_is_over_and_its_word_counts_no_more(files: Scene) -> None:
     with clock.frozen(clock.now()) as frozen:
-        (first,) = pickups.claim_due(10)
-        frozen.move((pickups.LEASE - timedelta(seconds=1)).total_seconds())
-        assert pickups.claim_due(10) == []
+        (first,) = pollers.claim_due(10)
+        frozen.move((pollers.LEASE - timedelta(seconds=1)).total_seconds())
+        assert pollers.claim_due(10) == []
         frozen.move((timedelta(seconds=1)).total_seconds())
-        (second,) = pickups.claim_due(10)
-        pickups.record([(first, Found(taken=7, cause="internal_error", position="1:7"))])
+        (second,) = pollers.claim_due(10)
+        pollers.record([(first, Found(taken=7, cause="internal_error", position="1:7"))])
         state = files.state()
         assert (state.taken, state.cause, state.leased_until) == (0, "", second.leased_until)
-        pickups.record([(second, Found(taken=7, position="1:8"))])
+        pollers.record([(second, Found(taken=7, position="1:8"))])
         assert (files.state().taken, files.state().position) == (7, "1:8")
 
 
@@ -96,14 +96,14 @@ def test_each_failure_waits_longer_up_to_a_quarter_of_an_hour(files: Scene) -> N
 
 def test_the_incident_opens_after_several_failures_and_closes_with_a_success(files: Scene) -> None:
     with clock.frozen(clock.now()) as frozen:
-        for _ in range(pickups.FAILURES - 1):
+        for _ in range(pollers.FAILURES - 1):
             looked(REFUSED)
             until_due(frozen, files)
         assert not Incident.objects.exists()
         looked(REFUSED)
         incident = Incident.objects.get()
-        assert (incident.cause, incident.state) == ("pickup_failing", IncidentState.OPEN)
-        assert files.pickup.name in incident.detail and "connect_refused" in incident.detail
+        assert (incident.cause, incident.state) == ("poller_failing", IncidentState.OPEN)
+        assert files.poller.name in incident.detail and "connect_refused" in incident.detail
         until_due(frozen, files)
         looked(REFUSED)
         incident.refresh_from_db()
@@ -121,43 +121,43 @@ def test_what_only_a_person_can_mend_is_told_at_once(files: Scene) -> None:
     assert Incident.objects.get().state == IncidentState.OPEN
 
 
-def test_the_incident_stays_while_another_pickup_fails(files: Scene) -> None:
-    other = services.pickup_create(
-        endpoint=files.pickup.endpoint,
-        partner=files.pickup.partner,
+def test_the_incident_stays_while_another_poller_fails(files: Scene) -> None:
+    other = services.poller_create(
+        endpoint=files.poller.endpoint,
+        partner=files.poller.partner,
         name="Second",
         kind="sftp",
         url="sftp://127.0.0.1:2/in/",
         username="hub",
         secret="secret",
-        host_key=files.pickup.host_key,
+        host_key=files.poller.host_key,
     )
-    jobs = {job.pickup_id: job for job in pickups.claim_due(10)}
+    jobs = {job.poller_id: job for job in pollers.claim_due(10)}
     bad = Found(cause="login_refused", permanent=True)
-    pickups.record([(jobs[files.pickup.pk], bad), (jobs[other.pk], bad)])
+    pollers.record([(jobs[files.poller.pk], bad), (jobs[other.pk], bad)])
     assert Incident.objects.count() == 1
-    PickupState.objects.update(due_at=clock.now())
-    jobs = {job.pickup_id: job for job in pickups.claim_due(10)}
-    pickups.record([(jobs[files.pickup.pk], Found())])
+    PollerState.objects.update(due_at=clock.now())
+    jobs = {job.poller_id: job for job in pollers.claim_due(10)}
+    pollers.record([(jobs[files.poller.pk], Found())])
     assert Incident.objects.get().state == IncidentState.OPEN
-    pickups.record([(jobs[other.pk], Found())])
+    pollers.record([(jobs[other.pk], Found())])
     assert Incident.objects.get().state == IncidentState.RESOLVED
 
 
 def test_a_look_that_is_asked_for_while_one_is_under_way_comes_after_it(files: Scene) -> None:
     with clock.frozen(clock.now()) as frozen:
-        (job,) = pickups.claim_due(10)
+        (job,) = pollers.claim_due(10)
         frozen.move((timedelta(seconds=1)).total_seconds())
-        PickupState.objects.update(due_at=clock.now())
-        pickups.record([(job, Found())])
-        assert len(pickups.claim_due(10)) == 1
+        PollerState.objects.update(due_at=clock.now())
+        pollers.record([(job, Found())])
+        assert len(pollers.claim_due(10)) == 1
 
 
-def test_a_pickup_that_is_deleted_while_it_is_looked_into(files: Scene) -> None:
-    (job,) = pickups.claim_due(10)
-    services.pickup_delete(pickup=files.pickup)
-    assert pickups.record([(job, Found(taken=1))]) == [None]
-    assert not PickupState.objects.exists()
+def test_a_poller_that_is_deleted_while_it_is_looked_into(files: Scene) -> None:
+    (job,) = pollers.claim_due(10)
+    services.poller_delete(poller=files.poller)
+    assert pollers.record([(job, Found(taken=1))]) == [None]
+    assert not PollerState.objects.exists()
 
 
 def test_a_secret_that_cannot_be_decrypted_is_told_and_nothing_is_connected(
@@ -166,14 +166,14 @@ def test_a_secret_that_cannot_be_decrypted_is_told_and_nothing_is_connected(
     from cryptography.fernet import Fernet
 
     settings.RMHUB_SECRET_KEYS = [Fernet.generate_key().decode()]  # type: ignore[attr-defined]
-    (job,) = pickups.claim_due(10)
+    (job,) = pollers.claim_due(10)
     assert job.look is None
-    pickups.record([(job, Found(cause="encryption_key_missing", permanent=True))])
+    pollers.record([(job, Found(cause="encryption_key_missing", permanent=True))])
     assert files.state().cause == "encryption_key_missing" and server.connections == 0
 
 
 def test_secrets_are_in_no_repr(files: Scene) -> None:
-    (job,) = pickups.claim_due(10)
+    (job,) = pollers.claim_due(10)
     assert job.look is not None and job.look.login is not None
     assert job.look.login.secret not in repr(job)
 
@@ -185,37 +185,37 @@ class TestWithRealCommits:
         return scene(server)
 
     def test_a_look_inside_a_transaction_is_refused(self, files: Scene) -> None:
-        (job,) = pickups.claim_due(10)
+        (job,) = pollers.claim_due(10)
         with transaction.atomic(), pytest.raises(RuntimeError, match="transaction"):
-            pickups.look(job)
+            pollers.look(job)
 
     def test_whatever_a_collector_raises_is_recorded(self, files: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
         def fails(look: Look) -> Found:
             raise ZeroDivisionError
 
-        monkeypatch.setitem(pickups.COLLECTORS, "sftp", fails)
-        (job,) = pickups.claim_due(10)
-        pickups.record([(job, pickups.look(job))])
+        monkeypatch.setitem(pollers.COLLECTORS, "sftp", fails)
+        (job,) = pollers.claim_due(10)
+        pollers.record([(job, pollers.look(job))])
         assert (files.state().cause, files.state().detail) == ("internal_error", "ZeroDivisionError")
 
     def test_two_pollers_at_once_share_the_work(self, files: Scene) -> None:
         for number in range(5):
-            services.pickup_create(
-                endpoint=files.pickup.endpoint,
-                partner=files.pickup.partner,
+            services.poller_create(
+                endpoint=files.poller.endpoint,
+                partner=files.poller.partner,
                 name=f"Folder {number}",
                 kind="sftp",
-                url=files.pickup.url,
+                url=files.poller.url,
                 username="hub",
                 secret="secret",
-                host_key=files.pickup.host_key,
+                host_key=files.poller.host_key,
             )
-        claimed: list[list[pickups.Job]] = []
+        claimed: list[list[pollers.Job]] = []
         start = threading.Barrier(3)
 
         def poll() -> None:
             start.wait()
-            claimed.append(pickups.claim_due(4))
+            claimed.append(pollers.claim_due(4))
             connections.close_all()
 
         threads = [threading.Thread(target=poll) for _ in range(3)]
@@ -223,22 +223,22 @@ class TestWithRealCommits:
             thread.start()
         for thread in threads:
             thread.join()
-        ids = [job.pickup_id for jobs in claimed for job in jobs]
+        ids = [job.poller_id for jobs in claimed for job in jobs]
         assert len(ids) == len(set(ids)) >= 4
 
     def test_two_looks_at_once_into_one_folder_store_each_message_once(self, files: Scene) -> None:
         """A lease was lost: both workers are at it, and both read the same files."""
         for number in range(1, 4):
             files.leaves(files.partner.message(number), f"{number}.ebxml", age=100 - number)
-        (job,) = pickups.claim_due(1)
-        PickupState.objects.update(leased_until=None)
-        (again,) = pickups.claim_due(1)
+        (job,) = pollers.claim_due(1)
+        PollerState.objects.update(leased_until=None)
+        (again,) = pollers.claim_due(1)
         start = threading.Barrier(2)
         found: list[Found] = []
 
-        def collect(one: pickups.Job) -> None:
+        def collect(one: pollers.Job) -> None:
             start.wait()
-            found.append(pickups.look(one))
+            found.append(pollers.look(one))
             connections.close_all()
 
         threads = [threading.Thread(target=collect, args=(one,)) for one in (job, again)]
@@ -255,34 +255,34 @@ class TestWithRealCommits:
         self, files: Scene, server: SftpServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         released = threading.Event()
-        slow = services.pickup_create(
-            endpoint=files.pickup.endpoint,
-            partner=files.pickup.partner,
+        slow = services.poller_create(
+            endpoint=files.poller.endpoint,
+            partner=files.poller.partner,
             name="A slow one",
             kind="sftp",
             url="sftp://slow.example/in/",
             username="hub",
             secret="secret",
-            host_key=files.pickup.host_key,
+            host_key=files.poller.host_key,
         )
 
         def collect(look: Look) -> Found:
-            if look.pickup_id == slow.pk:
+            if look.poller_id == slow.pk:
                 released.wait(600)  # longer than anybody waits below
                 return Found()
             return collecting_files.collect(look)
 
-        monkeypatch.setitem(pickups.COLLECTORS, "sftp", collect)
+        monkeypatch.setitem(pollers.COLLECTORS, "sftp", collect)
         monkeypatch.setattr(dispatch, "taken", lambda task: None)
         monkeypatch.setattr(dispatch, "busy", lambda task: None)
         files.sends(files.partner.message(1))
-        made: Engine[pickups.Job, Found] = closing(Engine(kinds.PICKUPS, threads=2, batch=2))
+        made: Engine[pollers.Job, Found] = closing(Engine(kinds.POLLERS, threads=2, batch=2))
         try:
             assert made.run() == 2
             eventually(lambda: Message.objects.filter(direction="in").exists(), 120)
             eventually(lambda: files.state().taken == 1, 120)
-            assert PickupState.objects.get(pickup=slow).leased_until is not None
+            assert PollerState.objects.get(poller=slow).leased_until is not None
         finally:
             released.set()
             made.close()
-        assert PickupState.objects.get(pickup=slow).leased_until is None
+        assert PollerState.objects.get(poller=slow).leased_until is None

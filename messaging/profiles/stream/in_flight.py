@@ -1,6 +1,6 @@
 """Messages of a pair's stream that are in flight: rows to the core's values, under the pair's lock.
 
-`load`, then any number of `advance` (the core's steps, in memory), then `landing.finish`, which writes everything.
+`load`, then any number of `advance` (the core's steps, in memory), then `saving.finish`, which writes everything.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Flight:
     buried: list[tuple[Ending, Row]] = field(default_factory=list)  # of the queue: they never got a number
     detail: str = ""  # of the pair's cause, when it gets one
     about: uuid.UUID | None = None  # the message for which it stopped
-    patient: bool = False  # lanes that are about to come free are waited for
+    patient: bool = False  # slots that are about to come free are waited for
     turned: bool = False  # the stream's row has other values than the database
 
     def advance(self, event: StreamEvent, now: datetime) -> tuple[Act, ...]:

@@ -1,4 +1,4 @@
-"""Who gets the next thread: no lane has more than its share, none starves, and no thread idles for nothing."""
+"""Who gets the next thread: no bulkhead has more than its share, none starves, and no thread idles for nothing."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from messaging.engine.lanes import Lanes, Pace
+from messaging.engine.bulkheads import Bulkheads, Pace
 
 
 @dataclass
 class Hub:
-    """Lanes, and the jobs that have a thread."""
+    """Bulkheads, and the jobs that have a thread."""
 
-    lanes: Lanes[str]
+    bulkheads: Bulkheads[str]
     busy: list[tuple[str, str]] = field(default_factory=list)
     begun: list[str] = field(default_factory=list)
 
-    def come(self, lane: str, *jobs: str) -> None:
+    def come(self, bulkhead: str, *jobs: str) -> None:
         for job in jobs:
-            self.lanes.put(lane, job, 0.0)
+            self.bulkheads.put(bulkhead, job, 0.0)
         self.begin()
 
     def begin(self) -> None:
-        for one in self.lanes.begin():
-            self.busy.append((one.lane, one.job))
+        for one in self.bulkheads.begin():
+            self.busy.append((one.bulkhead, one.job))
             self.begun.append(one.job)
 
-    def end(self, lane: str, reached: bool | None = True) -> None:
-        self.busy.remove(next(entry for entry in self.busy if entry[0] == lane))
-        self.lanes.end(lane, reached)
+    def end(self, bulkhead: str, reached: bool | None = True) -> None:
+        self.busy.remove(next(entry for entry in self.busy if entry[0] == bulkhead))
+        self.bulkheads.end(bulkhead, reached)
         self.begin()
 
 
-def jobs(lane: str, count: int) -> list[str]:
-    return [f"{lane}{number}" for number in range(count)]
+def jobs(bulkhead: str, count: int) -> list[str]:
+    return [f"{bulkhead}{number}" for number in range(count)]
 
 
 @pytest.mark.parametrize(
@@ -45,63 +45,63 @@ def jobs(lane: str, count: int) -> list[str]:
 def test_a_lane_begins_with_a_sixteenth_and_never_has_more_than_seven_eighths(
     threads: int, first: int, most: int
 ) -> None:
-    lanes: Lanes[str] = Lanes(threads)
-    assert (lanes.first, lanes.most) == (first, most)
+    bulkheads: Bulkheads[str] = Bulkheads(threads)
+    assert (bulkheads.first, bulkheads.most) == (first, most)
 
 
 def test_a_dead_server_holds_a_sixteenth_of_the_threads() -> None:
-    hub = Hub(Lanes(64))
+    hub = Hub(Bulkheads(64))
     hub.come("dead", *jobs("d", 50))
     assert len(hub.busy) == 4
     hub.come("other", *jobs("o", 3))
     assert [job for job in hub.begun if job[0] == "o"] == ["o0", "o1", "o2"]
     for _ in range(10):
         hub.end("dead", reached=False)
-        assert hub.lanes.running("dead") == 4
+        assert hub.bulkheads.running("dead") == 4
 
 
 def test_a_server_that_answers_earns_threads_and_one_that_stops_loses_them() -> None:
-    hub = Hub(Lanes(16))
+    hub = Hub(Bulkheads(16))
     hub.come("a", *jobs("a", 200))
     held = []
     for _ in range(15):
         hub.end("a")
-        held.append(hub.lanes.running("a"))
+        held.append(hub.bulkheads.running("a"))
     assert held == [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 14, 14]
-    assert hub.lanes.free == 2, "what the others may need is there"
+    assert hub.bulkheads.free == 2, "what the others may need is there"
     hub.end("a", reached=False)
-    assert hub.lanes.share("a") == 1
+    assert hub.bulkheads.share("a") == 1
     for _ in range(13):
         hub.end("a", reached=False)
-    assert hub.lanes.running("a") == 1
+    assert hub.bulkheads.running("a") == 1
 
 
 def test_a_lane_that_has_rested_starts_anew() -> None:
-    hub = Hub(Lanes(16))
+    hub = Hub(Bulkheads(16))
     hub.come("a", *jobs("a", 20))
     while hub.busy:
         hub.end("a")
-    hub.lanes.forget()
-    assert hub.lanes.share("a") == 14, "it was in use"
+    hub.bulkheads.forget()
+    assert hub.bulkheads.share("a") == 14, "it was in use"
     hub.come("a", "a20")
-    hub.lanes.forget()
-    assert hub.lanes.share("a") == 14, "it still is"
+    hub.bulkheads.forget()
+    assert hub.bulkheads.share("a") == 14, "it still is"
     hub.end("a")
-    hub.lanes.forget()
-    hub.lanes.forget()
-    assert hub.lanes.share("a") == 1
+    hub.bulkheads.forget()
+    hub.bulkheads.forget()
+    assert hub.bulkheads.share("a") == 1
 
 
 def test_an_attempt_that_was_not_made_says_nothing() -> None:
-    hub = Hub(Lanes(16))
+    hub = Hub(Bulkheads(16))
     hub.come("a", *jobs("a", 20))
     hub.end("a")
     hub.end("a", reached=None)
-    assert hub.lanes.share("a") == 2
+    assert hub.bulkheads.share("a") == 2
 
 
-def test_jobs_of_a_lane_begin_in_their_order_and_lanes_take_turns() -> None:
-    hub = Hub(Lanes(1))
+def test_jobs_of_a_lane_begin_in_their_order_and_bulkheads_take_turns() -> None:
+    hub = Hub(Bulkheads(1))
     hub.come("x", "x0")
     hub.come("a", "a0", "a1", "a2")
     hub.come("b", "b0", "b1")
@@ -110,37 +110,37 @@ def test_jobs_of_a_lane_begin_in_their_order_and_lanes_take_turns() -> None:
     assert hub.begun == ["x0", "a0", "b0", "a1", "b1", "a2"]
 
 
-def test_lanes_in_which_enough_waits_are_named() -> None:
-    hub = Hub(Lanes(64))
+def test_bulkheads_in_which_enough_waits_are_named() -> None:
+    hub = Hub(Bulkheads(64))
     hub.come("a", *jobs("a", 35))
     hub.come("b", *jobs("b", 36))
-    assert hub.lanes.crowded() == {"b"}
-    assert hub.lanes.waiting_in(["b"]) == jobs("b", 36)[4:]
+    assert hub.bulkheads.crowded() == {"b"}
+    assert hub.bulkheads.waiting_in(["b"]) == jobs("b", 36)[4:]
 
 
 def test_a_server_is_busy_when_jobs_wait_although_it_has_all_that_it_may_have() -> None:
-    hub = Hub(Lanes(16))
+    hub = Hub(Bulkheads(16))
     hub.come("dead", *jobs("d", 8))
-    assert not hub.lanes.is_busy(), "who waits for a server that does not answer must not slow the others down"
+    assert not hub.bulkheads.is_busy(), "who waits for a server that does not answer must not slow the others down"
     hub.come("a", *jobs("a", 60))
     for _ in range(15):
         hub.end("a")
-    assert hub.lanes.is_busy()
+    assert hub.bulkheads.is_busy()
 
 
 def test_what_is_dropped_is_not_begun() -> None:
-    hub = Hub(Lanes(3))
+    hub = Hub(Bulkheads(3))
     hub.come("a", *jobs("a", 3))
     hub.come("b", *jobs("b", 2))
-    assert sorted(hub.lanes.drop(lambda job: job in ("a1", "b1"))) == ["a1", "b1"]
-    assert hub.lanes.waiting == 1
+    assert sorted(hub.bulkheads.drop(lambda job: job in ("a1", "b1"))) == ["a1", "b1"]
+    assert hub.bulkheads.waiting == 1
     hub.end("a")
     hub.end("b")
     assert hub.begun == ["a0", "b0", "a2"]
 
 
 def test_shared_threads_are_for_everybody() -> None:
-    hub = Hub(Lanes(4, shared=True))
+    hub = Hub(Bulkheads(4, shared=True))
     hub.come("", *jobs("a", 9))
     assert len(hub.busy) == 4
 
@@ -156,27 +156,27 @@ MOVES = st.lists(
 
 @given(st.integers(1, 20), MOVES)
 def test_whatever_comes(threads: int, moves: list[tuple[str, object, object]]) -> None:
-    hub = Hub(Lanes(threads))
-    lanes, come = hub.lanes, 0
+    hub = Hub(Bulkheads(threads))
+    bulkheads, come = hub.bulkheads, 0
     for kind, which, what in moves:
         if kind == "come":
             hub.come(str(which), *(f"{which}{come + number}" for number in range(int(str(what)))))
             come += int(str(what))
         elif hub.busy:
             hub.end(hub.busy[int(str(which)) % len(hub.busy)][0], what)  # type: ignore[arg-type]
-        assert lanes.free == threads - len(hub.busy) >= 0
-        for lane in "abcd":
-            assert lanes.running(lane) == sum(entry[0] == lane for entry in hub.busy) <= lanes.most
-            assert lanes.first <= lanes.share(lane) <= lanes.most
-            # Nobody waits for nothing: a free thread, and room in the lane, are taken.
-            if lanes.waiting_in([lane]) and lanes.free:
-                assert lanes.running(lane) >= lanes.share(lane)
-        for lane in "abcd":
-            order = [int(job[1:]) for job in hub.begun if job[0] == lane]
+        assert bulkheads.free == threads - len(hub.busy) >= 0
+        for bulkhead in "abcd":
+            assert bulkheads.running(bulkhead) == sum(entry[0] == bulkhead for entry in hub.busy) <= bulkheads.most
+            assert bulkheads.first <= bulkheads.share(bulkhead) <= bulkheads.most
+            # Nobody waits for nothing: a free thread, and room in the bulkhead, are taken.
+            if bulkheads.waiting_in([bulkhead]) and bulkheads.free:
+                assert bulkheads.running(bulkhead) >= bulkheads.share(bulkhead)
+        for bulkhead in "abcd":
+            order = [int(job[1:]) for job in hub.begun if job[0] == bulkhead]
             assert order == sorted(order)
     while hub.busy:
         hub.end(hub.busy[0][0])
-    assert lanes.waiting == 0, "and in the end everybody had a turn"
+    assert bulkheads.waiting == 0, "and in the end everybody had a turn"
     assert len(hub.begun) == come
 
 

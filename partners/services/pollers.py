@@ -1,4 +1,4 @@
-"""Pickups: mailboxes and folders that the hub looks into. Their secret is kept encrypted and never given out."""
+"""Pollers: mailboxes and folders that the hub looks into. Their secret is kept encrypted and never given out."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from django.views.decorators.debug import sensitive_variables
 
 from partners import secrets
 from partners.addresses import host_key_fault, host_keys
-from partners.choices import CredentialKind, PickupKind
+from partners.choices import CredentialKind, PollerKind
 from partners.exceptions import InvalidInput
-from partners.models import PICKUP, Endpoint, Party, Pickup
+from partners.models import POLLER, Endpoint, Party, Poller
 from partners.services.credentials import MAX_SECRET_LENGTH
 from partners.services.writing import assign, is_clean, save_checked, writing
 from partners.ssh_keys import read_private_key
@@ -21,49 +21,49 @@ _SECRETS = (CredentialKind.BASIC, CredentialKind.SSH_KEY)
 
 
 @sensitive_variables("secret")
-def pickup_create(*, endpoint: Endpoint, partner: Party | None = None, secret: str = "", **values: Any) -> Pickup:
-    """A new pickup for what is addressed to `endpoint`, one of ours. Raises InvalidInput."""
+def poller_create(*, endpoint: Endpoint, partner: Party | None = None, secret: str = "", **values: Any) -> Poller:
+    """A new poller for what is addressed to `endpoint`, one of ours. Raises InvalidInput."""
     with writing():
-        pickup = Pickup(endpoint=endpoint, partner=partner)
-        assign(pickup, PICKUP, values)
-        pickup.host_key = " ".join(host_keys(pickup.host_key))
-        _save(pickup, secret or None)
-    return pickup
+        poller = Poller(endpoint=endpoint, partner=partner)
+        assign(poller, POLLER, values)
+        poller.host_key = " ".join(host_keys(poller.host_key))
+        _save(poller, secret or None)
+    return poller
 
 
 @sensitive_variables("secret")
-def pickup_update(
+def poller_update(
     *,
-    pickup: Pickup,
+    poller: Poller,
     endpoint: Endpoint | None = None,
     partner: Party | None = None,
     without_partner: bool = False,
     secret: str | None = None,
     **values: Any,
-) -> Pickup:
+) -> Poller:
     """Changes what is given; `secret` None keeps the one that is stored, "" takes it away. Raises InvalidInput.
 
     Another server, user name or kind of secret needs the secret anew: nobody may send a stored one elsewhere.
     """
     with writing():
-        pickup = Pickup.objects.get(pk=pickup.pk)
-        before = (pickup.kind, _server(pickup.url), pickup.username, pickup.secret_kind, pickup.host_key)
-        pickup.endpoint = endpoint or pickup.endpoint
-        pickup.partner = None if without_partner else partner or pickup.partner
-        assign(pickup, PICKUP, values)
-        pickup.host_key = " ".join(host_keys(pickup.host_key))
-        after = (pickup.kind, _server(pickup.url), pickup.username, pickup.secret_kind, pickup.host_key)
-        if before != after and pickup.secret_encrypted and secret is None:
+        poller = Poller.objects.get(pk=poller.pk)
+        before = (poller.kind, _server(poller.url), poller.username, poller.secret_kind, poller.host_key)
+        poller.endpoint = endpoint or poller.endpoint
+        poller.partner = None if without_partner else partner or poller.partner
+        assign(poller, POLLER, values)
+        poller.host_key = " ".join(host_keys(poller.host_key))
+        after = (poller.kind, _server(poller.url), poller.username, poller.secret_kind, poller.host_key)
+        if before != after and poller.secret_encrypted and secret is None:
             text = "Enter the secret again: server, host key, user name or kind of secret changed."
             raise InvalidInput({"secret": [text]})
-        _save(pickup, secret)
-    return pickup
+        _save(poller, secret)
+    return poller
 
 
-def pickup_delete(*, pickup: Pickup) -> None:
-    """Ends a pickup with its secret; what lies in the mailbox or folder stays there."""
+def poller_delete(*, poller: Poller) -> None:
+    """Ends a poller with its secret; what lies in the mailbox or folder stays there."""
     with writing():
-        Pickup.objects.filter(pk=pickup.pk).delete()
+        Poller.objects.filter(pk=poller.pk).delete()
 
 
 def _server(url: str) -> str:
@@ -72,35 +72,35 @@ def _server(url: str) -> str:
 
 
 @sensitive_variables("secret")
-def _save(pickup: Pickup, secret: str | None) -> None:
+def _save(poller: Poller, secret: str | None) -> None:
     """Raises InvalidInput, with all that is wrong."""
     errors: dict[str, list[str]] = {}
-    if not pickup.endpoint.party.is_own:
-        errors["endpoint"] = [f"{pickup.endpoint.party} is not ours: choose the endpoint that the messages are for."]
-    if fault := _fault(pickup.url, pickup.kind):
+    if not poller.endpoint.party.is_own:
+        errors["endpoint"] = [f"{poller.endpoint.party} is not ours: choose the endpoint that the messages are for."]
+    if fault := _fault(poller.url, poller.kind):
         errors["kind" if fault[0] == "kind_unknown" else "url"] = [fault[1]]
-    if pickup.kind == PickupKind.SFTP:
-        errors |= _folder_faults(pickup)
-    elif pickup.kind == PickupKind.IMAP:
-        errors |= _mailbox_faults(pickup)
-    if pickup.username and not is_clean(pickup.username):
+    if poller.kind == PollerKind.SFTP:
+        errors |= _folder_faults(poller)
+    elif poller.kind == PollerKind.IMAP:
+        errors |= _mailbox_faults(poller)
+    if poller.username and not is_clean(poller.username):
         errors["username"] = ["There is a control character in the user name: take it out."]
     if secret is not None and not errors:
-        errors |= _keep_secret(pickup, secret)
-    if not errors and not pickup.secret_encrypted:
+        errors |= _keep_secret(poller, secret)
+    if not errors and not poller.secret_encrypted:
         errors["secret"] = ["Enter the password or the key with which the hub logs in."]
     if errors:
         raise InvalidInput(errors)
-    save_checked(pickup)
+    save_checked(poller)
 
 
 def _fault(url: str, kind: str) -> tuple[str, str] | None:
-    """(code, sentence) for the first thing wrong with where a pickup looks, or None."""
-    if kind == PickupKind.SFTP:
+    """(code, sentence) for the first thing wrong with where a poller looks, or None."""
+    if kind == PollerKind.SFTP:
         return uri_fault(url, SFTP.name)
-    if kind != PickupKind.IMAP:
+    if kind != PollerKind.IMAP:
         return "kind_unknown", "Choose a mailbox (IMAP) or a folder (SFTP)."
-    if not url or any(not "!" <= sign <= "~" for sign in url):
+    if not url or any(not "!" <= character <= "~" for character in url):
         return "uri_characters", "Enter the mailbox as a URL without spaces, such as imaps://mail.example.org/INBOX."
     try:
         parts = urlsplit(url)
@@ -122,59 +122,59 @@ def _fault(url: str, kind: str) -> tuple[str, str] | None:
     return None
 
 
-def _folder_faults(pickup: Pickup) -> dict[str, list[str]]:
+def _folder_faults(poller: Poller) -> dict[str, list[str]]:
     errors: dict[str, list[str]] = {}
-    if pickup.partner is None:
+    if poller.partner is None:
         errors["partner"] = ["Say who puts files into the folder: whatever lies there counts as sent by them."]
-    elif pickup.partner.is_own:
-        errors["partner"] = [f"{pickup.partner} is ours: choose the partner who puts files there."]
-    if not pickup.host_key:
+    elif poller.partner.is_own:
+        errors["partner"] = [f"{poller.partner} is ours: choose the partner who puts files there."]
+    if not poller.host_key:
         errors["host_key"] = [
             "Enter the fingerprint of the server's key (ssh-keygen -l), or anybody could be the server."
         ]
-    elif fault := host_key_fault(pickup.host_key):
+    elif fault := host_key_fault(poller.host_key):
         errors["host_key"] = [fault]
-    if not pickup.username:
+    if not poller.username:
         errors["username"] = ["Enter the user name with which the hub logs in."]
-    if pickup.secret_kind not in _SECRETS:
+    if poller.secret_kind not in _SECRETS:
         errors["secret_kind"] = ["A file server takes a password or an SSH private key."]
-    if pickup.trusted_checker:
+    if poller.trusted_checker:
         errors["trusted_checker"] = ["Only mailboxes have one: in a folder, the partner is who may write to it."]
     return errors
 
 
-def _mailbox_faults(pickup: Pickup) -> dict[str, list[str]]:
+def _mailbox_faults(poller: Poller) -> dict[str, list[str]]:
     errors: dict[str, list[str]] = {}
-    if pickup.partner is not None:
+    if poller.partner is not None:
         errors["partner"] = ["Only folders have one: who sent a mail is told by its sender's address. Leave it empty."]
-    if not pickup.trusted_checker:
+    if not poller.trusted_checker:
         text = (
             "Enter the name by which your mail server signs its Authentication-Results (RFC 8601), "
             "or no mail could be trusted."
         )
         errors["trusted_checker"] = [text]
-    elif not all("!" <= sign <= "~" for sign in pickup.trusted_checker):
+    elif not all("!" <= character <= "~" for character in poller.trusted_checker):
         errors["trusted_checker"] = ["A name such as mx.example.org, without spaces."]
-    if not pickup.username:
+    if not poller.username:
         errors["username"] = ["Enter the user name with which the hub logs in."]
-    if pickup.secret_kind != CredentialKind.BASIC:
+    if poller.secret_kind != CredentialKind.BASIC:
         errors["secret_kind"] = ["A mail server takes a password."]
-    if pickup.host_key:
+    if poller.host_key:
         errors["host_key"] = ["Only folders have one: the mail server proves itself by its TLS certificate."]
     return errors
 
 
 @sensitive_variables("secret")
-def _keep_secret(pickup: Pickup, secret: str) -> dict[str, list[str]]:
+def _keep_secret(poller: Poller, secret: str) -> dict[str, list[str]]:
     if not secret:
-        pickup.secret_encrypted = b""
-    elif pickup.secret_kind == CredentialKind.SSH_KEY:
+        poller.secret_encrypted = b""
+    elif poller.secret_kind == CredentialKind.SSH_KEY:
         try:
-            pickup.secret_encrypted = secrets.encrypt(read_private_key(secret).pem)
+            poller.secret_encrypted = secrets.encrypt(read_private_key(secret).pem)
         except ValueError as error:
             return {"secret": [str(error)]}
     elif len(secret) > MAX_SECRET_LENGTH or not is_clean(secret):
         return {"secret": [f"A password has at most {MAX_SECRET_LENGTH} characters, and no control characters."]}
     else:
-        pickup.secret_encrypted = secrets.encrypt(secret)
+        poller.secret_encrypted = secrets.encrypt(secret)
     return {}

@@ -271,7 +271,7 @@ def test_what_was_taken_over_while_it_waited_is_not_sent(engine: Engine, monkeyp
         eventually(lambda: Transmission.objects.filter(outcome="on_the_wire").count() == 6)
         begun = {parcel.body for parcel in wire.parcels}
         Transmission.objects.update(outcome="lost")
-        eventually(lambda: engine._lanes.waiting == 0)
+        eventually(lambda: engine._bulkheads.waiting == 0)
         gated.gate.set()
         eventually(lambda: gated.holding == 0)
     assert {parcel.body for parcel in wire.parcels} == begun

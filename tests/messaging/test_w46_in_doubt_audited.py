@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 from messaging.choices import DeliveryState
 from messaging.deliveries.services import pulling
-from messaging.engine import memory as epoch
+from messaging.engine import memory as hub_memory
 from messaging.models import AuditEntry, Coordination, Delivery, Enlistment, Message
 from messaging.profiles.wsat import due
 from messaging.protocol.atomic.words import Note, Protocol
@@ -92,7 +92,7 @@ def test_w46_deliveries_of_one_claim_are_written_in_one_statement(time: FrozenCl
 def test_w46_what_a_restore_leaves_in_doubt(time: FrozenClock) -> None:
     trigger = make_trigger(kind="pull", lease_seconds=30)
     arrive(partner_side(), "order-1")
-    epoch.lost(clock.now(), reason="a test", actor=epoch.SYSTEM)
+    hub_memory.lost(clock.now(), reason="a test", actor=hub_memory.SYSTEM)
     assert pulling.lease(trigger.pk, limit=1, consumer="erp") == []
     (entry,) = _told("delivery").values()
     assert entry.after["doubt"] == "memory_lost"

@@ -14,7 +14,7 @@ from rmhub.roles import ORDER, SCOPES, WHOLE_HUB_SCOPES, Role
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Permissions:
     """`partners`: whose data may be shown, our own parties included; None = everybody's."""
 
     role: Role | None
@@ -26,10 +26,10 @@ class Standing:
         return self.partners is not None
 
 
-NOBODY = Standing(None, frozenset())
+NOBODY = Permissions(None, frozenset())
 
 
-def standing_of(user: AbstractBaseUser | AnonymousUser, *, groups: Collection[uuid.UUID] = ()) -> Standing:
+def permissions_of(user: AbstractBaseUser | AnonymousUser, *, groups: Collection[uuid.UUID] = ()) -> Permissions:
     """Of a user; or of a token of theirs that is limited to `groups`. One query for whoever sees everything.
 
     Whoever is limited to some partners has none of `WHOLE_HUB_SCOPES`, whatever their role.
@@ -48,7 +48,7 @@ def standing_of(user: AbstractBaseUser | AnonymousUser, *, groups: Collection[uu
         chosen = visibility.of_groups(groups)
         partners = chosen if partners is None else chosen & partners
     scopes = SCOPES[role]
-    return Standing(role, scopes if partners is None else scopes - WHOLE_HUB_SCOPES, partners)
+    return Permissions(role, scopes if partners is None else scopes - WHOLE_HUB_SCOPES, partners)
 
 
 def _groups(user_id: int) -> list[uuid.UUID]:

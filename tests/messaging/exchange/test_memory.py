@@ -13,7 +13,7 @@ from django.core.management import call_command
 from django.db import connections
 
 from messaging.deliveries.services import pulling
-from messaging.engine import memory as epoch
+from messaging.engine import memory as hub_memory
 from messaging.journal.audit import SYSTEM
 from messaging.models import AuditEntry, Delivery, Event, Incident, MemoryEpoch, Message, Pair
 from messaging.overview.services import housekeeping
@@ -45,7 +45,7 @@ DAY = timedelta(days=1)
 
 @pytest.fixture
 def file(settings) -> Path:
-    return Path(settings.RMHUB_STORE_DIR) / epoch.FILE
+    return Path(settings.RMHUB_STORE_DIR) / hub_memory.FILE
 
 
 INSTANT = timedelta.resolution  # what was stamped the whole skew ahead was accepted before
@@ -53,7 +53,7 @@ INSTANT = timedelta.resolution  # what was stamped the whole skew ahead was acce
 
 def restarted() -> None:
     """Another process, which has seen nothing yet."""
-    epoch.reset()
+    hub_memory.reset()
 
 
 def backup() -> dict:
@@ -155,19 +155,19 @@ def test_the_start_is_after_everything_that_was_ever_seen(partner: Caller, now) 
     housekeeping.remember_and_forget()
     now.move(-1800)
     restore(row)
-    assert epoch.ready(T + 30 * MINUTE).memory_start == T + HOUR + SKEW + INSTANT
+    assert hub_memory.ready(T + 30 * MINUTE).memory_start == T + HOUR + SKEW + INSTANT
 
 
 def test_the_largest_clock_skew_of_all_agreements_counts(partner: Caller, now) -> None:
     caller(clock_skew=1800)
-    assert epoch.lost(T, reason="a test", actor=epoch.SYSTEM).memory_start == T + 30 * MINUTE + INSTANT
+    assert hub_memory.lost(T, reason="a test", actor=hub_memory.SYSTEM).memory_start == T + 30 * MINUTE + INSTANT
 
 
 def test_the_clock_skew_of_an_agreement_that_is_out_of_force_counts(partner: Caller, now) -> None:
     """What came under it may have been stamped so far ahead, and it may be put in force again."""
     wide = caller(clock_skew=1800)
     services.agreement_disable(agreement=AgreementVersion.objects.get(pk=wide.terms.version_id).agreement)
-    assert epoch.lost(T, reason="A test.", actor=SYSTEM).memory_start == T + 30 * MINUTE + INSTANT
+    assert hub_memory.lost(T, reason="A test.", actor=SYSTEM).memory_start == T + 30 * MINUTE + INSTANT
 
 
 def test_a_restore_to_a_time_that_the_folder_does_not_know_is_noticed_by_who_has_seen_more(
@@ -201,7 +201,7 @@ def test_a_heartbeat_that_cannot_be_noted_is_no_loss_later(partner: Caller, now,
     with monkeypatch.context() as broken:
         broken.setattr("os.replace", full)
         with pytest.raises(OSError, match="No space left"):
-            epoch.check(T + MINUTE)
+            hub_memory.check(T + MINUTE)
     assert [path.name for path in file.parent.iterdir() if path.name.startswith(".epoch")] == []
     restarted()
     assert brief(partner.post(new_id(), T)) == ACCEPTED
@@ -224,7 +224,7 @@ def test_after_restore_starts_memory_again_even_when_the_folder_was_restored_wit
 
 def test_all_this_happens_by_the_clock_that_tests_can_stop() -> None:
     with clock.frozen(T):
-        assert epoch.check(clock.now()).heartbeat == T
+        assert hub_memory.check(clock.now()).heartbeat == T
 
 
 @pytest.mark.django_db(transaction=True)
@@ -238,7 +238,7 @@ def test_processes_that_boot_at_once_agree(file: Path) -> None:
         try:
             barrier.wait(120)
             for _ in range(5):
-                epoch.check(clock.now())
+                hub_memory.check(clock.now())
         except BaseException as error:
             errors.append(error)
         finally:
@@ -262,7 +262,7 @@ def test_what_waits_in_a_restored_database_may_have_been_processed_since(now) ->
         "repeats": make_trigger(name="repeats", kind="pull", detect_duplicates=False),
     }
     arrive(partner, "order-1")
-    epoch.lost(T, reason="a test", actor=epoch.SYSTEM)
+    hub_memory.lost(T, reason="a test", actor=hub_memory.SYSTEM)
     taken = {name: pulling.lease(trigger.pk, limit=1, consumer="erp") for name, trigger in triggers.items()}
     assert {name: len(leased) for name, leased in taken.items()} == {"history": 0, "count": 0, "repeats": 1}
     doubts = dict(Delivery.objects.filter(state="in_doubt").values_list("trigger__name", "doubt"))
@@ -275,6 +275,6 @@ def test_what_waits_in_a_restored_database_may_have_been_processed_since(now) ->
 def test_what_a_callable_did_went_with_the_database(now) -> None:
     with application(answers=False) as app:
         arrive(partner_side(), "order-1")
-        epoch.lost(T, reason="a test", actor=epoch.SYSTEM)
+        hub_memory.lost(T, reason="a test", actor=hub_memory.SYSTEM)
         work()
     assert (Delivery.objects.get().state, app.executions) == ("completed", 1)

@@ -66,7 +66,7 @@ class Proof(NamedTuple):
 
 
 @dataclass(slots=True)
-class Belongings:
+class MessageRows:
     """A message with everything that belongs to it: column -> value, JSON as text. `joins`: those of its deliveries."""
 
     message: Row
@@ -96,11 +96,11 @@ def snapshot() -> Iterator[None]:
         yield
 
 
-def read(ids: Collection[uuid.UUID]) -> dict[uuid.UUID, Belongings]:
+def read(ids: Collection[uuid.UUID]) -> dict[uuid.UUID, MessageRows]:
     """Everything of these messages, as far as they are in the store. Within `snapshot`, or under their locks: else what
     is read of one message may be of two moments, and its proof none.
     """
-    found = {row["id"]: Belongings(row) for row in _rows(Message, "t.id = ANY(%(ids)s)", {"ids": list(ids)})}
+    found = {row["id"]: MessageRows(row) for row in _rows(Message, "t.id = ANY(%(ids)s)", {"ids": list(ids)})}
     names = list(found)
     for one in found.values():
         one.parts = {part.name: [] for part in PARTS}

@@ -24,7 +24,7 @@ from messaging.console.rendering import keyset_page, page, see_other
 from messaging.console.resource import table
 from messaging.deliveries.pages import tables
 from messaging.deliveries.pages.decisions import MESSAGE, SCOPE, Choice, ChoiceButton, Many, button, settle
-from messaging.deliveries.pages.doubt_groups import (
+from messaging.deliveries.pages.in_doubt_groups import (
     Group,
     code_of,
     of_answer,
@@ -33,7 +33,7 @@ from messaging.deliveries.pages.doubt_groups import (
     of_trigger,
     settle_group,
 )
-from messaging.deliveries.selectors import doubts, triggers
+from messaging.deliveries.selectors import in_doubt, triggers
 from messaging.deliveries.services import settling
 from messaging.messages.pages import tables as message_tables
 from messaging.messages.selectors import evidence, messages
@@ -59,16 +59,16 @@ def doubt_list(request: HttpRequest) -> HttpResponse:
     """Three tabs: did our application process it; did the partner get it; did all who took part do the same."""
     tab = request.GET.get("tab", "")
     now = clock.now()
-    inbound, outbound = doubts.groups(now), doubts.outbound_groups(now)
+    inbound, outbound = in_doubt.groups(now), in_doubt.outbound_groups(now)
     about = coordinations.doubtful_count()
     if tab not in _TABS:
         tab = "outbound" if outbound and not inbound else "inbound"
         tab = "transactions" if about and not inbound and not outbound else tab
     context: dict[str, Any] = {
         "tab": tab,
-        "groups": [(group, doubts.age(group.oldest_at, now)) for group in inbound],
-        "outbound": [(group, doubts.age(group.oldest_at, now)) for group in outbound],
-        "answers": [_answer_row(request, group, now) for group in doubts.by_answer(outbound)],
+        "groups": [(group, in_doubt.age(group.oldest_at, now)) for group in inbound],
+        "outbound": [(group, in_doubt.age(group.oldest_at, now)) for group in outbound],
+        "answers": [_answer_row(request, group, now) for group in in_doubt.by_answer(outbound)],
         "asking": jobs_of.asking(now) if tab == "outbound" else None,
         "may_ask": _may_ask(request),
         "askable": sum(group.count for group in inbound if group.can_ask and group.trigger.state != "disabled"),
@@ -92,7 +92,7 @@ def doubt_list(request: HttpRequest) -> HttpResponse:
             about=lambda row: {**cells.row_id(row["transaction"]), "data-testid": "doubtful-transaction"},
         ),
     }
-    return page(request, "console/deliveries/doubts.html", context, live="live-doubts")
+    return page(request, "console/deliveries/in_doubt.html", context, live="live-in-doubt")
 
 
 def _of_pair_and_cause(row: Any) -> dict[str, str]:
@@ -112,7 +112,7 @@ def _doubtful_rows(request: HttpRequest, now: datetime) -> list[dict[str, Any]]:
                 for taker in coordinations.doubts_of(one)
                 for button in settle_buttons(one, taker, who)
             ],
-            "level": doubts.age(one.doubtful_since or now, now),
+            "level": in_doubt.age(one.doubtful_since or now, now),
         }
         for one in coordinations.doubtful()
     ]
@@ -121,11 +121,11 @@ def _doubtful_rows(request: HttpRequest, now: datetime) -> list[dict[str, Any]]:
 def _transaction_groups(now: datetime) -> list[dict[str, Any]]:
     """Groups of transactions with the list of each."""
     rows = []
-    for group in doubts.transaction_groups():
+    for group in in_doubt.transaction_groups():
         query = {"doubtful": "yes", "doubt": group.doubt, "party": group.partner.public_id if group.partner else ""}
         asked = urlencode({name: value for name, value in query.items() if value})
         href = f"{reverse('console:transactions')}?{asked}"
-        rows.append({"group": group, "href": href, "level": doubts.age(group.oldest_at, now)})
+        rows.append({"group": group, "href": href, "level": in_doubt.age(group.oldest_at, now)})
     return rows
 
 
@@ -134,13 +134,13 @@ def doubt_group(request: HttpRequest, reference: str, doubt: str) -> HttpRespons
     """One group: why they are in doubt, what can be decided, and the documents, the oldest first."""
     trigger = triggers.trigger(reference)
     code = code_of(doubt)
-    found = doubts.group(trigger, code, clock.now())
-    reason = doubts.reason(code)
+    found = in_doubt.group(trigger, code, clock.now())
+    reason = in_doubt.reason(code)
     context = {
         "template": _OF_DOCUMENTS,
         "title": f"{trigger.name}: {reason.label}",
         "crumbs": (
-            (reverse("console:doubts"), "In doubt"),
+            (reverse("console:in-doubt"), "In doubt"),
             (reverse("console:trigger", args=[trigger.public_id]), trigger.name),
         ),
         "heading": reason.label,
@@ -149,7 +149,7 @@ def doubt_group(request: HttpRequest, reference: str, doubt: str) -> HttpRespons
         "reason": reason,
         "buttons": _buttons(request, of_trigger(trigger, code, found.count if found else 0)),
     }
-    return _group_page(request, f"{trigger.pk}.{code}", doubts.documents(trigger.pk, code), context)
+    return _group_page(request, f"{trigger.pk}.{code}", in_doubt.documents(trigger.pk, code), context)
 
 
 @requires("messages:read")
@@ -157,13 +157,13 @@ def outbound_group(request: HttpRequest, code: str, cause: str) -> HttpResponse:
     """The messages of one pair whose outcome is unknown for one cause."""
     pair = pairs.pair(code)
     cause = code_of(cause)
-    found = doubts.outbound_group(pair, cause, clock.now())
+    found = in_doubt.outbound_group(pair, cause, clock.now())
     known = lookup(cause) if cause else None
     context = {
         "template": _OF_PAIR,
         "title": f"{pair.code}: {words(cause)}",
         "crumbs": (
-            (f"{reverse('console:doubts')}?tab=outbound", "In doubt"),
+            (f"{reverse('console:in-doubt')}?tab=outbound", "In doubt"),
             (reverse("console:pair", args=[pair.code]), pair.code),
         ),
         "heading": known.label if known else "In doubt",
@@ -174,7 +174,7 @@ def outbound_group(request: HttpRequest, code: str, cause: str) -> HttpResponse:
         "buttons": _buttons(request, _of_pair(pair, cause, found)),
         "may_ask": _may_ask(request),
     }
-    return _group_page(request, f"{pair.pk}.{cause}", doubts.outbound_messages(pair.pk, cause), context)
+    return _group_page(request, f"{pair.pk}.{cause}", in_doubt.outbound_messages(pair.pk, cause), context)
 
 
 @requires("messages:read")
@@ -182,12 +182,12 @@ def answer_group(request: HttpRequest, answer: str) -> HttpResponse:
     """The messages of all pairs about which their partners say the same."""
     found = _answer(answer)
     now = clock.now()
-    group = next((one for one in doubts.by_answer(doubts.outbound_groups(now)) if one.answer == found), None)
+    group = next((one for one in in_doubt.by_answer(in_doubt.outbound_groups(now)) if one.answer == found), None)
     label = PartnerAnswer(found).label if found else "Not asked yet"
     context = {
         "template": "console/deliveries/doubt_answer.html",
         "title": f"In doubt: {label}",
-        "crumbs": ((f"{reverse('console:doubts')}?tab=outbound", "In doubt"),),
+        "crumbs": ((f"{reverse('console:in-doubt')}?tab=outbound", "In doubt"),),
         "heading": label,
         "about": "the partners’ answer",
         "answer": found,
@@ -195,13 +195,13 @@ def answer_group(request: HttpRequest, answer: str) -> HttpResponse:
         "row": _answer_row(request, group, now) if group else None,
         "may_ask": _may_ask(request),
     }
-    return _group_page(request, f"answer.{found}", doubts.answered(found), context)
+    return _group_page(request, f"answer.{found}", in_doubt.answered(found), context)
 
 
 def _group_page(request: HttpRequest, mark: str, rows: QuerySet[Any], context: dict[str, Any]) -> HttpResponse:
     group = context["group"]
-    context |= keyset_page(request, f"console.doubts.{mark}", rows, order=("id",), filters={})
-    context["level"] = doubts.age(group.oldest_at, clock.now()) if group else "good"
+    context |= keyset_page(request, f"console.in_doubt.{mark}", rows, order=("id",), filters={})
+    context["level"] = in_doubt.age(group.oldest_at, clock.now()) if group else "good"
     if context["template"] == _OF_DOCUMENTS:
         said = "Documents of this group, the oldest first"
         context["table"] = tables.deliveries(said, context["rows"], tables.OF_DOUBT)
@@ -215,7 +215,7 @@ def _group_page(request: HttpRequest, mark: str, rows: QuerySet[Any], context: d
 def answer_settle(request: HttpRequest, answer: str, decision: str) -> HttpResponse:
     """The plan of a job over all messages with one answer, and its beginning. Comes back to what is in doubt."""
     found = _answer(answer)
-    groups = doubts.by_answer(doubts.outbound_groups(clock.now()))
+    groups = in_doubt.by_answer(in_doubt.outbound_groups(clock.now()))
     group = next((one for one in groups if one.answer == found), None)
     return settle_group(request, of_answer(found, group.count if group else 0), decision)
 
@@ -225,7 +225,7 @@ def doubt_settle(request: HttpRequest, reference: str, doubt: str, decision: str
     """The plan of a job over one inbound group, and its beginning."""
     trigger = triggers.trigger(reference)
     code = code_of(doubt)
-    found = doubts.group(trigger, code, clock.now())
+    found = in_doubt.group(trigger, code, clock.now())
     return settle_group(request, of_trigger(trigger, code, *_size(found)), decision)
 
 
@@ -234,7 +234,7 @@ def outbound_settle(request: HttpRequest, code: str, cause: str, decision: str) 
     """The plan of a job over one outbound group, and its beginning."""
     pair = pairs.pair(code)
     cause = code_of(cause)
-    found = doubts.outbound_group(pair, cause, clock.now())
+    found = in_doubt.outbound_group(pair, cause, clock.now())
     return settle_group(request, _of_pair(pair, cause, found), decision)
 
 
@@ -329,14 +329,14 @@ def _answer(segment: str) -> str:
     return answer
 
 
-def _answer_row(request: HttpRequest, group: doubts.AnswerGroup, now: datetime) -> dict[str, Any]:
+def _answer_row(request: HttpRequest, group: in_doubt.AnswerGroup, now: datetime) -> dict[str, Any]:
     """A group of one answer, with the decision that it is evidence for."""
     offered = None
     if group.suggestion:
         choice = MESSAGE[group.suggestion]
         href = reverse("console:doubt-answer-settle", args=[group.answer, choice.slug])
         offered = button(person(request), choice, href, label=f"{choice.group_label} ({group.count:,})")
-    return {"group": group, "level": doubts.age(group.oldest_at, now), "button": offered}
+    return {"group": group, "level": in_doubt.age(group.oldest_at, now), "button": offered}
 
 
 def _may_ask(request: HttpRequest) -> str:
@@ -344,11 +344,11 @@ def _may_ask(request: HttpRequest) -> str:
     return person(request).lacks(SCOPE)
 
 
-def _of_pair(pair: Pair, cause: str, found: doubts.OutboundGroup | None) -> Group:
+def _of_pair(pair: Pair, cause: str, found: in_doubt.OutboundGroup | None) -> Group:
     return of_pair(pair, cause, *_size(found), mixed=found is not None and found.mixed)
 
 
-def _size(group: doubts.DoubtGroup | doubts.OutboundGroup | None) -> tuple[int, int]:
+def _size(group: in_doubt.DoubtGroup | in_doubt.OutboundGroup | None) -> tuple[int, int]:
     """How many there are, and how many of them were put off."""
     return (group.count, group.later) if group is not None else (0, 0)
 

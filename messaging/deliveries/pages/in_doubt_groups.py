@@ -17,7 +17,7 @@ from messaging.choices import DeliveryState, PartnerAnswer
 from messaging.console.access import actor
 from messaging.console.rendering import see_other
 from messaging.deliveries.pages.decisions import DELIVERY, MESSAGE, Choice, Many, many_of, settle
-from messaging.deliveries.selectors import deliveries, doubts
+from messaging.deliveries.selectors import deliveries, in_doubt
 from messaging.exceptions import InvalidSubmission, NotFound, Stale
 from messaging.models import Delivery, Pair, Trigger
 
@@ -61,12 +61,12 @@ def of_trigger(trigger: Trigger, doubt: str, count: int, later: int = 0) -> Grou
         action="settle_deliveries",
         count=count,
         later=later,
-        what=f"{trigger.name}: {doubts.reason(doubt).label}",
+        what=f"{trigger.name}: {in_doubt.reason(doubt).label}",
         filter={"trigger": trigger.public_id, "doubt": doubt},
         back=reverse("console:doubt", args=reference),
         href=lambda decision: reverse("console:doubt-settle", args=[*reference, decision]),
         possible=possible,
-        sample=lambda: _named(doubts.documents(trigger.pk, doubt)),
+        sample=lambda: _named(in_doubt.documents(trigger.pk, doubt)),
         many=lambda count: many_of(trigger, count),
         doubt=doubt,
     )
@@ -94,7 +94,7 @@ def of_pair(pair: Pair, cause: str, count: int, later: int = 0, *, mixed: bool =
     """Messages of one pair that are in doubt for one cause. `mixed`: the partner has some, and does not know others."""
     reference = [pair.code, segment(cause)]
     unlike = "The partner has some of these and does not know others: decide by its answer."
-    found = doubts.outbound_messages(pair.pk, cause).order_by("id")[:_SAMPLE]
+    found = in_doubt.outbound_messages(pair.pk, cause).order_by("id")[:_SAMPLE]
     return Group(
         choices=MESSAGE,
         action="settle_messages",
@@ -113,10 +113,10 @@ def of_pair(pair: Pair, cause: str, count: int, later: int = 0, *, mixed: bool =
 def of_answer(answer: str, count: int) -> Group:
     """Messages of any pairs about which their partners say the same."""
     label = PartnerAnswer(answer).label if answer else "Not asked yet"
-    found = doubts.answered(answer).order_by("id")[:_SAMPLE]
+    found = in_doubt.answered(answer).order_by("id")[:_SAMPLE]
 
     def possible(decision: str) -> str:
-        suggested = doubts.suggested(answer)
+        suggested = in_doubt.suggested(answer)
         if not suggested:
             return "No answer is no evidence: decide about one pair's messages, or about each alone."
         if decision in ("later", suggested):
@@ -130,7 +130,7 @@ def of_answer(answer: str, count: int) -> Group:
         later=0,
         what=f"The partner's answer: {label.lower()}",
         filter={"answer": answer},
-        back=f"{reverse('console:doubts')}?tab=outbound",
+        back=f"{reverse('console:in-doubt')}?tab=outbound",
         href=lambda decision: reverse("console:doubt-answer-settle", args=[answer or "none", decision]),
         possible=possible,
         sample=lambda: [(one.message_id, one.pair.code) for one in found],
@@ -183,7 +183,7 @@ def settle_group(request: HttpRequest, group: Group, decision: str) -> HttpRespo
         if group.later:
             were, are = ("was", "it is") if group.later == 1 else ("were", "they are")
             effects.append(f"{group.later:,} of them {were} put off by somebody; {are} settled too.")
-        above = "triggers" if group.action == "redeliver_failed" else "doubts"
+        above = "triggers" if group.action == "redeliver_failed" else "in-doubt"
         return {
             "group": group,
             "action": group.href(choice.slug),
