@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,8 +47,14 @@ def partitions_emptied(request: pytest.FixtureRequest) -> Iterator[None]:
             cursor.execute("TRUNCATE messaging_documentcompleted, messaging_rememberedrequest")
 
 
+@pytest.fixture(scope="session")
+def folder_of_process(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the payload files of all tests of a process go: `tmp_path` looks through all folders that it ever made."""
+    return tmp_path_factory.mktemp("stores")
+
+
 @pytest.fixture(autouse=True)
-def fresh_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
+def fresh_caches(request: pytest.FixtureRequest, folder_of_process: Path) -> Iterator[None]:
     """What processes remember of the database does not outlive a test; payload files go to a folder of the test."""
     # A test may ask for the database by its mark alone; then neither fixture is among its names.
     if not request.node.get_closest_marker("django_db") and not {"db", "transactional_db"} & set(request.fixturenames):
@@ -57,9 +65,10 @@ def fresh_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Non
     from tests.staged import forget_all
 
     settings = request.getfixturevalue("settings")
-    settings.RMHUB_STORE_DIR = tmp_path / "store"
-    settings.RMHUB_LAKE_DIR = tmp_path / "lake"
-    settings.RMHUB_ARCHIVE_DIR = tmp_path / "archive"
+    folder = Path(tempfile.mkdtemp(dir=folder_of_process))
+    settings.RMHUB_STORE_DIR = folder / "store"
+    settings.RMHUB_LAKE_DIR = folder / "lake"
+    settings.RMHUB_ARCHIVE_DIR = folder / "archive"
     # The time limit of a search holds until its transaction ends, and that is the end of the test: on a busy machine it
     # would stop what the test does after the search.
     request.getfixturevalue("monkeypatch").setattr(messages, "SECONDS", 600)
@@ -71,6 +80,7 @@ def fresh_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Non
         table.clear()
         table.update(before)
     forget_all()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

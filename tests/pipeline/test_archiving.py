@@ -338,6 +338,7 @@ def _executed(job: PipelineJob, run: PipelineRun | None = None) -> PipelineRun:
     return PipelineRun.objects.get(pk=run.pk)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_spark_reads_back_what_hashlib_reads_back(scene: Scene, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bodies with several payloads, without any frame, payloads encoded in the frame; and each kind of damage."""

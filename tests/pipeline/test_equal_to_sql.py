@@ -61,6 +61,7 @@ def test_the_jobs_declare_the_tables_of_the_catalogue(name: str) -> None:
         assert set(columns) <= set(ENTITIES[entity].column_names), entity
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.django_db(transaction=True)
 def test_every_number_is_what_plain_sql_gives(

@@ -134,6 +134,7 @@ def first_xid_after(file: LakeFile) -> int:
     return 1 + max(pq.ParquetFile(manifest.root() / file.path).read(["xid"])["xid"].to_pylist())
 
 
+@pytest.mark.long
 def test_a_new_column_is_null_in_files_of_before(spark, first: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     run()
     newer = replace(MESSAGES, columns=(*MESSAGES.columns, Column("content_type", "string", since=2)))
@@ -157,6 +158,7 @@ def test_a_new_column_is_null_in_files_of_before(spark, first: Writer, monkeypat
     assert versions(spark, "content_type")[old] == (None,)
 
 
+@pytest.mark.long
 def test_compaction_keeps_every_row_once_sorted_for_other_tools_too(spark, first: Writer, monkeypatch) -> None:
     keys = [first.message(T + timedelta(minutes=number)) for number in range(20)]
     first.commit()

@@ -97,7 +97,9 @@ def test_levels(spark: SparkSession) -> None:
             assert sums[0] == sums[1], (grain, name)
 
 
-@pytest.mark.parametrize("name", ["levels", "timing", "window"])
+@pytest.mark.parametrize(
+    "name", ["levels", *(pytest.param(name, marks=pytest.mark.long) for name in ("timing", "window"))]
+)
 def test_a_hub_without_traffic_has_empty_reports(spark: SparkSession, name: str) -> None:
     job = import_module(f"messaging.pipeline.jobs.{name}")
     results = job.run(frames(spark, job), {"as_of": NIGHT, "price_gb_month": None})

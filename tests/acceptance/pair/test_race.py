@@ -18,8 +18,9 @@ from messaging.protocol.codecs import ebxml
 from messaging.protocol.envelope import Envelope, MessageType, PartyId, PayloadPart, RoutingHeader, Semantics
 from rmhub.supervisor import Supervisor
 from tests.partners.factories import basic
+from tests.sizes import ALL
 
-TRIALS = 1000
+TRIALS = 1000 if ALL else 200
 
 pytestmark = pytest.mark.acceptance
 

@@ -276,7 +276,7 @@ def test_x16_t27_committed_is_lost(world: World, how: How) -> None:
 
 
 _COMMIT = ("Prepare", "Prepared", "Commit", "Committed")
-_SLOW = pytest.mark.acceptance
+_SLOW = pytest.mark.long
 
 
 def _with_each(world: World, how: How, actions: tuple[str, ...], ask: Note, judge: Callable[..., None]) -> None:

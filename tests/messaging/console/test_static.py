@@ -66,6 +66,7 @@ def test_every_icon_that_is_used_is_in_the_sprite() -> None:
         used |= set(re.findall(r'\{% icon "([^"]+)"', text)) | set(re.findall(r'sign="([^"]+)"', text))
     states = (code / "console" / "looks.py").read_text()
     used |= set(re.findall(r'": "([a-z0-9-]+)"', states)) | set(re.findall(r'\), "([a-z0-9-]+)"\)', states))
+    used |= {name for path in code.rglob("*.py") for name in re.findall(r'\bicon\("([^"]+)"', path.read_text())}
     used |= {item.icon for _, items in NAVIGATION for item in items} | {verb.icon for verb in VERBS.values()}
     used |= {one.icon for table in (decisions.DELIVERY, decisions.MESSAGE) for one in table.values()}
     used |= {verb.icon for verb in TRIGGERS.verbs}
