@@ -203,7 +203,7 @@ def test_junk_ids(admin: Api, method: str, path: str, first: bool) -> None:
     if "{}" not in path:
         return
     body = {"reason": "why not", "expected": 1} if "expect" in path else {"reason": "why not"}
-    for junk in IDS if first or ALL else IDS[:3]:
+    for junk in IDS if first or ALL else IDS[:1]:
         for place in (path.replace("{}", junk), path.replace("{}", junk, 1).replace("{}", "1")):
             refused(admin.call(method, "/" + place, None if method == "GET" else body, If_Match="*"))
 
