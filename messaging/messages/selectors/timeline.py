@@ -74,7 +74,7 @@ class MessageScreen:
 def message_screen(message: Message) -> MessageScreen:
     """Everything about one message that `messages.message` read. A fixed number of queries."""
     attempts = stored.newest(stored.transmissions(message.pk), _MOST_OF_ONE)
-    signals = list(stored.signals(message.pk)[:_MOST_OF_ONE])
+    signals = stored.newest(stored.signals(message.pk), _MOST_OF_ONE)
     happened = stored.newest(events.of_message(message.pk), _MOST_OF_ONE)
     told = [history.of_event(event) for event in happened if event.type not in _TOLD_ELSEWHERE]
     # It was delivered before: what a final receipt adds has no colour here.
@@ -88,7 +88,7 @@ def message_screen(message: Message) -> MessageScreen:
         message=message,
         blocks=message.pair.queued if message.pair.in_flight_id == message.pk else 0,
         moments=sorted([*told, *crossed], key=lambda step: (step.at, step.rank)),
-        cut=len(attempts) == _MOST_OF_ONE or len(happened) == _MOST_OF_ONE,
+        cut=any(len(rows) == _MOST_OF_ONE for rows in (attempts, signals, happened)),
         payloads=list(stored.payloads(message.pk)),
         transmissions=attempts,
         signals=signals,

@@ -12,7 +12,7 @@ from lxml import html
 from messaging.journal.audit import Actor
 from messaging.messages.selectors import finding
 from messaging.messages.selectors import messages as selectors
-from messaging.models import AuditEntry, Message
+from messaging.models import AuditEntry, Message, Signal, Transmission
 from messaging.pairs.services.operating import pair_pause
 from rmhub.clock import FrozenClock
 from rmhub.roles import Role
@@ -263,12 +263,24 @@ def test_a_search_that_takes_too_long_says_so(scene: World, monkeypatch: pytest.
 def test_a_message_with_a_long_history_stays_bounded(time: FrozenClock) -> None:
     partner = partner_side()
     message = delivered(partner)[0]
-    from messaging.models import Transmission
-
     Transmission.objects.bulk_create(
         Transmission(pair=partner.outbound, message=message, number=n, address="http://x", started_at=NOON)
         for n in range(2, 260)
     )
     page = html.fromstring(browser().get(f"/messages/{message.public_id}/").content)
     assert len(page.xpath("//h2[@id='timeline']/ancestor::section//tbody/tr")) < 210
+    assert "the newest 200 rows" in page.text_content()
+
+
+def test_of_very_many_answers_of_the_partner_the_newest_are_there(time: FrozenClock) -> None:
+    partner = partner_side()
+    message = delivered(partner)[0]
+    Signal.objects.bulk_create(
+        Signal(direction="in", kind="error", state="matched", pair=partner.outbound, about=message,
+               error_description=f"copy {number}", body=b"", created_at=NOON)
+        for number in range(205)
+    )  # fmt: skip
+    page = html.fromstring(browser().get(f"/messages/{message.public_id}/").content)
+    told = page.xpath("string(//h2[@id='timeline']/ancestor::section)")
+    assert "copy 204" in told and "copy 3 " not in told.replace("\n", " ")
     assert "the newest 200 rows" in page.text_content()
