@@ -258,7 +258,7 @@ def test_x23_an_outcome_is_recorded_when_the_database_is_back() -> None:
         assert said.wait(WAIT)
         with outage():
             go_on.set()
-            eventually(lambda: engine._record._busy or engine._lanes.free < 2, within=WAIT)
+            eventually(lambda: engine._record._busy or engine._bulkheads.free < 2, within=WAIT)
         eventually(lambda: Message.objects.get(pk=message.pk).state == "sent", within=WAIT)
         assert list(Transmission.objects.values_list("outcome", flat=True)) == ["sent"]
     assert len(wire.parcels) == 1
@@ -333,6 +333,6 @@ def test_x25_a_worker_that_goes_on_does_not_begin_what_others_have_taken_over(
         task=work.task, claim=claim, talk=work.talk, record=work.record, release_dead=lambda now: 0, keeps=work.keeps
     )
     with running(frozen):
-        eventually(lambda: taken and frozen._lanes.free == 1, within=WAIT)
+        eventually(lambda: taken and frozen._bulkheads.free == 1, within=WAIT)
     assert app.documents == []
     assert Delivery.objects.get(pk=delivery.pk).claim == taken[0].claim

@@ -119,20 +119,20 @@ def test_a_service_that_hangs_holds_up_no_other_trigger(partner: PartnerSide, ap
     eventually(all_are("completed", *hanging))
 
 
-def test_a_document_whose_service_hangs_holds_up_its_own_lane_only(app: Application, engine: Engine) -> None:
+def test_a_document_whose_service_hangs_holds_up_its_own_trigger_only(app: Application, engine: Engine) -> None:
     one, other = partner_side(), partner_side()
     held = Held(app, "a1")
     make_trigger(app)
-    lane = arrive(one, "a1", "a2")
+    waiting = arrive(one, "a1", "a2")
     others = arrive(other, "b1", "b2", "b3")
     try:
         engine.run()
         assert held.inside.acquire(timeout=WAIT)
         eventually(all_are("completed", *others))
-        assert states(*lane) == ["running", "waiting"]
+        assert states(*waiting) == ["running", "waiting"]
     finally:
         held.gate.set()
-    eventually(all_are("completed", *lane))
+    eventually(all_are("completed", *waiting))
 
 
 def test_concurrency_holds_over_all_workers(partner: PartnerSide, app: Application, settings: object) -> None:
@@ -259,8 +259,8 @@ def test_a_claim_inside_a_transaction_is_refused(partner: PartnerSide, app: Appl
     make_trigger(app)
     arrive(partner, "a1")
     jobs = claim()
-    engine._lanes.put("", jobs[0], 0.0)
-    [begun] = engine._lanes.begin()
+    engine._bulkheads.put("", jobs[0], 0.0)
+    [begun] = engine._bulkheads.begin()
     with transaction.atomic():
         Engine._send(engine, begun)
     assert app.asked == []

@@ -173,7 +173,7 @@ def test_m37_the_window_holds_back_what_is_too_much() -> None:
     assert sender.flight[-1] == 65
 
 
-def test_m37_no_more_are_on_the_wire_than_there_are_lanes() -> None:
+def test_m37_no_more_are_on_the_wire_than_may_be() -> None:
     sender = Sender(policy=replace(POLICY, concurrency=3))
     sender.queue(8)
     sender.claim()
