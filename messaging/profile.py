@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import importlib
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 
+from messaging.bench import Bench
 from messaging.choices import Direction
 from messaging.models import Event, Message, Pair
 from messaging.protocol.codecs.stream import StreamEnvelope
@@ -44,6 +46,8 @@ class Profile:
     carries_documents = True
     # The verbs of people that are offered, whether they can be used now or not.
     verbs = frozenset({Kind.RESUME, Kind.RETRY_NOW, Kind.SKIP, Kind.RESTART})
+    # What it does with test messages.
+    bench: Bench
     # Why a person cannot set the number that an inbound pair expects.
     without_number = ""
 
@@ -105,6 +109,11 @@ def named(name: str) -> Profile:
     profile = importlib.import_module(f"messaging.profiles.{name}.profile").PROFILE
     assert isinstance(profile, Profile)
     return profile
+
+
+def names(wanted: Callable[[Profile], bool]) -> list[str]:
+    """Names the profiles of which it is true, for queries."""
+    return [name for name in Name.values if wanted(named(name))]
 
 
 def of(terms: Terms) -> Profile:

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from partners.choices import Profile, Semantics
 from partners.fields import duration
 from partners.models import AgreementVersion, Endpoint
 from partners.rules import BY_PROFILE, RULES, Level
-from partners.rules.rule import Reliability, give_up_seconds, resend_seconds
+from partners.rules.ebxml import EBXML
+from partners.rules.rule import Reliability, give_up_seconds
 from partners.terms import resend_waits
 from partners.transports import uri_fault
 
@@ -42,27 +42,8 @@ class Problem:
 
 
 def gives_up_sentence(terms: Reliability) -> str:
-    """What happens to a message that nobody acknowledges, e.g.
-
-    "Gives up after 2 h 5 m (1 send + 5 retries), then suspends the pair." or, of repeatable requests,
-    "Repeats for up to 1 d, every 20 s to 10 m, then the message is in doubt.", or, of streams,
-    "Sends all that is unacknowledged again after 30 s to 6 h; 10 resends without progress (13 h 46 m 30 s) suspend the
-    pair. A message expires after 4 d." or, of transactions,
-    "Sends what awaits an answer again after 5 s to 10 m, and never gives up by itself; 10 resends without an answer
-    open an incident."
-    """
-    if terms.profile == Profile.WSAT:
-        return _transaction_sentence(terms)
-    if terms.profile == Profile.REPEATABLE:
-        least, most = duration(terms.repeat_interval), duration(terms.repeat_interval_max)
-        every = least if least == most else f"{least} to {most}"
-        return f"Repeats for up to {duration(terms.partner_window)}, every {every}, then the message is in doubt."
-    if terms.semantics != Semantics.ONCE_AND_ONLY_ONCE:
-        return "Sends once and waits for no acknowledgement, so it neither repeats a message nor suspends the pair."
-    if terms.profile == Profile.STREAM:
-        return _stream_sentence(terms)
-    retries = {0: ", no retries", 1: " + 1 retry"}.get(terms.retries, f" + {terms.retries} retries")
-    return f"Gives up after {duration(give_up_seconds(terms))} (1 send{retries}), then suspends the pair."
+    """What happens to a message that nobody acknowledges."""
+    return BY_PROFILE.get(terms.profile, EBXML).gives_up(terms)  # a draft may name a profile that there is not
 
 
 def resend_words(schedule: str | tuple[int, ...]) -> str:
@@ -72,27 +53,6 @@ def resend_words(schedule: str | tuple[int, ...]) -> str:
     *before, (last, _) = runs
     said = [duration(wait) if count == 1 else f"{count} × {duration(wait)}" for wait, count in before]
     return ", ".join([*said, f"then every {duration(last)}" if said else f"every {duration(last)}"])
-
-
-def _transaction_sentence(terms: Reliability) -> str:
-    least, most = duration(terms.repeat_interval), duration(terms.repeat_interval_max)
-    resends = "1 resend" if terms.retries == 1 else f"{terms.retries} resends"
-    return (
-        f"Sends what awaits an answer again after {least if least == most else f'{least} to {most}'}, and never gives "
-        f"up by itself; {resends} without an answer open{'s' * (terms.retries == 1)} an incident."
-    )
-
-
-def _stream_sentence(terms: Reliability) -> str:
-    waits = resend_waits(terms.resend_schedule)[: terms.retries + 1]
-    least, most = duration(min(waits)), duration(max(waits))
-    resends = "1 resend" if terms.retries == 1 else f"{terms.retries} resends"
-    said = (
-        f"Sends all that is unacknowledged again after {least if least == most else f'{least} to {most}'}; "
-        f"{resends} without progress ({duration(resend_seconds(terms))}) suspend{'s' * (terms.retries == 1)} the pair."
-    )
-    life = f" A message expires after {duration(terms.time_to_live)}." if terms.time_to_live else ""
-    return said + life
 
 
 def problems(version: AgreementVersion, *, rivals: Sequence[AgreementVersion] = ()) -> list[Problem]:

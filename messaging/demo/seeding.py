@@ -17,6 +17,7 @@ from messaging.deliveries.services.trigger_rules import TriggerValues
 from messaging.engine import pairs
 from messaging.journal.audit import Actor
 from messaging.models import ApiToken, Trigger
+from messaging.profile import named
 from partners import registry, services
 from partners.choices import CredentialKind, Profile
 from partners.models import Agreement, Credential, Endpoint, Party
@@ -119,10 +120,11 @@ def _paths(profile: str, number: int) -> tuple[str, str]:
 
     The repeatable profile answers errors at once.
     """
-    if profile == Profile.REPEATABLE:
+    speaks = named(profile)
+    if speaks.answered_at_once:
         path = f"/exchange/{tpa_id(number)}/"
         return path, path
-    if profile == Profile.STREAM:
+    if speaks.windowed:
         return f"/stream/{number}", f"/stream/receipts/{number}"
     return f"/ebxml/msh/{number}", f"/ebxml/errors/{number}"
 

@@ -13,11 +13,12 @@ from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 
 from django.db import OperationalError, connection, transaction
-from django.db.models import F, Max
+from django.db.models import F, Max, QuerySet
 
+from messaging import profile
 from messaging.models import MemoryEpoch, Trigger
 from messaging.protocol.errors import RmhubError
-from partners.choices import Profile, VersionState
+from partners.choices import VersionState
 from partners.models import DAY, AgreementVersion
 
 log = logging.getLogger(__name__)
@@ -131,11 +132,16 @@ def requests_kept_for() -> timedelta:
 
     Of all agreements that are or may come into force again: ids belong to their sender, not to an agreement.
     """
-    versions = AgreementVersion.objects.filter(
-        profile=Profile.REPEATABLE, state__in=(VersionState.ACTIVE, VersionState.DISABLED)
-    )
-    longest = versions.aggregate(longest=Max(F("memory_window") + F("clock_skew")))["longest"]
+    longest = remembered().aggregate(longest=Max(F("memory_window") + F("clock_skew")))["longest"]
     return timedelta(seconds=longest if longest is not None else DAY)
+
+
+def remembered() -> QuerySet[AgreementVersion]:
+    """Finds the agreements whose requests are remembered, those that may come into force again too."""
+    return AgreementVersion.objects.filter(
+        profile__in=profile.names(lambda one: one.answered_at_once),
+        state__in=(VersionState.ACTIVE, VersionState.DISABLED),
+    )
 
 
 def _ensure(table: Table, days: set[date]) -> None:

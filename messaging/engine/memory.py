@@ -25,14 +25,13 @@ from django.db import connection, transaction
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import Max
 
+from messaging.engine import forgetting
 from messaging.journal import audit, events, incidents
 from messaging.journal.audit import SYSTEM, Actor
 from messaging.models import MemoryEpoch
 from messaging.pairs.services import resync
 from messaging.profiles.wsat import due
 from messaging.protocol.memory import Memory, horizon, start_after_loss
-from partners.choices import Profile, VersionState
-from partners.models import AgreementVersion
 from partners.terms import Terms
 from rmhub import clock
 from rmhub.ids import uuid7
@@ -230,10 +229,7 @@ def _start_again(row: MemoryEpoch | None, note: _Note | None, reason: str, now: 
 
 def _skew() -> int:
     """The largest clock skew, in seconds, that any agreement allows its partner."""
-    versions = AgreementVersion.objects.filter(
-        profile=Profile.REPEATABLE, state__in=(VersionState.ACTIVE, VersionState.DISABLED)
-    )
-    return max(versions.aggregate(most=Max("clock_skew"))["most"] or 0, _LEAST_SKEW)
+    return max(forgetting.remembered().aggregate(most=Max("clock_skew"))["most"] or 0, _LEAST_SKEW)
 
 
 def _tables() -> str:

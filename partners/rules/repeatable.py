@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from partners.choices import ExchangeIdentity, Semantics, ServiceDirection
+from partners.fields import duration
 from partners.models import DAY, AgreementVersion
 from partners.rules.common import COMMON, DOCUMENTS, HTTP_ONLY, MAX_GIVE_UP, reliable
-from partners.rules.rule import Level, Rule, Settings, one_repeat
+from partners.rules.rule import Level, Reliability, Rule, Settings, between, one_repeat
 
 MANY_DAYS = 62 * DAY
 
@@ -15,6 +16,12 @@ def _only_receives_best_effort(version: AgreementVersion) -> bool:
     services = version.services.all()
     received = all(service.direction == ServiceDirection.RECEIVE for service in services)
     return version.semantics == Semantics.BEST_EFFORT and received
+
+
+def _gives_up(terms: Reliability) -> str:
+    """Say it as "Repeats for up to 1 d, every 20 s to 10 m, then the message is in doubt." """
+    every = between(terms.repeat_interval, terms.repeat_interval_max)
+    return f"Repeats for up to {duration(terms.partner_window)}, every {every}, then the message is in doubt."
 
 
 _RULES: tuple[Rule, ...] = (
@@ -104,4 +111,5 @@ REPEATABLE = Settings(
     rules=(*COMMON, *_RULES),
     # The model's default is for ids that come with a sequence; here each costs a look into every day.
     defaults={"memory_window": 7 * DAY},
+    gives_up=_gives_up,
 )

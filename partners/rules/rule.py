@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from partners.choices import Semantics
 from partners.fields import duration
 from partners.models import AgreementVersion
 from partners.terms import Terms, resend_waits
 
 Reliability = Terms | AgreementVersion  # both say how a message is repeated
+SENT_ONCE = "Sends once and waits for no acknowledgement, so it neither repeats a message nor suspends the pair."
 
 
 class Level(StrEnum):
@@ -39,15 +41,24 @@ class Rule:
         return _Sentences().vformat(self.sentence, (), {"v": version, **durations(version)})
 
 
+def gives_up_after_retries(terms: Reliability) -> str:
+    """Say it as "Gives up after 2 h 5 m (1 send + 5 retries), then suspends the pair." """
+    if terms.semantics != Semantics.ONCE_AND_ONLY_ONCE:
+        return SENT_ONCE
+    retries = {0: ", no retries", 1: " + 1 retry"}.get(terms.retries, f" + {terms.retries} retries")
+    return f"Gives up after {duration(give_up_seconds(terms))} (1 send{retries}), then suspends the pair."
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """A profile's table. `names`: the settings that it has beside those of all profiles; `defaults`: where those of the
-    model do not fit; `rules`: what contradicts what.
+    model do not fit; `rules`: what contradicts what; `gives_up`: what happens to a message that nobody acknowledges.
     """
 
     names: frozenset[str]
     rules: tuple[Rule, ...]
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    gives_up: Callable[[Reliability], str] = gives_up_after_retries
 
 
 class _Sentences(string.Formatter):
@@ -75,6 +86,11 @@ def resend_seconds(terms: Reliability) -> int:
     """From the first send of a stream's message to the pair's suspension, if nothing of it is ever acknowledged."""
     waits = resend_waits(terms.resend_schedule)
     return sum(waits[: terms.retries + 1]) + waits[-1] * max(0, terms.retries + 1 - len(waits))
+
+
+def between(least: int, most: int) -> str:
+    """Return `5 s to 10 m`, or `5 s` when both are the same."""
+    return duration(least) if least == most else f"{duration(least)} to {duration(most)}"
 
 
 def exchange(version: AgreementVersion) -> int:

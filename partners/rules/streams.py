@@ -3,10 +3,37 @@
 from __future__ import annotations
 
 from partners.choices import ExchangeIdentity, ExchangeMode, Semantics
+from partners.fields import duration
 from partners.rules.common import COMMON, DOCUMENTS, HTTP_ONLY, MAX_GIVE_UP, MEMORY_WINDOW_UNUSED, reliable
-from partners.rules.rule import Level, Rule, Settings, first_wait, resends, schedule_fault
+from partners.rules.rule import (
+    SENT_ONCE,
+    Level,
+    Reliability,
+    Rule,
+    Settings,
+    between,
+    first_wait,
+    resend_seconds,
+    resends,
+    schedule_fault,
+)
+from partners.terms import resend_waits
 
 MIN_ORDER_ACK_TIMEOUT = 50  # ms
+
+
+def _gives_up(terms: Reliability) -> str:
+    """Say when all goes out again, and what ends that: "10 resends without progress (13 h 46 m 30 s) suspend ..." """
+    if terms.semantics != Semantics.ONCE_AND_ONLY_ONCE:
+        return SENT_ONCE
+    waits = resend_waits(terms.resend_schedule)[: terms.retries + 1]
+    said = (
+        f"Sends all that is unacknowledged again after {between(min(waits), max(waits))}; {terms.retries} "
+        f"resend{'s' * (terms.retries != 1)} without progress ({duration(resend_seconds(terms))}) "
+        f"suspend{'s' * (terms.retries == 1)} the pair."
+    )
+    return said + (f" A message expires after {duration(terms.time_to_live)}." if terms.time_to_live else "")
+
 
 _RULES: tuple[Rule, ...] = (
     HTTP_ONLY,
@@ -136,4 +163,5 @@ STREAM = Settings(
     rules=(*COMMON, *_RULES),
     # WindowSize of [MS-MQQB], and the whole of its table of waits, about a day.
     defaults={"max_in_flight": 64, "retries": 10},
+    gives_up=_gives_up,
 )

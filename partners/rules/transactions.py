@@ -5,9 +5,19 @@ from __future__ import annotations
 from partners.choices import ExchangeIdentity, ExchangeMode
 from partners.models import DAY
 from partners.rules.common import COMMON, HTTP_ONLY, is_http
-from partners.rules.rule import Level, Rule, Settings
+from partners.rules.rule import Level, Reliability, Rule, Settings, between
 
 TRANSACTIONS_PATH = "/ws-tx"  # below it lie the hub's own services of atomic transactions
+
+
+def _gives_up(terms: Reliability) -> str:
+    """Say that it goes on, and what tells people: "10 resends without an answer open an incident." """
+    return (
+        f"Sends what awaits an answer again after {between(terms.repeat_interval, terms.repeat_interval_max)}, and "
+        f"never gives up by itself; {terms.retries} resend{'s' * (terms.retries != 1)} without an answer "
+        f"open{'s' * (terms.retries == 1)} an incident."
+    )
+
 
 _RULES: tuple[Rule, ...] = (
     HTTP_ONLY,
@@ -101,4 +111,5 @@ WSAT = Settings(
     rules=(*(rule for rule in COMMON if rule.code not in _DOCUMENTS_ONLY), *_RULES),
     # What awaits an answer is sent again after 5 s, at most after 10 m.
     defaults={"retries": 10, "repeat_interval": 5, "repeat_interval_max": 600},
+    gives_up=_gives_up,
 )

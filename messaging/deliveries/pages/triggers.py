@@ -16,7 +16,7 @@ from django.urls import reverse
 from django.utils.text import capfirst
 from django.views.decorators.debug import sensitive_variables
 
-from messaging import applications
+from messaging import applications, profile
 from messaging.access.selectors import reach
 from messaging.choices import Consult, ServiceKind, TriggerState
 from messaging.console.access import actor, requires
@@ -33,7 +33,6 @@ from messaging.models import Trigger
 from messaging.overview.selectors import records
 from messaging.pairs.selectors import screens
 from partners import selectors as partners
-from partners.choices import Profile
 from rmhub import clock
 from rmhub.ids import BadPublicId
 
@@ -194,7 +193,8 @@ class TriggerForm(SettingsForm):
     def _lists(self) -> dict[str, list[tuple[str, str]]]:
         """What can be chosen."""
         agreements = list(partners.agreements()[:MOST_CHOICES])
-        atomic = [one for one in agreements if any(each.profile == Profile.WSAT for each in one.versions.all())]
+        of_transactions = profile.names(lambda one: not one.carries_documents)
+        atomic = [one for one in agreements if any(each.profile in of_transactions for each in one.versions.all())]
         return {
             "party_id": [(one.public_id, one.name) for one in partners.parties(is_own=False)[:MOST_CHOICES]],
             "agreement_id": [(one.public_id, f"{one.tpa_id} ({one.partner})") for one in agreements],

@@ -10,13 +10,12 @@ from typing import Any, TypedDict
 from django.core.exceptions import ValidationError
 from django.db import models
 
-from messaging import applications
+from messaging import applications, profile
 from messaging.choices import Consult, DeliveryState, JoinType, ServiceKind, TriggerState
 from messaging.exceptions import InvalidSubmission
 from messaging.models import Delivery, Trigger
 from messaging.models.delivery import OPEN_STATES
 from messaging.protocol import document_ids
-from partners.choices import Profile
 from partners.models import AgreementVersion
 from partners.services.writing import is_clean
 from partners.transports import HTTP, uri_fault
@@ -255,7 +254,8 @@ def _atomic_agreement(trigger: Trigger) -> str | None:
         return "Only an HTTP service that is a member needs this agreement: leave it open." if chosen else None
     if chosen is None:
         return "Name the agreement (profile wsat) under which the application takes part in transactions."
-    if not AgreementVersion.objects.filter(agreement=chosen, profile=Profile.WSAT).exists():
+    atomic = profile.names(lambda one: not one.carries_documents)
+    if not AgreementVersion.objects.filter(agreement=chosen, profile__in=atomic).exists():
         return f"{chosen} is not an agreement of the profile wsat: choose one that is."
     return _agreement_taken(trigger)
 

@@ -30,6 +30,7 @@ from messaging.demo.seeding import MOST_HOPS
 from messaging.demo.stage import APPLICATION, Link, Parameters, Receiving, Stage, installation_folders, running
 from messaging.management.worlds import world
 from partners.choices import DOCUMENT_PROFILES, Profile
+from partners.rules import BY_PROFILE
 from rmhub.hubs import Hub
 from rmhub.supervisor import Supervisor
 
@@ -125,7 +126,7 @@ class Command(BaseCommand):
         options["pairs"] = 4 if options["pairs"] is None else options["pairs"]
         if options["messages"] < 1 or options["pairs"] < 1:
             raise CommandError("--messages and --pairs must be at least 1", returncode=2)
-        if options["ordered"] and options["profile"] != Profile.REPEATABLE:
+        if options["ordered"] and "ordered" not in BY_PROFILE[options["profile"]].names:
             raise CommandError(
                 "--ordered belongs to --profile repeatable; the others are always in order.", returncode=2
             )
@@ -209,7 +210,7 @@ class Command(BaseCommand):
             for hub_name, ids in pool.map(lambda one: exchange.submit(stage, one), errands):
                 accepted[hub_name] |= ids
         directions = _both_ways(stage, accepted)
-        ordered = options["ordered"] or options["profile"] != Profile.REPEATABLE
+        ordered = options["ordered"] or "ordered" not in BY_PROFILE[options["profile"]].names
         until = time.monotonic() + options["patience"]
         while True:
             found = verdict.judge(directions, ordered=ordered)

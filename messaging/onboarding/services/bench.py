@@ -7,37 +7,27 @@ transport with its credential and its trust.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 
 from django.db import transaction
 
-from messaging.engine.snapshots import acceptance_policy
+from messaging import profile
+from messaging.bench import CONTENT_SHA256, Found, Sample
 from messaging.exceptions import ApplicationError, NotFound
 from messaging.journal import audit
 from messaging.journal.audit import Actor
 from messaging.models import BenchReport, OnboardingDraft, ProbeReport
-from messaging.onboarding.services import bench_transactions, samples
-from messaging.onboarding.services.samples import Sample
 from messaging.pairs.services import probing
-from messaging.protocol import acceptance, memory
-from messaging.protocol.codecs import ebxml, repeatable, stream
-from messaging.protocol.envelope import Semantics as OnTheWire
-from messaging.protocol.errors import EncodeError, NotAMessage
-from messaging.protocol.streams import acceptance as streams
-from messaging.protocol.streams.envelope import first_id
 from messaging.transports import http
 from messaging.transports.base import Parcel, printable
 from partners import registry, selectors, services, transports
-from partners.choices import CredentialDirection, Profile, Semantics
+from partners.choices import CredentialDirection
 from partners.models import Agreement, AgreementVersion, Credential
 from partners.secrets import SecretUnreadable
 from partners.services import Level
@@ -77,14 +67,11 @@ def run(*, agreement_id: uuid.UUID, number: int, actor: Actor, draft_id: uuid.UU
     _in_a_step(steps, "terms", lambda step: _terms(step, version))
     _in_a_step(steps, "credentials", lambda step: _credentials(step, terms, started))
     _probe(steps, version, actor)
-    made: list[Sample] = []
-    if terms.profile == Profile.WSAT:
-        _of_transactions(steps, terms)
-    else:
-        _in_a_step(steps, "round trip", lambda step: made.append(_round_trip(step, terms, started)))
-        _in_a_step(steps, "repeat", lambda step: _repeat(step, terms, started))
-        _in_a_step(steps, "order", lambda step: _order(step, terms, started))
-        _in_a_step(steps, "echo", lambda step: _echo(step, version, terms, made[0] if made else None, started))
+    tried = profile.of(terms).bench
+    sample = _in_a_step(steps, "round trip", lambda step: _tried(step, tried.round_trip(terms, started)))
+    _in_a_step(steps, "repeat", lambda step: _tried(step, tried.repeat(terms, started)))
+    _in_a_step(steps, "order", lambda step: _tried(step, tried.order(terms, started)))
+    _in_a_step(steps, "echo", lambda step: _echo(step, version, terms, sample, started))
     report = BenchReport(
         agreement_id=agreement_id,
         number=number,
@@ -113,25 +100,17 @@ def _version(agreement_id: uuid.UUID, number: int) -> AgreementVersion:
     return selectors.version(row.pk)
 
 
-def _in_a_step(steps: list[Step], name: str, do: Callable[[Step], object]) -> None:
-    step = Step(name)
-    with _timed(step):
-        try:
-            do(step)
-        except _Failed as error:
-            step.verdict, step.detail = "failed", str(error)
-        except SecretUnreadable:
-            step.verdict, step.detail = "failed", "Our credential cannot be read any more: store it again."
-    steps.append(step)
-
-
-@contextmanager
-def _timed(step: Step) -> Iterator[None]:
-    began = time.monotonic()
+def _in_a_step(steps: list[Step], name: str, do: Callable[[Step], Sample | None]) -> Sample | None:
+    step, sample, began = Step(name), None, time.monotonic()
     try:
-        yield
-    finally:
-        step.seconds = round(time.monotonic() - began, 3)
+        sample = do(step)
+    except _Failed as error:
+        step.verdict, step.detail = "failed", str(error)
+    except SecretUnreadable:
+        step.verdict, step.detail = "failed", "Our credential cannot be read any more: store it again."
+    step.seconds = round(time.monotonic() - began, 3)
+    steps.append(step)
+    return sample
 
 
 def _terms(step: Step, version: AgreementVersion) -> None:
@@ -156,7 +135,7 @@ def _credentials(step: Step, terms: Terms, now: datetime) -> None:
     ours = [one for one in valid if one.direction == CredentialDirection.OUTBOUND]
     theirs = [one for one in valid if one.direction == CredentialDirection.INBOUND]
     said = []
-    receives = terms.profile == Profile.WSAT or any(row[2] != "send" for row in terms.services)
+    receives = not profile.of(terms).carries_documents or any(row[2] != "send" for row in terms.services)
     if not theirs and receives:
         said.append(f"{terms.hop_party_name} has no valid credential, so nothing that they send is taken.")
     if not ours and transports.named(terms.transport).needs_login:
@@ -183,138 +162,19 @@ def _probe(steps: list[Step], version: AgreementVersion, actor: Actor) -> None:
         steps.append(Step(found["name"], verdict, found["detail"], found["seconds"] or 0.0, found["facts"] or {}))
 
 
-def _of_transactions(steps: list[Step], terms: Terms) -> None:
-    """There is no document to send: the codec and the tables are what can be tried."""
-    for name, look in (
-        ("round trip", bench_transactions.round_trip),
-        ("repeat", bench_transactions.repeat),
-        ("order", bench_transactions.order),
-    ):
-        _in_a_step(steps, name, partial(_looked, terms=terms, look=look))
-    said = "Test services read documents, and transactions carry none: nothing is sent."
-    steps.append(Step("echo", "skipped", said))
-
-
-def _looked(step: Step, *, terms: Terms, look: Callable[[Terms], bench_transactions.Found]) -> None:
-    try:
-        step.detail, step.facts = look(terms)
-    except ValueError as error:
-        raise _Failed(str(error)) from None
-
-
-def _round_trip(step: Step, terms: Terms, now: datetime) -> Sample:
-    """Whether a message as we would send it says to a reader what it has to."""
-    try:
-        sample = samples.sample(terms, now)
-    except (EncodeError, ValueError) as error:
-        raise _Failed(f"A message of this agreement has no valid form: {error}") from None
-    step.facts = {"bytes": len(sample.body), "sha256": sample.sha256, "message_id": sample.message_id}
-    wrong = _misread(terms, sample)
-    if wrong:
-        raise _Failed("Read again, the message says something else: " + " ".join(wrong))
-    step.detail = (
-        f"A {sample.service} / {sample.action} of {len(sample.body)} bytes was written as it would be sent, and read "
-        "again: the same parties, agreement, numbers and document."
-    )
-    return sample
-
-
-def _misread(terms: Terms, sample: Sample) -> list[str]:
-    """What is not the same after reading the sample as a partner would."""
-    try:
-        if terms.profile == Profile.REPEATABLE:
-            identity = repeatable.read({name.lower(): [value] for name, value in sample.headers})
-            read_id = identity.request_id if identity is not None else ""
-            return [] if read_id == sample.message_id else [f"Its id is {read_id}."]
-        if terms.profile == Profile.STREAM:
-            came = stream.decode(sample.content_type, sample.body)
-            told = (came.message_id, came.agreement_id, came.service, came.action)
-            parts, defects = came.payloads, came.defects
-        else:
-            read = ebxml.decode(sample.content_type, sample.body)
-            told = (read.message_id, read.agreement_id, read.service, read.action)
-            parts, defects = read.payloads, read.defects
-    except (NotAMessage, repeatable.HeaderProblem) as error:
-        return [str(error)]
-    meant = (sample.message_id, terms.tpa_id, sample.service, sample.action)
-    wrong = [f"{was} became {now}." for was, now in zip(meant, told, strict=True) if was != now]
-    digests = [hashlib.sha256(part.content).hexdigest() for part in parts]
-    if digests != [sample.payload_sha256]:
-        wrong.append("The document is not the same.")
-    return wrong + [defect.description for defect in defects]
-
-
-def _repeat(step: Step, terms: Terms, now: datetime) -> None:
-    """Whether the same message once more is recognised and not handed on again."""
-    if terms.profile == Profile.REPEATABLE:
-        stored = memory.Stored(memory.State.ACCEPTED, False, now, "a")
-        found = memory.decide(_memory(terms, now), memory.Received(now, "a"), stored, now)
-        good = found.verdict is memory.Verdict.REPLAY
-    elif terms.profile == Profile.STREAM:
-        first = streams.decide(streams.Incoming(), streams.Arrival(first_id(now), 1, 0), now)
-        again = streams.decide(first.state, streams.Arrival(first_id(now), 1, 0), now)
-        good = first.accepted and again.verdict is streams.Verdict.DUPLICATE
-    elif terms.semantics == Semantics.BEST_EFFORT and not terms.detect_repeats:
-        step.verdict, step.detail = "skipped", "Best effort: repeats are not looked for, each copy is handed on."
-        return
-    else:
-        verdicts = _accepted(terms, ((1, "m-1", False), (1, "m-1", True)))
-        good = verdicts == [acceptance.Verdict.ACCEPT, acceptance.Verdict.DUPLICATE]
-    if not good:
-        raise _Failed("A second copy of a message would be handed on again.")
-    step.detail = "The same message once more is recognised: it is answered, and not handed on again."
-
-
-def _order(step: Step, terms: Terms, now: datetime) -> None:
-    """Whether a message that comes out of order, or from before what is remembered, is refused."""
-    if terms.profile == Profile.REPEATABLE:
-        late = now - timedelta(seconds=terms.memory_window + 1)
-        found = memory.decide(_memory(terms, now), memory.Received(late, "a"), None, now)
-        good = found.verdict is memory.Verdict.REFUSE
-        said = "Requests have no order; one from before the memory window is refused, and never taken silently."
-    elif terms.profile == Profile.STREAM:
-        sid = first_id(now)
-        first = streams.decide(streams.Incoming(), streams.Arrival(sid, 1, 0), now)
-        good = streams.decide(first.state, streams.Arrival(sid, 3, 2), now).verdict is streams.Verdict.GAP
-        said = "After message 1, message 3 is held back until message 2 has come."
-    elif terms.semantics != Semantics.ONCE_AND_ONLY_ONCE:
-        step.verdict, step.detail = "skipped", "Only once-and-only-once messages have sequence numbers."
-        return
-    else:
-        verdicts = _accepted(terms, ((1, "m-1", False), (3, "m-3", False), (2, "m-2", False)))
-        good = verdicts == [acceptance.Verdict.ACCEPT, acceptance.Verdict.REJECT, acceptance.Verdict.ACCEPT]
-        said = "After message 1, message 3 is refused with an error until message 2 has come."
-    if not good:
-        raise _Failed("A message that comes out of order would be taken.")
-    step.detail = said
-
-
-def _accepted(terms: Terms, messages: tuple[tuple[int, str, bool], ...]) -> list[acceptance.Verdict]:
-    """The verdicts on (number, id, known already), one after the other, under this agreement."""
-    state, verdicts = acceptance.InboundState(), []
-    reliable = terms.semantics == Semantics.ONCE_AND_ONLY_ONCE
-    for number, message_id, known in messages:
-        received = acceptance.Received(
-            message_id=message_id,
-            semantics=OnTheWire(terms.semantics),
-            sequence=number if reliable else None,
-            known=known,
-            known_number=number if known and reliable else None,
-        )
-        decision = acceptance.decide(state, received, acceptance_policy(terms))
-        state = decision.state
-        verdicts.append(decision.verdict)
-    return verdicts
-
-
-def _memory(terms: Terms, now: datetime) -> memory.Memory:
-    window, long_ago = timedelta(seconds=terms.memory_window), now - timedelta(days=4000)
-    return memory.Memory(window, timedelta(seconds=terms.clock_skew), long_ago, long_ago, now)
+def _tried(step: Step, found: Found) -> Sample | None:
+    """Takes over what the profile's own bench has found."""
+    step.verdict, step.detail, step.facts = found.verdict, found.detail, found.facts
+    return found.sample
 
 
 def _echo(step: Step, version: AgreementVersion, terms: Terms, sample: Sample | None, now: datetime) -> None:
     """Whether the partner's own test service reads the sample as it was meant, credential and all."""
     address = version.partner_endpoint.service_address
+    if not profile.of(terms).carries_documents:
+        step.verdict = "skipped"
+        step.detail = "Test services read documents, and transactions carry none: nothing is sent."
+        return
     if not address or sample is None:
         step.verdict = "skipped"
         step.detail = (
@@ -347,7 +207,7 @@ def _echo(step: Step, version: AgreementVersion, terms: Terms, sample: Sample | 
     if isinstance(told, dict) and told.get("message_id") != sample.message_id:
         problems.insert(0, "The test service read another MessageId.")
     digests = [part.get("sha256") for part in answer.get("payloads") or () if isinstance(part, dict)]
-    if digests != [sample.payload_sha256]:
+    if digests != [CONTENT_SHA256]:
         problems.insert(0, "The document did not arrive as it was sent.")
     if problems:
         raise _Failed(" ".join(problems))

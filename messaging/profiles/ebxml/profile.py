@@ -6,10 +6,12 @@ from datetime import datetime
 
 from django.db.models import F
 
+from messaging.bench import Bench
 from messaging.engine.snapshots import apply_outbound, outbound_state, sender_policy
 from messaging.journal import events
 from messaging.models import Event, Message, Pair
 from messaging.profile import Profile
+from messaging.profiles.ebxml.bench import EbxmlBench
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.envelope import Envelope, Semantics
 from messaging.protocol.messages import (
@@ -30,6 +32,7 @@ from partners.terms import Terms
 
 class EbxmlProfile(Profile):
     numbered = True
+    bench: Bench = EbxmlBench()
 
     def enqueue(self, message: Message, pair: Pair, terms: Terms, now: datetime) -> None:
         if message.semantics == Semantics.ONCE_AND_ONLY_ONCE:

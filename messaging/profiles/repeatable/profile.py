@@ -12,6 +12,7 @@ from messaging.journal import events
 from messaging.models import Event, Message, Pair
 from messaging.profile import Acted, Errors, Profile
 from messaging.profiles.repeatable import repeating
+from messaging.profiles.repeatable.bench import RepeatableBench
 from messaging.protocol.codecs import repeatable
 from messaging.protocol.envelope import Semantics
 from messaging.protocol.errors import IllegalTransition
@@ -24,6 +25,7 @@ from partners.terms import Terms
 
 class RepeatableProfile(Profile):
     answered_at_once = True
+    bench = RepeatableBench()
     verbs = Profile.verbs - {Kind.RESTART}  # there are no numbers
     without_number = "Requests of this pair have no sequence numbers, so none is expected."
 

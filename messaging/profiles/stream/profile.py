@@ -9,6 +9,7 @@ from messaging.choices import MessageState
 from messaging.models import Event, Message, Pair
 from messaging.profile import Acted, Errors, Profile
 from messaging.profiles.stream import moving
+from messaging.profiles.stream.bench import StreamBench
 from messaging.profiles.stream.saving import SOON
 from messaging.protocol.codecs import stream
 from messaging.protocol.codecs.stream import StreamEnvelope
@@ -23,6 +24,7 @@ MAX_LIFE = 400 * 86_400  # seconds, where the agreement sets no limit
 
 class StreamProfile(Profile):
     windowed = True
+    bench = StreamBench()
     without_number = "A stream has numbers for each of its senders: have the partner begin a new stream."
 
     def enqueue(self, message: Message, pair: Pair, terms: Terms, now: datetime) -> None:

@@ -10,6 +10,7 @@ from messaging.models import Event, Message, Pair
 from messaging.profile import Acted, Errors
 from messaging.profiles.ebxml.profile import EbxmlProfile
 from messaging.profiles.wsat import outgoing
+from messaging.profiles.wsat.bench import AtomicBench
 from messaging.protocol.pair_state import Flow, Kind
 from messaging.protocol.sender import REFUSALS
 from partners.terms import Terms
@@ -18,6 +19,7 @@ from partners.terms import Terms
 class AtomicProfile(EbxmlProfile):
     numbered = False
     carries_documents = False
+    bench = AtomicBench()
     verbs = frozenset({Kind.RETRY_NOW})  # they wait for nobody, and have no numbers
     without_number = "Messages of transactions have no sequence numbers, so none is expected."
 

@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from messaging import profile as profiles
+from messaging.bench import CONTENT_SHA256, Sample
 from messaging.exceptions import NotFound
 from messaging.journal.audit import Actor
 from messaging.models import Message, ProbeReport, Rejection
-from messaging.onboarding.services import bench, samples
+from messaging.onboarding.services import bench
 from messaging.pairs.services import probing
+from messaging.profiles.wsat import bench as transactions
+from messaging.protocol import acceptance
 from messaging.transports import Receipt, http
 from partners import registry, services
 from partners.models import AgreementVersion
@@ -70,8 +74,8 @@ def test_what_is_not_right_is_a_step_that_failed(no_network: None) -> None:
 
 def test_a_receiver_that_took_everything_would_be_found_out(no_network: None, monkeypatch: pytest.MonkeyPatch) -> None:
     version = make_agreement()
-    accept = bench.acceptance.Decision(bench.acceptance.Verdict.ACCEPT, "broken", bench.acceptance.InboundState())
-    monkeypatch.setattr(bench.acceptance, "decide", lambda *_: accept)
+    accept = acceptance.Decision(acceptance.Verdict.ACCEPT, "broken", acceptance.InboundState())
+    monkeypatch.setattr(acceptance, "decide", lambda *_: accept)
     found = verdicts(version)
     assert (found["repeat"], found["order"]) == ("failed", "failed")
 
@@ -96,15 +100,15 @@ def test_messages_of_transactions_are_tried_in_every_form(
 
 def test_a_coordinator_that_counted_twice_would_be_found_out(no_network: None, monkeypatch: pytest.MonkeyPatch) -> None:
     version = make_agreement(profile="wsat")
-    real = bench.bench_transactions.step
+    real = transactions.step
 
     def broken(transaction: Any, event: Any) -> Any:
         done = real(transaction, event)
-        decide = bench.bench_transactions.ActKind.DECIDE
+        decide = transactions.ActKind.DECIDE
         acts = tuple(replace(act, kind=decide, fault=None) for act in done.acts)
         return replace(done, acts=acts)
 
-    monkeypatch.setattr(bench.bench_transactions, "step", broken)
+    monkeypatch.setattr(transactions, "step", broken)
     found = verdicts(version)
     assert (found["repeat"], found["order"]) == ("failed", "failed")
 
@@ -112,7 +116,11 @@ def test_a_coordinator_that_counted_twice_would_be_found_out(no_network: None, m
 # ---- the mirror
 
 
-def ask(partner: PartnerSide, sample: samples.Sample | None = None) -> Any:
+def sample_of(terms: Terms) -> Sample:
+    return profiles.of(terms).bench.sample(terms, clock.now())
+
+
+def ask(partner: PartnerSide, sample: Sample | None = None) -> Any:
     """What the mirror says to this partner: of a sample, or of who they are."""
     headers = {"Authorization": partner.presented.authorization}
     if sample is None:
@@ -148,28 +156,28 @@ def test_the_mirror_says_who_one_is_taken_for() -> None:
 @pytest.mark.parametrize("profile", PROFILES)
 def test_the_mirror_says_what_it_read_and_stores_nothing(profile: str) -> None:
     partner = partner_side(profile=profile)
-    sample = samples.sample(mirrored(partner.terms), clock.now())
+    sample = sample_of(mirrored(partner.terms))
     found = ask(partner, sample).json()
     assert (found["profile"], found["problems"]) == (profile, [])
     assert found["message"]["message_id"] == sample.message_id and found["sha256"] == sample.sha256
-    assert [part["sha256"] for part in found["payloads"]] == [sample.payload_sha256]
+    assert [part["sha256"] for part in found["payloads"]] == [CONTENT_SHA256]
     assert not Message.objects.exists() and not Rejection.objects.exists()
 
 
 def test_the_mirror_tells_what_would_be_refused() -> None:
     partner, other = partner_side(), partner_side()
-    own = ask(partner, samples.sample(partner.terms, clock.now())).json()["problems"]
+    own = ask(partner, sample_of(partner.terms)).json()["problems"]
     assert any("ReceiverURI" in one for one in own)
-    foreign = ask(partner, samples.sample(mirrored(other.terms), clock.now())).json()
+    foreign = ask(partner, sample_of(mirrored(other.terms))).json()
     assert foreign["message"]["agreement_state"] == "unknown" and len(foreign["problems"]) == 1
     services.agreement_disable(agreement=AgreementVersion.objects.get(pk=partner.terms.version_id).agreement)
     registry.reset()
-    disabled = ask(partner, samples.sample(mirrored(partner.terms), clock.now())).json()
+    disabled = ask(partner, sample_of(mirrored(partner.terms))).json()
     assert disabled["message"]["agreement_state"] == "disabled" and "not in force" in disabled["problems"][0]
-    noise = samples.Sample("", "application/json", b"{}", (), "", "")
+    noise = Sample("", "application/json", b"{}", (), "", "")
     found = ask(partner, noise).json()
     assert found["profile"] == "" and len(found["problems"]) == 2
-    large = samples.Sample("", "text/plain", b"x" * (1024 * 1024 + 1), (), "", "")
+    large = Sample("", "text/plain", b"x" * (1024 * 1024 + 1), (), "", "")
     assert ask(partner, large).status_code == 413
 
 
@@ -193,7 +201,8 @@ def test_two_hubs_understand_each_other(no_network: None, monkeypatch: pytest.Mo
         return Receipt(ok=True, status=200, response=b"HTTP 200 OK\r\n\r\n" + answer.content)
 
     monkeypatch.setattr(http, "send", post)
-    monkeypatch.setattr(bench.samples, "sample", lambda terms, now, real=samples.sample: real(mirrored(terms), now))
+    tried = profiles.named(profile).bench
+    monkeypatch.setattr(tried, "sample", lambda terms, now, real=tried.sample: real(mirrored(terms), now))
     assert verdicts(version)["echo"] == "ok" and asked == ["https://them.example/partner/echo"]
     monkeypatch.setattr(http, "send", lambda _: Receipt(ok=True, status=200, response=b"HTTP 200 OK\r\n\r\nhello"))
     assert verdicts(version)["echo"] == "failed"

@@ -1,14 +1,12 @@
-"""What the test bench can know of an agreement of atomic transactions: nothing is begun, and nothing is sent.
-
-Each function gives the sentence and the facts of its step, or raises ValueError with a sentence for people.
-"""
+"""What can be tried of an agreement of atomic transactions: the codec and the tables. There is no document to send."""
 
 from __future__ import annotations
 
 import hashlib
 import uuid
-from typing import Any
+from datetime import datetime
 
+from messaging.bench import Bench, Found
 from messaging.protocol.atomic.coordinator import ActKind, Event, Kind, Partaker, Transaction, step
 from messaging.protocol.atomic.words import FaultCode, Note, Phase, Protocol, Request, Seat
 from messaging.protocol.errors import EncodeError
@@ -19,13 +17,41 @@ from messaging.protocol.ws.rules import check
 from messaging.protocol.ws.writing import compose, encode
 from partners.terms import Terms
 
-Found = tuple[str, dict[str, Any]]
 _MOST = 64 * 1024
 _EXPIRES = 60_000  # ms
 
 
-def round_trip(terms: Terms) -> Found:
-    """A request and a vote as they would go out, read again as the partner would."""
+class AtomicBench(Bench):
+    def round_trip(self, terms: Terms, now: datetime) -> Found:
+        try:
+            return _written(terms)
+        except ValueError as error:
+            return Found(str(error), "failed")
+
+    def repeat(self, terms: Terms, now: datetime) -> Found:
+        took = (Partaker("a", Protocol.DURABLE, Seat.PREPARING), Partaker("b", Protocol.DURABLE, Seat.PREPARING))
+        begun = Transaction(Phase.PREPARING_DURABLE, took, version=terms.coordination_version)
+        vote = Event(Kind.RECEIVED, key="a", note=Note.PREPARED)
+        once = step(begun, vote)
+        twice = step(once.transaction, vote)
+        if twice.transaction != once.transaction or any(act.kind is ActKind.DECIDE for act in twice.acts):
+            return Found("A vote that comes twice would be counted twice.", "failed")
+        return Found("A vote that comes once more changes nothing: the others are still waited for.")
+
+    def order(self, terms: Terms, now: datetime) -> Found:
+        took = (Partaker("a", Protocol.DURABLE, Seat.PREPARING),)
+        begun = Transaction(Phase.PREPARING_DURABLE, took, version=terms.coordination_version)
+        early = step(begun, Event(Kind.RECEIVED, key="a", note=Note.COMMITTED))
+        faults = [act.fault for act in early.acts if act.kind is ActKind.FAULT]
+        if faults != [FaultCode.INVALID_STATE] or early.transaction.decided:
+            return Found("A Committed that comes before the decision would be taken.", "failed")
+        return Found(
+            "A Committed that comes before the decision is answered with InvalidState, and all is rolled back."
+        )
+
+
+def _written(terms: Terms) -> Found:
+    """A request and a vote as they would go out, read again as the partner would. Raises ValueError."""
     to = EndpointReference(f"{terms.partner_address}/registration")
     me = EndpointReference(f"{terms.own_uri}/requester", (parameter("Enlistment", "test"),))
     version = Version(terms.coordination_version)
@@ -47,7 +73,7 @@ def round_trip(terms: Terms) -> Found:
     facts = {"bytes": len(octets), "sha256": hashlib.sha256(octets).hexdigest()}
     written = f"WS-Coordination {terms.coordination_version}, SOAP {terms.soap_version}"
     said = f"{' and '.join(kinds)} were written as they would be sent ({written}), and read again as they were meant."
-    return said, facts
+    return Found(said, facts=facts)
 
 
 def _read_again(meant: WsMessage, terms: Terms) -> bytes:
@@ -63,26 +89,3 @@ def _read_again(meant: WsMessage, terms: Terms) -> bytes:
     if problems := [found.sentence for found in check(read, strict=True, profile=profile) if found.fatal]:
         raise ValueError(f"A strict partner would refuse {meant.kind}: {' '.join(problems)}")
     return octets.body
-
-
-def repeat(terms: Terms) -> Found:
-    """A vote that comes twice counts once."""
-    took = (Partaker("a", Protocol.DURABLE, Seat.PREPARING), Partaker("b", Protocol.DURABLE, Seat.PREPARING))
-    begun = Transaction(Phase.PREPARING_DURABLE, took, version=terms.coordination_version)
-    vote = Event(Kind.RECEIVED, key="a", note=Note.PREPARED)
-    once = step(begun, vote)
-    twice = step(once.transaction, vote)
-    if twice.transaction != once.transaction or any(act.kind is ActKind.DECIDE for act in twice.acts):
-        raise ValueError("A vote that comes twice would be counted twice.")
-    return "A vote that comes once more changes nothing: the others are still waited for.", {}
-
-
-def order(terms: Terms) -> Found:
-    """What comes before its turn is refused, and decides nothing."""
-    took = (Partaker("a", Protocol.DURABLE, Seat.PREPARING),)
-    begun = Transaction(Phase.PREPARING_DURABLE, took, version=terms.coordination_version)
-    early = step(begun, Event(Kind.RECEIVED, key="a", note=Note.COMMITTED))
-    faults = [act.fault for act in early.acts if act.kind is ActKind.FAULT]
-    if faults != [FaultCode.INVALID_STATE] or early.transaction.decided:
-        raise ValueError("A Committed that comes before the decision would be taken.")
-    return "A Committed that comes before the decision is answered with InvalidState, and all is rolled back.", {}
