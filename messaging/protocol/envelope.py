@@ -1,4 +1,4 @@
-"""The one shape in which all wire profiles meet (docs/architecture.md, "One road in, one road out").
+"""The one shape in which all wire profiles meet (docs/architecture.md, "One way in, one way out").
 
 Bounds on what we read from strangers. One frozen value, passed in, so that tests can make it small.
 """
