@@ -6,6 +6,7 @@ Each folder of `messaging/profiles` has its bench. Nothing here is sent, and not
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -63,16 +64,36 @@ class Understood:
     problems: list[str] = field(default_factory=list)
 
 
-class Bench:
+class Bench(ABC):
     """What can be known of an agreement before its first real message."""
 
+    @abstractmethod
+    def round_trip(self, terms: Terms, now: datetime) -> Found:
+        """Whether a message as we would send it says to a reader what it has to."""
+
+    @abstractmethod
+    def repeat(self, terms: Terms, now: datetime) -> Found:
+        """Whether the same message once more is recognised and not handed on again."""
+
+    @abstractmethod
+    def order(self, terms: Terms, now: datetime) -> Found:
+        """Whether a message that comes out of order, or from before what is remembered, is refused."""
+
+    def understand(self, content_type: str, headers: Headers, body: bytes, agreements: list[Terms]) -> Understood:
+        """Reads a partner's test message, and says what would be wrong with it under their `agreements`."""
+        return Understood()
+
+
+class DocumentBench(Bench):
+    """The bench of a profile whose messages carry a document."""
+
+    @abstractmethod
     def sample(self, terms: Terms, now: datetime) -> Sample:
         """Makes a message with one document. Raises EncodeError, ValueError when it has no form on the wire."""
-        raise NotImplementedError
 
+    @abstractmethod
     def misread(self, terms: Terms, sample: Sample) -> list[str]:
         """What is not the same after reading the sample as a partner would."""
-        raise NotImplementedError
 
     def round_trip(self, terms: Terms, now: datetime) -> Found:
         """Whether a message as we would send it says to a reader what it has to."""
@@ -90,36 +111,24 @@ class Bench:
         )
         return Found(said, facts=facts, sample=sample)
 
-    def repeat(self, terms: Terms, now: datetime) -> Found:
-        """Whether the same message once more is recognised and not handed on again."""
-        raise NotImplementedError
 
-    def order(self, terms: Terms, now: datetime) -> Found:
-        """Whether a message that comes out of order, or from before what is remembered, is refused."""
-        raise NotImplementedError
-
-    def understand(self, content_type: str, headers: Headers, body: bytes, agreements: list[Terms]) -> Understood:
-        """Reads a partner's test message, and says what would be wrong with it under their `agreements`."""
-        return Understood()
-
-
-class EnvelopeBench(Bench, Generic[AnEnvelope]):
+class EnvelopeBench(DocumentBench, Generic[AnEnvelope]):
     """The bench of a profile whose messages name their agreement. `article`: what a message of it is called."""
 
     name: str
     article: str
 
+    @abstractmethod
     def decode(self, content_type: str, body: bytes) -> AnEnvelope:
         """Reads a message. Raises NotAMessage."""
-        raise NotImplementedError
 
+    @abstractmethod
     def said(self, read: AnEnvelope) -> tuple[str, dict[str, Any]]:
         """Names the type of a message that came, and tells of it what not all have."""
-        raise NotImplementedError
 
+    @abstractmethod
     def outside(self, read: AnEnvelope, terms: Terms) -> list[str]:
         """What a message breaks of its agreement."""
-        raise NotImplementedError
 
     def misread(self, terms: Terms, sample: Sample) -> list[str]:
         try:

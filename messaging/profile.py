@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,6 +18,7 @@ from messaging.choices import Direction
 from messaging.models import Event, Message, Pair
 from messaging.protocol.codecs.stream import StreamEnvelope
 from messaging.protocol.envelope import Envelope, Semantics
+from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.pair_state import Kind
 from partners import registry
 from partners.choices import Profile as Name
@@ -33,7 +35,7 @@ class Acted:
     named: dict[str, object] = field(default_factory=dict)
 
 
-class Profile:
+class Profile(ABC):
     """A wire protocol with its rules."""
 
     # One message of a pair is in flight at a time, under a number that a person may set (spec 1).
@@ -51,31 +53,32 @@ class Profile:
     # Why a person cannot set the number that an inbound pair expects.
     without_number = ""
 
+    @abstractmethod
     def enqueue(self, message: Message, pair: Pair, terms: Terms, now: datetime) -> None:
         """Puts a message, which has its place, into the queue of its pair. Call with the pair's lock held; the caller
         saves both.
         """
-        raise NotImplementedError
 
     def let_go(self, pair: Pair, now: datetime) -> None:
-        """Makes due what waits in flight behind a pair that goes on. Call with its lock held."""
+        """Makes due what waits in flight behind a pair that goes on, if anything does. Call with its lock held."""
+        return
 
+    @abstractmethod
     def refusal(self, pair: Pair, kind: Kind) -> str | None:
         """Why a verb of people cannot be used on a pair now, as far as its row says; None when it can."""
-        raise NotImplementedError
 
     def act(self, pair: Pair, kind: Kind, terms: Terms | None, reason: str, now: datetime) -> Acted:
-        """Does what a verb of people means for what is in flight. Call with the pair locked; the caller saves it.
+        """Does what a verb of people means where several messages are in flight; without those it is not asked.
 
-        Raises IllegalTransition, WrongState.
+        Call with the pair locked; the caller saves it. Raises IllegalTransition, WrongState.
         """
-        raise NotImplementedError
+        raise IllegalTransition(pair.flow, kind.value)
 
+    @abstractmethod
     def cancel(self, pair: Pair, message: Message, terms: Terms, reason: str, now: datetime) -> list[Event]:
         """Takes back a message that its pair does not wait for; saves both. Call with both locked, of a transaction
         with the message locked. Raises IllegalTransition, WrongState.
         """
-        raise NotImplementedError
 
     def decode(self, content_type: str, body: bytes) -> Envelope | StreamEnvelope | None:
         """A received message with its parties and agreement; None where it does not say them. Raises NotAMessage."""
@@ -94,13 +97,13 @@ class Profile:
         """The MessageId of a new message; "" for one that is made for the host."""
         return given
 
+    @abstractmethod
     def final_states(self, semantics: str) -> frozenset[str]:
         """The states in which a message of ours has come to its end."""
-        raise NotImplementedError
 
+    @abstractmethod
     def cancellable_states(self, semantics: str) -> frozenset[str]:
         """The states in which a person may take a message of ours back; its pair may still refuse it."""
-        raise NotImplementedError
 
 
 @cache

@@ -6,7 +6,7 @@ import uuid
 from datetime import datetime, timedelta
 
 from messaging import bench
-from messaging.bench import Bench, Found, Headers, Sample, Understood, in_order, recognised
+from messaging.bench import DocumentBench, Found, Headers, Sample, Understood, in_order, recognised
 from messaging.protocol import memory
 from messaging.protocol.codecs import repeatable
 from messaging.protocol.codecs.repeatable import HeaderProblem
@@ -14,7 +14,7 @@ from partners.choices import ExchangeIdentity, Profile
 from partners.terms import Terms
 
 
-class RepeatableBench(Bench):
+class RepeatableBench(DocumentBench):
     def sample(self, terms: Terms, now: datetime) -> Sample:
         message_id, (service, action) = str(uuid.uuid4()), bench.document_of(terms)
         by_key = terms.exchange_identity == ExchangeIdentity.KEY
