@@ -38,25 +38,40 @@ class FeedPage:
 
 # A snapshot knows the transactions of the whole server. Those that are seen to run in another database cannot write
 # events here and are passed over; without that, one in another database (a second hub, a dump) would hold up the feed.
+# The second column says that what holds the feed up has ended since the snapshot: in whose database is not known.
 HORIZON = (
-    "WITH now AS MATERIALIZED (SELECT pg_current_snapshot() AS snapshot)"
-    " SELECT coalesce((SELECT min(x::text::bigint) FROM pg_snapshot_xip(snapshot) AS x WHERE NOT EXISTS ("
+    "WITH now AS MATERIALIZED (SELECT pg_current_snapshot() AS snapshot), held AS ("
+    " SELECT min(x::text::bigint) AS number FROM now, pg_snapshot_xip(snapshot) AS x WHERE NOT EXISTS ("
     "   SELECT FROM pg_stat_activity AS a WHERE a.backend_xid = x::xid AND a.datname <> current_database()"
-    " )), pg_snapshot_xmax(snapshot)::text::bigint) FROM now"
+    " ))"
+    " SELECT coalesce(number, pg_snapshot_xmax(snapshot)::text::bigint), number IS NOT NULL AND NOT EXISTS ("
+    "   SELECT FROM pg_stat_activity AS a WHERE a.backend_xid = number::text::xid8::xid"
+    " ) FROM now, held"
 )
 
 
 def horizon() -> int:
     """The first transaction that may still be under way: all before it are committed or gone."""
     with connection.cursor() as cursor:
-        cursor.execute(HORIZON)
-        row = cursor.fetchone()
-    return int(row[0])
+        for _ in range(3):  # a prepared transaction, which nobody runs, would hold it up for ever
+            cursor.execute(HORIZON)
+            number, ended = cursor.fetchone()
+            if not ended:
+                break
+            cursor.execute("SELECT pg_stat_clear_snapshot()")  # a transaction of ours goes on seeing who ran before
+    return int(number)
 
 
 def latest() -> Position:
     """The present end of the feed: what commits from now on comes behind it."""
     return Position(horizon() - 1, LAST_ID)
+
+
+def is_ahead(place: Position) -> bool:
+    """Whether the server has not given out its number yet: the database was restored to another server."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint <= %s", [place.xid])
+        return bool(cursor.fetchone()[0])
 
 
 def rows_behind(after: Position, most: int) -> list[Event]:

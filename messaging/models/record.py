@@ -20,7 +20,7 @@ class Event(models.Model):
     """Something that happened to a message or a pair. History, event feed, and what webhooks are made from.
 
     Rows are numbered before they are committed, so a reader that remembers the highest `id` would miss one that
-    commits late. `xid` closes that hole: see `notifications.selectors.events.feed`.
+    commits late. `xid` closes that hole: see `models.feed`.
     """
 
     id = models.BigAutoField(primary_key=True)

@@ -9,11 +9,11 @@ from django.db.models import QuerySet
 
 from messaging.exceptions import NotFound
 from messaging.models import Event, Notification, NotificationRule, Pair, WebhookDelivery, WebhookEndpoint
-from messaging.models.feed import HORIZON, OLDEST, FeedPage, Position, latest, rows_behind
+from messaging.models.feed import OLDEST, FeedPage, Position, latest, rows_behind
 from partners.visibility import limit, visible
 from rmhub.ids import public_id
 
-__all__ = ["HORIZON", "OLDEST", "FeedPage", "Position", "feed", "latest", "of_message", "of_pair"]
+__all__ = ["OLDEST", "FeedPage", "Position", "feed", "latest", "of_message", "of_pair"]
 
 # Far more than one page: how many rows a look at rare types may pass over before it answers with a new position.
 _SCAN = 10_000

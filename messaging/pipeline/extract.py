@@ -21,7 +21,7 @@ import pyarrow.csv as csv
 from django.db import connection
 
 from messaging.models import LakeFile, LakeState
-from messaging.notifications.selectors import HORIZON
+from messaging.models.feed import HORIZON
 from messaging.pipeline import manifest
 from messaging.pipeline.manifest import LakeMoved
 from messaging.pipeline.parts import Parts, Step, arrow_schema
@@ -217,8 +217,9 @@ def _range(reader: Connection, begin: int, limit: int) -> _Batch:
     """
     with reader.cursor() as cursor:
         cursor.execute(HORIZON)  # the first statement: this is the snapshot that the rows are read in
-        (horizon,) = cursor.fetchone() or (0,)
-        # A transaction of another database that ended between two looks is passed over by one and not by the other.
+        horizon, _ = cursor.fetchone() or (0, False)
+        # A transaction of another database that ended since the snapshot is passed over by one extract and not by the
+        # next. There is no second look at it in one snapshot: what lies behind it is read again next time.
         horizon = max(horizon, begin)
         end = first = horizon
         for entity in CHANGING:

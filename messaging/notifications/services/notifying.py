@@ -79,18 +79,19 @@ def read_feed() -> int:
 
 def _read_once() -> tuple[int, bool]:
     with transaction.atomic():
-        end = feed.latest()
-        begin = NotificationCursor(id=1, xid=end.xid, event_id=end.id)
-        NotificationCursor.objects.bulk_create([begin], ignore_conflicts=True)
         cursor = NotificationCursor.objects.select_for_update(skip_locked=True).filter(pk=1).first()
-        if cursor is None:  # another process is at it
+        if cursor is None:  # nothing was read so far, or another process is at it
+            end = feed.latest()
+            begin = NotificationCursor(id=1, xid=end.xid, event_id=end.id)
+            NotificationCursor.objects.bulk_create([begin], ignore_conflicts=True)
             return 0, False
         rules = list(NotificationRule.objects.filter(enabled=True).select_related("group", "endpoint"))
-        end = feed.latest()
         at = Position(cursor.xid, cursor.event_id)
-        # Behind a restore on another server transaction numbers are smaller than they were.
-        if not rules or at.xid > end.xid:
-            _move(cursor, end)
+        if feed.is_ahead(at):
+            _move(cursor, feed.latest())
+            return 0, False
+        if not rules:
+            _move(cursor, max(at, feed.latest()))
             return 0, False
         wanted = sorted({kind for rule in rules for kind in rule.events})
         page = feed.read_types(after=at, types=wanted, limit=_READ_AT_ONCE)

@@ -1,8 +1,8 @@
 """The streaming source `hub_events`: the hub's events by transaction number, each exactly once.
 
 An offset is the number of a transaction: all below it are read. It never passes a transaction that may still be under
-way (`notifications.selectors.events.HORIZON`), so what commits late is read later and not lost; and what lies between
-two offsets never changes, so a batch that is read again after a crash has the same rows.
+way (`models.feed.HORIZON`), so what commits late is read later and not lost; and what lies between two offsets never
+changes, so a batch that is read again after a crash has the same rows.
 
 Runs in Spark's Python workers, without Django: psycopg and pyarrow only. Options: `dsn` (conninfo; a password is in the
 passfile that it names, because options are written to logs), `horizon` (SQL), `first` (where a new checkpoint begins),
@@ -96,13 +96,13 @@ class EventReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self.rows)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self.target = self._number(self.horizon)
+        self.target = self._horizon()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """As far as is safe and the limit allows; `start` itself when no event has come, so that no batch is made."""
         begin = int(start["xid"])
         now = time.time_ns() // 1000
-        end = self._number(self.horizon)
+        end = self._horizon()
         if self.target is not None:
             end = min(end, self.target)
         between = "FROM messaging_event WHERE xid >= %s AND xid < %s"
@@ -154,23 +154,29 @@ class EventReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self.connection is not None:
             self.connection.close()
 
-    def _one(self, sql: str, *values: object) -> Any:
-        """One value of one row; on a connection that is kept, because this is asked every few seconds."""
+    def _row(self, sql: str, *values: object) -> Any:
+        """One row or None; on a connection that is kept, because this is asked every few seconds."""
         for fresh in (False, True):
             if self.connection is None or self.connection.closed or fresh:
                 self.connection = psycopg.connect(self.dsn, autocommit=True, connect_timeout=5)
             try:
-                row = self.connection.execute(sql.encode(), values or None).fetchone()
+                return self.connection.execute(sql.encode(), values or None).fetchone()
             except psycopg.OperationalError:
                 if fresh:
                     raise
-            else:
-                return row[0] if row else None
         return None
 
     def _number(self, sql: str, *values: object) -> Any:
-        found = self._one(sql, *values)
-        return None if found is None else int(found)
+        row = self._row(sql, *values)
+        return None if row is None or row[0] is None else int(row[0])
+
+    def _horizon(self) -> int:
+        """As `models.feed.horizon`."""
+        for _ in range(3):
+            number, ended = self._row(self.horizon)
+            if not ended:
+                break
+        return int(number)
 
 
 def _tables(blocks: Iterator[Any]) -> Iterator[pa.Table]:

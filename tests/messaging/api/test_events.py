@@ -11,7 +11,7 @@ from django.db import connection, transaction
 
 from messaging.api import long_poll
 from messaging.journal import events
-from messaging.models import Event
+from messaging.models import Event, feed
 from messaging.notifications.api import events as view
 from rmhub import clock
 from rmhub.roles import Role
@@ -115,18 +115,37 @@ def test_an_event_of_a_transaction_that_commits_late_is_not_passed_over(api: Api
     assert read_all(api, cursor)[0] == []
 
 
-def test_a_transaction_in_another_database_holds_nothing_up(api: Api) -> None:
+def neighbour() -> psycopg.Connection:
+    """A connection to another database of the server."""
     settings = connection.settings_dict
-    with psycopg.connect(
+    return psycopg.connect(
         host=settings["HOST"],
         port=settings["PORT"],
         user=settings["USER"],
         password=settings["PASSWORD"],
         dbname="postgres",
-    ) as neighbour:
-        neighbour.execute("SELECT pg_current_xact_id()")
+    )
+
+
+def test_a_transaction_in_another_database_holds_nothing_up(api: Api) -> None:
+    with neighbour() as slow:
+        slow.execute("SELECT pg_current_xact_id()")
         write(who="ours")
         assert [row["data"]["who"] for row in read_all(api)[0]] == ["ours"]
+
+
+def test_a_transaction_in_another_database_that_began_during_ours_holds_nothing_up(transactional_db: None) -> None:
+    """In a transaction the server shows those who ran at its first look."""
+    with neighbour() as slow, neighbour() as quick:
+        slow.execute("SELECT pg_current_xact_id()")
+        write()
+        with transaction.atomic():
+            feed.horizon()
+            slow.rollback()
+            number = slow.execute("SELECT pg_current_xact_id()::text::bigint").fetchone()
+            quick.execute("SELECT pg_current_xact_id()")
+            quick.commit()
+            assert number is not None and feed.horizon() > number[0]
 
 
 def test_many_writers_and_a_reader_lose_nothing_and_repeat_nothing(api: Api) -> None:
