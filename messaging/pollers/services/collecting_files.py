@@ -134,7 +134,7 @@ def _take(open_session: Session, place: Place, entry: Entry, keeps: bool, look: 
         detail = f"{entry.size} bytes; the limit is {limits.body}."
         _set_aside(open_session, place, entry, b"", "", look, found, "body_too_large", detail, status=413)
         return
-    data = _read(open_session, place, entry, look)
+    data = _read(open_session, place, entry)
     if data is None:
         return
     try:
@@ -167,7 +167,7 @@ def _arrival(entity: Entity, place: Place) -> Arrival:
     return Arrival(entity.content_type[:1000], entity.body, Presented(), place.host, SFTP)
 
 
-def _read(open_session: Session, place: Place, entry: Entry, look: Look) -> bytes | None:
+def _read(open_session: Session, place: Place, entry: Entry) -> bytes | None:
     """The bytes of a file; None when it is gone, is no plain file any more, or changes while it is read."""
     path = place.path(entry.name)
     try:

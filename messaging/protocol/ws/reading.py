@@ -149,7 +149,7 @@ def _message(root: etree._Element, soap: Soap, said_action: str) -> WsMessage:
 
     action = _action(blocks)
     version, kind = _kind(element, action, blocks, names.envelope)
-    addressing, echoed, context = _header(blocks, soap, version, action, findings)
+    addressing, echoed, context = _header(blocks, soap, action, findings)
     _agreement(kind, version, element, action, findings)
     if said_action and action and said_action != action:
         findings.add("Action", f"wsa:Action is {action[:200]}, but the HTTP headers say {said_action[:200]}")
@@ -165,7 +165,7 @@ def _action(blocks: list[etree._Element]) -> str:
 
 
 def _header(
-    blocks: list[etree._Element], soap: Soap, version: Version, action: str, findings: Findings
+    blocks: list[etree._Element], soap: Soap, action: str, findings: Findings
 ) -> tuple[Addressing, tuple[str, ...], CoordinationContext | None]:
     texts: dict[str, str] = {"Action": action[:MAX_IDENTIFIER]}
     endpoints: dict[str, EndpointReference | None] = {}
