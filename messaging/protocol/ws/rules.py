@@ -157,12 +157,6 @@ def reply_targets(
     return tuple(dict.fromkeys(targets))
 
 
-def reply_target(
-    message: WsMessage, registered: EndpointReference | None, *, fault: bool = False
-) -> EndpointReference | None:
-    return next(iter(reply_targets(message, registered, fault=fault)), None)
-
-
 def _addressing(message: WsMessage, strict: bool, profile: Style) -> list[Violation]:
     if message.kind == APPLICATION:
         return []

@@ -36,7 +36,6 @@ from rmhub.ids import public_id, uuid7
 
 FOLDER = "partner-logs"
 _UNCLEAN = re.compile(r"[\x00-\x1f\x7f/\\\ud800-\udfff]+")
-_BLOCK = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,6 @@ _CHAIN = "/ebXMLHeader/RoutingHeader"
 class Entry:
     """A route as it is used. `onward`: the terms in force with the next hop; None while there are none."""
 
-    route_id: uuid.UUID
     name: str
     mode: str
     max_hops: int
@@ -77,7 +76,7 @@ def table() -> Table:
             snapshot,
             {
                 (route.party_context, route.party_value, route.service): Entry(
-                    route.pk, route.name, route.mode, route.max_hops, route.min_retry_secs, active.get(route.onward_id)
+                    route.name, route.mode, route.max_hops, route.min_retry_secs, active.get(route.onward_id)
                 )
                 for route in Route.objects.filter(enabled=True)
             },
