@@ -112,9 +112,9 @@ def _write(path: Path, data: bytes) -> None:
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
-        _sync(path.parent)
+        synchronise(path.parent)
         if new_folder:
-            _sync(path.parent.parent)
+            synchronise(path.parent.parent)
 
 
 def load(content: bytes | memoryview | None, stored_as: str) -> bytes:
@@ -140,9 +140,9 @@ def load(content: bytes | memoryview | None, stored_as: str) -> bytes:
     return data
 
 
-def _sync(folder: Path) -> None:
-    """Makes the folder's entries as durable as the files that they name."""
-    handle = os.open(folder, os.O_RDONLY)
+def synchronise(path: Path) -> None:
+    """Waits until the file, or the names in the folder, are on disk."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
