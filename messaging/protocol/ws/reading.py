@@ -147,7 +147,7 @@ def _message(root: etree._Element, soap: Soap, said_action: str) -> WsMessage:
     # Blocks for somebody on the way are none of our business.
     blocks = [one for one in header if _is_for_us(one, soap)] if header is not None else []
 
-    action = _action(blocks)
+    action = next((element_text(one) for one in blocks if wsa_name(one) == "Action"), "")
     version, kind = _kind(element, action, blocks, names.envelope)
     addressing, echoed, context = _header(blocks, soap, action, findings)
     _agreement(kind, version, element, action, findings)
@@ -158,10 +158,6 @@ def _message(root: etree._Element, soap: Soap, said_action: str) -> WsMessage:
 
 
 # Header
-
-
-def _action(blocks: list[etree._Element]) -> str:
-    return next((element_text(one) for one in blocks if wsa_name(one) == "Action"), "")
 
 
 def _header(
