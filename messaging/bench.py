@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, TypeVar
@@ -25,6 +25,7 @@ CONTENT = b"""<?xml version="1.0" encoding="UTF-8"?>
 CONTENT_SHA256 = hashlib.sha256(CONTENT).hexdigest()
 CONTENT_TYPE = "application/xml"
 Headers = Mapping[str, Sequence[str]]
+Agreements = Callable[[], list[Terms]]  # looked up once a message is read: noise costs no query
 AnEnvelope = TypeVar("AnEnvelope", Envelope, StreamEnvelope)
 
 
@@ -79,7 +80,7 @@ class Bench(ABC):
     def order(self, terms: Terms, now: datetime) -> Found:
         """Whether a message that comes out of order, or from before what is remembered, is refused."""
 
-    def understand(self, content_type: str, headers: Headers, body: bytes, agreements: list[Terms]) -> Understood:
+    def understand(self, content_type: str, headers: Headers, body: bytes, agreements: Agreements) -> Understood:
         """Reads a partner's test message, and says what would be wrong with it under their `agreements`."""
         return Understood()
 
@@ -142,12 +143,12 @@ class EnvelopeBench(DocumentBench, Generic[AnEnvelope]):
             wrong.append("The document is not the same.")
         return wrong + [defect.description for defect in read.defects]
 
-    def understand(self, content_type: str, headers: Headers, body: bytes, agreements: list[Terms]) -> Understood:
+    def understand(self, content_type: str, headers: Headers, body: bytes, agreements: Agreements) -> Understood:
         try:
             read = self.decode(content_type, body)
         except NotAMessage as error:
             return Understood(problems=[f"As {self.article}: {error.detail}"])
-        terms = next((one for one in agreements if one.tpa_id == read.agreement_id), None)
+        terms = next((one for one in agreements() if one.tpa_id == read.agreement_id), None)
         problems = [defect.description for defect in read.defects]
         if terms is None:
             problems.append(f"There is no agreement {read.agreement_id!r} with you.")

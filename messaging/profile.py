@@ -17,7 +17,7 @@ from messaging.bench import Bench
 from messaging.choices import Direction
 from messaging.models import Event, Message, Pair
 from messaging.protocol.codecs.stream import StreamEnvelope
-from messaging.protocol.envelope import Envelope, Semantics
+from messaging.protocol.envelope import Envelope
 from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.pair_state import Kind
 from partners import registry
@@ -137,11 +137,6 @@ def carried(pair: Pair, terms: Terms | None) -> Profile:
     if pair.out_now:
         return named(Name.REPEATABLE)
     return agreed if pair.in_flight_id is None else named(Name.EBXML)
-
-
-def in_stream(message: Message) -> bool:
-    """Whether a message whose agreement version is loaded has, or gets, a place in a transactional stream."""
-    return of_message(message).windowed and message.semantics == Semantics.ONCE_AND_ONLY_ONCE
 
 
 def in_flight_limit(terms: Terms) -> int:

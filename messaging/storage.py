@@ -1,7 +1,7 @@
 """Payload bytes: small ones lie in the row, large ones in files; and the frame that makes them whole again.
 
 A file is written, synced and renamed before the row that names it is committed, so a committed row always
-finds its file. A file whose row never came is an orphan that `orphans` finds.
+finds its file. A file whose row never came is an orphan: nothing reads it.
 
 Files are named by digest, so one that is about to be removed may be wanted again in this very moment by a row that is
 not committed yet. Whoever keeps bytes makes their file young; `remove` takes old files only, and looks under a lock.
@@ -112,9 +112,9 @@ def _write(path: Path, data: bytes) -> None:
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
-        _sync(path.parent)
+        synchronise(path.parent)
         if new_folder:
-            _sync(path.parent.parent)
+            synchronise(path.parent.parent)
 
 
 def load(content: bytes | memoryview | None, stored_as: str) -> bytes:
@@ -140,9 +140,9 @@ def load(content: bytes | memoryview | None, stored_as: str) -> bytes:
     return data
 
 
-def _sync(folder: Path) -> None:
-    """Makes the folder's entries as durable as the files that they name."""
-    handle = os.open(folder, os.O_RDONLY)
+def synchronise(path: Path) -> None:
+    """Waits until the file, or the names in the folder, are on disk."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
@@ -187,14 +187,6 @@ def _locked(kind: int) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def orphans(known: set[str]) -> Iterator[Path]:
-    """Files of the store folder that no row names (a crash between file and commit)."""
-    root = Path(settings.RMHUB_STORE_DIR)
-    for path in root.glob("??/*"):
-        if f"{path.parent.name}/{path.name}" not in known:
-            yield path
 
 
 def pack_frame(literals: Sequence[bytes]) -> bytes:

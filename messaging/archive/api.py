@@ -14,6 +14,7 @@ from messaging.api.conditional import expected_version, item
 from messaging.api.endpoint import Endpoint, operation
 from messaging.api.fields import Flag, IdIn, IdOut, Instant, ReasonBody, RowSerializer, Text, Whole, page_of, validated
 from messaging.api.handlers import done, listed, shown
+from messaging.api.named import HoldPartyRef, PairRef
 from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of, pair_id_of
@@ -21,7 +22,6 @@ from messaging.archive import selectors as archive
 from messaging.archive.services import holds, restoring, retention
 from messaging.choices import Direction, MessageState
 from messaging.exceptions import InvalidSubmission, NotFound
-from messaging.messages.serializers.messages import PairRef
 from messaging.models import ArchivedMessage, LegalHold, RetentionPolicy
 from messaging.pairs.selectors import pairs
 from messaging.report_choices import ArchiveState
@@ -84,13 +84,6 @@ class RestoreBody(ReasonBody):
 
     message = IdIn("msg", required=False, help_text="Id of a message (`msg_...`).")
     conversation_id = Text(max_length=512, required=False, help_text="Or a ConversationId.")
-
-
-class HoldPartyRef(serializers.Serializer):
-    """A party, by id and name."""
-
-    id = IdOut("par")
-    name = serializers.CharField()
 
 
 class LegalHoldSerializer(RowSerializer):

@@ -10,8 +10,8 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from messaging.api.fields import Base64, IdIn, IdOut, ReasonBody, StrictBody, Text, Whole
+from messaging.api.named import MessageRef, PairRef, PartyRef, TriggerRef
 from messaging.choices import DeliveryState, Direction, DocumentIdSource, JoinState, MessageState
-from messaging.deliveries.api.triggers import TriggerRef
 from messaging.deliveries.selectors.deliveries import Taken
 from messaging.deliveries.selectors.in_doubt import AnswerGroup, DoubtGroup, OutboundGroup, TransactionGroup
 from messaging.deliveries.services.pulling import MAX_DELAY, MAX_DETAIL, MAX_DOCUMENTS, MAX_LEASE, MIN_LEASE
@@ -23,8 +23,7 @@ from messaging.deliveries.services.settling import (
     delivery_decisions,
     message_decisions,
 )
-from messaging.incidents.api import MessageRef
-from messaging.messages.serializers.messages import AgreementRef, PairRef, PartyRef, PayloadSerializer
+from messaging.messages.serializers.messages import AgreementRef, PayloadSerializer
 from messaging.models import Delivery, Enlistment, Message
 from messaging.overview.serializers import CauseDocumentation
 from messaging.profiles.wsat import settling

@@ -67,31 +67,6 @@ def contradictions(hubs: Mapping[str, str]) -> list[str]:
     ]
 
 
-def acknowledged_before_arrival(sender_url: str, receiver_url: str) -> int:
-    """How many messages the sender holds for delivered that the receiver had not stored by then, or has not at all.
-
-    Both databases have their times from the same clock.
-    """
-    with psycopg.connect(sender_url) as sender, psycopg.connect(receiver_url) as receiver:
-        done = sender.execute(
-            "SELECT message_id, completed_at FROM messaging_message WHERE direction = 'out' AND state = 'delivered'"
-        ).fetchall()
-        received = receiver.execute("SELECT message_id, created_at FROM messaging_message WHERE direction = 'in'")
-        stored = {row[0]: row[1] for row in received.fetchall()}
-    return len([message_id for message_id, at in done if message_id not in stored or at < stored[message_id]])
-
-
-def passed_on(router_url: str) -> int:
-    """How many of the messages that came to a router its next hop has acknowledged, each counted once."""
-    with psycopg.connect(router_url) as router:
-        (count,) = router.execute(
-            "SELECT count(DISTINCT came.message_id) FROM messaging_message came"
-            " JOIN messaging_message went ON went.forwarded_from_id = came.id AND went.message_id = came.message_id"
-            " WHERE came.direction = 'in' AND went.direction = 'out' AND went.state = 'delivered'"
-        ).fetchone() or (0,)
-    return int(count)
-
-
 def _judge_one(
     sender: psycopg.Connection[tuple[object, ...]],
     receiver: psycopg.Connection[tuple[object, ...]],

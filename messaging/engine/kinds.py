@@ -179,7 +179,7 @@ DELIVERIES = Work(
 
 def _claim_pollers(limit: int, worker: int, crowded: Crowded[pollers.Job]) -> list[pollers.Job]:
     hub_memory.look()
-    return pollers.claim_due(limit, worker)
+    return pollers.claim_due(limit)
 
 
 POLLERS = Work(

@@ -55,7 +55,8 @@ def take(mail: Mail, *, principal: Principal | None, remote_address: str, limits
             return _report(report, arrival, principal)
         if principal is None:
             sentence = "Nobody that we trust has checked who sent it, or its sender is no partner."
-            return Taken(refuse(arrival, 401, "sender_unproved", f"{sentence} {_from(mail)}"), sentence)
+            detail = f"{sentence} From: {mail.first('from')[:200]}"
+            return Taken(refuse(arrival, 401, "sender_unproved", detail), sentence)
         content_type, body = entity(mail, limits)
     except NotAMessage as error:
         status = refuse(arrival, 400, error.reason, error.detail, principal=principal)
@@ -77,10 +78,6 @@ def _report(report: Report, arrival: Arrival, principal: Principal | None) -> Ta
     detail = f"{sentence} {report.action}: {report.diagnostic}"
     refuse(arrival, 204, "bounce_unknown", detail, principal=principal)
     return Taken(204)
-
-
-def _from(mail: Mail) -> str:
-    return f"From: {mail.first('from')[:200]}"
 
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

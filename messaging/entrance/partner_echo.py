@@ -6,7 +6,7 @@ import hashlib
 from typing import Any
 
 from messaging import profile
-from messaging.bench import Headers, Understood
+from messaging.bench import Agreements, Headers, Understood
 from partners import registry
 from partners.choices import Profile
 from partners.models import AgreementVersion
@@ -27,7 +27,7 @@ def understand(*, content_type: str, headers: Headers, body: bytes, principal: P
 
     Agreements of this partner count whatever their state is, drafts too; those of others are unknown.
     """
-    understood = _read(content_type, headers, body, _terms_of(principal))
+    understood = _read(content_type, headers, body, lambda: _terms_of(principal))
     return {
         **greeting(principal),
         "profile": understood.profile,
@@ -39,7 +39,7 @@ def understand(*, content_type: str, headers: Headers, body: bytes, principal: P
     }
 
 
-def _read(content_type: str, headers: Headers, body: bytes, agreements: list[Terms]) -> Understood:
+def _read(content_type: str, headers: Headers, body: bytes, agreements: Agreements) -> Understood:
     """Has the profiles read the message, until one can."""
     unread = Understood()
     # Requests first: a header says that it is one, whatever its body could be read as.

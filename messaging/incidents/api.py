@@ -17,26 +17,18 @@ from messaging.api.conditional import expected_version, item
 from messaging.api.endpoint import AnyOctets, Endpoint, operation
 from messaging.api.fields import IdOut, Instant, OptionalReasonBody, ReasonBody, StrictBody, Text, validated
 from messaging.api.handlers import listed, shown
+from messaging.api.named import MessageRef, PairRef, TriggerRef
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import pair_id_of, trigger_id_of
 from messaging.choices import IncidentState, NoteKind
-from messaging.deliveries.api.triggers import TriggerRef
 from messaging.incidents import selectors as timeline
 from messaging.incidents.selectors import PartnerNote
 from messaging.journal import incidents as services
 from messaging.journal.incidents import COMMENT_MOST
-from messaging.messages.serializers.messages import PairRef
 from messaging.models import Incident
 from messaging.overview.selectors import records
 from messaging.overview.serializers import CauseDocumentation
-
-
-class MessageRef(serializers.Serializer):
-    """A message, by id and MessageId."""
-
-    id = IdOut("msg")
-    message_id = serializers.CharField()
 
 
 class IncidentSerializer(serializers.Serializer):

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
 from django.db import connection, transaction
-from django.db.models import Max, Q
+from django.db.models import Max, Q, QuerySet
 
 from messaging.causes.reports import FINDINGS
 from messaging.choices import IncidentState, NoteKind
@@ -135,25 +135,19 @@ def incidents_resolve_for_pair(
     the partner is reached today (`onboarding.services.certificate_watch`), and a memory that was lost is compared by a
     person (`pairs.services.resync`).
     """
-    written = []
     unresolved = Incident.objects.filter(pair=pair).exclude(state=IncidentState.RESOLVED).exclude(cause__in=FINDINGS)
     unresolved = unresolved.exclude(cause__in=_LASTING) if causes is None else unresolved.filter(cause__in=causes)
-    for incident in unresolved.order_by("number").select_for_update(of=("self",)):
-        written += _resolve(incident, now, by, resolution)
-    return written
+    return _resolve_all(unresolved, now, by, resolution)
 
 
 def incidents_resolve_for_trigger(
     *, trigger: Trigger, now: datetime, by: str, resolution: str, causes: Collection[str] | None = None
 ) -> list[Event]:
     """Resolves what is unresolved for a trigger (of these causes only); call with its lock held. Returns the events."""
-    written = []
     unresolved = Incident.objects.filter(trigger=trigger).exclude(state=IncidentState.RESOLVED)
     if causes is not None:
         unresolved = unresolved.filter(cause__in=causes)
-    for incident in unresolved.order_by("number").select_for_update(of=("self",)):
-        written += _resolve(incident, now, by, resolution)
-    return written
+    return _resolve_all(unresolved, now, by, resolution)
 
 
 def incidents_resolve_for_coordination(
@@ -168,12 +162,17 @@ def incidents_resolve_for_coordination(
     """Resolves what is unresolved for an atomic transaction (with this pair, of these causes only). Call with its lock
     held. Returns the events.
     """
-    written = []
     unresolved = Incident.objects.filter(coordination=coordination_id).exclude(state=IncidentState.RESOLVED)
     if pair_id is not None:
         unresolved = unresolved.filter(pair_id=pair_id)
     if causes is not None:
         unresolved = unresolved.filter(cause__in=causes)
+    return _resolve_all(unresolved, now, by, resolution)
+
+
+def _resolve_all(unresolved: QuerySet[Incident], now: datetime, by: str, resolution: str) -> list[Event]:
+    """In the order of their numbers, in which everybody locks them."""
+    written = []
     for incident in unresolved.order_by("number").select_for_update(of=("self",)):
         written += _resolve(incident, now, by, resolution)
     return written
@@ -184,11 +183,8 @@ def incidents_resolve_of_hub(*, cause: str, now: datetime, by: str, resolution: 
 
     Returns the events to write.
     """
-    written = []
     unresolved = Incident.objects.filter(pair=None, trigger=None, cause=cause).exclude(state=IncidentState.RESOLVED)
-    for incident in unresolved.order_by("number").select_for_update(of=("self",)):
-        written += _resolve(incident, now, by, resolution)
-    return written
+    return _resolve_all(unresolved, now, by, resolution)
 
 
 def incident_acknowledge(

@@ -23,7 +23,7 @@ from django.db import models
 from messaging.archive.services import archived, message_rows
 from messaging.archive.services.message_rows import MessageRows, Proof, Row
 from messaging.models import Join, Message
-from messaging.pipeline.parts import synchronise
+from messaging.storage import synchronise
 
 VERSION = 1
 GROUP_BYTES = 32 * 1024 * 1024
@@ -130,7 +130,7 @@ class Files:
         folder = archived.root() / f"day={day:%Y-%m-%d}"
         if not folder.exists():
             folder.mkdir(parents=True)
-            archived.sync_folder(folder.parent)
+            synchronise(folder.parent)
         target = folder / f"{self._name}.parquet"
         temporary = folder / f".{self._name}.parquet"
         writer = pq.ParquetWriter(temporary, schema(), compression="zstd")
@@ -148,7 +148,7 @@ class Files:
         synchronise(file.temporary)
         digest, size = archived.sha256_of(file.temporary), file.temporary.stat().st_size
         os.replace(file.temporary, file.target)
-        archived.sync_folder(file.target.parent)
+        synchronise(file.target.parent)
         path = file.target.relative_to(archived.root()).as_posix()
         return Written(file.day, path, size, digest, file.entries)
 

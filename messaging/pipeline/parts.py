@@ -21,6 +21,7 @@ from messaging.models import LakeFile
 from messaging.pipeline import manifest
 from messaging.pipeline.manifest import LakeMoved
 from messaging.pipeline.schemas import ENTITIES, VERSION, Entity
+from messaging.storage import synchronise
 from rmhub import clock
 
 if TYPE_CHECKING:
@@ -156,15 +157,6 @@ class Parts:
         synchronise(file.path.parent)
         self.step("file_renamed")
         self.done.append(describe(file.path, self.entity, file.day, self.from_xid, self.to_xid))
-
-
-def synchronise(path: Path) -> None:
-    """Waits until the file, or the names in the folder, are on disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _by_day(rows: pa.Table, column: str) -> list[tuple[date | None, pa.Table]]:

@@ -8,10 +8,9 @@ from drf_spectacular.utils import OpenApiExample, extend_schema_field
 from rest_framework import serializers
 
 from messaging.api.fields import IdOut, RowSerializer, Text
+from messaging.api.named import EndpointRef, PartyRef
 from messaging.api.reading import Param
 from messaging.api.resource import ChangesBody, Operations, SettingsBody
-from messaging.messages.serializers.messages import PartyRef
-from messaging.onboarding.serializers.partners import EndpointRef
 from messaging.pollers import selectors
 from messaging.pollers.resource import POLLERS as RESOURCE
 from messaging.pollers.selectors import STATES, PollerRow

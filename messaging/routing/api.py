@@ -8,9 +8,9 @@ from drf_spectacular.utils import OpenApiExample
 from rest_framework import serializers
 
 from messaging.api.fields import IdOut, RowSerializer
+from messaging.api.named import PartyRef
 from messaging.api.reading import Param
 from messaging.api.resource import ChangesBody, Operations, SettingsBody
-from messaging.messages.serializers.messages import PartyRef
 from messaging.models import Route
 from messaging.routing import selectors
 from messaging.routing.resource import ROUTES as RESOURCE

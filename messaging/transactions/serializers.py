@@ -10,9 +10,9 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from messaging.api.fields import IdOut, OptionalReasonBody, ReasonBody, StrictBody, Text, Whole
+from messaging.api.named import PartyRef, TriggerRef
 from messaging.choices import Direction, MessageState
-from messaging.deliveries.api.triggers import TriggerRef
-from messaging.messages.serializers.messages import AgreementRef, PartyRef
+from messaging.messages.serializers.messages import AgreementRef
 from messaging.models import Coordination, Enlistment
 from messaging.profiles.wsat import asking, settling
 from messaging.protocol.atomic.words import Phase, Protocol, Seat, Vote

@@ -22,10 +22,6 @@ def is_http(version: AgreementVersion) -> bool:
     return version.own_endpoint.transport == version.partner_endpoint.transport == transports.HTTP.name
 
 
-def _fields(version: AgreementVersion) -> frozenset[str]:
-    return transports.named(version.partner_endpoint.transport).fields
-
-
 # What every profile whose messages carry documents has.
 DOCUMENTS = frozenset(
     {
@@ -126,7 +122,9 @@ COMMON: tuple[Rule, ...] = (
         "partner_endpoint",
         "host_key_missing",
         Level.ERROR,
-        lambda v: "host_key" in _fields(v) and not v.partner_endpoint.host_key,
+        lambda v: (
+            "host_key" in transports.named(v.partner_endpoint.transport).fields and not v.partner_endpoint.host_key
+        ),
         "The partner's file server is not known by its host key, so that anybody could be in its place: enter the "
         "fingerprint (SHA256:...) in the endpoint.",
     ),

@@ -134,7 +134,7 @@ def test_nothing_is_held_while_a_file_is_fetched(sftp: SftpServer) -> None:
     there = Listening()
     sftp.rules.before["open"] = lambda path: there.look()
     PollerState.objects.update(due_at=clock.now())
-    [job] = pollers.claim_due(limit=1, worker=1)
+    [job] = pollers.claim_due(limit=1)
     connection.close()
     assert pollers.look(job).taken == 3
     assert set(there.in_use) == {0}

@@ -123,11 +123,6 @@ def test_other_bytes_under_its_name_are_never_taken_for_the_payload(root: Path, 
         storage.load(None, kept.stored_as)
 
 
-def test_orphans_are_the_files_that_no_row_names(root: Path) -> None:
-    kept, orphan = storage.keep(LARGE), storage.keep(LARGE * 2)
-    assert list(storage.orphans({kept.stored_as})) == [root / orphan.stored_as]
-
-
 @pytest.mark.parametrize("literals", [[b"whole"], [b"", b""], [b"a\x00", b"\xff", b"", b"\r\n--b--"]])
 def test_frames_come_back(literals: list[bytes]) -> None:
     assert list(storage.unpack_frame(memoryview(storage.pack_frame(literals)))) == literals

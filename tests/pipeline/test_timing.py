@@ -37,10 +37,11 @@ choices = st.builds(
 
 
 def replayed(spark: SparkSession, cases: Sequence[tuple[World, Choice]]) -> list[Course]:
-    from messaging.pipeline.jobs.replay import RESULTS, replay
+    from messaging.pipeline.jobs.replay import replay
 
     rows = [(number, *astuple(world), *astuple(choice)) for number, (world, choice) in enumerate(cases)]
-    found = replay(spark.createDataFrame(rows, f"{_WORLD}, {_TERMS}")).select("number", *RESULTS).collect()
+    results = ("number", "replayed_attempts", "needless", "gave_up", "micros")
+    found = replay(spark.createDataFrame(rows, f"{_WORLD}, {_TERMS}")).select(*results).collect()
     by_number = {row["number"]: row for row in found}
     return [
         Course(row["replayed_attempts"], row["needless"], bool(row["gave_up"]), row["micros"])

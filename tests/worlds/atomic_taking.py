@@ -183,7 +183,7 @@ class Application:
         if file.execute("SELECT 1 FROM taking WHERE key = ?", (key,)).fetchone() is not None:
             self._step(file, key, Event(Kind.RECEIVED, note=note), message)
             return
-        target = rules.reply_target(message, None)
+        target = next(iter(rules.reply_targets(message, None)), None)
         if target is None:
             return
         for act in participant.unknown(note):
@@ -201,7 +201,7 @@ class Application:
         seat, version, address, parameters, document_id, redelivery = row
         there = EndpointReference(address, tuple(json.loads(parameters))) if address else None
         if there is None and message is not None:
-            there = rules.reply_target(message, None)
+            there = next(iter(rules.reply_targets(message, None)), None)
         done = participant.step(Taking(Seat(seat), version=version), event)
         file.execute("UPDATE taking SET seat = ? WHERE key = ?", (done.taking.seat.value, key))
         for act in done.acts:

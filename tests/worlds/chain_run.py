@@ -9,6 +9,8 @@ from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
+import psycopg
+
 from messaging.choices import RouteMode
 from messaging.demo import verdict
 from messaging.demo.databases import Log
@@ -53,12 +55,12 @@ def run(
             log(f"killed all processes of {victim.title}")
     while True:
         found = _judge(chain, submitted)
-        passed_on = {hub.title: verdict.passed_on(hub.database_url) for hub in chain.routers}
+        passed_on = {hub.title: _passed_on(hub.database_url) for hub in chain.routers}
         if min(found.completed, found.delivered, *passed_on.values()) >= messages or time.monotonic() > until:
             break
         log(f"{found.delivered} of {messages} have arrived, {found.completed} are acknowledged to the sender")
         time.sleep(0.5)
-    early = verdict.acknowledged_before_arrival(chain.sender.database_url, chain.receiver.database_url)
+    early = _acknowledged_before_arrival(chain.sender.database_url, chain.receiver.database_url)
     seconds = time.monotonic() - begun
     kept = found.promises_kept and found.completed == found.delivered == len(submitted) == messages
     kept = kept and all(count == messages for count in passed_on.values())
@@ -101,3 +103,28 @@ def _submit(chain: Chain, count: int, first: int) -> set[str]:
         )
         accepted.add(answer["message_id"])
     return accepted
+
+
+def _acknowledged_before_arrival(sender_url: str, receiver_url: str) -> int:
+    """How many messages the sender holds for delivered that the receiver had not stored by then, or has not at all.
+
+    Both databases have their times from the same clock.
+    """
+    with psycopg.connect(sender_url) as sender, psycopg.connect(receiver_url) as receiver:
+        done = sender.execute(
+            "SELECT message_id, completed_at FROM messaging_message WHERE direction = 'out' AND state = 'delivered'"
+        ).fetchall()
+        received = receiver.execute("SELECT message_id, created_at FROM messaging_message WHERE direction = 'in'")
+        stored = {row[0]: row[1] for row in received.fetchall()}
+    return len([message_id for message_id, at in done if message_id not in stored or at < stored[message_id]])
+
+
+def _passed_on(router_url: str) -> int:
+    """How many of the messages that came to a router its next hop has acknowledged, each counted once."""
+    with psycopg.connect(router_url) as router:
+        (count,) = router.execute(
+            "SELECT count(DISTINCT came.message_id) FROM messaging_message came"
+            " JOIN messaging_message went ON went.forwarded_from_id = came.id AND went.message_id = came.message_id"
+            " WHERE came.direction = 'in' AND went.direction = 'out' AND went.state = 'delivered'"
+        ).fetchone() or (0,)
+    return int(count)

@@ -42,7 +42,7 @@ from messaging.models import (
 )
 from partners import visibility
 from partners.models import Agreement, Credential, Endpoint, Party, Poller
-from rmhub.ids import parse, read_public_id
+from rmhub.ids import BadPublicId, parse, read_public_id
 
 # An incident is its pair's; one of a trigger is its document's.
 INCIDENT = ("pair__partner", "message__pair__partner")
@@ -112,6 +112,16 @@ def read_id(prefix: str, text: str) -> uuid.UUID:
     key = read_public_id(prefix, text)
     _require(prefix, key, text)
     return key
+
+
+def named(prefix: str, reference: str | uuid.UUID, field: str) -> Q:
+    """Select the row that its key, its public id or its `field` names; a text with a NUL character names none."""
+    if isinstance(reference, uuid.UUID):
+        return Q(pk=reference)
+    try:
+        return Q(pk=read_public_id(prefix, reference))
+    except BadPublicId:
+        return Q(**{field: reference}) if "\x00" not in reference else Q(pk__in=[])
 
 
 def check(values: Any, *, depth: int = 0) -> None:

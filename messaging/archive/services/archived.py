@@ -7,7 +7,6 @@ without an `ArchiveFile` do not count: their run died on the way.
 from __future__ import annotations
 
 import hashlib
-import os
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -290,12 +289,3 @@ def expire() -> list[tuple[str, int]]:
         (root() / file.path).unlink(missing_ok=True)  # after the commit; one that is left is a stray
         ended.append((file.path, len(contents)))
     return ended
-
-
-def sync_folder(path: Path) -> None:
-    """Makes the folder's entries as durable as the files that they name."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

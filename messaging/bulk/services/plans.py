@@ -89,7 +89,7 @@ def job_plan(
             job.save(force_insert=True)
             job.total = _take(job, given)
             left_out = len(wanted) - job.total if ids is not None else 0
-            _refuse_empty(kind, job, left_out)
+            _refuse_empty(job, left_out)
             _refuse_mixed(kind, job)
             job.plan = _plan(kind, job, chosen or filter or {}, left_out, origin)
             job.save(update_fields=["total", "plan"])
@@ -131,7 +131,7 @@ def _items(kind: Action, job: BulkJob) -> Rows:
     return kind.all().filter(pk__in=BulkJobItem.objects.filter(job=job).values("object_id"))
 
 
-def _refuse_empty(kind: Action, job: BulkJob, left_out: int) -> None:
+def _refuse_empty(job: BulkJob, left_out: int) -> None:
     if job.total > MAX_ITEMS:
         raise InvalidSubmission({"filter": [f"More than {MAX_ITEMS:,} match: narrow it."]})
     if job.total:

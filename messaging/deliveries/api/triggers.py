@@ -18,6 +18,7 @@ from messaging.api.authentication import actor_of
 from messaging.api.conditional import expected_version, item, tag
 from messaging.api.endpoint import Endpoint, operation
 from messaging.api.fields import IdOut, ReasonBody, RowSerializer, StrictBody, Text, Whole, page_of, validated
+from messaging.api.named import AgreementNamed, PartyRef, TriggerRef
 from messaging.api.pagination import PAGING, listing, read_list, sort_parameter
 from messaging.api.reading import Param, read_parameters
 from messaging.api.resource import ChangesBody, SettingsBody
@@ -28,7 +29,6 @@ from messaging.deliveries.selectors.triggers import trigger_rows
 from messaging.deliveries.services import triggering
 from messaging.deliveries.services.trigger_rules import SETTINGS
 from messaging.deliveries.services.triggering import allowed_verbs
-from messaging.messages.serializers.messages import PartyRef
 from messaging.models import Trigger
 from messaging.overview.serializers import CauseSerializer
 from messaging.pairs.api.pairs import IF_MATCH
@@ -138,20 +138,6 @@ class TriggerBody(SettingsBody):
 
 class TriggerChanges(TriggerBody, ChangesBody):
     """What changes; what is absent stays. `documents` replaces all of them."""
-
-
-class TriggerRef(serializers.Serializer):
-    """A trigger, by id and name."""
-
-    id = IdOut("trg")
-    name = serializers.CharField()
-
-
-class AgreementNamed(serializers.Serializer):
-    """An agreement, by id and TPAId."""
-
-    id = IdOut("agr")
-    tpa_id = serializers.CharField()
 
 
 class DocumentSerializer(serializers.Serializer):

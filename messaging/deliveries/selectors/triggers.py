@@ -22,7 +22,6 @@ from messaging.pairs.selectors.diagnosis_parts import Diagnosis, workers_behind
 from partners import visibility
 from partners.choices import ServiceDirection, VersionState
 from partners.models import AgreementService
-from rmhub.ids import BadPublicId, read_public_id
 
 # A queue may be long: nobody reads an exact number beyond this, and counting further would cost.
 MOST = 10_000
@@ -215,14 +214,7 @@ def triggers(
 
 def trigger(reference: str | uuid.UUID) -> Trigger:
     """One trigger without its secret, by id (`trg_...`) or name. Raises NotFound."""
-    if isinstance(reference, uuid.UUID):
-        chosen = Q(pk=reference)
-    else:
-        try:
-            chosen = Q(pk=read_public_id("trg", reference))
-        except BadPublicId:
-            chosen = Q(name=reference) if "\x00" not in reference else Q(pk__in=[])
-    found = triggers().filter(chosen).first()
+    found = triggers().filter(reach.named("trg", reference, "name")).first()
     if found is None:
         raise NotFound(f"There is no trigger {reference}.")
     return found

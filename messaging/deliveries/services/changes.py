@@ -123,7 +123,7 @@ class Changes:
         known |= {"trigger": trigger.public_id, "message_id": delivery.message.message_id}
         why = decision.evidence[-1].detail
         self._doubts.append(audit.Doubt("delivery", delivery.public_id, str(delivery), why, known))
-        remembering.doubtful(delivery, self.now)
+        remembering.doubtful(delivery)
         self._trouble(trigger, delivery, IN_DOUBT, decision.evidence[-1].detail)
 
     def forget_unexecuted(self, delivery: Delivery, cause: str, detail: str) -> bool:
@@ -133,7 +133,7 @@ class Changes:
         """
         _say(delivery, cause, detail)
         self._released.append(delivery)
-        if not remembering.released(delivery, self.now):
+        if not remembering.released(delivery):
             return False
         self.leave(delivery)
         return True

@@ -12,7 +12,7 @@ from lxml import etree
 
 from messaging.protocol import json_text
 from messaging.protocol.masking import COVER
-from messaging.protocol.selecting import text_of
+from messaging.protocol.selecting import split, text_of
 
 MODES = (("pretty", "Pretty"), ("raw", "Raw"), ("hex", "Hex"))
 # What a person scrolls through, and what a browser lays out at once.
@@ -296,17 +296,8 @@ def _x12(content: bytes, content_type: str) -> list[Line]:
 
 def _split(text: str, terminator: str, release: str) -> list[str]:
     """Segments without their terminator; a released terminator belongs to its segment."""
-    found, start, at = [], 0, 0
-    while at < len(text):
-        if release and text[at] == release:
-            at += 2
-            continue
-        if text[at] == terminator:
-            found.append(text[start:at].strip("\r\n"))
-            start = at + 1
-        at += 1
-    rest = text[start:].strip()
-    return [*found, rest] if rest else found
+    *found, rest = split(text, terminator, release)
+    return [*(one.strip("\r\n") for one in found), *([rest.strip()] if rest.strip() else [])]
 
 
 def _segment(segment: str, element: str, terminator: str, hints: dict[str, str]) -> Line:

@@ -10,6 +10,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from messaging.api.fields import IdOut
+from messaging.api.named import PairRef, PartyRef
 from messaging.choices import Direction, MessageState, Outcome, PartnerAnswer, SignalKind, SignalState
 from messaging.messages.selectors import relatives
 from messaging.messages.services.cancelling import why_not_cancel
@@ -22,20 +23,6 @@ from partners.terms import Terms
 from rmhub.ids import public_id
 
 _DOCUMENT_ID = "What its sender calls the document; the MessageId where nothing else was said."
-
-
-class PairRef(serializers.Serializer):
-    """A pair, by id and code."""
-
-    id = IdOut("pair")
-    code = serializers.CharField()
-
-
-class PartyRef(serializers.Serializer):
-    """A party, by id and name."""
-
-    id = IdOut("par")
-    name = serializers.CharField()
 
 
 class AgreementRef(serializers.Serializer):

@@ -16,6 +16,7 @@ from messaging.api.authentication import actor_of
 from messaging.api.conditional import expected_revision, item
 from messaging.api.endpoint import Endpoint, operation
 from messaging.api.fields import Flag, IdIn, IdOut, OptionalReasonBody, Text, Whole, page_of, validated
+from messaging.api.named import NotificationRuleRef, NotifiedGroup, WebhookRef
 from messaging.api.pagination import PAGING, listing, read_list, simple_list
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
@@ -82,20 +83,6 @@ class RuleChanges(RuleBody):
         return fields
 
 
-class NotifiedGroup(serializers.Serializer):
-    """A partner group."""
-
-    id = IdOut("grp")
-    name = serializers.CharField()
-
-
-class WebhookRef(serializers.Serializer):
-    """A webhook endpoint."""
-
-    id = IdOut("whe")
-    name = serializers.CharField()
-
-
 class RuleSerializer(serializers.Serializer):
     """Who is told of what."""
 
@@ -111,13 +98,6 @@ class RuleSerializer(serializers.Serializer):
     window = serializers.IntegerField(help_text="Seconds.")
     created_at = serializers.DateTimeField()
     updated_at = serializers.DateTimeField()
-
-
-class NotificationRuleRef(serializers.Serializer):
-    """A rule, by id and name."""
-
-    id = IdOut("rule")
-    name = serializers.CharField()
 
 
 class IncidentRef(serializers.Serializer):

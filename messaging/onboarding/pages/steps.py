@@ -17,6 +17,7 @@ from messaging.onboarding.pages.forms import EndpointForm, Errors, PartnerForm, 
 from messaging.onboarding.services.making import FIELDS, values_of
 from partners import selectors
 from partners.choices import CredentialKind, Profile, Semantics
+from partners.rules import BY_PROFILE
 
 NONE = "none"  # of a choice: what the draft keeps as ""
 _KINDS = ("outbound_kind", "inbound_kind")
@@ -108,11 +109,7 @@ PRESETS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ("quick", "Quick", {"timeout": 10, "retries": 4, "retry_interval": 30}),
     ("patient", "Patient", {"timeout": 300, "retries": 24, "retry_interval": 3600}),
     ("mail", "For mail", {"timeout": 1800, "retries": 12, "retry_interval": 7200}),
-    (
-        "transactions",
-        "Atomic transactions",
-        {"profile": Profile.WSAT.value, "repeat_interval": 5, "repeat_interval_max": 600, "retries": 10},
-    ),
+    ("transactions", "Atomic transactions", {"profile": Profile.WSAT.value, **BY_PROFILE[Profile.WSAT].defaults}),
 )
 # What both sides have to know of an agreement; of the rest, whatever is not as usual.
 _ALWAYS_SAID = ("profile", "semantics", "timeout", "retries", "retry_interval", "services")

@@ -8,9 +8,9 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from messaging.api.fields import IdIn, IdOut, OptionalReasonBody, RowSerializer, StrictBody, Text
+from messaging.api.named import EndpointRef, PartyRef
 from messaging.api.resource import SettingsBody
-from messaging.messages.serializers.messages import PartyRef
-from messaging.onboarding.serializers.partners import Described, EndpointRef
+from messaging.onboarding.serializers.partners import Described
 from partners import selectors
 from partners.choices import ServiceDirection, VersionState
 from partners.log_columns import COLUMNS, DIGEST_OF, DIRECTION_IS, MAX_NAME, MAX_VALUES, SETTINGS

@@ -7,7 +7,7 @@ from typing import Any
 from rest_framework import serializers
 
 from messaging.api.fields import Flag, IdIn, IdOut, OptionalReasonBody, ReasonBody, StrictBody, Text
-from messaging.messages.serializers.messages import PartyRef
+from messaging.api.named import PartyRef
 from messaging.models import OnboardingDraft
 from messaging.onboarding.selectors import Held
 from messaging.onboarding.services.drafts import SOURCES, STEPS

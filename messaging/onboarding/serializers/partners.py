@@ -9,8 +9,8 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from messaging.api.fields import IdIn, IdOut, Instant, OptionalReasonBody, RowSerializer, StrictBody, Text
+from messaging.api.named import PartyRef
 from messaging.api.resource import SettingsBody
-from messaging.messages.serializers.messages import PartyRef
 from partners import transports
 from partners.certificates import MAX_TEXT
 from partners.choices import CredentialDirection, CredentialKind
@@ -154,13 +154,6 @@ class EndpointSerializer(Described, RowSerializer):
     class Meta:
         model = Endpoint
         fields = ("id", "party", *ENDPOINT, "created_at", "updated_at")
-
-
-class EndpointRef(serializers.Serializer):
-    """An endpoint, by id and URI."""
-
-    id = IdOut("end")
-    uri = serializers.CharField()
 
 
 class CredentialBody(OptionalReasonBody):

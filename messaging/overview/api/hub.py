@@ -18,12 +18,11 @@ from rest_framework.response import Response
 from messaging.api.catalogue import CODES, Code
 from messaging.api.endpoint import AnyOctets, Endpoint, operation
 from messaging.api.fields import IdOut
+from messaging.api.named import AgreementNamed, PartyRef
 from messaging.api.permissions import PUBLIC
 from messaging.api.problems import Problem, django_problem
 from messaging.api.reading import read_parameters
 from messaging.causes import CAUSES
-from messaging.deliveries.api.triggers import AgreementNamed
-from messaging.messages.serializers.messages import PartyRef
 from messaging.overview.selectors.health import health
 from messaging.overview.selectors.memory import Window, recollection
 from messaging.overview.serializers import CauseSerializer

@@ -16,11 +16,11 @@ from messaging.api.authentication import actor_of
 from messaging.api.conditional import expected_version, item
 from messaging.api.endpoint import Endpoint, operation
 from messaging.api.fields import IdOut, ReasonBody, Text, Whole, page_of, validated
+from messaging.api.named import PartyRef
 from messaging.api.pagination import PAGING, listing, read_list, sort_parameter
 from messaging.api.reading import Param, read_parameters
 from messaging.api.resource import IF_MATCH as IF_MATCH
 from messaging.choices import Direction
-from messaging.messages.serializers.messages import PartyRef
 from messaging.models import Pair
 from messaging.overview.serializers import CauseSerializer
 from messaging.pairs.resource import VERBS as PAIR_VERBS

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from datetime import datetime
 from functools import partial
 
-from messaging import causes, profile
+from messaging import profile
 from messaging.choices import Direction
 from messaging.journal.wording import due_in, lasting, span, times, waits
 from messaging.models import Message, Pair
@@ -20,11 +20,10 @@ from messaging.pairs.selectors.diagnosis_parts import (
     after_loss,
     at_rest,
     diagnosis,
-    overdue_seconds,
     shut,
     silent,
     suspended,
-    workers_behind,
+    under_way,
 )
 from messaging.pairs.selectors.newer import Sign
 from messaging.pairs.selectors.pairs import state_of
@@ -98,12 +97,11 @@ def _by_state(
 def _under_way(
     pair: Pair, head: Message | None, terms: Terms | None, now: datetime, state: str, blocked: int, say: Say
 ) -> Diagnosis:
-    cause = causes.lookup(pair.cause) if pair.cause else None
     last_try = pair.probing or (terms is not None and pair.retries >= terms.retries)
     which = "the probe: the first failure suspends the pair again" if pair.probing else _which(pair, terms)
     name = _named(head)
     since = head.first_sent_at if head is not None else None
-    behind, due, advice = waits(pair.queued), due_in(pair.due_at, now), ""
+    behind, due = waits(pair.queued), due_in(pair.due_at, now)
     if state == "holding":
         headline = f"The partner asked for a pause{lasting(pair.holding_since, now)}."
         outlook = f"{name} goes out again {due}. {behind}"
@@ -114,20 +112,19 @@ def _under_way(
     elif pair.flow == Flow.RESEND_WAIT:
         headline = f"{name} goes out again {due} ({which})."
         outlook = behind
-    elif cause is not None:
+    elif pair.cause:
         headline = f"{name} could not be handed over ({which})."
         outlook = f"{'The pair is suspended' if last_try else 'It goes out again'} {due}. {behind}"
     else:
         headline = f"{name} was handed over ({which}); the acknowledgement is awaited."
         outlook = f"If none comes, {'the pair is suspended' if last_try else 'it goes out again'} {due}. {behind}"
-    if overdue := overdue_seconds(pair, now):
-        outlook, advice = workers_behind(overdue)
-    return say(
-        cause,
+    return under_way(
+        pair,
+        now,
+        say,
         headline=headline,
-        outlook=outlook.strip(),
-        advice=advice,
-        short="" if cause is not None else _SHORT_WAITS.get(pair.flow, ""),
+        outlook=outlook,
+        short=_SHORT_WAITS.get(pair.flow, ""),
         since=since,
         next_at=pair.due_at,
         blocked=blocked if state in ("holding", "retrying") else 0,

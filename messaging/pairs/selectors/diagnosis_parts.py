@@ -156,6 +156,14 @@ def at_rest(
     return say(headline=resting, why=f"The last {answer} came {ago} ago.")
 
 
+def under_way(pair: Pair, now: datetime, say: Say, *, outlook: str, short: str, **said: Any) -> Diagnosis:
+    """A pair with something on the way. `outlook`: unless the hub itself is late; `short`: unless a cause says it."""
+    cause, advice = causes.lookup(pair.cause) if pair.cause else None, ""
+    if overdue := overdue_seconds(pair, now):
+        outlook, advice = workers_behind(overdue)
+    return say(cause, outlook=outlook.strip(), advice=advice, short="" if cause is not None else short, **said)
+
+
 def silent(pair: Pair, now: datetime) -> Diagnosis:
     """A pair on which a document is expected that did not come."""
     ours = pair.direction == Direction.OUT
@@ -236,26 +244,21 @@ def of_requests(
             never="Nothing is on the way, and nothing was answered yet.",
             never_short="Nothing answered yet",
         )
-    cause = causes.lookup(pair.cause) if pair.cause else None
     most = f", up to {in_flight_limit(terms)} at once" if terms is not None and not terms.ordered else ""
     headline = f"{flying} {are} on the way{most}."
     if pair.probing:
         headline = "One document is on the way, to see whether it gets through; the others wait for it."
-    outlook = (
-        f"The next repeat goes out {due_in(repeat_at, now)}. " if cause is not None and repeat_at is not None else ""
-    )
+    outlook = f"The next repeat goes out {due_in(repeat_at, now)}. " if pair.cause and repeat_at is not None else ""
     if terms is not None:
         outlook += f"{gives_up_sentence(terms)} "
-    outlook, advice = outlook + behind, ""
-    if overdue := overdue_seconds(pair, now):
-        outlook, advice = workers_behind(overdue)
-    return say(
-        cause,
+    return under_way(
+        pair,
+        now,
+        say,
         headline=headline,
-        outlook=outlook.strip(),
-        advice=advice,
-        short="" if cause is not None else f"{pair.out_now:,} on the way",
-        next_at=repeat_at if cause is not None else pair.due_at,
+        outlook=outlook + behind,
+        short=f"{pair.out_now:,} on the way",
+        next_at=repeat_at if pair.cause else pair.due_at,
         blocked=blocked if state == "retrying" else 0,
     )
 
@@ -296,7 +299,6 @@ def of_stream(pair: Pair, terms: Terms, now: datetime, state: str, paused: Pause
             answer="order acknowledgement",
             going="the next go out",
         )
-    cause = causes.lookup(pair.cause) if pair.cause else None
     full = ", and the window is full" if pair.out_now >= terms.max_in_flight else f" of at most {terms.max_in_flight}"
     headline = f"{flying} in flight{full}; an order acknowledgement is awaited."
     if pair.retries:
@@ -308,15 +310,13 @@ def of_stream(pair: Pair, terms: Terms, now: datetime, state: str, paused: Pause
         outlook = f"If none comes, the pair is suspended {due_in(pair.due_at, now)}. "
     else:
         outlook = f"If none comes, all go out again {due_in(pair.due_at, now)}. {gives_up_sentence(terms)} "
-    outlook, advice = outlook + waits(pair.queued), ""
-    if overdue := overdue_seconds(pair, now):
-        outlook, advice = workers_behind(overdue)
-    return say(
-        cause,
+    return under_way(
+        pair,
+        now,
+        say,
         headline=headline,
-        outlook=outlook.strip(),
-        advice=advice,
-        short="" if cause is not None else f"{pair.out_now:,} in flight",
+        outlook=outlook + waits(pair.queued),
+        short=f"{pair.out_now:,} in flight",
         next_at=pair.due_at,
         blocked=blocked if state == "retrying" else 0,
     )

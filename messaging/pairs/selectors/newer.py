@@ -221,13 +221,13 @@ def since_last_success(pair: Pair, terms: Terms | None) -> list[Change]:
     version = AgreementVersion.objects.filter(pk=terms.version_id).values_list("partner_endpoint_id", "own_endpoint_id")
     endpoints = [key for row in version for key in row]
     return sorted(
-        [*_by_people(pair, terms, endpoints, since), *_certificate(endpoints[:1], since)],
+        [*_by_people(terms, endpoints, since), *_certificate(endpoints[:1], since)],
         key=lambda change: change.at,
         reverse=True,
     )[:_MOST]
 
 
-def _by_people(pair: Pair, terms: Terms, endpoints: list[uuid.UUID], since: datetime) -> list[Change]:
+def _by_people(terms: Terms, endpoints: list[uuid.UUID], since: datetime) -> list[Change]:
     ids: dict[str, set[str]] = {"endpoint": {row.public_id for row in Endpoint.objects.filter(pk__in=endpoints)}}
     held = Credential.objects.filter(party=terms.hop_party_id).only("id")
     ids["credential"] = {row.public_id for row in held}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from django.db.models import Case, CharField, IntegerField, Min, Q, QuerySet, Value, When
 
-from messaging.access.selectors.reach import read_id
+from messaging.access.selectors.reach import named, read_id
 from messaging.choices import MessageState
 from messaging.exceptions import NotFound
 from messaging.models import Message, Pair, Transmission
@@ -17,7 +17,7 @@ from messaging.protocol.pair_state import Flow, Gate
 from partners import selectors as partners
 from partners.models import Party
 from partners.visibility import limit
-from rmhub.ids import BadPublicId, read_public_id
+from rmhub.ids import BadPublicId
 
 # The state word of a pair (`choices.PAIR_LOOKS`), the worst first: the first condition that holds.
 STATES: tuple[tuple[str, Q], ...] = (
@@ -104,14 +104,7 @@ def partner_name(reference: str) -> str:
 
 def pair(reference: str | uuid.UUID) -> RatedPair:
     """One pair with `state` and `severity`, by id (`pair_...`) or code. Raises NotFound."""
-    if isinstance(reference, uuid.UUID):
-        chosen = Q(pk=reference)
-    else:
-        try:
-            chosen = Q(pk=read_public_id("pair", reference))
-        except BadPublicId:
-            chosen = Q(code=reference) if "\x00" not in reference else Q(pk__in=[])
-    found = pairs().filter(chosen).first()
+    found = pairs().filter(named("pair", reference, "code")).first()
     if found is None:
         raise NotFound(f"There is no pair {reference}.")
     return found

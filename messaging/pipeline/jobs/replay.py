@@ -138,13 +138,12 @@ def _micros(name: str) -> Column:
 CHOICE = ("timeout", "retries", "retry_interval")
 BELOW = ("transport_retries", "transport_retry_interval")  # which no choice changes
 PARAMETERS = (*CHOICE, *BELOW)
-RESULTS = ("replayed_attempts", "needless", "gave_up", "micros")
 _SECOND = 1_000_000
 _WITHOUT_END = 2**40
 
 
 def replay(frame: DataFrame) -> DataFrame:
-    """Adds `RESULTS` to messages with the columns above and `PARAMETERS` (long; seconds or counts).
+    """Adds what became of them to messages with the columns above and `PARAMETERS` (long; seconds or counts).
 
     replayed_attempts: transmissions until the acknowledgement or the suspension. needless: of these, those after the
     one that was answered. gave_up: 1 when the pair was suspended before the acknowledgement came. micros: from the

@@ -37,7 +37,6 @@ class Look:
     login: Login | None
     host_key: str
     trusted_checker: str
-    endpoint_uri: str
     partner: Principal | None
     position: str
     connect_timeout: float

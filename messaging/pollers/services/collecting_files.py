@@ -20,7 +20,7 @@ from messaging.entrance.refusals import Arrival, refuse
 from messaging.pollers.services.collecting import LOOK_SECONDS, MOST_ITEMS, Found, Look
 from messaging.profiles.ebxml.receiving import receive
 from messaging.protocol.codecs import entity_file
-from messaging.protocol.codecs.entity_file import Entity, NotAnEntity
+from messaging.protocol.codecs.entity_file import NotAnEntity
 from messaging.protocol.envelope import Limits
 from messaging.transports.sftp_connection import Place, Server, Session, Trouble, place_of, session, trouble_of
 from partners.terms import Presented
@@ -134,7 +134,7 @@ def _take(open_session: Session, place: Place, entry: Entry, keeps: bool, look: 
         detail = f"{entry.size} bytes; the limit is {limits.body}."
         _set_aside(open_session, place, entry, b"", "", look, found, "body_too_large", detail, status=413)
         return
-    data = _read(open_session, place, entry, look)
+    data = _read(open_session, place, entry)
     if data is None:
         return
     try:
@@ -146,8 +146,9 @@ def _take(open_session: Session, place: Place, entry: Entry, keeps: bool, look: 
     if not entity.declared and not _is_settled(entry, SETTLED_SECONDS):
         return  # without a length nothing says that this is all of it but that nobody writes any more
     assert look.partner is not None, "a folder without one is not looked into"
+    arrival = Arrival(entity.content_type[:1000], entity.body, Presented(), place.host, SFTP)
     try:
-        status = receive(_arrival(entity, place), limits=limits, principal=look.partner)
+        status = receive(arrival, limits=limits, principal=look.partner)
     except OSError as error:  # of the hub's own store, not of the server
         raise Trouble("internal_error", f"{entry.name} could not be stored: {error}") from error
     if status == 204:
@@ -163,11 +164,7 @@ def _take(open_session: Session, place: Place, entry: Entry, keeps: bool, look: 
         raise Trouble("internal_error", f"{entry.name} was answered {status}.")
 
 
-def _arrival(entity: Entity, place: Place) -> Arrival:
-    return Arrival(entity.content_type[:1000], entity.body, Presented(), place.host, SFTP)
-
-
-def _read(open_session: Session, place: Place, entry: Entry, look: Look) -> bytes | None:
+def _read(open_session: Session, place: Place, entry: Entry) -> bytes | None:
     """The bytes of a file; None when it is gone, is no plain file any more, or changes while it is read."""
     path = place.path(entry.name)
     try:

@@ -60,8 +60,8 @@ class Job:
         return str(self.poller_id)
 
 
-def claim_due(limit: int, worker: int = 0) -> list[Job]:
-    """Claims up to `limit` pollers whose time has come, and commits. `worker` is not needed: the lease tells all."""
+def claim_due(limit: int) -> list[Job]:
+    """Claims up to `limit` pollers whose time has come, and commits."""
     _ensure_states()
     now = clock.now()
     with transaction.atomic(durable=True):
@@ -103,7 +103,6 @@ def _look_of(row: PollerState) -> Look | None:
         login=login,
         host_key=poller.host_key,
         trusted_checker=poller.trusted_checker,
-        endpoint_uri=poller.endpoint.uri,
         partner=Principal(partner.pk, partner.name, credential_id=poller.pk) if partner else None,
         position=row.position,
         connect_timeout=poller.endpoint.connect_timeout,

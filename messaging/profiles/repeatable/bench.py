@@ -6,7 +6,7 @@ import uuid
 from datetime import datetime, timedelta
 
 from messaging import bench
-from messaging.bench import DocumentBench, Found, Headers, Sample, Understood, in_order, recognised
+from messaging.bench import Agreements, DocumentBench, Found, Headers, Sample, Understood, in_order, recognised
 from messaging.protocol import memory
 from messaging.protocol.codecs import repeatable
 from messaging.protocol.codecs.repeatable import HeaderProblem
@@ -41,7 +41,7 @@ class RepeatableBench(DocumentBench):
         said = "Requests have no order; one from before the memory window is refused, and never taken silently."
         return in_order(found.verdict is memory.Verdict.REFUSE, said)
 
-    def understand(self, content_type: str, headers: Headers, body: bytes, agreements: list[Terms]) -> Understood:
+    def understand(self, content_type: str, headers: Headers, body: bytes, agreements: Agreements) -> Understood:
         try:
             identity = repeatable.read(headers)
         except HeaderProblem as problem:
@@ -57,7 +57,7 @@ class RepeatableBench(DocumentBench):
             "action": action,
             "conversation_id": said["rm-conversation-id"],
         }
-        mine = [terms for terms in agreements if terms.profile == Profile.REPEATABLE]
+        mine = [terms for terms in agreements() if terms.profile == Profile.REPEATABLE]
         problems = []
         if not mine:
             problems.append("There is no agreement for repeatable requests with you.")

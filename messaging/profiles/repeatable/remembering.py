@@ -171,7 +171,7 @@ def answered(delivery: Delivery, reply: Reply | None, now: datetime) -> None:
         _tell_listeners(delivery, message, now)
 
 
-def doubtful(delivery: Delivery, now: datetime) -> None:
+def doubtful(delivery: Delivery) -> None:
     """Nobody can say whether the application has processed it: repeats are refused until a person settles it."""
     if delivery.attended:
         message = delivery.message
@@ -180,7 +180,7 @@ def doubtful(delivery: Delivery, now: datetime) -> None:
         )
 
 
-def released(delivery: Delivery, now: datetime) -> bool:
+def released(delivery: Delivery) -> bool:
     """The request was not executed, and is as if it had never been received: the next copy is executed.
 
     Deletes the memory, the message and this delivery: do not save the delivery afterwards. False, and nothing happens,

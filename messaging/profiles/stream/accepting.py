@@ -160,7 +160,7 @@ def _accept(item: Item, batch: Batch) -> Outcome:
     if decision.verdict is Verdict.GAP:
         return _early(item, decision, before, batch)
     if decision.verdict is Verdict.ACCEPT:
-        return _take(item, decision, batch)
+        return _take(item, batch)
     return _passed(item, decision, batch)
 
 
@@ -181,7 +181,7 @@ def _move(row: IncomingStream, decision: Decision) -> None:
     row.last_access_at = decision.state.last_access_at
 
 
-def _take(item: Item, decision: Decision, batch: Batch) -> Outcome:
+def _take(item: Item, batch: Batch) -> Outcome:
     """The stream has moved past it: it is stored, unless it is one that is here already or there is no room for it."""
     pair = batch.pairs[item.pair_id]
     pair.last_sequence = min(item.position.current, MAX_LAST_SEQUENCE)

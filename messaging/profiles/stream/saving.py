@@ -65,7 +65,7 @@ def finish(flights: Iterable[Flight], now: datetime) -> list[Event]:
                 changed.append(_ended(row, ending.happened, now))
                 ended_rows.append(row)
             later.append((flight, ending, buried))
-        changed += _moved(flight, now)
+        changed += _moved(flight)
     bulk_set(changed, ROW_FIELDS)
     upstream.onward_ended([(row.came_as, row.state) for row in ended_rows], now)
     if requeued:
@@ -153,7 +153,7 @@ def _event(kind: str, pair: Pair, row: Row, data: Mapping[str, object], now: dat
     return events.event(kind, now, pair=pair, message=message, data=data)
 
 
-def _moved(flight: Flight, now: datetime) -> list[Message]:
+def _moved(flight: Flight) -> list[Message]:
     """The rows that are still in flight and have another place, or another time."""
     found = []
     for under_way in flight.state.flight:

@@ -232,17 +232,24 @@ def answer_created(coordination: Coordination, now: datetime) -> None:
     message, terms = found
     to = messages.first_usable(reply_targets(message, None), terms)
     if to is not None:
-        messages.tell(
-            coordination=coordination,
-            enlistment=None,
-            terms=terms,
-            kind=Request.CREATED,
-            to=to,
-            me=None,
-            body=Created(context_of(coordination, terms, now)),
-            relates_to=message.addressing.message_id,
-            now=now,
-        )
+        tell_created(coordination, terms, to, message.addressing.message_id, now)
+
+
+def tell_created(
+    coordination: Coordination, terms: Terms, to: EndpointReference, message_id: str, now: datetime
+) -> None:
+    """The same, to whoever asked with the message `message_id`."""
+    messages.tell(
+        coordination=coordination,
+        enlistment=None,
+        terms=terms,
+        kind=Request.CREATED,
+        to=to,
+        me=None,
+        body=Created(context_of(coordination, terms, now)),
+        relates_to=message_id,
+        now=now,
+    )
 
 
 def cannot_create(coordination: Coordination, superior: Enlistment, reason: str, now: datetime) -> None:

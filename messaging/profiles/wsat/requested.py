@@ -15,7 +15,7 @@ from messaging.profiles.wsat.opening import Refused
 from messaging.protocol.atomic import coordinator
 from messaging.protocol.atomic.coordinator import Kind
 from messaging.protocol.atomic.words import FaultCode, Phase, Request
-from messaging.protocol.ws.messages import Create, Created, EndpointReference, Fault, Octets, Register, Registered
+from messaging.protocol.ws.messages import Create, EndpointReference, Fault, Octets, Register, Registered
 from rmhub.ids import BadPublicId, read_public_id
 
 SUPERIOR_REFUSED = "transaction_superior_refused"
@@ -91,17 +91,7 @@ def _create(item: Item, body: Create, to: EndpointReference) -> None:
         keep(item, coordination, None)
     if body.current is not None:
         return  # the reply waits for the superior's RegisterResponse
-    messages.tell(
-        coordination=coordination,
-        enlistment=None,
-        terms=terms,
-        kind=Request.CREATED,
-        to=to,
-        me=None,
-        body=Created(opening.context_of(coordination, terms, item.now)),
-        relates_to=message_id,
-        now=item.now,
-    )
+    opening.tell_created(coordination, terms, to, message_id, item.now)
 
 
 def _register(item: Item, body: Register, to: EndpointReference) -> None:

@@ -22,9 +22,9 @@ from messaging.protocol.codecs.mime import (
     bare_content_id,
     content_id_keys,
     decode_header_value,
-    decode_multipart,
     is_content_id,
     is_header_value,
+    parts_of,
     refers_to,
 )
 from messaging.protocol.codecs.xml import XML_LANGUAGE, XML_SPACE, Findings, element_text
@@ -51,12 +51,7 @@ def containers(content_type: str, body: bytes, limits: Limits) -> Containers:
         if media_type not in _HEADER_MEDIA_TYPES:
             raise NotAMessage("not_mime", f"Content-Type {media_type[:80]!r} is neither multipart nor an ebXML header")
         return Containers(_in_utf8(body, parameters), [])
-    boundary = parameters.get("boundary", "")
-    if not boundary:
-        raise NotAMessage("not_mime", "the multipart Content-Type has no boundary")
-    parts = decode_multipart(body, boundary, limits)
-    if not parts:
-        raise NotAMessage("no_header_part", "the multipart body has no parts")
+    parts = parts_of(body, parameters, limits)
     header = parts.pop(_root_index(parts, parameters.get("start", "")))
     if header.damage:
         raise NotAMessage("bad_transfer_encoding", f"header container: {header.damage}")

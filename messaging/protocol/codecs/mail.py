@@ -104,7 +104,8 @@ def entity(mail: Mail, limits: Limits = DEFAULT_LIMITS) -> tuple[str, bytes]:
     """
     content_type = mail.first("content-type")
     try:
-        body = decode_transfer_encoding(mail.first("content-transfer-encoding").partition(";")[0], _body(mail))
+        encoding = mail.first("content-transfer-encoding").partition(";")[0]
+        body = decode_transfer_encoding(encoding, mail.octets[mail.start :])
     except ValueError as error:
         raise NotAMessage("bad_transfer_encoding", str(error)) from None
     media_type, parameters = decode_header_value(content_type)
@@ -115,10 +116,6 @@ def entity(mail: Mail, limits: Limits = DEFAULT_LIMITS) -> tuple[str, bytes]:
         return content_type, _rebuilt(body, boundary, limits)
     except NotAMessage:
         return content_type, body
-
-
-def _body(mail: Mail) -> bytes:
-    return mail.octets[mail.start :]
 
 
 def _rebuilt(body: bytes, boundary: str, limits: Limits) -> bytes:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import binascii
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
@@ -127,6 +127,17 @@ def decode_multipart(body: bytes, boundary: str, limits: Limits = DEFAULT_LIMITS
     is never taken for a whole one), too_many_parts or part_headers_too_large.
     """
     return [_part(body, begin, end, limits) for begin, end in _spans(body, boundary, limits)]
+
+
+def parts_of(body: bytes, parameters: Mapping[str, str], limits: Limits) -> list[Part]:
+    """The parts of a message, of which there is one at least. `parameters`: of its Content-Type. Raises NotAMessage."""
+    boundary = parameters.get("boundary", "")
+    if not boundary:
+        raise NotAMessage("not_mime", "the multipart Content-Type has no boundary")
+    parts = decode_multipart(body, boundary, limits)
+    if not parts:
+        raise NotAMessage("no_header_part", "the multipart body has no parts")
+    return parts
 
 
 def _spans(body: bytes, boundary: str, limits: Limits) -> list[tuple[int, int]]:

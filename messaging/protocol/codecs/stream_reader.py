@@ -19,7 +19,7 @@ from messaging.protocol.codecs.mime import (
     bare_content_id,
     content_id_keys,
     decode_header_value,
-    decode_multipart,
+    parts_of,
     refers_to,
 )
 from messaging.protocol.codecs.stream_lexical import (
@@ -89,12 +89,7 @@ def _containers(content_type: str, body: bytes, limits: Limits) -> tuple[bytes, 
         return body, []
     if not media_type.startswith("multipart/"):
         raise NotAMessage("not_mime", f"Content-Type {media_type[:80]!r} is neither multipart nor text/xml")
-    boundary = parameters.get("boundary", "")
-    if not boundary:
-        raise NotAMessage("not_mime", "the multipart Content-Type has no boundary")
-    parts = decode_multipart(body, boundary, limits)
-    if not parts:
-        raise NotAMessage("no_header_part", "the multipart body has no parts")
+    parts = parts_of(body, parameters, limits)
     wanted = bare_content_id(parameters.get("start", ""))
     found = (index for index, part in enumerate(parts) if refers_to(wanted, content_id_keys((part.content_id,))))
     root = parts.pop(next(found, 0) if wanted else 0)

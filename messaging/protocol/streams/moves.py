@@ -53,7 +53,7 @@ def _again(flight: Flight, now: datetime, after: int = 0) -> Flight:
     )
 
 
-def _settled(state: Outgoing, now: datetime) -> tuple[Outgoing, tuple[Act, ...]]:
+def _settled(state: Outgoing) -> tuple[Outgoing, tuple[Act, ...]]:
     """What an empty flight leads to: the wait ends, and with an empty queue so does the stream (M27)."""
     if state.flight:
         return state, ()
@@ -77,7 +77,7 @@ def _left(state: Outgoing, flight: Flight, do: Do, now: datetime, policy: Policy
     """Messages left the flight, to `flight`, without an acknowledgement."""
     there = {row.number for row in flight}
     acts = tuple(Act(do, row.number) for row in state.flight if row.number not in there)
-    after, ending = _settled(replace(state, flight=flight), now)
+    after, ending = _settled(replace(state, flight=flight))
     return Step(after, (*ending, *acts, *_wake(after, now, policy)))
 
 
@@ -92,7 +92,7 @@ def queue(state: Outgoing, event: Event, now: datetime, policy: Policy) -> Step:
 
 def discard(state: Outgoing, event: Event, now: datetime, policy: Policy) -> Step:
     """M29: what leaves the queue before its first send has used no number."""
-    after, ending = _settled(replace(state, queued=max(0, state.queued - event.count)), now)
+    after, ending = _settled(replace(state, queued=max(0, state.queued - event.count)))
     return Step(after, ending)
 
 
@@ -105,7 +105,7 @@ def due(state: Outgoing, event: Event, now: datetime, policy: Policy) -> Step:
     gone = {row.number for row in state.flight if row.place is not Place.ON_WIRE and expired(row.expires_at, now)}
     acts: tuple[Act, ...] = tuple(Act(Do.EXPIRE, number) for number in sorted(gone))
     if gone:
-        state, ending = _settled(replace(state, flight=_without(state, gone)), now)
+        state, ending = _settled(replace(state, flight=_without(state, gone)))
         acts = (*ending, *acts)
     timeout = resend_at(state, policy)
     if timeout is not None and timeout <= now:
@@ -257,7 +257,7 @@ def acknowledged(state: Outgoing, event: Event, now: datetime, policy: Policy) -
         holding_since=None,
         cause="" if state.flow is Flow.RUNNING else state.cause,
     )
-    after, ending = _settled(progress, now)
+    after, ending = _settled(progress)
     return Step(after, (*ending, *acts, *_wake(after, now, policy)))
 
 
@@ -308,7 +308,7 @@ def retry_now(state: Outgoing, event: Event, now: datetime, policy: Policy) -> S
 def skip(state: Outgoing, event: Event, now: datetime, policy: Policy) -> Step:
     """A person gives up a message in flight; what follows bridges it."""
     running = _running(replace(state, flight=_without(state, _skipped(state, event))), now)
-    after, ending = _settled(running, now)
+    after, ending = _settled(running)
     acts = tuple(Act(Do.DROP, number) for number in _skipped(state, event))
     return Step(after, (*ending, *acts, Act(Do.WAKE)))
 

@@ -147,9 +147,9 @@ def _message(root: etree._Element, soap: Soap, said_action: str) -> WsMessage:
     # Blocks for somebody on the way are none of our business.
     blocks = [one for one in header if _is_for_us(one, soap)] if header is not None else []
 
-    action = _action(blocks)
+    action = next((element_text(one) for one in blocks if wsa_name(one) == "Action"), "")
     version, kind = _kind(element, action, blocks, names.envelope)
-    addressing, echoed, context = _header(blocks, soap, version, action, findings)
+    addressing, echoed, context = _header(blocks, soap, action, findings)
     _agreement(kind, version, element, action, findings)
     if said_action and action and said_action != action:
         findings.add("Action", f"wsa:Action is {action[:200]}, but the HTTP headers say {said_action[:200]}")
@@ -160,12 +160,8 @@ def _message(root: etree._Element, soap: Soap, said_action: str) -> WsMessage:
 # Header
 
 
-def _action(blocks: list[etree._Element]) -> str:
-    return next((element_text(one) for one in blocks if wsa_name(one) == "Action"), "")
-
-
 def _header(
-    blocks: list[etree._Element], soap: Soap, version: Version, action: str, findings: Findings
+    blocks: list[etree._Element], soap: Soap, action: str, findings: Findings
 ) -> tuple[Addressing, tuple[str, ...], CoordinationContext | None]:
     texts: dict[str, str] = {"Action": action[:MAX_IDENTIFIER]}
     endpoints: dict[str, EndpointReference | None] = {}

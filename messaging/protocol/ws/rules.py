@@ -157,12 +157,6 @@ def reply_targets(
     return tuple(dict.fromkeys(targets))
 
 
-def reply_target(
-    message: WsMessage, registered: EndpointReference | None, *, fault: bool = False
-) -> EndpointReference | None:
-    return next(iter(reply_targets(message, registered, fault=fault)), None)
-
-
 def _addressing(message: WsMessage, strict: bool, profile: Style) -> list[Violation]:
     if message.kind == APPLICATION:
         return []
@@ -182,7 +176,7 @@ def _addressing(message: WsMessage, strict: bool, profile: Style) -> list[Violat
             broken("ReplyTo", "has no wsa:ReplyTo", binding)
         elif not addressing.reply_to.is_physical():
             broken("ReplyTo", f"has a wsa:ReplyTo that is no physical address: {_shown(addressing.reply_to)}", binding)
-    elif row.reply_to is Need.SHOULD_NOT and addressing.reply_to is not None and _terminal(message.kind):
+    elif row.reply_to is Need.SHOULD_NOT and addressing.reply_to is not None and message.kind in TERMINAL:
         broken("ReplyTo", "has a wsa:ReplyTo although nothing is to be answered", fatal=False)
     if row.sender is Need.PHYSICAL and not any(
         one is not None and one.is_physical() for one in (addressing.sender, addressing.reply_to)
@@ -243,7 +237,3 @@ def _shown(endpoint: EndpointReference) -> str:
     if endpoint.address in NOWHERE:
         return endpoint.address
     return repr(endpoint.address[:200])
-
-
-def _terminal(kind: str) -> bool:
-    return kind in TERMINAL

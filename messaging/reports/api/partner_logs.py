@@ -20,12 +20,11 @@ from messaging.api.authentication import actor_of
 from messaging.api.conditional import item
 from messaging.api.endpoint import Endpoint, operation
 from messaging.api.fields import Flag, IdIn, IdOut, Instant, OptionalReasonBody, ReasonBody, Text, page_of, validated
+from messaging.api.named import AgreementNamed, PartyRef
 from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.reading import Param, StrictJson, read_parameters
 from messaging.api.references import agreement_id_of, id_of
 from messaging.choices import Interface
-from messaging.deliveries.api.triggers import AgreementNamed
-from messaging.messages.serializers.messages import PartyRef
 from messaging.models import PartnerLog
 from messaging.onboarding.serializers.agreements import LogColumnsBody, LogColumnsSerializer
 from messaging.report_choices import LogState, Verdict

@@ -105,10 +105,8 @@ def sheet(
         "fields": [_field(run, of, name, filters.get(name, "")) for name in fields],
         "kept": [(name, value) for name, value in sorted_by.items() if name not in fields],
         "filtered": any(filters.get(name) for name in fields if name != "grain"),
-        "previous": _to({**sorted_by, "cursor": keyset.write_cursor(found.previous, mark)}) if found.previous else "",
-        "following": _to({**sorted_by, "cursor": keyset.write_cursor(found.following, mark)})
-        if found.following
-        else "",
+        "previous": cursor_to(found.previous),
+        "following": cursor_to(found.following),
         "first": _to(sorted_by) if request.GET.get("cursor") else "",
         "clear": _to({name: value for name, value in sorted_by.items() if name not in fields}),
         "csv": _file(shown, of, "csv", {**files, **_as_text(wanted), **({"sort": sort} if sort else {})}),

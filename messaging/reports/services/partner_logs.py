@@ -29,6 +29,7 @@ from messaging.journal.audit import Actor
 from messaging.models import PartnerLog, PipelineRun
 from messaging.report_choices import LogState, PipelineJob, RunState
 from messaging.reports.services import runs as pipeline_runs
+from messaging.storage import synchronise
 from partners import log_columns
 from partners.models import Agreement, Party
 from rmhub import clock
@@ -36,7 +37,6 @@ from rmhub.ids import public_id, uuid7
 
 FOLDER = "partner-logs"
 _UNCLEAN = re.compile(r"[\x00-\x1f\x7f/\\\ud800-\udfff]+")
-_BLOCK = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def log_receive(
             if log.pk != number:  # the same bytes came by another way at the same moment
                 return Received(log, created=False, problems=fit(log))
             os.replace(incoming, target)
-            _sync(target.parent)
+            synchronise(target.parent)
             after = {"party": party.name, "size": size, "sha256": digest, "columns": mapping}
             audit.record(actor, "partner_log.receive", made[0], reason=reason, after=after)
         return Received(log, created=True, problems=problems)
@@ -306,14 +306,6 @@ def _described(log: PartnerLog) -> dict[str, Any]:
 def clean_name(filename: str) -> str:
     """A name that a partner gave a file or folder, as it may be stored and shown: never one to write under."""
     return _UNCLEAN.sub("_", filename.strip())[-255:] or "log"
-
-
-def _sync(place: Path) -> None:
-    handle = os.open(place, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 # --- The beginning of a partner's log: what kind of file it is, its columns and first rows, read without Arrow.

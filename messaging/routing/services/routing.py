@@ -16,7 +16,7 @@ from messaging.engine import pairs
 from messaging.models import Route
 from messaging.protocol.codecs import repeatable
 from messaging.protocol.codecs.ebxml import normalize_uri
-from messaging.protocol.envelope import Envelope, ErrorInfo, PartyId
+from messaging.protocol.envelope import Envelope, ErrorInfo
 from messaging.protocol.errors import ErrorCode, Severity
 from partners import registry
 from partners.registry import Registry
@@ -30,7 +30,6 @@ _CHAIN = "/ebXMLHeader/RoutingHeader"
 class Entry:
     """A route as it is used. `onward`: the terms in force with the next hop; None while there are none."""
 
-    route_id: uuid.UUID
     name: str
     mode: str
     max_hops: int
@@ -77,7 +76,7 @@ def table() -> Table:
             snapshot,
             {
                 (route.party_context, route.party_value, route.service): Entry(
-                    route.pk, route.name, route.mode, route.max_hops, route.min_retry_secs, active.get(route.onward_id)
+                    route.name, route.mode, route.max_hops, route.min_retry_secs, active.get(route.onward_id)
                 )
                 for route in Route.objects.filter(enabled=True)
             },
@@ -105,7 +104,7 @@ def road(envelope: Envelope, principal: Principal, terms: Terms | None) -> Road 
     `terms`: those of the agreement that it names, if we have that. The hop's agreement is found by who brought it and
     by the two URIs of the last RoutingHeader, not by TPAId: the one that the message names is between others.
     """
-    to = _identifiers(envelope.to_parties)
+    to = [(party.context, party.value) for party in envelope.to_parties]
     if not to:
         return None
     if terms is not None and terms.hop_party_id == principal.party_id and _shares(to, terms.own_identifiers):
@@ -189,10 +188,6 @@ def _hop(envelope: Envelope, principal: Principal, terms: Terms | None) -> Terms
     ]
     named = next((known for known in found if terms is not None and known.version_id == terms.version_id), None)
     return named or (found[0] if found else None)
-
-
-def _identifiers(parties: Iterable[PartyId]) -> list[tuple[str, str]]:
-    return [(party.context, party.value) for party in parties]
 
 
 def _shares(some: Collection[tuple[str, str]], others: Collection[tuple[str, str]]) -> bool:

@@ -162,7 +162,7 @@ def test_a_request_whose_message_is_acknowledged_by_ebxml_is_not_taken_back(db, 
 
     def acknowledged_meanwhile(delivery_id: uuid.UUID) -> attended.Finished:
         assert partner.ebxml.send(partner.ebxml.message(1, "order-1")) == 204
-        released.append(remembering.released(Delivery.objects.get(pk=delivery_id), T))
+        released.append(remembering.released(Delivery.objects.get(pk=delivery_id)))
         return run(delivery_id)
 
     monkeypatch.setattr(attended, "run", acknowledged_meanwhile)

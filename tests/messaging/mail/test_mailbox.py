@@ -52,7 +52,6 @@ def look(store: Store, position: str = "", *, seconds: float = 60, **changes: ob
         "login": Login("hub", "s3cret pass"),
         "host_key": "",
         "trusted_checker": CHECKER,
-        "endpoint_uri": f"mailto:{OURS}",
         "partner": None,
         "position": position,
         "connect_timeout": 3,

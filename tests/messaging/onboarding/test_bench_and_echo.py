@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from messaging import profile as profiles
 from messaging.bench import CONTENT_SHA256, Sample
@@ -175,7 +177,9 @@ def test_the_mirror_tells_what_would_be_refused() -> None:
     disabled = ask(partner, sample_of(mirrored(partner.terms))).json()
     assert disabled["message"]["agreement_state"] == "disabled" and "not in force" in disabled["problems"][0]
     noise = Sample("", "application/json", b"{}", (), "", "")
-    found = ask(partner, noise).json()
+    with CaptureQueriesContext(connection) as queries:
+        found = ask(partner, noise).json()
+    assert not any("agreementversion" in one["sql"] for one in queries)
     assert found["profile"] == "" and len(found["problems"]) == 2
     large = Sample("", "text/plain", b"x" * (1024 * 1024 + 1), (), "", "")
     assert ask(partner, large).status_code == 413

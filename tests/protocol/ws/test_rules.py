@@ -7,7 +7,7 @@ import pytest
 from messaging.protocol.atomic.words import FAULT, FaultCode, Note, Request
 from messaging.protocol.ws.messages import EndpointReference, Violation, origin
 from messaging.protocol.ws.names import NAMES, Style, Version
-from messaging.protocol.ws.rules import RULES, answerable, check, reply_target, reply_targets
+from messaging.protocol.ws.rules import RULES, answerable, check, reply_targets
 from tests.protocol.ws.messages import HUB, PEER, create, envelope, epr, fixture, notification, read, register, request
 
 _ANONYMOUS = [names.anonymous for names in NAMES.values()]
@@ -140,27 +140,27 @@ def test_t47_faults_go_to_fault_to_and_else_to_the_registered_endpoint() -> None
     assert reply_targets(message, PEER) == (PEER, _SENDER, _REPLY)
 
     without = read(_prepared(ReplyTo=_REPLY.address))
-    assert reply_target(without, PEER, fault=True) == PEER
+    assert reply_targets(without, PEER, fault=True)[0] == PEER
 
 
 @pytest.mark.parametrize("address", _NOWHERE)
 def test_t50_fault_to_nowhere_falls_back_to_the_registered_endpoint(address: str) -> None:
     message = read(_prepared(FaultTo=address, From=address, ReplyTo=address))
     assert reply_targets(message, PEER, fault=True) == (PEER,)
-    assert reply_target(message, None, fault=True) is None
+    assert reply_targets(message, None, fault=True) == ()
     (note,) = [one for one in check(message, strict=False, profile=Style.SEED) if one.header == "FaultTo"]
     assert not note.fatal
 
 
 def test_t49_without_a_registration_the_reply_to_is_used() -> None:
     message = read(notification("Commit", epr("a:ReplyTo", "https://peer.example/c", HUB.parameters[0])))
-    assert reply_target(message, None) == EndpointReference("https://peer.example/c", HUB.parameters)
+    assert reply_targets(message, None) == (EndpointReference("https://peer.example/c", HUB.parameters),)
 
 
 def test_requests_are_answered_at_their_reply_to() -> None:
     message = read(create(more=epr("a:FaultTo", _FAULT.address)))
-    assert reply_target(message, PEER) == EndpointReference("https://peer.example/replies")
-    assert reply_target(message, PEER, fault=True) == _FAULT
+    assert reply_targets(message, PEER)[0] == EndpointReference("https://peer.example/replies")
+    assert reply_targets(message, PEER, fault=True)[0] == _FAULT
 
 
 @pytest.mark.parametrize(
