@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import sizes
 from tests.recipes.following import copy, follow, recipe, titles
 
 PATIENCE = 600  # seconds, on a machine that does other things too
@@ -24,24 +25,27 @@ RECIPES = {
     "A profile": "profile",
     "A report": "report",
 }
+ALONE = [(title,) for title in RECIPES]
 
 
 def test_every_recipe_is_followed() -> None:
     assert titles() == list(RECIPES)
 
 
-@pytest.mark.parametrize("title", RECIPES)
-def test_recipe(title: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("titles", ALONE if sizes.ALL else [tuple(RECIPES)], ids=", ".join)
+def test_what_the_recipes_promise_is_there(titles: tuple[str, ...], tmp_path: Path) -> None:
+    """All in one copy; `make test-all` follows each alone, so that none needs what another one adds."""
     tree = tmp_path / "tree"
     tree.mkdir()
     copy(tree)
-    blocks = recipe(title)
+    blocks = [block for title in titles for block in recipe(title)]
     follow(blocks, tree)
     _run(tree, "ruff", "check", "--quiet", *(block.path for block in blocks))
     _run(tree, "ruff", "format", "--quiet", "--check", *(block.path for block in blocks))
-    name = RECIPES[title]
-    check = tree / "tests" / "recipes" / "checks" / f"check_{name}.py"
-    _run(tree, "pytest", "-q", str(check), RMHUB_TEST_DB=f"{DATABASE}_{name}", RMHUB_VAR=str(tmp_path / "var"))
+    checks = [f"tests/recipes/checks/check_{RECIPES[title]}.py" for title in titles]
+    _run(
+        tree, "pytest", "-q", *checks, RMHUB_TEST_DB=f"{DATABASE}_{RECIPES[titles[0]]}", RMHUB_VAR=str(tmp_path / "var")
+    )
 
 
 def _run(tree: Path, *module: str, **environment: str) -> None:

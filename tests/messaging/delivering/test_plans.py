@@ -1,26 +1,46 @@
-"""What runs for every delivery costs the same however much is stored: index scans only, on tables with 20,000 rows."""
+"""What runs for every delivery, and what people ask, costs the same however much is stored: index scans only.
+
+The tables have 20,000 rows.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from messaging.deliveries.services import attended, claiming, history, talking
+from messaging.bulk.services import jobs as bulk
+from messaging.deliveries.selectors import deliveries, in_doubt, triggers
+from messaging.deliveries.services import attended, claiming, handing_over, history, pulling, settling, talking
 from messaging.deliveries.services.job import Job
-from messaging.models import Delivery, DocumentStarted, Event, Message, Pair, Payload
+from messaging.journal.audit import Actor
+from messaging.models import (
+    BulkJob,
+    BulkJobItem,
+    Delivery,
+    DocumentStarted,
+    Event,
+    Join,
+    Message,
+    Pair,
+    Payload,
+    Trigger,
+)
 from rmhub import clock
 from rmhub.clock import FrozenClock
+from tests.messaging.delivering.documents import SERVICE, documents_from, make_queue
 from tests.messaging.delivering.stage import Application, arrive, claim, copy_of, lose, make_trigger, work
 from tests.messaging.factories import PartnerSide
-from tests.messaging.test_plans import multiply
+from tests.messaging.test_plans import alone, multiply
 
 pytestmark = pytest.mark.django_db
 
-BIG = [model._meta.db_table for model in (Delivery, DocumentStarted, Event, Message, Pair, Payload)]
+ANN = Actor("ann")
+BIG = [model._meta.db_table for model in (Delivery, DocumentStarted, Event, Join, Message, Pair, Payload)]
 BIG.append(r"messaging_documentcompleted_\d+")
 
 
@@ -97,7 +117,7 @@ def _scans_a_big_table(plan: str) -> bool:
     return any(re.search(rf"Seq Scan on {table}\b", plan) for table in BIG)
 
 
-def test_deliveries_scan_no_table(full_store: None, partner: PartnerSide, app: Application, time: FrozenClock) -> None:
+def _deliveries(partner: PartnerSide, app: Application) -> None:
     ordered = make_trigger(app, documents=[{"service": "urn:orders", "action": "Ordered"}])
     plain = make_trigger(app, ordered=False, documents=[{"service": "urn:orders", "action": "Plain"}])
     jobs: list[Job] = []
@@ -125,9 +145,7 @@ def test_deliveries_scan_no_table(full_store: None, partner: PartnerSide, app: A
     assert not found, "\n\n".join(f"{name}:\n" + "\n".join(scanned) for name, scanned in found.items())
 
 
-def test_the_heads_of_ordered_queues_are_found_without_reading_the_queues(
-    full_store: None, partner: PartnerSide, app: Application
-) -> None:
+def _heads_of_ordered_queues() -> None:
     """Ten thousand documents wait in one lane: a claim reads a handful of index pages."""
     with connection.cursor() as cursor:
         cursor.execute("UPDATE messaging_trigger SET state = 'active'")
@@ -141,3 +159,112 @@ def test_the_heads_of_ordered_queues_are_found_without_reading_the_queues(
     plan = report["Plan"]
     assert plan["Actual Rows"] == 1
     assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 60
+
+
+def _lost() -> Delivery:
+    return Delivery.objects.get(state="in_doubt")
+
+
+def _page() -> object:
+    """The way of a page of one trigger's deliveries, and of what failed anywhere."""
+    newest = deliveries.deliveries(trigger_id=_lost().trigger_id)
+    failed = deliveries.deliveries(states=("failed", "in_doubt"))
+    return [deliveries.delivery_page(found, limit=50).rows for found in (newest, failed)]
+
+
+READS: dict[str, Callable[[], object]] = {
+    "counters": lambda: in_doubt.counts(clock.now()),
+    "groups": lambda: in_doubt.groups(clock.now()),
+    "outbound groups": lambda: in_doubt.outbound_groups(clock.now()),
+    "documents of a group": lambda: list(in_doubt.documents(_lost().trigger_id, "started_not_completed")[:50]),
+    "backlogs": lambda: triggers.trigger_rows(triggers.triggers(), clock.now()),
+    "pages": _page,
+    "of a message": lambda: deliveries.of_message(_lost().message_id),
+    "a delivery": lambda: deliveries.delivery_screen(deliveries.delivery(_lost().pk)),
+    "by id": lambda: list(deliveries.deliveries(q=_lost().public_id)),
+    "by MessageId": lambda: list(deliveries.deliveries(q="m77")),
+}
+
+
+def _looks() -> None:
+    assert {name: scanned for name, read in READS.items() if (scanned := scans(read))} == {}
+
+
+def _a_backlog_is_counted_up_to_a_bound() -> None:
+    suspended = Trigger.objects.get(state="suspended")
+    backlog = triggers.backlogs([suspended.pk])[suspended.pk]
+    assert backlog.waiting == triggers.MOST
+    assert f"{triggers.MOST:,} or more documents wait" in triggers.diagnose(suspended, backlog, clock.now()).outlook
+
+
+def _decisions() -> None:
+    lost = _lost()
+    for decision in ("duplicate", "resubmit"):
+        with transaction.atomic():
+            found = scans(
+                lambda decision=decision: settling.delivery_settle(  # type: ignore[misc]
+                    delivery_id=lost.pk, decision=decision, actor=ANN, reason="looked it up"
+                )
+            )
+            transaction.set_rollback(True)
+        assert found == [], decision
+
+
+def _a_job_over_what_is_in_doubt() -> None:
+    lost = _lost()
+    Delivery.objects.filter(pk=lost.pk).update(doubt="started_not_completed")
+    chosen = {"trigger": lost.trigger.public_id, "doubt": "started_not_completed"}
+
+    def run() -> None:
+        bulk.job_create(
+            action="settle_deliveries",
+            parameters={"decision": "duplicate"},
+            filter=chosen,
+            actor=ANN,
+            reason="looked it up",
+        )
+        bulk.run_due()
+
+    assert scans(run) == []
+    assert BulkJob.objects.get().done == BulkJobItem.objects.filter(state="done").count() == 1
+
+
+def _joins_and_pull_queues(partner: PartnerSide) -> None:
+    a_and_b = [{"service": SERVICE, "action": action} for action in ("A", "B")]
+    trigger = make_queue(join_type="all", documents=a_and_b, concurrency=10)
+    documents_from(partner, "A", conversation="c1")
+    assert pulling.lease(trigger.pk, limit=1, consumer="erp") == []
+    Join.objects.update(expires_at=clock.now() + timedelta(days=1))
+    multiply(Join, activation="'many ' || n", state="CASE WHEN n % 2 = 0 THEN 'fired' ELSE 'open' END")
+    documents_from(partner, "B", conversation="c1")
+    documents_from(partner, "A", conversation="c2")
+
+    leased: list[pulling.Leased] = []
+    paths: dict[str, Callable[[], object]] = {
+        "a join fires and is leased": lambda: leased.extend(pulling.lease(trigger.pk, limit=1, consumer="erp")),
+        "its documents": lambda: handing_over.parts(leased[0].delivery.join_id),
+        "extended": lambda: pulling.extend(leased[0].delivery.pk, leased[0].claim, 60),
+        "completed": lambda: pulling.complete(leased[0].delivery.pk, leased[0].claim),
+        "the next is absorbed": lambda: pulling.lease(trigger.pk, limit=1, consumer="erp"),
+        "no join is out of time": lambda: handing_over.expire_due(),
+        "one is": lambda: (
+            Join.objects.filter(activation="c2").update(expires_at=clock.now() - timedelta(seconds=1)),
+            handing_over.expire_due(),
+        ),
+    }
+    found = {name: scanned for name, run in paths.items() if (scanned := scans(run))}
+    assert not found, "\n\n".join(f"{name}:\n" + "\n".join(scanned) for name, scanned in found.items())
+    assert Delivery.objects.filter(cause="join_expired").count() == 1
+
+
+def test_nothing_that_is_asked_scans_a_big_table(
+    full_store: None, partner: PartnerSide, app: Application, subtests: pytest.Subtests
+) -> None:
+    def what_runs() -> None:
+        _deliveries(partner, app)
+
+    def joins() -> None:
+        _joins_and_pull_queues(partner)
+
+    people = (_looks, _a_backlog_is_counted_up_to_a_bound, _decisions, _a_job_over_what_is_in_doubt)
+    alone(subtests, what_runs, _heads_of_ordered_queues, joins, *people)
