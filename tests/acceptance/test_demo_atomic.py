@@ -10,6 +10,7 @@ from tests.acceptance.test_demo import demo
 pytestmark = pytest.mark.acceptance
 
 
+@pytest.mark.long
 def test_whatever_is_killed_a_document_is_processed_everywhere_or_nowhere() -> None:
     code, result = demo("--atomic", "--transactions", "12", "--kill", "--seed", "3")
     promised = {
