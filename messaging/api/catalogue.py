@@ -25,7 +25,12 @@ _ROWS = (
     Code("malformed_body", 400, "Body cannot be read", "The body is not valid JSON or multipart. Correct it."),
     Code("invalid_parameter", 400, "Parameter not valid", "A query parameter has a value that it cannot have."),
     Code("unknown_parameter", 400, "Parameter not known", "A query parameter does not exist here. Check its spelling."),
-    Code("invalid_cursor", 400, "Cursor not valid", "The cursor was cut or made up. Start again without one."),
+    Code(
+        "invalid_cursor",
+        400,
+        "Cursor not valid",
+        "The cursor is damaged, or not one of this hub. Start again without one.",
+    ),
     Code("invalid_header", 400, "Header not valid", "A request header has a value that it cannot have."),
     Code(
         "idempotency_key_missing",
@@ -49,14 +54,14 @@ _ROWS = (
         "address_not_allowed",
         403,
         "Not from this address",
-        "The token may be used only from its `networks`. Use it there, or make another.",
+        "The token may be used only from its `networks`. Use it there, or create another.",
     ),
     Code("missing_scope", 403, "Scope missing", "The token, or its owner's role, lacks the scope in `required_scope`."),
     Code(
         "limited_access",
         403,
         "Concerns all partners",
-        "The caller is limited to the partners of some groups, and this cannot be told apart by partner.",
+        "The caller is limited to the partners of some groups, and this cannot be separated by partner.",
     ),
     Code(
         "payload_masked",
@@ -84,7 +89,7 @@ _ROWS = (
         "copy_in_work",
         409,
         "A copy is being processed",
-        "Another copy of the document is in work at the trigger. Wait for its end, then decide again.",
+        "Another copy of the document is being processed by the trigger. Wait for its end, then decide again.",
         retryable=True,
     ),
     Code(

@@ -139,7 +139,7 @@ class RetentionSerializer(RowSerializer):
             "enabled": {"help_text": "Whether messages are archived and purged, once a day."},
             "archive_after": {"help_text": "Days until a message is copied to the archive."},
             "purge_after": {"help_text": "Days until a message leaves the store."},
-            "keep_archive": {"help_text": "Days that the archive keeps it; 0 = for ever."},
+            "keep_archive": {"help_text": "Days that the archive keeps it; 0 = permanently."},
         }
 
 
@@ -149,7 +149,7 @@ class RetentionBody(ReasonBody):
     enabled = Flag(required=False)
     archive_after = Whole(min_value=1, max_value=3650, required=False, help_text="Days.")
     purge_after = Whole(min_value=1, max_value=3650, required=False, help_text="Days.")
-    keep_archive = Whole(min_value=0, max_value=36_500, required=False, help_text="Days; 0 = for ever.")
+    keep_archive = Whole(min_value=0, max_value=36_500, required=False, help_text="Days; 0 = permanently.")
 
 
 class ArchivedMessages(Endpoint):

@@ -98,7 +98,7 @@ def item_rows(job: BulkJob, rows: list[BulkJobItem]) -> list[ItemRow]:
 
 
 def csv_lines(job: BulkJob) -> Iterator[str]:
-    """What came of each object, as the lines of a CSV file (RFC 4180). A query or two for a thousand of them."""
+    """Results by object object, as the lines of a CSV file (RFC 4180). A query or two for a thousand of them."""
     yield "id,name,result,detail\r\n"
     after = 0
     while rows := list(items(job.pk).filter(id__gt=after).order_by("id")[:1000]):
@@ -276,7 +276,7 @@ def messages_matching(given: Mapping[str, str], zone: tzinfo) -> QuerySet[Any]:
     Like the page, those of the newest 24 hours when nothing says more: so a filter that forgets the time stays small.
     """
     if (window := given.get("window", "")) and window not in searching.WINDOWS:
-        raise _refused(f"window: {window!r} is none of {', '.join(searching.WINDOWS)}.")
+        raise _refused(f"window: {window!r} is not one of {', '.join(searching.WINDOWS)}.")
     found = searching.of_list(given, now=clock.now(), zone=zone)
     if found.filters.backwards:
         begin, end = (
@@ -354,7 +354,7 @@ def _refused(sentence: str) -> InvalidSubmission:
 def _among(given: Mapping[str, str], name: str, allowed: Any) -> tuple[str, ...]:
     texts = tuple(text for text in given.get(name, "").split(",") if text)
     if strange := [text for text in texts if text not in allowed]:
-        raise _refused(f"{name}: {strange[0]!r} is none of {', '.join(allowed)}.")
+        raise _refused(f"{name}: {strange[0]!r} is not one of {', '.join(allowed)}.")
     return texts
 
 

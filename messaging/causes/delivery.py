@@ -1,6 +1,6 @@
 """Cause codes of deliveries to applications and of the repeatable profile; rows of `messaging.causes`.
 
-Each row: code, label, what happened, what to do, whether time alone may mend it.
+Each row: code, label, what happened, what to do, whether time alone may fix it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DELIVERY: tuple[Row, ...] = (
         "service_error",
         "Application failed on it",
         "The application's service ended with an error; the document counts as processed and is not sent again.",
-        "Read the answer, mend the application or the document, then resubmit the document.",
+        "Read the answer, fix the application or the document, then resubmit the document.",
         False,
     ),
     (
@@ -91,7 +91,7 @@ DELIVERY: tuple[Row, ...] = (
         "history_unavailable",
         "Document history unavailable",
         "The document history could not be read, so nobody can say whether the document is new.",
-        "Mend the database, then resume the trigger.",
+        "Fix the database, then resume the trigger.",
         True,
     ),
     (
@@ -163,7 +163,7 @@ REPEATABLE: tuple[Row, ...] = (
     (
         "request_refused",
         "Request refused",
-        "The partner refused this request for good and has not executed it.",
+        "The partner refused this request permanently and has not executed it.",
         "Read the answer, correct the document, and submit it again.",
         False,
     ),
@@ -213,7 +213,7 @@ REPEATABLE: tuple[Row, ...] = (
     ),
     (
         "still_in_work",
-        "Still in work",
+        "Still in progress",
         "The partner is still busy with the first copy of this request.",
         "Nothing to do: it is asked again.",
         True,

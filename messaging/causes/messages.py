@@ -74,7 +74,7 @@ MESSAGING: tuple[Row, ...] = (
         "ebms_error_delivery_failure",
         "Partner could not deliver",
         "The partner, or a hub on the way, could not hand the message on.",
-        "Ask the partner; resume when they have mended it.",
+        "Ask the partner; resume when they have fixed it.",
         True,
     ),
     (
@@ -130,7 +130,7 @@ MESSAGING: tuple[Row, ...] = (
         "ttl_expired",
         "Too old",
         "The message is older than the time that it was given to arrive.",
-        "Ask the application whether it is still wanted, and submit it anew.",
+        "Ask the application whether it is still wanted, and submit it again.",
         False,
     ),
     (

@@ -130,7 +130,7 @@ OTHERS: dict[str, dict[str, tuple[Look, str]]] = {
         "ok": (Look("Ok", "", "green"), "circle-check-filled"),
         "warning": (Look("Warning", "", "yellow"), "alert-triangle-filled"),
         "failed": (Look("Failed", "", "red"), "x"),
-        "skipped": (Look("Not looked at", "", "secondary"), "minus"),
+        "skipped": (Look("Not checked", "", "secondary"), "minus"),
     },
     "circuit": {
         CircuitState.CLOSED: (Look("Failing", "", "yellow"), "refresh"),
@@ -143,8 +143,8 @@ OTHERS: dict[str, dict[str, tuple[Look, str]]] = {
     "poller": {
         "ok": (Look("Works", "", "green"), "circle-check-filled"),
         "failing": (Look("Out of reach", "", "red"), "alert-triangle-filled"),
-        "new": (Look("Not looked yet", "", "secondary"), "hourglass"),
-        "looking": (Look("Looking", "", "azure"), "refresh"),
+        "new": (Look("Not polled yet", "", "secondary"), "hourglass"),
+        "looking": (Look("Polling", "", "azure"), "refresh"),
         "off": (Look("Off", "", "secondary"), "minus"),
     },
     "version": {
@@ -176,8 +176,8 @@ OTHERS: dict[str, dict[str, tuple[Look, str]]] = {
     },
     "token": {
         "in-force": (Look("In force", "", "green"), "circle-filled"),
-        "ends-soon": (Look("Ends soon", "", "yellow"), "hourglass"),
-        "ended": (Look("Ended", "", "secondary"), "clock"),
+        "ends-soon": (Look("Expires soon", "", "yellow"), "hourglass"),
+        "ended": (Look("Expired", "", "secondary"), "clock"),
         "revoked": (Look("Revoked", "", "secondary"), "ban"),
     },
     "item": {

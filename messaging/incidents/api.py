@@ -56,7 +56,7 @@ class IncidentSerializer(serializers.Serializer):
         "inc",
         source="part_of_id",
         allow_null=True,
-        help_text="The incident about the same trouble that was there first, and with which this one closes.",
+        help_text="The incident about the same problem that was there first, and with which this one closes.",
     )
     occurrences = serializers.IntegerField()
     opened_at = serializers.DateTimeField()
@@ -259,7 +259,7 @@ def _verb(
 VERBS: dict[str, type[Endpoint]] = {
     "acknowledge": _verb(
         "acknowledge",
-        "Take an incident: its owner is whoever calls",
+        "Take an incident: the caller becomes its owner",
         OptionalReasonBody,
         services.incident_acknowledge,
         more=lambda request: {"owner": access_of(request).owner},
@@ -270,7 +270,7 @@ VERBS: dict[str, type[Endpoint]] = {
         "Put an incident off",
         SnoozeBody,
         services.incident_snooze,
-        description="It needs nobody until then, and nobody is told of it; then it is back by itself.",
+        description="It needs nobody until then, and nobody is notified of it; then it is back by itself.",
         examples=(_SNOOZE,),
     ),
     "resolve": _verb("resolve", "Close an incident", ResolveBody, services.incident_resolve, examples=(_RESOLVE,)),

@@ -211,7 +211,7 @@ def _of_note(note: IncidentNote) -> Step:
 
 
 def _entries(incident: Incident, begin: datetime, end: datetime) -> list[AuditEntry]:
-    """What people did to it, and to its pair or trigger meanwhile."""
+    """User actions to it, and to its pair or trigger meanwhile."""
     about = Q(object_type="incident", object_id=incident.public_id)
     if incident.pair is not None:
         about |= Q(object_type="pair", object_id=incident.pair.public_id, at__gte=begin, at__lte=end)
@@ -234,9 +234,9 @@ def _notifications(incident: Incident) -> QuerySet[Notification]:
 
 def _of_notification(one: Notification) -> Step:
     states = {
-        NotificationState.PENDING: ("is to be told", "plain"),
-        NotificationState.SENT: ("was told", "plain"),
-        NotificationState.FAILED: ("could not be told", "bad"),
+        NotificationState.PENDING: ("is to be notified", "plain"),
+        NotificationState.SENT: ("was notified", "plain"),
+        NotificationState.FAILED: ("could not be notified", "bad"),
     }
     said, tone = states[NotificationState(one.state)]
     more = f" {one.folded:,} more were folded into it." if one.folded else ""

@@ -27,7 +27,7 @@ AND started_at BETWEEN completed_before AND completed_before + interval '1 day'
     ),
     Rule(
         "processed-is-known",
-        "What a trigger has processed stands in its history, so that a copy is a duplicate",
+        "What a trigger has processed is in its history, so that a copy is a duplicate",
         "D 4; I5; spec 4, step 2",
         f"""
 SELECT d.trigger_id, d.id AS delivery_id, d.sender_id, d.document_id, d.completed_at

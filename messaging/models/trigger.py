@@ -43,7 +43,7 @@ class Trigger(Identified):
     name = models.CharField(
         max_length=80,
         unique=True,
-        help_text="What the application is called, e.g. “ERP orders”. It stands on every page.",
+        help_text="What the application is called, e.g. “ERP orders”. It appears on every page.",
     )
     state = models.CharField(max_length=10, choices=TriggerState, default=TriggerState.ACTIVE)
 
@@ -125,7 +125,7 @@ class Trigger(Identified):
         blank=True,
         default="",
         help_text="Where a document holds its own id: //Order/ID (names without prefixes), $.order.id or BGM+2. Empty: "
-        "it goes by the id that its sender gave, else by the MessageId.",
+        "the id that its sender gave is used, else the MessageId.",
     )
     resolver = models.CharField(max_length=10, choices=Consult, default=Consult.NONE)
     resolver_url = models.CharField(
@@ -226,7 +226,7 @@ class Route(Identified):
 
     PREFIX = "rt"
 
-    name = models.CharField(max_length=120, unique=True, help_text="What people call it. It stands on every page.")
+    name = models.CharField(max_length=120, unique=True, help_text="What people call it. It appears on every page.")
     party_context = models.CharField("To-party: type", max_length=120, help_text="The scheme of its identifier.")
     party_value = models.CharField("To-party: identifier", max_length=255)
     service = models.CharField(
@@ -252,7 +252,7 @@ class Route(Identified):
         "MinRetrySecs",
         default=60,
         validators=[MinValueValidator(1)],
-        help_text="What the hop before is told to wait while the next hop takes nothing.",
+        help_text="How long the previous hop is asked to wait while the next hop takes nothing.",
     )
     enabled = models.BooleanField(default=True)
     created_at = models.DateTimeField(auto_now_add=True)

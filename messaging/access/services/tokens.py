@@ -105,7 +105,7 @@ def token_create(
     errors: dict[str, list[str]] = {}
     user = owner if isinstance(owner, User) else User.objects.filter(username=owner).first()
     if user is None or not scopes_of(user):
-        errors["owner"] = [f"There is no active user {owner} with a role."]
+        errors["owner"] = [f"There is not an active user {owner} with a role."]
     if not name.strip():
         errors["name"] = ["Give it a name, such as the application that will use it."]
     elif len(name.strip()) > 80:
@@ -299,7 +299,7 @@ def _refused(wished: list[str], user: User | None, granted_by: frozenset[str]) -
     if beyond := sorted(set(wished) - (scopes_of(user) if user is not None else ADMIN_SCOPES)):
         said.append(f"The owner's role does not have {', '.join(beyond)}.")
     if ungranted := sorted(set(wished) - granted_by):
-        said.append(f"You do not have {', '.join(ungranted)}, so you cannot give it away.")
+        said.append(f"You do not have {', '.join(ungranted)}, so you cannot grant it.")
     return said
 
 

@@ -207,7 +207,7 @@ def of_message(
             keys=True,
         ),
         "inquiries": table(
-            "Questions to the partner about this message, the newest first",
+            "Status inquiries to the partner about this message, the newest first",
             INQUIRIES,
             inquiries,
             about=lambda inquiry: {"data-state": inquiry.answer, "data-testid": "inquiry"},

@@ -78,7 +78,7 @@ class PartySerializer(Described, RowSerializer):
     id = IdOut("par")
     identifiers = IdentifierSerializer(many=True, help_text="The first is the one that we write.")
     groups = serializers.SerializerMethodField(help_text="Ids of its partner groups (`grp_...`).")
-    archived_at = serializers.DateTimeField(allow_null=True, help_text="Taken out of use.")
+    archived_at = serializers.DateTimeField(allow_null=True, help_text="Archived.")
 
     class Meta:
         model = Party
@@ -209,7 +209,7 @@ class CredentialSerializer(Described, RowSerializer):
 class NewCredentialSerializer(CredentialSerializer):
     """A new credential, with what the partner has to show."""
 
-    secret = serializers.CharField(allow_null=True, help_text="Shown this once; null if there is nothing to show.")
+    secret = serializers.CharField(allow_null=True, help_text="Shown only once, now; null if there is nothing to show.")
 
     class Meta(CredentialSerializer.Meta):
         fields = (*CredentialSerializer.Meta.fields, "secret")

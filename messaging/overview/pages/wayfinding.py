@@ -27,7 +27,7 @@ _MORE = (
     ("Preferences: time zone, shortcuts, theme", "console:preferences", "views:write"),
     ("Saved views", "console:saved-views", "views:write"),
     ("Keys", "console:keys", "pairs:read"),
-    ("Words", "console:glossary", "pairs:read"),
+    ("Glossary", "console:glossary", "pairs:read"),
     ("Causes", "console:causes", "pairs:read"),
     ("Change password", "console:password", "pairs:read"),
 )
@@ -119,7 +119,7 @@ def keys(request: HttpRequest) -> HttpResponse:
 
 @requires("pairs:read")
 def glossary(request: HttpRequest) -> HttpResponse:
-    """What the words mean."""
+    """Glossary."""
     return page(request, "console/overview/glossary.html", {"words": WORDS})
 
 
@@ -133,7 +133,7 @@ def cause_list(request: HttpRequest) -> HttpResponse:
 
 
 def _sender(one: Rejection) -> SafeString:
-    name = one.party_name or cells.span("text-soft", "a stranger")
+    name = one.party_name or cells.span("text-soft", "unknown sender")
     return format_html('{}<div class="text-faint mono">{}</div>', name, one.remote_address or "—")
 
 
@@ -164,7 +164,7 @@ def rejection_list(request: HttpRequest) -> HttpResponse:
         "filtered": any(filters.values()),
         "reasons": sorted(causes.REFUSALS.items(), key=lambda r: r[1]),
     }
-    context["table"] = table("Refusals, newest first", _REFUSALS, context["rows"])
+    context["table"] = table("Rejections, newest first", _REFUSALS, context["rows"])
     return page(request, "console/overview/rejections.html", context)
 
 

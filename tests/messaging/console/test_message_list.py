@@ -189,7 +189,7 @@ def test_a_term_that_there_is_not_is_said_beside_the_search(db: None) -> None:
     page = _page(browser(), q="tag:x", window="all")
     assert _ids(page) == []
     (note,) = page.xpath("//div[contains(@class, 'alert-warning')]")
-    assert "tag is no term" in note.text_content() and "state, partner" in note.text_content()
+    assert "tag is not a term" in note.text_content() and "state, partner" in note.text_content()
     quoted = _page(browser(), q='"tag:x"', window="all")
     assert not quoted.xpath("//div[contains(@class, 'alert-warning')]")
     one = submit(partner_side(), message_id="tag:order-1")

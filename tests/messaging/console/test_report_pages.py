@@ -379,7 +379,7 @@ def test_an_agreement_without_a_proposal_is_counted_and_left_in_the_table() -> N
 
 def test_a_reconciliation_says_how_far_the_books_agree(reports: dict[str, PipelineRun]) -> None:
     page = _page(f"/reports/reconcile/?scope={PLOG}")
-    assert _text(page, "verdict") == "The books differ on 17 of 2,002,170 messages."
+    assert _text(page, "verdict") == "The logs differ on 17 of 2,002,170 messages."
     lost = _page(f"/reports/reconcile/?scope={PLOG}&table=findings&verdict=lost")
     assert len(lost.xpath("//section[@aria-labelledby='sheet-findings']//tbody/tr")) == 7
     assert lost.xpath("//section[@aria-labelledby='sheet-findings']//a[starts-with(@href, '/go?q=')]")

@@ -38,7 +38,7 @@ NEVER_GIVES_UP = (
     "Sends what awaits an answer again after 5 s to 10 m, and never gives up by itself; 10 resends without an answer "
     "open an incident."
 )
-WHY = {"reason": "The participant is gone for good."}
+WHY = {"reason": "The participant is permanently gone."}
 
 
 @pytest.fixture

@@ -162,7 +162,7 @@ def test_what_contradicts_itself_is_said_and_keeps_it_from_being_activated(admin
     draft = start(admin)
     typed(admin, draft)
     answer = step(admin, draft, 4, retry_interval="0 s")
-    assert answer.status_code == 303  # a contradiction may be mended later
+    assert answer.status_code == 303  # a contradiction may be fixed later
     page = html.fromstring(admin.get(here(draft, 5)).content)
     assert "RetryInterval is 0 s" in page.xpath("//*[@data-testid='wrong']")[0].text_content()
     refused = activate(admin, draft)
