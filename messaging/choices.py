@@ -41,7 +41,7 @@ class SignalState(models.TextChoices):
     SENDING = "sending", "Sending"
     SENT = "sent", "Sent"
     FAILED = "failed", "Could not be sent"
-    MATCHED = "matched", "Taken"
+    MATCHED = "matched", "Accepted"
     IGNORED = "ignored", "Ignored"
 
 
@@ -181,8 +181,8 @@ class NotificationState(models.TextChoices):
 class PartnerAnswer(models.TextChoices):
     """What the partner says about a message of ours (words of ebXML Message Service 2.0, 7.1)."""
 
-    UNAUTHORIZED = "unauthorized", "We may not ask"
-    NOT_RECOGNIZED = "not_recognized", "Not known there"
+    UNAUTHORIZED = "unauthorized", "Not authorised to ask"
+    NOT_RECOGNIZED = "not_recognized", "Unknown to the partner"
     RECEIVED = "received", "Received"
     PROCESSED = "processed", "Processed"
     FORWARDED = "forwarded", "Passed on"

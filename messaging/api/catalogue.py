@@ -211,7 +211,7 @@ _ROWS = (
     Code(
         "unhealthy",
         503,
-        "This web server takes nothing now",
+        "This web server accepts nothing now",
         "The database or the payload store does not take what comes: `parts` and `checks` say which, and since when.",
         retryable=True,
     ),

@@ -45,7 +45,7 @@ _TAGS = (
     ("archive", "What has left the store, how it comes back, and what must not leave."),
     ("tokens", "Who may use this API."),
     ("users", "People, where they are logged in, and the groups of partners that they can be limited to."),
-    ("preferences", "How people want the console, and the lists that they saved."),
+    ("preferences", "Users' console preferences, and the lists that they saved."),
     ("audit", "Who did what, and why."),
     ("hub", "The hub about itself."),
 )

@@ -58,7 +58,7 @@ FILES: tuple[Row, ...] = (
     ),
     (
         "poller_failing",
-        "Mailbox or folder out of reach",
+        "Mailbox or folder unreachable",
         "The hub cannot poll a mailbox or folder, so that nothing that partners leave there is taken in.",
         "The page of the poller says what is in the way. What lies there is taken when the hub can poll again.",
         True,

@@ -123,7 +123,7 @@ OTHERS: dict[str, dict[str, tuple[Look, str]]] = {
         SignalState.SENDING: (Look("Sending", "", "azure"), "send"),
         SignalState.SENT: (Look("Sent", "", "green"), "check"),
         SignalState.FAILED: (Look("Could not be sent", "", "red"), "x"),
-        SignalState.MATCHED: (Look("Taken", "", "green"), "check"),
+        SignalState.MATCHED: (Look("Accepted", "", "green"), "check"),
         SignalState.IGNORED: (Look("Ignored", "", "secondary"), "minus"),
     },
     "verdict": {
@@ -142,7 +142,7 @@ OTHERS: dict[str, dict[str, tuple[Look, str]]] = {
     },
     "poller": {
         "ok": (Look("Works", "", "green"), "circle-check-filled"),
-        "failing": (Look("Out of reach", "", "red"), "alert-triangle-filled"),
+        "failing": (Look("Unreachable", "", "red"), "alert-triangle-filled"),
         "new": (Look("Not polled yet", "", "secondary"), "hourglass"),
         "looking": (Look("Polling", "", "azure"), "refresh"),
         "off": (Look("Off", "", "secondary"), "minus"),

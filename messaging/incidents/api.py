@@ -63,7 +63,7 @@ class IncidentSerializer(serializers.Serializer):
     last_seen_at = serializers.DateTimeField()
     acknowledged_at = serializers.DateTimeField(allow_null=True)
     owner = serializers.CharField(help_text="A user name; empty = nobody yet.")
-    snoozed_until = serializers.DateTimeField(allow_null=True, help_text="Put off: it needs nobody before then.")
+    snoozed_until = serializers.DateTimeField(allow_null=True, help_text="Snoozed: it needs nobody before then.")
     resolved_at = serializers.DateTimeField(allow_null=True)
     resolved_by = serializers.CharField()
     resolution = serializers.CharField()
@@ -79,7 +79,7 @@ class AssignBody(OptionalReasonBody):
 class SnoozeBody(ReasonBody):
     """Until when it is put off."""
 
-    until = Instant(allow_null=True, help_text="At most 30 days away; null: no longer put off.")
+    until = Instant(allow_null=True, help_text="At most 30 days away; null: end the snooze.")
 
 
 class ResolveBody(ReasonBody):
@@ -156,7 +156,7 @@ FILTERS = (
     Param("trigger", "Id or name of a trigger."),
     Param("cause", "Exact code."),
     Param("owner", f"A user name; `{NOBODY}`: those that nobody has taken."),
-    Param("snoozed", "Only those that are put off, or only the others.", "flag"),
+    Param("snoozed", "Only snoozed ones, or only the others.", "flag"),
 )
 _RESOLVE = OpenApiExample(
     "What it was, and what was done",
@@ -267,7 +267,7 @@ VERBS: dict[str, type[Endpoint]] = {
     "assign": _verb("assign", "Give an incident to somebody", AssignBody, services.incident_assign),
     "snooze": _verb(
         "snooze",
-        "Put an incident off",
+        "Snooze an incident",
         SnoozeBody,
         services.incident_snooze,
         description="It needs nobody until then, and nobody is notified of it; then it is back by itself.",

@@ -33,7 +33,7 @@ _TOLD_ELSEWHERE = ("incident.assign", "incident.snooze", "incident.comment", "in
 _PAIR_EVENTS = tuple(name for name in EVENTS if name.startswith(("pair.", "circuit.")))
 _NOTES: dict[str, tuple[str, str]] = {
     NoteKind.COMMENT: ("Comment", "comment"),
-    NoteKind.SNOOZE: ("Put off", "person"),
+    NoteKind.SNOOZE: ("Snoozed", "person"),
     NoteKind.OWNER: ("Owner changed", "person"),
 }
 

@@ -252,7 +252,7 @@ class Route(Identified):
         "MinRetrySecs",
         default=60,
         validators=[MinValueValidator(1)],
-        help_text="How long the previous hop is asked to wait while the next hop takes nothing.",
+        help_text="How long the previous hop is asked to wait while the next hop accepts nothing.",
     )
     enabled = models.BooleanField(default=True)
     created_at = models.DateTimeField(auto_now_add=True)

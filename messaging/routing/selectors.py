@@ -94,7 +94,7 @@ def _of_onward(route: Route) -> Iterator[Warning]:
     pair = _pair(terms)
     if pair is not None and (pair.gate != Gate.OPEN or pair.flow == Flow.SUSPENDED):
         state = pair.gate if pair.gate != Gate.OPEN else pair.flow
-        yield Warning("onward", "onward_pair_blocked", f"{pair.code} is {state}: it takes no new messages now.")
+        yield Warning("onward", "onward_pair_blocked", f"{pair.code} is {state}: it accepts no new messages now.")
     if not profile.of(terms).carries_documents:
         sentence = f"Agreement {terms.tpa_id} is one of transactions, which carry no documents: each one is refused."
         yield Warning("onward", "onward_of_transactions", sentence)

@@ -162,7 +162,7 @@ def test_taken_away_it_is_disabled_and_does_not_take_every_document(whole: Trigg
 def test_a_trigger_with_members_keeps_its_kind(whole: Trigger, member: Trigger) -> None:
     with pytest.raises(InvalidSubmission) as refused:
         change(whole, kind="http", url=URL)
-    assert "take them away" in refused.value.errors["kind"][0]
+    assert "remove them" in refused.value.errors["kind"][0]
 
 
 @pytest.mark.usefixtures("member")

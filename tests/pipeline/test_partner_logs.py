@@ -213,7 +213,7 @@ def test_rows_that_cannot_be_read_are_counted_and_located(tmp_path: Path) -> Non
             "31.01.2026",
             "2026-02-30",
             "“abc” is not a SHA-256",
-            "“-1” is no whole",
+            "“-1” is not a whole",
             "“sideways”",
             "6 columns",
             "more than 512",

@@ -75,7 +75,7 @@ class InvitedSerializer(UserSerializer):
 class UserBody(OptionalReasonBody):
     """A new user, without a password."""
 
-    username = Text(max_length=150, help_text="What they log in with. It stays.")
+    username = Text(max_length=150, help_text="The log-in name. It cannot be changed.")
     role = serializers.ChoiceField(choices=ROLES, allow_null=True, help_text="null: none yet.")
     full_name = Text(max_length=150, required=False, allow_blank=True)
     email = Text(max_length=254, required=False, allow_blank=True)
@@ -167,7 +167,7 @@ class Users(Endpoint):
         id="users_create",
         **_MANAGE,
         summary="Create a user",
-        description="Answers an invitation, shown only once: the link with which the person sets a password.",
+        description="Returns an invitation, shown only once: the link with which the person sets a password.",
         request=UserBody,
         responses={201: InvitedSerializer},
         headers=(_LOCATION,),

@@ -393,7 +393,7 @@ def _verb(verb: Verb) -> type[Endpoint]:
             tag="triggers",
             scope=TRIGGERS.scope_of(verb.slug),
             summary=verb.summary,
-            description="Answers the trigger as it is then, with its new ETag.",
+            description="Returns the trigger in its new state, with its new ETag.",
             path=_PATH,
             request=ReasonBody,
             responses={200: TriggerSerializer},

@@ -121,7 +121,7 @@ def view(content: bytes, content_type: str, mode: str, *, offset: int = 0, sough
             else:
                 return View("pretty", kind, lines, size, end=size, sought=sought, found=found)
         elif layout is not None:
-            note = "It is too large to be set out."
+            note = "It is too large to be formatted."
         mode = "raw"
     if mode == "raw" and text_of(content[:4096], content_type) is not None:
         begin, end = _part(content, content_type, offset)

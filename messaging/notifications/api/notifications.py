@@ -229,7 +229,7 @@ class TestNotificationRule(Endpoint):
     @_operation(
         id="notification_rules_test",
         summary="Send one notification by a rule now",
-        description="Answers what came of it: `state` is sent, or failed with `last_error`. It is not tried again.",
+        description="Returns the result: `state` is sent, or failed with `last_error`. It is not tried again.",
         path=_PATH,
         responses={200: NotificationSerializer},
     )

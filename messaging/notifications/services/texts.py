@@ -17,7 +17,7 @@ _WORDS: dict[str, str] = {
     "incident.opened": "opened",
     "incident.acknowledged": "acknowledged",
     "incident.assigned": "assigned",
-    "incident.snoozed": "put off",
+    "incident.snoozed": "snoozed",
     "incident.resolved": "resolved",
     "pair.suspended": "Pair suspended",
     "pair.resumed": "Pair resumed",

@@ -156,7 +156,7 @@ def _verdict(step: dict[str, Any]) -> SafeString:
     if step["verdict"] == "failed":
         return cells.span("text-bad", cells.joined(icon("alert-triangle"), "failed"))
     if step["verdict"] == "warning":
-        return cells.joined(icon("info-circle"), "look at this")
+        return cells.joined(icon("info-circle"), "check this")
     return cells.span("text-faint", cells.joined(icon("minus"), "not run"))
 
 

@@ -61,7 +61,7 @@ KEYS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("Enter", "Open the row"),
             ("x", "Select the row"),
             ("Shift X", "Select from the last one to here"),
-            ("Space", "Messages: the row's message in short"),
+            ("Space", "Messages: a summary of the row's message"),
             (".", "Load what is new"),
         ),
     ),
@@ -78,7 +78,7 @@ KEYS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
         "On an incident",
         (
             ("a", "Assign"),
-            ("z", "Put off, or back on the list"),
+            ("z", "Snooze, or end the snooze"),
             ("r", "Resolve"),
             ("d", "Diagram of its pair"),
         ),

@@ -299,7 +299,7 @@ def _of_hub(state: Health) -> tuple[str, ...]:
     behind = f"The hub is behind: something was due {span(state.overdue_seconds)} ago. Check workers and beat."
     broker = "The broker does not answer: workers are not woken, and find what is due by themselves. Nothing is lost."
     return (
-        "" if state.store else said.get("store", "The payload store takes no documents."),
+        "" if state.store else said.get("store", "The payload store accepts no documents."),
         said.get("workers", "") if state.nobody_works else "",
         behind if state.overdue_seconds > OVERDUE_SECONDS else "",
         "" if state.broker else broker,

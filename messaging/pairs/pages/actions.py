@@ -215,7 +215,7 @@ def _is_number(text: str) -> bool:
 
 # --- partners' servers that could not be reached lately ---
 
-PRESETS = ("Partner says that the server is up", "Address or firewall corrected", "A look at whether it is back")
+PRESETS = ("Partner says that the server is up", "Address or firewall corrected", "Check whether it is back")
 
 
 @requires("pairs:read")

@@ -177,7 +177,7 @@ _ROWS = (
         "way-onward-shut",
         503,
         "The next hop is suspended",
-        "The next hop to the party of RM-To takes nothing now. Nothing was stored. Repeat it after Retry-After.",
+        "The next hop to the party of RM-To accepts nothing now. Nothing was stored. Repeat it after Retry-After.",
         retryable=True,
     ),
     Kind(

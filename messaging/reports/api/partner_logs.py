@@ -279,7 +279,7 @@ class LogIncidents(Endpoint):
         scope="pipeline:run",
         summary="Create incidents from what the comparison found",
         description="One for each pair and verdict, with MessageIds as evidence. Asked again about the same run, it "
-        "answers the incidents that are open already.",
+        "returns the incidents that are already open.",
         path=_PATH,
         request=LogIncidentsBody,
         responses={200: OpenedSerializer},

@@ -236,7 +236,7 @@ class AuditIncidents(Endpoint):
         scope="pipeline:run",
         summary="Create incidents from what the exactly-once audit found",
         description="One for each pair and kind of broken promise; findings that explain themselves make none. Asked "
-        "again about the same run, it answers the incidents that are open already.",
+        "again about the same run, it returns the incidents that are already open.",
         request=AuditIncidentsBody,
         responses={200: OpenedSerializer},
         problems=("wrong_state",),

@@ -119,7 +119,7 @@ def test_what_has_no_index_is_searched_further_on_request(db: None, monkeypatch:
     client = browser()
     page = _page(client, q="size>1k")
     assert _ids(page) == []
-    assert "Looked back until" in page.xpath("//p[@data-testid='looked-back']")[0].text_content()
+    assert "Searched back to" in page.xpath("//p[@data-testid='looked-back']")[0].text_content()
     further = page.xpath("//p[@data-testid='looked-back']/a/@href")[0]
     found = []
     for _ in range(4):

@@ -200,7 +200,7 @@ def test_advised_times_become_a_draft(partner: PartnerSide) -> None:
     admin = browser(Role.ADMIN)
     agreement = Agreement.objects.get()
     address = reverse("console:timing-draft", args=[agreement.public_id])
-    assert "has not been made yet" in text(admin.get(address))
+    assert "has not been run yet" in text(admin.get(address))
     run = advised(partner)
     dialog = text(admin.get(f"{address}?run={run.public_id}"))
     assert "20 s" in dialog and 'data-testid="timing-draft-do"' in dialog

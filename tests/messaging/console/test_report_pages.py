@@ -52,7 +52,7 @@ def reports(db: None) -> dict[str, PipelineRun]:
 
 def test_before_the_first_run_every_report_says_how_to_run_it() -> None:
     operator, viewer = browser(Role.OPERATOR), browser(Role.VIEWER)
-    assert "No report has been made yet" in _page("/reports/", operator).text_content()
+    assert "No report has been run yet" in _page("/reports/", operator).text_content()
     for job in ("audit", "levels", "window", "timing", "archive"):
         page = _page(f"/reports/{job}/", operator)
         assert f"manage.py pipeline run {job}" in _text(page, "never")
@@ -71,7 +71,7 @@ def test_the_list_has_each_answer_in_a_few_words(reports: dict[str, PipelineRun]
     assert "1 window too short for 1 in 1,000,000" in _text(page, "report-window")
     assert "1 agreement could do better" in _text(page, "report-timing")
     assert "last run failed" in _text(page, "report-timing")
-    assert "messages, > 99.9 % ended well" in _text(page, "report-levels")
+    assert "messages, > 99.9 % succeeded" in _text(page, "report-levels")
     assert "messages archived and verified" in _text(page, "report-archive")
     assert "Data as of" in _text(page, "report-audit")
 
