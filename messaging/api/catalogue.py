@@ -23,7 +23,7 @@ class Code:
 
 _ROWS = (
     Code("malformed_body", 400, "Body cannot be read", "The body is not valid JSON or multipart. Correct it."),
-    Code("invalid_parameter", 400, "Parameter not valid", "A query parameter has a value that it cannot have."),
+    Code("invalid_parameter", 400, "Parameter not valid", "A query parameter has an invalid value."),
     Code("unknown_parameter", 400, "Parameter not known", "A query parameter does not exist here. Check its spelling."),
     Code(
         "invalid_cursor",
@@ -31,7 +31,7 @@ _ROWS = (
         "Cursor not valid",
         "The cursor is damaged, or not one of this hub. Start again without one.",
     ),
-    Code("invalid_header", 400, "Header not valid", "A request header has a value that it cannot have."),
+    Code("invalid_header", 400, "Header not valid", "A request header has an invalid value."),
     Code(
         "idempotency_key_missing",
         400,
@@ -101,7 +101,7 @@ _ROWS = (
     Code(
         "lease_over",
         409,
-        "Lease over",
+        "Lease expired",
         "The claim names a hand-over that is not yours any more: its lease ran out, or it has ended otherwise. "
         "Undo or ignore what you did, and take what the queue hands out.",
     ),
@@ -190,7 +190,7 @@ _ROWS = (
         "internal_error",
         500,
         "Error in the hub",
-        "Our mistake. Tell the hub's operators the `request_id`.",
+        "An error in the hub. Give its operators the `request_id`.",
         retryable=True,
     ),
     Code(
@@ -203,9 +203,9 @@ _ROWS = (
     Code(
         "store_full",
         507,
-        "No room for the document",
+        "Payload store full",
         "The hub's payload store is full. Nothing was taken: repeat after Retry-After, under the same Idempotency-Key. "
-        "The hub's operators have to make room.",
+        "The hub's operators have to free space.",
         retryable=True,
     ),
     Code(

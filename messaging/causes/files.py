@@ -9,14 +9,14 @@ from messaging.causes.cause import Row
 FILES: tuple[Row, ...] = (
     (
         "host_key_mismatch",
-        "Another server key",
+        "Server key changed",
         "The file server shows a key that is not the one that was entered: it was replaced, or somebody is in between.",
         "Ask the server's operator for the new fingerprint, by telephone. Enter it only when they name the same one.",
         False,
     ),
     (
         "host_key_missing",
-        "No server key known",
+        "Server key not configured",
         "No fingerprint of the file server's key was entered, so nothing is sent there.",
         "Ask the server's operator for its fingerprint (ssh-keygen -l) and enter it as the host key.",
         False,
@@ -37,14 +37,14 @@ FILES: tuple[Row, ...] = (
     ),
     (
         "folder_missing",
-        "Folder not there",
+        "Folder not found",
         "The folder does not exist on the file server, or is not visible to our log-in.",
         "Check the path of the address, and ask the server's owner to create the folder.",
         False,
     ),
     (
         "folder_closed",
-        "No right in the folder",
+        "No permission in the folder",
         "The file server does not let our log-in list, write, rename or remove files in the folder.",
         "Ask the server's owner for the rights that docs/ftp-binding.md names.",
         False,

@@ -21,7 +21,7 @@ HUB: tuple[Row, ...] = (
     ),
     (
         "payload_invalid",
-        "No valid form on the wire",
+        "Message cannot be encoded",
         "The document cannot be written as a message.",
         "Cancel it, and have the application submit it in a form that fits.",
         False,
@@ -64,7 +64,7 @@ HUB: tuple[Row, ...] = (
     ),
     (
         "credentials_guessed",
-        "Wrong credentials, again and again",
+        "Repeated wrong credentials",
         "So many wrong credentials came from one address that the hub looks at none for a minute.",
         "If it is a partner with an old password, give it the new one. If it is nobody you know, keep the address out "
         "at the firewall. Where all addresses are a proxy's, name it in RMHUB_TRUSTED_PROXIES.",

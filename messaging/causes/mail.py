@@ -14,14 +14,14 @@ MAIL: tuple[Row, ...] = (
     ),
     (
         "smtp_4xx",
-        "Mail server: not now",
+        "Mail server: temporary failure",
         "The mail server could not take the mail for the moment (SMTP 4yz).",
         "It is retried by itself. If it goes on, read its answer: a full mailbox and greylisting are usual.",
         True,
     ),
     (
         "smtp_5xx",
-        "Mail server: refused",
+        "Mail server: permanent failure",
         "The mail server has refused the mail permanently (SMTP 5yz).",
         "Read its answer: usually the address is unknown there, or the mail is too large. Correct the endpoint, or ask "
         "the server's operator.",
@@ -44,7 +44,7 @@ MAIL: tuple[Row, ...] = (
     ),
     (
         "mail_bounced",
-        "Mail came back",
+        "Mail bounced",
         "A mail server accepted the mail, and reported later that it could not be delivered.",
         "Read what it says in the message's timeline: usually the mailbox is unknown or full. The message is retried.",
         True,
@@ -59,6 +59,6 @@ MAIL: tuple[Row, ...] = (
 )
 REFUSALS: dict[str, str] = {
     "sender_unproved": "The mail's sender is not authenticated",
-    "bounce_unknown": "A report about no mail of ours",
+    "bounce_unknown": "A report about an unknown mail",
     "not_a_report": "A mail server's report that cannot be read",
 }

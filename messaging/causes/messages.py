@@ -15,7 +15,7 @@ MESSAGING: tuple[Row, ...] = (
     ),
     (
         "ack_invalid_signature",
-        "Acknowledgement not genuine",
+        "Acknowledgement signature not valid",
         "An acknowledgement came whose signature is not valid.",
         "Compare certificates with the partner.",
         False,
@@ -159,7 +159,7 @@ IN_DOUBT: tuple[Row, ...] = (
     ),
     (
         "same_id_other_content",
-        "Same id, other content",
+        "Same id, different content",
         "A MessageId came a second time with other content. The first was kept, the second discarded.",
         "Ask the partner which one they mean; a changed document needs a MessageId of its own.",
         False,

@@ -32,7 +32,7 @@ SENT: tuple[Row, ...] = (
     ),
     (
         "not_taken_now",
-        "Partner says: not now",
+        "Partner asks to retry later",
         "The partner does not take the message for the moment: what it follows is not there yet, or the partner is "
         "busy.",
         "Nothing to do: it goes out again when the partner said. If it goes on, ask the partner.",
@@ -83,7 +83,7 @@ SENT: tuple[Row, ...] = (
 RECEIVED: tuple[Row, ...] = (
     (
         "inbound_quota",
-        "No room for documents",
+        "Inbound quota exceeded",
         "More documents of the partner wait for our applications than the agreement allows, so further ones are "
         "refused permanently; the partner is notified of each.",
         "See why the triggers do not get on, or allow more in the agreement. Then have the partner send the refused "
@@ -97,15 +97,15 @@ REFUSALS: dict[str, str] = {
     "missing_to": "No receiver named",
     "bad_stream_header": "Stream header unreadable",
     "bad_receipt": "Receipt unreadable",
-    "bad_document_id": "Document id that is none",
+    "bad_document_id": "Invalid document id",
     "unexpected_class": "Message class without its element",
     "stream_malformed": "Numbers of the stream out of range",
-    "stream_previous_missing": "Came before what it follows",
-    "stream_head_missing": "Came before the head of its stream",
-    "stream_older_stream": "Of a stream that is over",
+    "stream_previous_missing": "Arrived before its predecessor",
+    "stream_head_missing": "Arrived before the start of its stream",
+    "stream_older_stream": "Of a stream that has ended",
     "stream_bad_dst_q": "Outside the agreement",
     "stream_access_denied": "From a party that is not of the agreement",
     "stream_not_transactional_q": "The agreement is not for streams",
-    "stream_q_exceed_quota": "No room: too many documents wait",
+    "stream_q_exceed_quota": "Quota exceeded: too many documents wait",
     "stream_way_onward": "The next hop is suspended",
 }

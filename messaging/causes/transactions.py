@@ -162,10 +162,10 @@ MESSAGES: tuple[Row, ...] = (
 # Why something at the entrance for transactions was refused (`Rejection.reason`), beside what all entrances have.
 REFUSALS: dict[str, str] = {
     "no_agreement": "No agreement for transactions",
-    "unknown_service": "To a service that there is not",
+    "unknown_service": "To an unknown service",
     "wrong_service": "Not a message for this service",
     "wrong_transaction": "About another transaction",
-    "not_answerable": "Broke the rules, and named nobody to tell",
+    "not_answerable": "Broke the rules, and gave no address for the fault",
     "too_large": "Larger than this hub takes",
     "not_an_envelope": "Not a SOAP envelope",
     "wrong_soap_version": "SOAP version and media type differ",

@@ -88,7 +88,7 @@ class Trigger(Identified):
         help_text="Members: the agreement for atomic transactions under which the application registers and votes.",
     )
     timeout = Seconds(
-        "time-out",
+        "timeout",
         default=30,
         validators=[MinValueValidator(1)],
         help_text="The longest that the service may take. After it, nobody knows whether it has finished. "
@@ -195,7 +195,7 @@ class Trigger(Identified):
         help_text="All: processed together when each type has come. Only one: the first; the others are discarded.",
     )
     join_timeout = Seconds(
-        "join time-out",
+        "join timeout",
         default=DAY,
         validators=[MinValueValidator(1)],
         help_text="What has come to a join that stays incomplete is discarded.",

@@ -82,7 +82,7 @@ class AgreementVersion(models.Model):
         "ceiling for pauses", default=DAY, help_text="Transient errors for longer open an incident."
     )
     # By MessageId (ruling C7).
-    detect_repeats = models.BooleanField("look for repeats of best-effort messages", default=False)
+    detect_repeats = models.BooleanField("detect repeats of best-effort messages", default=False)
     # Although their MessageId is known (spec 1, 5.2 case 4).
     strict_sequence = models.BooleanField("refuse old sequence numbers", default=False)
     # Of repeatable requests. Ids of other messages are kept permanently.
@@ -121,7 +121,7 @@ class AgreementVersion(models.Model):
         "requests on the wire at once", default=16, validators=[MinValueValidator(1), MaxValueValidator(64)]
     )
     resend_schedule = models.CharField(
-        "everything again after, s",
+        "resend everything after, s",
         max_length=255,
         default="30,30,30,300,300,300,1800,1800,1800,21600",
         help_text="Waits with commas between them; the last one repeats.",

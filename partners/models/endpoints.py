@@ -40,7 +40,7 @@ class Endpoint(models.Model):
         "key of the file server",
         max_length=200,
         blank=True,
-        help_text="Its fingerprint, as ssh-keygen -l prints it. Several are apart by spaces.",
+        help_text="Its fingerprint, as ssh-keygen -l prints it. Several are separated by spaces.",
     )
     trusted_certificates = models.TextField(
         blank=True,
@@ -111,8 +111,8 @@ class Poller(models.Model):
         "key of the server",
         max_length=200,
         blank=True,
-        help_text="Folders: its fingerprint, as ssh-keygen -l prints it. Several, while a key is replaced, are apart "
-        "by spaces.",
+        help_text="Folders: its fingerprint, as ssh-keygen -l prints it. Several, while a key is replaced, are "
+        "separated by spaces.",
     )
     trusted_checker = models.CharField(
         "trusted authentication server",

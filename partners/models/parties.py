@@ -33,7 +33,7 @@ class Party(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     name = models.CharField(max_length=120, unique=True, help_text="What people call them. It appears on every page.")
     is_own = models.BooleanField(
-        "it is ours", default=False, help_text="One of our own organisations, in whose name the hub sends."
+        "our own organisation", default=False, help_text="One of our own organisations, in whose name the hub sends."
     )
     contact = models.TextField("contacts", blank=True, help_text="Names, telephone numbers, mail addresses.")
     time_zone = models.CharField(

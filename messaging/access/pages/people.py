@@ -173,7 +173,7 @@ VERBS: dict[str, tuple[str, str, tuple[str, ...], Act]] = {
         "Switch off",
         "ban",
         ("They are logged out everywhere at once, and cannot log in.", "Their API tokens are refused from now on.",
-         "What they did stays under their name. They can be switched on again."),
+         "What they did remains recorded under their name. They can be switched on again."),
         _switch_off,
     ),
     "switch-on": ("Switch on", "check", ("They can log in again, and their API tokens work again.",), _switch_on),

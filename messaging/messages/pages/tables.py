@@ -251,7 +251,7 @@ EVENTS = (
     Column("What it says", _says, "wrap"),
 )
 SIGNALS = (
-    Column("Made", lambda signal: ago(signal.created_at), "nowrap", zoned=True),
+    Column("Created", lambda signal: ago(signal.created_at), "nowrap", zoned=True),
     Column("What", _signal),
     Column("State", _signal_state, "nowrap"),
     Column(

@@ -50,7 +50,7 @@ _COLUMNS = (
     Column("Endpoint", _address),
     Column("State", lambda one: render_to_string("console/notifications/webhook_state.html", {"endpoint": one})),
     Column("Events", lambda one: ", ".join(one.types) or "every event"),
-    Column("Made", lambda one: ago(one.created_at), "nowrap"),
+    Column("Created", lambda one: ago(one.created_at), "nowrap"),
 )
 
 
@@ -73,7 +73,7 @@ def _deliveries(endpoint: WebhookEndpoint, rows: Iterable[WebhookDelivery]) -> d
         return cells.joined(status, one.last_error) or "—"
 
     columns = (
-        Column("Made", lambda one: ago(one.created_at), "nowrap", zoned=True),
+        Column("Created", lambda one: ago(one.created_at), "nowrap", zoned=True),
         Column("Event", event),
         Column("State", lambda one: state_of("webhook", one.state), "nowrap"),
         Column("Attempts", lambda one: one.attempts, "num"),

@@ -34,7 +34,7 @@ _WORDS: dict[str, str] = {
     "circuit.closed": "Partner's server answers again",
     "message.failed": "Message failed",
     "message.in_doubt": "Message in doubt",
-    "message.bounced": "Mail came back",
+    "message.bounced": "Mail bounced",
     "delivery.failed": "Delivery failed",
     "delivery.in_doubt": "Delivery in doubt",
     "agreement.activated": "Agreement activated",

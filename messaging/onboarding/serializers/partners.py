@@ -99,7 +99,7 @@ class EndpointChanges(OptionalReasonBody, Described, SettingsBody):
         "error_uri": "Where errors go; the URI if absent.",
         "address": "Only if it differs from the URI.",
         "server": " ".join(one.server_said for one in transports.ALL if one.server_said),
-        "host_key": "Files: fingerprint of the server's key, as `ssh-keygen -l` prints it; several are apart by "
+        "host_key": "Files: fingerprint of the server's key, as `ssh-keygen -l` prints it; several are separated by "
         "spaces.",
         "service_address": "Below it lie the partner's test services status and echo (docs/partner-services.md).",
         "connect_timeout": "Seconds.",

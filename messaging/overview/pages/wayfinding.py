@@ -36,9 +36,9 @@ KEYS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     (
         "Anywhere",
         (
-            ("?", "This sheet"),
+            ("?", "This help"),
             ("/", "Search: paste any id"),
-            ("Ctrl K", "Palette: pages, what can be done here, ids (Cmd K on a Mac)"),
+            ("Ctrl K", "Palette: pages, actions, ids (Cmd K on a Mac)"),
             ("Esc", "Close a dialog or menu"),
         ),
     ),
@@ -62,7 +62,7 @@ KEYS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("x", "Select the row"),
             ("Shift X", "Select from the last one to here"),
             ("Space", "Messages: a summary of the row's message"),
-            (".", "Load what is new"),
+            (".", "Load new rows"),
         ),
     ),
     (
