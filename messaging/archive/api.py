@@ -197,7 +197,7 @@ class Restore(Endpoint):
         description=(
             "As it was, with its octets, attempts, acknowledgements, deliveries and history. Nothing is sent, and no "
             "application gets it again. 202 says that the run is queued; it takes some seconds. The retention policy "
-            "lets it go again `purge_after` days after the restore."
+            "purges it again `purge_after` days after the restore."
         ),
         request=RestoreBody,
         responses={202: RunSerializer},

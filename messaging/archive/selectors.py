@@ -125,7 +125,7 @@ def archive() -> dict[str, Any]:
 
 
 def audit(object_id: str, object_type: str = "") -> list[AuditEntry]:
-    """User actions to an archived message (in the store and in the archive), a hold or the policy, newest first."""
+    """What people did to an archived message (in the store and in the archive), a hold or the policy, newest first."""
     return list(records.audit_entries(object_id=object_id, object_type=object_type).order_by("-id")[:15])
 
 

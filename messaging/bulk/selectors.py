@@ -98,7 +98,7 @@ def item_rows(job: BulkJob, rows: list[BulkJobItem]) -> list[ItemRow]:
 
 
 def csv_lines(job: BulkJob) -> Iterator[str]:
-    """Results by object object, as the lines of a CSV file (RFC 4180). A query or two for a thousand of them."""
+    """What came of each object, as the lines of a CSV file (RFC 4180). A query or two for a thousand of them."""
     yield "id,name,result,detail\r\n"
     after = 0
     while rows := list(items(job.pk).filter(id__gt=after).order_by("id")[:1000]):

@@ -137,7 +137,7 @@ class IncidentStorySerializer(serializers.Serializer):
 
 
 class PartnerNoteSerializer(serializers.Serializer):
-    """The beginning of a letter to the partner."""
+    """A draft of a letter to the partner."""
 
     subject = serializers.CharField()
     text = serializers.CharField()
@@ -337,7 +337,7 @@ class IncidentNote(Endpoint):
         PartnerNoteSerializer,
         id="incidents_partner_note",
         scope="incidents:read",
-        summary="The beginning of a letter to the partner",
+        summary="A draft of a letter to the partner",
         path=_PATH,
         description="404 for an incident that is about no partner.",
     )

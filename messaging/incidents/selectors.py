@@ -211,7 +211,7 @@ def _of_note(note: IncidentNote) -> Step:
 
 
 def _entries(incident: Incident, begin: datetime, end: datetime) -> list[AuditEntry]:
-    """User actions to it, and to its pair or trigger meanwhile."""
+    """What people did to it, and to its pair or trigger meanwhile."""
     about = Q(object_type="incident", object_id=incident.public_id)
     if incident.pair is not None:
         about |= Q(object_type="pair", object_id=incident.pair.public_id, at__gte=begin, at__lte=end)

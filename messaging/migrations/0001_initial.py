@@ -1452,7 +1452,7 @@ class Migration(migrations.Migration):
                 ('retry_interval', models.PositiveIntegerField(default=10)),
                 ('when_exhausted', models.CharField(choices=[('suspend', 'Suspend the trigger and retry later'), ('fail', 'Fail the document')], default='suspend', max_length=10, verbose_name='when retries are used up')),
                 ('suspend_on_error', models.BooleanField(default=False, help_text='Nothing goes on behind a document that the service failed on, until somebody has looked.', verbose_name='suspend when the service ends with an error')),
-                ('concurrency', models.PositiveSmallIntegerField(default=4, help_text='1 to 64 documents; in order: of so many pairs.', validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(64)], verbose_name='at the same time')),
+                ('concurrency', models.PositiveSmallIntegerField(default=4, help_text='1 to 64 documents; in order: of so many pairs.', validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(64)], verbose_name='documents at the same time')),
                 ('ordered', models.BooleanField(default=True, help_text='A document waits until the one before it on the same pair is done. Off: as they come.', verbose_name='in order, pair by pair')),
                 ('lease_seconds', models.PositiveIntegerField(default=300, help_text='How long a consumer may keep a document that it took.', validators=[django.core.validators.MinValueValidator(5)], verbose_name='lease')),
                 ('monitor', models.CharField(choices=[('none', 'None'), ('http', 'HTTP service'), ('callable', 'Python callable')], default='none', max_length=10)),

@@ -159,7 +159,7 @@ class Trigger(Identified):
         help_text="Nothing goes on behind a document that the service failed on, until somebody has looked.",
     )
     concurrency = models.PositiveSmallIntegerField(
-        "at the same time",
+        "documents at the same time",
         default=4,
         validators=[MinValueValidator(1), MaxValueValidator(64)],
         help_text="1 to 64 documents; in order: of so many pairs.",

@@ -114,7 +114,7 @@ def rule(rule_id: uuid.UUID) -> NotificationRule:
 def notifications(
     *, rule_id: uuid.UUID | None = None, incident_id: uuid.UUID | None = None, states: tuple[str, ...] = ()
 ) -> QuerySet[Notification]:
-    """Notification log, or is to be told, with rules and incidents. Not ordered; pages by ("-id",)."""
+    """What was told, or is to be told, with rules and incidents. Not ordered; pages by ("-id",)."""
     found = Notification.objects.select_related("rule", "incident")
     if rule_id is not None:
         found = found.filter(rule=rule_id)

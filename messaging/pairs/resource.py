@@ -313,10 +313,10 @@ VERBS: dict[str, PairVerb] = {
             _skip,
             "A skipped message is never sent again; it can only be submitted again, under another MessageId.",
             ("Partner cannot process this document", "Sent by other means"),
-            "without its first message, which is skipped; the sequence restarts at 1",
+            "going on without the skipped message; the sequence restarts at 1",
             heavy=True,
             long_reason=True,
-            done_requests="without one message, which is skipped",
+            done_requests="going on without the skipped message",
         ),
         PairVerb(
             "restart-sequence",

@@ -44,11 +44,11 @@ class PollerRow:
             return "Switched off: what lies there waits."
         looked, failures = self.progress.last_looked_at, self.progress.failures
         if failures and self.state == "failing" and looked is not None:
-            row = "The last poll" if failures == 1 else f"The last {failures:,} looks"
+            row = "The last poll" if failures == 1 else f"The last {failures:,} polls"
             return f"{row} failed{self._at(looked, ', the last one ' if failures > 1 else ' ')}."
         if self.progress.last_success_at is None:
             return "It has not been polled yet."
-        return f"The look{self._at(self.progress.last_success_at)} could read it, and took what was there."
+        return f"The poll{self._at(self.progress.last_success_at)} could read it, and took what was there."
 
     @property
     def sentence(self) -> str:

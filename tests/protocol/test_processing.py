@@ -248,7 +248,7 @@ def test_whatever_comes_gets_a_decision_that_agrees_with_itself(
 
 
 def test_a_history_that_nobody_looked_at_is_not_an_empty_one() -> None:
-    with pytest.raises(ValueError, match="poll it"):
+    with pytest.raises(ValueError, match="look into it"):
         decide(DH, guaranteed=True, redelivery_count=0, entry=None)
 
 

@@ -87,7 +87,7 @@ def user(username: str) -> UserRow:
 
 
 def audit(user: User, limit: int = 15) -> list[AuditEntry]:
-    """User actions to this one, newest first."""
+    """What people did to this one, newest first."""
     return list(records.audit_entries(object_type="user", object_id=str(user.pk)).order_by("-id")[:limit])
 
 

@@ -105,7 +105,7 @@ def token_create(
     errors: dict[str, list[str]] = {}
     user = owner if isinstance(owner, User) else User.objects.filter(username=owner).first()
     if user is None or not scopes_of(user):
-        errors["owner"] = [f"There is not an active user {owner} with a role."]
+        errors["owner"] = [f"There is no active user {owner} with a role."]
     if not name.strip():
         errors["name"] = ["Give it a name, such as the application that will use it."]
     elif len(name.strip()) > 80:

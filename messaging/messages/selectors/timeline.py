@@ -43,7 +43,7 @@ _SHORTEST_WAIT = 1.0  # seconds between two attempts that are worth a bracket
 _TOLD_ELSEWHERE = frozenset({"message.retrying"})
 _OF_PAIRS = tuple(kind for kind, said in EVENTS.items() if said.mark and kind.startswith("pair."))
 _OF_MESSAGES = tuple(kind for kind, said in EVENTS.items() if said.mark and kind.startswith("message."))
-# User actions that no event tells of.
+# What people did that no event tells of.
 _VERBS: dict[str, tuple[str, str]] = {
     "pair.retry_now": ("Retry now", "plain"),
     "pair.restart_sequence": ("Sequence restarted", "watch"),

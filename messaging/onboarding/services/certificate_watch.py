@@ -41,7 +41,7 @@ class Ending:
 
     @property
     def sentence(self) -> str:
-        when = "ended" if self.within == 0 else f"expires within {self.within} days,"
+        when = "expired" if self.within == 0 else f"expires within {self.within} days,"
         return f"{self.title} ({self.use}) {when} on {self.ends_at:%Y-%m-%d}"
 
 

@@ -244,13 +244,13 @@ def pair_screen(pair: Pair, now: datetime) -> PairScreen:
 
 
 def audit_of(target: Any, limit: int = 15) -> list[AuditEntry]:
-    """User actions to one object that has a public id, newest first."""
+    """What people did to one object that has a public id, newest first."""
     kind = target._meta.model_name
     return list(records.audit_entries(object_type=kind, object_id=target.public_id).order_by("-id")[:limit])
 
 
 def audit_of_agreement(agreement: Agreement, limit: int = 15) -> list[AuditEntry]:
-    """User actions to an agreement and to its versions, newest first: those are edited and put in force."""
+    """What people did to an agreement and to its versions, newest first: those are edited and put in force."""
     keys = [str(one.pk) for one in agreement.versions.all()]
     about = Q(object_type="agreement", object_id=agreement.public_id)
     about |= Q(object_type="agreementversion", object_id__in=keys)

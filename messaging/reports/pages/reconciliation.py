@@ -85,7 +85,7 @@ def _receive(request: HttpRequest) -> HttpResponse:
     if not received.created:
         notices.info(request, "This very log was there before: nothing was stored twice.")
     elif received.problems:
-        notices.warning(request, "The log is here. Say below column mapping.")
+        notices.warning(request, "The log is here. Map its columns below.")
     else:
         notices.success(request, "The log is here. Look at its columns below, then compare it.")
     return see_other("console:partner-log", received.log.public_id)

@@ -130,7 +130,7 @@ def test_the_page_when_all_is_well(partner: PartnerSide, time: FrozenClock) -> N
     pollers.record([(job, Found(taken=1234))])
     time.move(20)
     words = _words(client, f"/pollers/{made.public_id}/")
-    assert "The look 20 s ago could read it, and took what was there." in words and "1,234" in words
+    assert "The poll 20 s ago could read it, and took what was there." in words and "1,234" in words
 
 
 def test_what_was_entered_since_the_look_that_failed_comes_first(partner: PartnerSide, time: FrozenClock) -> None:

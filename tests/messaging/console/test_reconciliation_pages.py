@@ -52,7 +52,7 @@ def test_a_log_is_handed_in_mapped_and_compared(client: Client, partner: Partner
     assert (answer.status_code, answer["Location"]) == (303, address)
     assert (log.uploaded_by, log.source, log.columns) == ("olga", "console", {})
     page = text(client.get(address))
-    assert "Say below column mapping" in page
+    assert "Map its columns below" in page
     # What stands in the form is a guess by the names, with the first rows beside it; nothing of a log is markup.
     assert 'data-testid="proposed"' in page
     assert '<option value="MsgId" selected>' in page and '<option value="LoggedAt">' in page
