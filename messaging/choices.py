@@ -41,7 +41,7 @@ class SignalState(models.TextChoices):
     SENDING = "sending", "Sending"
     SENT = "sent", "Sent"
     FAILED = "failed", "Could not be sent"
-    MATCHED = "matched", "Taken"
+    MATCHED = "matched", "Accepted"
     IGNORED = "ignored", "Ignored"
 
 
@@ -160,7 +160,7 @@ class JoinState(models.TextChoices):
 class RequestState(models.TextChoices):
     """What a remembered request (spec 2) has come to."""
 
-    RUNNING = "running", "In work"
+    RUNNING = "running", "In progress"
     ACCEPTED = "accepted", "Accepted"
     ANSWERED = "answered", "Answered"
     IN_DOUBT = "in_doubt", "In doubt"
@@ -181,8 +181,8 @@ class NotificationState(models.TextChoices):
 class PartnerAnswer(models.TextChoices):
     """What the partner says about a message of ours (words of ebXML Message Service 2.0, 7.1)."""
 
-    UNAUTHORIZED = "unauthorized", "We may not ask"
-    NOT_RECOGNIZED = "not_recognized", "Not known there"
+    UNAUTHORIZED = "unauthorized", "Not authorised to ask"
+    NOT_RECOGNIZED = "not_recognized", "Unknown to the partner"
     RECEIVED = "received", "Received"
     PROCESSED = "processed", "Processed"
     FORWARDED = "forwarded", "Passed on"
@@ -278,10 +278,10 @@ DELIVERY_LOOKS: dict[str, Look] = {
 # Keys are the values of `protocol.atomic.words`: Phase, Seat, Vote.
 PHASE_LOOKS: dict[str, Look] = {
     "active": Look("Open", "●", "azure"),
-    "preparing_v": Look("Asking first", "◔", "azure"),
-    "preparing": Look("Asking for votes", "◔", "azure"),
+    "preparing_v": Look("Preparing volatile", "◔", "azure"),
+    "preparing": Look("Preparing", "◔", "azure"),
     "deciding": Look("Deciding", "◑", "azure"),
-    "prepared": Look("Voted, waits", "⏲", "yellow"),
+    "prepared": Look("Prepared, waiting for the outcome", "⏲", "yellow"),
     "committing": Look("Committing", "→", "azure"),
     "aborting": Look("Rolling back", "↶", "yellow"),
     "committed": Look("Committed", "✓", "green"),
@@ -290,10 +290,10 @@ PHASE_LOOKS: dict[str, Look] = {
 SEAT_LOOKS: dict[str, Look] = {
     "none": Look("Done", "—", "secondary"),
     "active": Look("Registered", "●", "azure"),
-    "preparing": Look("Asked for its vote", "◔", "azure"),
+    "preparing": Look("Preparing", "◔", "azure"),
     "prepared": Look("Prepared", "◑", "azure"),
-    "committing": Look("Told to commit", "→", "azure"),
-    "aborting": Look("Told to roll back", "↶", "yellow"),
+    "committing": Look("Committing", "→", "azure"),
+    "aborting": Look("Rolling back", "↶", "yellow"),
 }
 VOTE_LOOKS: dict[str, Look] = {
     "prepared": Look("Yes", "✓", "green"),

@@ -44,8 +44,8 @@ class AuditKind(models.TextChoices):
     DELIVERY_WITHOUT_ACCEPTANCE = "delivery_without_acceptance", "Delivery without acceptance"
     ACCEPTANCE_WITHOUT_DELIVERY = "acceptance_without_delivery", "Acceptance without delivery"
     ACK_WITHOUT_STORAGE = "ack_without_storage", "Acknowledgement without storage"
-    RESET = "reset", "Sequence began again at 1"
-    WRAP = "wrap", "Sequence went round at 999,999,999"
+    RESET = "reset", "Sequence restarted at 1"
+    WRAP = "wrap", "Sequence number wrapped around at 999,999,999"
     BRIDGE = "bridge", "Gap bridged by the stream"
 
 

@@ -90,7 +90,7 @@ def stored_secrets(
                 Warning(
                     f"The secret of {listed}{more} cannot be decrypted.",
                     hint="Put the key under which it was stored back into RMHUB_SECRET_KEYS, "
-                    "or revoke the credential and store its secret anew.",
+                    "or revoke the credential and store its secret again.",
                     id="partners.W002",
                 )
             )

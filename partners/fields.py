@@ -31,7 +31,7 @@ def read_duration(text: str) -> int:
     while rest:
         match = _PART.match(rest)
         if match is None:
-            raise ValueError(f"“{text[:40]}” is no time: write it like 30 s, 5 m, 2 h 30 m or 7 d.")
+            raise ValueError(f"“{text[:40]}” is not a time: write it like 30 s, 5 m, 2 h 30 m or 7 d.")
         total += int(match[1]) * _UNITS[match[2]]
         rest = rest[match.end() :].lstrip(" ,")
     return total

@@ -21,7 +21,7 @@ class SecretUnreadable(Exception):
     def __init__(self) -> None:
         super().__init__(
             "A stored secret cannot be decrypted with the keys in RMHUB_SECRET_KEYS. "
-            "Put the key under which it was stored back into the list, or store the secret anew."
+            "Put the key under which it was stored back into the list, or store the secret again."
         )
 
 

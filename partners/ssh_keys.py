@@ -44,7 +44,7 @@ def read_private_key(text: str) -> PrivateKey:
         raise ValueError("The private key is encrypted: store it without a passphrase (ssh-keygen -p).") from None
     except (ValueError, UnsupportedAlgorithm):
         raise ValueError(
-            "This is no private key that can be read: paste all of the file, from its BEGIN to its END line."
+            "This is not a private key that can be read: paste all of the file, from its BEGIN to its END line."
         ) from None
     if isinstance(key, rsa.RSAPrivateKey) and key.key_size < MIN_RSA_BITS:
         raise ValueError(f"An RSA key of {key.key_size} bits is too weak: make a new one, Ed25519 for instance.")

@@ -50,7 +50,7 @@ def origins(text: str | tuple[str, ...]) -> tuple[str, ...]:
         )
         if not is_server or bare != one.lower() or not one.isascii() or "*" in one:
             raise ValueError(
-                f"{one[:100]} is no server: write scheme, host and port, such as https://txn.example:8443."
+                f"{one[:100]} is not a server: write scheme, host and port, such as https://txn.example:8443."
             )
         found[said] = None
     if len(found) > MAX_SERVERS:

@@ -85,7 +85,7 @@ def env_choice(name: str, default: str, choices: Iterable[str]) -> str:
     """One of `choices`, in capital letters. Raises ImproperlyConfigured for anything else."""
     text = env_str(name, default).upper()
     if text not in choices:
-        raise ImproperlyConfigured(f"{name}={text!r} is none of {', '.join(choices)}")
+        raise ImproperlyConfigured(f"{name}={text!r} is not one of {', '.join(choices)}")
     return text
 
 

@@ -108,7 +108,7 @@ class Hub:
                 name=f"{prefix}mail",
                 argv=self.manage("mail"),
                 env=environment,
-                # A port that is no number is the command's to complain about.
+                # A port that is not a number is the command's to complain about.
                 ready=listens(int(port), reached_at) if port.isdigit() else None,
                 restart=restart,
                 cwd=BASE,

@@ -57,7 +57,7 @@ class TokenAuthentication(BaseAuthentication):
         except tokens.BadToken as error:
             wait = tokens.token_refused(error, address=address, request_id=getattr(request, "request_id", ""))
             if wait:
-                said = f"Too many API tokens that are none came from your address: wait {wait} s."
+                said = f"Too many invalid API tokens came from your address: wait {wait} s."
                 raise Problem("too_many_requests", said, headers={"Retry-After": str(wait)}) from error
             raise AuthenticationFailed(error.detail, code=error.code) from error
         owner = bearer.owner.get_username()
@@ -79,7 +79,7 @@ class ConsoleSessionAuthentication(SessionAuthentication):
         user = found[0]
         assert isinstance(user, User)
         if sessions.is_idle(request.session, by_itself=False):
-            raise AuthenticationFailed("Nobody used this session for too long: log in again.", code="not_authenticated")
+            raise AuthenticationFailed("This session expired after inactivity: log in again.", code="not_authenticated")
         if request.session.get(MUST_ENROL):
             raise AuthenticationFailed("Set up your second factor in the console first.", code="not_authenticated")
         permissions = permissions_of(user)

@@ -23,10 +23,15 @@ class Code:
 
 _ROWS = (
     Code("malformed_body", 400, "Body cannot be read", "The body is not valid JSON or multipart. Correct it."),
-    Code("invalid_parameter", 400, "Parameter not valid", "A query parameter has a value that it cannot have."),
+    Code("invalid_parameter", 400, "Parameter not valid", "A query parameter has an invalid value."),
     Code("unknown_parameter", 400, "Parameter not known", "A query parameter does not exist here. Check its spelling."),
-    Code("invalid_cursor", 400, "Cursor not valid", "The cursor was cut or made up. Start again without one."),
-    Code("invalid_header", 400, "Header not valid", "A request header has a value that it cannot have."),
+    Code(
+        "invalid_cursor",
+        400,
+        "Cursor not valid",
+        "The cursor is damaged, or not one of this hub. Start again without one.",
+    ),
+    Code("invalid_header", 400, "Header not valid", "A request header has an invalid value."),
     Code(
         "idempotency_key_missing",
         400,
@@ -49,14 +54,14 @@ _ROWS = (
         "address_not_allowed",
         403,
         "Not from this address",
-        "The token may be used only from its `networks`. Use it there, or make another.",
+        "The token may be used only from its `networks`. Use it there, or create another.",
     ),
     Code("missing_scope", 403, "Scope missing", "The token, or its owner's role, lacks the scope in `required_scope`."),
     Code(
         "limited_access",
         403,
         "Concerns all partners",
-        "The caller is limited to the partners of some groups, and this cannot be told apart by partner.",
+        "The caller is limited to the partners of some groups, and this cannot be separated by partner.",
     ),
     Code(
         "payload_masked",
@@ -84,7 +89,7 @@ _ROWS = (
         "copy_in_work",
         409,
         "A copy is being processed",
-        "Another copy of the document is in work at the trigger. Wait for its end, then decide again.",
+        "Another copy of the document is being processed by the trigger. Wait for its end, then decide again.",
         retryable=True,
     ),
     Code(
@@ -96,7 +101,7 @@ _ROWS = (
     Code(
         "lease_over",
         409,
-        "Lease over",
+        "Lease expired",
         "The claim names a hand-over that is not yours any more: its lease ran out, or it has ended otherwise. "
         "Undo or ignore what you did, and take what the queue hands out.",
     ),
@@ -185,7 +190,7 @@ _ROWS = (
         "internal_error",
         500,
         "Error in the hub",
-        "Our mistake. Tell the hub's operators the `request_id`.",
+        "An error in the hub. Give its operators the `request_id`.",
         retryable=True,
     ),
     Code(
@@ -198,15 +203,15 @@ _ROWS = (
     Code(
         "store_full",
         507,
-        "No room for the document",
+        "Payload store full",
         "The hub's payload store is full. Nothing was taken: repeat after Retry-After, under the same Idempotency-Key. "
-        "The hub's operators have to make room.",
+        "The hub's operators have to free space.",
         retryable=True,
     ),
     Code(
         "unhealthy",
         503,
-        "This web server takes nothing now",
+        "This web server accepts nothing now",
         "The database or the payload store does not take what comes: `parts` and `checks` say which, and since when.",
         retryable=True,
     ),

@@ -137,7 +137,7 @@ def _problem(error: Exception) -> Problem | None:
         log.error("payload store takes nothing", extra={"action": "store_unavailable", "error": str(error)[:200]})
         if error.full:
             return Problem("store_full")
-        return Problem("unavailable", "The hub's payload store takes nothing now. Repeat after Retry-After.")
+        return Problem("unavailable", "The hub's payload store accepts nothing now. Repeat after Retry-After.")
     if isinstance(error, OperationalError | InterfaceError):
         log.warning("database not available", extra={"action": "api_unavailable", "error": str(error)[:200]})
         return Problem("unavailable")

@@ -156,5 +156,5 @@ def _instant(text: str) -> datetime:
 def _chosen(param: Param, texts: Sequence[str]) -> tuple[str, ...]:
     choices = ("true", "false") if param.kind == "flag" else param.choices
     if strange := [text for text in texts if text not in choices]:
-        raise ValueError(f"{strange[0]!r} is none of {', '.join(choices)}.")
+        raise ValueError(f"{strange[0]!r} is not one of {', '.join(choices)}.")
     return tuple(texts)

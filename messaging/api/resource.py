@@ -170,7 +170,7 @@ class Operations:
                 tag=r.plural,
                 scope=r.scope_of(verb.slug),
                 summary=verb.summary,
-                description=f"Answers the {r.name} as it is then, with its new ETag.",
+                description=f"Returns the {r.name} in its new state, with its new ETag.",
                 path=self._path,
                 request=ReasonBody,
                 responses={200: self.detailed},

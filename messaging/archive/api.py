@@ -132,7 +132,7 @@ class RetentionSerializer(RowSerializer):
             "enabled": {"help_text": "Whether messages are archived and purged, once a day."},
             "archive_after": {"help_text": "Days until a message is copied to the archive."},
             "purge_after": {"help_text": "Days until a message leaves the store."},
-            "keep_archive": {"help_text": "Days that the archive keeps it; 0 = for ever."},
+            "keep_archive": {"help_text": "Days that the archive keeps it; 0 = permanently."},
         }
 
 
@@ -142,7 +142,7 @@ class RetentionBody(ReasonBody):
     enabled = Flag(required=False)
     archive_after = Whole(min_value=1, max_value=3650, required=False, help_text="Days.")
     purge_after = Whole(min_value=1, max_value=3650, required=False, help_text="Days.")
-    keep_archive = Whole(min_value=0, max_value=36_500, required=False, help_text="Days; 0 = for ever.")
+    keep_archive = Whole(min_value=0, max_value=36_500, required=False, help_text="Days; 0 = permanently.")
 
 
 class ArchivedMessages(Endpoint):
@@ -190,7 +190,7 @@ class Restore(Endpoint):
         description=(
             "As it was, with its octets, attempts, acknowledgements, deliveries and history. Nothing is sent, and no "
             "application gets it again. 202 says that the run is queued; it takes some seconds. The retention policy "
-            "lets it go again `purge_after` days after the restore."
+            "purges it again `purge_after` days after the restore."
         ),
         request=RestoreBody,
         responses={202: RunSerializer},

@@ -260,7 +260,7 @@ def retention_change(request: HttpRequest) -> HttpResponse:
         except InvalidSubmission as error:
             errors, status = problems(error), 422
         else:
-            notices.success(request, "The policy is changed; the next run goes by it.")
+            notices.success(request, "The policy is changed; the next run uses it.")
             return see_other("console:retention")
     return page(request, "console/archive/retention_change.html", {"given": given, "errors": errors}, status=status)
 

@@ -252,7 +252,7 @@ class JobItems(Endpoint):
     @operation(
         id="bulk_operations_items",
         **_READS,
-        summary="What came of each object of a bulk operation",
+        summary="The result for each object of a bulk operation",
         path=_PATH,
         parameters=(*ITEM_FILTERS, *PAGING),
         responses={200: page_of(shapes.JobItemSerializer)},
@@ -274,7 +274,7 @@ class JobResults(Endpoint):
     @operation(
         id="bulk_operations_results",
         **_READS,
-        summary="What came of each object, as a CSV file",
+        summary="The result for each object, as a CSV file",
         path=_PATH,
         responses={(200, "text/csv"): OpenApiTypes.STR},
     )

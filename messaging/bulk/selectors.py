@@ -276,7 +276,7 @@ def messages_matching(given: Mapping[str, str], zone: tzinfo) -> QuerySet[Any]:
     Like the page, those of the newest 24 hours when nothing says more: so a filter that forgets the time stays small.
     """
     if (window := given.get("window", "")) and window not in searching.WINDOWS:
-        raise _refused(f"window: {window!r} is none of {', '.join(searching.WINDOWS)}.")
+        raise _refused(f"window: {window!r} is not one of {', '.join(searching.WINDOWS)}.")
     found = searching.of_list(given, now=clock.now(), zone=zone)
     if found.filters.backwards:
         begin, end = (
@@ -354,7 +354,7 @@ def _refused(sentence: str) -> InvalidSubmission:
 def _among(given: Mapping[str, str], name: str, allowed: Any) -> tuple[str, ...]:
     texts = tuple(text for text in given.get(name, "").split(",") if text)
     if strange := [text for text in texts if text not in allowed]:
-        raise _refused(f"{name}: {strange[0]!r} is none of {', '.join(allowed)}.")
+        raise _refused(f"{name}: {strange[0]!r} is not one of {', '.join(allowed)}.")
     return texts
 
 

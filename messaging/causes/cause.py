@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-Row = tuple[str, str, str, str, bool]  # code, label, what happened, what to do, whether time alone may mend it
+Row = tuple[str, str, str, str, bool]  # code, label, what happened, what to do, whether time alone may fix it
 
 DOCUMENTATION = "/causes/"  # the console's page, as `urls.console` has it
 
@@ -26,7 +26,7 @@ ANSWERED = frozenset({Evidence.SUCCESS})  # only by the partner's word about a m
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One code. `sentence` says what happened, `action` what to do; `retryable`: time alone may mend it.
+    """One code. `sentence` says what happened, `action` what to do; `retryable`: time alone may fix it.
 
     `disproved_by`: newer evidence of these kinds decides what is said of it (`pairs.selectors.newer`).
     """

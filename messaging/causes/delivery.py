@@ -1,6 +1,6 @@
 """Cause codes of deliveries to applications and of the repeatable profile; rows of `messaging.causes`.
 
-Each row: code, label, what happened, what to do, whether time alone may mend it.
+Each row: code, label, what happened, what to do, whether time alone may fix it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ DELIVERY: tuple[Row, ...] = (
     ),
     (
         "service_not_now",
-        "Application asks for later",
+        "Application not ready",
         "The application answered that it cannot take documents at the moment.",
         "Ask those who run it how long it will take. The trigger goes on when it is resumed.",
         True,
     ),
     (
         "service_error",
-        "Application failed on it",
+        "Application failed on the document",
         "The application's service ended with an error; the document counts as processed and is not sent again.",
-        "Read the answer, mend the application or the document, then resubmit the document.",
+        "Read the answer, fix the application or the document, then resubmit the document.",
         False,
     ),
     (
@@ -45,7 +45,7 @@ DELIVERY: tuple[Row, ...] = (
     ),
     (
         "no_members",
-        "Nobody to hand it to",
+        "No member service",
         "The trigger hands its documents to several services in one transaction, and no service is a member of it.",
         "Add the services that belong together as members of the trigger, then resume it.",
         False,
@@ -75,8 +75,8 @@ DELIVERY: tuple[Row, ...] = (
     ),
     (
         "delivery_taken_back",
-        "Taken back before the decision",
-        "The transaction's delivery was taken back before everybody had voted, so the transaction was rolled back.",
+        "Withdrawn before the decision",
+        "The transaction's delivery was withdrawn before everybody had voted, so the transaction was rolled back.",
         "Nothing: the document is handed over again in a new transaction.",
         True,
     ),
@@ -91,7 +91,7 @@ DELIVERY: tuple[Row, ...] = (
         "history_unavailable",
         "Document history unavailable",
         "The document history could not be read, so nobody can say whether the document is new.",
-        "Mend the database, then resume the trigger.",
+        "Fix the database, then resume the trigger.",
         True,
     ),
     (
@@ -111,7 +111,7 @@ DELIVERY: tuple[Row, ...] = (
     (
         "trigger_silent",
         "Trigger is silent",
-        "No document came to this trigger for longer than it says is usual, or nobody takes what waits.",
+        "No document came to this trigger for longer than its settings allow, or no consumer takes what waits.",
         "Ask the partner whether they have stopped sending; for a pull queue, see whether its consumer runs.",
         True,
     ),
@@ -139,7 +139,7 @@ DELIVERY: tuple[Row, ...] = (
     (
         "join_expired",
         "Join incomplete",
-        "Not all documents of a join came within its time-out; those that came were discarded.",
+        "Not all documents of a join came within its timeout; those that came were discarded.",
         "Ask the partner for what is missing; a late document starts a new join.",
         False,
     ),
@@ -163,7 +163,7 @@ REPEATABLE: tuple[Row, ...] = (
     (
         "request_refused",
         "Request refused",
-        "The partner refused this request for good and has not executed it.",
+        "The partner refused this request permanently and has not executed it.",
         "Read the answer, correct the document, and submit it again.",
         False,
     ),
@@ -190,7 +190,7 @@ REPEATABLE: tuple[Row, ...] = (
     ),
     (
         "answer_incomplete",
-        "Answer broken off",
+        "Answer incomplete",
         "The partner took the request, and the connection broke before its answer was here in full.",
         "Nothing to do: it is asked again, and answers from its memory.",
         True,
@@ -213,7 +213,7 @@ REPEATABLE: tuple[Row, ...] = (
     ),
     (
         "still_in_work",
-        "Still in work",
+        "Still in progress",
         "The partner is still busy with the first copy of this request.",
         "Nothing to do: it is asked again.",
         True,

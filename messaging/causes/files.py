@@ -9,16 +9,16 @@ from messaging.causes.cause import Row
 FILES: tuple[Row, ...] = (
     (
         "host_key_mismatch",
-        "Another server key",
+        "Server key changed",
         "The file server shows a key that is not the one that was entered: it was replaced, or somebody is in between.",
-        "Ask whoever runs the server for the new fingerprint, by telephone. Enter it only when they name the same one.",
+        "Ask the server's operator for the new fingerprint, by telephone. Enter it only when they name the same one.",
         False,
     ),
     (
         "host_key_missing",
-        "No server key known",
+        "Server key not configured",
         "No fingerprint of the file server's key was entered, so nothing is sent there.",
-        "Ask whoever runs the server for its fingerprint (ssh-keygen -l) and enter it as the host key.",
+        "Ask the server's operator for its fingerprint (ssh-keygen -l) and enter it as the host key.",
         False,
     ),
     (
@@ -37,14 +37,14 @@ FILES: tuple[Row, ...] = (
     ),
     (
         "folder_missing",
-        "Folder not there",
+        "Folder not found",
         "The folder does not exist on the file server, or is not visible to our log-in.",
-        "Check the path of the address, and ask the server's owner to make the folder.",
+        "Check the path of the address, and ask the server's owner to create the folder.",
         False,
     ),
     (
         "folder_closed",
-        "No right in the folder",
+        "No permission in the folder",
         "The file server does not let our log-in list, write, rename or remove files in the folder.",
         "Ask the server's owner for the rights that docs/ftp-binding.md names.",
         False,
@@ -58,14 +58,14 @@ FILES: tuple[Row, ...] = (
     ),
     (
         "poller_failing",
-        "Mailbox or folder out of reach",
-        "The hub cannot look into a mailbox or folder, so that nothing that partners leave there is taken in.",
-        "The page of the poller says what is in the way. What lies there is taken when the hub can look again.",
+        "Mailbox or folder unreachable",
+        "The hub cannot poll a mailbox or folder, so that nothing that partners leave there is taken in.",
+        "The page of the poller says what is in the way. What lies there is taken when the hub can poll again.",
         True,
     ),
 )
 
-_AGAIN = "The hub looks again by itself, after longer and longer waits; “Look now” does not wait."
+_AGAIN = "The hub polls again by itself, after longer and longer waits; “Poll now” does not wait."
 # The causes of the network say what it means for a message that is sent; a look is no message.
 OF_A_LOOK: Mapping[str, tuple[str, str]] = {
     "dns_error": (
@@ -74,15 +74,15 @@ OF_A_LOOK: Mapping[str, tuple[str, str]] = {
     ),
     "connect_refused": (
         "The server refused the connection: nothing listens at that address and port.",
-        f"Ask whoever runs the server whether it is up. {_AGAIN}",
+        f"Ask the server's operator whether it is up. {_AGAIN}",
     ),
     "connect_timeout": (
         "The server did not answer the connection attempt in time.",
-        f"Usually a firewall or a server that is down: ask whoever runs it. {_AGAIN}",
+        f"Usually a firewall or a server that is down: ask its operator. {_AGAIN}",
     ),
     "read_timeout": (
         "The server took the connection and then gave no answer in time.",
-        f"If it goes on, ask whoever runs the server about its load, or raise the endpoint's read timeout. {_AGAIN}",
+        f"If it goes on, ask the server's operator about its load, or raise the endpoint's read timeout. {_AGAIN}",
     ),
     "connection_reset": (
         "The connection broke off.",
@@ -90,11 +90,11 @@ OF_A_LOOK: Mapping[str, tuple[str, str]] = {
     ),
     "tls_handshake": (
         "The encrypted connection could not be set up.",
-        f"Compare TLS versions with whoever runs the server. {_AGAIN}",
+        f"Compare TLS versions with the server's operator. {_AGAIN}",
     ),
     "cert_expired": (
         "The server shows a certificate that is past its date.",
-        f"Ask whoever runs the server to renew it. {_AGAIN}",
+        f"Ask the server's operator to renew it. {_AGAIN}",
     ),
     "cert_untrusted": (
         "The server shows a certificate that the hub does not trust.",
@@ -110,10 +110,10 @@ OF_A_LOOK: Mapping[str, tuple[str, str]] = {
     ),
     "encryption_key_missing": (
         "The stored password or key cannot be decrypted.",
-        "Put the key under which it was stored back (RMHUB_SECRET_KEYS), or enter the secret anew.",
+        "Put the key under which it was stored back (RMHUB_SECRET_KEYS), or enter the secret again.",
     ),
     "internal_error": (
-        "The hub itself could not finish the look; its log says more.",
+        "The hub itself could not finish the poll; its log says more.",
         f"Nothing is lost: what was not stored lies there still. {_AGAIN}",
     ),
 }

@@ -21,7 +21,7 @@ HUB: tuple[Row, ...] = (
     ),
     (
         "payload_invalid",
-        "No valid form on the wire",
+        "Message cannot be encoded",
         "The document cannot be written as a message.",
         "Cancel it, and have the application submit it in a form that fits.",
         False,
@@ -64,7 +64,7 @@ HUB: tuple[Row, ...] = (
     ),
     (
         "credentials_guessed",
-        "Wrong credentials, again and again",
+        "Repeated wrong credentials",
         "So many wrong credentials came from one address that the hub looks at none for a minute.",
         "If it is a partner with an old password, give it the new one. If it is nobody you know, keep the address out "
         "at the firewall. Where all addresses are a proxy's, name it in RMHUB_TRUSTED_PROXIES.",
@@ -74,7 +74,7 @@ HUB: tuple[Row, ...] = (
         "archive_differs",
         "Not archived: the copy would differ",
         "Messages could not be archived, because what is stored of them is not what was recorded when they came.",
-        "They stay in the store. Compare the payload files with the backup; when they are mended, resolve this: the "
+        "They stay in the store. Compare the payload files with the backup; when they are fixed, resolve this: the "
         "next run of the archive tries again.",
         False,
     ),
@@ -97,7 +97,7 @@ HUB: tuple[Row, ...] = (
         "silent",
         "Silent",
         "No document came on this pair in the rhythm that was set for it.",
-        "Ask whoever should send, our application or the partner, whether there is nothing to send or something is "
+        "Ask the sender, our application or the partner, whether there is nothing to send or something is "
         "broken. The next document ends this by itself; a rhythm that is not true any more is changed in the settings.",
         True,
     ),
@@ -112,20 +112,20 @@ HUB: tuple[Row, ...] = (
         "audit_chain_broken",
         "Audit log was changed",
         "Entries of the audit log are not what they were when they were sealed, or are missing.",
-        "See on the page of the audit log from where on it holds, and find out who can write to the database. Compare "
-        "with a backup.",
+        "See on the page of the audit log which entries are affected, and find out who can write to the database. "
+        "Compare with a backup.",
         False,
     ),
     (
         "certificate_expiring",
-        "Certificate or credential ends soon",
-        "A certificate that the partner's server may show, or a credential, ends within 30 days.",
-        "Ask the partner for the new one and enter it before the end: both can be valid at once.",
+        "Certificate or credential expires soon",
+        "A certificate that the partner's server may show, or a credential, expires within 30 days.",
+        "Ask the partner for the new one and enter it before the expiry: both can be valid at once.",
         False,
     ),
     (
         "certificate_ended",
-        "Certificate or credential has ended",
+        "Certificate or credential has expired",
         "The last certificate that the partner's server may show, or a credential, is past its date.",
         "Ask the partner for the new one and enter it: the connection fails, or is refused, until then.",
         False,
@@ -160,7 +160,7 @@ LIVE: tuple[Row, ...] = (
     ),
     (
         "live_failure_rate",
-        "More fails than usual",
+        "More failures than usual",
         "Far more attempts fail, or far more messages are refused, than is usual on this pair.",
         "Look at the pair's latest attempts or rejections: one cause behind most of them says whom to ask.",
         True,

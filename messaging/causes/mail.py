@@ -8,23 +8,23 @@ MAIL: tuple[Row, ...] = (
     (
         "mail_not_set_up",
         "Mail is not set up",
-        "No mail server is named for this endpoint, or a URI of the agreement is no mail address.",
+        "No mail server is named for this endpoint, or a URI of the agreement is not a mail address.",
         "Enter a mail server in the endpoint or set RMHUB_SMTP_RELAY, and give both endpoints mailto: URIs.",
         False,
     ),
     (
         "smtp_4xx",
-        "Mail server: not now",
+        "Mail server: temporary failure",
         "The mail server could not take the mail for the moment (SMTP 4yz).",
         "It is retried by itself. If it goes on, read its answer: a full mailbox and greylisting are usual.",
         True,
     ),
     (
         "smtp_5xx",
-        "Mail server: refused",
-        "The mail server has refused the mail for good (SMTP 5yz).",
+        "Mail server: permanent failure",
+        "The mail server has refused the mail permanently (SMTP 5yz).",
         "Read its answer: usually the address is unknown there, or the mail is too large. Correct the endpoint, or ask "
-        "whoever runs the server.",
+        "the server's operator.",
         False,
     ),
     (
@@ -44,8 +44,8 @@ MAIL: tuple[Row, ...] = (
     ),
     (
         "mail_bounced",
-        "Mail came back",
-        "A mail server took the mail and told us later that it could not be delivered.",
+        "Mail bounced",
+        "A mail server accepted the mail, and reported later that it could not be delivered.",
         "Read what it says in the message's timeline: usually the mailbox is unknown or full. The message is retried.",
         True,
     ),
@@ -58,7 +58,7 @@ MAIL: tuple[Row, ...] = (
     ),
 )
 REFUSALS: dict[str, str] = {
-    "sender_unproved": "Nobody vouches for the mail's sender",
-    "bounce_unknown": "A report about no mail of ours",
+    "sender_unproved": "The mail's sender is not authenticated",
+    "bounce_unknown": "A report about an unknown mail",
     "not_a_report": "A mail server's report that cannot be read",
 }

@@ -15,7 +15,7 @@ MESSAGING: tuple[Row, ...] = (
     ),
     (
         "ack_invalid_signature",
-        "Acknowledgement not genuine",
+        "Acknowledgement signature not valid",
         "An acknowledgement came whose signature is not valid.",
         "Compare certificates with the partner.",
         False,
@@ -74,7 +74,7 @@ MESSAGING: tuple[Row, ...] = (
         "ebms_error_delivery_failure",
         "Partner could not deliver",
         "The partner, or a hub on the way, could not hand the message on.",
-        "Ask the partner; resume when they have mended it.",
+        "Ask the partner; resume when they have fixed it.",
         True,
     ),
     (
@@ -130,7 +130,7 @@ MESSAGING: tuple[Row, ...] = (
         "ttl_expired",
         "Too old",
         "The message is older than the time that it was given to arrive.",
-        "Ask the application whether it is still wanted, and submit it anew.",
+        "Ask the application whether it is still wanted, and submit it again.",
         False,
     ),
     (
@@ -159,7 +159,7 @@ IN_DOUBT: tuple[Row, ...] = (
     ),
     (
         "same_id_other_content",
-        "Same id, other content",
+        "Same id, different content",
         "A MessageId came a second time with other content. The first was kept, the second discarded.",
         "Ask the partner which one they mean; a changed document needs a MessageId of its own.",
         False,

@@ -23,7 +23,7 @@ NETWORK: tuple[Row, ...] = (
         "connect_timeout",
         "No connection in time",
         "The partner's server did not answer the connection attempt in time.",
-        "Usually a firewall or a server that is down: ask the partner, and check the way out of our own network.",
+        "Usually a firewall or a server that is down: ask the partner, and check our own outbound network.",
         True,
     ),
     (
@@ -56,7 +56,7 @@ NETWORK: tuple[Row, ...] = (
     ),
     (
         "connection_reset",
-        "Connection broken off",
+        "Connection lost",
         "The connection broke before an answer came.",
         "The message may have arrived; sending it again is safe. If it goes on, look at proxies and firewalls between.",
         True,
@@ -64,7 +64,7 @@ NETWORK: tuple[Row, ...] = (
     (
         "proxy_error",
         "Proxy failed",
-        "The proxy on our way out could not reach the partner.",
+        "Our outbound proxy could not reach the partner.",
         "Check the proxy's address and its rules for this host.",
         True,
     ),
@@ -73,15 +73,15 @@ NETWORK: tuple[Row, ...] = (
         "Circuit open",
         "The partner's server could not be reached several times in a row, so sending to it was stopped for a while, "
         "and this attempt was not made.",
-        "It is tried again by itself, and counts like any failed attempt. On the overview you can have it tried now.",
+        "It is tried again by itself, and counts like any failed attempt. “Try now” on the dashboard does not wait.",
         True,
     ),
     (
         "server_unreachable",
         "Partner's server is down",
         "The partner's server has not been reached for minutes, whatever was sent to it.",
-        "Ask the partner. If several servers are down at once, look at our own way out. This closes itself when the "
-        "server answers.",
+        "Ask the partner. If several servers are down at once, check our own network connection. This closes "
+        "itself when the server answers.",
         True,
     ),
     (
@@ -133,7 +133,7 @@ HTTP: tuple[Row, ...] = (
         "http_4xx",
         "Request refused",
         "The partner's server refuses the request (HTTP 4xx).",
-        "Read the partner's answer on the attempt's page and ask them what they miss.",
+        "Read the partner's answer on the attempt's page and ask them what is wrong.",
         False,
     ),
     (

@@ -1,7 +1,7 @@
 """Cause codes of what reports find, once a person made an incident of it; rows of `messaging.causes`.
 
 Nothing that happens on a pair disproves such a finding, so that only people close these incidents.
-Each row: code, label, what happened, what to do, whether time alone may mend it.
+Each row: code, label, what happened, what to do, whether time alone may fix it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ AUDIT: tuple[Row, ...] = (
     (
         "audit_repeat",
         "Number accepted twice",
-        "The audit found a sequence number that was accepted more than once, without the sequence having begun again.",
+        "The audit found a sequence number that was accepted more than once, although the sequence was not restarted.",
         "Compare the messages: two documents under one number, or one document twice. Ask the partner which is meant.",
         False,
     ),

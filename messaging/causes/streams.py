@@ -1,6 +1,6 @@
 """Cause codes of transactional streams, as rows of `messaging.causes`; and words for what is refused in them.
 
-Each row: code, label, what happened, what to do, whether time alone may mend it.
+Each row: code, label, what happened, what to do, whether time alone may fix it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from messaging.causes.cause import Row
 def _final(*known: tuple[str, str, str]) -> tuple[Row, ...]:
     """What the negative final receipts say (`protocol.streams.final`): the end of one message."""
     action = (
-        "Read the receipt on the message's page and ask the partner. When they have mended it, have the application "
-        "submit the document anew."
+        "Read the receipt on the message's page and ask the partner. When they have fixed it, have the application "
+        "submit the document again."
     )
     return tuple(
         (f"final_{name}", label, f"The partner's final receipt says: {meaning}. It is not sent again.", action, False)
@@ -32,7 +32,7 @@ SENT: tuple[Row, ...] = (
     ),
     (
         "not_taken_now",
-        "Partner says: not now",
+        "Partner asks to retry later",
         "The partner does not take the message for the moment: what it follows is not there yet, or the partner is "
         "busy.",
         "Nothing to do: it goes out again when the partner said. If it goes on, ask the partner.",
@@ -42,7 +42,7 @@ SENT: tuple[Row, ...] = (
         "expired",
         "Expired before it was sent",
         "The message's time to live was over before it could be sent. It never went out and has used no number.",
-        "Ask the application whether it is still wanted, and submit it anew. If it happens often, find out what held "
+        "Ask the application whether it is still wanted, and submit it again. If it happens often, find out what held "
         "the pair up, or have messages live longer.",
         False,
     ),
@@ -83,9 +83,9 @@ SENT: tuple[Row, ...] = (
 RECEIVED: tuple[Row, ...] = (
     (
         "inbound_quota",
-        "No room for documents",
+        "Inbound quota exceeded",
         "More documents of the partner wait for our applications than the agreement allows, so further ones are "
-        "refused for good; the partner is told about each.",
+        "refused permanently; the partner is notified of each.",
         "See why the triggers do not get on, or allow more in the agreement. Then have the partner send the refused "
         "documents again, as new messages.",
         False,
@@ -97,15 +97,15 @@ REFUSALS: dict[str, str] = {
     "missing_to": "No receiver named",
     "bad_stream_header": "Stream header unreadable",
     "bad_receipt": "Receipt unreadable",
-    "bad_document_id": "Document id that is none",
+    "bad_document_id": "Invalid document id",
     "unexpected_class": "Message class without its element",
     "stream_malformed": "Numbers of the stream out of range",
-    "stream_previous_missing": "Came before what it follows",
-    "stream_head_missing": "Came before the head of its stream",
-    "stream_older_stream": "Of a stream that is over",
+    "stream_previous_missing": "Arrived before its predecessor",
+    "stream_head_missing": "Arrived before the start of its stream",
+    "stream_older_stream": "Of a stream that has ended",
     "stream_bad_dst_q": "Outside the agreement",
     "stream_access_denied": "From a party that is not of the agreement",
     "stream_not_transactional_q": "The agreement is not for streams",
-    "stream_q_exceed_quota": "No room: too many documents wait",
-    "stream_way_onward": "The way to the next hop is shut",
+    "stream_q_exceed_quota": "Quota exceeded: too many documents wait",
+    "stream_way_onward": "The next hop is suspended",
 }

@@ -1,6 +1,6 @@
 """Cause codes of atomic transactions, as rows of `messaging.causes`: why one aborted, and what a person must look at.
 
-Each row: code, label, what happened, what to do, whether time alone may mend it. `Coordination.cause` holds the codes
+Each row: code, label, what happened, what to do, whether time alone may fix it. `Coordination.cause` holds the codes
 of `ABORTED` without their prefix.
 """
 
@@ -14,7 +14,7 @@ ABORTED: tuple[Row, ...] = (
     (
         "transaction_rolled_back",
         "Rolled back on request",
-        "Whoever began the transaction, or a person, asked for its rollback. Nobody has changed anything.",
+        "The initiator of the transaction, or a person, asked for its rollback. Nobody has changed anything.",
         "Nothing to do here. The detail and the audit log say who asked, and why.",
         False,
     ),
@@ -43,7 +43,7 @@ ABORTED: tuple[Row, ...] = (
         "transaction_local_work",
         "Our own share failed",
         "Every participant had voted yes, and what this hub does itself could not be done: it was rolled back.",
-        "The detail says what failed. Mend it, and begin the transaction again.",
+        "The detail says what failed. Fix it, and begin the transaction again.",
         False,
     ),
     (
@@ -73,7 +73,7 @@ ABORTED: tuple[Row, ...] = (
         "transaction_forgotten",
         "Its transaction is forgotten",
         "The transaction that the message was about has ended a day ago, and nobody took the message until then.",
-        "Nothing to do: whoever asks about that transaction later is told what became of it.",
+        "Nothing to do: anyone who asks about that transaction later gets its outcome.",
         False,
     ),
     (
@@ -97,7 +97,7 @@ INCIDENTS: tuple[Row, ...] = (
     (
         "transaction_in_doubt",
         "Transaction in doubt",
-        "A participant is prepared or was told the outcome, and what came back says nothing that the hub can go on by: "
+        "A participant is prepared or was told the outcome, and what came back says nothing that the hub can act on: "
         "nobody can tell whether both sides did the same.",
         "Open the transaction, and ask the participant what it did. Settle it there when you know, and only then.",
         False,
@@ -109,7 +109,7 @@ INCIDENTS: tuple[Row, ...] = (
         "backup. This hub knows nothing of it, and it may have been committed, so the hub does not answer.",
         "Ask everybody who took part what they did, and have each of them settle its share the same way. Then clear "
         "the resync mark of the pair: from then on the hub answers as for any forgotten transaction, and a "
-        "participant is told Rollback.",
+        "participant gets Rollback as the answer.",
         False,
     ),
     (
@@ -117,17 +117,17 @@ INCIDENTS: tuple[Row, ...] = (
         "Transaction: no answer",
         "One side of a transaction does not answer, although its message was sent again as often as agreed. The hub "
         "goes on sending it: what is prepared stays locked over there until it is told the outcome.",
-        "Ask the partner whether its system runs and reaches this hub. Nothing is lost by waiting. If it is gone for "
-        "good, give up on it on the transaction's page.",
+        "Ask the partner whether its system runs and reaches this hub. Nothing is lost by waiting. If it is "
+        "permanently gone, give it up on the transaction's page.",
         True,
     ),
     (
         "transaction_pair_shut",
-        "Transaction: held by a shut pair",
-        "What somebody has to be told about the outcome has waited behind a pair that is paused or disabled, for as "
-        "long as it takes to call them silent. What is prepared stays locked until they hear of it.",
+        "Transaction: held by a stopped pair",
+        "A message about the outcome has waited behind a pair that is paused or disabled, for so "
+        "long that its receiver counts as silent. What is prepared stays locked until they hear of it.",
         "Release the pair, or enable its agreement, or wait if it is open again: what waits goes out at once, and "
-        "their answer ends the doubt. If they are gone for good, settle it on the transaction's page.",
+        "their answer ends the doubt. If they are permanently gone, settle it on the transaction's page.",
         False,
     ),
     (
@@ -135,7 +135,7 @@ INCIDENTS: tuple[Row, ...] = (
         "Outcomes contradict each other",
         "One side of a transaction committed what another side rolled back: somebody decided by themselves, here or "
         "there. The transaction is not atomic any more.",
-        "Find out with the partner which side has which outcome, and mend the data of one of them by hand: nothing "
+        "Find out with the partner which side has which outcome, and fix the data of one of them by hand: nothing "
         "does it by itself.",
         False,
     ),
@@ -147,7 +147,7 @@ MESSAGES: tuple[Row, ...] = (
         "Not the partner's address any more",
         "The message belongs to a participant at an address that the agreement with the partner does not name any "
         "more, so that it is not called.",
-        "Correct the partner's endpoint in the agreement, or settle the participant if it is gone for good.",
+        "Correct the partner's endpoint in the agreement, or settle the participant if it is permanently gone.",
         False,
     ),
     (
@@ -162,10 +162,10 @@ MESSAGES: tuple[Row, ...] = (
 # Why something at the entrance for transactions was refused (`Rejection.reason`), beside what all entrances have.
 REFUSALS: dict[str, str] = {
     "no_agreement": "No agreement for transactions",
-    "unknown_service": "To a service that there is not",
+    "unknown_service": "To an unknown service",
     "wrong_service": "Not a message for this service",
     "wrong_transaction": "About another transaction",
-    "not_answerable": "Broke the rules, and named nobody to tell",
+    "not_answerable": "Broke the rules, and gave no address for the fault",
     "too_large": "Larger than this hub takes",
     "not_an_envelope": "Not a SOAP envelope",
     "wrong_soap_version": "SOAP version and media type differ",

@@ -78,7 +78,7 @@ NAVIGATION: tuple[tuple[str, tuple[NavItem, ...]], ...] = (
             NavItem("Archive", "inbox", "console:archive", "archive", "archive:read"),
             NavItem("Legal holds", "lock", "console:holds", "holds", "archive:read"),
             NavItem("Retention", "clock", "console:retention", "retention", "archive:read"),
-            NavItem("Refused", "shield-x", "console:rejections", "rejections", "messages:read"),
+            NavItem("Rejections", "shield-x", "console:rejections", "rejections", "messages:read"),
             NavItem("Audit log", "history", "console:audit", "audit", "audit:read"),
         ),
     ),

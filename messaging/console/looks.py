@@ -123,14 +123,14 @@ OTHERS: dict[str, dict[str, tuple[Look, str]]] = {
         SignalState.SENDING: (Look("Sending", "", "azure"), "send"),
         SignalState.SENT: (Look("Sent", "", "green"), "check"),
         SignalState.FAILED: (Look("Could not be sent", "", "red"), "x"),
-        SignalState.MATCHED: (Look("Taken", "", "green"), "check"),
+        SignalState.MATCHED: (Look("Accepted", "", "green"), "check"),
         SignalState.IGNORED: (Look("Ignored", "", "secondary"), "minus"),
     },
     "verdict": {
         "ok": (Look("Ok", "", "green"), "circle-check-filled"),
         "warning": (Look("Warning", "", "yellow"), "alert-triangle-filled"),
         "failed": (Look("Failed", "", "red"), "x"),
-        "skipped": (Look("Not looked at", "", "secondary"), "minus"),
+        "skipped": (Look("Not checked", "", "secondary"), "minus"),
     },
     "circuit": {
         CircuitState.CLOSED: (Look("Failing", "", "yellow"), "refresh"),
@@ -142,9 +142,9 @@ OTHERS: dict[str, dict[str, tuple[Look, str]]] = {
     },
     "poller": {
         "ok": (Look("Works", "", "green"), "circle-check-filled"),
-        "failing": (Look("Out of reach", "", "red"), "alert-triangle-filled"),
-        "new": (Look("Not looked yet", "", "secondary"), "hourglass"),
-        "looking": (Look("Looking", "", "azure"), "refresh"),
+        "failing": (Look("Unreachable", "", "red"), "alert-triangle-filled"),
+        "new": (Look("Not polled yet", "", "secondary"), "hourglass"),
+        "looking": (Look("Polling", "", "azure"), "refresh"),
         "off": (Look("Off", "", "secondary"), "minus"),
     },
     "version": {
@@ -176,8 +176,8 @@ OTHERS: dict[str, dict[str, tuple[Look, str]]] = {
     },
     "token": {
         "in-force": (Look("In force", "", "green"), "circle-filled"),
-        "ends-soon": (Look("Ends soon", "", "yellow"), "hourglass"),
-        "ended": (Look("Ended", "", "secondary"), "clock"),
+        "ends-soon": (Look("Expires soon", "", "yellow"), "hourglass"),
+        "ended": (Look("Expired", "", "secondary"), "clock"),
         "revoked": (Look("Revoked", "", "secondary"), "ban"),
     },
     "item": {

@@ -202,7 +202,7 @@ class Pages:
         form = self.form(request.POST) if request.method == "POST" else self._blank(request)
         if request.method == "POST":
             if request.POST.get("once", "-") != request.session.get(mark):
-                notices.error(request, f"This form was used already: see whether the {r.name} is in the list.")
+                notices.error(request, f"This form was already submitted: see whether the {r.name} is in the list.")
                 return see_other(f"console:{r.plural}")
             made = self._done(form, lambda: r.create(**self._why(request, form), **form.settings))
             if made is not None:

@@ -39,7 +39,7 @@ WORDS: tuple[Word, ...] = (
     Word(
         "disabled",
         "Disabled",
-        "A pair whose agreement is not in force. Nobody stopped it because of trouble, and nothing is sent.",
+        "A pair whose agreement is not in force. It was not stopped because of a failure; nothing is sent.",
     ),
     Word("document", "Document", "The business content that applications care about. It travels in a message."),
     Word(
@@ -57,7 +57,7 @@ WORDS: tuple[Word, ...] = (
     Word(
         "incident",
         "Incident",
-        "Something that a person must look at. The same trouble at the same place is folded into one while it is open.",
+        "Something that a person must look at. The same problem at the same place is folded into one while it is open.",
     ),
     Word("message", "Message", "What is on the wire: an envelope with an id, around the document's payloads."),
     Word(
@@ -109,7 +109,7 @@ WORDS: tuple[Word, ...] = (
     Word(
         "skip",
         "Skip",
-        "A message is given up for good, so that what waits behind it can go. The sequence restarts at 1.",
+        "A message is given up permanently, so that what waits behind it can go. The sequence restarts at 1.",
     ),
     Word(
         "suspended",
@@ -120,7 +120,7 @@ WORDS: tuple[Word, ...] = (
         "transaction",
         "Transaction",
         "Work of several systems with one outcome: when all vote yes, everybody commits; else everybody rolls back. "
-        "Whoever has voted yes waits for the outcome, and may not decide by itself.",
+        "A participant that has voted yes waits for the outcome, and may not decide by itself.",
         "atomic transaction, WS-AtomicTransaction, two-phase commit",
     ),
     Word("trigger", "Trigger", "A subscription: which documents go to which application."),

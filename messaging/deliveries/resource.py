@@ -33,17 +33,17 @@ def _said(trigger: Trigger, verb: Verb) -> Iterator[str]:
         yield "The incident of the suspension is resolved."
         cause = row.diagnosis.cause
         if cause is not None and not cause.retryable and cause.code != triggering.BY_USER:
-            yield f"Waiting does not mend “{cause.label}”. {cause.action}"
+            yield f"Waiting does not fix “{cause.label}”. {cause.action}"
     elif verb.slug == "suspend" and trigger.state == TriggerState.SUSPENDED:
         yield "It is suspended already; from now on its monitor and a restart of the hub do not resume it."
         yield "It stays suspended until somebody resumes it. The incident is resolved with your reason."
     elif verb.slug == "suspend":
-        yield "From now on nothing is handed over. What the application has in work is finished."
+        yield "From now on nothing is handed over. What the application is processing is finished."
         yield "Documents that come are taken in and wait."
         yield "It stays suspended until somebody resumes it; no monitor does."
     elif verb.slug == "leave":
         whole = trigger.member_of.name if trigger.member_of is not None else "its trigger"
-        yield f"From the next document on {whole} goes without it; what is in work ends as it began."
+        yield f"From the next document on {whole} goes without it; what is in progress ends as it began."
         yield "It is disabled. Enabled again it takes what its own settings name: by default every document."
     elif verb.slug == "disable":
         yield "Documents that come from now on make no delivery to it."
@@ -94,7 +94,7 @@ TRIGGERS = Resource(
             "",
             triggering.trigger_suspend,
             (),
-            "Nothing here is final: resume the trigger and it goes on.",
+            "Nothing here is irreversible: resume the trigger and it goes on.",
             ("The application's maintenance window", "Investigation"),
             "is suspended",
             "Hold a trigger until a person resumes it: documents are taken in and wait",
@@ -126,15 +126,15 @@ TRIGGERS = Resource(
         ),
         Verb(
             "leave",
-            "Take away",
+            "Remove",
             "minus",
             "danger",
             triggering.trigger_leave,
             (),
-            "What was processed together stays processed. It can be made a member again.",
+            "What was processed together stays processed. It can become a member again.",
             ("Not needed in this transaction any more",),
-            "is no member any more, and disabled",
-            "Take a member away from its atomic trigger: it is disabled, and takes documents of its own once enabled",
+            "is not a member any more, and disabled",
+            "Remove a member from its atomic trigger: it is disabled, and takes documents of its own once enabled",
         ),
     ),
 )

@@ -176,7 +176,7 @@ class Application:
         if not isinstance(document_id, str) or not document_id:
             return 400, {"error": "a JSON object with a uuid is needed"}
         if not self.in_work.ended(document_id):
-            return 503, {"error": "a call with this document is still in work"}
+            return 503, {"error": "a call with this document is still in progress"}
         with closing(open_file(self.path)) as file:
             found = file.execute("SELECT max(number) FROM effect WHERE document_id = ?", (document_id,)).fetchone()[0]
         if found is None:

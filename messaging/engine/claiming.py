@@ -143,7 +143,7 @@ def _advance(pair: Pair, message: Message | None, payloads: dict[uuid.UUID, list
         try:
             body = preparing.prepare(message, payloads[message.pk], terms, now)
         except (EncodeError, storage.PayloadMissing) as error:
-            # No number is used up: the message never had bytes. A person cancels it or mends the store.
+            # No number is used up: the message never had bytes. A person cancels it or fixes the store.
             message.sequence_number = None
             moved = step(state, PairEvent(Kind.SUSPEND, cause=_unsendable(error)), now, policy)
             pair.cause_detail = str(error)[:500]

@@ -176,7 +176,7 @@ def _lost(row: MemoryEpoch | None, note: _Note | None) -> str:
     if note.epoch != row.epoch:
         return "The database's memory is not the one that the store folder belongs to."
     if note.tables and note.tables != _tables():
-        return "The database's tables were made anew since this hub last ran: they were read back from a dump."
+        return "The database's tables were created again since this hub last ran: they were read back from a dump."
     latest = max(note.heartbeat, _seen[1]) if _seen is not None and _seen[0] == row.epoch else note.heartbeat
     if latest > row.heartbeat:
         return (

@@ -224,7 +224,7 @@ def give_up(pair: Pair, message: Message | None, now: datetime) -> list[Event]:
     written: list[Event] = []
     detail = pair.cause_detail
     pair.probing = False
-    upstream.onward_stopped(pair, "The way onward is suspended", now)
+    upstream.onward_stopped(pair, "The next hop is suspended", now)
     if message is not None and pair.in_flight_id == message.pk:
         message.state = move(message.state, Happened.GAVE_UP, reliable=True)
         message.cause, message.cause_detail = pair.cause, detail

@@ -60,7 +60,7 @@ def echo(request: HttpRequest) -> JsonResponse:
     """200 with JSON; 401, 405, 413, 429 and 503 as {"detail"}. Nothing that comes here is stored or acknowledged."""
     try:
         if request.method not in ("GET", "HEAD", "POST"):
-            what = "GET asks who you are; POST a message to be told what it says."
+            what = "GET asks who you are; POST a message to see how this hub reads it."
             raise _Refused(405, what, {"Allow": "GET, HEAD, POST"})
         principal = _principal(request)
         if request.method != "POST":

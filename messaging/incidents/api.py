@@ -48,14 +48,14 @@ class IncidentSerializer(serializers.Serializer):
         "inc",
         source="part_of_id",
         allow_null=True,
-        help_text="The incident about the same trouble that was there first, and with which this one closes.",
+        help_text="The incident about the same problem that was there first, and with which this one closes.",
     )
     occurrences = serializers.IntegerField()
     opened_at = serializers.DateTimeField()
     last_seen_at = serializers.DateTimeField()
     acknowledged_at = serializers.DateTimeField(allow_null=True)
     owner = serializers.CharField(help_text="A user name; empty = nobody yet.")
-    snoozed_until = serializers.DateTimeField(allow_null=True, help_text="Put off: it needs nobody before then.")
+    snoozed_until = serializers.DateTimeField(allow_null=True, help_text="Snoozed: it needs nobody before then.")
     resolved_at = serializers.DateTimeField(allow_null=True)
     resolved_by = serializers.CharField()
     resolution = serializers.CharField()
@@ -71,7 +71,7 @@ class AssignBody(OptionalReasonBody):
 class SnoozeBody(ReasonBody):
     """Until when it is put off."""
 
-    until = Instant(allow_null=True, help_text="At most 30 days away; null: no longer put off.")
+    until = Instant(allow_null=True, help_text="At most 30 days away; null: end the snooze.")
 
 
 class ResolveBody(ReasonBody):
@@ -129,7 +129,7 @@ class IncidentStorySerializer(serializers.Serializer):
 
 
 class PartnerNoteSerializer(serializers.Serializer):
-    """The beginning of a letter to the partner."""
+    """A draft of a letter to the partner."""
 
     subject = serializers.CharField()
     text = serializers.CharField()
@@ -148,7 +148,7 @@ FILTERS = (
     Param("trigger", "Id or name of a trigger."),
     Param("cause", "Exact code."),
     Param("owner", f"A user name; `{NOBODY}`: those that nobody has taken."),
-    Param("snoozed", "Only those that are put off, or only the others.", "flag"),
+    Param("snoozed", "Only snoozed ones, or only the others.", "flag"),
 )
 _RESOLVE = OpenApiExample(
     "What it was, and what was done",
@@ -251,7 +251,7 @@ def _verb(
 VERBS: dict[str, type[Endpoint]] = {
     "acknowledge": _verb(
         "acknowledge",
-        "Take an incident: its owner is whoever calls",
+        "Take an incident: the caller becomes its owner",
         OptionalReasonBody,
         services.incident_acknowledge,
         more=lambda request: {"owner": access_of(request).owner},
@@ -259,10 +259,10 @@ VERBS: dict[str, type[Endpoint]] = {
     "assign": _verb("assign", "Give an incident to somebody", AssignBody, services.incident_assign),
     "snooze": _verb(
         "snooze",
-        "Put an incident off",
+        "Snooze an incident",
         SnoozeBody,
         services.incident_snooze,
-        description="It needs nobody until then, and nobody is told of it; then it is back by itself.",
+        description="It needs nobody until then, and nobody is notified of it; then it is back by itself.",
         examples=(_SNOOZE,),
     ),
     "resolve": _verb("resolve", "Close an incident", ResolveBody, services.incident_resolve, examples=(_RESOLVE,)),
@@ -329,7 +329,7 @@ class IncidentNote(Endpoint):
         PartnerNoteSerializer,
         id="incidents_partner_note",
         scope="incidents:read",
-        summary="The beginning of a letter to the partner",
+        summary="A draft of a letter to the partner",
         path=_PATH,
         description="404 for an incident that is about no partner.",
     )

@@ -47,7 +47,7 @@ _SHOWN: dict[str, tuple[tuple[str, ...], bool | None]] = {
     "resolved": ((IncidentState.RESOLVED,), None),
     "all": ((), None),
 }
-_TABS = (("open", "Unresolved"), ("snoozed", "Put off"), ("resolved", "Resolved"), ("all", "All"))
+_TABS = (("open", "Unresolved"), ("snoozed", "Snoozed"), ("resolved", "Resolved"), ("all", "All"))
 NOBODY = "nobody"  # in place of an owner: those that nobody has taken
 _FILTERS = ("pair", "partner", "trigger", "cause", "owner")
 # How long something is put off, as the dialog offers it: minutes and words.
@@ -68,7 +68,7 @@ INCIDENTS = ListPage(
         Column("seen", "Last seen", lambda one: one.last_seen_at),
         Column("times", "Times", lambda one: one.occurrences),
         Column("owner", "Owner", lambda one: one.owner),
-        Column("snoozed", "Put off until", lambda one: one.snoozed_until, only_csv=True),
+        Column("snoozed", "Snoozed until", lambda one: one.snoozed_until, only_csv=True),
         Column("resolved", "Resolved", lambda one: one.resolved_at, only_csv=True),
         Column("resolved_by", "Resolved by", lambda one: one.resolved_by, only_csv=True),
         Column("resolution", "Resolution", lambda one: one.resolution, only_csv=True),
@@ -181,7 +181,7 @@ def _assign(request: HttpRequest, incident: Incident, why: Mapping[str, Any]) ->
 def _snooze(request: HttpRequest, incident: Incident, why: Mapping[str, Any]) -> str:
     until = _until(request)
     services.incident_snooze(until=until, **why)
-    return f"{incident} is put off." if until is not None else f"{incident} is back on the list."
+    return f"{incident} is snoozed." if until is not None else f"{incident} is back on the list."
 
 
 def _resolve(request: HttpRequest, incident: Incident, why: Mapping[str, Any]) -> str:
@@ -192,7 +192,7 @@ def _resolve(request: HttpRequest, incident: Incident, why: Mapping[str, Any]) -
 # Verbs with a form: label, what the way out of it is called, and what does it and says what was done.
 _VERBS: dict[str, tuple[str, str, Callable[[HttpRequest, Incident, Mapping[str, Any]], str]]] = {
     "assign": ("Assign", "Leave as it is", _assign),
-    "snooze": ("Put off", "Leave it on the list", _snooze),
+    "snooze": ("Snooze", "Leave it on the list", _snooze),
     "resolve": ("Resolve", "Leave it open", _resolve),
 }
 

@@ -33,7 +33,7 @@ _TOLD_ELSEWHERE = ("incident.assign", "incident.snooze", "incident.comment", "in
 _PAIR_EVENTS = tuple(name for name in EVENTS if name.startswith(("pair.", "circuit.")))
 _NOTES: dict[str, tuple[str, str]] = {
     NoteKind.COMMENT: ("Comment", "comment"),
-    NoteKind.SNOOZE: ("Put off", "person"),
+    NoteKind.SNOOZE: ("Snoozed", "person"),
     NoteKind.OWNER: ("Owner changed", "person"),
 }
 
@@ -234,9 +234,9 @@ def _notifications(incident: Incident) -> QuerySet[Notification]:
 
 def _of_notification(one: Notification) -> Step:
     states = {
-        NotificationState.PENDING: ("is to be told", "plain"),
-        NotificationState.SENT: ("was told", "plain"),
-        NotificationState.FAILED: ("could not be told", "bad"),
+        NotificationState.PENDING: ("is to be notified", "plain"),
+        NotificationState.SENT: ("was notified", "plain"),
+        NotificationState.FAILED: ("could not be notified", "bad"),
     }
     said, tone = states[NotificationState(one.state)]
     more = f" {one.folded:,} more were folded into it." if one.folded else ""

@@ -18,7 +18,7 @@ AND NOT EXISTS (SELECT FROM messaging_signal s WHERE s.about_id = m.id AND s.dir
     ),
     Rule(
         "every-receipt",
-        "Every receipt of a reliable message earns an acknowledgement, copies too",
+        "Every receipt of a reliable message is acknowledged, copies too",
         "D 5; spec 1, 2.1.3 (4)",
         """
 SELECT m.pair_id, m.id, m.message_id, 1 + came.copies AS receipts, s.sends, s.owed, s.state
@@ -103,7 +103,7 @@ AND NOT EXISTS (SELECT FROM messaging_auditentry a WHERE a.object_type = 'messag
     ),
     Rule(
         "kept-back",
-        "An acknowledgement is kept back only while its message has not got to the next hop",
+        "An acknowledgement is held only while its message has not reached the next hop",
         "D 5; spec 1, 4.1.2",
         """
 SELECT s.pair_id, s.id AS signal_id, s.ref_to_message_id, onward.id AS onward_id, onward.state
@@ -114,7 +114,7 @@ WHERE s.direction = 'out' AND s.state = 'held' AND s.kind = 'ack'
     ),
     Rule(
         "signal-timer",
-        "An acknowledgement or error that has to go out has a time; one that has gone has none",
+        "An acknowledgement or error that is to be sent has a due time; one that was sent has none",
         "D 5, 7; I10",
         """
 SELECT pair_id, id AS signal_id, kind, state, owed, due_at FROM messaging_signal WHERE direction = 'out' AND (
@@ -150,7 +150,7 @@ AND (NOT windowed OR created_at - created_before <= make_interval(secs => least(
     ),
     Rule(
         "sent-once",
-        "One MessageId of ours is given to one message",
+        "Each of our MessageIds belongs to one message",
         "D 3; I9",
         """
 SELECT p.own_party_id, m.message_id, count(*) AS messages, array_agg(m.id ORDER BY m.id) AS ids

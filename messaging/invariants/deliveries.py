@@ -27,7 +27,7 @@ AND started_at BETWEEN completed_before AND completed_before + interval '1 day'
     ),
     Rule(
         "processed-is-known",
-        "What a trigger has processed stands in its history, so that a copy is a duplicate",
+        "What a trigger has processed is in its history, so that a copy is a duplicate",
         "D 4; I5; spec 4, step 2",
         f"""
 SELECT d.trigger_id, d.id AS delivery_id, d.sender_id, d.document_id, d.completed_at
@@ -40,7 +40,7 @@ AND NOT EXISTS (SELECT FROM messaging_documentcompleted c WHERE c.trigger_id = d
     ),
     Rule(
         "begun-or-done",
-        "What a delivery has begun with is not at the same time completed by it",
+        "No document is both started and completed by the same delivery",
         "I5; spec 4, step 2",
         """
 SELECT s.trigger_id, s.sender_id, s.document_id, s.delivery_id FROM messaging_documentstarted s
@@ -49,7 +49,7 @@ JOIN messaging_documentcompleted c USING (trigger_id, sender_id, document_id) WH
     ),
     Rule(
         "begun-by-somebody",
-        "What is begun belongs to a delivery that is on its way, in doubt, or resubmitted",
+        "A started document belongs to a delivery that is under way, in doubt, or resubmitted",
         "I5; spec 4, step 2",
         """
 SELECT s.trigger_id, s.sender_id, s.document_id, s.delivery_id, d.state
@@ -62,7 +62,7 @@ WHERE t.use_history AND t.detect_duplicates AND (d.id IS NULL OR NOT (d.state IN
     ),
     Rule(
         "delivery-state",
-        "A delivery on its way has a time at which a worker looks at it; one that has ended says when",
+        "A delivery under way has a due time; one that has ended has an end time",
         "D 7; I10, I11",
         """
 SELECT d.trigger_id, d.id AS delivery_id, d.state, d.due_at, d.claim, d.completed_at, d.doubt
@@ -78,7 +78,7 @@ OR d.state = 'joined' AND d.part_of_id IS NULL
     ),
     Rule(
         "delivered-what-was-received",
-        "A delivery is one of a message that was received on its pair and is there",
+        "A delivery belongs to a message that was received on its pair and exists",
         "D 4; I11",
         """
 SELECT d.trigger_id, d.id AS delivery_id, d.message_id, m.direction, d.pair_id, m.pair_id AS received_on
@@ -145,7 +145,7 @@ AND NOT EXISTS (SELECT FROM messaging_auditentry a WHERE a.object_type = 'pair'
     ),
     Rule(
         "doubts-audited",
-        "Whatever is in doubt is in the audit log, with the reason, since the moment at which it came to be",
+        "Everything in doubt is in the audit log, with the reason, from the moment it became so",
         "D 10; spec 4",
         f"""
 SELECT 'delivery' AS what, d.id, d.trigger_id AS belongs_to, d.doubt AS cause FROM messaging_delivery d

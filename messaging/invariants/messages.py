@@ -21,7 +21,7 @@ AND m.semantics = 'OnceAndOnlyOnce' AND v.profile = 'ebxml' AND p.in_flight_id I
     ),
     Rule(
         "in-flight-state",
-        "The state of the message in flight is the one that its pair is in",
+        "The state of the message in flight matches the state of its pair",
         "D 2, 6; spec 1, 2.1.3",
         """
 SELECT p.id AS pair_id, p.flow, p.in_flight_id, m.state, m.sequence_number
@@ -78,7 +78,7 @@ WHERE m.direction = 'out' AND (
     ),
     Rule(
         "same-octets",
-        "What may go out once more has the octets that it went out with: they give its SHA-256",
+        "A message that may be sent again has the octets that were sent first: they match its SHA-256",
         "D 3; I9",
         f"""
 WITH going AS (
@@ -108,7 +108,7 @@ FROM going JOIN joined USING (id) WHERE joined.found IS DISTINCT FROM going.dige
     ),
     Rule(
         "ended",
-        "A message that has ended says when; one that has not does not",
+        "A message has an end time exactly when it has ended",
         "I11",
         f"""
 SELECT pair_id, id, message_id, direction, state, completed_at FROM messaging_message
@@ -119,7 +119,7 @@ OR (direction = 'in') <> (state = 'received')
     ),
     Rule(
         "pair-timer",
-        "A pair with something to do has a time at which a worker looks at it",
+        "A pair with work to do has a due time",
         "D 7; I10",
         """
 SELECT id AS pair_id, flow, gate, queued, out_now, due_at FROM messaging_pair
@@ -129,7 +129,7 @@ AND (flow IN ('sending', 'awaiting_ack', 'resend_wait', 'holding') OR flow = 'id
     ),
     Rule(
         "message-timer",
-        "A message that its pair does not time has a time of its own at which a worker looks at it",
+        "A message that its pair does not schedule has a due time of its own",
         "D 7; I10",
         f"""
 SELECT m.pair_id, m.id, m.message_id, m.state, p.flow FROM messaging_message m JOIN messaging_pair p ON p.id = m.pair_id
@@ -139,7 +139,7 @@ AND (m.state = 'sending' OR m.tx_sequence_id IS NULL OR p.due_at IS NULL AND p.f
     ),
     Rule(
         "told",
-        "A pair that was suspended has told somebody: there is an incident with its cause",
+        "A suspended pair has an incident with its cause",
         "spec 1, 2.1.4.3",
         """
 SELECT p.id AS pair_id, p.cause, p.changed_at FROM messaging_pair p
@@ -149,7 +149,7 @@ AND NOT EXISTS (SELECT FROM messaging_incident i WHERE i.pair_id = p.id AND i.ca
     ),
     Rule(
         "attempts",
-        "An attempt belongs to a message or a signal that is there",
+        "An attempt belongs to a message or a signal that exists",
         "I2",
         """
 SELECT t.id AS transmission_id, t.pair_id, t.message_id, t.signal_id FROM messaging_transmission t
@@ -160,7 +160,7 @@ AND NOT EXISTS (SELECT FROM messaging_signal s WHERE s.id = t.signal_id)
     ),
     Rule(
         "passed-on-once",
-        "A received message goes on once; only a person sends it again",
+        "A received message is passed on once; only a person sends it again",
         "D 4; spec 1, 4.1",
         """
 SELECT forwarded_from_id AS received_id, count(*) AS times, min(message_id) AS message_id FROM messaging_message

@@ -67,7 +67,7 @@ AND NOT (gone > 0 AND (number - number_before - 1 BETWEEN 0 AND gone OR number -
     ),
     Rule(
         "last-number-out",
-        "An ebXML pair goes on behind the number that it gave last, or at 1",
+        "An ebXML pair continues after the last number that it assigned, or restarts at 1",
         "D 3; spec 1, 2.2.2",
         """
 SELECT p.id AS pair_id, p.last_sequence, m.id, m.message_id, m.sequence_number AS number_given_last
@@ -82,7 +82,7 @@ AND NOT EXISTS (SELECT FROM messaging_archivedmessage a WHERE a.pair_id = p.id A
     ),
     Rule(
         "restarted-by-somebody",
-        "An ebXML pair that began again at 1 has an audit entry of a person, or had lost its memory",
+        "An ebXML pair that restarted at 1 has an audit entry of a person, or had lost its memory",
         "D 9, 10; spec 1, 2.2.2 c",
         f"""
 WITH kept AS (SELECT min(at) AS since FROM messaging_auditentry), {_placed("out")}, {_EBXML}
@@ -145,7 +145,7 @@ AND (number <= number_before OR number - number_before - 1 > gone + greatest(sen
     ),
     Rule(
         "stream-out",
-        "What is in flight on a stream has numbers of this stream, behind those acknowledged and before the next",
+        "Messages in flight on a stream have numbers of this stream, after those acknowledged and before the next",
         "I3; spec 3, 3.4",
         """
 SELECT m.pair_id, m.id, m.message_id, m.tx_sequence_id AS stream, m.sequence_number AS number,
@@ -194,7 +194,7 @@ WHERE number <= number_before OR previous_number >= number OR NOT EXISTS (
     ),
     Rule(
         "positions",
-        "Every message has a place of its own in its pair, below the next",
+        "Every message has its own position in its pair, below the pair's next one",
         "I11",
         """
 SELECT p.id AS pair_id, p.next_position, m.last_position, m.messages, m.places

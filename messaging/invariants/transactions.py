@@ -7,7 +7,7 @@ from messaging.invariants.rule import Rule
 RULES = (
     Rule(
         "commit-record",
-        "A transaction commits exactly when its commit record is there",
+        "A transaction commits exactly when its commit record exists",
         "I8; spec 5, WS-AT",
         """
 SELECT c.id AS coordination_id, c.identifier, c.phase, c.decided_at FROM messaging_coordination c
@@ -19,7 +19,7 @@ OR c.decided_at IS NULL AND c.phase IN ('committing', 'committed') AND (c.delive
     ),
     Rule(
         "told-what-was-decided",
-        "Participants are told Commit with a commit record, and Rollback without one",
+        "Participants are sent Commit with a commit record, and Rollback without one",
         "I8; spec 5, WS-AT",
         """
 SELECT c.id AS coordination_id, c.phase, c.decided_at, m.kind, m.message_id, m.enlistment_id
@@ -46,7 +46,7 @@ WHERE (phase IN ('committed', 'aborted')) <> (ended_at IS NOT NULL)
     ),
     Rule(
         "transaction-timer",
-        "A transaction that only time can end has its time, unless somebody has to look at it",
+        "A transaction that only expiry can end has an expiry time, unless it needs a person",
         "D 7; I10",
         """
 SELECT id AS coordination_id, phase, expires_at, due_at FROM messaging_coordination

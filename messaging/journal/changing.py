@@ -116,7 +116,7 @@ def _apply(row: models.Model, values: Mapping[str, Any], check: Check) -> None:
         field = row._meta.get_field(name)
         setattr(row, getattr(field, "attname", name), value.strip() if isinstance(value, str) else value)
         if isinstance(value, str) and not is_clean(getattr(row, name)):
-            errors[name] = ["There is a control character in this text: take it out."]
+            errors[name] = ["There is a control character in this text: remove it."]
     for field in row._meta.concrete_fields:
         if isinstance(field, models.ForeignKey) and values.get(field.name) is not None:
             other: Any = field.related_model

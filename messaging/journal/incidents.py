@@ -131,7 +131,7 @@ def incidents_resolve_for_pair(
     """Resolves what is unresolved for a pair (of these causes only); call with its lock held. Returns the events.
 
     What a report found stays: no later success disproves it, so that a person closes it. A pair that is silent is so
-    until its next document comes, whatever else is mended (`pairs.services.silence`), what ends soon does so although
+    until its next document comes, whatever else is fixed (`pairs.services.silence`), what ends soon does so although
     the partner is reached today (`onboarding.services.certificate_watch`), and a memory that was lost is compared by a
     person (`pairs.services.resync`).
     """
@@ -226,7 +226,7 @@ def incident_assign(
     """
     if owner not in may_own():
         raise InvalidSubmission(
-            {"owner": [f"{owner or 'Nobody'} is no active user with the role operator: choose one of those."]}
+            {"owner": [f"{owner or 'Nobody'} is not an active user with the role operator: choose one of those."]}
         )
     with transaction.atomic():
         incident = _unresolved(incident_id, expected_version)

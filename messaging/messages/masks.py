@@ -49,7 +49,7 @@ MASKS = Resource(
                 "Everybody who may read payloads sees what it covers again, in documents that are stored already, too.",
                 "What was shown covered until now stays in the audit log as that.",
             ),
-            "The rule is gone for good; the audit log keeps what it was.",
+            "The rule is deleted permanently; the audit log keeps what it was.",
             (),
             "is deleted: what it covered is shown again",
         ),

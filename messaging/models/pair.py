@@ -81,7 +81,7 @@ class Pair(Identified):
         default=False, help_text="Inbound: its numbers were lost, so the next message is taken whatever its number is."
     )
     runbook = models.TextField(
-        "run-book", blank=True, default="", help_text="Markdown; shown when the pair is in trouble."
+        "run-book", blank=True, default="", help_text="Markdown; shown when the pair has a problem."
     )
     version = models.PositiveBigIntegerField(
         default=1, help_text="Counts the actions of people and suspensions (ETag)."

@@ -246,7 +246,7 @@ class NotificationRule(Identified):
     endpoint = models.ForeignKey(
         WebhookEndpoint, null=True, blank=True, on_delete=models.CASCADE, related_name="+", help_text="Webhook."
     )
-    window = models.PositiveIntegerField("told again after, s", default=3600)
+    window = models.PositiveIntegerField("report again after, s", default=3600)
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
 
@@ -266,7 +266,7 @@ class Notification(Identified):
     incident = models.ForeignKey(
         Incident, null=True, blank=True, on_delete=models.CASCADE, related_name="notifications"
     )
-    key = models.CharField(max_length=200, help_text="What is the same trouble: pair or trigger, cause, event.")
+    key = models.CharField(max_length=200, help_text="What counts as the same problem: pair or trigger, cause, event.")
     state = models.CharField(max_length=10, choices=NotificationState, default=NotificationState.PENDING)
     subject = models.CharField(max_length=255)
     body = models.TextField()

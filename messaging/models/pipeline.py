@@ -181,7 +181,7 @@ class RetentionPolicy(models.Model):
         "purge from the store after, days", default=90, validators=[MinValueValidator(1), MaxValueValidator(3650)]
     )
     keep_archive = models.PositiveIntegerField(
-        "keep the archive, days", default=0, validators=[MaxValueValidator(36_500)], help_text="0 = for ever."
+        "keep the archive, days", default=0, validators=[MaxValueValidator(36_500)], help_text="0 = permanently."
     )
     changed_by = models.CharField(max_length=150, blank=True, default="")
     changed_at = models.DateTimeField(null=True, blank=True)
@@ -269,7 +269,7 @@ class ArchivedMessage(models.Model):
     contents = models.JSONField(default=list, help_text="SHA-256 of its payloads, in their order.")
     written = models.BigIntegerField(default=0, help_text="The highest transaction of the rows that were copied.")
     entries = models.PositiveIntegerField(
-        default=0, help_text="How many rows were copied; 0 = it changed since, and is copied anew."
+        default=0, help_text="How many rows were copied; 0 = it changed since, and is copied again."
     )
 
     class Meta:

@@ -70,7 +70,7 @@ class Incident(Identified):
         blank=True,
         on_delete=models.SET_NULL,
         related_name="parts",
-        help_text="The incident about the same trouble that was there first; this one closes with it.",
+        help_text="The incident about the same problem that was there first; this one closes with it.",
     )
     occurrences = models.PositiveIntegerField(default=1)
     opened_at = models.DateTimeField()

@@ -39,7 +39,7 @@ class AuditPair(ReportRow):
     last_at = models.DateTimeField(null=True)
     missing = models.BigIntegerField("missing numbers", default=0)
     repeats = models.BigIntegerField("numbers accepted twice", default=0)
-    resets = models.BigIntegerField(default=0, help_text="How often the sequence began again at 1.")
+    resets = models.BigIntegerField(default=0, help_text="How often the sequence restarted at 1.")
     wraps = models.BigIntegerField("wrap-arounds", default=0, help_text="How often it went past 999,999,999.")
     bridged = models.BigIntegerField("bridged numbers", default=0, help_text="Left out on purpose by a stream.")
 

@@ -43,7 +43,7 @@ class Trigger(Identified):
     name = models.CharField(
         max_length=80,
         unique=True,
-        help_text="What the application is called, e.g. “ERP orders”. It stands on every page.",
+        help_text="What the application is called, e.g. “ERP orders”. It appears on every page.",
     )
     state = models.CharField(max_length=10, choices=TriggerState, default=TriggerState.ACTIVE)
 
@@ -88,7 +88,7 @@ class Trigger(Identified):
         help_text="Members: the agreement for atomic transactions under which the application registers and votes.",
     )
     timeout = Seconds(
-        "time-out",
+        "timeout",
         default=30,
         validators=[MinValueValidator(1)],
         help_text="The longest that the service may take. After it, nobody knows whether it has finished. "
@@ -125,7 +125,7 @@ class Trigger(Identified):
         blank=True,
         default="",
         help_text="Where a document holds its own id: //Order/ID (names without prefixes), $.order.id or BGM+2. Empty: "
-        "it goes by the id that its sender gave, else by the MessageId.",
+        "the id that its sender gave is used, else the MessageId.",
     )
     resolver = models.CharField(max_length=10, choices=Consult, default=Consult.NONE)
     resolver_url = models.CharField(
@@ -159,7 +159,7 @@ class Trigger(Identified):
         help_text="Nothing goes on behind a document that the service failed on, until somebody has looked.",
     )
     concurrency = models.PositiveSmallIntegerField(
-        "at the same time",
+        "documents at the same time",
         default=4,
         validators=[MinValueValidator(1), MaxValueValidator(64)],
         help_text="1 to 64 documents; in order: of so many pairs.",
@@ -195,7 +195,7 @@ class Trigger(Identified):
         help_text="All: processed together when each type has come. Only one: the first; the others are discarded.",
     )
     join_timeout = Seconds(
-        "join time-out",
+        "join timeout",
         default=DAY,
         validators=[MinValueValidator(1)],
         help_text="What has come to a join that stays incomplete is discarded.",
@@ -226,7 +226,7 @@ class Route(Identified):
 
     PREFIX = "rt"
 
-    name = models.CharField(max_length=120, unique=True, help_text="What people call it. It stands on every page.")
+    name = models.CharField(max_length=120, unique=True, help_text="What people call it. It appears on every page.")
     party_context = models.CharField("To-party: type", max_length=120, help_text="The scheme of its identifier.")
     party_value = models.CharField("To-party: identifier", max_length=255)
     service = models.CharField(
@@ -252,7 +252,7 @@ class Route(Identified):
         "MinRetrySecs",
         default=60,
         validators=[MinValueValidator(1)],
-        help_text="What the hop before is told to wait while the next hop takes nothing.",
+        help_text="How long the previous hop is asked to wait while the next hop accepts nothing.",
     )
     enabled = models.BooleanField(default=True)
     created_at = models.DateTimeField(auto_now_add=True)

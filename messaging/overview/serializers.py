@@ -28,7 +28,7 @@ class CauseSerializer(serializers.Serializer):
     label = serializers.CharField()  # type: ignore[assignment]
     sentence = serializers.CharField(help_text="What happened.")
     action = serializers.CharField(help_text="What to do.")
-    retryable = serializers.BooleanField(help_text="Whether time alone may mend it.")
+    retryable = serializers.BooleanField(help_text="Whether time alone may fix it.")
     group = serializers.CharField(help_text="What it belongs to; empty: a code of another version of the hub.")
     documentation = serializers.CharField(help_text=WHERE)
 

@@ -64,12 +64,12 @@ def _budget(screen: PairScreen) -> list[str]:
 
 
 def _about_cause(screen: PairScreen) -> list[str]:
-    """What is newer than the cause; else, what time alone does not mend."""
+    """What is newer than the cause; else, what time alone does not fix."""
     found = screen.diagnosis
     if found.newer is not None:
         return [f"{found.newer.sentence(clock.now())} {found.advice}"]
     if found.cause is not None and not found.cause.retryable:
-        return [f"Waiting does not mend “{found.cause.label}”. {found.cause.action}"]
+        return [f"Waiting does not fix “{found.cause.label}”. {found.cause.action}"]
     return []
 
 
@@ -165,7 +165,7 @@ def _skip(screen: PairScreen) -> list[str]:
     if screen.requests:
         return [
             "The first message that waits for its next repeat is given up: it is never sent again. The partner may "
-            "have executed it already; nobody can know. Its sender is told so by an event.",
+            "have executed it already; nobody can know. Its sender is notified by an event.",
             "To take back another one, cancel it on its own page.",
             *([f"One of the {screen.pair.queued:,} that wait takes its place."] if screen.pair.queued else []),
         ]
@@ -173,12 +173,12 @@ def _skip(screen: PairScreen) -> list[str]:
         first = screen.streams.outgoing.oldest if screen.streams.outgoing is not None else None
         return [
             f"Message {_named(first)} is given up: it is never sent again. The partner may have it already; nobody can "
-            "know before it is acknowledged. Its sender is told so by an event.",
+            "know before it is acknowledged. Its sender is notified by an event.",
             "What follows it goes out again and leaves its number out, so that the partner does not wait for it.",
             "Open incidents of this pair are resolved with your reason.",
         ]
     said = [
-        f"Message {_named(head)} is given up: it is never sent again on this pair. Its sender is told so by an event.",
+        f"Message {_named(head)} is given up: it is never sent again on this pair. Its sender is notified by an event.",
         "The sequence restarts: the next message goes out as number 1, because nobody can know whether the partner "
         f"took number {head.sequence_number if head else ''}.",
     ]
@@ -199,7 +199,7 @@ def _restart(screen: PairScreen) -> list[str]:
     else:
         first = (
             f"Message {_named(head)} goes back to the head of the queue and out as number 1, with its MessageId. "
-            "Its octets are made anew, for the number is part of them."
+            "Its octets are generated again, because the number is part of them."
         )
     return [
         first,
@@ -300,7 +300,7 @@ VERBS: dict[str, PairVerb] = {
             _retry_now,
             _UNSENT,
             ("Partner says they are up again", "Fixed on our side"),
-            "told to send again at once",
+            "sending again at once",
         ),
         PairVerb(
             "skip-head",
@@ -309,14 +309,14 @@ VERBS: dict[str, PairVerb] = {
             "danger",
             "pairs:skip",
             operating.pair_skip_head,
-            "Give up the message in flight for good, and restart the sequence at 1",
+            "Give up the message in flight permanently, and restart the sequence at 1",
             _skip,
-            "A skipped message is never sent again; it can only be submitted anew under another MessageId.",
+            "A skipped message is never sent again; it can only be submitted again, under another MessageId.",
             ("Partner cannot process this document", "Sent by other means"),
-            "rid of its message; the sequence restarts at 1",
+            "going on without the skipped message; the sequence restarts at 1",
             heavy=True,
             long_reason=True,
-            done_requests="rid of one message",
+            done_requests="going on without the skipped message",
         ),
         PairVerb(
             "restart-sequence",
@@ -342,7 +342,7 @@ VERBS: dict[str, PairVerb] = {
             operating.pair_pause,
             "Hold the pair: it takes submissions and answers, and sends nothing",
             _pause,
-            "Nothing here is final: release the pair and it goes on.",
+            "Nothing here is irreversible: release the pair and it goes on.",
             ("Partner's maintenance window", "Investigation"),
             "paused",
         ),

@@ -345,7 +345,7 @@ def export_log(options: dict[str, Any], stdout: OutputWrapper) -> int:
     )
     claimed = pipeline_runs.claim_run(run.pk, worker=_worker())
     if claimed is None:
-        raise CommandError(f"Another run is in work; {run.public_id} waits for `manage.py pipeline serve`.")
+        raise CommandError(f"Another run is in progress; {run.public_id} waits for `manage.py pipeline serve`.")
     stdout.write(f"{run.public_id}: our log of what was exchanged with {partner}")
     try:
         driver.execute(claimed)

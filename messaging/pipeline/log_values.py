@@ -159,7 +159,7 @@ class _Reader:
                     decoded.append((octets or b"").decode())
                 except UnicodeDecodeError as error:
                     decoded.append("")
-                    self.wrong.setdefault(index, f"{name} has the byte 0x{octets[error.start]:02x}, which is no UTF-8")
+                    self.wrong.setdefault(index, f"{name} has the byte 0x{octets[error.start]:02x}, which is not UTF-8")
             return pa.array(decoded, pa.string())
 
     def direction(self, columns: Mapping[str, pa.Array], rules: Rules) -> pa.Array:
@@ -182,7 +182,7 @@ class _Reader:
         plain = pc.replace_substring_regex(pc.utf8_lower(said), r"^sha-?256[:=]", "")
         self.refuse(
             pc.invert(pc.match_substring_regex(plain, r"^([0-9a-f]{64})?$")),
-            lambda i: f"the digest {_quoted(said[i])} is no SHA-256 of 64 hexadecimal digits",
+            lambda i: f"the digest {_quoted(said[i])} is not a SHA-256 of 64 hexadecimal digits",
         )
         return plain
 
@@ -191,7 +191,7 @@ class _Reader:
         good = pc.match_substring_regex(said, r"^\d{1,18}$")
         self.refuse(
             pc.and_(pc.invert(good), pc.not_equal(said, "")),
-            lambda i: f"the sequence number {_quoted(said[i])} is no whole number",
+            lambda i: f"the sequence number {_quoted(said[i])} is not a whole number",
         )
         return pc.if_else(good, said, pa.scalar(None, pa.string())).cast(pa.int64())
 

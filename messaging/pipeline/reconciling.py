@@ -50,7 +50,7 @@ def _compare(context: Context, log: PartnerLog) -> None:
     )
     if read.unreadable and not context.run.parameters.get("skip_unreadable"):
         target.unlink(missing_ok=True)
-        raise UnreadableLog(f"{read.sentence()} Mend them, or compare without them.")
+        raise UnreadableLog(f"{read.sentence()} Fix them, or compare without them.")
     begin, end = covered(log, read)
     logs.log_read(log, context.run, rows=read.rows, range_from=begin, range_to=end)
     context.extract()

@@ -22,7 +22,7 @@ _MOMENT = (2020, 1, 1, 0, 0, 0)  # the same code gives the same octets
 def write_package(path: Path) -> Path:
     """Writes the jobs to `path` (a .zip for --py-files) and the application beside it (.py); returns the latter."""
     if path.suffix != ".zip":
-        raise InvalidSubmission({"file": ["A name that ends with .zip is needed: spark-submit goes by it."]})
+        raise InvalidSubmission({"file": ["A name that ends with .zip is needed: spark-submit relies on it."]})
     base = HERE.parent.parent
     modules = [HERE / "__init__.py", HERE / "schemas.py", HERE / "submitted.py", *sorted((HERE / "jobs").glob("*.py"))]
     path.parent.mkdir(parents=True, exist_ok=True)

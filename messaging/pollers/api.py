@@ -35,7 +35,7 @@ class PollerBody(SettingsBody):
         required=False,
         allow_blank=True,
         trim_whitespace=False,
-        help_text="Password, or SSH private key (PEM without a passphrase). Kept encrypted, and never told.",
+        help_text="Password, or SSH private key (PEM without a passphrase). Kept encrypted, and never shown.",
     )
 
     class Meta:
@@ -59,7 +59,7 @@ class PollerProgressSerializer(serializers.Serializer):
     cause = serializers.CharField(source="progress.cause", help_text="Of the last failure; empty when it went well.")
     detail = serializers.CharField(source="progress.detail")
     sentence = serializers.SerializerMethodField(
-        help_text="What the last look found, and since when it is known; for people."
+        help_text="What the last poll found, and since when it is known; for people."
     )
 
     def get_sentence(self, row: PollerRow) -> str:
@@ -101,8 +101,8 @@ POLLERS = Operations(
         Param("party", "Id of a party: whose endpoint it is, or who puts files there.", "id", prefix="par"),
     ),
     said={
-        "list": ("List mailboxes and folders that the hub looks into", ""),
-        "create": ("Create a poller", "It is looked into at once, and then at its interval."),
+        "list": ("List mailboxes and folders that the hub polls", ""),
+        "create": ("Create a poller", "It is polled at once, and then at its interval."),
         "read": ("One poller, and how far the hub is with it", ""),
         "change": (
             "Change a poller",

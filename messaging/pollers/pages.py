@@ -41,7 +41,7 @@ def _name(row: PollerRow) -> SafeString:
 def _partner(row: PollerRow) -> SafeString:
     partner = row.poller.partner
     if partner is None:
-        return format_html('<span class="text-soft">{}</span>', "told by the sender's address")
+        return format_html('<span class="text-soft">{}</span>', "identified by the sender's address")
     return format_html('<a href="{}">{}</a>', reverse("console:partner", args=[partner.public_id]), partner)
 
 
@@ -54,7 +54,7 @@ def _next_look(row: PollerRow) -> SafeString | str:
 
 
 LIST = ListPage(
-    lead="Mailboxes and folders that the hub looks into for what partners left there.",
+    lead="Mailboxes and folders that the hub polls for what partners left there.",
     caption="Mailboxes and folders by name",
     columns=(
         Column("State", lambda row: state("poller", row.state), "nowrap"),
@@ -62,7 +62,7 @@ LIST = ListPage(
         Column("Partner", _partner),
         Column("Taken", lambda row: intcomma(row.progress.taken), "num"),
         Column("Last success", lambda row: ago(row.progress.last_success_at, "never"), "nowrap"),
-        Column("Next look", _next_look, "nowrap"),
+        Column("Next poll", _next_look, "nowrap"),
     ),
     filters=(
         Filter("q", "Name or address", "q"),
@@ -76,7 +76,7 @@ LIST = ListPage(
     ),
     icon="download",
     none_yet="No poller yet.",
-    what_then="Partners who leave mails or files somewhere need one: the hub looks there at its interval and takes "
+    what_then="Partners who leave mails or files somewhere need one: the hub polls there at its interval and takes "
     "what it finds.",
     row=selectors.row,
 )
@@ -168,5 +168,5 @@ PAGES = Pages(
     template="console/pollers/poller.html",
     shown=_shown,
     now=lambda poller: format_html('<span class="mono wrap">{}</span>', poller.url),
-    made="is made.",
+    made="is created.",
 )

@@ -44,11 +44,11 @@ class PollerRow:
             return "Switched off: what lies there waits."
         looked, failures = self.progress.last_looked_at, self.progress.failures
         if failures and self.state == "failing" and looked is not None:
-            row = "The last look" if failures == 1 else f"The last {failures:,} looks"
+            row = "The last poll" if failures == 1 else f"The last {failures:,} polls"
             return f"{row} failed{self._at(looked, ', the last one ' if failures > 1 else ' ')}."
         if self.progress.last_success_at is None:
-            return "Nobody has looked into it yet."
-        return f"The look{self._at(self.progress.last_success_at)} could read it, and took what lay there."
+            return "It has not been polled yet."
+        return f"The poll{self._at(self.progress.last_success_at)} could read it, and took what was there."
 
     @property
     def sentence(self) -> str:
@@ -59,7 +59,7 @@ class PollerRow:
         if not self.changed:
             return said
         return (
-            f"Its settings were changed{self._at(self.poller.updated_at)}, and no look has ended since. Before: {said}"
+            f"Its settings were changed{self._at(self.poller.updated_at)}, and no poll has ended since. Before: {said}"
         )
 
     @property
@@ -68,7 +68,7 @@ class PollerRow:
         if self.cause is None or self.state == "off":
             return ""
         if self.changed:
-            return "Wait for the next look, which shows whether it works now."
+            return "Wait for the next poll, which shows whether it works now."
         return OF_A_LOOK.get(self.cause.code, ("", self.cause.action))[1]
 
     @property

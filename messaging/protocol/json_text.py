@@ -125,7 +125,7 @@ def set_out(text: str) -> str:
         if opened:
             depth += 1
             if depth > MAX_DEPTH:
-                raise BadJson("It is nested too deeply to be set out")
+                raise BadJson("It is nested too deeply to be formatted")
             made.append(kind)
         elif kind == ",":
             made.append(",\n" + "  " * depth)

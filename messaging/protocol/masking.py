@@ -36,7 +36,7 @@ def cover(content: bytes, kind: str, paths: Sequence[str], *, text: str) -> tupl
     if len(content) > MAX_BYTES:
         raise Unreadable(f"it is larger than {MAX_BYTES // 1024**2} MiB")
     if kind not in _KINDS:
-        raise Unreadable("it cannot be told what it is")
+        raise Unreadable("its format cannot be recognised")
     return _KINDS[kind](content, paths, text)
 
 
@@ -47,7 +47,7 @@ def _xml(content: bytes, paths: Sequence[str], text: str) -> tuple[bytes, int]:
     names = {element: selecting.without_namespaces(element) for element in list(own)}
     same = any(len(one) > 1 for attributes in names.values() for one in attributes.values())
     if same and any("@" in predicate for path in paths for predicate in _PREDICATE.findall(path)):
-        raise Unreadable("an element has two attributes of one name, and a rule goes by the values of attributes")
+        raise Unreadable("an element has two attributes of one name, and a rule selects by the values of attributes")
     count = sum(_cover_node(one, own, names) for path in paths for one in selecting.xpath(plain, path))
     return etree.tostring(root.getroottree(), encoding="UTF-8", xml_declaration=True), count
 

@@ -49,7 +49,7 @@ class Reply(StrEnum):
     OUTSIDE_WINDOW = "outside_window"
     REFUSED = "refused"  # this message will never be taken
     ENDED_IN_ERROR = "ended_in_error"  # executed once, and the outcome is an error
-    CONFIGURATION_WRONG = "door_closed"  # the configuration is wrong, so the next message would fare no better
+    CONFIGURATION_WRONG = "configuration_wrong"  # the configuration is wrong, so the next message would fare no better
 
 
 _NOT_NOW = frozenset({408, 409, 425, 429, 503})

@@ -299,7 +299,7 @@ _TEXTS: dict[str, Callable[[bytes, str], Iterator[str]]] = {"xml": _xml_texts, "
 
 
 def decoded(content: bytes, content_type: str) -> str:
-    """The text, whatever it takes: what is no text at all is read as Latin-1."""
+    """The text, whatever it takes: what is not text at all is read as Latin-1."""
     return text_of(content, content_type) or content.decode("latin-1")
 
 

@@ -76,7 +76,7 @@ REPORTS: dict[str, Report] = {
         Report(
             PipelineJob.RECONCILE,
             "Reconciliation",
-            "What do the partner's books say?",
+            "Does the partner's log agree with ours?",
             (
                 Table("summary", "Summary", ReconciliationSummary, ("direction", "verdict")),
                 Table(
@@ -96,7 +96,7 @@ REPORTS: dict[str, Report] = {
             (
                 Table(
                     "advice",
-                    "Windows for wished-for risks",
+                    "Windows by accepted risk",
                     WindowAdvice,
                     ("partner", "profile", "one_in"),
                     ("partner", "profile"),

@@ -100,7 +100,7 @@ ROUTES = Operations(
             "Create a route",
             "It decides about messages that come from now on. `warnings` says what keeps it from working.",
         ),
-        "read": ("One route, and what is the matter with it", ""),
+        "read": ("One route, and its diagnosis", ""),
         "change": ("Change a route", "What was passed on already goes on as it was taken."),
         "delete": (
             "Delete a route",

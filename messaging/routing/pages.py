@@ -72,7 +72,7 @@ LIST = ListPage(
     ),
     icon="arrow-forward-up",
     none_yet="No route yet.",
-    what_then="Messages for parties that are not ours are refused. Make a route to pass them on.",
+    what_then="Messages for parties that are not ours are refused. Create a route to pass them on.",
 )
 
 
@@ -84,7 +84,7 @@ class RouteForm(SettingsForm):
         Group(
             "Which messages",
             ("party_context", "party_value", "service"),
-            "Messages for a party that is not ours, under the agreement with the hop before.",
+            "Messages for a party that is not ours, under the agreement with the previous hop.",
         ),
         Group("Where they go", ("onward", "mode")),
         Group("Limits", ("max_hops", "min_retry_secs")),

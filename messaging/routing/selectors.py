@@ -56,7 +56,7 @@ def route(route_id: uuid.UUID) -> Route:
 
 
 def waiting(route: Route) -> int:
-    """How many messages that came from a hop before have not been delivered under the route's agreement yet."""
+    """How many messages that came from a previous hop have not been delivered under the route's agreement yet."""
     terms = _in_force(route)
     if terms is None:
         return 0
@@ -86,7 +86,7 @@ def _of_onward(route: Route) -> Iterator[Warning]:
     terms = _in_force(route)
     if terms is None:
         sentence = (
-            f"Agreement {route.onward.tpa_id} is not in force: the hops before are told to send again in "
+            f"Agreement {route.onward.tpa_id} is not in force: the previous hops are asked to send again in "
             f"{duration(route.min_retry_secs)}. Activate or enable a version of it."
         )
         yield Warning("onward", "onward_not_in_force", sentence)
@@ -94,7 +94,7 @@ def _of_onward(route: Route) -> Iterator[Warning]:
     pair = _pair(terms)
     if pair is not None and (pair.gate != Gate.OPEN or pair.flow == Flow.SUSPENDED):
         state = pair.gate if pair.gate != Gate.OPEN else pair.flow
-        yield Warning("onward", "onward_pair_blocked", f"{pair.code} is {state}: it takes no new messages now.")
+        yield Warning("onward", "onward_pair_blocked", f"{pair.code} is {state}: it accepts no new messages now.")
     if not profile.of(terms).carries_documents:
         sentence = f"Agreement {terms.tpa_id} is one of transactions, which carry no documents: each one is refused."
         yield Warning("onward", "onward_of_transactions", sentence)
@@ -119,8 +119,8 @@ def _of_waiting(terms: Terms) -> Iterator[Warning]:
         named = ", ".join(short[:5]) + (" ..." if len(short) > 5 else "")
         sentence = (
             f"Agreement {terms.tpa_id} gives up after {duration(needed)} only, and messages are acknowledged when the "
-            f"next hop has acknowledged: hops before with a Timeout of {duration(needed)} or less repeat meanwhile, or "
-            f"give up too early. That is so in {named}: agree on a longer Timeout there, or a shorter one here."
+            f"next hop has acknowledged: previous hops with a Timeout of {duration(needed)} or less repeat meanwhile, "
+            f"or give up too early. That is so in {named}: agree on a longer Timeout there, or a shorter one here."
         )
         yield Warning("mode", "confirm_through_too_slow", sentence)
     speaking = ((other, profile.of(other)) for other in registry.current().active() if other != terms)

@@ -47,7 +47,7 @@ FILTERS = (
 WAIT = long_poll.wait_parameter(
     "Seconds to wait for the outcome while there is none. When many callers wait already, the answer comes at once."
 )
-AGREEMENT = Param("agreement", "TPAId of the agreement of whoever registers with it.")
+AGREEMENT = Param("agreement", "TPAId of the agreement of the application that registers with it.")
 _BEGIN = OpenApiExample("For a minute", value={"expires_ms": 60_000}, request_only=True)
 _ENLIST = OpenApiExample(
     "A durable participant",
@@ -60,7 +60,7 @@ _ENLIST = OpenApiExample(
     request_only=True,
 )
 _SETTLE = OpenApiExample(
-    "It is gone for good",
+    "It is permanently gone",
     value={"outcome": "forget", "reason": "The warehouse system was taken down in March, says their operator"},
     request_only=True,
 )
@@ -175,7 +175,7 @@ class Context(Endpoint):
         path=_PATH,
         parameters=(AGREEMENT,),
         description="Send it with your request to that application: it registers at `registration` before it answers. "
-        "Whoever registers shows the credentials of the agreement's partner.",
+        "The application that registers shows the credentials of the agreement's partner.",
         problems=("invalid_submission", "limited_access"),
         etag=False,
     )
@@ -292,7 +292,7 @@ Commit = _verb(
 Rollback = _verb(
     "rollback",
     shapes.RollbackBody,
-    "Whoever began it; only while it is not decided. Asked again it changes nothing.",
+    "By its initiator; only while it is not decided. Asked again it changes nothing.",
 )
 
 
@@ -305,7 +305,7 @@ class SettleParticipant(Endpoint):
         scope="indoubt:resolve",
         summary="Settle a participant that is in doubt",
         description=(
-            "A decision that the other side may contradict; then data differs, and people have to mend it. `commit` "
+            "A decision that the other side may contradict; then data differs, and people have to fix it. `commit` "
             "and `rollback`: this hub has voted and its coordinator is gone. `forget`: a participant was told the "
             "outcome and never answers, or what was in doubt has been looked at. `allowed_settlements` says what is "
             "possible."

@@ -149,7 +149,7 @@ def _instant(text: str) -> datetime | None:
     except ValueError:
         at = None
     if at is None:
-        raise ValueError(f"{text} is no time: write it as 2026-01-31T14:00.")
+        raise ValueError(f"{text} is not a time: write it as 2026-01-31T14:00.")
     return at if at.tzinfo is not None else timezone.make_aware(at)
 
 

@@ -35,7 +35,7 @@ VERBS: Mapping[str, Verb] = {
             partial(asking.transaction_ask, verb="rollback"),
             (
                 "Every participant is told to undo what it prepared. Nobody's data changes.",
-                "A document that is handed over in it waits again, and is handed over anew.",
+                "A document that is handed over in it waits, and is handed over again.",
             ),
             "A transaction that is rolled back cannot be committed any more: it has to be begun again.",
             ("The application that began it is gone", "A participant hangs", "Begun by mistake"),
@@ -80,7 +80,7 @@ SETTLEMENTS: Mapping[str, Verb] = {
         ),
         Verb(
             "forget",
-            "Give up on it",
+            "Give up",
             "player-skip-forward",
             "danger",
             partial(settling.enlistment_settle, outcome="forget"),

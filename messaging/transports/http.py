@@ -53,7 +53,7 @@ def get(parcel: Parcel) -> Receipt:
 def _route(address: str) -> tuple[str, str, int | None, str]:
     """Scheme, host, port and request target of an address, which is the same for thousands of messages.
 
-    Raises LocationParseError (an HTTPError and ValueError) when it is no address.
+    Raises LocationParseError (an HTTPError and ValueError) when it is not an address.
     """
     url = parse_url(address)
     if url.scheme not in ("http", "https") or not url.host:

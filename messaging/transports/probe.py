@@ -254,7 +254,7 @@ def _http(found: Look) -> None:
     if scheme == "https":
         sock = secure(found, sock, host)
     else:
-        found.skip("tls", "The address has no TLS: whoever is on the way can read along.")
+        found.skip("tls", "The address has no TLS: anyone on the network path can read the traffic.")
     sock.close()
     with found.step("http") as step:
         status, _ = _ask(found, "HEAD", found.target.address, authorized=False)
@@ -263,7 +263,7 @@ def _http(found: Look) -> None:
         # 501: it knows no HEAD, which a server that takes posts only need not.
         if status >= 500 and status != 501:
             step.verdict, step.cause = "warning", status_cause(status)
-            step.detail = f"The server answers HTTP {status}: it is up, and in trouble."
+            step.detail = f"The server answers HTTP {status}: it is up, but reports an error."
         elif status in (404, 410):
             step.verdict, step.detail = "warning", f"The server answers HTTP {status}: check the address."
     _echo(found)

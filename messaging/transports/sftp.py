@@ -56,7 +56,7 @@ def look(found: Look) -> None:
         banner = line_of(found, sock)
         step.facts = {"banner": banner}
         if not banner.startswith("SSH-2.0"):
-            raise Failed("connection_reset", f"This is no SSH server; it says: {banner[:200]}")
+            raise Failed("connection_reset", f"This is not an SSH server; it says: {banner[:200]}")
         step.detail = f"An SSH server answers: {banner[:120]}"
     if not found.target.host_key:
         found.steps.append(

@@ -93,10 +93,10 @@ def place_of(url: str, server: str = "") -> Place:
         at = urlsplit(server) if server else parts
         host, port = at.hostname, at.port or DEFAULT_PORT
     except ValueError as error:
-        raise Trouble("internal_error", f"{url} is no address: {error}", permanent=True) from error
+        raise Trouble("internal_error", f"{url} is not an address: {error}", permanent=True) from error
     folder = unquote(parts.path) or "/"
     if parts.scheme != "sftp" or at.scheme != "sftp" or not host or ".." in folder.split("/") or "\x00" in folder:
-        raise Trouble("internal_error", f"{url} is no address of a folder on an SFTP server.", permanent=True)
+        raise Trouble("internal_error", f"{url} is not an address of a folder on an SFTP server.", permanent=True)
     if folder.startswith("/~/"):
         folder = folder[3:] or "."
     return Place(host, port, folder.rstrip("/") or folder[:1])

@@ -85,7 +85,7 @@ def look(found: Look) -> None:
         if scheme == "smtp+starttls":
             secure(found, sock, host).close()
         elif scheme == "smtp":
-            found.skip("tls", "The server's address has no TLS: whoever is on the way can read along.")
+            found.skip("tls", "The server's address has no TLS: anyone on the network path can read the traffic.")
 
 
 def _answer(found: Look, sock: socket.socket, wanted: str) -> str:
@@ -130,7 +130,7 @@ def _mail(parcel: Parcel) -> bytes:
     sender, recipient = mailbox(parcel.origin), mailbox(parcel.address)
     if not sender or not recipient:
         which = "Our own messaging service URI" if not sender else "The partner's address"
-        raise _Refused("mail_not_set_up", f"{which} is no mailto: URI.", permanent=True)
+        raise _Refused("mail_not_set_up", f"{which} is not a mailto: URI.", permanent=True)
     heading = Heading(
         sender=sender,
         recipient=mailbox(parcel.target) or recipient,

@@ -30,7 +30,7 @@ class Agreement(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tpa_id = models.CharField(
-        "TPAId", max_length=255, unique=True, help_text="It stands in every message, so both sides have the same."
+        "TPAId", max_length=255, unique=True, help_text="It is in every message, so both sides must use the same one."
     )
     name = models.CharField(max_length=120, blank=True)
     own_party = models.ForeignKey(Party, verbose_name="our party", on_delete=models.PROTECT, related_name="+")
@@ -82,10 +82,10 @@ class AgreementVersion(models.Model):
         "ceiling for pauses", default=DAY, help_text="Transient errors for longer open an incident."
     )
     # By MessageId (ruling C7).
-    detect_repeats = models.BooleanField("look for repeats of best-effort messages", default=False)
+    detect_repeats = models.BooleanField("detect repeats of best-effort messages", default=False)
     # Although their MessageId is known (spec 1, 5.2 case 4).
     strict_sequence = models.BooleanField("refuse old sequence numbers", default=False)
-    # Of repeatable requests. Ids of other messages are kept for good.
+    # Of repeatable requests. Ids of other messages are kept permanently.
     memory_window = Seconds(
         "our memory window", default=400 * DAY, help_text="How long we remember what came, to recognise repeats."
     )
@@ -116,12 +116,12 @@ class AgreementVersion(models.Model):
         "messages in flight", default=16, validators=[MinValueValidator(1), MaxValueValidator(256)]
     )
     # Transactional streams (spec 3). `retries`: resends of the window without progress before the pair is suspended.
-    # Of one stream; 1 for a receiver that refuses what overtakes.
+    # Of one stream; 1 for a receiver that rejects messages that arrive out of order.
     stream_concurrency = models.PositiveSmallIntegerField(
         "requests on the wire at once", default=16, validators=[MinValueValidator(1), MaxValueValidator(64)]
     )
     resend_schedule = models.CharField(
-        "everything again after, s",
+        "resend everything after, s",
         max_length=255,
         default="30,30,30,300,300,300,1800,1800,1800,21600",
         help_text="Waits with commas between them; the last one repeats.",
@@ -129,11 +129,11 @@ class AgreementVersion(models.Model):
     order_ack_timeout = models.PositiveIntegerField("OrderAckTimeout, ms", default=500)
     max_order_ack_delay = models.PositiveIntegerField("MaximumOrderAckDelay, ms", default=10_000)
     # What is not acknowledged by then is a dead letter.
-    time_to_live = Seconds("time to live", default=4 * DAY, help_text="0 s: for ever.")
+    time_to_live = Seconds("time to live", default=4 * DAY, help_text="0 s: no limit.")
     # That the document was taken by the partner's application.
     final_receipt = models.BooleanField("ask for final receipts", default=False)
     final_receipt_within = Seconds("final receipt within", default=4 * DAY)
-    # What comes beyond is refused for good.
+    # What comes beyond is refused permanently.
     inbound_quota = models.PositiveIntegerField("documents that may wait here", default=0, help_text="0: no limit.")
     # Atomic transactions (spec 5). What awaits an answer is sent again after `repeat_interval`, then after 1.4 times as
     # long each time, up to `repeat_interval_max`; `retries`: after so many a person is told.

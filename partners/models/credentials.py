@@ -26,7 +26,9 @@ class Credential(models.Model):
     fingerprint = models.CharField("SHA-256 fingerprint", max_length=64, blank=True)
     certificate = models.TextField(blank=True, default="", help_text="PEM of what was uploaded, for its facts.")
     valid_from = models.DateTimeField(null=True, blank=True, help_text="Empty: at once.")
-    valid_until = models.DateTimeField(null=True, blank=True, help_text="Empty: no end. A certificate has its own.")
+    valid_until = models.DateTimeField(
+        null=True, blank=True, help_text="Empty: it does not expire. A certificate has its own date."
+    )
     revoked_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 

@@ -40,7 +40,7 @@ class Endpoint(models.Model):
         "key of the file server",
         max_length=200,
         blank=True,
-        help_text="Its fingerprint, as ssh-keygen -l prints it. Several are apart by spaces.",
+        help_text="Its fingerprint, as ssh-keygen -l prints it. Several are separated by spaces.",
     )
     trusted_certificates = models.TextField(
         blank=True,
@@ -97,7 +97,7 @@ class Poller(models.Model):
         related_name="+",
         help_text="Folders: who puts files there; whatever lies in the folder counts as sent by them.",
     )
-    name = models.CharField(max_length=80, help_text="What people call it. It stands on every page.")
+    name = models.CharField(max_length=80, help_text="What people call it. It appears on every page.")
     kind = models.CharField(max_length=10, choices=PollerKind)
     url = models.CharField(
         "address",
@@ -111,18 +111,18 @@ class Poller(models.Model):
         "key of the server",
         max_length=200,
         blank=True,
-        help_text="Folders: its fingerprint, as ssh-keygen -l prints it. Several, while a key is replaced, are apart "
-        "by spaces.",
+        help_text="Folders: its fingerprint, as ssh-keygen -l prints it. Several, while a key is replaced, are "
+        "separated by spaces.",
     )
     trusted_checker = models.CharField(
-        "trusted checker of senders",
+        "trusted authentication server",
         max_length=255,
         blank=True,
         help_text="Mailboxes: the name in Authentication-Results by which your mail server says that it has checked a "
         "sender (RFC 8601). Mails that it has not checked are not taken.",
     )
-    interval = Seconds("look every", default=30, validators=[MinValueValidator(5), MaxValueValidator(86_400)])
-    enabled = models.BooleanField("look into it", default=True, help_text="Off: what lies there waits.")
+    interval = Seconds("poll every", default=30, validators=[MinValueValidator(5), MaxValueValidator(86_400)])
+    enabled = models.BooleanField("poll it", default=True, help_text="Off: what lies there waits.")
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 

@@ -31,9 +31,9 @@ class Party(models.Model):
     """An organisation. Exactly one or more are ours (`is_own`)."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
-    name = models.CharField(max_length=120, unique=True, help_text="What people call them. It stands on every page.")
+    name = models.CharField(max_length=120, unique=True, help_text="What people call them. It appears on every page.")
     is_own = models.BooleanField(
-        "it is ours", default=False, help_text="One of our own organisations, in whose name the hub sends."
+        "our own organisation", default=False, help_text="One of our own organisations, in whose name the hub sends."
     )
     contact = models.TextField("contacts", blank=True, help_text="Names, telephone numbers, mail addresses.")
     time_zone = models.CharField(
@@ -42,7 +42,7 @@ class Party(models.Model):
     hours = models.CharField("business hours", max_length=120, blank=True, default="")
     groups = models.ManyToManyField(PartnerGroup, blank=True, related_name="partners")
     archived_at = models.DateTimeField(
-        null=True, blank=True, help_text="Taken out of use: not offered any more, what it did stays."
+        null=True, blank=True, help_text="Archived: not offered any more, what it did stays."
     )
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)

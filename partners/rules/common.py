@@ -36,7 +36,7 @@ MEMORY_WINDOW_UNUSED = Rule(
     "memory_window_unused",
     Level.WARNING,
     lambda v: v.memory_window != KEPT_FOR_GOOD,
-    "MessageIds of this profile are kept for good, so a memory window of {v.memory_window:span} says nothing: leave "
+    "MessageIds of this profile are kept permanently, so a memory window of {v.memory_window:span} says nothing: leave "
     "it out.",
 )
 

@@ -39,7 +39,7 @@ _RULES: tuple[Rule, ...] = (
         "repeat_interval_above_longest",
         Level.ERROR,
         lambda v: v.repeat_interval > v.repeat_interval_max,
-        "The wished-for repeat interval of {v.repeat_interval:span} is above the longest one of "
+        "The first repeat interval of {v.repeat_interval:span} is above the longest one of "
         "{v.repeat_interval_max:span}: lower it, or raise the longest.",
     ),
     Rule(

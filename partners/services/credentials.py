@@ -183,7 +183,7 @@ def _check_period(credential: Credential) -> None:
         if instant is not None and instant.tzinfo is None
     }
     if not errors and start is not None and end is not None and start >= end:
-        errors["valid_until"] = ["The credential would end before it begins: choose a later end."]
+        errors["valid_until"] = ["The credential would expire before it becomes valid: choose a later expiry."]
     if errors:
         raise InvalidInput(errors)
 
@@ -192,7 +192,7 @@ def _check_secret(secret: str, *, minimum: int, token: bool) -> None:
     if not minimum <= len(secret) <= MAX_SECRET_LENGTH:
         raise InvalidInput({"secret": [f"The secret needs {minimum} to {MAX_SECRET_LENGTH} characters."]})
     if not is_clean(secret):
-        raise InvalidInput({"secret": ["There is a control character in the secret: take it out."]})
+        raise InvalidInput({"secret": ["There is a control character in the secret: remove it."]})
     if token and not all("!" <= character <= "~" for character in secret):
         raise InvalidInput({"secret": ["A token holds ASCII letters, digits and signs, and no space."]})
 

@@ -61,7 +61,7 @@ def party_update(
         if identifiers is not None and not identifiers and _in_force(party):
             raise WrongState(
                 "in use",
-                "take away all identifiers",
+                "remove all identifiers",
                 "An agreement in force writes them into messages: enter the new identifier in the same step.",
             )
         assign(party, PARTY, settings)
@@ -75,7 +75,7 @@ def party_update(
 
 
 def party_archive(*, party: Party) -> Party:
-    """Takes a party out of use: it is not offered any more, and its credentials open nothing. What it did stays.
+    """Takes a party out of use: it is not offered any more, and its credentials are not accepted. What it did stays.
 
     Raises WrongState when it is archived already, or while an agreement with it is active.
     """

@@ -84,7 +84,7 @@ def _save(poller: Poller, secret: str | None) -> None:
     elif poller.kind == PollerKind.IMAP:
         errors |= _mailbox_faults(poller)
     if poller.username and not is_clean(poller.username):
-        errors["username"] = ["There is a control character in the user name: take it out."]
+        errors["username"] = ["There is a control character in the user name: remove it."]
     if secret is not None and not errors:
         errors |= _keep_secret(poller, secret)
     if not errors and not poller.secret_encrypted:
@@ -113,12 +113,12 @@ def _fault(url: str, kind: str) -> tuple[str, str] | None:
             "A mailbox is reached by imaps:// or imap+starttls://, such as imaps://mail.example.org/INBOX.",
         )
     if "@" in parts.netloc:
-        return "uri_userinfo", "The URL has a user name in it: take it out, and enter it in its own field."
+        return "uri_userinfo", "The URL has a user name in it: remove it, and enter it in its own field."
     if not parts.hostname or port == 0 or parts.query or parts.fragment:
         return "uri_host", "The URL needs a host, may have a port and a mailbox, and has nothing after it."
     mailbox_name = unquote(parts.path[1:], errors="replace")
     if any(sign < " " or sign in "\x7f\ufffd" for sign in mailbox_name):
-        return "uri_mailbox", "The name of the mailbox has a control character in it: take it out."
+        return "uri_mailbox", "The name of the mailbox has a control character in it: remove it."
     return None
 
 
@@ -146,7 +146,7 @@ def _folder_faults(poller: Poller) -> dict[str, list[str]]:
 def _mailbox_faults(poller: Poller) -> dict[str, list[str]]:
     errors: dict[str, list[str]] = {}
     if poller.partner is not None:
-        errors["partner"] = ["Only folders have one: who sent a mail is told by its sender's address. Leave it empty."]
+        errors["partner"] = ["Only folders have one: who sent a mail is known by its sender's address. Leave it empty."]
     if not poller.trusted_checker:
         text = (
             "Enter the name by which your mail server signs its Authentication-Results (RFC 8601), "

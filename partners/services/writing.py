@@ -44,7 +44,7 @@ def save_checked(instance: models.Model) -> None:
             setattr(instance, field.attname, text)
             allowed = "\n\r\t" if isinstance(field, models.TextField) else ""
             if not is_clean(text, allowed):
-                errors[field.name] = ["There is a control character in this text: take it out."]
+                errors[field.name] = ["There is a control character in this text: remove it."]
     # PostgreSQL refuses NUL with an exception of its own, so that full_clean must not get to see it.
     if errors:
         raise InvalidInput(errors)

@@ -55,11 +55,11 @@ def url_fault(uri: str) -> Fault | None:
     except ValueError:
         return "uri_malformed", "The URI cannot be read: check its host and port."
     if "@" in parts.netloc:
-        return "uri_userinfo", "The URI has a user name in it: take it out, and store a credential instead."
+        return "uri_userinfo", "The URI has a user name in it: remove it, and store a credential instead."
     if not parts.hostname:
         return "uri_host", "The URI names no host: enter it in full, such as https://msh.partner.example/ebxml."
     if port == 0:
         return "uri_port", "Port 0 cannot be connected to: enter another port, or none."
     if "#" in uri:
-        return "uri_fragment", "The URI has a fragment (#...), which is never sent: take it out."
+        return "uri_fragment", "The URI has a fragment (#...), which is never sent: remove it."
     return None

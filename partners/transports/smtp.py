@@ -72,7 +72,7 @@ def mail_server_fault(url: str) -> Fault | None:
     except ValueError as error:
         return "server_malformed", str(error)
     if server.username or server.password:
-        sentence = "The mail server's URL has a user name in it: take it out, and store an outbound credential instead."
+        sentence = "The mail server's URL has a user name in it: remove it, and store an outbound credential instead."
         return "server_userinfo", sentence
     return None
 

@@ -217,7 +217,7 @@ def test_the_command_says_whether_it_holds() -> None:
     assert "3 entries checked, 1 to 3" in out.getvalue()
     assert f"head 3:{made[2].digest}" in out.getvalue()
     change(made[1], actor="bob")
-    with pytest.raises(CommandError, match="from entry 3 on it holds"):
+    with pytest.raises(CommandError, match="from entry 3 on it is intact"):
         call_command("audit", "verify", stdout=out)
     assert f"entry 2 {made[1].public_id}: It is not what was sealed." in out.getvalue()
     call_command("audit", "verify", first=3, stdout=out)

@@ -130,7 +130,7 @@ def test_x12_a_document_is_redelivered_after_its_newest_resubmission(
         assert second.pk < first.pk
         deliver()
         again = resubmitting.message_redeliver(
-            message_id=first.message_id, actor=PERSON, reason="The service is mended now"
+            message_id=first.message_id, actor=PERSON, reason="The service is fixed now"
         )
         assert [made.resubmission_of for made in again.made] == [second]
 

@@ -1,4 +1,4 @@
-"""MessageIds of ebXML messages are kept for good: they carry no first-instance time that a window could go by."""
+"""MessageIds of ebXML messages are kept permanently: they carry no first-instance time that a window could go by."""
 
 from __future__ import annotations
 
@@ -41,6 +41,6 @@ def test_e31_a_copy_of_an_old_id_is_a_repeat_however_old_it_is(number: int, days
 def test_e31_a_window_that_would_say_nothing_is_told(profile: str) -> None:
     version = make_agreement(profile=profile, memory_window=7 * DAY)
     (told,) = [one for one in version_validate(version=version) if one.code == "memory_window_unused"]
-    assert "kept for good" in told.sentence
+    assert "kept permanently" in told.sentence
     usual = make_agreement(profile=profile)
     assert not [one for one in version_validate(version=usual) if one.code == "memory_window_unused"]

@@ -70,7 +70,7 @@ def test_one_ended_certificate_is_one_incident_and_says_that_it_has_ended(time: 
     rows = {one.cause: one for one in Incident.objects.all()}
     assert set(rows) == {CERTIFICATE_ENDED, "cert_expired"}, "the server is up: nobody says that it is down"
     ended, failed = rows[CERTIFICATE_ENDED], rows["cert_expired"]
-    assert CAUSES[ended.cause].label == "Certificate or credential has ended"
+    assert CAUSES[ended.cause].label == "Certificate or credential has expired"
     assert {ended.part_of, failed.part_of} == {None, failed} or {ended.part_of, failed.part_of} == {None, ended}
     assert overview.status(clock.now()).open_incidents == 1
     assert screens.nav_counts().incidents == 1

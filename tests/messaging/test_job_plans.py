@@ -270,7 +270,7 @@ def test_a_list_s_filters_mean_the_same_for_a_job(time: FrozenClock) -> None:
     assert calm.pk in {pair.pk for pair in reading.matching("pair", {"q": calm.code})}
     open_ones = reading.matching("inc", {})
     assert [one.pair_id for one in open_ones] == [stuck.pk]
-    incidents.incident_resolve(incident_id=open_ones.get().pk, actor=ANN, reason="it is mended")
+    incidents.incident_resolve(incident_id=open_ones.get().pk, actor=ANN, reason="it is fixed")
     assert not reading.matching("inc", {}).exists() and reading.matching("inc", {"show": "all"}).exists()
     for kind, wrong in (
         ("pair", {"state": "odd"}),

@@ -190,7 +190,7 @@ def test_what_was_put_off_is_not_told_and_its_end_is(time: FrozenClock) -> None:
     incidents.incident_acknowledge(incident_id=incident.pk, actor=ANN)
     happen([])
     assert notifying.read_feed() == 1
-    assert "put off" in Notification.objects.get().subject
+    assert "snoozed" in Notification.objects.get().subject
     incidents.incident_resolve(incident_id=incident.pk, actor=ANN, reason="it is up")
     happen([])
     assert notifying.read_feed() == 1

@@ -77,5 +77,5 @@ def test_a_trigger_that_is_resumed_is_not_late_with_what_was_on_its_way(time: Fr
     Pair.objects.update(due_at=None)
     stop(trigger)
     time.move(HOURS)
-    triggering.trigger_resume(trigger_id=trigger.pk, actor=ANA, reason="mended")
+    triggering.trigger_resume(trigger_id=trigger.pk, actor=ANA, reason="fixed")
     assert health.health().overdue_seconds == 0

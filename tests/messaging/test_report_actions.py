@@ -130,7 +130,7 @@ def test_only_the_chosen_verdicts(partner: PartnerSide) -> None:
     differing(run, partner.outbound, Verdict.DOUBLED, "b")
     opened = report_actions.log_incidents(log_id=log.pk, actor=ANA, reason=WHY, verdicts=["doubled"])
     assert [one.cause for one in opened.incidents] == ["reconciliation_doubled"]
-    with pytest.raises(InvalidSubmission, match="'agreed' is none of"):
+    with pytest.raises(InvalidSubmission, match="'agreed' is not one of"):
         report_actions.log_incidents(log_id=log.pk, actor=ANA, reason=WHY, verdicts=["agreed"])
 
 

@@ -610,7 +610,7 @@ def test_x19_the_console_says_what_is_missing_and_clears_it() -> None:
     assert "Compare with the partner what each side has of that time" in words
     assert "Whatever number comes next is taken" in words
     (numbers,) = html.fromstring(client.get(address).content).xpath("//*[@id='sequence']/following-sibling::span")
-    assert "any number is taken next" in numbers.text_content()
+    assert "any number is accepted next" in numbers.text_content()
     assert "expected" not in numbers.text_content()
     rows = html.fromstring(client.get("/pairs/?state=resync").content).xpath("//*[@data-testid='pair-row']")
     assert len(rows) == Pair.objects.count()

@@ -155,14 +155,14 @@ def test_taken_away_it_is_disabled_and_does_not_take_every_document(whole: Trigg
     assert wanted() == {"books and stock"}
     entry = AuditEntry.objects.latest("id")
     assert (entry.verb, entry.before) == ("trigger.leave", {"member_of": "books and stock"})
-    with pytest.raises(WrongState, match="no member"):
+    with pytest.raises(WrongState, match="not a member"):
         triggering.trigger_leave(trigger_id=member.pk, actor=ANN, reason=WHY)
 
 
 def test_a_trigger_with_members_keeps_its_kind(whole: Trigger, member: Trigger) -> None:
     with pytest.raises(InvalidSubmission) as refused:
         change(whole, kind="http", url=URL)
-    assert "take them away" in refused.value.errors["kind"][0]
+    assert "remove them" in refused.value.errors["kind"][0]
 
 
 @pytest.mark.usefixtures("member")

@@ -191,13 +191,13 @@ def test_a_delivery_goes_out_once_more_under_its_id() -> None:
     with serving(taking) as server:
         endpoint(server.url)
         [failed] = given_up(partner_side())
-        webhook_deliveries.redeliver(delivery_id=failed.pk, actor=ANN, reason="mended")
+        webhook_deliveries.redeliver(delivery_id=failed.pk, actor=ANN, reason="fixed")
         assert webhooks.deliver_due() == 1
     [(headers, _)] = taking.requests
     assert headers["webhook-id"] == failed.public_id
     failed.refresh_from_db()
     assert (failed.state, failed.attempts) == ("delivered", 1), "with all its retries again"
-    assert AuditEntry.objects.get(verb="webhook.redeliver").reason == "mended"
+    assert AuditEntry.objects.get(verb="webhook.redeliver").reason == "fixed"
 
 
 def test_nothing_is_delivered_again_to_an_endpoint_that_is_off() -> None:

@@ -117,7 +117,7 @@ def test_a_mapping_is_proposed_by_usual_names() -> None:
         (b"", "is empty"),
         (b"\n \n", "no line with text"),
         ("id,x\n".encode("utf-16"), "UTF-16"),
-        (b"id,name\n1,M\xfcller\n", "0xfc in line 2 is no UTF-8"),
+        (b"id,name\n1,M\xfcller\n", "0xfc in line 2 is not UTF-8"),
         (b"id,\x00\n", "zero byte at position 3"),
         (b"PK\x03\x04rest", "ZIP"),
         (b"\x1f\x8bxx", "gzip"),
@@ -212,8 +212,8 @@ def test_rows_that_cannot_be_read_are_counted_and_located(tmp_path: Path) -> Non
             "control character",
             "31.01.2026",
             "2026-02-30",
-            "“abc” is no SHA-256",
-            "“-1” is no whole",
+            "“abc” is not a SHA-256",
+            "“-1” is not a whole",
             "“sideways”",
             "6 columns",
             "more than 512",
@@ -229,7 +229,7 @@ def test_another_encoding_deep_in_the_file_is_located_too(tmp_path: Path) -> Non
     good = b"".join(b"m%d;in;;;\n" % n for n in range(200_000))
     rows, found = read(tmp_path, HEADER.encode() + good + b"M\xfcller;in;;;\n" + b"z;in;;;\n", THEIRS)
     assert len(rows) == 200_001
-    assert found.errors == ["row 200,002: message_id has the byte 0xfc, which is no UTF-8"]
+    assert found.errors == ["row 200,002: message_id has the byte 0xfc, which is not UTF-8"]
 
 
 def test_a_file_full_of_nonsense_ends_early(tmp_path: Path) -> None:
@@ -552,7 +552,7 @@ def test_pipes_second_names_and_names_that_are_no_text_hold_nothing_up(drop: Pat
     (drop / odd).mkdir()
     put(drop / odd, odd)  # neither the folder's name nor the file's is text
     (taken,) = log_folder.take_from_folder()
-    assert "is no UTF-8" in taken.error and taken.error.encode() and taken.name.encode()
+    assert "is not UTF-8" in taken.error and taken.error.encode() and taken.name.encode()
     assert not PartnerLog.objects.exists() and secret.exists() and (drop / "second.csv").exists()
 
 

@@ -214,7 +214,7 @@ def _digests_of_payloads_and_a_row_that_cannot_be_read(hub: PartnerSide, ours: l
     run, _ = compared(log)
     assert (run.state, log.state) == ("failed", "failed")
     sentence = "1 of 24 rows cannot be read: row 6: the direction “sideways” means neither sent nor received."
-    assert run.error == log.error == f"{sentence} Mend them, or compare without them."
+    assert run.error == log.error == f"{sentence} Fix them, or compare without them."
     assert not ReconciliationSummary.objects.filter(run=run).exists()
     run, verdicts = compared(log, skip_unreadable=True)
     assert (run.state, log.state, log.error) == ("succeeded", "reconciled", "")

@@ -1,4 +1,4 @@
-"""JSON set out and covered as it is written: no number rounded, no member lost, nothing taken that is no JSON."""
+"""JSON set out and covered as it is written: no number rounded, no member lost, nothing taken that is not JSON."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def manage(tmp_path: Path, *arguments: str, **changed: str) -> subprocess.Comple
         ("RMHUB_SEND_THREADS", "many", "RMHUB_SEND_THREADS='many' is not a whole number"),
         ("RMHUB_SEND_THREADS", "0", "RMHUB_SEND_THREADS=0 is less than 1"),
         ("RMHUB_HTTPS", "perhaps", "RMHUB_HTTPS='perhaps' is neither true nor false"),
-        ("RMHUB_LOG_LEVEL", "chatty", "RMHUB_LOG_LEVEL='CHATTY' is none of DEBUG"),
+        ("RMHUB_LOG_LEVEL", "chatty", "RMHUB_LOG_LEVEL='CHATTY' is not one of DEBUG"),
         ("REDIS_URL", "127.0.0.1:6379", "REDIS_URL"),
         (
             "REDIS_URL",

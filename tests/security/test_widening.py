@@ -49,7 +49,7 @@ def test_a_token_gives_away_no_scope_that_its_maker_or_its_owner_has_not() -> No
     narrow = Api(make_token(make_user(), scopes=["tokens:manage", "pairs:read"]))
     refused = narrow.post("/tokens", {"name": "wider", "scopes": ["pairs:read", "messages:write"]})
     assert (refused.status, refused.json["errors"][0]["pointer"]) == (422, "#/scopes")
-    assert refused.json["errors"][0]["detail"] == "You do not have messages:write, so you cannot give it away."
+    assert refused.json["errors"][0]["detail"] == "You do not have messages:write, so you cannot grant it."
     assert narrow.post("/tokens", {"name": "same", "scopes": ["pairs:read"]}).status == 201
     viewer = make_user(Role.VIEWER)
     body = {"name": "theirs", "owner": viewer.username, "scopes": ["messages:write"]}

@@ -265,7 +265,7 @@ class RequestWorld:
             self.later((step.due_at - self.senders_clock).total_seconds(), lambda: self.attempt(message))
         elif step.act is Act.HOLD:
             message.state = "held"
-            self.later(self.chance.uniform(1, 300), lambda: self.attempt(message))  # a person mends it
+            self.later(self.chance.uniform(1, 300), lambda: self.attempt(message))  # a person fixes it
         else:
             message.state = {Act.COMPLETE: "done", Act.IN_DOUBT: "in_doubt", Act.FAIL: "failed"}[step.act]
             if message.state == "in_doubt":

@@ -293,7 +293,7 @@ class TriggerWorld:
         return self.disk.started.get(delivery.document)
 
     def is_overtaken(self, delivery: Delivery) -> bool:
-        """Whether a copy has processed the document, or has it in work, since a person said that it was not."""
+        """Whether a copy has processed the document, or has it in progress, since a person said that it was not."""
         copies = [one for one in self.disk.deliveries if one.document == delivery.document and one is not delivery]
         return self.remembers and any(
             one.state is DeliveryState.COMPLETED
@@ -488,7 +488,7 @@ class TriggerWorld:
                 continue
             copies = [one for one in self.disk.deliveries if one.document == delivery.document]
             if any(one.state in OPEN for one in copies):
-                continue  # another copy, or its resubmission, is in work
+                continue  # another copy, or its resubmission, is in progress
             self.to(delivery, DeliveryState.SETTLED)
             if self.processed[delivery.document]:
                 if self.remembers:

@@ -306,7 +306,7 @@ class World:
         for hub in suspended:
             refused = hub.pair.cause in ("InvalidSequenceNumber", "Inconsistent")
             kind = Kind.RESTART if refused and hub.pair.in_flight else Kind.RESUME
-            self._note(f"{hub.name}'s operator mends {hub.pair.cause}:", kind)
+            self._note(f"{hub.name}'s operator fixes {hub.pair.cause}:", kind)
             hub.act(kind, self.now)
         return bool(suspended)
 

@@ -85,7 +85,7 @@ class TokenSerializer(RowSerializer):
 class NewTokenSerializer(TokenSerializer):
     """A new token with its secret."""
 
-    secret = serializers.CharField(help_text="rmh_live_...: shown this once.")
+    secret = serializers.CharField(help_text="rmh_live_...: shown only once, now.")
 
     class Meta(TokenSerializer.Meta):
         fields = (*TokenSerializer.Meta.fields, "secret")
@@ -111,8 +111,8 @@ class Credentials(Endpoint):
         tag="credentials",
         scope="partners:write",
         summary="Create a credential",
-        description="Inbound: what the partner shows us; the answer holds it, this once. Outbound: what we show the "
-        "partner; `secret` is what they gave us. Others of the same party stay valid, so that one can be replaced.",
+        description="Inbound: what the partner shows us; the answer holds it, only this time. Outbound: what we show "
+        "the partner; `secret` is what they gave us. Others of the same party stay valid, so that one can be replaced.",
         request=CredentialBody,
         responses={201: NewCredentialSerializer},
     )
@@ -163,7 +163,7 @@ class RevokeCredential(Endpoint):
         id="credentials_revoke",
         tag="credentials",
         scope="partners:write",
-        summary="End a credential now and for ever",
+        summary="Revoke a credential, at once and permanently",
         path=_CREDENTIAL,
         problems=("wrong_state",),
     )
@@ -188,8 +188,8 @@ class Tokens(Endpoint):
         **_TOKENS,
         summary="Create an API token",
         description=(
-            "Its scopes are at most those of its owner's role, and at most yours. Made with a token, it is good from "
-            "that token's networks at most, and no longer than that. The secret is shown once."
+            "Its scopes are at most those of its owner's role, and at most yours. Made with a token, it is valid from "
+            "that token's networks at most, and not longer than that token. The secret is shown once."
         ),
         request=TokenBody,
         responses={201: NewTokenSerializer},
@@ -237,7 +237,7 @@ class RevokeToken(Endpoint):
         TokenSerializer,
         id="tokens_revoke",
         **_TOKENS,
-        summary="End an API token now and for ever",
+        summary="Revoke an API token, at once and permanently",
         path=_TOKEN,
         problems=("wrong_state",),
     )

@@ -69,13 +69,13 @@ class UserSerializer(serializers.Serializer):
 class InvitedSerializer(UserSerializer):
     """The person, and the link with which they set a password: once, and shown this once."""
 
-    invitation = serializers.CharField(help_text="Hand it to the person, and to nobody else.")
+    invitation = serializers.CharField(help_text="Give it to the person, and to nobody else.")
 
 
 class UserBody(OptionalReasonBody):
     """A new user, without a password."""
 
-    username = Text(max_length=150, help_text="What they log in with. It stays.")
+    username = Text(max_length=150, help_text="The log-in name. It cannot be changed.")
     role = serializers.ChoiceField(choices=ROLES, allow_null=True, help_text="null: none yet.")
     full_name = Text(max_length=150, required=False, allow_blank=True)
     email = Text(max_length=254, required=False, allow_blank=True)
@@ -91,7 +91,7 @@ class UserChangeBody(ReasonBody):
     email = Text(max_length=254, required=False, allow_blank=True)
     limited = Flag(required=False)
     groups = serializers.ListField(child=IdIn("grp"), required=False, max_length=100)
-    is_active = Flag(required=False, help_text="false: they are out at once, everywhere.")
+    is_active = Flag(required=False, help_text="false: they are logged out at once, everywhere.")
 
 
 class SessionSerializer(serializers.ModelSerializer[UserSession]):
@@ -167,7 +167,7 @@ class Users(Endpoint):
         id="users_create",
         **_MANAGE,
         summary="Create a user",
-        description="Answers an invitation, shown this once: the link with which the person sets a password.",
+        description="Returns an invitation, shown only once: the link with which the person sets a password.",
         request=UserBody,
         responses={201: InvitedSerializer},
         headers=(_LOCATION,),
@@ -198,8 +198,8 @@ class OneUser(Endpoint):
         id="users_change",
         **_MANAGE,
         summary="Change a user: role, partners, name, on or off",
-        description="It holds from their next request. If-Match is not required; it is honoured when given. One admin "
-        "who sees all partners always remains.",
+        description="It takes effect with their next request. If-Match is not required; it is honoured when given. One "
+        "admin who sees all partners always remains.",
         path=_PATH,
         request=UserChangeBody,
         responses={200: UserSerializer},
@@ -221,7 +221,7 @@ class InviteUser(Endpoint):
     @operation(
         id="users_invite",
         **_MANAGE,
-        summary="Make a new invitation, e.g. for a forgotten password",
+        summary="Create a new invitation, e.g. for a forgotten password",
         description="The old password works until the new one is set.",
         path=_PATH,
         request=OptionalReasonBody,
@@ -261,7 +261,7 @@ class ResetSecondFactor(Endpoint):
 
     post = _verb(
         "users_reset_second_factor",
-        "Take away a user's second factor, e.g. when the device is lost",
+        "Remove a user's second factor, e.g. when the device is lost",
         second_factor.second_factor_remove,
     )
 
@@ -296,7 +296,7 @@ class OneSession(Endpoint):
     @operation(
         id="sessions_end",
         **_MANAGE,
-        summary="End a session: whoever has it must log in again",
+        summary="End a session: its user must log in again",
         path={"session": "Id of the session (`ses_...`)."},
         responses={204: None},
     )

@@ -34,7 +34,7 @@ class PreferencesSerializer(serializers.Serializer):
     """How the owner of the token, or of the session, wants the console."""
 
     zone = serializers.CharField(help_text="`UTC`, `local` (the browser's), or an IANA name.")
-    shortcuts = serializers.BooleanField(help_text="Whether single keys do something.")
+    shortcuts = serializers.BooleanField(help_text="Whether single-key shortcuts are on.")
     columns = serializers.DictField(
         child=serializers.ListField(child=serializers.CharField()),
         read_only=True,
@@ -46,7 +46,7 @@ class PreferencesSerializer(serializers.Serializer):
     {"type": "object", "additionalProperties": {"type": ["array", "null"], "items": {"type": "string"}}}
 )
 class Columns(serializers.Field):
-    """List -> its hidden columns; null: as the list comes."""
+    """List -> its hidden columns; null: the default."""
 
     def to_internal_value(self, data: Any) -> dict[str, list[str] | None]:
         if not isinstance(data, dict):
@@ -65,7 +65,7 @@ class PreferencesBody(StrictBody):
 
     zone = Text(required=False, max_length=64, help_text="`UTC`, `local`, or an IANA name.")
     shortcuts = Flag(required=False)
-    columns = Columns(required=False, help_text="List -> names of the columns to hide; null: as the list comes.")
+    columns = Columns(required=False, help_text="List -> names of the columns to hide; null: the default.")
 
 
 class SavedViewSerializer(serializers.ModelSerializer):
@@ -108,7 +108,7 @@ class Preferences(Endpoint):
     @operation(
         id="preferences_read",
         **_OWN,
-        summary="How you want the console",
+        summary="Your console preferences",
         description="Of the owner of the token or of the session.",
         responses={200: PreferencesSerializer},
     )
@@ -119,7 +119,7 @@ class Preferences(Endpoint):
     @operation(
         id="preferences_change",
         **_OWN,
-        summary="Change how you want the console",
+        summary="Change your console preferences",
         description="Nobody else is affected, so it needs neither a reason nor If-Match.",
         request=PreferencesBody,
         responses={200: PreferencesSerializer},

@@ -96,7 +96,7 @@ def log_in_code(request: HttpRequest) -> HttpResponse:
                 enter(request, user, "totp")
                 if how == "recovery":
                     notices.warning(
-                        request, "You used a recovery code, and it is worth nothing now. Make new ones soon."
+                        request, "You used a recovery code, and it cannot be used again. Create new ones soon."
                     )
                 return see_other(pending["next"])
     context = {"errors": errors, "wait": wait, "name": user.get_username()}
@@ -187,9 +187,9 @@ def password(request: HttpRequest) -> HttpResponse:
         except hashing.Busy:
             wait, right = _BUSY_SECONDS, False
         if wait:
-            problem = f"Too many tries: wait {wait} s, then try again."
+            problem = f"Too many attempts: wait {wait} s, then try again."
         elif not right:
-            problem = "The present password is not right."
+            problem = "The current password is wrong."
         else:
             throttling.succeeded(name, address)
         if right and form.is_valid():

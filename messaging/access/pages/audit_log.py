@@ -49,7 +49,7 @@ AUDIT = ListPage(
         Column("reason", "Reason", lambda one: one.reason),
         Column("result", "Result", lambda one: one.result),
         Column("changes", "Before and after", lambda one: _changes(one)),
-        Column("interface", "Way", lambda one: one.interface, only_csv=True),
+        Column("interface", "Interface", lambda one: one.interface, only_csv=True),
         Column("authentication", "Authentication", lambda one: one.authentication, only_csv=True),
         Column("address", "Address", lambda one: one.address, only_csv=True),
         Column("request", "Request", lambda one: one.request_id, only_csv=True),
@@ -202,7 +202,7 @@ def chain_page(request: HttpRequest) -> HttpResponse:
         "wrong": wrong,
         "most": CHAIN_SHOWN,
     }
-    said = "Places at which the chain does not hold"
+    said = "Where the chain is broken"
     context["table"] = table(said, _BREAKS, verdict.breaks, css="card-table stack")
     return page(request, "console/access/audit_chain.html", context)
 

@@ -146,7 +146,7 @@ def factor_remove(request: HttpRequest) -> HttpResponse:
     second_factor.second_factor_remove(user=_me(request), actor=actor(request), reason="By the user.")
     if settings.RMHUB_REQUIRE_SECOND_FACTOR and request.session.get("method") != "openid":
         request.session[ENROL] = True
-    notices.success(request, "Your second factor is taken away.")
+    notices.success(request, "Your second factor is removed.")
     return see_other("console:account")
 
 

@@ -105,7 +105,7 @@ def user_new(request: HttpRequest) -> HttpResponse:
         # A reload posts the form again.
         if request.POST.get("once", "-") != request.session.get(_ONCE):
             notices.error(
-                request, "This form was used already. If the invitation is lost, make a new one on their page."
+                request, "This form was already submitted. If the invitation is lost, create a new one on their page."
             )
             return see_other("console:users")
         try:
@@ -141,14 +141,14 @@ def user_edit(request: HttpRequest, username: str) -> HttpResponse:
         except WrongState as error:
             errors, status = problems(error), 409
         else:
-            notices.success(request, f"{username} is changed. It holds from their next click.")
+            notices.success(request, f"{username} is changed. It takes effect with their next request.")
             return see_other("console:user", username)
     return page(request, "console/access/user_form.html", _form(request, row, errors), status=status)
 
 
 def _switch_off(request: HttpRequest, row: UserRow, reason: str) -> str:
     users.user_change(user_id=row.user.pk, actor=actor(request), reason=reason, is_active=False)
-    return f"{row.user.get_username()} is switched off, and is out everywhere."
+    return f"{row.user.get_username()} is switched off and logged out everywhere."
 
 
 def _switch_on(request: HttpRequest, row: UserRow, reason: str) -> str:
@@ -172,16 +172,16 @@ VERBS: dict[str, tuple[str, str, tuple[str, ...], Act]] = {
     "switch-off": (
         "Switch off",
         "ban",
-        ("They are out at once, everywhere, and cannot log in.", "Their API tokens are refused from now on.",
-         "What they did stays under their name. They can be switched on again."),
+        ("They are logged out everywhere at once, and cannot log in.", "Their API tokens are refused from now on.",
+         "What they did remains recorded under their name. They can be switched on again."),
         _switch_off,
     ),
-    "switch-on": ("Switch on", "check", ("They can log in again, and their API tokens count again.",), _switch_on),
+    "switch-on": ("Switch on", "check", ("They can log in again, and their API tokens work again.",), _switch_on),
     "reset-factor": (
         "Reset second factor",
         "shield-x",
-        ("Their device and their recovery codes are worth nothing from now on.",
-         "They log in with the password alone until they set up a new one: be sure that it is them who asks."),
+        ("Their device and their recovery codes are no longer accepted.",
+         "They log in with the password alone until they set up a new one: make sure that they asked for it."),
         _reset_factor,
     ),
     "end-sessions": (
@@ -230,7 +230,9 @@ def user_invite(request: HttpRequest, username: str) -> HttpResponse:
     row = people.user(username)
     if request.method == "POST":
         if request.POST.get("once", "-") != request.session.get(_ONCE):
-            notices.error(request, "This form was used already. An invitation is shown once; make a new one.")
+            notices.error(
+                request, "This form was already submitted. An invitation is shown only once; create a new one."
+            )
             return see_other("console:user", username)
         del request.session[_ONCE]
         try:
@@ -402,4 +404,4 @@ def _parties(texts: list[str]) -> list[uuid.UUID]:
     try:
         return [read_id("par", text) for text in texts]
     except BadPublicId as error:
-        raise InvalidSubmission({"partners": ["One of these is no partner (any more)."]}) from error
+        raise InvalidSubmission({"partners": ["One of these is not a partner (any more)."]}) from error

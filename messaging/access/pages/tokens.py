@@ -66,7 +66,7 @@ _COLUMNS = (
     Column("Owner", lambda token: token.owner.get_username()),
     Column("Scopes", _scopes, "scopes"),
     Column("State", lambda token: state("token", _state(token)), "nowrap"),
-    Column("Ends", lambda token: f"{timezone.localtime(token.expires_at):%Y-%m-%d}", "nowrap"),
+    Column("Expires", lambda token: f"{timezone.localtime(token.expires_at):%Y-%m-%d}", "nowrap"),
     Column("Last used", lambda token: ago(token.last_used_at, "never"), "nowrap"),
     Column("Actions", _revoke, "cell-end"),
 )
@@ -91,7 +91,8 @@ def token_new(request: HttpRequest) -> HttpResponse:
         # A reload posts the form again: it must neither make a second token nor show the first one's secret.
         if request.POST.get("once", "-") != request.session.get(_ONCE):
             notices.error(
-                request, "This form was used already. A secret is shown once; make another token if it is lost."
+                request,
+                "This form was already submitted. A secret is shown only once; create another token if it is lost.",
             )
             return see_other("console:tokens")
         days = request.POST.get("days", "")

@@ -44,7 +44,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """A place at which the chain does not hold. `entry`: the public id; "" when it is missing."""
+    """A place at which the chain is broken. `entry`: the public id; "" when it is missing."""
 
     number: int
     entry: str
@@ -187,7 +187,7 @@ def look() -> bool:
     if not broken:
         return True
     log.error(
-        "the chain of the audit log does not hold",
+        "the chain of the audit log is broken",
         extra={"action": "audit_chain_broken", "number": broken[0].number, "why": broken[0].why},
     )
     detail = f"Entry {broken[0].number}: {broken[0].why}"
@@ -225,7 +225,7 @@ def _entries(first: int, limit: int | None) -> Iterator[AuditEntry]:
 def _broken(found: Verdict, one: Break) -> None:
     found.breaks.append(one)
     if len(found.breaks) > BREAKS_TOLD:
-        # The first ones and the last one: from where on it holds again is what matters.
+        # The first ones and the last one: from where on it is intact again is what matters.
         found.breaks.pop(-2)
 
 

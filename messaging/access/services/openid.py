@@ -161,7 +161,7 @@ def _adopted(claims: Mapping[str, Any], actor: Actor) -> User:
         return user
     # Whoever has a password here, or another account there, is perhaps somebody else of the same name.
     if user.has_usable_password() or OpenIdAccount.objects.filter(user=user).exists():
-        raise OpenIdFailed(f"There is another user {name} here: ask an admin which of you shall have the name.")
+        raise OpenIdFailed(f"There is another user {name} here: ask an admin to resolve this.")
     audit.record(actor, "user.link_openid", user, reason="Invited under this name.")
     return user
 
@@ -218,11 +218,11 @@ def _claims(provider: Provider, text: str, nonce: str) -> dict[str, Any]:
             token = jwt.decode(text, provider.keys, algorithms=_ALGORITHMS)
         registry.validate(token.claims)
     except (JoseError, ValueError) as error:
-        raise _failed("The provider's word about you cannot be trusted.", error) from error
+        raise _failed("The provider's ID token about you cannot be verified.", error) from error
     claims: dict[str, Any] = dict(token.claims)
     audience = claims["aud"]
     if isinstance(audience, list) and len(audience) > 1 and claims.get("azp") != settings.RMHUB_OIDC_CLIENT_ID:
-        raise OpenIdFailed("The provider's word about you was meant for another application.")
+        raise OpenIdFailed("The provider's ID token about you is meant for another application.")
     return claims
 
 
@@ -246,7 +246,7 @@ def _provider(*, anew: bool = False) -> Provider:
     except (requests.RequestException, JoseError, ValueError, KeyError, TypeError) as error:
         with _lock:
             _failures[issuer] = clock.now()
-        raise _failed("The provider cannot be reached, or is not set up rightly.", error) from error
+        raise _failed("The provider cannot be reached, or is not set up correctly.", error) from error
     provider = Provider(issuer, ends[0], ends[1], keys)
     with _lock:
         _known[issuer] = (at, provider)
@@ -263,7 +263,7 @@ def _refuse_early(issuer: str) -> None:
     left = LEFT_ALONE - (clock.now() - failed).total_seconds()
     if 0 < left <= LEFT_ALONE:
         raise OpenIdFailed(
-            "The provider could not be reached a moment ago, or is not set up rightly. "
+            "The provider could not be reached a moment ago, or is not set up correctly. "
             f"The hub asks it again in {math.ceil(left)} s; an admin finds the cause in the hub's log."
         )
 

@@ -198,7 +198,7 @@ def _checked(*, page: str, name: str, query: str) -> tuple[str, str]:
     try:
         kept = canonical(query)
     except ValueError:
-        errors["query"] = ["This is no query string."]
+        errors["query"] = ["This is not a query string."]
     if len(kept) > 2000 or _CONTROL.search(kept):
         errors["query"] = ["At most 2,000 characters of filters."]
     if errors:

@@ -59,7 +59,7 @@ def enrolment(user: User) -> Enrolment:
         User.objects.select_for_update().get(pk=user.pk)
         row = SecondFactor.objects.filter(user=user).first()
         if row is not None and row.confirmed_at is not None:
-            raise WrongState("You have a second factor already: take it away first.", state="in_use")
+            raise WrongState("You have a second factor already: remove it first.", state="in_use")
         if row is None:
             secret = pyotp.random_base32()
             row = SecondFactor(user=user, secret_encrypted=secrets.encrypt(secret), created_at=clock.now())
@@ -78,7 +78,7 @@ def second_factor_confirm(*, user: User, code: str, actor: Actor) -> list[str]:
     with transaction.atomic():
         row = SecondFactor.objects.select_for_update().filter(user=user).first()
         if row is None:
-            raise NotFound("Begin anew: there is no secret to confirm.")
+            raise NotFound("Start again: there is no secret to confirm.")
         if row.confirmed_at is not None:
             raise WrongState("It is in use already.", state="in_use")
         _take(row, code)

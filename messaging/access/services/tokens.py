@@ -299,7 +299,7 @@ def _refused(wished: list[str], user: User | None, granted_by: frozenset[str]) -
     if beyond := sorted(set(wished) - (scopes_of(user) if user is not None else ADMIN_SCOPES)):
         said.append(f"The owner's role does not have {', '.join(beyond)}.")
     if ungranted := sorted(set(wished) - granted_by):
-        said.append(f"You do not have {', '.join(ungranted)}, so you cannot give it away.")
+        said.append(f"You do not have {', '.join(ungranted)}, so you cannot grant it.")
     return said
 
 

@@ -137,7 +137,7 @@ def user_change(
         )
         if not _full_admins():
             raise WrongState(
-                "This is the last admin who sees all partners: make another one first.", state="last_admin"
+                "This is the last admin who sees all partners: create another one first.", state="last_admin"
             )
         after = described(user)
         changed = {name for name in after if after[name] != before[name]}
@@ -221,7 +221,7 @@ def _checked(
         try:
             EmailValidator()(email.strip())
         except ValidationError:
-            errors["email"] = ["This is no mail address."]
+            errors["email"] = ["This is not a mail address."]
         if len(email.strip()) > 254:
             errors["email"] = ["At most 254 characters."]
     if len(full_name.strip()) > 150:
@@ -316,9 +316,7 @@ def group_delete(*, group_id: uuid.UUID, actor: Actor, reason: str) -> None:
         rules = NotificationRule.objects.filter(group=group).order_by("name").values_list("name", flat=True)
         users = [*people[:5], *(f"token {name}" for name in tokens[:5]), *(f"rule {name}" for name in rules[:5])]
         if users:
-            raise WrongState(
-                f"{group.name} is used by {', '.join(users)}: take it away from them first.", state="in_use"
-            )
+            raise WrongState(f"{group.name} is used by {', '.join(users)}: remove it from them first.", state="in_use")
         audit.record(actor, "partner_group.delete", group, reason=reason, before=_described_group(group))
         group.delete()
 
@@ -340,7 +338,7 @@ def _checked_group(name: str, description: str, partners: Collection[uuid.UUID])
         errors["description"] = ["At most 255 characters, and no control characters."]
     chosen = list(Party.objects.filter(pk__in=set(partners), is_own=False))
     if len(chosen) < len(set(partners)):
-        errors["partners"] = ["One of these is no partner (any more)."]
+        errors["partners"] = ["One of these is not a partner (any more)."]
     if errors:
         raise InvalidSubmission(errors)
     return chosen

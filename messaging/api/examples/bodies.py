@@ -122,7 +122,7 @@ BODIES: Bodies = {
     "incidents_assign": ("To a colleague", {"owner": "bob", "reason": "He knows their firewall"}),
     "incidents_comment": ("A comment", {"text": "GLOBEX restarts its server at noon."}),
     "notification_rules_change": (
-        "The same is told once an hour",
+        "The same event is reported once an hour",
         {"window": 3600, "reason": "Too many mails at night"},
     ),
     **reasons(pipeline_runs_cancel="It runs over the wrong month"),
@@ -186,7 +186,7 @@ BODIES: Bodies = {
         "All that it has afterwards",
         {"partners": [GLOBEX, ACME], "reason": "Acme belongs to them too"},
     ),
-    "pollers_change": ("Looked into every minute", {"interval": 60, "reason": "GLOBEX waits for our answers"}),
+    "pollers_change": ("Polled every minute", {"interval": 60, "reason": "GLOBEX waits for our answers"}),
     **reasons(
         pollers_enable="The folder is there again",
         pollers_disable="GLOBEX clears up the folder",

@@ -134,7 +134,7 @@ FACTS: dict[str, dict[str, Any]] = {
         "phase": "committed",
         "participant": PARTICIPANT,
         "outcome": "forget",
-        "reason": "GLOBEX has mended its data by hand",
+        "reason": "GLOBEX has fixed its data by hand",
         **_ANA,
     },
     "circuit.opened": {
@@ -150,7 +150,7 @@ FACTS: dict[str, dict[str, Any]] = {
     "incident.snoozed": {
         **_INCIDENT,
         "until": "2026-11-23T08:00:00+00:00",
-        "reason": "GLOBEX mends it over night",
+        "reason": "GLOBEX fixes it over night",
     },
     "incident.resolved": {**_INCIDENT, "by": "ana"},
     "agreement.activated": {**_AGREEMENT, "reason": "GLOBEX confirmed the longer timeout"},

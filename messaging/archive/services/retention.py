@@ -66,6 +66,6 @@ def _check(found: RetentionPolicy) -> None:
     if not errors and found.purge_after < found.archive_after:
         errors["purge_after"] = ["Not before they are archived: at least as many days as “archive after”."]
     if not errors and 0 < found.keep_archive <= found.purge_after:
-        errors["keep_archive"] = ["Longer than they are in the store, or 0 for ever."]
+        errors["keep_archive"] = ["Longer than they are in the store, or 0 for permanently."]
     if errors:
         raise InvalidSubmission(errors)

@@ -126,7 +126,7 @@ _MODES = (
 )
 
 
-_LIGHT = "Nothing here is final."
+_LIGHT = "Nothing here is irreversible."
 _UNSENT = "What has been sent cannot be unsent."
 VERBS: Mapping[str, BulkVerb] = {
     verb.action: verb
@@ -140,7 +140,7 @@ VERBS: Mapping[str, BulkVerb] = {
                 "From now on nothing is sent on these pairs. Attempts that are on the wire are finished.",
                 "Applications can go on submitting; what they submit waits until the pairs are released.",
             ),
-            "Nothing here is final: release the pairs and they go on.",
+            "Nothing here is irreversible: release the pairs and they go on.",
             ("Partner's maintenance window", "Investigation"),
         ),
         BulkVerb(
@@ -206,7 +206,7 @@ VERBS: Mapping[str, BulkVerb] = {
             "circle-check",
             "incidents",
             ("Each is closed with your reason. One whose cause is still there opens again as a new incident.",),
-            "A resolved incident is not opened again; a new one tells of new trouble.",
+            "A resolved incident is not opened again; a new problem opens a new incident.",
             ("Fixed on the partner's side", "Fixed on our side"),
         ),
         BulkVerb(
@@ -228,8 +228,8 @@ VERBS: Mapping[str, BulkVerb] = {
             "Cancel",
             "ban",
             "messages",
-            ("Each leaves its queue and is never sent. Its sender is told so by an event.",),
-            "A cancelled message is never sent again; it can only be submitted anew under another MessageId.",
+            ("Each leaves its queue and is never sent. Its sender is notified by an event.",),
+            "A cancelled message is never sent again; it can only be submitted again, under another MessageId.",
             ("Submitted by mistake", "Sent by other means"),
             heavy=True,
         ),

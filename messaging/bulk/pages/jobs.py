@@ -148,7 +148,7 @@ def job_page(request: HttpRequest, reference: str) -> HttpResponse:
     context = keyset_page(request, f"console.job.{job.pk}", found, order=("id",), filters={"show": show})
     context["rows"] = jobs.item_rows(job, context["rows"])
     context["table"] = table(
-        "What came of each", _ITEMS, context["rows"], about=lambda row: {"data-state": row.item.state}
+        "Results by object", _ITEMS, context["rows"], about=lambda row: {"data-state": row.item.state}
     )
     context |= {
         "job": job,
@@ -220,7 +220,7 @@ def job_retry(request: HttpRequest, reference: str) -> HttpResponse:
 
 @requires("deliveries:read")
 def job_results(request: HttpRequest, reference: str) -> StreamingHttpResponse:
-    """What came of each object, as a CSV file."""
+    """The result for each object, as a CSV file."""
     job = jobs.job(reference)
     return _file(jobs.csv_lines(job), "text/csv; charset=utf-8", f"{job.public_id}.csv")
 
@@ -257,7 +257,7 @@ def job_cancel(request: HttpRequest, reference: str) -> HttpResponse:
             "now": format_html("{} {}", state("job", job.state), f"{title}: {progress.ended:,} of {job.total:,}"),
             "impossible": "" if progress.open else "The job has ended: there is nothing to cancel.",
             "effects": [
-                "What is done stays done; the one in work is finished.",
+                "What is done stays done; the one in progress is finished.",
                 "The others stay as they are, and can be settled by another job.",
             ],
             "button": "Cancel the job",
@@ -364,7 +364,7 @@ def _form_errors(request: HttpRequest, job: BulkJob) -> list[tuple[str, str]]:
     if not (seen.isascii() and seen.isdigit() and len(seen) < 9):
         errors.append(("", "This form is not complete: open it again."))
     if "\x00" in request.POST.get("reason", ""):
-        errors.append(("reason", "There is a control character in this text: take it out."))
+        errors.append(("reason", "There is a control character in this text: remove it."))
     if bulk.verb_of(job).heavy and request.POST.get("confirm", "").strip().replace(",", "") != str(job.total):
         errors.append(("confirm", f"Type {job.total} to show that you mean all of them."))
     return errors

@@ -44,7 +44,7 @@ FILTERS = (
     Param("state", "States, comma separated.", "choices", choices=tuple(DeliveryState.values)),
     Param("message", "Id of a message.", "id", prefix="msg"),
     Param("doubt", "Exact code: why it is in doubt."),
-    Param("document", "Exact: the document id that the history goes by."),
+    Param("document", "Exact: the document id that the history uses."),
     Param("q", "Any exact id: del_..., msg_..., MessageId, document id."),
 )
 _SETTLE = OpenApiExample(
@@ -253,7 +253,7 @@ def _claimed(
 CLAIMED: dict[str, type[Endpoint]] = {
     "complete": _claimed(
         "complete",
-        "You have processed the document",
+        "Report the document as processed",
         "Copies of it are duplicates from now on. Repeat it when the answer did not reach you: the same claim gets the "
         "same answer.",
         pulling.complete,
@@ -261,7 +261,7 @@ CLAIMED: dict[str, type[Endpoint]] = {
     ),
     "fail": _claimed(
         "fail",
-        "Your application ended with an error on the document",
+        "Report that the application failed on the document",
         "The document counts as processed and is not handed out again; a person reads `detail` and decides. For what "
         "may succeed later there is release. It can be repeated like complete.",
         pulling.fail,
@@ -269,7 +269,7 @@ CLAIMED: dict[str, type[Endpoint]] = {
     ),
     "release": _claimed(
         "release",
-        "Give the document back: you have done nothing with it",
+        "Return the document: nothing was done with it",
         "The next lease finds it new. Said again after an answer that did not reach you, it is `lease_over`.",
         pulling.release,
         shapes.ReleaseBody,

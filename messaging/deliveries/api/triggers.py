@@ -97,7 +97,7 @@ class TriggerBody(SettingsBody):
         extra_kwargs = {
             "party": {"help_text": "Only documents of this partner; null = of any."},
             "agreement": {"help_text": "Only documents under this agreement."},
-            "kind": {"help_text": "`http` unless told."},
+            "kind": {"help_text": "`http` if absent."},
             "url": {"help_text": "Kind http: where documents are posted."},
             "callable_name": {"help_text": "Kind callable: what a Django app registers."},
             "member_of": {"help_text": "The atomic trigger whose documents it processes with others."},
@@ -108,11 +108,11 @@ class TriggerBody(SettingsBody):
             "timeout": {"help_text": "Seconds that the service has; kind atomic: until all members have voted."},
             "answers": {"help_text": "Its response is what the partner of a synchronous exchange gets."},
             "detect_duplicates": {"help_text": "Look whether a document is new, a duplicate or in doubt."},
-            "use_history": {"help_text": "Go by the document history."},
+            "use_history": {"help_text": "Use the document history."},
             "history_ttl": {"max_value": _SECONDS, "help_text": "Seconds that a processed document is remembered."},
             "document_id_path": {
                 "help_text": "Where a document holds its own id: an XPath without prefixes, a JSON path from $, or an "
-                "element of a segment such as BGM+2. Empty: it goes by the id that its sender gave, else by the "
+                "element of a segment such as BGM+2. Empty: the id that its sender gave is used, else the "
                 "MessageId."
             },
             "resolver": {"help_text": "Who is asked when neither count nor history can tell."},
@@ -221,7 +221,7 @@ class TriggerSerializer(RowSerializer):
 class NewTriggerSerializer(TriggerSerializer):
     """A trigger with the secret that signs what is posted to its service."""
 
-    secret = serializers.CharField(help_text="whsec_...: shown this once.")
+    secret = serializers.CharField(help_text="whsec_...: shown only once, now.")
 
     class Meta(TriggerSerializer.Meta):
         fields = (*TriggerSerializer.Meta.fields, "secret")
@@ -379,7 +379,7 @@ def _verb(verb: Verb) -> type[Endpoint]:
             tag="triggers",
             scope=TRIGGERS.scope_of(verb.slug),
             summary=verb.summary,
-            description="Answers the trigger as it is then, with its new ETag.",
+            description="Returns the trigger in its new state, with its new ETag.",
             path=_PATH,
             request=ReasonBody,
             responses={200: TriggerSerializer},

@@ -172,7 +172,7 @@ DELIVERY: Mapping[str, Choice] = {
             "message-question",
             "",
             _ask,
-            "Nothing here is final: the resolver decides, or it is in doubt again.",
+            "Nothing here is irreversible: the resolver decides, or it is in doubt again.",
             ("The resolver is up again", "The resolver was corrected"),
             "on its way to the resolver",
         ),
@@ -183,7 +183,7 @@ DELIVERY: Mapping[str, Choice] = {
             "bell",
             "",
             _later,
-            "Nothing here is final.",
+            "Nothing here is irreversible.",
             ("The application's people are asked", "Waiting for the month's closing"),
             "put off",
         ),
@@ -223,7 +223,7 @@ MESSAGE: Mapping[str, Choice] = {
             "bell",
             "",
             _later,
-            "Nothing here is final.",
+            "Nothing here is irreversible.",
             ("Partner is asked",),
             "put off",
         ),
@@ -269,7 +269,7 @@ def settle(
         later = choice.slug == "later"
         remind_in = next((one for one, _ in REMIND if str(one) == request.POST.get("remind_in", "")), None)
         if "\x00" in request.POST.get("reason", ""):
-            errors.append(("reason", "There is a control character in this text: take it out."))
+            errors.append(("reason", "There is a control character in this text: remove it."))
         if later and remind_in is None:
             errors.append(("remind_in", "Choose when it is to be shown again."))
         errors, status = [*errors, *wrong], 422

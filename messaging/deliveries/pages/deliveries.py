@@ -222,5 +222,5 @@ def _buttons(delivery: Delivery, who: Person) -> list[ChoiceButton]:
 
 
 def _text(answer: bytes) -> str:
-    """The service's answer as text; what is no text stays readable as far as it goes."""
+    """The service's answer as text; what is not text stays readable as far as it goes."""
     return answer.decode("utf-8", "replace").replace("\x00", "\N{REPLACEMENT CHARACTER}")

@@ -249,9 +249,9 @@ def _name(row: dict[str, Any]) -> SafeString:
 TRIGGERS = (
     Column("State", lambda row: _since(row["row"]), "nowrap"),
     Column("Trigger", _name),
-    Column("What is the matter", lambda row: _matter(row["row"]), narrow="Matter"),
+    Column("Problem", lambda row: _matter(row["row"]), narrow="Problem"),
     Column("Waiting", lambda row: cells.number(row["row"].backlog.waiting), "num"),
-    Column("In work", lambda row: cells.number(row["row"].backlog.running), "num"),
+    Column("In progress", lambda row: cells.number(row["row"].backlog.running), "num"),
     Column("In doubt", lambda row: cells.bad(row["row"].backlog.in_doubt), "num"),
     Column("Failed", lambda row: cells.bad(row["row"].backlog.failed), "num"),
     Column("Last success", lambda row: ago(row["row"].trigger.last_success_at, "never"), "nowrap"),

@@ -119,7 +119,7 @@ class TriggerForm(SettingsForm):
         Group(
             "Resource monitor",
             ("monitor", "monitor_url", "monitor_callable", "monitor_interval"),
-            "Asked while the trigger is suspended for trouble; its yes resumes the trigger.",
+            "Asked while the trigger is suspended because of a failure; a positive answer resumes it.",
             folded=True,
         ),
         Group("Joins and silence", ("join_type", "join_timeout", "silent_after"), folded=True),
@@ -311,8 +311,8 @@ LIST = ListPage(
     filters=(),
     icon="bolt",
     none_yet="No trigger yet.",
-    what_then="Documents that partners send are stored and wait for nobody. Make a trigger to hand them to an "
-    "application.",
+    what_then="Documents that partners send are stored, and no application gets them. Create a trigger to hand them "
+    "to an application.",
 )
 PAGES = TriggerPages(
     resource=TRIGGERS,
@@ -332,7 +332,9 @@ def trigger_secret(request: HttpRequest, reference: str) -> HttpResponse:
     """The dialog; POST makes a new secret and shows it this once, on a page that no cache keeps."""
     trigger = triggers.trigger(reference)
     if request.method == "POST" and used_already(request, _ONCE):
-        notices.error(request, "This form was used already. A secret is shown once; make another if it is lost.")
+        notices.error(
+            request, "This form was already submitted. A secret is shown only once; create another one if it is lost."
+        )
         return see_other("console:trigger", trigger.public_id)
 
     @sensitive_variables("secret")
@@ -349,7 +351,7 @@ def trigger_secret(request: HttpRequest, reference: str) -> HttpResponse:
             "crumbs": ((reverse("console:triggers"), "Triggers"), (back, trigger.name)),
             "once": once(request, _ONCE),
             "effects": (
-                "A new secret is made and shown this once.",
+                "A new secret is created and shown only once, now.",
                 "From that moment on everything is signed with it, retries of what was tried before too.",
                 "An application that checks signatures refuses documents until it has the new one: suspend the trigger "
                 "first if that matters.",
@@ -358,7 +360,7 @@ def trigger_secret(request: HttpRequest, reference: str) -> HttpResponse:
             "back": back,
             "leave": "Leave as it is",
             "sign": "key",
-            "button": "Make a new secret",
+            "button": "Create a new secret",
             "testid": "secret-do",
         }
 

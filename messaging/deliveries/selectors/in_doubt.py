@@ -62,7 +62,7 @@ REASONS: Mapping[str, Reason] = {
     Doubt.HISTORY_UNREACHABLE: Reason(
         "History could not be read",
         "The document history could not be read, so nobody can say whether the document is new.",
-        "When the database is mended, have it decided again, or look for it in the application.",
+        "When the database is fixed, have it decided again, or look for it in the application.",
     ),
     Doubt.MEMORY_LOST: Reason(
         "Came after a loss of memory",
@@ -78,12 +78,12 @@ REASONS: Mapping[str, Reason] = {
     Doubt.RESOLVER_FAILED: Reason(
         "Resolver failed",
         "The resolver could not answer: it was not available, or ended with an error.",
-        "Mend the resolver and ask it again.",
+        "Fix the resolver and ask it again.",
     ),
     Doubt.RESOLVER_NONSENSE: Reason(
         "Resolver's answer unknown",
         "The resolver answered something that is neither NEW nor DUPLICATE nor IN DOUBT.",
-        "Mend the resolver and ask it again.",
+        "Fix the resolver and ask it again.",
     ),
 }
 

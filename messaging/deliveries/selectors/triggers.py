@@ -113,7 +113,7 @@ def _active(trigger: Trigger, backlog: Backlog, now: datetime) -> Diagnosis:
         return Diagnosis(trigger.state, "Nothing waits.", outlook=_people(backlog), short="Nothing waits")
     parts = []
     if backlog.running:
-        verb = "taken" if trigger.kind == ServiceKind.PULL else "in work"
+        verb = "taken" if trigger.kind == ServiceKind.PULL else "in progress"
         parts.append(f"{_number(backlog.running)} {verb}")
     if backlog.waiting:
         parts.append(f"{_number(backlog.waiting)} waiting")
@@ -163,7 +163,7 @@ def _number(count: int) -> str:
     return f"{count:,}" if count < MOST else f"{MOST:,} or more"
 
 
-# What a person enters that may mend what a trigger was suspended for.
+# What a person enters that may fix what a trigger was suspended for.
 _ENTERED = ("trigger.update", "trigger.rotate_secret")
 _STATES = (TriggerState.SUSPENDED, TriggerState.ACTIVE, TriggerState.DISABLED)
 
@@ -337,7 +337,7 @@ def policy(trigger: Trigger) -> list[str]:
     else:
         said.append("Keeps no history: only a document that was handed over before is suspected.")
     if trigger.detect_duplicates and trigger.document_id_path:
-        said.append(f"Knows a document by what stands in it at {trigger.document_id_path}.")
+        said.append(f"Identifies a document by its own id, at {trigger.document_id_path}.")
     if trigger.detect_duplicates:
         if trigger.resolver == Consult.NONE:
             said.append("Has no resolver: what the history cannot decide is in doubt, and a person decides.")

@@ -55,7 +55,7 @@ class _NeedsTrigger(Exception):
 def run(delivery_id: uuid.UUID) -> Finished:
     """Hands over the delivery of a request and returns when it is over. Call outside of any transaction.
 
-    One that is in work elsewhere is left alone; one whose process has died is taken over, as a redelivery.
+    One that is in progress elsewhere is left alone; one whose process has died is taken over, as a redelivery.
 
     Raises nothing of the service's: whatever it does, the outcome is recorded before this returns.
     """

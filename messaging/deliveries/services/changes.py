@@ -148,7 +148,7 @@ class Changes:
         self._changed[delivery.pk] = delivery
 
     def hand_over(self, delivery: Delivery, claim: uuid.UUID, until: datetime, worker: int, taken_by: str = "") -> None:
-        """Somebody has it in work until then."""
+        """Somebody has it in progress until then."""
         if delivery.state != DeliveryState.RUNNING:
             _move(delivery, DeliveryState.RUNNING)
             delivery.started_at = self.now

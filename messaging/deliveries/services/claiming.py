@@ -58,7 +58,7 @@ def claim_due(*, limit: int, worker: int = 0, share: int | None = None) -> list[
 
 
 def _due_triggers(now: datetime) -> list[uuid.UUID]:
-    """Active triggers with something that is due or lost, those with the least in work first."""
+    """Active triggers with something that is due or lost, those with the least in progress first."""
     with connection.cursor() as cursor:
         cursor.execute(DUE_TRIGGERS, [now, now])
         return [row[0] for row in cursor.fetchall()]
@@ -216,7 +216,7 @@ ORDER BY due_at, id FOR UPDATE SKIP LOCKED
 
 
 def release_dead(now: datetime) -> int:
-    """Ends at once the leases of what dead workers had in work; returns how many that were. See `engine.leases`."""
+    """Ends at once the leases of what dead workers had in progress; returns how many that were. See `engine.leases`."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT DISTINCT worker FROM messaging_delivery WHERE state = 'running' AND worker <> 0")
         workers = {row[0] for row in cursor.fetchall()}

@@ -189,7 +189,7 @@ def _settle(trigger: Trigger, delivery: Delivery, decision: Decision, changes: C
 #
 # The activation is the conversation. Documents are checked for duplicates before they come here, and the history
 # counts them as completed once they lie in the join: its firing is a delivery of its own, with an id of its own in
-# the history, so that neither a crash nor a copy makes it fire twice. What counts for the time-out is when a document
+# the history, so that neither a crash nor a copy makes it fire twice. What counts for the timeout is when a document
 # was stored, not when the trigger came to it. Everything happens under the trigger's row lock.
 
 EXPIRE_BATCH = 200

@@ -58,7 +58,7 @@ class Outcome:
     `cause`: code of docs/causes.md for what is no success. `kept`: what the service said, cut, for people.
     `retry_after`: seconds. `misconfigured`: nothing was said to anybody, and nothing will be before a person changes
     the trigger. `recorded`: a callable's transaction has recorded it, or the atomic transaction that it is handed over
-    in will. `again`: somebody else has the document in work, so it has to be decided again. `abandons`: the
+    in will. `again`: somebody else has the document in progress, so it has to be decided again. `abandons`: the
     coordination that nobody goes on with; to be rolled back when the outcome is recorded.
     """
 

@@ -38,7 +38,7 @@ ASKERS = 4
 MAX_ANSWER = 1024
 # Nobody else asks while the answer is awaited; a worker that dies meanwhile delays the next question by so much.
 _LEASE = timedelta(seconds=60)
-# What a restart does not mend: somebody wanted it so, or has to look at the document first.
+# What a restart does not fix: somebody wanted it so, or has to look at the document first.
 _STAYS_SUSPENDED = (triggering.BY_USER, "service_error")
 
 _pool = bounded_pool(num_pools=50, maxsize=2)

@@ -29,7 +29,7 @@ from rmhub import clock
 from rmhub.ids import public_id
 
 MIN_LEASE, MAX_LEASE = 5, 86_400  # seconds
-MAX_DOCUMENTS = 64  # in one lease, as many as a trigger can have in work
+MAX_DOCUMENTS = 64  # in one lease, as many as a trigger can have in progress
 MAX_DELAY = 30 * 86_400  # seconds
 MAX_DETAIL = 2000
 # Documents in a row that turn out to be duplicates or in doubt, before a consumer hears that there is nothing for it.
@@ -220,7 +220,7 @@ def _leased_row(delivery_id: uuid.UUID, claim: uuid.UUID) -> Delivery:
 def _require_queue(trigger: Trigger) -> None:
     if trigger.kind != ServiceKind.PULL:
         raise WrongState(
-            f"{trigger.name} is no pull queue: the hub itself brings its documents to the application.",
+            f"{trigger.name} is not a pull queue: the hub itself brings its documents to the application.",
             state=trigger.state,
             code="not_a_pull_queue",
         )

@@ -122,7 +122,7 @@ def delivery_decisions(delivery: Delivery, trigger: Trigger) -> tuple[str, ...]:
 def _duplicate(delivery: Delivery, trigger: Trigger, settlement: Settlement) -> dict[str, object]:
     was_in_doubt = delivery.state == DeliveryState.IN_DOUBT
     begun = _begun(delivery)
-    # A copy whose original is still in work leaves the history to the original.
+    # A copy whose original is still in progress leaves the history to the original.
     if _is_open(delivery, trigger) and not _in_work_elsewhere(begun, delivery):
         history.complete(delivery, trigger, BY_PERSON, settlement.now)
     if was_in_doubt and delivery.attended:

@@ -62,7 +62,7 @@ _NOT_NOW = frozenset({408, 425, 429})  # a resolver that says it may answer late
 
 
 class _Overtaken(Exception):
-    """Somebody else has the document in work, or has ended it: rolled back, and decided again."""
+    """Somebody else has the document in progress, or has ended it: rolled back, and decided again."""
 
 
 class _Failed(Exception):

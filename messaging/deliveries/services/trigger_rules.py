@@ -166,7 +166,7 @@ def _no_answers(trigger: Trigger) -> str | None:
     if trigger.kind == ServiceKind.PULL:
         return "Nobody can wait for the answer of a pull queue: switch this off, or choose another kind of service."
     if trigger.join_type != JoinType.NONE:
-        return "A join has no single sender to answer: switch this off, or take the join away."
+        return "A join has no single sender to answer: switch this off, or remove the join."
     return None
 
 
@@ -243,7 +243,7 @@ def _nothing_of_its_own(trigger: Trigger) -> str | None:
     ]
     if not used:
         return None
-    return f"{trigger.member_of.name} is what decides about documents: take away here {', '.join(used)}."
+    return f"{trigger.member_of.name} is what decides about documents: remove here {', '.join(used)}."
 
 
 def _atomic_agreement(trigger: Trigger) -> str | None:
@@ -282,7 +282,7 @@ def _exactly_once(trigger: Trigger) -> str | None:
     """An abort is handed over again, which only the document history can tell from a copy."""
     if trigger.kind != ServiceKind.ATOMIC or (trigger.detect_duplicates and trigger.use_history):
         return None
-    return "An atomic trigger goes by its document history: switch duplicate detection and history on."
+    return "An atomic trigger relies on its document history: switch duplicate detection and history on."
 
 
 def _one_answer(trigger: Trigger) -> str | None:
@@ -297,9 +297,9 @@ def _moves(trigger: Trigger, *, was_kind: str, was_member_of: uuid.UUID | None) 
     errors: dict[str, list[str]] = {}
     if was_kind != trigger.kind and ServiceKind.ATOMIC in (was_kind, trigger.kind):
         if Trigger.objects.filter(member_of=trigger).exists():
-            errors["kind"] = ["It has members: take them away before you change the kind."]
+            errors["kind"] = ["It has members: remove them before you change the kind."]
         elif Delivery.objects.filter(trigger=trigger, state=DeliveryState.RUNNING).exists():
-            errors["kind"] = ["Documents are in work: suspend the trigger, and change the kind when they are done."]
+            errors["kind"] = ["Documents are in progress: suspend the trigger, and change the kind when they are done."]
     if trigger.member_of_id is not None and was_member_of != trigger.member_of_id:
         if was_member_of is None and trigger.state != TriggerState.DISABLED:
             errors["member_of"] = ["It takes documents by itself: disable it first."]
@@ -357,7 +357,7 @@ def _unclean(trigger: Trigger) -> dict[str, list[str]]:
             if not isinstance(value, str):
                 errors[field.name] = ["A text is needed here."]
             elif not is_clean(value):
-                errors[field.name] = ["There is a control character in this text: take it out."]
+                errors[field.name] = ["There is a control character in this text: remove it."]
     return errors
 
 
@@ -387,7 +387,7 @@ def _documents_errors(trigger: Trigger) -> dict[str, list[str]]:
             return {"documents": [f"Entry {number}: at most {MAX_TEXT} characters each, and no control characters."]}
         one = {"service": service, "action": action}
         if one in taken:
-            return {"documents": [f"Entry {number}: {service} / {action} is there already: take it out."]}
+            return {"documents": [f"Entry {number}: {service} / {action} is there already: remove it."]}
         taken.append(one)
     trigger.documents = taken
     return {}

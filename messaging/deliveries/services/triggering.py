@@ -280,7 +280,7 @@ def _require(trigger: Trigger, verb: str) -> None:
     possible = allowed_verbs(trigger)
     if verb not in possible:
         if verb == "leave":
-            said = f"{trigger.name} is no member of another trigger."
+            said = f"{trigger.name} is not a member of another trigger."
         elif trigger.member_of is not None:
             said = f"{trigger.name} is a member of {trigger.member_of.name}: only that can be {_PAST[verb]}."
         else:

@@ -23,7 +23,7 @@ class Command(BaseCommand):
     help = (
         "After a restore, before the hub starts: brings transaction numbers in line with this database server, lets the"
         " data pipeline's lake begin again, and marks what nobody can know because it came after the backup: every pair"
-        " needs resync, numbers begin anew, and what waits may have been processed."
+        " needs resync, numbers start again, and what waits may have been processed."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -11,7 +11,7 @@ from messaging.access.services import audit_chain
 
 
 class Command(BaseCommand):
-    help = "Checks the chain of the audit log (docs/audit.md). Ends with an error when it does not hold."
+    help = "Checks the chain of the audit log (docs/audit.md). Ends with an error when it is broken."
 
     def add_arguments(self, parser: CommandParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
@@ -43,9 +43,9 @@ class Command(BaseCommand):
         for one in verdict.breaks:
             self.stdout.write(f"entry {one.number} {one.entry or '(not there)'}: {one.why}")
         if not verdict.holds:
-            again = f"; from entry {verdict.holds_from} on it holds" if verdict.holds_from else ""
-            raise CommandError(f"the chain does not hold{again}")
-        self.stdout.write("the chain holds")
+            again = f"; from entry {verdict.holds_from} on it is intact" if verdict.holds_from else ""
+            raise CommandError(f"the chain is broken{again}")
+        self.stdout.write("the chain is intact")
 
 
 def _number(text: str) -> int:

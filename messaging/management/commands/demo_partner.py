@@ -25,7 +25,7 @@ class Command(BaseCommand):
         try:
             port = int(json.loads((folder / "facts.json").read_text())["port"])
         except (OSError, ValueError, KeyError) as error:
-            raise CommandError(f"{folder} is no folder of `seed_demo --scale ux`: {error}", returncode=2) from error
+            raise CommandError(f"{folder} is not a folder of `seed_demo --scale ux`: {error}", returncode=2) from error
         try:
             world("partner_server").serve(port, options["hub"], folder)
         except KeyboardInterrupt:

@@ -47,7 +47,7 @@ MASKS = Operations(
         "list": ("List the rules that cover parts of payloads", ""),
         "create": (
             "Create a rule",
-            "It holds from the next look on, for what is stored already, too. Stored octets stay as they are.",
+            "It applies at once, also to what is stored already. Stored octets stay as they are.",
         ),
         "read": ("One rule", ""),
         "change": ("Change a rule", ""),

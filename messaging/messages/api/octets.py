@@ -117,7 +117,7 @@ InquiryResponse = download(
     "messages:read",
     "The partner's answer as it came",
     _inquiry_response,
-    path={"inquiry": "Id of the question (`inq_...`)."},
+    path={"inquiry": "Id of the inquiry (`inq_...`)."},
     tag="in-doubt",
     description="Head and body of the HTTP answer, cut at 8 KiB; empty when there was none.",
 )

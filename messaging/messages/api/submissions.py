@@ -61,7 +61,7 @@ FILTERS = (
         "q",
         "What the console's search box takes: an id (msg_..., MessageId, document id, ConversationId; else the "
         "beginning of a MessageId), and terms such as state:failed partner:Globex after:24h size>100k. An id that "
-        "looks like a term stands in quotes.",
+        "looks like a term must be in quotes.",
     ),
     sort_parameter("-created_at", "created_at"),
 )

@@ -158,8 +158,8 @@ class Resubmit(OfMessage):
         summary="Send the documents of a message that is done as a new message",
         description=(
             "The new message has a MessageId of its own and waits behind all others, under the agreement that is in "
-            "force now. It keeps the document id, unless another is given, so that a receiver which goes by it knows "
-            "the document again. The old one stays as it is. Not for messages that are "
+            "force now. It keeps the document id, unless another is given, so that a receiver that uses it recognises "
+            "the document. The old one stays as it is. Not for messages that are "
             "still on their way, in doubt, or passed on for another party."
         ),
         path=PATH,

@@ -84,7 +84,7 @@ PAGES = Pages(
         filters=(),
         icon="eye",
         none_yet="No mask yet.",
-        what_then="Whoever may read payloads sees all of them.",
+        what_then="Everybody who may read payloads sees all of them.",
     ),
     form=MaskForm,
     made="covers what it names from now on.",

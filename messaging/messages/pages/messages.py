@@ -170,8 +170,8 @@ def _cancelling(request: HttpRequest, message: Message) -> dict[str, Any]:
         others = "It has no number yet, so the others are not touched." if numbered else ""
         effects = [f"The message leaves the queue of {code} and is never sent. {others}"]
     if not warning:
-        effects.append("Its application is told so by an event.")
-    anew = "" if warning else "; it can only be submitted anew"
+        effects.append("Its application is notified by an event.")
+    anew = "" if warning else "; it can only be submitted again"
     return {
         "title": "Cancel message",
         "impossible": f"It cannot be cancelled. {why_not}" if why_not else "",
@@ -223,7 +223,7 @@ def _resubmitting(request: HttpRequest, message: Message) -> dict[str, Any]:
         "effects": [
             f"The same {documents} go out as a new message with a MessageId of its own, behind all that waits on "
             f"{message.pair.code}.",
-            "The document keeps its id, so that a receiver which goes by it and has processed the document does not "
+            "The document keeps its id, so that a receiver that uses it and has processed the document does not "
             "process it again. Under another id it is another document.",
             *(
                 [
@@ -288,7 +288,7 @@ def _redelivering(request: HttpRequest, message: Message) -> dict[str, Any]:
             "The same document is handed to each trigger that wants it and has not processed it.",
             *(had or ["No trigger has had it yet; those that want it now get it."]),
         ],
-        "presets": ("The trigger was made later", "The application was repaired"),
+        "presets": ("The trigger was created later", "The application was repaired"),
         "button": "Redeliver",
         "sign": "bolt",
     }

@@ -207,7 +207,7 @@ def of_message(
             keys=True,
         ),
         "inquiries": table(
-            "Questions to the partner about this message, the newest first",
+            "Status inquiries to the partner about this message, the newest first",
             INQUIRIES,
             inquiries,
             about=lambda inquiry: {"data-state": inquiry.answer, "data-testid": "inquiry"},
@@ -251,7 +251,7 @@ EVENTS = (
     Column("What it says", _says, "wrap"),
 )
 SIGNALS = (
-    Column("Made", lambda signal: ago(signal.created_at), "nowrap", zoned=True),
+    Column("Created", lambda signal: ago(signal.created_at), "nowrap", zoned=True),
     Column("What", _signal),
     Column("State", _signal_state, "nowrap"),
     Column(

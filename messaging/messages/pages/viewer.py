@@ -104,7 +104,7 @@ class _NotThat(Exception):
 
 
 def view(content: bytes, content_type: str, mode: str, *, offset: int = 0, sought: str = "") -> View:
-    """Lines for `mode` (pretty, raw, hex); pretty falls back to raw, and raw to hex for what is no text.
+    """Lines for `mode` (pretty, raw, hex); pretty falls back to raw, and raw to hex for what is not text.
 
     Above `TEXT_LIMIT` (hex: `HEX_LIMIT`) a part from `offset` on, cut between characters; such a part is never set
     out, for it is not the document. `sought` is marked where it is shown, and looked for in all of it.
@@ -121,7 +121,7 @@ def view(content: bytes, content_type: str, mode: str, *, offset: int = 0, sough
             else:
                 return View("pretty", kind, lines, size, end=size, sought=sought, found=found)
         elif layout is not None:
-            note = "It is too large to be set out."
+            note = "It is too large to be formatted."
         mode = "raw"
     if mode == "raw" and text_of(content[:4096], content_type) is not None:
         begin, end = _part(content, content_type, offset)
@@ -140,7 +140,7 @@ def view(content: bytes, content_type: str, mode: str, *, offset: int = 0, sough
             found,
         )
     if mode == "raw":
-        note = "These bytes are no text."
+        note = "These bytes are not text."
     begin = min(max(offset, 0), max(size - 1, 0)) // 16 * 16
     end = min(begin + HEX_LIMIT, size)
     lines = list(_hex_lines(content[begin:end], begin))

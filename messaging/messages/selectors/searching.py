@@ -169,8 +169,8 @@ def _no_term(word: str) -> str:
     key = re.split("[:<>]", word, maxsplit=1)[0]
     known = ", ".join(search_terms.KEYS)
     return (
-        f"“{word[:60]}” was looked for as an id, and nothing has it: {key} is no term. Terms are {known}; an id that "
-        "looks like one stands in quotes."
+        f"“{word[:60]}” was looked for as an id, and nothing has it: {key} is not a term. Terms are {known}; an id "
+        "that looks like one must be in quotes."
     )
 
 
@@ -195,7 +195,7 @@ def values(term: Term, now: datetime, zone: tzinfo) -> Mapping[str, Any]:
 def _states(text: str) -> Mapping[str, Any]:
     found = tuple(dict.fromkeys(word.strip().lower().replace("-", "_") for word in text.split(",") if word.strip()))
     if strange := [word for word in found if word not in MessageState.values]:
-        raise Wrong(f"{strange[0]} is no state; they are {', '.join(MessageState.values)}.")
+        raise Wrong(f"{strange[0]} is not a state; they are {', '.join(MessageState.values)}.")
     return {"states": found}
 
 

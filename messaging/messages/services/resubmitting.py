@@ -45,7 +45,7 @@ def why_not_resubmit(message: Message) -> str:
     if not profile.of_message(message).carries_documents:
         return "It belongs to a transaction and goes out as often as that needs."
     if message.forwarded_from_id is not None:
-        return "It was passed on for another party, whose message it is: have that party send it anew."
+        return "It was passed on for another party, whose message it is: have that party send it again."
     if message.state in profile.of_message(message).final_states(message.semantics):
         return ""
     return _NOT_YET.get(MessageState(message.state), "It is not done yet: wait for its outcome.")
@@ -164,5 +164,5 @@ def _has_it(delivery: Delivery) -> str:
 
 def _nothing_done(result: Redelivery) -> str:
     if not result.left_out:
-        return "No trigger wants this document: make one for it, then redeliver."
+        return "No trigger wants this document: create one for it, then redeliver."
     return "Nothing was redelivered. " + " ".join(f"{name}: {why}" for name, why in result.left_out)

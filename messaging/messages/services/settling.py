@@ -146,7 +146,7 @@ def _send_anew(message: Message, pair: Pair, settlement: Settlement) -> dict[str
     _end(message, Happened.SKIPPED, settlement)
     submission = message_submit_again(message, state=MessageState.IN_DOUBT, submitted_by=settlement.actor.name)
     if message.forwarded_from_id is not None:
-        # Its end is what the hop before may be waiting for.
+        # Its end is what the previous hop may be waiting for.
         Message.objects.filter(pk=submission.message.pk).update(forwarded_from=message.forwarded_from_id)
     return {"resubmitted_as": submission.message.public_id}
 

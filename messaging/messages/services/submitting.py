@@ -203,7 +203,7 @@ def payload_missing(state: str) -> WrongState:
     """What is said when a document that is to go out or to an application once more is not in the store folder."""
     return WrongState(
         "The document's file is not in the store folder: restore it from the backup, or have the application submit "
-        "the document anew.",
+        "the document again.",
         state=state,
         code="payload_missing",
     )
@@ -324,7 +324,9 @@ def _check(
     for number, payload in enumerate(payloads, start=1):
         kind = payload.content_type
         if len(kind) > 255 or not (is_header_value(kind) and _CONTENT_TYPE.fullmatch(kind)):
-            errors.setdefault("payloads", []).append(f"Payload {number}: {payload.content_type!r} is no content type.")
+            errors.setdefault("payloads", []).append(
+                f"Payload {number}: {payload.content_type!r} is not a content type."
+            )
         label, filename = payload.label, payload.filename
         if CONTROL.search(label + filename) or label != label.strip() or len(label) > 120 or len(filename) > 255:
             errors.setdefault("payloads", []).append(

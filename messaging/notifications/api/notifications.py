@@ -53,7 +53,7 @@ _EXAMPLE = OpenApiExample(
 class RuleBody(OptionalReasonBody):
     """A new rule."""
 
-    enabled = Flag(required=False, help_text="true unless told.")
+    enabled = Flag(required=False, help_text="true if absent.")
     causes = serializers.ListField(
         child=Text(max_length=60), required=False, max_length=CAUSES_MOST, help_text="Codes of causes; empty = all."
     )
@@ -61,12 +61,12 @@ class RuleBody(OptionalReasonBody):
     recipients = serializers.ListField(
         child=Text(max_length=254), required=False, max_length=RECIPIENTS_MOST, help_text="For mail: addresses."
     )
-    endpoint = IdIn("whe", required=False, allow_null=True, help_text="For webhook: the endpoint that is told.")
+    endpoint = IdIn("whe", required=False, allow_null=True, help_text="For webhook: the endpoint that is notified.")
     window = Whole(
         required=False,
         min_value=0,
         max_value=WINDOW_MOST,
-        help_text="Seconds within which what is the same again is counted and not told; 0 = told every time.",
+        help_text="Seconds within which the same event again is counted and not reported; 0 = every event is reported.",
     )
     name = Text(max_length=80)
     events = serializers.ListField(child=serializers.ChoiceField(choices=NOTIFIABLE), allow_empty=False)
@@ -84,7 +84,7 @@ class RuleChanges(RuleBody):
 
 
 class RuleSerializer(serializers.Serializer):
-    """Who is told of what."""
+    """Who is notified of what."""
 
     id = IdOut("rule")
     name = serializers.CharField()
@@ -116,7 +116,7 @@ class NotificationSerializer(serializers.Serializer):
     state = serializers.ChoiceField(choices=NotificationState.choices)
     subject = serializers.CharField()
     body = serializers.CharField()
-    event = serializers.DictField(source="data", help_text="What a webhook endpoint is told.")
+    event = serializers.DictField(source="data", help_text="What a webhook endpoint gets.")
     folded = serializers.IntegerField(help_text="How many more occurrences it stands for.")
     attempts = serializers.IntegerField()
     due_at = serializers.DateTimeField(allow_null=True, help_text="When it is tried (again).")
@@ -141,7 +141,7 @@ class NotificationRules(Endpoint):
     @_operation(
         id="notification_rules_create",
         summary="Create a notification rule",
-        description="It tells of what happens from now on.",
+        description="It reports what happens from now on.",
         request=RuleBody,
         responses={201: RuleSerializer},
         headers=(_LOCATION,),
@@ -186,7 +186,7 @@ class OneNotificationRule(Endpoint):
 
     @_operation(
         id="notification_rules_delete",
-        summary="Delete a notification rule, with the list of what it has told",
+        summary="Delete a notification rule, with its notifications",
         path=_PATH,
         request=OptionalReasonBody,
         responses={204: None},
@@ -209,7 +209,7 @@ class TestNotificationRule(Endpoint):
     @_operation(
         id="notification_rules_test",
         summary="Send one notification by a rule now",
-        description="Answers what came of it: `state` is sent, or failed with `last_error`. It is not tried again.",
+        description="Returns the result: `state` is sent, or failed with `last_error`. It is not tried again.",
         path=_PATH,
         responses={200: NotificationSerializer},
     )
@@ -224,7 +224,7 @@ class Notifications(Endpoint):
 
     @_operation(
         id="notifications_list",
-        summary="What was told, or is to be told, newest first",
+        summary="Notifications, sent and waiting, newest first",
         description="Kept for 90 days.",
         parameters=(*FILTERS, *PAGING),
         responses={200: page_of(NotificationSerializer)},

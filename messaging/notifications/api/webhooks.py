@@ -35,7 +35,7 @@ _WEBHOOK = {"endpoint_id": "Id of the webhook endpoint (`whe_...`)."}
 _DELIVERY = {**_WEBHOOK, "delivery_id": "Id of the delivery (`dlv_...`): the `webhook-id` of its attempts."}
 DELIVERY_FILTERS = (Param("state", "States, comma separated.", "choices", choices=tuple(WebhookState.values)),)
 _NEW = OpenApiExample(
-    "Told of what is delivered and what is not",
+    "Notified of what is delivered and what is not",
     value={
         "name": "ERP",
         "url": "https://erp.acme.example/hooks/rmhub",
@@ -99,7 +99,7 @@ class WebhookEndpointSerializer(serializers.Serializer):
 class NewWebhookEndpointSerializer(WebhookEndpointSerializer):
     """A new receiver, with the secret that its signatures are made with."""
 
-    secret = serializers.CharField(help_text="whsec_...: shown this once.")
+    secret = serializers.CharField(help_text="whsec_...: shown only once, now.")
 
 
 class RotateSecretBody(OptionalReasonBody):
@@ -110,7 +110,7 @@ class RotateSecretBody(OptionalReasonBody):
         default=OVERLAP_HOURS,
         min_value=0,
         max_value=MAX_OVERLAP_HOURS,
-        help_text="Hours during which deliveries carry both signatures; 0: the old secret ends now.",
+        help_text="Hours during which deliveries carry both signatures; 0: the old secret is invalid at once.",
     )
 
 
@@ -123,7 +123,7 @@ class ReplayBody(OptionalReasonBody):
         required=False,
         default="failed",
         help_text="failed: deliveries that the hub gave up. all: every event since then of the types that the endpoint "
-        "is told of, also what it was not owed while it was off.",
+        "is subscribed to, also those from while it was off.",
     )
 
 
@@ -245,7 +245,8 @@ class TestWebhookEndpoint(Endpoint):
         id="webhook_endpoints_test",
         summary="Post a test event to an endpoint, and say what it answered",
         description="One attempt of an event of the type `webhook_endpoint.test`, signed like every other, whatever "
-        "types the endpoint is told of. It is made now: the answer takes as long as the endpoint does, at most 15 s.",
+        "types the endpoint is subscribed to. It is made now: the answer takes as long as the endpoint does, at most "
+        "15 s.",
         path=_WEBHOOK,
         request=OptionalReasonBody,
         responses={200: WebhookDeliveryDetailSerializer},

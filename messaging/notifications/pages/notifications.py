@@ -60,7 +60,7 @@ def _told(rows: Iterable[Notification], *, one_rule: bool = False) -> dict[str, 
         Column("Time", lambda one: ago(one.created_at), "nowrap", zoned=True),
         Column("State", _state, "nowrap"),
         *(() if one_rule else (rule,)),
-        Column("What was told", _said, "wrap"),
+        Column("Notification", _said, "wrap"),
         Column("Folded", lambda one: cells.number(one.folded), "num"),
         Column("Attempts", lambda one: one.attempts, "num"),
     )
@@ -85,7 +85,7 @@ _RULES = (
         lambda rule: cells.link(cells.to("notification-rule", rule.public_id), rule.name, "strong", data_open=True),
     ),
     Column("State", _switch),
-    Column("Tells of", lambda rule: ", ".join(rule.events)),
+    Column("Events", lambda rule: ", ".join(rule.events)),
     Column("Only", _only),
     Column("Whom", lambda rule: rule.endpoint or ", ".join(rule.recipients)),
 )
@@ -93,7 +93,7 @@ _RULES = (
 
 @requires(SCOPE)
 def rule_list(request: HttpRequest) -> HttpResponse:
-    """Who is told of what."""
+    """Who is notified of what."""
     context = keyset_page(request, "console.notification-rules", selectors.rules(), order=("name",), filters={})
     newest = selectors.notifications().order_by("-id")[:10]
     shown = list(newest)
@@ -104,7 +104,7 @@ def rule_list(request: HttpRequest) -> HttpResponse:
 
 @requires(SCOPE)
 def notification_list(request: HttpRequest) -> HttpResponse:
-    """What was told, newest first."""
+    """Notification log, newest first."""
     state = request.GET.get("state", "")
     state = state if state in NotificationState.values else ""
     found = selectors.notifications(states=(state,) if state else ())
@@ -130,14 +130,14 @@ def rule_new(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         return _form(request, None, _texts(NotificationRule(events=_FIRST, channel=NotificationChannel.MAIL)))
     if used_already(request, _ONCE):
-        notices.error(request, "This form was used already: see whether the rule is in the list.")
+        notices.error(request, "This form was already submitted: see whether the rule is in the list.")
         return see_other("console:notification-rules")
     try:
         made = services.rule_create(actor=actor(request), reason=posted(request, "reason"), **_read(request.POST))
     except InvalidSubmission as error:
         return _form(request, None, _typed(request.POST), errors=problems(error), status=422)
     del request.session[_ONCE]
-    notices.success(request, f"{made.name} tells of what happens from now on.")
+    notices.success(request, f"{made.name} reports what happens from now on.")
     return see_other("console:notification-rule", made.public_id)
 
 

@@ -49,8 +49,8 @@ def _address(endpoint: WebhookEndpoint) -> SafeString:
 _COLUMNS = (
     Column("Endpoint", _address),
     Column("State", lambda one: render_to_string("console/notifications/webhook_state.html", {"endpoint": one})),
-    Column("Told of", lambda one: ", ".join(one.types) or "every event"),
-    Column("Made", lambda one: ago(one.created_at), "nowrap"),
+    Column("Events", lambda one: ", ".join(one.types) or "every event"),
+    Column("Created", lambda one: ago(one.created_at), "nowrap"),
 )
 
 
@@ -73,7 +73,7 @@ def _deliveries(endpoint: WebhookEndpoint, rows: Iterable[WebhookDelivery]) -> d
         return cells.joined(status, one.last_error) or "—"
 
     columns = (
-        Column("Made", lambda one: ago(one.created_at), "nowrap", zoned=True),
+        Column("Created", lambda one: ago(one.created_at), "nowrap", zoned=True),
         Column("Event", event),
         Column("State", lambda one: state_of("webhook", one.state), "nowrap"),
         Column("Attempts", lambda one: one.attempts, "num"),
@@ -90,7 +90,9 @@ def webhook_new(request: HttpRequest) -> HttpResponse:
     errors: Errors = []
     if request.method == "POST":
         if used_already(request, _ONCE_NEW):
-            notices.error(request, "This form was used already. A secret is shown once; make a new one if it is lost.")
+            notices.error(
+                request, "This form was already submitted. A secret is shown only once; create a new one if it is lost."
+            )
             return see_other("console:webhooks")
         try:
             endpoint, secret = webhooks.endpoint_create(
@@ -189,7 +191,7 @@ def webhook_secret(request: HttpRequest, reference: str) -> HttpResponse:
     @sensitive_variables("secret")
     def rotate() -> HttpResponse:
         if used_already(request, _ONCE_SECRET):
-            notices.error(request, "This form was used already. Make another secret if the new one is lost.")
+            notices.error(request, "This form was already submitted. Create another secret if the new one is lost.")
             return see_other("console:webhook", reference)
         hours = posted(request, "overlap_hours")
         overlap = int(hours) if hours in map(str, _OVERLAPS) else webhooks.OVERLAP_HOURS
@@ -240,7 +242,7 @@ def webhook_delete(request: HttpRequest, reference: str) -> HttpResponse:
     title = f"Delete {endpoint}"
     asked = {
         "effects": (
-            "It is told of nothing more, and what waits for it is dropped.",
+            "It gets no more events, and what waits for it is dropped.",
             "The list of its deliveries goes too; the events stay in the feed.",
         ),
         "forever": "A new endpoint with the same address has another secret.",

@@ -1,4 +1,4 @@
-"""Who is told of what: rules that people make. `notifying` tells by them. docs/notifications.md."""
+"""Who is notified of what: rules that people make. `notifying` tells by them. docs/notifications.md."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class RuleFields(TypedDict, total=False):
 
 
 def rule_create(*, actor: Actor, reason: str = "", **fields: Unpack[RuleFields]) -> NotificationRule:
-    """A new rule; it tells of what happens from now on. Raises InvalidSubmission, with what is missing too."""
+    """A new rule; it reports what happens from now on. Raises InvalidSubmission, with what is missing too."""
     now = clock.now()
     rule = NotificationRule(created_at=now, updated_at=now, events=[], causes=[], recipients=[])
     with transaction.atomic():
@@ -175,13 +175,13 @@ def _faults(rule: NotificationRule) -> list[tuple[str, str]]:
     if len(rule.causes) > CAUSES_MOST or any(len(one) > 60 or not one.isprintable() for one in rule.causes):
         found.append(("causes", f"At most {CAUSES_MOST} codes, such as cert_expired (docs/causes.md)."))
     if type(rule.window) is not int or not 0 <= rule.window <= WINDOW_MOST:
-        found.append(("window", "From 0 (told every time) to 604800 seconds (a week)."))
+        found.append(("window", "From 0 (every event is reported) to 604800 seconds (a week)."))
     if rule.channel == NotificationChannel.MAIL:
         found += _faults_of_mail(rule)
     elif rule.channel == NotificationChannel.WEBHOOK:
         rule.recipients = []
         if rule.endpoint is None:
-            found.append(("endpoint", "Choose the webhook endpoint that is told."))
+            found.append(("endpoint", "Choose the webhook endpoint that is notified."))
     else:
         found.append(("channel", "mail or webhook."))
     return found
@@ -199,5 +199,5 @@ def _faults_of_mail(rule: NotificationRule) -> list[tuple[str, str]]:
                 raise ValidationError("")
             validate_email(address)
         except ValidationError:
-            return [("recipients", f"{address[:80]} is no mail address.")]
+            return [("recipients", f"{address[:80]} is not a mail address.")]
     return []

@@ -17,7 +17,7 @@ _WORDS: dict[str, str] = {
     "incident.opened": "opened",
     "incident.acknowledged": "acknowledged",
     "incident.assigned": "assigned",
-    "incident.snoozed": "put off",
+    "incident.snoozed": "snoozed",
     "incident.resolved": "resolved",
     "pair.suspended": "Pair suspended",
     "pair.resumed": "Pair resumed",
@@ -34,7 +34,7 @@ _WORDS: dict[str, str] = {
     "circuit.closed": "Partner's server answers again",
     "message.failed": "Message failed",
     "message.in_doubt": "Message in doubt",
-    "message.bounced": "Mail came back",
+    "message.bounced": "Mail bounced",
     "delivery.failed": "Delivery failed",
     "delivery.in_doubt": "Delivery in doubt",
     "agreement.activated": "Agreement activated",
@@ -54,7 +54,7 @@ _FACTS: tuple[tuple[str, str], ...] = (
     ("by", "By"),
     ("queued", "Documents that wait"),
     ("percent", "Per cent of the retries used"),
-    ("title", "What ends"),
+    ("title", "What expires"),
     ("ends_at", "Ends"),
     ("address", "Server"),
     ("actor", "By"),
@@ -114,7 +114,7 @@ def of_test(rule: NotificationRule, by: str, now: datetime) -> dict[str, Any]:
     subject = line(f"[{settings.RMHUB_ENVIRONMENT}] Test of the notification rule {rule.name}", 200)
     body = (
         f"{by} tests the notification rule {rule.name} of {settings.RMHUB_NAME}.\n"
-        f"It tells of: {', '.join(rule.events)}.\n\nNothing has happened, and nothing is to be done.\n"
+        f"It reports: {', '.join(rule.events)}.\n\nNothing has happened, and nothing is to be done.\n"
     )
     data = {"by": by, "notification": _told(rule, subject, 0)}
     told = {"type": "webhook_endpoint.test", "data": data, "timestamp": now.isoformat()}
@@ -144,9 +144,9 @@ def _body(happening: Happening, rule: NotificationRule, title: str, folded_befor
     facts += [(label, event.data[name]) for name, label in _FACTS if event.data.get(name) not in (None, "")]
     lines += [f"{label}: {line(str(value), 500)}" for label, value in facts]
     if folded_before:
-        lines += ["", f"Since the last time that this was told it happened {folded_before:,} times more."]
+        lines += ["", f"Since the last notification it happened {folded_before:,} times more."]
     lines += ["", settings.RMHUB_PUBLIC_URL + _path(happening)]
-    lines += ["", f"Told by the rule {rule.name} of {settings.RMHUB_NAME} ({settings.RMHUB_ENVIRONMENT})."]
+    lines += ["", f"Sent by the rule {rule.name} of {settings.RMHUB_NAME} ({settings.RMHUB_ENVIRONMENT})."]
     return "\n".join(lines) + "\n"
 
 

@@ -122,7 +122,9 @@ def endpoint_rotate_secret(
     Raises NotFound, InvalidSubmission, Stale (see `endpoint_update`).
     """
     if not 0 <= overlap_hours <= MAX_OVERLAP_HOURS:
-        raise InvalidSubmission({"overlap_hours": [f"From 0 (the old secret ends now) to {MAX_OVERLAP_HOURS} hours."]})
+        raise InvalidSubmission(
+            {"overlap_hours": [f"From 0 (the old secret is invalid at once) to {MAX_OVERLAP_HOURS} hours."]}
+        )
     secret = _new_secret()
     with transaction.atomic():
         endpoint = _locked(endpoint_id, expected)

@@ -39,12 +39,12 @@ _CHANGE = ("stale", "precondition_required", "invalid_header", "wrong_state")
 PARTY_FILTERS = (
     Param("q", "Part of a name or identifier."),
     Param("is_own", "Only ours, or only others.", "flag"),
-    Param("archived", "Only those taken out of use, or only the others.", "flag"),
+    Param("archived", "Only archived ones, or only the others.", "flag"),
 )
 ENDPOINT_FILTERS = (Param("party", "Id of a party.", "id", prefix="par"),)
 CERTIFICATE_FILTERS = (
     Param("party", "Id of a party.", "id", prefix="par"),
-    Param("ending_within", "Whole days: only what ends by then.", "number", minimum=0, maximum=36500),
+    Param("ending_within", "Whole days: only what expires by then.", "number", minimum=0, maximum=36500),
 )
 _EXAMPLE = OpenApiExample(
     "A partner",
@@ -144,7 +144,7 @@ class PartyHealth(Endpoint):
         id="parties_health",
         tag="parties",
         scope="partners:read",
-        summary="How it goes with a partner: its pairs, what waits, incidents, what ends soon",
+        summary="Status of a partner: its pairs, what waits, incidents, what expires soon",
         path=_PARTY,
         responses={200: PartnerHealthSerializer},
     )
@@ -180,9 +180,11 @@ def _use_verb(name: str, summary: str, service: Callable[..., models.Party]) -> 
 
 
 ArchiveParty = _use_verb(
-    "archive", "Take a party out of use: not offered, its credentials open nothing", onboarding.party_archive
+    "archive",
+    "Archive a party: it is not offered in forms, and its credentials are not accepted",
+    onboarding.party_archive,
 )
-RestoreParty = _use_verb("restore", "Take an archived party into use again", onboarding.party_restore)
+RestoreParty = _use_verb("restore", "Restore an archived party", onboarding.party_restore)
 
 
 class Endpoints(Endpoint):
@@ -257,7 +259,7 @@ class Certificates(Endpoint):
         id="certificates_list",
         tag="certificates",
         scope="partners:read",
-        summary="List certificates, and credentials that have an end, the first to end in front",
+        summary="List certificates, and credentials that expire, the first to expire first",
         description="One answer with all of them, no pages: there are about as many as partners.",
         parameters=CERTIFICATE_FILTERS,
         responses={200: onboarding_shapes.CertificatesSerializer},
@@ -288,7 +290,7 @@ class EndpointCertificates(Endpoint):
         tag="certificates",
         scope="partners:write",
         summary="Replace the certificates that an endpoint's server may show",
-        description="They hold for the next connection, in every process within a second. If-Match: the endpoint's "
+        description="They apply to the next connection, in every process within a second. If-Match: the endpoint's "
         "ETag, or the one of this resource.",
         path=_ENDPOINT,
         request=onboarding_shapes.TrustBody,

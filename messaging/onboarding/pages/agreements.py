@@ -64,7 +64,7 @@ DISABLE = Verb(
     "danger",
     onboarding.agreement_disable,
     ("Its pairs are disabled: nothing is sent or taken under it.", "What waits stays where it is."),
-    "Nothing here is final: enable it and its pairs go on.",
+    "Nothing here is irreversible: enable it and its pairs go on.",
     ("Contract paused", "Investigation", "Contract ended"),
     "is disabled",
     scope=SCOPE,
@@ -143,12 +143,12 @@ def agreement_new(request: HttpRequest) -> HttpResponse:
 
     def do(values: dict[str, Any]) -> HttpResponse:
         made = onboarding.agreement_create(**values)
-        notices.success(request, f"{made.tpa_id} is made, as a draft.")
+        notices.success(request, f"{made.tpa_id} is created, as a draft.")
         return see_other("console:agreement", made.public_id)
 
     about = About(
         "New agreement",
-        "Make the agreement",
+        "Create agreement",
         resolve_url("console:agreements"),
         (agreements_crumb(),),
         lead="Version 1 is a draft: nothing is in force until you activate it.",

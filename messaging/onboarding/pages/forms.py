@@ -124,7 +124,7 @@ class PartyForm(PartnerForm):
 
     groups: ClassVar[tuple[Group, ...]] = (
         Group("Who they are", ("name", "identifiers")),
-        Group("Whom to call", ("contact", "time_zone", "hours")),
+        Group("Contact", ("contact", "time_zone", "hours")),
     )
     placeholders = {"identifiers": "DUNS 123456789", "time_zone": "Europe/Berlin", "hours": "Mon-Fri 8-17"}
     identifiers = RowsField(
@@ -142,7 +142,7 @@ class PartyForm(PartnerForm):
 class NewPartyForm(PartyForm):
     """The form of a party and nothing else; the wizard makes a partner with all that belongs to it."""
 
-    groups = (*PartyForm.groups, Group("Whose", ("is_own",)))
+    groups = (*PartyForm.groups, Group("Ownership", ("is_own",)))
 
     class Meta(PartyForm.Meta):
         fields = (*PartyForm.Meta.fields, "is_own")
@@ -170,9 +170,11 @@ class EndpointForm(PartnerForm):
     note = "Its URIs are fixed while an agreement in force uses it; all the rest takes effect within a second."
     groups: ClassVar[tuple[Group, ...]] = (
         Group("Where messages go", ("transport", "uri", "service_address")),
-        Group("Whom we trust", ("trusted_certificates", "certificates_file", "host_key"), "HTTPS and mail servers."),
         Group(
-            "By another way",
+            "Trusted certificates", ("trusted_certificates", "certificates_file", "host_key"), "HTTPS and mail servers."
+        ),
+        Group(
+            "Alternative addresses",
             ("name", "address", "error_uri", "error_address", "server", "connect_timeout", "read_timeout"),
             "Only where it differs from the URI: a proxy, a relay, errors that go elsewhere.",
             folded=True,
@@ -302,7 +304,7 @@ class TermsForm(PartnerForm):
             ),
             folded=True,
         ),
-        Group("Fine points", _FINE_POINTS, folded=True),
+        Group("Advanced", _FINE_POINTS, folded=True),
     )
     only = _of_profiles()
     placeholders = {"services": "urn:orders | * | both"}
@@ -342,7 +344,7 @@ class NewAgreementForm(TermsForm):
         Group("Agreement", ("tpa_id", "name", *ENDS)),
         *TermsForm.groups,
     )
-    tpa_id = forms.CharField(label="TPAId", help_text="It stands in every message, so both sides have the same.")
+    tpa_id = forms.CharField(label="TPAId", help_text="It is in every message, so both sides must use the same one.")
     name = forms.CharField()
     own_party = NamedField("Our party", prefix="par", blank="Choose one")
     partner = NamedField("Partner", prefix="par", blank="Choose one")

@@ -61,7 +61,7 @@ RESTORE = Verb(
     "primary",
     onboarding.party_restore,
     ("It is offered again.", "The hub accepts its valid credentials again."),
-    "Nothing here is final.",
+    "Nothing here is irreversible.",
     ("Used again",),
     "is in use again",
     scope=SCOPE,
@@ -80,8 +80,8 @@ REVOKE = Verb(
     "key",
     "danger",
     _revoke,
-    ("It opens nothing, and is not shown to anybody, from now on.", "Others of the same party stay as they are."),
-    "A credential that is revoked stays so: make another one.",
+    ("From now on it is neither accepted nor used.", "Others of the same party stay as they are."),
+    "A revoked credential stays revoked: create another one.",
     ("Replaced", "Secret became known", "Not used any more"),
     "is revoked",
     scope=SCOPE,
@@ -119,10 +119,10 @@ def party_new(request: HttpRequest) -> HttpResponse:
 
     def do(values: dict[str, Any]) -> HttpResponse:
         made = onboarding.party_create(**values)
-        notices.success(request, f"{made.name} is made.")
+        notices.success(request, f"{made.name} is created.")
         return see_other("console:partner", made.public_id)
 
-    about = About("New party", "Make the party", resolve_url("console:partners"), (partners_crumb(),))
+    about = About("New party", "Create party", resolve_url("console:partners"), (partners_crumb(),))
     return form_page(request, NewPartyForm(*_posted(request)), about, do)
 
 
@@ -166,10 +166,10 @@ def endpoint_new(request: HttpRequest, reference: str) -> HttpResponse:
 
     def do(values: dict[str, Any]) -> HttpResponse:
         made = onboarding.endpoint_create(party_id=party.pk, **values)
-        notices.success(request, f"Endpoint {made.name} of {party.name} is made.")
+        notices.success(request, f"Endpoint {made.name} of {party.name} is created.")
         return see_other("console:endpoint", made.public_id)
 
-    about = About(f"New endpoint of {party.name}", "Make the endpoint", crumbs[-1][1], crumbs)
+    about = About(f"New endpoint of {party.name}", "Create endpoint", crumbs[-1][1], crumbs)
     return form_page(request, EndpointForm(*_posted(request)), about, do, party=party)
 
 
@@ -223,7 +223,7 @@ def endpoint_certificates(request: HttpRequest, reference: str) -> HttpResponse:
                     reason=reason_of(request),
                     expected=version,
                 )
-                notices.success(request, "The certificates are replaced. They hold for the next connection.")
+                notices.success(request, "The certificates are replaced. They apply from the next connection on.")
                 return see_other(way_back(request, here))
             status = 422
         except INVALID as error:
@@ -261,7 +261,7 @@ def credential_new(request: HttpRequest, reference: str) -> HttpResponse:
     crumbs = _party_crumbs(party)
     here = crumbs[-1][1]
     if request.method == "POST" and used_already(request, _ONCE):
-        notices.error(request, "This form was used already: see whether the credential is there.")
+        notices.error(request, "This form was already submitted: see whether the credential is there.")
         return see_other(here)
 
     @sensitive_variables("values", "secret")
@@ -274,7 +274,7 @@ def credential_new(request: HttpRequest, reference: str) -> HttpResponse:
         notices.success(request, f"A credential of {party.name} is stored.")
         return see_other(here)
 
-    about = About(f"New credential of {party.name}", "Make the credential", here, crumbs)
+    about = About(f"New credential of {party.name}", "Create credential", here, crumbs)
     start = {name: request.GET[name] for name in ("direction", "kind") if name in request.GET}
     form = CredentialForm(*_posted(request), initial=start, zone=zones.zone_of(request))
     return form_page(request, form, about, do, mark=_ONCE, party=party)

@@ -135,7 +135,7 @@ def certificate_list(request: HttpRequest) -> HttpResponse:
     context = {
         "rows": rows,
         "table": table(
-            "Certificates and credentials by their end",
+            "Certificates and credentials by expiry",
             tables.CERTIFICATES,
             rows,
             about=lambda row: {"data-testid": "certificate-row", "data-state": row.state},
@@ -280,7 +280,7 @@ def bundle_page(request: HttpRequest) -> HttpResponse:
                     bundle=found, actor=actor(request), reason=reason_of(request), activate=activate
                 )
                 made, changed = done.count("create"), done.count("change")
-                notices.success(request, f"The bundle is imported: {made} made, {changed} changed.")
+                notices.success(request, f"The bundle is imported: {made} created, {changed} changed.")
                 return see_other("console:agreements")
         except INVALID as error:
             errors = refusals(error)
@@ -306,7 +306,7 @@ def _text(request: HttpRequest) -> str:
     try:
         return str(file.read(), "utf-8-sig")
     except UnicodeDecodeError:
-        raise InvalidSubmission({"bundle": ["The file is no JSON in UTF-8."]}) from None
+        raise InvalidSubmission({"bundle": ["The file is not JSON in UTF-8."]}) from None
 
 
 @requires("agreements:read")

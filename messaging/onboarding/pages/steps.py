@@ -52,7 +52,7 @@ class TransportForm(EndpointForm):
         Group(
             "What they show us",
             ("inbound_kind", "inbound_username", "inbound_certificate"),
-            "Made when the agreement is activated, and shown once.",
+            "Created when the agreement is activated, and shown once.",
         ),
     )
     only = {
@@ -85,7 +85,7 @@ class AgreementForm(TermsForm):
     """Step 4: what is agreed."""
 
     groups = (Group("Agreement", ("tpa_id", "title", "own_endpoint")), *TermsForm.groups)
-    tpa_id = forms.CharField(label="TPAId", help_text="It stands in every message, so both sides have the same.")
+    tpa_id = forms.CharField(label="TPAId", help_text="It is in every message, so both sides must use the same one.")
     title = forms.CharField(label="Name")
     own_endpoint = NamedField("Our endpoint", blank="Choose one")
 

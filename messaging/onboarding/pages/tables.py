@@ -57,7 +57,7 @@ def _pair(row: Any) -> SafeString:
 PAIRS = (
     Column("Pair", _pair, "nowrap"),
     Column("State", lambda row: state("pair", row.diagnosis.state), "nowrap"),
-    Column("What is the matter", lambda row: row.diagnosis.headline, narrow="What"),
+    Column("Problem", lambda row: row.diagnosis.headline, narrow="What"),
     Column("Last success", lambda row: ago(row.pair.last_success_at, "never"), "nowrap"),
 )
 
@@ -89,7 +89,7 @@ def credentials(found: Iterable[Credential], *, revokes: bool) -> dict[str, Any]
         Column("Kind", lambda one: one.get_kind_display()),
         Column("Valid from", lambda one: ago(one.valid_from, "always"), "nowrap", narrow="From"),
         Column(
-            "Valid until", lambda one: at(one.valid_until) if one.valid_until else "no end", "nowrap", narrow="Until"
+            "Valid until", lambda one: at(one.valid_until) if one.valid_until else "no expiry", "nowrap", narrow="Until"
         ),
         Column("State", standing, "nowrap"),
     )
@@ -156,7 +156,7 @@ def _verdict(step: dict[str, Any]) -> SafeString:
     if step["verdict"] == "failed":
         return cells.span("text-bad", cells.joined(icon("alert-triangle"), "failed"))
     if step["verdict"] == "warning":
-        return cells.joined(icon("info-circle"), "look at this")
+        return cells.joined(icon("info-circle"), "check this")
     return cells.span("text-faint", cells.joined(icon("minus"), "not run"))
 
 

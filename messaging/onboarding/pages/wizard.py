@@ -48,7 +48,7 @@ DISCARD = Verb(
     "x",
     "danger",
     _discard,
-    ("The draft is deleted, and so is what it has made, as far as nothing else uses it.",),
+    ("The draft is deleted, and so is what it has created, as far as nothing else uses it.",),
     "What was typed is gone. Nothing of it was in force.",
     ("Not needed", "Started by mistake"),
     "is discarded",

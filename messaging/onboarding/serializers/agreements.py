@@ -28,7 +28,8 @@ _SAID = {
     "repeat_interval_max": "Requests and transactions: longest wait.",
     "ordered": "Repeatable requests: one at a time, each after the one before.",
     "max_in_flight": "Repeatable requests that are not ordered, and streams (the window): how many at once.",
-    "stream_concurrency": "Streams: requests on the wire at once; 1 for a receiver that refuses what overtakes.",
+    "stream_concurrency": "Streams: requests on the wire at once; 1 for a receiver that rejects messages which "
+    "arrive out of order.",
     "resend_schedule": "Streams: waits for an order acknowledgement in seconds, with commas between them; the last "
     "repeats.",
     "order_ack_timeout": "Streams: OrderAckTimeout in milliseconds.",
@@ -36,7 +37,7 @@ _SAID = {
     "time_to_live": "Streams: what is not acknowledged by then is a dead letter; 0 = never.",
     "final_receipt": "Streams: ask whether the partner's application took the document.",
     "final_receipt_within": "Streams: how long that may take.",
-    "inbound_quota": "Streams: documents that may wait here; what comes beyond is refused for good. 0 = no limit.",
+    "inbound_quota": "Streams: documents that may wait here; what comes beyond is refused permanently. 0 = no limit.",
     "coordination_version": "Transactions: namespaces of what the hub writes and expects.",
     "addressing_profile": "Transactions: which WS-Addressing headers notifications carry.",
     "addressing_strict": "Transactions: refuse a notification that lacks a header, or carries one too many.",
@@ -57,7 +58,7 @@ _OUR_COLUMNS = {
 }
 _DIRECTION_IS = "For a log without such a column: all of it was `sent`, or `received`, by the partner."
 _DIGEST_OF = "What the partner's digest is of: the message as it was transmitted (`body`), or its first `payload`."
-_SENT = "What stands in the column for what the partner sent; out, sent and the like unless told."
+_SENT = "Values of that column for what the partner sent; out, sent and the like if absent."
 _RECEIVED = "The same for what the partner received."
 
 
@@ -218,7 +219,7 @@ class AgreementSerializer(serializers.Serializer):
     own_party = PartyRef()
     partner = PartyRef()
     state = serializers.SerializerMethodField(help_text="That of the version that counts.")
-    log_columns = LogColumnsSerializer(help_text="How the columns of the partner's log are called, for reconciliation.")
+    log_columns = LogColumnsSerializer(help_text="How the columns of the partner's log are named, for reconciliation.")
     current = serializers.SerializerMethodField(help_text="The active version, else the disabled one, else the newest.")
     created_at = serializers.DateTimeField()
 

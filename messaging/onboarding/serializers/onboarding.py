@@ -62,7 +62,7 @@ class CertificateSerializer(serializers.Serializer):
     endpoint = serializers.CharField(allow_null=True, help_text="Id (`end_...`) of the endpoint whose server it is.")
     credential = serializers.CharField(allow_null=True, help_text="Id (`cred_...`).")
     ends_at = serializers.DateTimeField()
-    days_left = serializers.IntegerField(help_text="Whole days; below 0 = it ended.")
+    days_left = serializers.IntegerField(help_text="Whole days; below 0 = it has expired.")
     state = serializers.ChoiceField(choices=["valid", "ending", "expired"], help_text="ending: within 30 days.")
     certificate = CertificateFactsSerializer(allow_null=True)
 
@@ -82,7 +82,7 @@ class PartnerHealthSerializer(serializers.Serializer):
     waiting = serializers.IntegerField(help_text="Documents that wait to be sent.")
     last_success_at = serializers.DateTimeField(allow_null=True)
     incidents = serializers.IntegerField(help_text="Unresolved ones.")
-    ending = CertificateSerializer(many=True, help_text="Certificates and credentials that end within 30 days.")
+    ending = CertificateSerializer(many=True, help_text="Certificates and credentials that expire within 30 days.")
 
 
 class StepSerializer(serializers.Serializer):
@@ -170,7 +170,7 @@ class ActivatedSerializer(serializers.Serializer):
     number = serializers.IntegerField()
     partner = serializers.CharField()
     credential = serializers.CharField(allow_null=True, help_text="Id of what they show us from now on.")
-    secret = serializers.CharField(allow_null=True, help_text="Its secret, shown this once.")
+    secret = serializers.CharField(allow_null=True, help_text="Its secret, shown only once, now.")
 
 
 class BundleSerializer(serializers.Serializer):

@@ -78,7 +78,7 @@ class PartySerializer(Described, RowSerializer):
     id = IdOut("par")
     identifiers = IdentifierSerializer(many=True, help_text="The first is the one that we write.")
     groups = serializers.SerializerMethodField(help_text="Ids of its partner groups (`grp_...`).")
-    archived_at = serializers.DateTimeField(allow_null=True, help_text="Taken out of use.")
+    archived_at = serializers.DateTimeField(allow_null=True, help_text="Archived.")
 
     class Meta:
         model = Party
@@ -99,7 +99,7 @@ class EndpointChanges(OptionalReasonBody, Described, SettingsBody):
         "error_uri": "Where errors go; the URI if absent.",
         "address": "Only if it differs from the URI.",
         "server": " ".join(one.server_said for one in transports.ALL if one.server_said),
-        "host_key": "Files: fingerprint of the server's key, as `ssh-keygen -l` prints it; several are apart by "
+        "host_key": "Files: fingerprint of the server's key, as `ssh-keygen -l` prints it; several are separated by "
         "spaces.",
         "service_address": "Below it lie the partner's test services status and echo (docs/partner-services.md).",
         "connect_timeout": "Seconds.",
@@ -202,7 +202,7 @@ class CredentialSerializer(Described, RowSerializer):
 class NewCredentialSerializer(CredentialSerializer):
     """A new credential, with what the partner has to show."""
 
-    secret = serializers.CharField(allow_null=True, help_text="Shown this once; null if there is nothing to show.")
+    secret = serializers.CharField(allow_null=True, help_text="Shown only once, now; null if there is nothing to show.")
 
     class Meta(CredentialSerializer.Meta):
         fields = (*CredentialSerializer.Meta.fields, "secret")

@@ -139,7 +139,7 @@ def _credentials(step: Step, terms: Terms, now: datetime) -> None:
     if not theirs and receives:
         said.append(f"{terms.hop_party_name} has no valid credential, so nothing that they send is taken.")
     if not ours and transports.named(terms.transport).needs_login:
-        said.append("We have nothing to log in with at their file server.")
+        said.append("No credential is stored for their file server.")
     soon = [one for one in valid if one.valid_until is not None and one.valid_until < now + timedelta(days=30)]
     said += [f"{one} ends {one.valid_until:%Y-%m-%d}." for one in soon]
     step.facts = {"shown_by_us": len(ours), "shown_by_them": len(theirs)}
@@ -211,7 +211,7 @@ def _echo(step: Step, version: AgreementVersion, terms: Terms, sample: Sample | 
         problems.insert(0, "The document did not arrive as it was sent.")
     if problems:
         raise _Failed(" ".join(problems))
-    step.detail = f"The partner takes us for {step.facts['partner']} and read the sample as it was meant."
+    step.detail = f"The partner identifies us as {step.facts['partner']} and read the sample as it was meant."
 
 
 def _json(response: bytes) -> dict[str, Any] | None:

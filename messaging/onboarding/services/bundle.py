@@ -184,7 +184,7 @@ def _party(given: BundleParty, actor: Actor, reason: str) -> Item:
 def _endpoint(party: BundleParty, given: BundleEndpoint, actor: Actor, reason: str) -> Item:
     owner = find_party(party.name, party.fields.get("identifiers", ()))
     if owner is None:
-        raise InvalidSubmission({"party": [f"{party.name} could not be made."]})
+        raise InvalidSubmission({"party": [f"{party.name} could not be created."]})
     known = find_endpoint(given.uri)
     if known is None:
         made = onboarding.endpoint_create(party_id=owner.pk, actor=actor, reason=reason, **given.fields)

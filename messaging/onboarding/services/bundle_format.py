@@ -99,7 +99,7 @@ class _Reader:
             self.wrong(f"{where}.{name}", "a text is needed here.")
             return ""
         if not is_storable(value):
-            self.wrong(f"{where}.{name}", "there is a character in this text that cannot be stored: take it out.")
+            self.wrong(f"{where}.{name}", "there is a character in this text that cannot be stored: remove it.")
             return ""
         return value
 
@@ -138,7 +138,7 @@ def read(text: str | bytes) -> Bundle:
     try:
         return read_document(json.loads(text))
     except (ValueError, RecursionError) as error:
-        raise InvalidSubmission({"bundle": [f"This is no JSON: {str(error)[:200]}"]}) from None
+        raise InvalidSubmission({"bundle": [f"This is not JSON: {str(error)[:200]}"]}) from None
 
 
 def read_document(document: Any) -> Bundle:

@@ -41,7 +41,7 @@ class Ending:
 
     @property
     def sentence(self) -> str:
-        when = "ended" if self.within == 0 else f"ends within {self.within} days,"
+        when = "expired" if self.within == 0 else f"expires within {self.within} days,"
         return f"{self.title} ({self.use}) {when} on {self.ends_at:%Y-%m-%d}"
 
 
@@ -143,7 +143,7 @@ def _resolve(pair_id: uuid.UUID, now: datetime) -> None:
         pair = Pair.locked([pair_id]).get(pair_id)
         if pair is None:
             return
-        said = "Nothing of this partner ends soon any more."
+        said = "Nothing of this partner expires soon any more."
         events.write(
             incidents.incidents_resolve_for_pair(pair=pair, now=now, by="system", resolution=said, causes=_CAUSES)
         )

@@ -113,7 +113,7 @@ def draft_save(
     unclean = [name for name, value in (dict(values) | dict(unread or {})).items() if not _storable(value)]
     if unclean:
         raise InvalidSubmission(
-            {name: ["There is a character in it that cannot be stored: take it out."] for name in unclean}
+            {name: ["There is a character in it that cannot be stored: remove it."] for name in unclean}
         )
     with transaction.atomic():
         draft = _locked(draft_id)

@@ -97,11 +97,11 @@ class CausesSerializer(serializers.Serializer):
 class EpochSerializer(serializers.Serializer):
     """Since when ids are remembered without a gap."""
 
-    id = IdOut("mem", source="epoch", help_text="Another one: memory was lost and began anew.")
+    id = IdOut("mem", source="epoch", help_text="Another one: memory was lost and started again.")
     memory_start = serializers.DateTimeField(help_text="Requests with an earlier first-instance time are refused.")
     forgotten_through = serializers.DateTimeField(help_text="Ids of requests before it were forgotten on purpose.")
     heartbeat = serializers.DateTimeField(help_text="The latest time that this memory has seen.")
-    reason = serializers.CharField(help_text="Why it began anew.")
+    reason = serializers.CharField(help_text="Why it started again.")
 
 
 class WindowSerializer(serializers.Serializer):

@@ -101,7 +101,7 @@ class AuditHeadSerializer(serializers.Serializer):
 
 
 class AuditBreakSerializer(serializers.Serializer):
-    """A place at which the chain does not hold."""
+    """A place at which the chain is broken."""
 
     number = serializers.IntegerField()
     entry = serializers.CharField(help_text="Its id; empty when it is missing.")

@@ -27,7 +27,7 @@ _MORE = (
     ("Preferences: time zone, shortcuts, theme", "console:preferences", "views:write"),
     ("Saved views", "console:saved-views", "views:write"),
     ("Keys", "console:keys", "pairs:read"),
-    ("Words", "console:glossary", "pairs:read"),
+    ("Glossary", "console:glossary", "pairs:read"),
     ("Causes", "console:causes", "pairs:read"),
     ("Change password", "console:password", "pairs:read"),
 )
@@ -36,9 +36,9 @@ KEYS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     (
         "Anywhere",
         (
-            ("?", "This sheet"),
+            ("?", "This help"),
             ("/", "Search: paste any id"),
-            ("Ctrl K", "Palette: pages, what can be done here, ids (Cmd K on a Mac)"),
+            ("Ctrl K", "Palette: pages, actions, ids (Cmd K on a Mac)"),
             ("Esc", "Close a dialog or menu"),
         ),
     ),
@@ -61,8 +61,8 @@ KEYS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("Enter", "Open the row"),
             ("x", "Select the row"),
             ("Shift X", "Select from the last one to here"),
-            ("Space", "Messages: the row's message in short"),
-            (".", "Load what is new"),
+            ("Space", "Messages: a summary of the row's message"),
+            (".", "Load new rows"),
         ),
     ),
     (
@@ -78,7 +78,7 @@ KEYS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
         "On an incident",
         (
             ("a", "Assign"),
-            ("z", "Put off, or back on the list"),
+            ("z", "Snooze, or end the snooze"),
             ("r", "Resolve"),
             ("d", "Diagram of its pair"),
         ),
@@ -119,7 +119,7 @@ def keys(request: HttpRequest) -> HttpResponse:
 
 @requires("pairs:read")
 def glossary(request: HttpRequest) -> HttpResponse:
-    """What the words mean."""
+    """Glossary."""
     return page(request, "console/overview/glossary.html", {"words": WORDS})
 
 
@@ -133,7 +133,7 @@ def cause_list(request: HttpRequest) -> HttpResponse:
 
 
 def _sender(one: Rejection) -> SafeString:
-    name = one.party_name or cells.span("text-soft", "a stranger")
+    name = one.party_name or cells.span("text-soft", "unknown sender")
     return format_html('{}<div class="text-faint mono">{}</div>', name, one.remote_address or "—")
 
 
@@ -164,7 +164,7 @@ def rejection_list(request: HttpRequest) -> HttpResponse:
         "filtered": any(filters.values()),
         "reasons": sorted(causes.REFUSALS.items(), key=lambda r: r[1]),
     }
-    context["table"] = table("Refusals, newest first", _REFUSALS, context["rows"])
+    context["table"] = table("Rejections, newest first", _REFUSALS, context["rows"])
     return page(request, "console/overview/rejections.html", context)
 
 

@@ -261,7 +261,7 @@ _BY_PREFIX: dict[str, Kind] = {
         lambda one: (one.party.public_id,),
     ),
     "poll": Kind("Poller", "poller", pollers.poller),
-    "inq": Kind("Question to the partner", "inquiry", relatives.inquiry, lambda one: one.message.message_id),
+    "inq": Kind("Status inquiry", "inquiry", relatives.inquiry, lambda one: one.message.message_id),
     "plog": Kind("Partner's log", "partner-log", pipeline.log, lambda log: f"{log.party.name}: {log.filename}"),
     "tst": Kind(
         "Test report",

@@ -129,7 +129,7 @@ def health() -> Health:
     return Health(database, broker, oldest, overdue, unreachable, store, room.free, parts, tuple(known))
 
 
-_WITHOUT_BROKER = "It does not answer. Documents are taken; they go out when workers find them by themselves."
+_WITHOUT_BROKER = "It does not answer. Documents are accepted; they go out when workers find them by themselves."
 _UNKNOWN = "Not known while the database does not answer."
 _since: dict[str, datetime] = {}  # of this process: part -> when it was first seen to be in trouble
 _room_lock = threading.Lock()

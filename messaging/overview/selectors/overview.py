@@ -237,7 +237,7 @@ def _stopped_triggers(now: datetime) -> list[TriggerRow]:
 
 
 def _troubled(now: datetime) -> QuerySet[RatedPair]:
-    """Those that need a person before those that mend themselves; then by documents held up x how long."""
+    """Those that need a person before those that fix themselves; then by documents held up x how long."""
     since = Case(
         When(state="resync", then=F("resync_since")),
         When(state="silent", then=F("silent_since")),
@@ -250,11 +250,11 @@ def _troubled(now: datetime) -> QuerySet[RatedPair]:
         output_field=FloatField(),
     )
     under_way = Case(When(in_flight__isnull=False, then=1), default=0)
-    mends = Case(When(state__in=_STOPPED, then=0), default=1)
+    fixes = Case(When(state__in=_STOPPED, then=0), default=1)
     found = pairs.pairs(states=_TROUBLED).annotate(
-        mends=mends, weight=ExpressionWrapper((F("queued") + F("out_now") + under_way + 1) * age, FloatField())
+        fixes=fixes, weight=ExpressionWrapper((F("queued") + F("out_now") + under_way + 1) * age, FloatField())
     )
-    return found.order_by("mends", "-weight", "code")
+    return found.order_by("fixes", "-weight", "code")
 
 
 def _verdict(found: Status, stopped: list[TriggerRow], unsure: int) -> tuple[str, tuple[Part, ...]]:
@@ -299,7 +299,7 @@ def _of_hub(state: Health) -> tuple[str, ...]:
     behind = f"The hub is behind: something was due {span(state.overdue_seconds)} ago. Check workers and beat."
     broker = "The broker does not answer: workers are not woken, and find what is due by themselves. Nothing is lost."
     return (
-        "" if state.store else said.get("store", "The payload store takes no documents."),
+        "" if state.store else said.get("store", "The payload store accepts no documents."),
         said.get("workers", "") if state.nobody_works else "",
         behind if state.overdue_seconds > OVERDUE_SECONDS else "",
         "" if state.broker else broker,

@@ -44,7 +44,7 @@ def run() -> str:
     return (
         f"pairs made {made}, disabled or enabled {closed}, rejections dropped {dropped}, days forgotten {forgotten}, "
         f"expired unsent {expired}, transactions forgotten {transactions}, "
-        f"servers unreachable {down}, partners with something that ends soon {ending}, "
+        f"servers unreachable {down}, partners with something that expires soon {ending}, "
         f"pairs silent or heard again {silent}, audit chain {'holds' if sound else 'is broken'}, {watched}"
     )
 

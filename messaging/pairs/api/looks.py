@@ -75,7 +75,7 @@ class TimelineSerializer(serializers.Serializer):
     )
     failed_only = serializers.BooleanField()
     cut = serializers.BooleanField(help_text="There was more.")
-    folded = serializers.BooleanField(help_text="What went alike stands together.")
+    folded = serializers.BooleanField(help_text="Similar rows are folded into one.")
     steps = TimelineStepSerializer(many=True)
 
 
@@ -321,7 +321,7 @@ class Probes(Endpoint):
         ProbeSerializer,
         id="probes_list",
         scope="pairs:read",
-        summary="What looks at partners' endpoints found, newest first",
+        summary="What pings of partners' endpoints found, newest first",
         order=("-id",),
         filters=_PROBES,
         tag="pairs",
@@ -336,7 +336,7 @@ class OneProbe(Endpoint):
         ProbeSerializer,
         id="probes_read",
         scope="pairs:read",
-        summary="One look at an endpoint",
+        summary="One ping of an endpoint",
         path={"probe": "Id of the report (`prb_...`)."},
         tag="pairs",
         etag=False,
@@ -411,8 +411,8 @@ class ResetCircuit(Endpoint):
         tag="circuits",
         scope="pairs:operate",
         summary="Have a server tried now",
-        description="The next attempt is let through, and the waits begin anew. Failures that were only counted are "
-        "forgotten; then the answer has the state `closed`, and the circuit is gone.",
+        description="The next attempt is let through, and the waits start again from the shortest. Failures that "
+        "were only counted are forgotten; then the answer has the state `closed`, and the circuit is gone.",
         path=_CIRCUIT,
         request=ReasonBody,
         responses={200: CircuitSerializer},

@@ -58,7 +58,7 @@ class PairSettingsBody(ReasonBody):
         required=False,
         allow_blank=True,
         trim_whitespace=False,
-        help_text="Markdown; shown when the pair is in trouble.",
+        help_text="Markdown; shown when the pair has a problem.",
     )
 
 
@@ -186,7 +186,7 @@ class StreamStateSerializer(serializers.Serializer):
 class PairDetailSerializer(PairSerializer):
     """A pair with its streams and its run-book."""
 
-    runbook = serializers.CharField(allow_blank=True, help_text="Markdown; shown when the pair is in trouble.")
+    runbook = serializers.CharField(allow_blank=True, help_text="Markdown; shown when the pair has a problem.")
     stream = StreamStateSerializer(allow_null=True, help_text="Null for pairs of other profiles.")
 
 
@@ -261,7 +261,7 @@ class OnePair(Endpoint):
         id="pairs_read",
         tag="pairs",
         scope="pairs:read",
-        summary="One pair, and what is the matter with it",
+        summary="One pair, and its diagnosis",
         description="The part of the ETag before the dot counts what people do to the pair: it is what the verbs' "
         "If-Match compares, so that traffic does not refuse an action.",
         path=PATH,
@@ -317,7 +317,7 @@ def _verb(verb: PairVerb, body: type = ReasonBody) -> type[Endpoint]:
             tag="pairs",
             scope=verb.scope,
             summary=verb.summary,
-            description="Answers the pair as it is then, with its new ETag.",
+            description="Returns the pair in its new state, with its new ETag.",
             path=PATH,
             request=body,
             responses={200: PairDetailSerializer},

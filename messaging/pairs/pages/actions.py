@@ -106,7 +106,7 @@ def _check(request: HttpRequest, pair: Pair, verb: PairVerb) -> None:
     if verb.long_reason and len(given.get("reason", "").strip()) < HEAVY_REASON:
         errors["reason"] = [f"Say why, in at least {HEAVY_REASON} characters: it cannot be taken back."]
     if "\x00" in given.get("reason", ""):
-        errors.setdefault("reason", []).append("There is a control character in this text: take it out.")
+        errors.setdefault("reason", []).append("There is a control character in this text: remove it.")
     expected = given.get("expected", "")
     if verb.slug == "expect-sequence" and not (_is_number(expected) and len(expected) < 10):
         errors["expected"] = ["A number from 1 to 999999999."]
@@ -215,7 +215,7 @@ def _is_number(text: str) -> bool:
 
 # --- partners' servers that could not be reached lately ---
 
-PRESETS = ("Partner says that the server is up", "Address or firewall corrected", "A look at whether it is back")
+PRESETS = ("Partner says that the server is up", "Address or firewall corrected", "Check whether it is back")
 
 
 @requires("pairs:read")

@@ -202,7 +202,7 @@ def _head(request: HttpRequest, screen: PairScreen) -> dict[str, Any]:
     }
 
 
-# What a new certificate in the endpoint's trust may mend.
+# What a new certificate in the endpoint's trust may fix.
 _CERTIFICATES = ("cert_expired", "cert_untrusted", "tls_handshake")
 
 

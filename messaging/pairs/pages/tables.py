@@ -220,7 +220,7 @@ _STEP = (
 def probe(report: ProbeReport) -> dict[str, Any]:
     """Return the table of the steps of a look at an endpoint."""
     return table(
-        "What the look at the partner's endpoint found, step by step",
+        "What the ping of the partner's endpoint found, step by step",
         _STEP,
         report.steps,
         about=lambda step: {"data-testid": f"probe-{step['name']}", "data-state": step["verdict"]},

@@ -38,7 +38,7 @@ class Tells(StrEnum):
 
     WORKS = "works"
     FAILS = "fails"
-    CHANGED = "changed"  # something was mended, perhaps; nobody has tried since
+    CHANGED = "changed"  # something was fixed, perhaps; nobody has tried since
 
 
 @dataclass(frozen=True, slots=True)

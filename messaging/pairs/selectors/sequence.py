@@ -35,7 +35,7 @@ WORDS = {
     "blocking": ("X", "blocks the others"),
     "flying": ("→", "on its way"),
     "waiting": ("w", "waits"),
-    "dropped": ("–", "taken out"),
+    "dropped": ("–", "removed"),
     "doubt": ("?", "in doubt"),
 }
 

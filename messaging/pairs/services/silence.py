@@ -156,6 +156,6 @@ def _check(expected_every: int | None, silence_grace: int | None, runbook: str |
     if runbook is not None and len(runbook) > RUNBOOK_MOST:
         errors["runbook"] = [f"At most {RUNBOOK_MOST:,} characters: keep long documents elsewhere and link them."]
     elif runbook is not None and "\x00" in runbook:
-        errors["runbook"] = ["There is a control character in this text: take it out."]
+        errors["runbook"] = ["There is a control character in this text: remove it."]
     if errors:
         raise InvalidSubmission(errors)

@@ -85,8 +85,10 @@ def _sentence() -> Column:
         .when(kind == "gap", F.format_string("%,d numbers (%s) are missing between these two messages.", count, span))
         .when((kind == "repeat") & one, F.format_string("Number %,d was given to two messages.", first))
         .when(kind == "repeat", F.format_string("%,d numbers (%s) were given to two messages each.", count, span))
-        .when(kind == "reset", F.format_string("After number %,d the sequence began again at %,d.", first, last))
-        .when(kind == "wrap", F.format_string("The sequence went round: %,d was followed by %,d.", first, last))
+        .when(kind == "reset", F.format_string("After number %,d the sequence restarted at %,d.", first, last))
+        .when(
+            kind == "wrap", F.format_string("The sequence number wrapped around: %,d was followed by %,d.", first, last)
+        )
         .when(one, F.format_string("The stream left out number %,d, and said so.", first))
         .otherwise(F.format_string("The stream left out %,d numbers (%s), and said so.", count, span))
     )

@@ -118,7 +118,7 @@ def poller_look(*, poller_id: uuid.UUID, actor: Actor, reason: str, expected_ver
         poller, _ = _fresh(poller_id, expected_version)
         if not poller.enabled:
             raise WrongState(
-                f"{poller} is switched off: switch it on to look.", state="off", allowed=allowed_verbs(poller)
+                f"{poller} is switched off: switch it on to poll.", state="off", allowed=allowed_verbs(poller)
             )
         state = _state(poller_id)
         state.due_at = clock.now()
@@ -152,7 +152,7 @@ def _switch(poller_id: uuid.UUID, actor: Actor, reason: str, expected_version: s
 
 
 def _after_change(actor: Actor) -> None:
-    """A poller that failed and is gone, off or mended needs nobody any more."""
+    """A poller that failed and is gone, off or fixed needs nobody any more."""
     events.write(pollers.close_incident(clock.now(), by=actor.name))
     dispatch.wake_on_commit(dispatch.POLLERS)
 

@@ -146,17 +146,17 @@ def record(outcomes: list[tuple[Job, Found]]) -> list[Job | None]:
             .select_for_update(of=("self",))
         }
         serious: list[str] = []
-        mended = False
+        fixed = False
         for job, found in outcomes:
             row = rows.get(job.poller_id)
             if row is None or row.leased_until != job.leased_until:
                 log.warning("lease lost", extra={"action": "lease_lost", "poller": str(job.poller_id)})
                 continue
-            mended = mended or (not found.cause and row.failures > 0)
+            fixed = fixed or (not found.cause and row.failures > 0)
             if _apply(row, job, found, now):
                 serious.append(f"{row.poller.name}: {row.cause}, {row.detail}")
             row.save()
-        if serious or mended:
+        if serious or fixed:
             written = _tell(serious, now)
         events.write(written)
     return [None] * len(outcomes)
@@ -198,5 +198,5 @@ def close_incident(now: datetime, by: str = "system") -> list[Event]:
     if PollerState.objects.filter(poller__enabled=True, failures__gt=0).exists():
         return []
     return incidents.incidents_resolve_of_hub(
-        cause=INCIDENT, now=now, by=by, resolution="Every mailbox and folder that is looked into can be read."
+        cause=INCIDENT, now=now, by=by, resolution="Every mailbox and folder that is polled can be read."
     )

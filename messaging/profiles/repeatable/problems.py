@@ -53,7 +53,7 @@ _ROWS = (
         "repeated-too-fast",
         429,
         "Repeated too fast",
-        "The hub looks at only so many copies of one request in a minute. What the copies before were answered stands;"
+        "The hub looks at only so many copies of one request in a minute. The answers to earlier copies stay valid;"
         " repeat it, with the same id, after Retry-After.",
         retryable=True,
     ),
@@ -124,7 +124,7 @@ _ROWS = (
     Kind(
         "in-work",
         409,
-        "Still in work",
+        "Still in progress",
         "The first copy is still being worked on. Repeat the request after Retry-After.",
         retryable=True,
     ),
@@ -133,7 +133,7 @@ _ROWS = (
         412,
         "Outside the memory window",
         "The first-instance time is before the time from which ids are remembered, so nobody can say whether the"
-        " request was executed. Find that out by another way before you send it under a new id.",
+        " request was executed. Find that out by other means before you send it under a new id.",
     ),
     Kind(
         "first-sent-in-future",
@@ -170,14 +170,14 @@ _ROWS = (
     Kind(
         "not-routed",
         404,
-        "No way to the receiver",
-        "RM-To names a party to which nothing leads from here, or to which this request cannot be passed on.",
+        "No route to the receiver",
+        "RM-To names a party to which no route leads from here, or to which this request cannot be passed on.",
     ),
     Kind(
         "way-onward-shut",
         503,
-        "The way onward is shut",
-        "The next hop to the party of RM-To takes nothing now. Nothing was stored. Repeat it after Retry-After.",
+        "The next hop is suspended",
+        "The next hop to the party of RM-To accepts nothing now. Nothing was stored. Repeat it after Retry-After.",
         retryable=True,
     ),
     Kind(

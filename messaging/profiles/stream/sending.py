@@ -195,7 +195,7 @@ def _transmit(
     except (EncodeError, storage.PayloadMissing) as error:
         cause = "payload_missing" if isinstance(error, storage.PayloadMissing) else "payload_invalid"
         if before:
-            # No number is used up: the message never had bytes. A person cancels it or mends the store.
+            # No number is used up: the message never had bytes. A person cancels it or fixes the store.
             flight.state, flight.acts = before
             del flight.rows[act.number]
         else:

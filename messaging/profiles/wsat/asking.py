@@ -100,7 +100,7 @@ def coordination_rollback(
         if coordination.phase in (Phase.ABORTING, Phase.ABORTED):
             return coordination
         if coordination.phase not in OPEN or coordination.phase == Phase.PREPARED:
-            decided = "Its superior coordinator decides: settle it if that is gone for good."
+            decided = "Its superior coordinator decides: settle it if that is permanently gone."
             raise WrongState(
                 decided if coordination.phase == Phase.PREPARED else "It is decided: it commits.",
                 state=coordination.phase,

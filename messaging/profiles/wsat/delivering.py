@@ -51,7 +51,7 @@ def decide_locally(coordination: Coordination, now: datetime, written: list[Even
     for enlistment in _callables(coordination):
         member = enlistment.trigger
         if member is None or member.kind != ServiceKind.CALLABLE:
-            raise LocalWorkFailed("member_changed", f"{enlistment.local} is no member any more.")
+            raise LocalWorkFailed("member_changed", f"{enlistment.local} is not a member any more.")
         _run(member, delivery)
     changes = Changes(now)
     delivery.http_status = delivery.answer = None

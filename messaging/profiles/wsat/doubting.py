@@ -12,7 +12,7 @@ from messaging.models import Coordination, Enlistment, Event
 from messaging.profiles.wsat import opening, outgoing
 from messaging.protocol.atomic.words import Phase, Vote
 
-HEURISTIC = "heuristic_outcome"  # somebody decided otherwise than the transaction: only people can mend it
+HEURISTIC = "heuristic_outcome"  # somebody decided otherwise than the transaction: only people can fix it
 REFUSED = "transaction_peer_refused"
 SILENT, HELD = outgoing.SILENT, outgoing.HELD
 ELSEWHERE = "address_outside_agreement"  # it registered at an address that the agreement does not name any more

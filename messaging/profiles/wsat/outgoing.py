@@ -262,7 +262,7 @@ def cancel_warning(message: Message) -> str:
     return (
         f"{facts.kind} is not sent again, and the transaction stays open without its answer: the other side may keep "
         "what it holds for it, and its outcome there may differ from the one here. Settle the participant instead when "
-        "it is gone for good."
+        "it is permanently gone."
     )
 
 

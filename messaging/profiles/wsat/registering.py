@@ -100,7 +100,7 @@ def _cannot(
         )
     if protocol is Protocol.COMPLETION and not local and not _began(coordination, terms):
         return (
-            "Completion is for whoever created this transaction, and you did not: register for Durable2PC or "
+            "Completion is for the creator of this transaction, which is not you: register for Durable2PC or "
             "Volatile2PC."
         )
     most = settings.RMHUB_TRANSACTION_PARTICIPANTS

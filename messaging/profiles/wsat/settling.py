@@ -1,7 +1,7 @@
 """What people decide about a relationship that is in doubt: heuristic outcomes (spec 5; protocols.md 5.3 and 5.5).
 
 Every decision may contradict what the other side does; then data differs between the two, and nothing but people can
-mend it. So each takes a reason, leaves an audit entry, and says beforehand what it can break.
+fix it. So each takes a reason, leaves an audit entry, and says beforehand what it can break.
 """
 
 from __future__ import annotations

@@ -160,12 +160,12 @@ def _facts(ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, CoordinationMessage]:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """`moved`: the transmissions that moved something. `mended`: pairs that send again, and what was wrong with them.
+    """`moved`: the transmissions that moved something. `fixed`: pairs that send again, and what was wrong with them.
     `refused`: what a partner refuses for good. The last two are for `tell`.
     """
 
     moved: set[uuid.UUID] = field(default_factory=set)
-    mended: list[tuple[Pair, str]] = field(default_factory=list)
+    fixed: list[tuple[Pair, str]] = field(default_factory=list)
     refused: list[tuple[Pair, Message, Receipt]] = field(default_factory=list)
 
 
@@ -225,7 +225,7 @@ def _record_pairs(
         for message, receipt, first in by_pair[pair.pk]:
             if receipt.ok:
                 if pair.cause:
-                    recorded.mended.append((pair, pair.cause))
+                    recorded.fixed.append((pair, pair.cause))
                 pair.done += first
                 pair.last_success_at = now
                 pair.retries, pair.cause, pair.cause_detail = 0, "", ""
@@ -235,7 +235,7 @@ def _record_pairs(
             if receipt.permanent:
                 recorded.refused.append((pair, message, receipt))
         bulk_set([pair], _PAIR_FIELDS)
-    for pair, cause in recorded.mended:
+    for pair, cause in recorded.fixed:
         if cause in UNREACHABLE or cause == circuits.CAUSE:
             # The server is back: what it missed need not wait for the longest of its waits.
             let_go(pair, now, (MessageState.RETRYING,))
@@ -243,7 +243,7 @@ def _record_pairs(
 
 def tell(recorded: Recorded, now: datetime, written: list[Event]) -> None:
     """Incidents: a permanent refusal is one at once, and what is taken again ends the one about its pair."""
-    for pair, cause in recorded.mended:
+    for pair, cause in recorded.fixed:
         said = "A message of a transaction was taken again."
         written += incidents.incidents_resolve_for_pair(
             pair=pair, now=now, by="system", resolution=said, causes=(cause,)

@@ -55,7 +55,7 @@ def parse_timestamp(text: str) -> datetime:
     """
     match = _TIMESTAMP.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text.strip()[:40]!r} is no ISO 8601 time stamp")
+        raise ValueError(f"{text.strip()[:40]!r} is not an ISO 8601 time stamp")
     year, _dash, month, day, hour, _colon, minute, second, fraction, sign, offset_hours, offset_minutes = match.groups()
     microsecond = int((fraction + "00000")[:6]) if fraction else 0
     leap = second == "60"
@@ -76,7 +76,7 @@ def parse_timestamp(text: str) -> datetime:
             offset = timedelta(hours=int(offset_hours), minutes=int(offset_minutes or 0))
             moment = moment.replace(tzinfo=timezone(offset if sign == "+" else -offset)).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise ValueError(f"{text.strip()[:40]!r} is no date and time") from None
+        raise ValueError(f"{text.strip()[:40]!r} is not a date and time") from None
     return moment
 
 

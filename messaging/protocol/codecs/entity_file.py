@@ -62,7 +62,7 @@ def unpack(data: bytes) -> Entity:
     if not length:
         return Entity(content_type, body, declared=False)
     if not (length.isascii() and length.isdigit() and len(length) <= 15):
-        raise NotAnEntity("Its Content-Length is no number.")
+        raise NotAnEntity("Its Content-Length is not a number.")
     if len(body) != int(length):
         raise NotAnEntity(
             f"It has {len(body)} of the {int(length)} bytes that its Content-Length says.",
@@ -82,7 +82,7 @@ def _fields(head: bytes) -> dict[str, str]:
     for line in re.split(r"\r?\n", unfolded):
         match = _FIELD.fullmatch(line)
         if match is None or any(ord(sign) < 32 and sign != "\t" for sign in line):
-            raise NotAnEntity(f"A line of its header is no header field: {line[:60]!r}.")
+            raise NotAnEntity(f"A line of its header is not a header field: {line[:60]!r}.")
         name = match[1].lower()
         if name in found:
             raise NotAnEntity(f"Its header has {match[1]} twice.")

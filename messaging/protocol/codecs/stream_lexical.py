@@ -47,14 +47,14 @@ def parse_stream_id(text: str) -> tuple[str, int]:
 def parse_number(text: str) -> int:
     """An xs:unsignedLong. Raises ValueError."""
     if _NUMBER.fullmatch(text) is None or int(text) > LAST_ID:
-        raise ValueError(f"{text[:40]!r} is no unsigned number of 64 bits")
+        raise ValueError(f"{text[:40]!r} is not an unsigned number of 64 bits")
     return int(text)
 
 
 def guid(text: str) -> str:
     """A GUID as it is written. Raises EncodeError for one that is not in lower case, or none."""
     if _GUID.fullmatch(text) is None:
-        raise EncodeError(f"{text[:60]!r} is no GUID in lower case")
+        raise EncodeError(f"{text[:60]!r} is not a GUID in lower case")
     return text
 
 

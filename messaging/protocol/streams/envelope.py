@@ -127,7 +127,7 @@ def tx_sequence_id(timestamp: int, ordinal: int) -> int:
 def split_id(sid: int) -> tuple[int, int]:
     """(time stamp, ordinal) of an id. Raises ValueError for what is no unsigned 64-bit number."""
     if not 0 <= sid <= LAST_ID:
-        raise ValueError(f"{sid} is no unsigned number of 64 bits")
+        raise ValueError(f"{sid} is not an unsigned number of 64 bits")
     return sid >> _HALF, sid & _LOW
 
 

@@ -100,7 +100,7 @@ def parse(text: str) -> etree._Element:
     try:
         return parse_document(text.encode(), _LIMITS)
     except (NotAMessage, UnicodeEncodeError) as error:
-        raise EncodeError(f"a reference parameter is no XML element: {error}") from None
+        raise EncodeError(f"a reference parameter is not an XML element: {error}") from None
 
 
 def parameter_problem(elements: list[etree._Element]) -> str:

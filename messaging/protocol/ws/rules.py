@@ -175,7 +175,9 @@ def _addressing(message: WsMessage, strict: bool, profile: Style) -> list[Violat
         if addressing.reply_to is None:
             broken("ReplyTo", "has no wsa:ReplyTo", binding)
         elif not addressing.reply_to.is_physical():
-            broken("ReplyTo", f"has a wsa:ReplyTo that is no physical address: {_shown(addressing.reply_to)}", binding)
+            broken(
+                "ReplyTo", f"has a wsa:ReplyTo that is not a physical address: {_shown(addressing.reply_to)}", binding
+            )
     elif row.reply_to is Need.SHOULD_NOT and addressing.reply_to is not None and message.kind in TERMINAL:
         broken("ReplyTo", "has a wsa:ReplyTo although nothing is to be answered", fatal=False)
     if row.sender is Need.PHYSICAL and not any(
@@ -183,7 +185,9 @@ def _addressing(message: WsMessage, strict: bool, profile: Style) -> list[Violat
     ):
         broken("From", "has neither wsa:From nor wsa:ReplyTo with a physical address", binding)
     if addressing.fault_to is not None and not addressing.fault_to.is_physical():
-        broken("FaultTo", f"has a wsa:FaultTo that is no physical address: {_shown(addressing.fault_to)}", fatal=False)
+        broken(
+            "FaultTo", f"has a wsa:FaultTo that is not a physical address: {_shown(addressing.fault_to)}", fatal=False
+        )
     if message.kind == Note.REPLAY and message.version is Version.V2006:
         broken("Action", "is deprecated: 2006/06 has Prepared for this", fatal=False)
     return found
@@ -209,7 +213,9 @@ def _body(message: WsMessage) -> list[Violation]:
         case Register(protocol=protocol, participant=participant, identifier=identifier):
             found = _endpoint(participant, "ParticipantProtocolService")
             if protocol is None:
-                sentence = f"protocol {identifier[:200]} is none of {expected}/Completion, /Volatile2PC and /Durable2PC"
+                sentence = (
+                    f"protocol {identifier[:200]} is not one of {expected}/Completion, /Volatile2PC and /Durable2PC"
+                )
                 found.append(Violation("ProtocolIdentifier", FaultCode.INVALID_PROTOCOL, sentence))
             return found
         case Registered(coordinator=coordinator):

@@ -37,7 +37,7 @@ from messaging.reports.services import partner_logs as services
 from messaging.reports.services.actions import VERDICTS
 
 _operation = partial(operation, tag="reports")
-_COVERS = "What the log covers; its first and last row unless told."
+_COVERS = "What the log covers; its first and last row if absent."
 _PATH = {"log": "Id of the partner's log (`plog_...`)."}
 # The text fields of the form, and what stands between the parts.
 _OVERHEAD = 1024 * 1024
@@ -101,7 +101,7 @@ class LogIncidentsBody(ReasonBody):
     """Which findings of a comparison incidents are made of."""
 
     verdicts = serializers.ListField(
-        child=serializers.ChoiceField(choices=VERDICTS), required=False, help_text="Only of these; all unless told."
+        child=serializers.ChoiceField(choices=VERDICTS), required=False, help_text="Only of these; all if absent."
     )
     run = IdIn("run", required=False, help_text="The run that you looked at: refused when another is shown by now.")
 
@@ -196,7 +196,7 @@ class PartnerLogs(Endpoint):
     @_operation(
         id="partner_logs_create",
         scope="pipeline:run",
-        summary="Hand in a partner's log",
+        summary="Submit a partner's log",
         description=(
             "CSV in UTF-8 with a header (delimiter , ; tab or |), or Parquet. The same octets of the same partner are "
             "one log: a repeat answers 200 and the log that is there. Compare it with POST "
@@ -276,9 +276,9 @@ class LogIncidents(Endpoint):
     @_operation(
         id="partner_logs_incidents",
         scope="pipeline:run",
-        summary="Make incidents of what the comparison found",
+        summary="Create incidents from what the comparison found",
         description="One for each pair and verdict, with MessageIds as evidence. Asked again about the same run, it "
-        "answers the incidents that are open already.",
+        "returns the incidents that are already open.",
         path=_PATH,
         request=LogIncidentsBody,
         responses={200: OpenedSerializer},
@@ -302,7 +302,7 @@ def _columns(text: str) -> dict[str, Any]:
     try:
         given = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValidationError({"columns": [ErrorDetail(f"This is no JSON: {error}", code="invalid")]}) from error
+        raise ValidationError({"columns": [ErrorDetail(f"This is not JSON: {error}", code="invalid")]}) from error
     if not isinstance(given, dict):
         raise ValidationError({"columns": [ErrorDetail("An object, please.", code="invalid")]})
     try:

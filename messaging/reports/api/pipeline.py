@@ -71,7 +71,7 @@ class RunSerializer(serializers.Serializer):
 
     id = IdOut("run")
     job = serializers.ChoiceField(choices=PipelineJob.choices)
-    scope = serializers.CharField(help_text="What tells runs of one job apart: the partner's log, or the partner.")
+    scope = serializers.CharField(help_text="What distinguishes runs of one job: the partner's log, or the partner.")
     state = serializers.ChoiceField(choices=RunState.choices)
     parameters = serializers.DictField()
     requested_by = serializers.CharField()
@@ -107,7 +107,7 @@ class RunSerializer(serializers.Serializer):
 class RunDetailSerializer(RunSerializer):
     """One run of one job, and how far it is."""
 
-    error_detail = serializers.CharField(help_text="What was behind the error, for whoever repairs it.")
+    error_detail = serializers.CharField(help_text="Details of the error, for the person who repairs it.")
     percent = serializers.SerializerMethodField(help_text="Of the present step; null when that cannot be told.")
     seconds = serializers.SerializerMethodField(help_text="Since it began; null when it has not.")
     unclaimed = serializers.SerializerMethodField(
@@ -133,7 +133,7 @@ class RunBody(OptionalReasonBody):
     range_from = Instant(required=False, allow_null=True, help_text="Inclusive; reports and export only.")
     range_to = Instant(required=False, allow_null=True, help_text="Exclusive.")
     extract = serializers.BooleanField(
-        required=False, help_text="A report: whether the lake is brought up to date first. True unless told."
+        required=False, help_text="A report: whether the lake is brought up to date first. True if absent."
     )
     party = IdIn("par", required=False, help_text="Export: the partner whose messages it is about.")
     agreement = IdIn("agr", required=False, help_text="Export: only those under this agreement.")

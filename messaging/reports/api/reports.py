@@ -148,7 +148,7 @@ class AuditIncidentsBody(ReasonBody):
     """Which findings of the audit incidents are made of."""
 
     kinds = serializers.ListField(
-        child=serializers.ChoiceField(choices=AUDIT_KINDS), required=False, help_text="Only of these; all unless told."
+        child=serializers.ChoiceField(choices=AUDIT_KINDS), required=False, help_text="Only of these; all if absent."
     )
     run = IdIn("run", required=False, help_text="The run that you looked at: refused when another is shown by now.")
 
@@ -216,7 +216,7 @@ class ReportTable(Endpoint):
         values = read_parameters(request, (*CHOICE, *_parameters(of), FORMAT, *PAGING))
         shown = _shown(job, values["scope"], values["run"])
         if shown.run is None:
-            raise Problem("not_found", "This report was never made: ask for a run of it first.")
+            raise Problem("not_found", "This report has never been run: start a run of it first.")
         form = _format(request, values.pop("format"))
         filters = _given(job, of, values)
         if form == PARQUET:
@@ -234,9 +234,9 @@ class AuditIncidents(Endpoint):
     @_operation(
         id="reports_audit_incidents",
         scope="pipeline:run",
-        summary="Make incidents of what the exactly-once audit found",
+        summary="Create incidents from what the exactly-once audit found",
         description="One for each pair and kind of broken promise; findings that explain themselves make none. Asked "
-        "again about the same run, it answers the incidents that are open already.",
+        "again about the same run, it returns the incidents that are already open.",
         request=AuditIncidentsBody,
         responses={200: OpenedSerializer},
         problems=("wrong_state",),

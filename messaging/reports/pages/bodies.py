@@ -256,7 +256,7 @@ def _timing_words(run: PipelineRun) -> tuple[str, str]:
 
 def _levels_words(run: PipelineRun) -> tuple[str, str]:
     messages, ended, well = report_figures.levels_total(run.pk)
-    said = f", {scales.share(well / ended)} ended well" if ended else ""
+    said = f", {scales.share(well / ended)} succeeded" if ended else ""
     return f"{messages:,} messages{said}", "azure"
 
 

@@ -149,7 +149,7 @@ def _figures(now: Stretch, earlier: Bucket | None, whole: Bucket | None, grain: 
             "Messages", scales.number(total.messages), _change(total.messages, earlier.messages if earlier else None)
         ),
         Figure(
-            "Ended well",
+            "Succeeded",
             scales.share(total.success),
             f"before {scales.share(earlier.success)}" if earlier else f"of {total.ended:,} that ended",
             worse=bool(earlier and earlier.success and total.success and total.success < earlier.success - 0.001),
@@ -185,7 +185,7 @@ def _change(now: int, before: int | None) -> str:
 
 def _volume(now: Stretch, times: list[datetime]) -> charts.Chart:
     parts = (
-        ("Ended well", "tone-good", "succeeded"),
+        ("Succeeded", "tone-good", "succeeded"),
         ("Under way", "tone-azure", "under_way"),
         ("In doubt", "tone-watch", "in_doubt"),
         ("Failed", "tone-bad", "failed"),

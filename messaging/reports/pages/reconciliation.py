@@ -85,7 +85,7 @@ def _receive(request: HttpRequest) -> HttpResponse:
     if not received.created:
         notices.info(request, "This very log was there before: nothing was stored twice.")
     elif received.problems:
-        notices.warning(request, "The log is here. Say below how its columns are called.")
+        notices.warning(request, "The log is here. Map its columns below.")
     else:
         notices.success(request, "The log is here. Look at its columns below, then compare it.")
     return see_other("console:partner-log", received.log.public_id)
@@ -172,7 +172,7 @@ def _open_incidents(
 
     def do() -> HttpResponse:
         if not chosen:
-            raise InvalidSubmission({"kind": ["Choose what incidents are made of."]})
+            raise InvalidSubmission({"kind": ["Choose what to create incidents for."]})
         run_id = run_id_of(_text(request, "run"))
         opened = make(chosen, actor=actor(request), reason=_text(request, "reason"), run_id=run_id)
         made, known = len(opened.incidents) - opened.known, opened.known
@@ -325,7 +325,7 @@ def _head(log: PartnerLog) -> tuple[services.Head, str]:
     except ApplicationError as error:
         return services.Head(log.format), error.detail
     except OSError:
-        return services.Head(log.format), "The file is not in the lake's folder any more: hand the log in again."
+        return services.Head(log.format), "The file is not in the lake's folder any more: submit the log again."
 
 
 def _choices() -> dict[str, Any]:

@@ -89,7 +89,7 @@ def report_download(request: HttpRequest, job: str, table: str, form: str) -> St
     shown = reports.shown(job, scope=request.GET.get("scope", "")[:80], run=request.GET.get("run", ""))
     of = reports.table(shown.report, table)
     if shown.run is None:
-        raise Http404("This report has never been made.")
+        raise Http404("This report has never been run.")
     if form == "parquet":
         return attached(shown.run, f"{of.name}.parquet", f"{_file_name(shown, of)}.parquet")
     if form != "csv":

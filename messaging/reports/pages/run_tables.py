@@ -43,7 +43,7 @@ def _progress(row: Any) -> object:
 
 
 _RUNS = (
-    Column("Asked for", lambda row: ago(row.run.created_at), "nowrap", zoned=True),
+    Column("Requested", lambda row: ago(row.run.created_at), "nowrap", zoned=True),
     Column("State", lambda row: state("run", row.run.state), "nowrap"),
     Column("Job", _job),
     Column("Progress, result", _progress, narrow="Progress"),
@@ -130,8 +130,8 @@ _LOGS = (
     Column("Covers", _covers, "nowrap"),
     Column("Rows", lambda row: cells.number(row.log.rows), "num"),
     Column("Agreed", lambda row: cells.number(row.verdicts.get("agreed", 0) if row.published else None), "num"),
-    Column("Apart", lambda row: cells.bad(row.findings) if row.published else "—", "num"),
-    Column("Came", lambda row: ago(row.log.created_at), "nowrap"),
+    Column("Differences", lambda row: cells.bad(row.findings) if row.published else "—", "num"),
+    Column("Received", lambda row: ago(row.log.created_at), "nowrap"),
 )
 
 

@@ -133,7 +133,7 @@ def shown(job: str, *, scope: str = "", run: str = "") -> Shown:
         key = read_public_id("run", run)
         chosen = next((one for one in kept if one.pk == key), None)
         if chosen is None:
-            raise NotFound(f"{public_id('run', key)} is no run of this report whose results are kept.")
+            raise NotFound(f"{public_id('run', key)} is not a run of this report whose results are kept.")
     return _shown(of, scope, current, runs, chosen, kept)
 
 
@@ -222,7 +222,7 @@ def order_of(of: Table, sort: str = "") -> tuple[str, ...]:
             break
         if name not in known or not known[name].sortable:
             names = ", ".join(one.name for one in known.values() if one.sortable)
-            raise InvalidSubmission({"sort": [f"{name[:60]!r} is no column to sort by: {names}."]})
+            raise InvalidSubmission({"sort": [f"{name[:60]!r} is not a column to sort by: {names}."]})
         if known[name].nullable:
             keys.append(f"{name}_none")
         keys.append(key)

@@ -168,7 +168,7 @@ def _published(job: PipelineJob, scope: str, run_id: uuid.UUID | None) -> Pipeli
 def _chosen(field: str, given: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
     wanted = tuple(dict.fromkeys(given))
     if strange := [one for one in wanted if one not in known]:
-        raise InvalidSubmission({field: [f"{strange[0][:60]!r} is none of {', '.join(known)}."]})
+        raise InvalidSubmission({field: [f"{strange[0][:60]!r} is not one of {', '.join(known)}."]})
     return wanted or tuple(known)
 
 
@@ -225,7 +225,9 @@ def _open(
 ) -> Opened:
     audit.require_reason(reason)
     if not groups:
-        raise InvalidSubmission({"__all__": ["There is nothing among the findings that an incident could be made of."]})
+        raise InvalidSubmission(
+            {"__all__": ["There is nothing among the findings that an incident could be created for."]}
+        )
     if len(groups) > MAX_INCIDENTS:
         raise InvalidSubmission(
             {"__all__": [f"That would be {len(groups):,} incidents, and {MAX_INCIDENTS} are the most: choose a kind."]}

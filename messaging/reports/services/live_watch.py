@@ -37,7 +37,7 @@ STALE = timedelta(minutes=2)
 USUAL_KEPT = timedelta(minutes=10)
 _BACK_IN_RANGE = {
     anomalies.ACK_SLOW: "Acknowledgements take as long as usual again.",
-    anomalies.FAILURE_RATE: "No more fails than usual.",
+    anomalies.FAILURE_RATE: "Failures are back at the usual level.",
     anomalies.PARTNER_SILENT: "The partner is heard again.",
 }
 

@@ -163,12 +163,12 @@ def _agreement(party: Party, name: str) -> Agreement | None:
 
 
 def _utf8(name: str) -> str:
-    """The name of a folder, which may be any bytes. Raises InvalidSubmission for one that is no text."""
+    """The name of a folder, which may be any bytes. Raises InvalidSubmission for one that is not text."""
     try:
         name.encode()
     except UnicodeEncodeError as error:
         shown = partner_logs.clean_name(name)
-        raise InvalidSubmission({"folder": [f"The name of the folder {shown} is no UTF-8."]}) from error
+        raise InvalidSubmission({"folder": [f"The name of the folder {shown} is not UTF-8."]}) from error
     return name
 
 

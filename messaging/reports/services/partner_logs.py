@@ -364,13 +364,13 @@ def refused(sentence: str) -> InvalidSubmission:
 def _text(begin: bytes, *, whole: bool) -> str:
     if b"\x00" in begin:
         place = begin.index(b"\x00")
-        raise refused(f"There is a zero byte at position {place}: this is no text. Send CSV in UTF-8, or Parquet.")
+        raise refused(f"There is a zero byte at position {place}: this is not text. Send CSV in UTF-8, or Parquet.")
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(begin, final=whole)
     except UnicodeDecodeError as error:
         line = begin.count(b"\n", 0, error.start) + 1
         raise refused(
-            f"The byte 0x{begin[error.start]:02x} in line {line} is no UTF-8: the file has another encoding "
+            f"The byte 0x{begin[error.start]:02x} in line {line} is not UTF-8: the file has another encoding "
             "(Windows-1252 or ISO 8859-1, perhaps). Save it as UTF-8."
         ) from error
     return text.removeprefix("\ufeff")

@@ -1,6 +1,6 @@
 """Passes on what came for somebody else (spec 1, 4.1): stored as received, and queued for the next hop as a message.
 
-Everything here runs in the transaction that takes the arrival, whatever profile it came by. Whether the hop before is
+Everything here runs in the transaction that takes the arrival, whatever profile it came by. Whether the previous hop is
 acknowledged at once or when the next one has acknowledged is the route's mode (`upstream`).
 """
 

@@ -52,7 +52,7 @@ class Road:
 
     @property
     def confirms_through(self) -> bool:
-        """Whether the hop before is acknowledged only when the next one has acknowledged."""
+        """Whether the previous hop is acknowledged only when the next one has acknowledged."""
         return self.entry is not None and self.entry.mode == RouteMode.CONFIRM_THROUGH
 
     @property

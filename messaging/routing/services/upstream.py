@@ -1,4 +1,4 @@
-"""What the hop before a router is told of the way onward (spec 1, 4.1.3 and 4.2; wire-ebxml 1.8, ruling C9).
+"""What the previous hop a router is told of the way onward (spec 1, 4.1.3 and 4.2; wire-ebxml 1.8, ruling C9).
 
 While the way is shut: a Transient Error. Where the route confirms through, the acknowledgement of a message is kept
 back (a signal in state HELD) until the next hop has acknowledged, and goes out then; whatever keeps the next hop from
@@ -61,15 +61,15 @@ def shut_servers(ways: Iterable[Terms], now: datetime) -> dict[str, datetime]:
 
 
 def blocked(terms: Terms, pair: Pair, shut: Mapping[str, datetime], now: datetime, seconds: int) -> ErrorInfo | None:
-    """What the hop before is told while the way onward is shut (4.1.3); None while it is open.
+    """What the previous hop is told while the way onward is shut (4.1.3); None while it is open.
 
     `seconds`: what it is to wait where nobody knows how long that will be.
     """
     name = terms.hop_party_name
     if pair.gate != Gate.OPEN:
-        return transient(f"The way to {name} is {pair.gate}", seconds)
+        return transient(f"The pair to {name} is {pair.gate}", seconds)
     if pair.flow == Flow.SUSPENDED:
-        return transient(f"The way to {name} is suspended", seconds)
+        return transient(f"The pair to {name} is suspended", seconds)
     if pair.flow == Flow.HOLDING and pair.due_at is not None and pair.due_at > now:
         return transient(f"{name} has asked for a pause", _until(pair.due_at, now))
     until = shut.get(server(terms))
@@ -163,8 +163,8 @@ ORDER BY s.id FOR UPDATE OF s
 def onward_ended(ends: Iterable[tuple[uuid.UUID | None, str]], now: datetime) -> None:
     """Messages have got another state: (`forwarded_from`, state) of each. Call with the lock of their pair.
 
-    Delivered: acknowledgements that were kept back for them go out. Skipped, cancelled, or failed for good: the hop
-    before is told, if it waits. No query unless one of them had come from a hop before.
+    Delivered: acknowledgements that were kept back for them go out. Skipped, cancelled, or failed for good: the
+    previous hop is told, if it waits. No query unless one of them had come from a previous hop.
     """
     done: list[uuid.UUID] = []
     for came, state in ends:
@@ -184,7 +184,7 @@ def onward_ended(ends: Iterable[tuple[uuid.UUID | None, str]], now: datetime) ->
 
 
 def onward_stopped(pair: Pair, text: str, now: datetime, *, seconds: int | None = None) -> None:
-    """The pair is suspended, or its receiver wants a pause of `seconds`: the hops before that wait are told (4.1.3).
+    """The pair is suspended, or its receiver wants a pause of `seconds`: the previous hops that wait are told (4.1.3).
 
     Call with the pair's lock.
     """

@@ -21,7 +21,7 @@ _NAMED = 3  # participants that a sentence names; the others are counted
 _SILENT_AFTER = 3
 _SILENT = "transaction_peer_silent"
 _HELD = "transaction_pair_shut"
-_ASK = "Nothing ends it by itself: ask whoever has not voted."
+_ASK = "Nothing ends it by itself: ask the participants that have not voted."
 
 
 class Situation(StrEnum):
@@ -160,9 +160,9 @@ def _open(seen: Seen) -> Diagnosis:
         if count
         else "Open, and nobody takes part yet.",
         asks,
-        "Nothing to do: whoever began it commits or rolls back. If they are gone, roll it back."
+        "Nothing to do: its initiator commits or rolls back. If the initiator is gone, roll it back."
         if count
-        else "Nothing to do: participants register, and whoever began it commits or rolls back.",
+        else "Nothing to do: participants register, and the initiator commits or rolls back.",
         seen.one.expires_at,
         "it is rolled back",
     )
@@ -216,7 +216,7 @@ def _committing(seen: Seen) -> Diagnosis:
             f"Committed, but {_names(silent)} {'has' if len(silent) == 1 else 'have'} not confirmed it.",
             why,
             f"{_ask(seen, silent)} What they prepared stays locked until they hear of it. Nothing is lost by "
-            "waiting. Give up on one only when it is gone for good.",
+            "waiting. Give one up only when it is permanently gone.",
             seen.next_at(told),
             "it is told again",
         )
@@ -243,7 +243,7 @@ def _aborting(seen: Seen) -> Diagnosis:
             "orange",
             f"{headline} {_names(silent)} {'has' if len(silent) == 1 else 'have'} not confirmed it.",
             seen.unanswered(told),
-            "A participant that asks again is told to roll back in any case. Give up on it if it is gone for good.",
+            "A participant that asks again is told to roll back in any case. Give it up if it is permanently gone.",
             seen.next_at(told),
             "it is told again",
         )
@@ -307,7 +307,7 @@ def _subordinate(seen: Seen) -> Diagnosis:
         f"Voted yes; {name} decides.",
         f"This hub has been waiting for the outcome{lasting(since, seen.now)}, and may do neither by itself. "
         f"{seen.unanswered(takers)}".strip(),
-        "Ask them whether their coordinator runs. Decide here only when it is gone for good: their outcome may be "
+        "Ask them whether their coordinator runs. Decide here only when it is permanently gone: their outcome may be "
         "another one.",
         seen.next_at(takers),
         "the vote is sent again",

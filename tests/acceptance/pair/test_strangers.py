@@ -332,7 +332,7 @@ def test_the_retries_of_urllib3_are_safe(
 
 
 def test_x18_two_web_processes_take_one_request_once(stranger: Stranger, beside: Callable[[Process], None]) -> None:
-    """G19 through two processes: one executes; the other is told the same, or that the first is still in work."""
+    """G19 through two processes: one executes; the other is told the same, or that the first is still in progress."""
     (port,) = free_ports(1)
     second = dataclasses.replace(stranger.stage.seller, port=port)
     beside(second.processes(prefix="second-")[0])

@@ -266,7 +266,7 @@ def test_transactions_are_groups_by_partner_and_reason(viewer: Api, operator: Ap
         assert {row["id"] for row in viewer.get("/transactions", group["filter"]).json["data"]} == wanted
     path = f"/transactions/{stock['oldest']['transaction']}/participants/{stock['oldest']['id']}/settle"
     (outcome,) = stock["oldest"]["allowed_settlements"]
-    settled = operator.post(path, {"outcome": outcome, "reason": "Mended by hand over there"}, If_Match="*")
+    settled = operator.post(path, {"outcome": outcome, "reason": "Fixed by hand over there"}, If_Match="*")
     assert settled.status == 200, settled.json
     (stock, freight) = viewer.get("/in-doubt").json["transactions"]
     assert (stock["count"], stock["oldest"]["id"]) == (1, same.public_id)

@@ -68,7 +68,7 @@ def test_a_log_is_handed_in_and_read_again(operator: Api, partner: PartnerSide) 
         ({}, None, "#/file", "No file"),
         ({}, b"", "#/file", "empty"),
         ({}, b"a,b\n1,2\n", "#/columns", "no column message_id. Its columns are a, b: map one of them"),
-        ({"columns": "{"}, LOG, "#/columns", "no JSON"),
+        ({"columns": "{"}, LOG, "#/columns", "not JSON"),
         ({"columns": "[]"}, LOG, "#/columns", "object"),
         ({"columns": '{"colour": "x"}'}, LOG, "#/columns/colour", "no such member"),
         ({"columns": '{"message_id": "id"}'}, LOG, "#/columns", "direction: name its column"),

@@ -262,7 +262,7 @@ def test_a_participant_in_doubt_is_settled_once_and_with_a_reason(api: Api) -> N
     (row,) = [row for row in shown["participants"] if row["doubt"]]
     assert (row["id"], row["allowed_settlements"]) == (taker.public_id, ["forget"])
     settle = f"{path}/participants/{taker.public_id}/settle"
-    body = {"outcome": "forget", "reason": "Their operator mended the stock by hand"}
+    body = {"outcome": "forget", "reason": "Their operator fixed the stock by hand"}
     assert api.post(settle, body).code == "precondition_required"
     assert api.post(settle, {**body, "reason": "too short"}, If_Match="*").code == "invalid_submission"
     refused = api.post(settle, {**body, "outcome": "commit"}, If_Match="*")
@@ -294,7 +294,7 @@ def test_who_may_see_what(api: Api) -> None:
         assert limited.post(f"/transactions/{hidden}/rollback", WHY, If_Match="*").status == 404
     assert limited.post(f"/transactions/{one.public_id}/rollback", WHY, If_Match="*").code == "limited_access"
     settle = f"/transactions/{one.public_id}/participants/{shown.json['participants'][0]['id']}/settle"
-    answer = limited.post(settle, {"outcome": "forget", "reason": "mended by hand, they say"}, If_Match="*")
+    answer = limited.post(settle, {"outcome": "forget", "reason": "fixed by hand, they say"}, If_Match="*")
     assert answer.code == "limited_access"
     asked = limited.get(f"/transactions/{one.public_id}/context?agreement=tpa:any")
     assert asked.code == "limited_access", "who gets the context can bring in participants"

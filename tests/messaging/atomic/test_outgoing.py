@@ -564,7 +564,7 @@ def test_a_person_cancels_a_message(scene: Scene, wire: Link, time: FrozenClock)
     work()
     assert "Settle the participant instead" in outgoing.cancel_warning(message)
 
-    operating.message_cancel(message_id=message.pk, actor=ANN, reason="The participant is gone for good.")
+    operating.message_cancel(message_id=message.pk, actor=ANN, reason="The participant is permanently gone.")
 
     assert fresh(message).state == "cancelled"
     time.move(3600)
@@ -572,7 +572,7 @@ def test_a_person_cancels_a_message(scene: Scene, wire: Link, time: FrozenClock)
     assert AuditEntry.objects.get().verb == "message.cancel"
     assert Event.objects.filter(type="message.cancelled").count() == 1
     with pytest.raises(WrongState):
-        operating.message_cancel(message_id=message.pk, actor=ANN, reason="The participant is gone for good.")
+        operating.message_cancel(message_id=message.pk, actor=ANN, reason="The participant is permanently gone.")
 
 
 def test_what_is_on_the_wire_is_not_cancelled_by_a_person(scene: Scene) -> None:
@@ -580,7 +580,7 @@ def test_what_is_on_the_wire_is_not_cancelled_by_a_person(scene: Scene) -> None:
     claim_due(limit=5)
 
     with pytest.raises(WrongState, match="on the wire"):
-        operating.message_cancel(message_id=message.pk, actor=ANN, reason="The participant is gone for good.")
+        operating.message_cancel(message_id=message.pk, actor=ANN, reason="The participant is permanently gone.")
 
     assert fresh(message).state == "sending"
 

@@ -120,7 +120,7 @@ def test_t59_completion_is_for_whoever_created_the_transaction() -> None:
     assert shop.ask_register(context, Protocol.COMPLETION, message_id="urn:uuid:t59") == 202
     (answer,) = shop.answers_to("urn:uuid:t59")
     assert answer.fault is FaultCode.CANNOT_REGISTER and isinstance(answer.body, Fault)
-    assert "whoever created this transaction" in answer.body.reason
+    assert "the creator of this transaction" in answer.body.reason
     assert Enlistment.objects.count() == 1 and Coordination.objects.values().get() == before
     # Nor does a participant's own seat take the initiator's words.
     for note in (Note.COMMIT, Note.ROLLBACK):

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 
 PREPARE, COMMIT, ROLLBACK = Note.PREPARE, Note.COMMIT, Note.ROLLBACK
 ANNA = Actor("anna")
-REASON = "The coordinator's machine is gone for good."
+REASON = "The coordinator's machine is permanently gone."
 
 
 @dataclass(slots=True)
@@ -236,7 +236,7 @@ def test_t40_rolled_back_by_a_person_and_the_superior_commits(stage: Stage) -> N
     assert incident.coordination == stage.row
     assert stage.row.doubtful_since is not None
     assert settlements(stage.superior) == ("forget",)
-    enlistment_settle(enlistment_id=superior.pk, outcome="forget", actor=ANNA, reason="Compared and mended by hand.")
+    enlistment_settle(enlistment_id=superior.pk, outcome="forget", actor=ANNA, reason="Compared and fixed by hand.")
     assert stage.row.doubtful_since is None
     assert Incident.objects.get().state == "resolved"
 
@@ -284,7 +284,7 @@ def test_a_contradiction_is_dealt_with_while_those_below_still_commit(stage: Sta
     stage.above.say(ROLLBACK)
     assert (stage.row.phase, stage.superior.doubt) == (Phase.COMMITTING, "heuristic_outcome")
     assert settlements(stage.superior) == ("forget",)
-    enlistment_settle(enlistment_id=superior.pk, outcome="forget", actor=ANNA, reason="Compared and mended by hand.")
+    enlistment_settle(enlistment_id=superior.pk, outcome="forget", actor=ANNA, reason="Compared and fixed by hand.")
     assert (stage.row.phase, stage.row.doubtful_since) == (Phase.COMMITTING, None)
 
 

@@ -83,7 +83,7 @@ def test_who_was_given_up_after_a_rollback_may_have_changed_something(time: Froz
 def test_one_that_a_person_rolled_back_here_says_so_once(time: FrozenClock) -> None:
     stage = prepared()
     enlistment_settle(
-        enlistment_id=stage.superior.pk, outcome="rollback", actor=scenes.ANA, reason="It is gone for good."
+        enlistment_id=stage.superior.pk, outcome="rollback", actor=scenes.ANA, reason="It is permanently gone."
     )
     stage.member.say(Note.ABORTED)
     assert stage.row.phase == Phase.ABORTED

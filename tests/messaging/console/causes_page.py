@@ -16,13 +16,13 @@ def rendered() -> str:
         "",
         "Why something went wrong, as a stable code. Codes are on pairs, messages, transmissions and incidents, in the "
         "API and in events; the console shows the words, and links each code to its page *Causes* (`/causes/`). In the "
-        "API `GET /api/v1/causes` is this list. *Time mends it* says whether waiting or trying again may be enough.",
+        "API `GET /api/v1/causes` is this list. *Time fixes it* says whether waiting or trying again may be enough.",
         "",
         "This page is made from `messaging/causes`; a test fails when it is stale.",
     ]
     groups = dict.fromkeys(cause.group for cause in causes.CAUSES.values())
     for group in groups:
-        lines += ["", f"## {group}", "", "| code | what happened | what to do | time mends it |"]
+        lines += ["", f"## {group}", "", "| code | what happened | what to do | time fixes it |"]
         lines += ["| --- | --- | --- | --- |"]
         lines += [
             f"| `{cause.code}` | **{cause.label}.** {cause.sentence} | {cause.action} | "

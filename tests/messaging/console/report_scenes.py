@@ -79,7 +79,7 @@ def finish(
 def publish_claimed(
     taken: PipelineRun, rows: Mapping[str, Iterable[Mapping[str, Any]]], *, as_of: datetime | None, files: bool = False
 ) -> PipelineRun:
-    """Publishes a run that is in work."""
+    """Publishes a run that is in progress."""
     report = REPORTS[taken.job]
     tables = {table.name: [row(table, **values) for values in rows.get(table.name, ())] for table in report.tables}
     artifacts = [_file(taken, table.name, len(tables[table.name])) for table in report.tables] if files else []

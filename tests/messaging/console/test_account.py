@@ -103,7 +103,7 @@ def test_guesses_at_the_present_password_are_slowed_down_too(time: FrozenClock) 
     given = {"old_password": "wrong", "new_password1": "a new long password", "new_password2": "a new long password"}
     for _ in range(throttling.FREE):
         client.post("/password/", given)
-    assert "Too many tries" in client.post("/password/", {**given, "old_password": PASSWORD}).content.decode()
+    assert "Too many attempts" in client.post("/password/", {**given, "old_password": PASSWORD}).content.decode()
 
 
 def test_the_theme_is_kept_and_follows_the_system_until_then() -> None:

@@ -234,4 +234,4 @@ def test_a_token_for_a_network_and_a_group(time: FrozenClock) -> None:
     assert client.post("/tokens/new/", _form(client, networks="home")).status_code == 422
     assert client.post("/tokens/new/", _form(client, groups=["grp_x"])).status_code == 422
     time.move(20 * 86_400)
-    assert "Ends soon" in html.fromstring(client.get("/tokens/").content).text_content()
+    assert "Expires soon" in html.fromstring(client.get("/tokens/").content).text_content()

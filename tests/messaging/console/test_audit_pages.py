@@ -1,4 +1,4 @@
-"""The audit log as people read it: who did what and why, what can be undone, whether the chain holds."""
+"""The audit log as people read it: who did what and why, what can be undone, whether the chain is intact."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_the_console_explains_every_code() -> None:
     assert shown == set(causes.CAUSES)
     entry = " ".join(page.get_element_by_id("cause-cert_expired").text_content().split())
     known = causes.CAUSES["cert_expired"]
-    assert known.sentence in entry and known.action in entry and "Time alone does not mend it." in entry
+    assert known.sentence in entry and known.action in entry and "Time alone does not fix it." in entry
     assert "Waiting or trying again" in page.get_element_by_id("cause-read_timeout").text_content()
 
 

@@ -54,18 +54,18 @@ def test_the_numbers_are_said_also_when_the_hub_itself_is_behind(time: FrozenClo
 
 
 def test_whoever_holds_up_most_for_longest_is_first(time: FrozenClock) -> None:
-    few, many, mends = suspended(time, waiting=1), suspended(time, waiting=3), partner_side()
-    submit(mends)
+    few, many, fixes = suspended(time, waiting=1), suspended(time, waiting=3), partner_side()
+    submit(fixes)
     with link(REFUSED):
         work()
-    Pair.objects.filter(pk=mends.outbound.pk).update(queued=10_000)
+    Pair.objects.filter(pk=fixes.outbound.pk).update(queued=10_000)
     time.move(3600)
 
     def order() -> list[str]:
         rows = _page(browser(Role.VIEWER)).xpath("//tr[@data-testid='needs-you']")
         return [row.xpath(".//a[@data-testid='open']")[0].text_content() for row in rows]
 
-    assert order() == [many.outbound.code, few.outbound.code, mends.outbound.code], "what mends itself comes last"
+    assert order() == [many.outbound.code, few.outbound.code, fixes.outbound.code], "what fixes itself comes last"
     Pair.objects.filter(pk=few.outbound.pk).update(changed_at=clock.now() - timedelta(days=3))
     assert order()[:2] == [few.outbound.code, many.outbound.code]
 

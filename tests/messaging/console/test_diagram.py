@@ -198,7 +198,7 @@ def test_more_than_a_hundred_arrows_are_folded(time: FrozenClock) -> None:
     found = diagram_of_pair(side.outbound, now=clock.now(), scope="hour")
     assert found.folded
     assert [step.repeated for step in found.steps] == [FOLD_ABOVE // 3 + 1] * 3
-    assert "stands together" in browser().get(_url(side.outbound, "?scope=hour")).content.decode()
+    assert "folded into one" in browser().get(_url(side.outbound, "?scope=hour")).content.decode()
 
 
 def _url(pair: Pair, rest: str = "") -> str:

@@ -48,7 +48,7 @@ def test_a_mistake_of_ours_is_said_without_its_details(
     with caplog.at_level(logging.CRITICAL):
         answer = client.get("/")
     assert answer.status_code == 500
-    assert "The hub made a mistake" in _words(answer)
+    assert "The hub failed" in _words(answer)
     assert b"secret detail" not in answer.content
 
 

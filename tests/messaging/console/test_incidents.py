@@ -144,7 +144,7 @@ def test_the_page_tells_the_story(scene: Trouble) -> None:
     rows = {row.get("data-kind"): " ".join(row.text_content().split()) for row in page.xpath("//tbody/tr[@data-kind]")}
     assert {"attempts", "event", "comment", "notification"} <= set(rows)
     assert rows["comment"].endswith("olgaCommentCalled <b>them</b>")
-    assert "On call could not be told" in page.text_content()
+    assert "On call could not be notified" in page.text_content()
     (diagram,) = page.xpath("//a[@data-testid='diagram']/@href")
     assert diagram == f"/pairs/{scene.pair.code.replace('>', '%3E')}/?tab=overview#diagram"
     assert page.xpath("//a[@data-testid='attempts']/@href") == [f"/messages/{scene.incident.message.public_id}/"]

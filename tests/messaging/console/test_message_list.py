@@ -119,7 +119,7 @@ def test_what_has_no_index_is_searched_further_on_request(db: None, monkeypatch:
     client = browser()
     page = _page(client, q="size>1k")
     assert _ids(page) == []
-    assert "Looked back until" in page.xpath("//p[@data-testid='looked-back']")[0].text_content()
+    assert "Searched back to" in page.xpath("//p[@data-testid='looked-back']")[0].text_content()
     further = page.xpath("//p[@data-testid='looked-back']/a/@href")[0]
     found = []
     for _ in range(4):
@@ -189,7 +189,7 @@ def test_a_term_that_there_is_not_is_said_beside_the_search(db: None) -> None:
     page = _page(browser(), q="tag:x", window="all")
     assert _ids(page) == []
     (note,) = page.xpath("//div[contains(@class, 'alert-warning')]")
-    assert "tag is no term" in note.text_content() and "state, partner" in note.text_content()
+    assert "tag is not a term" in note.text_content() and "state, partner" in note.text_content()
     quoted = _page(browser(), q='"tag:x"', window="all")
     assert not quoted.xpath("//div[contains(@class, 'alert-warning')]")
     one = submit(partner_side(), message_id="tag:order-1")

@@ -229,7 +229,7 @@ def test_cancelling_what_is_in_flight_takes_what_skipping_it_takes(time: FrozenC
     asked = html.fromstring(late.content).xpath("//form[@class='dialog-form']")[0]
     assert asked.fields["version"] == version and "confirm" in asked.fields
     assert "the partner may have it" in late.content.decode()
-    pair_pause(pair_id=partner.outbound.pk, actor=Actor("olga"), reason="while they mend it")
+    pair_pause(pair_id=partner.outbound.pk, actor=Actor("olga"), reason="while they fix it")
     stale = client.post(url, {**reason, "version": version, "confirm": partner.outbound.code})
     assert stale.status_code == 409 and "changed since you looked" in stale.content.decode()
     assert Message.objects.get(pk=message.pk).state == "failed" and partner.outbound.in_flight_id == message.pk

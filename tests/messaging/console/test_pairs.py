@@ -111,7 +111,7 @@ def test_the_menu_of_a_row_has_what_can_be_done_now_and_leads_back_to_the_list(t
     assert "href" not in skip.attrib and "Needs the role admin." in skip.text_content()
     dialog = html.fromstring(operator.get(resume.get("href")).content)
     assert dialog.xpath("//form[@data-testid='verb-form']/input[@name='next']/@value") == [here]
-    fields = {"version": Pair.objects.get(pk=stuck.pk).version, "reason": "their firewall is mended", "next": here}
+    fields = {"version": Pair.objects.get(pk=stuck.pk).version, "reason": "their firewall is fixed", "next": here}
     again = html.fromstring(operator.post(_url(stuck, "resume"), {**fields, "reason": ""}).content)
     assert again.xpath("//form[@data-testid='verb-form']/input[@name='next']/@value") == [here], "not lost on the way"
     answer = operator.post(_url(stuck, "resume"), fields)

@@ -68,7 +68,7 @@ def test_a_new_folder(partner: PartnerSide) -> None:
     assert secrets.decrypt(made.secret_encrypted) == "their password"
     assert (made.interval, made.enabled, made.partner) == (30, True, partner.outbound.partner)
     words = _words(client, answer["Location"])
-    assert "Nobody has looked into it yet." in words and "their password" not in words
+    assert "It has not been polled yet." in words and "their password" not in words
 
 
 def test_what_is_wrong_stands_beside_its_field_and_the_secret_does_not_come_back(partner: PartnerSide) -> None:
@@ -81,7 +81,9 @@ def test_what_is_wrong_stands_beside_its_field_and_the_secret_does_not_come_back
     assert page.get_element_by_id("field-name").value == "Globex"
     assert not Poller.objects.exists()
     key = _new(client, partner, secret_kind="ssh_key", private_key="no key")
-    assert "no private key" in html.fromstring(key.content).get_element_by_id("field-private_key_error").text_content()
+    assert (
+        "not a private key" in html.fromstring(key.content).get_element_by_id("field-private_key_error").text_content()
+    )
 
 
 def test_a_mailbox_leaves_out_what_only_folders_have(partner: PartnerSide) -> None:
@@ -112,13 +114,13 @@ def test_the_page_says_what_is_in_the_way_and_what_to_do(partner: PartnerSide) -
     client, made = browser(Role.VIEWER), folder(partner)
     words = _words(client, f"/pollers/{made.public_id}/")
     assert (
-        "The last look failed 0 s ago. The server refused the connection" in words
-        and "Ask whoever runs the server" in words
+        "The last poll failed 0 s ago. The server refused the connection" in words
+        and "Ask the server's operator" in words
     )
     assert "[Errno 111] Connection refused" in words and "kept-secret" not in words
     assert "Needs the role operator." in words and "Needs the role admin." in words
     listed = _words(client, "/pollers/")
-    assert "Out of reach" in listed and made.name in listed and "Connection refused" in listed
+    assert "Unreachable" in listed and made.name in listed and "Connection refused" in listed
 
 
 def test_the_page_when_all_is_well(partner: PartnerSide, time: FrozenClock) -> None:
@@ -128,7 +130,7 @@ def test_the_page_when_all_is_well(partner: PartnerSide, time: FrozenClock) -> N
     pollers.record([(job, Found(taken=1234))])
     time.move(20)
     words = _words(client, f"/pollers/{made.public_id}/")
-    assert "The look 20 s ago could read it, and took what lay there." in words and "1,234" in words
+    assert "The poll 20 s ago could read it, and took what was there." in words and "1,234" in words
 
 
 def test_what_was_entered_since_the_look_that_failed_comes_first(partner: PartnerSide, time: FrozenClock) -> None:
@@ -141,8 +143,8 @@ def test_what_was_entered_since_the_look_that_failed_comes_first(partner: Partne
     Poller.objects.update(updated_at=clock.now())
     time.move(10)
     words = _words(client, f"/pollers/{made.public_id}/")
-    assert "Its settings were changed 10 s ago, and no look has ended since. Before: The server refused" in words
-    assert "Ask whoever runs the server" not in words and "Wait for the next look" in words
+    assert "Its settings were changed 10 s ago, and no poll has ended since. Before: The server refused" in words
+    assert "Ask the server's operator" not in words and "Wait for the next poll" in words
     assert "changed since" in _words(client, "/pollers/")
 
 
@@ -191,8 +193,8 @@ def test_switch_off_and_delete(partner: PartnerSide) -> None:
 def test_the_page_says_in_words_that_no_look_has_succeeded(partner: PartnerSide) -> None:
     client, poller = browser(), folder(partner)
     words = _words(client, f"/pollers/{poller.public_id}/")
-    assert "No look has succeeded yet. The next look is" in words
+    assert "No poll has succeeded yet. The next poll is" in words
     Poller.objects.filter(pk=poller.pk).update(enabled=False)
-    assert "The next look" not in _words(client, f"/pollers/{poller.public_id}/")
+    assert "The next poll" not in _words(client, f"/pollers/{poller.public_id}/")
     PollerState.objects.filter(poller_id=poller.pk).update(last_success_at=clock.now())
     assert "Last success 0 s ago." in _words(client, f"/pollers/{poller.public_id}/")

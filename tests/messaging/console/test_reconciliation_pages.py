@@ -52,7 +52,7 @@ def test_a_log_is_handed_in_mapped_and_compared(client: Client, partner: Partner
     assert (answer.status_code, answer["Location"]) == (303, address)
     assert (log.uploaded_by, log.source, log.columns) == ("olga", "console", {})
     page = text(client.get(address))
-    assert "Say below how its columns are called" in page
+    assert "Map its columns below" in page
     # What stands in the form is a guess by the names, with the first rows beside it; nothing of a log is markup.
     assert 'data-testid="proposed"' in page
     assert '<option value="MsgId" selected>' in page and '<option value="LoggedAt">' in page
@@ -156,7 +156,7 @@ def test_the_list_tells_what_was_found(client: Client, partner: PartnerSide) -> 
     page = text(client.get("/reconciliation/"))
     assert "1,234" in page and '<span class="text-bad">3</span>' in page and "Compared" in page
     page = text(client.get(reverse("console:partner-log", args=[log.public_id])))
-    assert "The books differ on 3 messages" in page
+    assert "The logs differ on 3 messages" in page
     assert f"/reports/reconcile/?scope={log.public_id}&amp;table=findings&amp;verdict=lost" in page
     partner_logs.log_ended(log, error="1 of 3 rows cannot be read: row 2: it is odd.")
     assert "row 2: it is odd." in text(client.get(reverse("console:partner-log", args=[log.public_id])))
@@ -200,7 +200,7 @@ def test_advised_times_become_a_draft(partner: PartnerSide) -> None:
     admin = browser(Role.ADMIN)
     agreement = Agreement.objects.get()
     address = reverse("console:timing-draft", args=[agreement.public_id])
-    assert "has not been made yet" in text(admin.get(address))
+    assert "has not been run yet" in text(admin.get(address))
     run = advised(partner)
     dialog = text(admin.get(f"{address}?run={run.public_id}"))
     assert "20 s" in dialog and 'data-testid="timing-draft-do"' in dialog

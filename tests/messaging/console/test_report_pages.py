@@ -52,7 +52,7 @@ def reports(db: None) -> dict[str, PipelineRun]:
 
 def test_before_the_first_run_every_report_says_how_to_run_it() -> None:
     operator, viewer = browser(Role.OPERATOR), browser(Role.VIEWER)
-    assert "No report has been made yet" in _page("/reports/", operator).text_content()
+    assert "No report has been run yet" in _page("/reports/", operator).text_content()
     for job in ("audit", "levels", "window", "timing", "archive"):
         page = _page(f"/reports/{job}/", operator)
         assert f"manage.py pipeline run {job}" in _text(page, "never")
@@ -71,7 +71,7 @@ def test_the_list_has_each_answer_in_a_few_words(reports: dict[str, PipelineRun]
     assert "1 window too short for 1 in 1,000,000" in _text(page, "report-window")
     assert "1 agreement could do better" in _text(page, "report-timing")
     assert "last run failed" in _text(page, "report-timing")
-    assert "messages, > 99.9 % ended well" in _text(page, "report-levels")
+    assert "messages, > 99.9 % succeeded" in _text(page, "report-levels")
     assert "messages archived and verified" in _text(page, "report-archive")
     assert "Data as of" in _text(page, "report-audit")
 
@@ -379,7 +379,7 @@ def test_an_agreement_without_a_proposal_is_counted_and_left_in_the_table() -> N
 
 def test_a_reconciliation_says_how_far_the_books_agree(reports: dict[str, PipelineRun]) -> None:
     page = _page(f"/reports/reconcile/?scope={PLOG}")
-    assert _text(page, "verdict") == "The books differ on 17 of 2,002,170 messages."
+    assert _text(page, "verdict") == "The logs differ on 17 of 2,002,170 messages."
     lost = _page(f"/reports/reconcile/?scope={PLOG}&table=findings&verdict=lost")
     assert len(lost.xpath("//section[@aria-labelledby='sheet-findings']//tbody/tr")) == 7
     assert lost.xpath("//section[@aria-labelledby='sheet-findings']//a[starts-with(@href, '/go?q=')]")

@@ -146,7 +146,7 @@ def test_the_page_of_a_pair_shows_what_is_on_the_way(side: PartnerSide) -> None:
     assert (
         "On the way 2 of at most 2" in words and "Queue 3 1 of them waits" in words and "Next repeat in 20 s" in words
     )
-    assert "Last number given" not in words and "First in line" not in words
+    assert "Last number assigned" not in words and "First in line" not in words
     assert GIVES_UP in words
     listed = _words(_page(browser(), "/pairs/"))
     assert "2 on the way" in listed and "No answer in time" in listed
@@ -155,7 +155,7 @@ def test_the_page_of_a_pair_shows_what_is_on_the_way(side: PartnerSide) -> None:
 
 def test_the_page_of_the_inbound_pair_shows_no_numbers(side: PartnerSide) -> None:
     words = _words(_page(browser(), _url(side.inbound)))
-    assert "Last number taken" not in words and "Set expected number" not in words
+    assert "Last number accepted" not in words and "Set expected number" not in words
 
 
 def test_the_dialogs_say_what_happens_to_requests(side: PartnerSide) -> None:
@@ -166,7 +166,7 @@ def test_the_dialogs_say_what_happens_to_requests(side: PartnerSide) -> None:
     assert client.get(_url(side.outbound, "restart-sequence")).status_code == 404
     given = {"version": side.outbound.version, "reason": "Sent by mail", "confirm": side.outbound.code}
     answer = client.post(_url(side.outbound, "skip-head"), given, follow=True)
-    assert "is rid of one message." in answer.content.decode()
+    assert "is going on without the skipped message." in answer.content.decode()
     with link(answered(401, "")):
         operating.pair_retry_now(pair_id=side.outbound.pk, actor=ANA, reason="Look again.")
         work()

@@ -65,7 +65,7 @@ def test_a_route_is_made_with_the_form_once() -> None:
         ({"onward": "agr_x"}, "onward", ""),
         ({"max_hops": "eleven"}, "max_hops", "whole number"),
         ({"max_hops": "11"}, "max_hops", ""),
-        ({"min_retry_secs": "soon"}, "min_retry_secs", "is no time"),
+        ({"min_retry_secs": "soon"}, "min_retry_secs", "is not a time"),
         ({"mode": "guess"}, "mode", ""),
         ({"reason": ""}, "", "Say why"),
     ],

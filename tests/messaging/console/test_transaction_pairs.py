@@ -38,7 +38,7 @@ NEVER_GIVES_UP = (
     "Sends what awaits an answer again after 5 s to 10 m, and never gives up by itself; 10 resends without an answer "
     "open an incident."
 )
-WHY = {"reason": "The participant is gone for good."}
+WHY = {"reason": "The participant is permanently gone."}
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_the_page_of_a_message_and_its_cancellation(terms: Terms) -> None:
 
     said = words(client, f"/messages/{message.public_id}/cancel/")
 
-    assert "Settle the participant instead" in said and "submitted anew" not in said
+    assert "Settle the participant instead" in said and "submitted again" not in said
     given = {**WHY, "version": message.pair.version, "confirm": message.pair.code}
     assert client.post(f"/messages/{message.public_id}/cancel/", WHY).status_code == 409
     assert client.post(f"/messages/{message.public_id}/cancel/", given).status_code in (302, 303)

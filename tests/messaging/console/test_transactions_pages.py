@@ -227,7 +227,7 @@ def test_settling_warns_takes_a_long_reason_and_clears_the_doubt(time: FrozenClo
     (version,) = tree.xpath("//input[@name='version']/@value")
     assert client.post(dialog, {"version": version, "reason": "short"}).status_code == 422
     assert Enlistment.objects.get(pk=taker.pk).doubt
-    done = client.post(dialog, {"version": version, "reason": "Their operator mended it by hand"})
+    done = client.post(dialog, {"version": version, "reason": "Their operator fixed it by hand"})
     assert done.status_code == 303
     assert scenes.fresh(one).doubtful_since is None
     other = scenes.begun_here()
@@ -244,7 +244,7 @@ def test_whoever_does_not_see_all_participants_settles_none(time: FrozenClock) -
     tree = page(dialog, client)
     assert "whom you may not see" in tree.text_content()
     assert not tree.xpath("//*[@data-testid='settle-do']")
-    body = {"version": str(scenes.fresh(one).lock_version), "reason": "Their operator mended it by hand"}
+    body = {"version": str(scenes.fresh(one).lock_version), "reason": "Their operator fixed it by hand"}
     refused = client.post(dialog, body)
     assert (refused.status_code, b"whom you may not see" in refused.content) == (409, True)
     assert Enlistment.objects.get(pk=taker.pk).doubt
@@ -278,7 +278,7 @@ def test_transactions_in_doubt_are_groups_with_a_list_and_a_way_to_settle(time: 
     assert only.text_content() == "Only those of Stock in doubt for one reason: Outcomes contradict each other."
     settle = f"{of(one)}participants/{taker.public_id}/settle/forget/"
     (row,) = tree.xpath("//tr[@data-testid='doubtful-transaction']")
-    assert row.xpath(f".//a[@href='{settle}']")[0].text_content().split() == ["Give", "up", "on", "it…", "Stock"]
+    assert row.xpath(f".//a[@href='{settle}']")[0].text_content().split() == ["Give", "up…", "Stock"]
     (row,) = page("/in-doubt/?tab=transactions", browser(Role.VIEWER)).xpath(
         "//tr[@data-testid='doubtful-transaction']"
     )

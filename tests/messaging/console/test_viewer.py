@@ -105,7 +105,7 @@ def test_the_numbers_and_members_of_json_are_those_of_the_document() -> None:
         "}",
     ]
     deep = view(b"[" * 500 + b"]" * 500, "application/json", "")
-    assert (deep.mode, deep.note) == ("raw", "It is nested too deeply to be set out, so it is shown as it is.")
+    assert (deep.mode, deep.note) == ("raw", "It is nested too deeply to be formatted, so it is shown as it is.")
 
 
 def test_controls_and_tricks_with_the_direction_of_reading_are_made_visible() -> None:
@@ -128,7 +128,7 @@ def test_what_is_no_text_is_shown_in_hex() -> None:
 def test_large_ones_are_cut_at_a_character_and_say_so() -> None:
     shown = view(b"<a>" + "é".encode() * TEXT_LIMIT + b"</a>", "application/xml", "")
     assert shown.mode == "raw"
-    assert "too large to be set out" in shown.note
+    assert "too large to be formatted" in shown.note
     assert shown.part == "256.00 of 512.01 KiB"
     assert "\ufffd" not in _lines(shown)[0]
     shown = view(b"x" * (HEX_LIMIT * 2), "", "hex")

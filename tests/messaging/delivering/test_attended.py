@@ -48,7 +48,7 @@ BEGIN = timedelta(seconds=60)
 
 
 def request(partner: PartnerSide, name: str = "request-1") -> Delivery:
-    """What the admission of a synchronous request leaves: message, delivery and memory, in work."""
+    """What the admission of a synchronous request leaves: message, delivery and memory, in progress."""
     [delivery] = arrive(partner, name)
     Signal.objects.filter(about=delivery.message_id).delete()  # this profile has none
     MessageIdentity.objects.filter(stored_id=delivery.message_id).update(sequence_number=None)  # nor numbers

@@ -51,7 +51,7 @@ def completed() -> list[tuple[str, str]]:
 
 
 def resume(trigger: Trigger) -> None:
-    triggering.trigger_resume(trigger_id=trigger.pk, actor=PERSON, reason="it is mended")
+    triggering.trigger_resume(trigger_id=trigger.pk, actor=PERSON, reason="it is fixed")
 
 
 # --- the decision, document by document ---

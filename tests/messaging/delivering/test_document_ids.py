@@ -352,7 +352,7 @@ def test_w44_a_message_of_a_stream_with_a_bad_id_is_refused_and_the_stream_stays
     assert not Message.objects.exists()
     refused = Rejection.objects.get()
     assert "document id" in refused.detail and "DocumentId" in refused.detail
-    assert partner.send(whole).status == 202, "the sender mends it under the same number"
+    assert partner.send(whole).status == 202, "the sender fixes it under the same number"
     assert Message.objects.get().document_id == "PLACE"
 
 

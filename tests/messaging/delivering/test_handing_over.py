@@ -483,7 +483,7 @@ def test_what_is_free_is_shared_out_among_the_triggers(partner: PartnerSide, app
     assert sorted(counts) == [2, 2, 3]
     more = claiming.claim_due(limit=2)
     busiest = triggers[counts.index(3)]
-    assert all(job.trigger.pk != busiest.pk for job in more), "those with the least in work come first"
+    assert all(job.trigger.pk != busiest.pk for job in more), "those with the least in progress come first"
 
 
 def test_one_trigger_never_has_all_threads_of_a_worker(partner: PartnerSide, app: Application) -> None:
@@ -568,7 +568,7 @@ def test_a_group_costs_as_many_statements_as_one(partner: PartnerSide, app: Appl
 def test_an_outcome_of_a_hand_over_that_was_lost_does_not_end_the_next_one(
     partner: PartnerSide, app: Application
 ) -> None:
-    """The first worker was slow, not dead: the second has the document in work under another claim."""
+    """The first worker was slow, not dead: the second has the document in progress under another claim."""
     app.plan("/resolver", verdict("NEW"))
     make_trigger(app, resolver="http")
     [document] = arrive(partner, "order-1")

@@ -349,7 +349,7 @@ def test_w41_xor_join(time: FrozenClock, partner: PartnerSide, application: Appl
     time.move(HOUR + 1)
     documents_from(partner, "B", conversation="c1")
     work()
-    assert application.runs == [["A"], ["B"], ["B"]], "after its time-out the conversation is free again"
+    assert application.runs == [["A"], ["B"], ["B"]], "after its timeout the conversation is free again"
     assert Incident.objects.count() == AuditEntry.objects.filter(actor="system").count() == 0
 
 

@@ -247,7 +247,7 @@ def test_what_a_copy_has_processed_since_a_person_said_new_is_a_duplicate(
 def test_a_resubmission_waits_for_the_copy_that_is_in_work(
     partner: PartnerSide, app: Application, time: FrozenClock
 ) -> None:
-    """Whatever the resolver says of a document that the hub itself knows to be in work."""
+    """Whatever the resolver says of a document that the hub itself knows to be in progress."""
     again, second = resubmitted_beside_a_copy(partner, app, time)
     asked = claim()
     running = [job for job in talking.record([(job, talking.talk(job)) for job in asked]) if job is not None]

@@ -374,7 +374,7 @@ def test_a_copy_is_a_duplicate(time: FrozenClock, partner: PartnerSide, first: S
     work()
     during = copy_of(delivery)
     work()
-    assert states(during) == ["in_doubt"], "the first is in work: nobody can say yet"
+    assert states(during) == ["in_doubt"], "the first is in progress: nobody can say yet"
     vote(first)
     after = copy_of(delivery)
     work()
@@ -468,9 +468,9 @@ def test_the_kind_stays_while_documents_are_in_work(time: FrozenClock, partner: 
     claim()
     with pytest.raises(InvalidSubmission) as refused:
         triggering.trigger_update(
-            trigger_id=trigger.pk, actor=PERSON, reason="mend it", kind="http", url="http://one.internal/"
+            trigger_id=trigger.pk, actor=PERSON, reason="fix it", kind="http", url="http://one.internal/"
         )
-    assert "Documents are in work" in refused.value.errors["kind"][0]
+    assert "Documents are in progress" in refused.value.errors["kind"][0]
 
 
 def test_a_callable_that_takes_its_worker_with_it_is_not_tried_for_ever(

@@ -152,5 +152,5 @@ def test_the_command(tmp_path: Path) -> None:
     call_command("bundle", "import", str(file), "--reason", "back to what it was", stdout=out)
     assert Party.objects.get(pk=version.agreement.partner_id).contact == ""
     (tmp_path / "broken.json").write_text("{")
-    with pytest.raises(CommandError, match="no JSON"):
+    with pytest.raises(CommandError, match="not JSON"):
         call_command("bundle", "import", str(tmp_path / "broken.json"), "--reason", "try")

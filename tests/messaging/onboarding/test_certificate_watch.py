@@ -51,7 +51,7 @@ def test_thirty_days_seven_days_and_the_end() -> None:
     watch(41)
     assert expiring() == [("globex", 30), ("globex", 7), ("globex", 0)]
     incident.refresh_from_db()
-    assert incident.occurrences == 3 and "globex" in incident.detail and "ended on" in incident.detail
+    assert incident.occurrences == 3 and "globex" in incident.detail and "expired on" in incident.detail
     assert incident.cause == "certificate_ended", "what has ended does not end soon"
     trust(partner, AUTHORITY.issue("globex", days=400).certificate)
     assert watch(41) == 0

@@ -150,7 +150,7 @@ def test_it_is_kept_as_one_types_and_says_what_it_amounts_to(admin: Client, ours
     page = html.fromstring(answer.content)
     assert answer.status_code == 200
     assert "Gives up after 2 m 30 s" in page.xpath("//*[@data-testid='gives-up']")[0].text_content()
-    assert "is no time" in page.text_content()
+    assert "is not a time" in page.text_content()
     draft.refresh_from_db()
     assert page.xpath("//input[@id='draft-version']/@value") == [str(draft.version)]
     # A session that ended loses nothing: what cannot be read is there too, as it was typed.
@@ -162,7 +162,7 @@ def test_what_contradicts_itself_is_said_and_keeps_it_from_being_activated(admin
     draft = start(admin)
     typed(admin, draft)
     answer = step(admin, draft, 4, retry_interval="0 s")
-    assert answer.status_code == 303  # a contradiction may be mended later
+    assert answer.status_code == 303  # a contradiction may be fixed later
     page = html.fromstring(admin.get(here(draft, 5)).content)
     assert "RetryInterval is 0 s" in page.xpath("//*[@data-testid='wrong']")[0].text_content()
     refused = activate(admin, draft)

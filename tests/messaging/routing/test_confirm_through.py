@@ -1,4 +1,4 @@
-"""A router that confirms through: the hop before is acknowledged when the next one has acknowledged (spec 1, 4.1.3)."""
+"""A router that confirms through: the previous hop is acknowledged when the next one has (spec 1, 4.1.3)."""
 
 from __future__ import annotations
 

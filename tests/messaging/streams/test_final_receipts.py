@@ -45,7 +45,7 @@ def test_m35_a_final_receipt_tells_that_the_last_trigger_has_processed_it(app: A
     assert deliver() == 1
     assert finals() == [], "one has it, the other has not"
     [leased] = pulling.lease(pulled.pk, limit=1, consumer="erp")
-    assert finals() == [], "the other has it in work"
+    assert finals() == [], "the other has it in progress"
     for _ in range(2):  # its consumer says so twice
         pulling.complete(leased.delivery.pk, leased.claim)
         assert finals() == [("m1@p", "")], "once"

@@ -92,7 +92,7 @@ def test_m34_without_room_the_sequence_advances_and_the_message_is_never_taken()
     assert (partner.state, ids(), finals()) == ((A, 3, 0), ["m1@p", "m2@p"], [("m3@p", "q_exceed_quota")])
     assert Incident.objects.get().cause == "inbound_quota"
     Delivery.objects.filter(message__message_id="m1@p").update(state="completed", due_at=None)
-    assert partner.send(partner.message(3, "m3@p")) == TAKEN, "a repeat of what was refused for good"
+    assert partner.send(partner.message(3, "m3@p")) == TAKEN, "a repeat of what was refused permanently"
     assert partner.send(partner.message(4, "m4@p")) == TAKEN
     assert (partner.state, ids()) == ((A, 4, 0), ["m1@p", "m2@p", "m4@p"])
     assert len(finals()) == 1

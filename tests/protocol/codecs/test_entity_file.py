@@ -33,13 +33,13 @@ def test_other_writers_lines() -> None:
     ("data", "says"),
     [
         (b"Content-Type: text/xml\r\nContent-Length: 3\r\n\r\nfour", "has 4 of the 3"),
-        (b"Content-Type: text/xml\r\nContent-Length: three\r\n\r\nbody", "no number"),
+        (b"Content-Type: text/xml\r\nContent-Length: three\r\n\r\nbody", "not a number"),
         (b"Content-Type: a/b\r\nContent-Type: c/d\r\n\r\nbody", "twice"),
         (b"X: y\r\n\r\nbody", "no Content-Type"),
-        (b"<Order/>\r\n\r\nbody", "no header field"),
+        (b"<Order/>\r\n\r\nbody", "not a header field"),
         (b"Content-Type: text/xml\r\nContent-Transfer-Encoding: base64\r\n\r\nYm9keQ==", "base64"),
         ("Content-Type: tëxt/xml\r\n\r\nbody".encode(), "ASCII"),
-        (b"Content-Type: text/xml\x00\r\n\r\nbody", "no header field"),
+        (b"Content-Type: text/xml\x00\r\n\r\nbody", "not a header field"),
         (b"X: " + b"y" * 20_000, "no empty line"),
     ],
 )

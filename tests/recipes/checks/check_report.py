@@ -26,7 +26,7 @@ def test_it_is_listed_and_asked_for(admin: Api, browser: Client, openapi: dict[s
     assert {column["name"]: column["description"] for column in table["columns"]}["bytes"] == "Of all of them."
     assert "How large are messages?" in browser.get(reverse("console:reports")).content.decode()
     page = browser.get(reverse("console:report", args=["sizes"])).content.decode()
-    assert "This report has not been made yet." in page
+    assert "This report has not been run yet." in page
     assert "Sizes of messages" in browser.get(reverse("console:pipeline-start")).content.decode()
     assert admin.post("/pipeline-runs", {"job": "sizes", **REASON}).status == 202
     assert (set(JOBS), "sizes" in runs.ALL) == (set(driver.JOBS), True)
