@@ -9,7 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+
+# No example is judged by how long it takes: the machine may be busy.
+hypothesis.settings.register_profile(
+    "rmhub", deadline=None, database=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("rmhub")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

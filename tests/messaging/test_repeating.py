@@ -403,7 +403,7 @@ ANSWERS = {
 }
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     window=st.integers(120, 3 * HOUR),
     trace=st.lists(st.tuples(st.sampled_from([*ANSWERS, "die"]), st.integers(0, 4000)), min_size=1, max_size=25),

@@ -57,7 +57,6 @@ def compare(spark: SparkSession, cases: Sequence[tuple[World, Choice]]) -> None:
 # A few examples of hundreds of messages each: Spark takes as long for one message as for a thousand.
 @settings(
     max_examples=4,
-    deadline=None,
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -28,7 +28,7 @@ RELIABLE, AT_MOST, BEST = Semantics.ONCE_AND_ONLY_ONCE, Semantics.AT_MOST_ONCE, 
 LENIENT, STRICT = AcceptancePolicy(), AcceptancePolicy(strict_sequence=True)
 NEW, DUPLICATE, REFUSED = Verdict.ACCEPT, Verdict.DUPLICATE, Verdict.REJECT
 NOTHING = InboundState()
-bounded = settings(deadline=None, max_examples=300, database=None)
+bounded = settings(max_examples=300)
 DEFECT = ErrorInfo(ErrorCode.MIME_PROBLEM, Severity.ERROR, "a part is missing")
 
 

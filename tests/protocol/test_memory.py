@@ -26,7 +26,7 @@ from messaging.protocol.memory import (
 )
 from tests.fixtures.acceptance_model import window as model_window
 
-bounded = settings(deadline=None, max_examples=300, database=None)
+bounded = settings(max_examples=300)
 T = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)

@@ -44,7 +44,7 @@ from messaging.protocol.service_ends import (
 from tests.fixtures.acceptance_model import wm
 from tests.protocol.tables import reachable
 
-bounded = settings(deadline=None, max_examples=300, database=None)
+bounded = settings(max_examples=300)
 NEW, DUPLICATE, IN_DOUBT, UNCHECKED = Status.NEW, Status.DUPLICATE, Status.IN_DOUBT, Status.UNCHECKED
 ABSENT, STARTED, COMPLETED = Entry.ABSENT, Entry.STARTED, Entry.COMPLETED
 UNUSABLE, UNREACHABLE = Entry.UNUSABLE_ID, Entry.UNREACHABLE

@@ -28,7 +28,7 @@ from messaging.protocol.codecs.repeatable import (
 )
 from messaging.protocol.errors import EncodeError, ProtocolError
 
-bounded = settings(deadline=None, max_examples=300, database=None)
+bounded = settings(max_examples=300)
 TIME = datetime(2019, 3, 26, 16, 6, 51, tzinfo=UTC)
 DATE = "Tue, 26 Mar 2019 16:06:51 GMT"
 UUID = "8e03978e-40d5-43e8-bc93-6894a57f9324"

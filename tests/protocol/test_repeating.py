@@ -27,7 +27,7 @@ from messaging.protocol.repeating import (
 )
 from messaging.protocol.service_ends import NOTHING_SENT
 
-bounded = settings(deadline=None, max_examples=300, database=None)
+bounded = settings(max_examples=300)
 T = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
 POLICY = Policy(window=2 * HOUR, initial=20, maximum=600, lease=60)

@@ -35,7 +35,7 @@ WAITING = frozenset({Flow.SENDING, Flow.AWAITING_ACK, Flow.RESEND_WAIT, Flow.HOL
 RESTARTING = frozenset({Kind.SKIP, Kind.RESTART, Kind.FORGOTTEN})  # the next number is 1
 PEOPLE = frozenset({Kind.RESUME, Kind.RETRY_NOW, Kind.SKIP, Kind.RESTART, Kind.SUSPEND})
 
-bounded = settings(deadline=None, max_examples=500, database=None)
+bounded = settings(max_examples=500)
 seconds = st.integers(0, 100_000)
 policies = st.builds(
     SenderPolicy,
@@ -331,7 +331,7 @@ class PairLife(RuleBasedStateMachine):
         assert self.transmissions <= budget or self.unbounded
 
 
-PairLife.TestCase.settings = settings(deadline=None, max_examples=150, stateful_step_count=60, database=None)
+PairLife.TestCase.settings = settings(max_examples=150, stateful_step_count=60)
 test_the_life_of_a_pair = PairLife.TestCase
 
 

@@ -22,7 +22,7 @@ _TRACES = st.lists(st.tuples(_WISHES, st.sampled_from("abcdefgh")), max_size=40)
 _START = st.none() | st.integers(1, 5) | st.integers(MAX_SEQUENCE_NUMBER - 2, MAX_SEQUENCE_NUMBER)
 
 
-@settings(deadline=None, max_examples=500, database=None)
+@settings(max_examples=500)
 @given(_START, _TRACES)
 @example(None, [(1, "a"), (2, "b"), (1, "a"), (2, "b"), (3, "c"), (1, "b"), (2, "d")])
 @example(5, [(5, "a"), (5, "start"), (6, "b"), (1, "c"), (1, "d")])

@@ -228,7 +228,7 @@ happenings = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=150, database=None)
+@settings(max_examples=150)
 @given(st.lists(happenings, max_size=40), st.sampled_from([D, V]), st.sampled_from(["2004/10", "2006/06"]))
 def test_whatever_happens_its_work_ends_one_way_and_it_votes_once_it_is_written(events, protocol, version) -> None:
     taking, written, work = Taking(protocol=protocol, version=version), False, set()

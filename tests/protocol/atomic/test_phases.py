@@ -19,7 +19,7 @@ from tests.protocol.tables import reachable
 
 from .driver import C, D, V, said
 
-bounded = settings(deadline=None, max_examples=100, database=None)
+bounded = settings(max_examples=100)
 ABOUT_PARTAKERS = frozenset({Kind.RECEIVED, Kind.FAULT_RECEIVED, Kind.RESEND, Kind.FORGOTTEN})
 WIRE = frozenset(
     {

@@ -37,7 +37,7 @@ from messaging.protocol.errors import ErrorCode, NotAMessage, Severity
 
 from .samples import EXPECTED, HUB, MULTIPART, NAMES, SELLER_ERRORS, SENT, as_read, entity_of, fixture
 
-bounded = settings(deadline=None, max_examples=150, database=None)
+bounded = settings(max_examples=150)
 
 XML_SPACE = " \t\r\n"
 identifier_characters = st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp"), exclude_characters="\ufffe\uffff")

@@ -16,7 +16,7 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EARLIER = NOW - timedelta(hours=1)
 A, B, C = (tx_sequence_id(1_000_000, ordinal) for ordinal in (1, 2, 3))
 
-bounded = settings(deadline=None, max_examples=250, database=None)
+bounded = settings(max_examples=250)
 
 
 @pytest.mark.parametrize(

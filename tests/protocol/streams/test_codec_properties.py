@@ -35,7 +35,7 @@ from tests.protocol.codecs.test_properties import (
 
 from .test_codec import ORDER, SAMPLES, as_read, body_of, document
 
-bounded = settings(deadline=None, max_examples=60, database=None)
+bounded = settings(max_examples=60)
 moments = st.datetimes(datetime(1000, 1, 2), datetime(9999, 12, 30), timezones=st.just(UTC)).map(
     lambda moment: moment.replace(microsecond=0)
 )

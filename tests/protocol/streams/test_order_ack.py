@@ -108,7 +108,7 @@ def test_before_its_time_nothing_happens() -> None:
     assert due.order_ack is None
 
 
-@settings(deadline=None, max_examples=100, database=None)
+@settings(max_examples=100)
 @given(st.lists(st.integers(0, 30_000), min_size=1, max_size=60))
 def test_no_message_waits_for_its_acknowledgement_for_longer_than_the_delay(moments: list[int]) -> None:
     sent = acknowledgements([float(moment) for moment in moments], 45_000, step=50)

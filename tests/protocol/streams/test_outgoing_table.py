@@ -29,7 +29,7 @@ from messaging.protocol.streams.outgoing import (
 
 from .driver import START, A
 
-bounded = settings(deadline=None, max_examples=250, database=None)
+bounded = settings(max_examples=250)
 policies = st.builds(
     Policy,
     window=st.integers(1, 6),
