@@ -38,7 +38,7 @@ SETTINGS = {
     "log_checkpoints": "off",
     "password_encryption": "scram-sha-256",
 }
-THROWAWAY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+THROWAWAY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "autovacuum": "off"}
 SSL_REQUEST = bytes.fromhex("0000000804d2162f")
 
 
