@@ -104,7 +104,7 @@ def poller(poller_id: uuid.UUID) -> Poller:
     try:
         return pollers().get(pk=poller_id)
     except ObjectDoesNotExist as error:
-        raise NotFound(f"There is no poller {public_id('pick', poller_id)}.") from error
+        raise NotFound(f"There is no poller {public_id('poll', poller_id)}.") from error
 
 
 def row(poller: Poller, now: datetime | None = None) -> PollerRow:

@@ -166,7 +166,7 @@ def _fresh(poller_id: uuid.UUID, expected_version: str | None) -> tuple[Poller, 
     try:
         poller = selectors.poller(poller_id)
     except ObjectDoesNotExist as error:
-        raise NotFound(f"There is no poller {public_id('pick', poller_id)}.") from error
+        raise NotFound(f"There is no poller {public_id('poll', poller_id)}.") from error
     if expected_version is not None and revision(poller) != expected_version:
         raise Stale(f"{poller} changed since you looked at it: look again before you change it.", version=0)
     return poller, describe(poller)

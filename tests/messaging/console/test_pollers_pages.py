@@ -139,7 +139,7 @@ def test_what_was_entered_since_the_look_that_failed_comes_first(partner: Partne
     Poller.objects.update(updated_at=clock.now())
     time.move(40)
     words = _words(client, f"/pollers/{made.public_id}/")
-    assert "The last 3 looks failed, the last one 40 s ago. The server refused the connection" in words
+    assert "The last 3 polls failed, the last one 40 s ago. The server refused the connection" in words
     Poller.objects.update(updated_at=clock.now())
     time.move(10)
     words = _words(client, f"/pollers/{made.public_id}/")
@@ -158,10 +158,10 @@ def test_a_look_that_nobody_makes_is_said_to_be_late(partner: PartnerSide, time:
     time.move(7200)
     words = _words(client, f"/pollers/{made.public_id}/")
     assert "This was due 2 h ago: the hub's workers are not doing their work." in words
-    assert "The look 2 h 1 m ago could read it" in words and "It can be read" not in words
+    assert "The poll 2 h 1 m ago could read it" in words and "It can be read" not in words
     assert "due" in _words(client, "/pollers/")
     PollerState.objects.update(due_at=None)
-    assert "The hub looks now" not in _words(client, f"/pollers/{made.public_id}/")
+    assert "The current poll" not in _words(client, f"/pollers/{made.public_id}/")
 
 
 def test_look_now(partner: PartnerSide, time: FrozenClock, woken: list[str]) -> None:
