@@ -135,14 +135,16 @@ def test_the_lake_is_the_store_value_by_value(pattern: Message) -> None:
             Event.objects.create(type="message.failed", at=at, data={"cause": value, "sequence_number": 999_999_999})
     Event.objects.create(type="pair.paused", at=datetime(2026, 3, 10, 23, 30, tzinfo=UTC) + timedelta(hours=1), data={})
     Message.objects.filter(pk=pattern.pk).update(cause='a"\n,', service="")
+    # In this database only: the role is every other worker's too.
+    role = f"ALTER ROLE CURRENT_USER IN DATABASE {connection.ops.quote_name(connection.settings_dict['NAME'])}"
     with connection.cursor() as cursor:
-        cursor.execute("ALTER ROLE CURRENT_USER SET TimeZone TO 'Asia/Kolkata'")
-        cursor.execute("ALTER ROLE CURRENT_USER SET DateStyle TO 'SQL, DMY'")
+        cursor.execute(f"{role} SET TimeZone TO 'Asia/Kolkata'")
+        cursor.execute(f"{role} SET DateStyle TO 'SQL, DMY'")
     try:
         result = run()
     finally:
         with connection.cursor() as cursor:
-            cursor.execute("ALTER ROLE CURRENT_USER RESET ALL")
+            cursor.execute(f"{role} RESET ALL")
     assert_equal()
     causes = {row["cause"] for row in lake(EVENTS).values() if row["type"] == "message.failed"}
     assert causes == set(odd), "and not only equal to what the statement gives"
