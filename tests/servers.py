@@ -14,11 +14,14 @@ from pathlib import Path
 def ensure() -> None:
     """Called before Django reads its settings. Collecting alone (`--collect-only`) needs no server."""
     os.environ.setdefault("RMHUB_LOG_LEVEL", "ERROR")
+    served = bool(os.environ.get("DATABASE_URL"))
+    if served and os.environ.get("RMHUB_VAR"):
+        return
     var = Path(tempfile.mkdtemp(prefix="rmhub-tests-"))
     var.chmod(0o711)  # the servers run as another user when we are root
     atexit.register(shutil.rmtree, var, ignore_errors=True)
     os.environ.setdefault("RMHUB_VAR", str(var))
-    if os.environ.get("DATABASE_URL") or {"--collect-only", "--co"} & set(sys.argv):
+    if served or {"--collect-only", "--co"} & set(sys.argv):
         return
     from rmhub import embedded
 

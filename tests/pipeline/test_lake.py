@@ -158,7 +158,6 @@ def test_a_new_column_is_null_in_files_of_before(spark, first: Writer, monkeypat
     assert versions(spark, "content_type")[old] == (None,)
 
 
-@pytest.mark.long
 def test_compaction_keeps_every_row_once_sorted_for_other_tools_too(spark, first: Writer, monkeypatch) -> None:
     keys = [first.message(T + timedelta(minutes=number)) for number in range(20)]
     first.commit()
