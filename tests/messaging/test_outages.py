@@ -18,7 +18,7 @@ from messaging.engine import leases
 from messaging.engine.claiming import claim_due
 from messaging.engine.kinds import DELIVERIES, SENDS
 from messaging.engine.loop import Engine
-from messaging.models import Delivery, Message, Pair, Transmission, Worker
+from messaging.models import Delivery, Message, Pair, Signal, Transmission, Worker
 from messaging.transports import Parcel, Receipt
 from rmhub import clock
 from rmhub.embedded.processes import Mark, _started
@@ -206,12 +206,16 @@ def test_x23_what_a_silent_worker_has_in_hand_stays_its_own(other: leases.Worker
 
 def test_a_worker_whose_process_is_gone_is_dead_at_once(other: leases.WorkerLock) -> None:
     message = claimed_by(other)
+    partner = partner_side()
+    assert partner.send(partner.message(1)) == 204
+    assert len(claim_due(limit=10, worker=other.number)) == 1
     Worker.objects.filter(pk=other.number).update(started=Mark.own().started - 1)  # its number is somebody else's now
     worker = leases.WorkerLock()
     worker.hold()
     assert leases.living() == {worker.number}
-    assert leases.release_dead(clock.now()) == 1
+    assert leases.release_dead(clock.now()) == 2
     assert Pair.objects.get(pk=message.pair_id).due_at <= clock.now()
+    assert Signal.objects.get().due_at <= clock.now(), "the acknowledgement that it had in hand"
 
 
 def test_x23_what_workers_have_in_hand_gets_new_leases_after_an_outage(

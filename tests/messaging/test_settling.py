@@ -146,6 +146,8 @@ def test_w36_a_document_in_doubt_is_resubmitted_once_to_the_trigger_that_saw_it(
     app: Application, partner: PartnerSide
 ) -> None:
     (delivery,) = doubtful(app, partner, "a@x")
+    with pytest.raises(InvalidSubmission):
+        settling.delivery_settle(delivery_id=delivery.pk, decision="resubmit", actor=ANN, reason="so it is")
     settled = settle(delivery, "resubmit")
     assert settled.state == "settled"
     with pytest.raises(WrongState) as caught:

@@ -43,8 +43,10 @@ def empty() -> None:
 
 def test_out_of_one_hub_and_into_another() -> None:
     version = make_agreement(tpa_id="tpa:1", retries=7, max_message_bytes=4096)
+    version.services.update(direction="receive")
     make_outbound_credential(version.agreement.partner)
     document = exported()
+    assert {one["direction"] for one in document["agreements"][0]["services"]} == {"receive"}
     assert "secret" not in json.dumps(document)
     empty()
     report = load(document, activate=True)
