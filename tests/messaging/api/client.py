@@ -27,7 +27,7 @@ _count = itertools.count(1)
 
 def make_user(role: Role | None = Role.ADMIN, name: str = "") -> User:
     """An active user with a role (None: without any)."""
-    user = User.objects.create_user(username=name or f"{role or 'nobody'}{next(_count)}")
+    user = User.objects.create_user(username=name or f"{role or 'nobody'}-api{next(_count)}")
     if role is not None:
         user.groups.add(Group.objects.get_or_create(name=role)[0])
     return user
