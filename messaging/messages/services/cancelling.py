@@ -8,10 +8,11 @@ from django.db import transaction
 
 from messaging import profile
 from messaging.choices import Direction, MessageState
-from messaging.exceptions import NotFound, Stale, UnderWay, WrongState
+from messaging.exceptions import Stale, UnderWay, WrongState
 from messaging.journal import audit, events
 from messaging.journal.audit import Actor
 from messaging.models import Message, Pair
+from messaging.models.base import existing
 from messaging.pairs.services.changing import described, released, save, take_step
 from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.messages import Happened, move
@@ -19,7 +20,6 @@ from messaging.protocol.pair_state import Flow, Kind
 from messaging.routing.services import upstream
 from partners import registry
 from rmhub import clock
-from rmhub.ids import public_id
 
 _NOT_NOW = {
     MessageState.IN_DOUBT: "It is in doubt: find out whether the partner has it, then settle it.",
@@ -49,17 +49,14 @@ def message_cancel(
     """
     audit.require_reason(reason, at_least=audit.HEAVY_REASON)
     with transaction.atomic():
-        known = Message.objects.filter(pk=message_id, direction=Direction.OUT).defer("wire_frame").first()
-        if known is None:
-            raise NotFound(f"There is no outbound message {public_id('msg', message_id)}.")
+        known = existing(Message.objects.filter(direction=Direction.OUT).defer("wire_frame"), message_id)
         terms = registry.current().version(known.agreement_version_id)
         speaks = profile.of(terms)
         # Of a transaction, the message's lock alone: those who answer it hold it before they look at its pair.
         locks_pair = speaks.carries_documents
         pair = Pair.objects.select_for_update().get(pk=known.pair_id) if locks_pair else known.pair
-        message = Message.objects.select_for_update().filter(pk=message_id).first()
-        if message is None:  # finished long ago, and purged in this very moment
-            raise NotFound(f"There is no outbound message {public_id('msg', message_id)}.")
+        # It may be finished long ago, and purged in this very moment.
+        message = existing(Message.objects.select_for_update(), message_id)
         message.pair = pair
         if expected_version is not None and pair.version != expected_version:
             raise Stale(f"{pair.code} changed since you looked at it. Look again before you act.", version=pair.version)

@@ -13,17 +13,17 @@ from enum import StrEnum
 from django.db import transaction
 
 from messaging.choices import Direction, MessageState
-from messaging.exceptions import InvalidSubmission, NotFound, WrongState
+from messaging.exceptions import InvalidSubmission, WrongState
 from messaging.journal import audit, events
 from messaging.journal.audit import HEAVY_REASON, MIN_REASON, Actor
 from messaging.messages.services.submitting import message_submit_again
 from messaging.models import Event, Message, Pair, StatusInquiry
+from messaging.models.base import existing
 from messaging.profiles.repeatable import repeating
 from messaging.protocol.messages import Happened, move_repeatable
 from messaging.protocol.pair_state import Flow
 from messaging.routing.services import upstream
 from rmhub import clock
-from rmhub.ids import public_id
 
 _EVIDENCE = 5  # answers of the partner that a decision's audit entry keeps
 MIN_REMIND, MAX_REMIND = 60, 90 * 86_400  # seconds
@@ -88,13 +88,10 @@ def message_settle(
     settlement = settlement_of(MessageDecision, decision, actor, reason, remind_in)
     audit.require_reason(reason, at_least=MIN_REASON if decision in LIGHT else HEAVY_REASON)
     with transaction.atomic():
-        known = Message.objects.filter(pk=message_id, direction=Direction.OUT).only("pair_id").first()
-        if known is None:
-            raise NotFound(f"There is no outbound message {public_id('msg', message_id)}.")
+        known = existing(Message.objects.filter(direction=Direction.OUT).only("pair_id"), message_id)
         pair = Pair.objects.select_for_update().get(pk=known.pair_id)
-        message = Message.objects.select_for_update().filter(pk=message_id).first()
-        if message is None:  # finished long ago, and purged in this very moment
-            raise NotFound(f"There is no outbound message {public_id('msg', message_id)}.")
+        # It may be finished long ago, and purged in this very moment.
+        message = existing(Message.objects.select_for_update(), message_id)
         possible = message_decisions(message)
         if decision not in possible:
             code = "already_settled" if message.state in _SETTLED_MESSAGES else ""
