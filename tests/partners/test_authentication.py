@@ -58,6 +58,18 @@ def test_basic_names_the_partner_and_the_credential():
     assert who(basic("buyer", password)) is None
 
 
+def test_a_partner_that_is_archived_is_nobody_until_it_is_in_use_again():
+    party = make_party("Seller")
+    _, password = make_credential(party, username="seller")
+    assert who(basic("seller", password)).party_id == party.id
+    services.party_archive(party=party)
+    registry.recheck()
+    assert who(basic("seller", password)) is None
+    services.party_restore(party=party)
+    registry.recheck()
+    assert who(basic("seller", password)).party_id == party.id
+
+
 def test_a_password_may_be_chosen_and_holds_colons_and_any_letter():
     make_credential(make_party(), username="jürgen", secret="pa:ss:wörd ✓")
     assert who(basic("jürgen", "pa:ss:wörd ✓"))

@@ -97,6 +97,14 @@ def test_without_a_mapping_the_columns_are_those_of_our_export() -> None:
     assert "message_id" in log_columns.located({}, ["a", "b"])[1][0]
 
 
+def test_a_word_that_the_mapping_gives_one_side_is_no_longer_the_other_sides() -> None:
+    sent, received = log_columns.sides({"received_values": ["OUT"]})
+    assert received == {"out"}
+    assert "out" not in sent and "sent" in sent
+    sent, received = log_columns.sides({"sent_values": ["IN"]})
+    assert (sent, "in" in received, "received" in received) == ({"in"}, False, True)
+
+
 def test_a_mapping_is_proposed_by_usual_names() -> None:
     header = ["Message-ID", "Direction", "Time Stamp", "SHA256", "Seq. No", "Comment"]
     assert log_columns.proposed(header) == {
