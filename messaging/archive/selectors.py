@@ -13,6 +13,7 @@ from messaging.archive.services.retention import policy
 from messaging.exceptions import NotFound
 from messaging.messages.selectors.messages import AmbiguousId, bounded
 from messaging.models import ArchivedMessage, ArchiveFile, AuditEntry, LegalHold
+from messaging.models.base import existing
 from messaging.overview.selectors import records
 from messaging.report_choices import ArchiveState
 from partners import visibility
@@ -145,10 +146,7 @@ def holds(*, in_force: bool | None = None) -> QuerySet[LegalHold]:
 
 def hold(key: uuid.UUID) -> LegalHold:
     """Raises NotFound."""
-    found = holds().filter(pk=key).first()
-    if found is None:
-        raise NotFound(f"There is no legal hold {public_id('hold', key)}.")
-    return found
+    return existing(holds(), key)
 
 
 def criteria(one: LegalHold) -> list[tuple[str, str]]:

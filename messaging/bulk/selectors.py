@@ -21,6 +21,7 @@ from messaging.deliveries.selectors import deliveries, in_doubt, triggers
 from messaging.exceptions import InvalidSubmission, NotFound
 from messaging.messages.selectors import finding, searching
 from messaging.models import BulkJob, BulkJobItem, Delivery, Incident, Message, Pair
+from messaging.models.base import existing
 from messaging.overview.selectors import records
 from messaging.pairs.selectors import pairs
 from rmhub import clock
@@ -65,10 +66,7 @@ def jobs(*, states: tuple[str, ...] = (), action: str = "") -> QuerySet[BulkJob]
 def job(reference: str | uuid.UUID) -> BulkJob:
     """One job, by id (`job_...`). Raises NotFound, BadPublicId."""
     key = read_public_id("job", reference) if isinstance(reference, str) else reference
-    found = reach.jobs(BulkJob.objects.filter(pk=key)).first()
-    if found is None:
-        raise NotFound(f"There is no job {public_id('job', key)}.")
-    return found
+    return existing(reach.jobs(BulkJob.objects.all()), key)
 
 
 def items(job_id: uuid.UUID, *, states: tuple[str, ...] = ()) -> QuerySet[BulkJobItem]:

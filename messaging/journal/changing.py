@@ -10,9 +10,10 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import QuerySet
 
-from messaging.exceptions import InvalidSubmission, NotFound, Stale
+from messaging.exceptions import InvalidSubmission, Stale
 from messaging.journal import audit
 from messaging.journal.audit import Actor
+from messaging.models.base import existing
 from partners.services.writing import is_clean, writing
 from rmhub import clock
 
@@ -22,11 +23,9 @@ Check = Callable[[Any], Mapping[str, list[str]]]
 
 def locked(rows: QuerySet[Row], key: uuid.UUID, expected_version: int | None) -> Row:
     """Return the row, locked. Raises NotFound, and Stale when it is not at `expected_version`."""
-    row = rows.select_for_update(of=("self",)).filter(pk=key).first()
-    noun = str(rows.model._meta.verbose_name)
-    if row is None:
-        raise NotFound(f"There is no {noun} {rows.model(pk=key).public_id}.")
+    row = existing(rows.select_for_update(of=("self",)), key)
     if expected_version is not None and row.version != expected_version:
+        noun = str(rows.model._meta.verbose_name)
         said = f"{noun.capitalize()} {row} changed since you looked at it: look again before you change it."
         raise Stale(said, version=row.version)
     return row

@@ -14,11 +14,12 @@ from django.db.models import Max, Q, QuerySet
 
 from messaging.causes.reports import FINDINGS
 from messaging.choices import IncidentState, NoteKind
-from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
+from messaging.exceptions import InvalidSubmission, Stale, WrongState
 from messaging.journal import audit, events
 from messaging.journal.audit import SYSTEM, Actor
 from messaging.journal.incident_roots import CERTIFICATE_ENDED, root_of, stays_open
 from messaging.models import Coordination, Event, Incident, IncidentNote, Pair, Trigger
+from messaging.models.base import existing
 from rmhub import clock
 from rmhub.ids import public_id
 from rmhub.roles import ORDER, SCOPES
@@ -319,10 +320,7 @@ def may_own() -> list[str]:
 
 
 def _locked(incident_id: uuid.UUID) -> Incident:
-    incident = Incident.objects.select_for_update(of=("self",)).filter(pk=incident_id).first()
-    if incident is None:
-        raise NotFound(f"There is no incident {public_id('inc', incident_id)}.")
-    return incident
+    return existing(Incident.objects.select_for_update(of=("self",)), incident_id)
 
 
 def _unresolved(incident_id: uuid.UUID, expected_version: int | None) -> Incident:

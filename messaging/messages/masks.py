@@ -6,11 +6,10 @@ import uuid
 
 from django.db.models import QuerySet
 
-from messaging.exceptions import NotFound
 from messaging.messages.services.masks import mask_create, mask_delete, mask_update
 from messaging.models import PayloadMask
+from messaging.models.base import existing
 from messaging.resource import Resource, Verb
-from rmhub.ids import public_id
 
 
 def masks() -> QuerySet[PayloadMask]:
@@ -20,10 +19,7 @@ def masks() -> QuerySet[PayloadMask]:
 
 def mask(mask_id: uuid.UUID) -> PayloadMask:
     """One rule. Raises NotFound."""
-    found = masks().filter(pk=mask_id).first()
-    if found is None:
-        raise NotFound(f"There is no mask {public_id('mask', mask_id)}.")
-    return found
+    return existing(masks(), mask_id)
 
 
 MASKS = Resource(

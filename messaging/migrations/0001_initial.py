@@ -397,6 +397,7 @@ class Migration(migrations.Migration):
                 ('owner', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='api_tokens', to=settings.AUTH_USER_MODEL)),
             ],
             options={
+                "verbose_name": "API token",
                 'ordering': ('-id',),
             },
         ),
@@ -449,6 +450,7 @@ class Migration(migrations.Migration):
                 ('finished_at', models.DateTimeField(blank=True, null=True)),
             ],
             options={
+                "verbose_name": "job",
                 'ordering': ('-id',),
                 'indexes': [models.Index(condition=models.Q(('due_at__isnull', False)), fields=['due_at'], name='job_due')],
             },
@@ -525,6 +527,7 @@ class Migration(migrations.Migration):
                 ('delivery', models.ForeignKey(blank=True, db_constraint=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='coordinations', to='messaging.delivery')),
             ],
             options={
+                "verbose_name": "transaction",
                 'ordering': ('-id',),
                 'indexes': [models.Index(fields=['identifier'], name='coordination_by_identifier'), models.Index(condition=models.Q(('due_at__isnull', False)), fields=['due_at'], name='coordination_due'), models.Index(models.F('phase'), models.OrderBy(models.F('id'), descending=True), condition=models.Q(('phase__in', ['aborted', 'committed']), _negated=True), name='coordination_open'), models.Index(condition=models.Q(('delivery__isnull', False)), fields=['delivery'], name='coordination_by_delivery'), models.Index(condition=models.Q(('doubtful_since__isnull', False)), fields=['doubtful_since'], name='coordination_doubtful')],
                 'constraints': [models.UniqueConstraint(condition=models.Q(('create_message_id', ''), _negated=True), fields=('agreement_version', 'create_message_id'), name='coordination_created_once')],
@@ -1519,6 +1522,7 @@ class Migration(migrations.Migration):
                 ('trigger', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='messaging.trigger')),
             ],
             options={
+                "verbose_name": "participant",
                 'ordering': ('id',),
                 'constraints': [models.UniqueConstraint(condition=models.Q(('register_message_id', ''), _negated=True), fields=('coordination', 'party', 'register_message_id'), name='enlistment_registered_once')],
             },

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import uuid
+from typing import ClassVar, TypeVar
 
 from django.db import models
-from django.db.models import Func
+from django.db.models import Func, QuerySet
 
+from messaging.exceptions import NotFound
 from rmhub.ids import public_id, uuid7
 
 
@@ -23,6 +25,17 @@ class Identified(models.Model):
     @property
     def public_id(self) -> str:
         return public_id(self.PREFIX, self.id)
+
+
+Row = TypeVar("Row", bound=Identified)
+
+
+def existing(rows: QuerySet[Row] | models.Manager[Row], key: uuid.UUID) -> Row:
+    """Return the row with this id. Raises NotFound, in the words of its model."""
+    row = rows.filter(pk=key).first()
+    if row is None:
+        raise NotFound(f"There is no {rows.model._meta.verbose_name} {public_id(rows.model.PREFIX, key)}.")
+    return row
 
 
 class CurrentTransaction(Func):

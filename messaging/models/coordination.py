@@ -56,6 +56,7 @@ class Coordination(Identified):
     lock_version = models.PositiveBigIntegerField(default=1, help_text="Counts what changed it (ETag).")
 
     class Meta:
+        verbose_name = "transaction"
         ordering = ("-id",)
         constraints = (
             models.UniqueConstraint(
@@ -119,6 +120,7 @@ class Enlistment(Identified):
     created_at = models.DateTimeField()
 
     class Meta:
+        verbose_name = "participant"
         ordering = ("id",)
         constraints = (
             models.UniqueConstraint(

@@ -37,6 +37,7 @@ class BulkJob(Identified):
     finished_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
+        verbose_name = "job"
         ordering = ("-id",)
         indexes = (models.Index(fields=("due_at",), name="job_due", condition=models.Q(due_at__isnull=False)),)
 

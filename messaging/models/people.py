@@ -168,6 +168,7 @@ class ApiToken(Identified):
     )
 
     class Meta:
+        verbose_name = "API token"
         ordering = ("-id",)
 
     def __str__(self) -> str:

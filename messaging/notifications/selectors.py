@@ -9,6 +9,7 @@ from django.db.models import QuerySet
 
 from messaging.exceptions import NotFound
 from messaging.models import Event, Notification, NotificationRule, Pair, WebhookDelivery, WebhookEndpoint
+from messaging.models.base import existing
 from messaging.models.feed import OLDEST, FeedPage, Position, latest, rows_behind
 from partners.visibility import limit, visible
 from rmhub.ids import public_id
@@ -66,10 +67,7 @@ def webhook_endpoints() -> QuerySet[WebhookEndpoint]:
 
 def webhook_endpoint(endpoint_id: uuid.UUID) -> WebhookEndpoint:
     """One webhook endpoint without its secret. Raises NotFound."""
-    found = webhook_endpoints().filter(pk=endpoint_id).first()
-    if found is None:
-        raise NotFound(f"There is no webhook endpoint {public_id('whe', endpoint_id)}.")
-    return found
+    return existing(webhook_endpoints(), endpoint_id)
 
 
 def webhook_deliveries(endpoint_id: uuid.UUID, *, states: tuple[str, ...] = ()) -> QuerySet[WebhookDelivery]:
@@ -105,10 +103,7 @@ def rules() -> QuerySet[NotificationRule]:
 
 def rule(rule_id: uuid.UUID) -> NotificationRule:
     """One notification rule. Raises NotFound."""
-    found = rules().filter(pk=rule_id).first()
-    if found is None:
-        raise NotFound(f"There is no notification rule {public_id('rule', rule_id)}.")
-    return found
+    return existing(rules(), rule_id)
 
 
 def notifications(

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from messaging.exceptions import NotFound
 from messaging.models import PartnerLog, PipelineRun
+from messaging.models.base import existing
 from messaging.pipeline import partner_logs
 from messaging.pipeline.jobs import reconcile
 from messaging.pipeline.jobs.frames import schema
@@ -129,7 +129,4 @@ def _needed() -> dict[str, tuple[str, ...]]:
 
 def _log(run: PipelineRun) -> PartnerLog:
     key = read_public_id("plog", str(run.parameters.get("log") or run.scope))
-    found = PartnerLog.objects.select_related("party").filter(pk=key).first()
-    if found is None:
-        raise NotFound(f"There is no partner's log {public_id('plog', key)}.")
-    return found
+    return existing(PartnerLog.objects.select_related("party"), key)

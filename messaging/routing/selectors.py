@@ -10,8 +10,8 @@ from django.db.models import Q, QuerySet
 
 from messaging import profile
 from messaging.choices import Direction, RouteMode
-from messaging.exceptions import NotFound
 from messaging.models import Message, Pair, Route
+from messaging.models.base import existing
 from messaging.protocol.codecs.ebxml import normalize_uri
 from messaging.protocol.pair_state import Flow, Gate
 from partners import registry
@@ -22,7 +22,6 @@ from partners.rules.rule import (
 )
 from partners.terms import Terms
 from partners.visibility import allows, limit
-from rmhub.ids import public_id
 
 # No message of the router waits here any more.
 _ENDED = ("delivered", "received", "skipped", "cancelled", "sent")
@@ -49,10 +48,7 @@ def routes(*, q: str = "", enabled: bool | None = None) -> QuerySet[Route]:
 
 def route(route_id: uuid.UUID) -> Route:
     """One route with its agreement and parties. Raises NotFound."""
-    found = routes().filter(pk=route_id).first()
-    if found is None:
-        raise NotFound(f"There is no route {public_id('rt', route_id)}.")
-    return found
+    return existing(routes(), route_id)
 
 
 def waiting(route: Route) -> int:

@@ -26,10 +26,11 @@ from django.views.decorators.debug import sensitive_variables
 
 from messaging.choices import Interface
 from messaging.entrance.rate_limits import Patience
-from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, WrongState
+from messaging.exceptions import ApplicationError, InvalidSubmission, WrongState
 from messaging.journal import audit
 from messaging.journal.audit import Actor
 from messaging.models import ApiToken
+from messaging.models.base import existing
 from messaging.permissions import permissions_of
 from partners.models import PartnerGroup
 from rmhub import clock
@@ -161,9 +162,7 @@ def token_revoke(*, token_id: uuid.UUID, actor: Actor, reason: str) -> ApiToken:
     """Ends a token now and for ever. Raises NotFound, InvalidSubmission (no reason), WrongState (revoked already)."""
     audit.require_reason(reason)
     with transaction.atomic():
-        token = ApiToken.objects.select_for_update(of=("self",)).select_related("owner").filter(pk=token_id).first()
-        if token is None:
-            raise NotFound(f"There is no token {public_id('tok', token_id)}.")
+        token = existing(ApiToken.objects.select_for_update(of=("self",)).select_related("owner"), token_id)
         if token.revoked_at is not None:
             raise WrongState("This token is revoked already.", state="revoked")
         token.revoked_at = clock.now()

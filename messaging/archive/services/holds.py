@@ -12,10 +12,11 @@ from datetime import datetime
 from django.db import connection, transaction
 from django.db.models import Q
 
-from messaging.exceptions import InvalidSubmission, NotFound, WrongState
+from messaging.exceptions import InvalidSubmission, WrongState
 from messaging.journal import audit
 from messaging.journal.audit import Actor
 from messaging.models import LegalHold, Pair
+from messaging.models.base import existing
 from partners.models import Party
 from rmhub import clock
 from rmhub.ids import public_id
@@ -79,9 +80,7 @@ def hold_release(*, hold_id: uuid.UUID, actor: Actor, reason: str) -> LegalHold:
     """From now on what it covered may leave. Raises InvalidSubmission, NotFound, WrongState (released before)."""
     audit.require_reason(reason)
     with transaction.atomic():
-        hold = LegalHold.objects.select_for_update(of=("self",)).filter(pk=hold_id).first()
-        if hold is None:
-            raise NotFound(f"There is no legal hold {public_id('hold', hold_id)}.")
+        hold = existing(LegalHold.objects.select_for_update(of=("self",)), hold_id)
         if hold.released_at is not None:
             raise WrongState(f"{hold.released_by} has released this hold before.", state="released")
         hold.released_at = clock.now()

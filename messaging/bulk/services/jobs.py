@@ -22,14 +22,14 @@ from messaging.bulk.services.actions import ACTIONS, Action, Filter, Rows
 from messaging.bulk.services.endings import ENDED, OPEN
 from messaging.bulk.services.plans import MAX_IDS, PLANNED_FOR, action_of, checked, job_plan
 from messaging.choices import ItemState, JobState
-from messaging.exceptions import ApplicationError, InvalidSubmission, NotFound, Stale, WrongState
+from messaging.exceptions import ApplicationError, InvalidSubmission, Stale, WrongState
 from messaging.journal import audit, events
 from messaging.journal.audit import Actor
 from messaging.messages.services import inquiries
 from messaging.models import BulkJob, BulkJobItem
+from messaging.models.base import existing
 from partners import visibility
 from rmhub import clock
-from rmhub.ids import public_id
 
 __all__ = [
     "ACTIONS",
@@ -155,9 +155,7 @@ def job_retry(*, job_id: uuid.UUID, actor: Actor, parameters: Mapping[str, Any] 
 
     Raises NotFound, WrongState, InvalidSubmission.
     """
-    job = visibility.own(BulkJob.objects.filter(pk=job_id), "actor").first()
-    if job is None:
-        raise NotFound(f"There is no job {public_id('job', job_id)}.")
+    job = existing(visibility.own(BulkJob.objects.all(), "actor"), job_id)
     if job.state not in ENDED:
         raise WrongState(
             f"This job is {job.get_state_display().lower()}: wait for its end.",
@@ -336,7 +334,4 @@ def _stagger(job: BulkJob, seconds: int, now: datetime) -> None:
 
 
 def _locked(job_id: uuid.UUID) -> BulkJob:
-    job = visibility.own(BulkJob.objects.select_for_update().filter(pk=job_id), "actor").first()
-    if job is None:
-        raise NotFound(f"There is no job {public_id('job', job_id)}.")
-    return job
+    return existing(visibility.own(BulkJob.objects.select_for_update(), "actor"), job_id)

@@ -13,13 +13,13 @@ from django.db.models import Q, QuerySet
 
 from messaging import keyset
 from messaging.choices import Consult, DeliveryState, DocumentIdSource, ServiceKind
-from messaging.exceptions import NotFound
 from messaging.messages.selectors import messages
 from messaging.messages.selectors.messages import bounded
 from messaging.models import AuditEntry, Delivery, DocumentCompleted, DocumentStarted, Message, Payload, Trigger
+from messaging.models.base import existing
 from messaging.overview.selectors import records
 from partners.visibility import limit
-from rmhub.ids import BadPublicId, public_id, read_public_id
+from rmhub.ids import BadPublicId, read_public_id
 
 _MOST = 50
 
@@ -62,10 +62,7 @@ def delivery(reference: str | uuid.UUID) -> Delivery:
     """One delivery with everything but the service's answer, by id (`del_...`). Raises NotFound."""
     key = read_public_id("del", reference) if isinstance(reference, str) else reference
     rows = limit(Delivery.objects.filter(pk=key), "pair__partner")
-    found = with_names(rows).select_related("resubmission_of", "join", "part_of").first()
-    if found is None:
-        raise NotFound(f"There is no delivery {public_id('del', key)}.")
-    return found
+    return existing(with_names(rows).select_related("resubmission_of", "join", "part_of"), key)
 
 
 def with_names(queryset: QuerySet[Delivery]) -> QuerySet[Delivery]:

@@ -22,6 +22,7 @@ from messaging.deliveries.services.job import Job, JobKind, Outcome, lease_of
 from messaging.deliveries.services.talking import record, talk
 from messaging.exceptions import InvalidSubmission, NotFound, WrongState
 from messaging.models import Delivery, Trigger
+from messaging.models.base import existing
 from messaging.protocol.processing import Decision
 from messaging.protocol.service_ends import Ran
 from messaging.transports.base import printable
@@ -124,9 +125,7 @@ def _check_lease(limit: int, seconds: int | None) -> None:
 
 def _claim(trigger_id: uuid.UUID, limit: int, consumer: str, seconds: timedelta | None) -> list[Job]:
     with transaction.atomic(durable=True):
-        trigger = Trigger.objects.select_for_update(no_key=True, of=("self",)).filter(pk=trigger_id).first()
-        if trigger is None:
-            raise NotFound(f"There is no trigger {public_id('trg', trigger_id)}.")
+        trigger = existing(Trigger.objects.select_for_update(no_key=True, of=("self",)), trigger_id)
         _require_queue(trigger)
         if trigger.state != TriggerState.ACTIVE:
             raise WrongState(

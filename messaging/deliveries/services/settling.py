@@ -15,7 +15,7 @@ from django.db.models import Q
 from messaging import dispatch
 from messaging.choices import Consult, DeliveryState, ServiceKind, TriggerState
 from messaging.deliveries.services import history
-from messaging.exceptions import NotFound, Stale, WrongState
+from messaging.exceptions import Stale, WrongState
 from messaging.journal import audit, events, incidents
 from messaging.journal.audit import HEAVY_REASON, MIN_REASON, Actor
 from messaging.messages.services.settling import (
@@ -30,12 +30,13 @@ from messaging.messages.services.settling import (
     settlement_of,
 )
 from messaging.models import Delivery, DocumentCompleted, DocumentStarted, Event, Trigger
+from messaging.models.base import existing
 from messaging.models.delivery import OPEN_STATES
 from messaging.profiles.repeatable import remembering
 from messaging.profiles.stream import receipts
 from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.processing import move, redelivered
-from rmhub.ids import public_id, uuid7
+from rmhub.ids import uuid7
 
 __all__ = [
     "MAX_REMIND",
@@ -259,13 +260,9 @@ def _refuse_second_run(delivery: Delivery, begun: DocumentStarted | None) -> Non
 
 def _locked(delivery_id: uuid.UUID, expected_version: int | None) -> tuple[Delivery, Trigger]:
     """Trigger first, like the engine, which takes deliveries under their trigger's lock."""
-    trigger_id = Delivery.objects.filter(pk=delivery_id).values_list("trigger", flat=True).first()
-    if trigger_id is None:
-        raise NotFound(f"There is no delivery {public_id('del', delivery_id)}.")
-    trigger = Trigger.objects.select_for_update(of=("self",), no_key=True).get(pk=trigger_id)
-    delivery = Delivery.objects.select_for_update(of=("self",), no_key=True).filter(pk=delivery_id).first()
-    if delivery is None:
-        raise NotFound(f"There is no delivery {public_id('del', delivery_id)}.")
+    known = existing(Delivery.objects.only("trigger"), delivery_id)
+    trigger = Trigger.objects.select_for_update(of=("self",), no_key=True).get(pk=known.trigger_id)
+    delivery = existing(Delivery.objects.select_for_update(of=("self",), no_key=True), delivery_id)
     if expected_version is not None and delivery.version != expected_version:
         raise Stale(
             f"This delivery changed since you looked at it; it is {delivery.get_state_display().lower()} now. "

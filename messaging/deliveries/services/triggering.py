@@ -19,13 +19,13 @@ from messaging import dispatch
 from messaging.choices import Consult, TriggerState
 from messaging.deliveries.services.trigger_rules import SETTINGS, TriggerValues, apply_values, check
 from messaging.engine import subscriptions
-from messaging.exceptions import NotFound, Stale, WrongState
+from messaging.exceptions import Stale, WrongState
 from messaging.journal import audit, events, incidents
 from messaging.journal.audit import Actor
 from messaging.models import Event, Trigger
+from messaging.models.base import existing
 from partners.secrets import encrypt
 from rmhub import clock
-from rmhub.ids import public_id
 
 BY_USER = "suspended_by_user"
 # What no monitor ends: somebody wanted it so, or has to look at the document that its service failed on.
@@ -333,9 +333,7 @@ def _state_of(trigger: Trigger) -> dict[str, object]:
 
 def _locked(trigger_id: uuid.UUID, expected_version: int | None) -> Trigger:
     # Not FOR UPDATE: deliveries that arrive meanwhile refer to this row.
-    found = Trigger.objects.select_for_update(of=("self",), no_key=True).filter(pk=trigger_id).first()
-    if found is None:
-        raise NotFound(f"There is no trigger {public_id('trg', trigger_id)}.")
+    found = existing(Trigger.objects.select_for_update(of=("self",), no_key=True), trigger_id)
     if expected_version is not None and found.version != expected_version:
         raise Stale(
             f"{found.name} changed since you looked at it; it is {found.state} now. Look again before you act.",

@@ -12,6 +12,7 @@ from messaging.exceptions import NotFound, Stale, UnderWay, WrongState
 from messaging.journal import audit, events
 from messaging.journal.audit import Actor
 from messaging.models import Message, Pair
+from messaging.models.base import existing
 from messaging.pairs.services.changing import described, released, save, take_step
 from messaging.protocol.errors import IllegalTransition
 from messaging.protocol.messages import Happened, move
@@ -57,9 +58,8 @@ def message_cancel(
         # Of a transaction, the message's lock alone: those who answer it hold it before they look at its pair.
         locks_pair = speaks.carries_documents
         pair = Pair.objects.select_for_update().get(pk=known.pair_id) if locks_pair else known.pair
-        message = Message.objects.select_for_update().filter(pk=message_id).first()
-        if message is None:  # finished long ago, and purged in this very moment
-            raise NotFound(f"There is no outbound message {public_id('msg', message_id)}.")
+        # It may be finished long ago, and purged in this very moment.
+        message = existing(Message.objects.select_for_update(), message_id)
         message.pair = pair
         if expected_version is not None and pair.version != expected_version:
             raise Stale(f"{pair.code} changed since you looked at it. Look again before you act.", version=pair.version)

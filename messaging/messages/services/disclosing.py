@@ -20,6 +20,7 @@ from messaging.exceptions import ApplicationError, NotFound
 from messaging.journal import audit
 from messaging.journal.audit import Actor
 from messaging.models import Delivery, Message, Payload, PayloadMask, Rejection, Transmission
+from messaging.models.base import existing
 from messaging.protocol import masking, selecting
 from rmhub.ids import public_id
 from rmhub.roles import Role
@@ -130,10 +131,7 @@ def documents_open(*, message_id: uuid.UUID, actor: Actor, role: Role | None = N
 
 
 def _message(message_id: uuid.UUID) -> Message:
-    message = Message.objects.select_related("pair").filter(pk=message_id).first()
-    if message is None:
-        raise NotFound(f"There is no message {public_id('msg', message_id)}.")
-    return message
+    return existing(Message.objects.select_related("pair"), message_id)
 
 
 def _payload(message_id: uuid.UUID, number: int) -> tuple[Payload, Octets]:
@@ -235,9 +233,7 @@ def rejection_open(*, rejection_id: uuid.UUID, actor: Actor, role: Role | None =
 
     It is cut off, and may be anything: where a rule may concern it, nothing of it is shown.
     """
-    rejection = Rejection.objects.filter(pk=rejection_id).first()
-    if rejection is None:
-        raise NotFound(f"There is no rejection {public_id('rej', rejection_id)}.")
+    rejection = existing(Rejection.objects, rejection_id)
     if rules := masks.of_refused(rejection.party_name, role):
         raise Masked(
             f"It may hold what {', '.join(rule.name for rule in rules)} covers: reading it needs the role "

@@ -13,15 +13,15 @@ from messaging import dispatch, profile, storage
 from messaging.choices import DeliveryState, Direction, MessageState
 from messaging.deliveries.services import settling
 from messaging.engine import subscriptions
-from messaging.exceptions import NotFound, WrongState
+from messaging.exceptions import WrongState
 from messaging.journal import audit
 from messaging.journal.audit import Actor
 from messaging.messages.services.submitting import Submission, message_submit_again, payload_missing
 from messaging.models import Delivery, Message, Trigger
+from messaging.models.base import existing
 from messaging.models.delivery import OPEN_STATES
 from partners import registry
 from rmhub import clock
-from rmhub.ids import public_id
 
 _NOT_YET = {
     MessageState.QUEUED: "It waits in the queue and goes out by itself.",
@@ -65,9 +65,7 @@ def message_resubmit(
     audit.require_reason(reason)
     with transaction.atomic():
         found = Message.objects.select_related("pair", "agreement_version__agreement").defer("wire_frame")
-        message = found.filter(pk=message_id).first()
-        if message is None:
-            raise NotFound(f"There is no message {public_id('msg', message_id)}.")
+        message = existing(found, message_id)
         if why := why_not_resubmit(message):
             raise WrongState(f"This message cannot be resubmitted. {why}", state=message.state, allowed=())
         submission = message_submit_again(
@@ -108,9 +106,7 @@ def message_redeliver(*, message_id: uuid.UUID, actor: Actor, reason: str) -> Re
     audit.require_reason(reason)
     with transaction.atomic():
         found = Message.objects.select_related("agreement_version").defer("wire_frame")
-        message = found.filter(pk=message_id).first()
-        if message is None:
-            raise NotFound(f"There is no message {public_id('msg', message_id)}.")
+        message = existing(found, message_id)
         if why := why_not_redeliver(message):
             raise WrongState(f"This message cannot be redelivered. {why}", state=message.state, allowed=())
         result = _redeliver(message, actor, reason)

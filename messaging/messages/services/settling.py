@@ -18,6 +18,7 @@ from messaging.journal import audit, events
 from messaging.journal.audit import HEAVY_REASON, MIN_REASON, Actor
 from messaging.messages.services.submitting import message_submit_again
 from messaging.models import Event, Message, Pair, StatusInquiry
+from messaging.models.base import existing
 from messaging.profiles.repeatable import repeating
 from messaging.protocol.messages import Happened, move_repeatable
 from messaging.protocol.pair_state import Flow
@@ -92,9 +93,8 @@ def message_settle(
         if known is None:
             raise NotFound(f"There is no outbound message {public_id('msg', message_id)}.")
         pair = Pair.objects.select_for_update().get(pk=known.pair_id)
-        message = Message.objects.select_for_update().filter(pk=message_id).first()
-        if message is None:  # finished long ago, and purged in this very moment
-            raise NotFound(f"There is no outbound message {public_id('msg', message_id)}.")
+        # It may be finished long ago, and purged in this very moment.
+        message = existing(Message.objects.select_for_update(), message_id)
         possible = message_decisions(message)
         if decision not in possible:
             code = "already_settled" if message.state in _SETTLED_MESSAGES else ""

@@ -20,7 +20,6 @@ from django.core.mail import EmailMessage, get_connection
 from django.db import transaction
 
 from messaging.choices import NotificationChannel, NotificationState
-from messaging.exceptions import NotFound
 from messaging.journal import audit
 from messaging.journal.audit import Actor
 from messaging.models import (
@@ -33,6 +32,7 @@ from messaging.models import (
     WebhookDelivery,
     feed,
 )
+from messaging.models.base import existing
 from messaging.models.bulk import bulk_set
 from messaging.models.feed import Position
 from messaging.notifications.services import texts as notification_texts
@@ -42,7 +42,7 @@ from messaging.transports.base import printable
 from partners.models import Party
 from partners.transports import MailServer, mail_server
 from rmhub import clock
-from rmhub.ids import BadPublicId, floor_id, public_id, read_public_id
+from rmhub.ids import BadPublicId, floor_id, read_public_id
 from rmhub.postgresql.base import give_back
 
 log = logging.getLogger(__name__)
@@ -221,9 +221,7 @@ def rule_test(*, rule_id: uuid.UUID, actor: Actor) -> Notification:
     """Sends one test by a rule now, and returns what came of it. It is not tried again. Raises NotFound."""
     now = clock.now()
     with transaction.atomic():
-        rule = NotificationRule.objects.select_related("endpoint").filter(pk=rule_id).first()
-        if rule is None:
-            raise NotFound(f"There is no notification rule {public_id('rule', rule_id)}.")
+        rule = existing(NotificationRule.objects.select_related("endpoint"), rule_id)
         one = Notification.objects.create(
             rule=rule,
             key=f"test|{now.timestamp()}",

@@ -13,13 +13,13 @@ from django.core.validators import validate_email
 from django.db import transaction
 
 from messaging.choices import NotificationChannel
-from messaging.exceptions import InvalidSubmission, NotFound, Stale
+from messaging.exceptions import InvalidSubmission, Stale
 from messaging.journal import audit
 from messaging.journal.audit import Actor
 from messaging.models import NotificationRule, WebhookEndpoint
+from messaging.models.base import existing
 from partners.models import PartnerGroup
 from rmhub import clock
-from rmhub.ids import public_id
 
 # What a person can be told of: nothing that comes with every message.
 NOTIFIABLE = (
@@ -133,9 +133,7 @@ def described(rule: NotificationRule) -> dict[str, object]:
 
 def _locked(rule_id: uuid.UUID, expected: str | None) -> NotificationRule:
     found = NotificationRule.objects.select_related("group", "endpoint").select_for_update(of=("self",))
-    rule = found.filter(pk=rule_id).first()
-    if rule is None:
-        raise NotFound(f"There is no notification rule {public_id('rule', rule_id)}.")
+    rule = existing(found, rule_id)
     if expected is not None and revision(rule) != expected:
         raise Stale("This rule changed since you looked at it: look again before you change it.", version=0)
     return rule

@@ -12,14 +12,15 @@ from django.db.models import QuerySet
 
 from messaging import dispatch
 from messaging.choices import WebhookState
-from messaging.exceptions import InvalidSubmission, NotFound, WrongState
+from messaging.exceptions import InvalidSubmission, WrongState
 from messaging.journal import audit, events
 from messaging.journal.audit import Actor
 from messaging.models import Event, WebhookDelivery, WebhookEndpoint
+from messaging.models.base import existing
 from messaging.models.bulk import bulk_insert, bulk_set
 from messaging.notifications.services import webhooks
 from rmhub import clock
-from rmhub.ids import floor_id, public_id
+from rmhub.ids import floor_id
 
 TEST = "webhook_endpoint.test"
 REPLAY_AT_MOST = 10_000
@@ -67,9 +68,7 @@ def endpoint_test(*, endpoint_id: uuid.UUID, actor: Actor) -> WebhookDelivery:
 def redeliver(*, delivery_id: uuid.UUID, actor: Actor, reason: str = "") -> WebhookDelivery:
     """Posts it once more, under the same `webhook-id` and with all its retries. Raises NotFound, WrongState."""
     with transaction.atomic():
-        found = WebhookDelivery.objects.select_related("endpoint").filter(pk=delivery_id).first()
-        if found is None:
-            raise NotFound(f"There is no webhook delivery {public_id('dlv', delivery_id)}.")
+        found = existing(WebhookDelivery.objects.select_related("endpoint"), delivery_id)
         endpoint = _endpoint(found.endpoint_id)
         delivery = WebhookDelivery.objects.select_for_update(of=("self",)).get(pk=found.pk)
         delivery.endpoint = endpoint
@@ -137,10 +136,7 @@ def drop_old(now: datetime) -> int:
 
 def _endpoint(endpoint_id: uuid.UUID) -> WebhookEndpoint:
     """Held until the commit: neither deleted nor switched off meanwhile. Raises NotFound."""
-    found = WebhookEndpoint.objects.select_for_update(no_key=True).filter(pk=endpoint_id).first()
-    if found is None:
-        raise NotFound(f"There is no webhook endpoint {public_id('whe', endpoint_id)}.")
-    return found
+    return existing(WebhookEndpoint.objects.select_for_update(no_key=True), endpoint_id)
 
 
 def _queue(deliveries: Sequence[WebhookDelivery], now: datetime) -> None:

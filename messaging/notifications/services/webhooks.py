@@ -24,10 +24,11 @@ from django.views.decorators.debug import sensitive_variables
 
 from messaging import dispatch
 from messaging.choices import WebhookState
-from messaging.exceptions import InvalidSubmission, NotFound, Stale
+from messaging.exceptions import InvalidSubmission, Stale
 from messaging.journal import audit, events, incidents
 from messaging.journal.audit import SYSTEM, Actor
 from messaging.models import Event, WebhookDelivery, WebhookEndpoint
+from messaging.models.base import existing
 from messaging.models.bulk import bulk_set
 from messaging.transports.bounded import bounded_pool, is_public, public_pool, time_limit
 from messaging.transports.http import sentence_of
@@ -183,9 +184,7 @@ def _close_incident(actor: Actor, resolution: str) -> None:
 
 
 def _locked(endpoint_id: uuid.UUID, expected: str | None) -> WebhookEndpoint:
-    endpoint = WebhookEndpoint.objects.select_for_update().filter(pk=endpoint_id).first()
-    if endpoint is None:
-        raise NotFound(f"There is no webhook endpoint {public_id('whe', endpoint_id)}.")
+    endpoint = existing(WebhookEndpoint.objects.select_for_update(), endpoint_id)
     if expected is not None and revision(endpoint) != expected:
         raise Stale("This endpoint changed since you looked at it: look again before you change it.", version=0)
     return endpoint

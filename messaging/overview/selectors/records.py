@@ -14,11 +14,12 @@ from messaging.choices import IncidentState
 from messaging.exceptions import NotFound
 from messaging.keyset import floor_id
 from messaging.models import ApiToken, AuditEntry, Incident, Rejection
+from messaging.models.base import existing
 from messaging.models.record import object_named
 from partners import visibility
 from partners.models import PartnerGroup
 from rmhub import clock
-from rmhub.ids import BadPublicId, public_id, read_public_id
+from rmhub.ids import BadPublicId, read_public_id
 
 _SLACK = timedelta(hours=1)
 _NUMBER = re.compile(r"(?:INC-)?([0-9]{1,9})", re.IGNORECASE | re.ASCII)
@@ -111,10 +112,7 @@ def rejections(
 
 def rejection(rejection_id: uuid.UUID) -> Rejection:
     """One rejection, without the bytes. Raises NotFound."""
-    found = rejections().filter(pk=rejection_id).first()
-    if found is None:
-        raise NotFound(f"There is no rejection {public_id('rej', rejection_id)}.")
-    return found
+    return existing(rejections(), rejection_id)
 
 
 def audit_entries(
@@ -191,10 +189,7 @@ def token_groups() -> QuerySet[PartnerGroup]:
 
 def token(token_id: uuid.UUID) -> ApiToken:
     """One API token without its hash. Raises NotFound."""
-    found = tokens().filter(pk=token_id).first()
-    if found is None:
-        raise NotFound(f"There is no token {public_id('tok', token_id)}.")
-    return found
+    return existing(tokens(), token_id)
 
 
 def _within(found: QuerySet, created_gte: datetime | None, created_lt: datetime | None) -> QuerySet:

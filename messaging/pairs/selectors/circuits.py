@@ -11,9 +11,9 @@ from django.db.models import Q, QuerySet
 from messaging.choices import CircuitState
 from messaging.exceptions import NotFound
 from messaging.models import Circuit, ProbeReport
+from messaging.models.base import existing
 from messaging.servers import partners_by_server
 from partners import visibility
-from rmhub.ids import public_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +88,7 @@ def probes(*, endpoint_id: uuid.UUID | None = None, pair_id: uuid.UUID | None = 
 
 def probe(report_id: uuid.UUID) -> ProbeReport:
     """One report. Raises NotFound."""
-    found = probes().filter(pk=report_id).first()
-    if found is None:
-        raise NotFound(f"There is no probe report {public_id('prb', report_id)}.")
-    return found
+    return existing(probes(), report_id)
 
 
 def newest_of_pair(pair_id: uuid.UUID) -> ProbeReport | None:

@@ -9,10 +9,11 @@ from datetime import datetime
 from messaging import dispatch, profile
 from messaging.choices import Direction, IncidentState, MessageState
 from messaging.engine.snapshots import REPEATABLE_FIELDS, apply_outbound, outbound_state, sender_policy
-from messaging.exceptions import NotFound, Stale, WrongState
+from messaging.exceptions import Stale, WrongState
 from messaging.journal import audit, events, incidents
 from messaging.journal.audit import Actor
 from messaging.models import Event, Incident, Message, Pair
+from messaging.models.base import existing
 from messaging.pairs.selectors.verbs import allowed_verbs
 from messaging.profile import terms_in_force
 from messaging.profiles.repeatable import repeating
@@ -72,9 +73,7 @@ def save(pair: Pair, verb: str, actor: Actor, reason: str, before: dict[str, obj
 
 def locked(pair_id: uuid.UUID, expected_version: int | None) -> Pair:
     """The pair under its lock. Raises NotFound, Stale."""
-    pair = Pair.objects.select_for_update().filter(pk=pair_id).first()
-    if pair is None:
-        raise NotFound(f"There is no pair {public_id('pair', pair_id)}.")
+    pair = existing(Pair.objects.select_for_update(), pair_id)
     if expected_version is not None and pair.version != expected_version:
         raise Stale(
             f"{pair.code} changed since you looked at it; it is {pair.flow} now. Look again before you act.",

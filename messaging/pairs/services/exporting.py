@@ -18,11 +18,12 @@ from django.db import transaction
 from django.db.models import Prefetch, Q
 
 from messaging.choices import Direction, MessageState
-from messaging.exceptions import ApplicationError, NotFound, WrongState
+from messaging.exceptions import ApplicationError, WrongState
 from messaging.journal import audit
 from messaging.journal.audit import Actor
 from messaging.messages.services import disclosing
 from messaging.models import Message, Pair, Payload
+from messaging.models.base import existing
 from rmhub.ids import public_id
 from rmhub.roles import Role
 
@@ -88,9 +89,7 @@ def pair_export(*, pair_id: uuid.UUID, actor: Actor, role: Role | None = None, w
     """
     assert which in _WHICH
     with transaction.atomic():
-        pair = Pair.objects.filter(pk=pair_id).first()
-        if pair is None:
-            raise NotFound(f"There is no pair {public_id('pair', pair_id)}.")
+        pair = existing(Pair.objects, pair_id)
         keys = _waiting(pair, 1 if which == "head" else MOST)
         if not keys:
             raise WrongState("Nothing waits on this pair, so there is nothing to export.", state=pair.flow)

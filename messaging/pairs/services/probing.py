@@ -14,6 +14,7 @@ from messaging.exceptions import NotFound, WrongState
 from messaging.journal import audit
 from messaging.journal.audit import Actor
 from messaging.models import Pair, ProbeReport
+from messaging.models.base import existing
 from messaging.profile import terms_in_force
 from messaging.protocol.circuit import Seen, seen
 from messaging.transports import probe as transport
@@ -69,9 +70,7 @@ def probe(*, endpoint_id: uuid.UUID, actor: Actor, pair_id: uuid.UUID | None = N
 
 def ping(*, pair_id: uuid.UUID, actor: Actor) -> ProbeReport:
     """Looks at the endpoint that a pair's messages go to. Raises NotFound, WrongState when no agreement says where."""
-    pair = Pair.objects.filter(pk=pair_id).first()
-    if pair is None:
-        raise NotFound(f"There is no pair {public_id('pair', pair_id)}.")
+    pair = existing(Pair.objects, pair_id)
     return probe(endpoint_id=endpoint_of(pair), actor=actor, pair_id=pair.pk)
 
 

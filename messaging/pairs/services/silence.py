@@ -12,14 +12,14 @@ from datetime import datetime, timedelta
 from django.db import connection, transaction
 
 from messaging.choices import Direction
-from messaging.exceptions import InvalidSubmission, NotFound, Stale
+from messaging.exceptions import InvalidSubmission, Stale
 from messaging.journal import audit, events, incidents
 from messaging.journal.audit import Actor
 from messaging.models import Event, Message, Pair
+from messaging.models.base import existing
 from messaging.protocol.pair_state import Gate
 from partners.fields import duration
 from rmhub import clock
-from rmhub.ids import public_id
 
 CAUSE = "silent"
 LONGEST = 366 * 86_400  # seconds
@@ -114,9 +114,7 @@ def pair_update(
     audit.require_reason(reason)
     _check(expected_every, silence_grace, runbook)
     with transaction.atomic():
-        pair = Pair.objects.select_for_update().filter(pk=pair_id).first()
-        if pair is None:
-            raise NotFound(f"There is no pair {public_id('pair', pair_id)}.")
+        pair = existing(Pair.objects.select_for_update(), pair_id)
         if expected_version is not None and pair.version != expected_version:
             raise Stale(f"{pair.code} changed since you looked at it: look again.", version=pair.version)
         now = clock.now()

@@ -19,7 +19,6 @@ from messaging.choices import Interface
 from messaging.exceptions import (
     IdempotencyMismatch,
     InvalidSubmission,
-    NotFound,
     Stale,
     TooManyTransactions,
     WrongState,
@@ -27,6 +26,7 @@ from messaging.exceptions import (
 from messaging.journal import audit, events
 from messaging.journal.audit import Actor
 from messaging.models import Coordination, Enlistment, Event
+from messaging.models.base import existing
 from messaging.profiles.wsat import changes, opening
 from messaging.profiles.wsat.messages import coordinator_epr
 from messaging.profiles.wsat.opening import context_of, coordination_open, is_full, locked
@@ -309,9 +309,7 @@ def transaction_ask(
         return coordination_rollback(
             coordination_id=coordination_id, actor=actor, expected_version=expected_version, reason=reason
         )
-    known = Coordination.objects.filter(pk=coordination_id).first()
-    if known is None:
-        raise NotFound("There is no such transaction.")
+    known = existing(Coordination.objects, coordination_id)
     if COMMIT in possible(known) and COMMIT not in allowed(known):
         raise WrongState(why_not_commit(known), state=known.phase, allowed=allowed(known))
     return coordination_commit(

@@ -20,9 +20,9 @@ from django.db import transaction
 
 from messaging.engine import pairs
 from messaging.engine.preparing import stored_body
-from messaging.exceptions import NotFound
 from messaging.journal import events
 from messaging.models import Coordination, CoordinationMessage, Delivery, Enlistment
+from messaging.models.base import existing
 from messaging.profiles.wsat import messages, outgoing
 from messaging.protocol.atomic.words import ENDED, FaultCode, Note, Phase, Protocol, Request, Seat
 from messaging.protocol.ws.messages import CoordinationContext, Create, Created, EndpointReference, Register, WsMessage
@@ -101,10 +101,7 @@ def locked(coordination_id: uuid.UUID) -> Coordination:
 
     Rows that only refer to it are inserted by others meanwhile (an incident, a message), so its key is not locked.
     """
-    try:
-        return Coordination.objects.select_for_update(no_key=True).get(pk=coordination_id)
-    except Coordination.DoesNotExist:
-        raise NotFound(f"There is no transaction {coordination_id}.") from None
+    return existing(Coordination.objects.select_for_update(no_key=True), coordination_id)
 
 
 def context_of(coordination: Coordination, terms: Terms, now: datetime | None = None) -> CoordinationContext:

@@ -11,10 +11,11 @@ from datetime import datetime
 
 from django.db import transaction
 
-from messaging.exceptions import InvalidSubmission, NotFound, WrongState
+from messaging.exceptions import InvalidSubmission, WrongState
 from messaging.journal import audit, events
 from messaging.journal.audit import HEAVY_REASON, Actor
 from messaging.models import Coordination, Enlistment, Event
+from messaging.models.base import existing
 from messaging.profiles.wsat import asking, changes, doubting, opening
 from messaging.protocol.atomic import coordinator
 from messaging.protocol.atomic.coordinator import Kind
@@ -84,12 +85,10 @@ def enlistment_settle(
     audit.require_reason(reason, at_least=HEAVY_REASON)
     if outcome not in WARNINGS:
         raise InvalidSubmission({"outcome": [f"Choose one of {', '.join(WARNINGS)}."]})
-    found = Enlistment.objects.filter(pk=enlistment_id).values_list("coordination_id", flat=True).first()
-    if found is None:
-        raise NotFound(f"There is no participant {enlistment_id}.")
+    known = existing(Enlistment.objects.only("coordination_id"), enlistment_id)
     now = clock.now()
     with transaction.atomic():
-        coordination = opening.locked(found)
+        coordination = opening.locked(known.coordination_id)
         asking.stale(coordination, expected_version)
         enlistment = Enlistment.objects.get(pk=enlistment_id)
         enlistment.coordination = coordination

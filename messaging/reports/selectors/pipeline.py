@@ -30,12 +30,13 @@ from messaging.models import (
     PublishedReport,
     ReconciliationSummary,
 )
+from messaging.models.base import existing
 from messaging.models.pipeline import pasts, window_of
 from messaging.report_choices import OPEN, PipelineJob, RunState, Verdict
 from messaging.reports.catalogue import REPORTS
 from messaging.reports.services.live_watch import STALE, USUAL_KEPT
 from partners.visibility import limit
-from rmhub.ids import public_id, read_public_id
+from rmhub.ids import read_public_id
 
 # A run that is due waits so long at most while a pipeline process is up and free.
 _UNCLAIMED = timedelta(seconds=30)
@@ -107,10 +108,7 @@ def runs(*, jobs: Sequence[str] = (), states: Sequence[str] = (), scope: str | N
 def run(reference: str | uuid.UUID) -> PipelineRun:
     """One run, by id (`run_...`). Raises NotFound, BadPublicId."""
     key = read_public_id("run", reference) if isinstance(reference, str) else reference
-    found = PipelineRun.objects.filter(pk=key).first()
-    if found is None:
-        raise NotFound(f"There is no run {public_id('run', key)}.")
-    return found
+    return existing(PipelineRun.objects, key)
 
 
 def progress(one: PipelineRun, now: datetime, *, busy: bool = False) -> RunProgress:
@@ -196,10 +194,7 @@ def logs(
 def log(reference: str | uuid.UUID) -> PartnerLog:
     """One log, by id (`plog_...`). Raises NotFound, BadPublicId."""
     key = read_public_id("plog", reference) if isinstance(reference, str) else reference
-    found = logs().filter(pk=key).first()
-    if found is None:
-        raise NotFound(f"There is no partner's log {public_id('plog', key)}.")
-    return found
+    return existing(logs(), key)
 
 
 def log_rows(found: Sequence[PartnerLog]) -> list[LogRow]:

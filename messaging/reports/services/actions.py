@@ -28,6 +28,7 @@ from messaging.models import (
     ReconciliationFinding,
     TimingAdvice,
 )
+from messaging.models.base import existing
 from messaging.onboarding.services import changing as onboarding
 from messaging.report_choices import NOTICES, PipelineJob, TimingOption
 from partners.fields import duration
@@ -71,9 +72,7 @@ def log_incidents(
     `run_id`: the run that the person looked at. Raises NotFound, InvalidSubmission (no reason, no findings, too many),
     WrongState when the log was not compared yet, or again since then.
     """
-    log = PartnerLog.objects.select_related("party").filter(pk=log_id).first()
-    if log is None:
-        raise NotFound(f"There is no partner's log {public_id('plog', log_id)}.")
+    log = existing(PartnerLog.objects.select_related("party"), log_id)
     wanted = _chosen("verdicts", verdicts, VERDICTS)
     run = _published(PipelineJob.RECONCILE, log.public_id, run_id)
     found = ReconciliationFinding.objects.filter(run=run, verdict__in=wanted)

@@ -23,17 +23,18 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
-from messaging.exceptions import InvalidSubmission, NotFound, TooLarge
+from messaging.exceptions import InvalidSubmission, TooLarge
 from messaging.journal import audit
 from messaging.journal.audit import Actor
 from messaging.models import PartnerLog, PipelineRun
+from messaging.models.base import existing
 from messaging.report_choices import LogState, PipelineJob, RunState
 from messaging.reports.services import runs as pipeline_runs
 from messaging.storage import synchronise
 from partners import log_columns
 from partners.models import Agreement, Party
 from rmhub import clock
-from rmhub.ids import public_id, uuid7
+from rmhub.ids import uuid7
 
 FOLDER = "partner-logs"
 _UNCLEAN = re.compile(r"[\x00-\x1f\x7f/\\\ud800-\udfff]+")
@@ -140,9 +141,7 @@ def log_reconcile(
     if covers is not None:
         check_range(*covers)
     with transaction.atomic():
-        log = PartnerLog.objects.select_for_update(of=("self",)).filter(pk=log_id).first()
-        if log is None:
-            raise NotFound(f"There is no partner's log {public_id('plog', log_id)}.")
+        log = existing(PartnerLog.objects.select_for_update(of=("self",)), log_id)
         before = _described(log)
         if columns is not None:
             mapping = _checked(columns)

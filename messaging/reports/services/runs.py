@@ -19,14 +19,14 @@ from django.db import connection, transaction
 from django.db.models import Q
 
 from messaging.choices import Interface
-from messaging.exceptions import InvalidSubmission, NotFound, WrongState
+from messaging.exceptions import InvalidSubmission, WrongState
 from messaging.journal import audit
 from messaging.journal.audit import Actor
 from messaging.models import Event, PipelineRun, RetentionPolicy
+from messaging.models.base import existing
 from messaging.report_choices import OPEN, PipelineJob, RunState
 from messaging.reports import catalogue
 from rmhub import clock
-from rmhub.ids import public_id
 
 log = logging.getLogger(__name__)
 
@@ -156,9 +156,7 @@ def run_cancel(*, run_id: uuid.UUID, actor: Actor, reason: str = "") -> Pipeline
     Raises NotFound, WrongState when it has ended.
     """
     with transaction.atomic():
-        run = PipelineRun.objects.select_for_update().filter(pk=run_id).first()
-        if run is None:
-            raise NotFound(f"There is no run {public_id('run', run_id)}.")
+        run = existing(PipelineRun.objects.select_for_update(), run_id)
         if run.state not in OPEN:
             raise WrongState(f"This run has ended: {run.get_state_display().lower()}.", state=run.state)
         before: dict[str, object] = {"state": run.state}

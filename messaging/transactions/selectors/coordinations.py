@@ -16,6 +16,7 @@ from messaging.choices import Direction
 from messaging.exceptions import NotFound
 from messaging.messages.selectors.messages import bounded
 from messaging.models import AuditEntry, Coordination, CoordinationMessage, Delivery, Enlistment, Incident, Message
+from messaging.models.base import existing
 from messaging.overview.selectors import records
 from messaging.protocol.atomic.words import ENDED, Phase
 from partners import visibility
@@ -81,10 +82,7 @@ def coordination_page(
 def coordination(reference: str | uuid.UUID) -> Coordination:
     """One transaction with its participants, by id (`txn_...`). Raises NotFound."""
     key = read_public_id("txn", reference) if isinstance(reference, str) else reference
-    found = with_names(within_reach(Coordination.objects.filter(pk=key))).first()
-    if found is None:
-        raise NotFound(f"There is no transaction {public_id('txn', key)}.")
-    return found
+    return existing(with_names(within_reach(Coordination.objects.filter(pk=key))), key)
 
 
 def enlistment(reference: str | uuid.UUID) -> Enlistment:
