@@ -99,6 +99,8 @@ def fresh_caches(request: pytest.FixtureRequest, folder_of_process: Path) -> Ite
     from messaging.messages.selectors import messages
     from tests.staged import forget_all
 
+    if not _commits(request):
+        request.getfixturevalue("nobody_else_writes")
     settings = request.getfixturevalue("settings")
     folder = Path(tempfile.mkdtemp(dir=folder_of_process))
     settings.RMHUB_STORE_DIR = folder / "store"
@@ -118,11 +120,30 @@ def fresh_caches(request: pytest.FixtureRequest, folder_of_process: Path) -> Ite
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def _commits(request: pytest.FixtureRequest) -> bool:
+    marker = request.node.get_closest_marker("django_db")
+    return "transactional_db" in request.fixturenames or bool(marker and marker.kwargs.get("transaction"))
+
+
+@pytest.fixture
+def nobody_else_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the one transaction of a test nothing asks the database again for what others may have written meanwhile.
+
+    When it asks is up to the machine's clock and to the tests of other processes, and statements are counted.
+    """
+    from messaging.engine import subscriptions
+    from messaging.models import feed
+    from partners import registry
+
+    for module in (registry, subscriptions):
+        monkeypatch.setattr(module, "CHECK_SECONDS", float("inf"))
+    monkeypatch.setattr(feed, "HORIZON", f"SELECT number, false FROM ({feed.HORIZON}) AS seen (number)")
+
+
 @pytest.fixture(autouse=True)
 def no_days_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """The days of what is remembered, made by a test that commits, go with it: Django's flush does not know them."""
-    marker = request.node.get_closest_marker("django_db")
-    if "transactional_db" not in request.fixturenames and not (marker and marker.kwargs.get("transaction")):
+    if not _commits(request):
         yield
         return
     request.getfixturevalue("transactional_db")

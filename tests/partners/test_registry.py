@@ -24,6 +24,7 @@ from tests.partners.factories import (
 )
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+CHECK_SECONDS = registry.CHECK_SECONDS  # tests that share one transaction never look again otherwise
 
 pytestmark = pytest.mark.django_db
 
@@ -33,6 +34,7 @@ def monotonic(monkeypatch):
     """The registry's clock, in seconds."""
     at = SimpleNamespace(seconds=1000.0)
     monkeypatch.setattr(registry, "time", SimpleNamespace(monotonic=lambda: at.seconds))
+    monkeypatch.setattr(registry, "CHECK_SECONDS", CHECK_SECONDS)
     return at
 
 

@@ -223,11 +223,7 @@ def test_two_of_one_transaction_are_one_doubt_of_it(time: FrozenClock) -> None:
     assert Incident.objects.get().state == "resolved"
 
 
-def test_however_many_wait_they_are_read_at_once_and_told_once(
-    time: FrozenClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Looked up every now and then by the machine's clock, and not in the middle of what is counted.
-    monkeypatch.setattr(registry, "CHECK_SECONDS", float("inf"))
+def test_however_many_wait_they_are_read_at_once_and_told_once(time: FrozenClock) -> None:
     shop, app = shop_of(), peer()
 
     def look(count: int) -> tuple[int, int]:

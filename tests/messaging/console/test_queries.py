@@ -55,12 +55,6 @@ LISTS = (
 )
 
 
-@pytest.fixture(autouse=True)
-def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The look at the agreements' revision, once a second, does not fall into one page of two by chance."""
-    monkeypatch.setattr(registry, "CHECK_SECONDS", 3600.0)
-
-
 def _queries(client: Client, url: str) -> list[str]:
     client.get(url)  # fills what processes remember
     with CaptureQueriesContext(connection) as captured:

@@ -40,7 +40,6 @@ from messaging.protocol.streams import final
 from messaging.protocol.streams.envelope import split_id
 from messaging.protocol.streams.final import OrderAck
 from messaging.transports import Parcel, Receipt
-from partners import registry
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.factories import LOST, REFUSED, Link, link, work
@@ -974,7 +973,6 @@ def test_a_claim_of_many_costs_no_more_statements_than_a_claim_of_few(
 ) -> None:
     side = stream_side(stream_concurrency=64)
     submit(side, 2)
-    registry.recheck()  # which it does each second: on a busy machine within one of the two, and not within the other
     with django_assert_max_num_queries(40) as few:
         claim_due(limit=64)
     submit(side, 40)
