@@ -25,9 +25,9 @@ REASON = {"reason": "because the test says so"}
 _count = itertools.count(1)
 
 
-def make_user(role: Role | None = Role.ADMIN, name: str = "") -> User:
-    """An active user with a role (None: without any)."""
-    user = User.objects.create_user(username=name or f"{role or 'nobody'}-api{next(_count)}")
+def make_user(role: Role | None = Role.ADMIN, name: str = "", password: str | None = None) -> User:
+    """An active user with a role (None: without any), who can log in if there is a password."""
+    user = User.objects.create_user(username=name or f"{role or 'nobody'}{next(_count)}", password=password)
     if role is not None:
         user.groups.add(Group.objects.get_or_create(name=role)[0])
     return user

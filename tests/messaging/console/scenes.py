@@ -8,7 +8,7 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.test import Client
 
@@ -66,6 +66,7 @@ from partners.terms import Presented
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from rmhub.roles import ADMIN_SCOPES, Role
+from tests.messaging.api.client import make_user
 from tests.messaging.atomic import scenes as atomic_scenes
 from tests.messaging.console import archive_scenes, report_scenes
 from tests.messaging.factories import LOST, PartnerSide, link, partner_side, submit, work
@@ -80,10 +81,7 @@ _count = itertools.count(1)
 
 def user(role: Role | None, name: str = "") -> User:
     """A user who can log in, with a role or without one."""
-    made = User.objects.create_user(username=name or f"{role or 'nobody'}{next(_count)}", password=PASSWORD)
-    if role is not None:
-        made.groups.add(Group.objects.get_or_create(name=role)[0])
-    return made
+    return make_user(role, name, PASSWORD)
 
 
 def browser(role: Role | None = Role.ADMIN, name: str = "", *, csrf: bool = False) -> Client:
