@@ -20,7 +20,7 @@ PROBES = (
     *("routes", "notification_rule", "legal_hold"),
 )
 PROFILE_QUESTION = re.compile(
-    r"\b(is_(atomic|repeatable|stream)|carries_(requests|stream|transactions))\(|Profile\.[A-Z]"
+    r"\b(is_(atomic|repeatable|stream)|carries_(requests|stream|transactions))\(|\bProfile\.[A-Z]"
 )
 SLOWEST = 60
 
