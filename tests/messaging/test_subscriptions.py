@@ -98,6 +98,7 @@ def test_no_document_without_its_deliveries(
 def test_a_trigger_that_is_new_is_seen_within_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     at = 1e12
     monkeypatch.setattr(subscriptions.time, "monotonic", lambda: at)
+    monkeypatch.setattr(subscriptions, "CHECK_SECONDS", 1.0)
     assert subscriptions.current() == ()
     Trigger.objects.create(name="new", kind="pull")
     assert subscriptions.current() == ()

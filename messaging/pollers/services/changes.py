@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from django.core.exceptions import ObjectDoesNotExist
 from django.views.decorators.debug import sensitive_variables
 
 from messaging import dispatch
-from messaging.exceptions import InvalidSubmission, Stale, WrongState
+from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
 from messaging.journal import audit, events
 from messaging.journal.audit import Actor
 from messaging.models import PollerState
@@ -22,6 +23,7 @@ from partners.exceptions import InvalidInput
 from partners.models import Endpoint, Party, Poller
 from partners.services.writing import writing
 from rmhub import clock
+from rmhub.ids import public_id
 
 _FIELDS = ("name", "kind", "url", "username", "secret_kind", "host_key", "trusted_checker", "interval", "enabled")
 
@@ -161,7 +163,10 @@ def _state(poller_id: uuid.UUID) -> PollerState:
 
 
 def _fresh(poller_id: uuid.UUID, expected_version: str | None) -> tuple[Poller, dict[str, Any]]:
-    poller = selectors.poller(poller_id)
+    try:
+        poller = selectors.poller(poller_id)
+    except ObjectDoesNotExist as error:
+        raise NotFound(f"There is no poller {public_id('poll', poller_id)}.") from error
     if expected_version is not None and revision(poller) != expected_version:
         raise Stale(f"{poller} changed since you looked at it: look again before you change it.", version=0)
     return poller, describe(poller)
