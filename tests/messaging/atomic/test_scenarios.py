@@ -183,6 +183,8 @@ def test_t14_every_profile_and_version_commits(version: str, profile: str, time:
     played(SCENARIOS["T14 2.1 Commit"].said, places, time)
     assert places["D"].heard() == ["Prepare", "Commit"]
     assert places["I"].heard() == ["Committed"]
+    # Who it is from stands in ReplyTo by spec 5, in From by the practice of 2006/06.
+    assert {one.ws.addressing.sender is not None for one in places["D"].sent()} == {profile == "oasis"}
 
 
 def test_what_was_asked_and_answered_is_delivered_and_what_nobody_asks_for_any_more_is_cancelled(
