@@ -25,7 +25,7 @@ from messaging.protocol.ws.messages import (
 )
 from messaging.protocol.ws.names import coordination_type
 from tests.acceptance.test_restore import EVIDENCE, WITHIN, coordinator, manage, operator, restore, take
-from tests.messaging.atomic.site import Member, Site, site_at
+from tests.messaging.profiles.wsat.site import Member, Site, site_at
 from tests.rmhub.conditions import eventually
 
 pytestmark = pytest.mark.acceptance

@@ -14,8 +14,8 @@ from rmhub.roles import Role
 from tests import sizes
 from tests.browser.conftest import Open
 from tests.browser.test_console import ALL, AXE, COLOURS, SIZES, _violations
-from tests.messaging.console import report_scenes as scenes
-from tests.messaging.console.report_scenes import LAST, PLOG
+from tests.messaging.reports import report_scenes as scenes
+from tests.messaging.reports.report_scenes import LAST, PLOG
 
 MORNING = LAST + timedelta(days=1, hours=9)
 PAGES = (

@@ -27,8 +27,7 @@ from messaging.api.catalogue import CODES
 from messaging.causes import CAUSES
 from rmhub.settings import BASE_DIR
 from tests import staged
-from tests.messaging.conftest import one_worker, static_folder, woken  # noqa: F401  (fixtures)
-from tests.messaging.console.conftest import NOON, scene, time  # noqa: F401  (fixtures)
+from tests.messaging.conftest import NOON, one_worker, scene, static_folder, time, woken  # noqa: F401  (fixtures)  # noqa: F401  (fixtures)
 from tests.messaging.console.pages import DOWNLOADS, PAGES
 from tests.messaging.console.scenes import World, browser
 from tests.simulation.atomic import AtomicWorld

@@ -8,11 +8,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from django.core.cache import cache
 from django.db import connection, models
 
 from messaging import dispatch
+from messaging.access.services import tokens
 from messaging.engine import leases
 from messaging.overview.selectors import health
+from rmhub import clock
+from rmhub.clock import FrozenClock
+from rmhub.roles import Role
+from tests.messaging.api.client import Api, make_token, make_user
+from tests.messaging.console.scenes import World, world
+from tests.messaging.factories import PartnerSide, partner_side
+from tests.staged import staged
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -61,3 +72,63 @@ def commit_fails() -> Callable[[type[models.Model]], AbstractContextManager[None
                 cursor.execute("DROP FUNCTION no_commit CASCADE")
 
     return failing
+
+
+@pytest.fixture
+def time() -> Iterator[FrozenClock]:
+    """The hub's clock, which stands at noon until it is moved."""
+    with clock.frozen(NOON) as frozen:
+        yield frozen
+
+
+@pytest.fixture
+def scene(db: None, time: FrozenClock) -> World:
+    """One of everything."""
+    return staged(world, time)
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept() -> Iterator[None]:
+    """The cache forgets between tests."""
+    cache.clear()
+    yield
+    cache.clear()
+
+
+@pytest.fixture(autouse=True)
+def fresh_tokens(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a process remembers of tokens does not outlive a test, and does outlive a slow moment in it."""
+    monkeypatch.setattr(tokens, "SEEN_SECONDS", 3600.0)
+    tokens.reset()
+    yield
+    tokens.reset()
+
+
+@pytest.fixture
+def admin(db: None) -> Api:
+    """A caller with all scopes."""
+    return Api(make_token(make_user(Role.ADMIN)))
+
+
+@pytest.fixture
+def operator(db: None) -> Api:
+    """A caller with an operator's scopes."""
+    return Api(make_token(make_user(Role.OPERATOR)))
+
+
+@pytest.fixture
+def viewer(db: None) -> Api:
+    """A caller with a viewer's scopes."""
+    return Api(make_token(make_user(Role.VIEWER)))
+
+
+@pytest.fixture
+def stranger() -> Api:
+    """A caller without a token."""
+    return Api()
+
+
+@pytest.fixture
+def partner(db: None) -> PartnerSide:
+    """The partner of an active agreement."""
+    return partner_side()

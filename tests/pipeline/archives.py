@@ -29,10 +29,10 @@ from messaging.protocol.envelope import MessageType
 from messaging.transports import Parcel
 from rmhub import clock
 from rmhub.clock import FrozenClock
-from tests.messaging.delivering.stage import make_trigger
-from tests.messaging.delivering.stage import work as deliver
-from tests.messaging.exchange.callers import remembering_since
+from tests.messaging.deliveries.stage import make_trigger
+from tests.messaging.deliveries.stage import work as deliver
 from tests.messaging.factories import ACTION, ORDER, SERVICE, link, partner_side, submit, work
+from tests.messaging.profiles.repeatable.callers import remembering_since
 
 T = datetime(2026, 3, 10, 12, tzinfo=UTC)
 ANN = Actor("ann")

@@ -30,12 +30,12 @@ from messaging.pipeline import check, driver, submitting
 from messaging.pipeline.schemas import ENTITIES
 from rmhub.hubs import free_ports, listens
 from rmhub.supervisor import guard
+from tests import ROOT
 from tests.pipeline import planted
 from tests.pipeline.planted import Finding, Planted
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.spark]
 
-ROOT = Path(__file__).resolve().parents[2]
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 ROWS = 20_000
 NO_DATABASE = "postgresql://nobody@127.0.0.1:1/none"

@@ -649,7 +649,7 @@ def test_new_rows_are_found_by_an_index(first: Writer) -> None:
 
 
 def _delivery(message: Message) -> Delivery:
-    from tests.messaging.delivering.stage import make_trigger
+    from tests.messaging.deliveries.stage import make_trigger
 
     return Delivery.objects.create(
         trigger=make_trigger(kind="pull"),

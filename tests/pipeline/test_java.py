@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from messaging.pipeline import java
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests import ROOT
 
 
 def fake(folder: Path, version: str, *, release: bool = True) -> Path:

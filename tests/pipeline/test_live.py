@@ -20,6 +20,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from messaging.models import LiveMinute, LiveState
 from messaging.reports.services import live_watch
+from tests import ROOT
 from tests.messaging.factories import partner_side
 from tests.rmhub.conditions import eventually
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.django_db(transaction=True)]
 
-BASE = Path(__file__).resolve().parents[2]
 # What plain SQL says of the events: the counts must be these, to the last one.
 EXPECTED = """
 SELECT e.pair_id, date_trunc('minute', e.at),
@@ -231,7 +231,7 @@ def _begin(lake: Path, folder: Path) -> subprocess.Popen[str]:
     password = f":{quote(database['PASSWORD'])}" if database["PASSWORD"] else ""
     url = f"postgresql://{database['USER']}{password}@{database['HOST']}:{database['PORT']}/{database['NAME']}"
     return subprocess.Popen(
-        [sys.executable, str(BASE / "manage.py"), "pipeline", "live"],
+        [sys.executable, str(ROOT / "manage.py"), "pipeline", "live"],
         env={
             **os.environ,
             "DJANGO_SETTINGS_MODULE": "rmhub.settings",

@@ -36,11 +36,11 @@ from messaging.pipeline import archive_file
 from messaging.protocol.envelope import MessageType
 from rmhub import clock
 from tests.messaging.conftest import static_folder, woken  # noqa: F401
-from tests.messaging.delivering.stage import make_trigger
-from tests.messaging.delivering.stage import work as deliver
-from tests.messaging.exchange.callers import brief, caller
-from tests.messaging.exchange.test_two_roads import both
+from tests.messaging.deliveries.stage import make_trigger
+from tests.messaging.deliveries.stage import work as deliver
 from tests.messaging.factories import ORDER, decoded, link, submit, work
+from tests.messaging.profiles.repeatable.callers import brief, caller
+from tests.messaging.profiles.repeatable.test_two_roads import both
 from tests.pipeline import archives
 from tests.pipeline.archives import ANN, PURGE, WHY, Scene, T
 

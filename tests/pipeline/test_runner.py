@@ -20,11 +20,11 @@ from messaging.pipeline import runner
 from messaging.pipeline.runner import Runner
 from messaging.reports.services import runs as pipeline_runs
 from rmhub.supervisor.processes import PRELUDE
+from tests import ROOT
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 ANN = Actor("ann", "console")
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def request(job: str = "extract", actor: Actor = ANN) -> PipelineRun:

@@ -20,9 +20,9 @@ from messaging.profiles.wsat import outgoing
 from messaging.protocol.atomic.words import Protocol
 from partners import registry
 from rmhub import clock
-from tests.messaging.atomic.test_outgoing import Octets
 from tests.messaging.conftest import static_folder, woken  # noqa: F401
 from tests.messaging.factories import link, work
+from tests.messaging.profiles.wsat.test_outgoing import Octets
 from tests.partners.factories import make_agreement
 from tests.pipeline import archives
 from tests.pipeline.archives import PURGE, Scene, T

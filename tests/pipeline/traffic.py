@@ -25,8 +25,7 @@ from messaging.transports import Parcel, Receipt
 from partners.models import Party
 from rmhub import clock
 from rmhub.clock import FrozenClock
-from tests.messaging.delivering import stage
-from tests.messaging.exchange.callers import Caller, caller, remembering_since
+from tests.messaging.deliveries import stage
 from tests.messaging.factories import (
     LOST,
     REFUSED,
@@ -39,6 +38,7 @@ from tests.messaging.factories import (
     submit,
     work,
 )
+from tests.messaging.profiles.repeatable.callers import Caller, caller, remembering_since
 from tests.partners.factories import make_agreement
 
 T = datetime(2026, 3, 10, 7, 12, 30, 123_456, tzinfo=UTC)

@@ -7,7 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-BASE = Path(__file__).parents[2]
+from tests import ROOT
+
 APP = """
 from django.apps import AppConfig
 
@@ -29,7 +30,7 @@ def test_an_app_of_the_installation_registers_its_services(tmp_path: Path) -> No
     (tmp_path / "acme_orders/apps.py").write_text(APP)
     known = {
         **os.environ,
-        "PYTHONPATH": f"{tmp_path}{os.pathsep}{BASE}",
+        "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}",
         "DJANGO_SETTINGS_MODULE": "rmhub.settings",
         "RMHUB_VAR": str(tmp_path),
         "RMHUB_APPS": "acme_orders",

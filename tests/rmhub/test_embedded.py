@@ -31,9 +31,9 @@ from rmhub.embedded import EmbeddedError, Servers, identity, lifecycle, postgres
 from rmhub.embedded.identity import make_home
 from rmhub.embedded.processes import Mark
 from rmhub.supervisor.processes import PRELUDE, locked
+from tests import ROOT
 from tests.rmhub.conditions import alive, eventually
 
-PROJECT = Path(__file__).resolve().parents[2]
 STARTER = """
 import signal, sys
 from pathlib import Path
@@ -90,7 +90,7 @@ def starter(var: Path) -> Iterator[subprocess.Popen[str]]:
     # through the prelude, so that it dies with a test run that is killed
     prelude = [sys.executable, "-I", "-S", str(PRELUDE), str(os.getpid()), str(int(signal.SIGKILL)), "-", "-"]
     with subprocess.Popen(
-        [*prelude, sys.executable, "-c", STARTER, str(var)], cwd=PROJECT, stdout=subprocess.PIPE, text=True
+        [*prelude, sys.executable, "-c", STARTER, str(var)], cwd=ROOT, stdout=subprocess.PIPE, text=True
     ) as process:
         try:
             yield process
@@ -399,7 +399,7 @@ def test_status_command(reachable: Path, tmp_path: Path) -> None:
     def status(var: Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-S", "-m", "rmhub.embedded", "status"],  # -S: without the project's packages
-            cwd=PROJECT,
+            cwd=ROOT,
             env={**os.environ, "RMHUB_VAR": str(var)},
             capture_output=True,
             text=True,

@@ -16,9 +16,9 @@ import pytest
 
 from rmhub.supervisor import Console, Process, StartFailed, Stopped, Supervisor
 from rmhub.supervisor.processes import LONGEST, PRELUDE, Lines, Restarts
+from tests import ROOT
 from tests.rmhub.conditions import alive, eventually
 
-PROJECT = Path(__file__).resolve().parents[2]
 PYTHON = (sys.executable, "-I", "-S", "-u", "-c")
 FOREVER = "import signal\nwhile True: signal.pause()"
 STUBBORN = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up')\nwhile True: signal.pause()"
@@ -272,7 +272,7 @@ def host() -> Iterator[subprocess.Popen[str]]:
     # through the prelude, so that it dies with a test run that is killed
     prelude = [sys.executable, "-I", "-S", str(PRELUDE), str(os.getpid()), str(int(signal.SIGKILL)), "-", "-"]
     with subprocess.Popen(
-        [*prelude, sys.executable, "-c", HOST], cwd=PROJECT, stdout=subprocess.PIPE, text=True, start_new_session=True
+        [*prelude, sys.executable, "-c", HOST], cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         yield process
         process.kill()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tests.messaging.conftest import commit_fails, static_folder, woken
-from tests.messaging.console.conftest import nothing_kept, scene, time
+from tests.messaging.conftest import commit_fails, nothing_kept, scene, static_folder, time, woken
 
 __all__ = ["commit_fails", "nothing_kept", "scene", "static_folder", "time", "woken"]

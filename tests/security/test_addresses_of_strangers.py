@@ -9,8 +9,8 @@ import pytest
 from messaging.models import Enlistment
 from messaging.protocol.atomic.words import Protocol
 from messaging.protocol.ws.messages import EndpointReference
-from tests.messaging.atomic.kit import peer
 from tests.messaging.factories import link, work
+from tests.messaging.profiles.wsat.kit import peer
 
 pytestmark = pytest.mark.django_db
 ADDRESSES = (

@@ -17,7 +17,7 @@ from rmhub.roles import Role
 from tests.messaging.api.client import Api, make_token, make_user
 from tests.messaging.console.scenes import browser, documents, iban_mask, passed_on, trigger_for
 from tests.messaging.factories import link, partner_side, submit, work
-from tests.messaging.test_masks import ORDER, order
+from tests.messaging.messages.test_masks import ORDER, order
 
 pytestmark = pytest.mark.django_db
 _ADA = Actor("ada", "console")

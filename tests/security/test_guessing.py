@@ -21,8 +21,8 @@ from messaging.models import Incident, Rejection
 from messaging.overview.services import housekeeping
 from partners import authentication, registry
 from partners.terms import Presented
-from tests.messaging.exchange.hubs import hubs
 from tests.messaging.factories import PartnerSide, partner_side
+from tests.messaging.profiles.repeatable.hubs import hubs
 from tests.messaging.wire import post
 from tests.partners.factories import basic
 

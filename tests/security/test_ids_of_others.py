@@ -28,10 +28,10 @@ from messaging.urls.api import urlpatterns as api_patterns
 from partners.models import Party
 from rmhub.ids import BadPublicId, parse, read_public_id
 from rmhub.roles import SCOPES, Role
+from tests.messaging.access.test_visibility import ARGUMENTS, limited
 from tests.messaging.api.client import Api, make_token
 from tests.messaging.console.pages import PAGES
 from tests.messaging.console.scenes import World
-from tests.messaging.console.test_visibility import ARGUMENTS, limited
 from tests.messaging.factories import make_agreement, partner_side, submit
 from tests.sizes import ALL
 

@@ -14,8 +14,8 @@ from messaging.models import Message
 from rmhub.front.bodies import Budget, Full, Pace, TooLarge, fetch
 from rmhub.roles import Role
 from tests.messaging.api.client import make_token, make_user
-from tests.messaging.exchange.hubs import hubs
 from tests.messaging.factories import partner_side
+from tests.messaging.profiles.repeatable.hubs import hubs
 from tests.security.raw import Caller
 
 MIB = 1024 * 1024

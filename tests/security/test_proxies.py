@@ -13,8 +13,8 @@ from messaging.models import Rejection
 from partners.models import Party
 from rmhub.front.application import FileWrapper
 from rmhub.front.environ import FORWARDED, X_FORWARDED_FOR, Peers, bucket, environ_of
-from tests.messaging.exchange.hubs import hubs
 from tests.messaging.factories import partner_side
+from tests.messaging.profiles.repeatable.hubs import hubs
 from tests.partners.factories import make_credential
 from tests.security.raw import Caller
 

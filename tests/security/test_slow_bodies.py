@@ -14,8 +14,8 @@ import urllib3
 from messaging.models import Message
 from rmhub.roles import Role
 from tests.messaging.api.client import make_token, make_user
-from tests.messaging.exchange.hubs import ROOT, Hub, hubs
 from tests.messaging.factories import PartnerSide, partner_side
+from tests.messaging.profiles.repeatable.hubs import ROOT, Hub, hubs
 from tests.security.raw import Caller, callers
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.django_db(transaction=True)]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from messaging.models import Message, Rejection
-from tests.messaging.exchange.hubs import Hub, hubs
 from tests.messaging.factories import PartnerSide, partner_side
+from tests.messaging.profiles.repeatable.hubs import Hub, hubs
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.django_db(transaction=True)]
 

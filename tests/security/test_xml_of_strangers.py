@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from messaging.models import Message, Rejection
-from tests.messaging.atomic.kit import peer
 from tests.messaging.factories import PartnerSide, partner_side
-from tests.messaging.streams import received
-from tests.messaging.streams.partner import stream_side
+from tests.messaging.profiles.stream import received
+from tests.messaging.profiles.stream.partner import stream_side
+from tests.messaging.profiles.wsat.kit import peer
 from tests.messaging.wire import post
 
 pytestmark = pytest.mark.django_db

@@ -17,6 +17,7 @@ import pytest
 from messaging.demo.stage import Stage
 from rmhub.hubs import free_ports
 from rmhub.supervisor import Supervisor
+from tests import ROOT
 from tests.rmhub.conditions import eventually
 
 pytestmark = [
@@ -24,7 +25,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed"),
 ]
 
-TUTORIAL = Path(__file__).resolve().parents[3] / "docs" / "tutorial.md"
+TUTORIAL = ROOT / "docs" / "tutorial.md"
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 WAIT = 600
 

@@ -10,9 +10,10 @@ from messaging.api.catalogue import CODES
 from messaging.bulk.services import jobs
 from messaging.models import BulkJob
 from rmhub import clock
-from tests.messaging.api import test_pollers, test_routes
 from tests.messaging.api.client import Api, make_token, make_user, suspended
 from tests.messaging.factories import PartnerSide, submit
+from tests.messaging.pollers import test_pollers_api as test_pollers
+from tests.messaging.routing import test_routes_api as test_routes
 from tests.partners.factories import make_agreement, make_party
 
 pytestmark = pytest.mark.django_db

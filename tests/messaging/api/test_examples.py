@@ -31,10 +31,10 @@ from partners.models import Endpoint
 from rmhub import clock
 from rmhub.ids import read_public_id
 from tests.messaging.api.client import Api, suspended
-from tests.messaging.atomic import scenes
-from tests.messaging.delivering.documents import documents_from, make_queue
+from tests.messaging.deliveries.documents import documents_from, make_queue
 from tests.messaging.factories import REFUSED, PartnerSide, link, partner_side, submit, work
 from tests.messaging.onboarding.authority import Authority
+from tests.messaging.profiles.wsat import scenes
 
 # What is read most: one of each, and the lists that people page through.
 MAIN = {

@@ -10,9 +10,9 @@ import pytest
 from messaging.bulk.services.jobs import job_create
 from messaging.journal.audit import Actor
 from messaging.models import Delivery
+from tests.messaging.access.test_access_api import SCOPES
 from tests.messaging.api.client import Api, make_incident, suspended
-from tests.messaging.api.test_access import SCOPES
-from tests.messaging.delivering.documents import documents_from, make_queue
+from tests.messaging.deliveries.documents import documents_from, make_queue
 from tests.messaging.factories import partner_side
 from tests.partners.factories import make_agreement
 from tests.sizes import ALL

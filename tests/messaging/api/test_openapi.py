@@ -25,8 +25,8 @@ from messaging.models import Delivery, Message
 from rmhub.ids import read_public_id
 from rmhub.roles import ADMIN_SCOPES, OPERATOR_SCOPES, VIEWER_SCOPES, Role
 from rmhub.roles import SCOPES as SCOPES_OF_ROLES
+from tests.messaging.access.test_access_api import SCOPES
 from tests.messaging.api.client import REASON, Answer, Api, submission, suspended
-from tests.messaging.api.test_access import SCOPES
 from tests.messaging.factories import PartnerSide, link, partner_side, submit, work
 from tests.partners.factories import make_party
 

@@ -14,7 +14,7 @@ from messaging.pairs import resource as verbs
 from messaging.pollers.resource import POLLERS
 from messaging.urls import console as urls
 from rmhub.roles import role_for
-from tests.messaging.api.test_access import SCOPES
+from tests.messaging.access.test_access_api import SCOPES
 
 # Every page of the console that changes something, and the operations that do the same. A new page belongs here too.
 SAME: Mapping[str, tuple[str, ...]] = {

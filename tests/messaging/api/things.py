@@ -9,9 +9,9 @@ from messaging.models import AuditEntry, Delivery, Event, Rejection, Transmissio
 from messaging.notifications.services import webhooks
 from rmhub.roles import ADMIN_SCOPES
 from tests.messaging.api.client import make_incident, make_user, suspended
-from tests.messaging.atomic import scenes
-from tests.messaging.delivering.documents import documents_from, make_queue
+from tests.messaging.deliveries.documents import documents_from, make_queue
 from tests.messaging.factories import PartnerSide, submit
+from tests.messaging.profiles.wsat import scenes
 from tests.partners.factories import make_agreement
 
 TEST = Actor("test")

@@ -67,9 +67,10 @@ from rmhub import clock
 from rmhub.clock import FrozenClock
 from rmhub.roles import ADMIN_SCOPES, Role
 from tests.messaging.api.client import make_user
-from tests.messaging.atomic import scenes as atomic_scenes
-from tests.messaging.console import archive_scenes, report_scenes
+from tests.messaging.archive import archive_scenes
 from tests.messaging.factories import LOST, PartnerSide, link, partner_side, submit, work
+from tests.messaging.profiles.wsat import scenes as atomic_scenes
+from tests.messaging.reports import report_scenes
 
 ANA = Actor("ana", "console")
 PASSWORD = "correct horse battery"

@@ -9,9 +9,10 @@ Tabler knows `data-bs-theme="dark"` only, and a script would be needed to set it
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-FOLDER = Path(__file__).parents[3] / "static" / "vendor" / "tabler-1.6.1"
+from tests import ROOT
+
+FOLDER = ROOT / "static" / "vendor" / "tabler-1.6.1"
 _RULE = re.compile(r"([^{}]*)\{([^{}]*)\}")
 _DARK = re.compile(r"^(:root)?\[data-bs-theme=dark\](?![^ ]*navbar)")
 

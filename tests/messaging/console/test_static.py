@@ -14,10 +14,11 @@ from messaging.deliveries.pages import decisions
 from messaging.deliveries.resource import TRIGGERS
 from messaging.overview.pages import wayfinding
 from messaging.pairs.resource import VERBS
+from tests import ROOT
 from tests.messaging.console import tabler_auto
 
-STATIC = Path(__file__).parents[3] / "static"
-TEMPLATES = Path(__file__).parents[3] / "templates"
+STATIC = ROOT / "static"
+TEMPLATES = ROOT / "templates"
 
 
 def test_vendored_files_are_the_ones_that_the_readme_names() -> None:
@@ -59,7 +60,7 @@ def test_our_scripts_make_no_markup_and_no_code_from_text() -> None:
 
 def test_every_icon_that_is_used_is_in_the_sprite() -> None:
     sprite = set(re.findall(r'<symbol id="([^"]+)"', (STATIC / "vendor/tabler-icons-3.51.0/icons.svg").read_text()))
-    code = Path(__file__).parents[3] / "messaging"
+    code = ROOT / "messaging"
     used = set()
     for path in TEMPLATES.rglob("*.html"):
         text = path.read_text()

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from messaging.access.services import audit_chain
 from messaging.protocol.atomic.words import Note, Protocol
 from rmhub.clock import FrozenClock
-from tests.messaging.atomic.kit import peer
 from tests.messaging.factories import Link, link, work
-from tests.messaging.streams.partner import StreamSide, stream_side
-from tests.messaging.streams.test_sending import TAKEN, acknowledge, submit
+from tests.messaging.profiles.stream.partner import StreamSide, stream_side
+from tests.messaging.profiles.stream.test_sending import TAKEN, acknowledge, submit
+from tests.messaging.profiles.wsat.kit import peer
 from tests.pipeline import traffic
 
 

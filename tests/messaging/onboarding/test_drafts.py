@@ -21,7 +21,7 @@ from partners.terms import Presented
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from rmhub.roles import Role
-from tests.messaging.console.conftest import time  # noqa: F401  (a fixture)
+from tests.messaging.conftest import time  # noqa: F401  (a fixture)
 from tests.messaging.console.scenes import browser
 from tests.messaging.http_server import serving
 from tests.partners.factories import basic, make_agreement, make_endpoint, make_party

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rmhub.clock import FrozenClock, frozen
-from tests.messaging.exchange.callers import T
+from tests.messaging.profiles.repeatable.callers import T
 from tests.messaging.routing.hubs import Network, join, make_schema, network
 
 HUBS = 4

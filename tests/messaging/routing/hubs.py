@@ -34,7 +34,7 @@ from partners.models import AgreementVersion, Party
 from partners.terms import Presented, Terms
 from rmhub import clock
 from tests.messaging.factories import LOST, brought, link, work
-from tests.messaging.streams import partner as streams
+from tests.messaging.profiles.stream import partner as streams
 from tests.partners.factories import (
     make_agreement,
     make_credential,

@@ -21,7 +21,7 @@ from messaging.transports import Parcel
 from partners import registry
 from partners.terms import Presented
 from rmhub.clock import FrozenClock
-from tests.messaging.exchange.callers import T, remembering_since
+from tests.messaging.profiles.repeatable.callers import T, remembering_since
 from tests.messaging.routing.hubs import SERVICE, WHO, WHY, Network, join, network, uri
 from tests.messaging.routing.test_store_and_forward import errors, states, submit
 from tests.partners.factories import basic, make_credential

@@ -17,8 +17,8 @@ from messaging.models import Delivery, Message, Trigger
 from messaging.pairs.services import operating
 from messaging.protocol.codecs import ebxml, stream
 from rmhub.clock import FrozenClock
-from tests.messaging.delivering import stage
-from tests.messaging.exchange.callers import T, remembering_since
+from tests.messaging.deliveries import stage
+from tests.messaging.profiles.repeatable.callers import T, remembering_since
 from tests.messaging.routing.hubs import SERVICE, WHO, Network, join, network, uri
 from tests.messaging.routing.test_bridging import chain  # noqa: F401  (a fixture)
 from tests.messaging.routing.test_store_and_forward import submit

@@ -11,11 +11,11 @@ from messaging.models import Event, Message, Transmission
 from messaging.protocol.envelope import MessageType
 from rmhub import clock
 from rmhub.clock import FrozenClock
-from tests.messaging.exchange.callers import remembering_since
 from tests.messaging.factories import answered, link, work
+from tests.messaging.management.test_restored import Restore
+from tests.messaging.profiles.repeatable.callers import remembering_since
 from tests.messaging.routing.hubs import join, network, uri
 from tests.messaging.routing.test_store_and_forward import submit
-from tests.messaging.test_restored import Restore
 
 EBXML: dict[str, object] = {}
 REQUESTS: dict[str, object] = {"profile": "repeatable", "partner_window": 3600, "ours": uri("B", "exchange/out")}

@@ -29,8 +29,8 @@ from messaging.profiles.repeatable import replies
 from messaging.transports import Parcel
 from rmhub import clock
 from rmhub.clock import FrozenClock
-from tests.messaging.exchange.callers import T, remembering_since
 from tests.messaging.factories import ACTION, SERVICE, link
+from tests.messaging.profiles.repeatable.callers import T, remembering_since
 from tests.messaging.routing import hubs
 from tests.messaging.routing.hubs import WHO, WHY, Hub, Network, join, network, uri
 from tests.sizes import ALL

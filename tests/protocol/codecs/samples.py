@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
+import tests
 from messaging.protocol.codecs.ebxml import decode, encode
 from messaging.protocol.envelope import (
     DEFAULT_LIMITS,
@@ -23,7 +23,7 @@ from messaging.protocol.envelope import (
 )
 from messaging.protocol.errors import Defect, ErrorCode, NotAMessage, Severity
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "ebxml-2000"
+FIXTURES = tests.FIXTURES / "ebxml-2000"
 NAMES = sorted(path.name for path in FIXTURES.iterdir() if path.suffix in (".http", ".smtp"))
 MULTIPART = 'multipart/related; type="application/vnd.eb+xml"; boundary="b"'
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -24,9 +23,9 @@ from messaging.protocol.codecs.mail import (
 )
 from messaging.protocol.codecs.mime import decode_header_value, decode_multipart, encode_part_head
 from messaging.protocol.errors import EncodeError, NotAMessage
-from tests.messaging.mail.reports import report
+from tests import FIXTURES
+from tests.messaging.entrance.mail.reports import report
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
 HEADING = Heading("a@us.example", "b@them.example", "att_1@us.example", datetime(2026, 12, 31, 23, 59, tzinfo=UTC))
 
 

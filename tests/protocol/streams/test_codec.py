@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from lxml import etree
@@ -29,8 +28,9 @@ from messaging.protocol.codecs.stream import (
 from messaging.protocol.envelope import DocumentReference, Limits, PartyId, PayloadPart, Semantics
 from messaging.protocol.errors import EncodeError, ErrorCode, NotAMessage
 from messaging.protocol.streams.final import OrderAck
+from tests import FIXTURES
 
-SAMPLES = Path(__file__).parents[2] / "fixtures" / "streams"
+SAMPLES = FIXTURES / "streams"
 THEIRS = "2744e4e1-2b48-43e8-b441-42745f280d53"
 OURS = "32221eda-9376-46df-b6ed-783091123831"
 STREAM = 4839986701558349830

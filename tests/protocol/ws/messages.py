@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+import tests
 from messaging.protocol.ws.messages import EndpointReference, WsMessage, parameter
 from messaging.protocol.ws.names import NAMES, SOAP, Soap, Version
 from messaging.protocol.ws.reading import decode
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "ws-tx"
+FIXTURES = tests.FIXTURES / "ws-tx"
 MAX_BYTES = 64 * 1024
 
 HUB = EndpointReference("https://hub.example/ws-tx/coordinator", (parameter("Enlistment", "enl_1"),))

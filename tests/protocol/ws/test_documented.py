@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from messaging.protocol.ws.names import Style
 from messaging.protocol.ws.rules import RULES, Need, check
+from tests import ROOT
 from tests.protocol.ws.messages import read
 
-PAGE = (Path(__file__).parents[3] / "docs" / "atomic-transactions.md").read_text()
+PAGE = (ROOT / "docs" / "atomic-transactions.md").read_text()
 _SHOWN = {Need.PHYSICAL: "MUST, physical", Need.MAY: "may", Need.NOWHERE: "`none`"}
 
 

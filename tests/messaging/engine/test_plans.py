@@ -1,0 +1,219 @@
+"""What runs for every message costs the same however much is stored: index scans only, on tables with 20,000 rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+from django.db import connection, models, transaction
+from django.test.utils import CaptureQueriesContext
+
+from messaging.engine import leases, subscriptions
+from messaging.engine.claiming import Job, claim_due
+from messaging.engine.recording import record
+from messaging.journal.audit import Actor
+from messaging.messages.selectors.messages import of_document
+from messaging.models import (
+    Delivery,
+    Event,
+    Message,
+    MessageIdentity,
+    Pair,
+    Payload,
+    Signal,
+    Transmission,
+    Trigger,
+    WebhookDelivery,
+)
+from messaging.notifications.selectors import OLDEST, feed, of_message, of_pair
+from messaging.notifications.services import webhooks
+from messaging.pairs.selectors import pairs
+from messaging.pairs.selectors.sequence import flight
+from messaging.pairs.services import operating
+from messaging.transports import Receipt
+from rmhub.clock import frozen
+from tests.messaging.factories import LOST, REFUSED, TAKEN, answered, link, partner_side, submit, work
+from tests.messaging.profiles.stream.partner import stream_side
+from tests.messaging.profiles.stream.test_sending import acknowledge
+from tests.staged import forget_all
+
+pytestmark = pytest.mark.django_db
+
+AT = datetime(2026, 5, 1, 12, tzinfo=UTC)
+ROWS = 20_000
+BIG = (Pair, Delivery, Message, MessageIdentity, Payload, Signal, Transmission, Event, WebhookDelivery)
+
+
+def multiply(model: type[models.Model], rows: str = f"generate_series(1, {ROWS}) AS n", **changes: str) -> None:
+    """Copies the model's first row once for each of `rows`. `changes` are SQL expressions over them."""
+    table = model._meta.db_table
+    columns = [f.column for f in model._meta.concrete_fields if f.column != "xid"]
+    if isinstance(model._meta.pk, models.AutoField):
+        columns.remove("id")
+    else:
+        changes.setdefault("id", "gen_random_uuid()")
+    values = ", ".join(changes.get(column, f"t.{column}") for column in columns)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO {table} ({', '.join(columns)}) SELECT {values} "
+            f"FROM (SELECT * FROM {table} LIMIT 1) AS t, {rows}"
+        )
+        cursor.execute(f"ANALYZE {table}")
+
+
+@pytest.fixture
+def full_store() -> None:
+    """A store in which a year has left its traces: nearly all of it done."""
+    webhooks.endpoint_create(url="http://127.0.0.1:1/", types=[], name="", actor=Actor("ann"))
+    partner = partner_side()
+    submit(partner)
+    partner.send(partner.message(1))
+    partner.send(partner.message(7))
+    with link():
+        work()
+    multiply(Pair, sender_uri="'urn:' || n", code="'pair ' || n", due_at="NULL", flow="'idle'", in_flight_id="NULL")
+    done = {"state": "'delivered'", "due_at": "NULL", "wire_frame": "NULL"}
+    multiply(Message, message_id="'m' || n", conversation_id="'c' || n", **done)
+    multiply(MessageIdentity, message_id="'m' || n")
+    multiply(Payload, "(SELECT id FROM messaging_message) AS m", message_id="m.id", number="99")
+    done = {"state": "'sent'", "due_at": "NULL", "body": "''"}
+    multiply(Signal, about_id="gen_random_uuid()", message_id="'s' || n", **done)
+    multiply(Transmission, message_id="gen_random_uuid()", signal_id="NULL", outcome="'sent'")
+    multiply(Event, message_id="gen_random_uuid()")
+    multiply(WebhookDelivery, state="'delivered'", due_at="NULL")
+
+
+def alone(subtests: pytest.Subtests, *parts: Callable[[], None]) -> None:
+    """Runs each part on what was there before the first: a full store takes longer to build than all that is asked."""
+    for part in parts:
+        with subtests.test(part.__name__):
+            before = transaction.savepoint()  # an atomic block would be one that holds durable ones
+            forget_all()
+            try:
+                part()
+            finally:
+                transaction.savepoint_rollback(before)
+
+
+def scans(run: Callable[[], object]) -> list[str]:
+    """Sequential scans of big tables in the plans of all statements that `run` sends, each with its statement."""
+    with CaptureQueriesContext(connection) as captured:
+        run()
+    found = []
+    statements = [q["sql"] for q in captured if re.match(r"(SELECT|UPDATE|DELETE)\b", q["sql"])]
+    assert statements, "it asked the database nothing"
+    for statement in statements:
+        with connection.cursor() as cursor:
+            cursor.execute("EXPLAIN " + statement)
+            plan = "\n".join(row[0] for row in cursor.fetchall())
+        for model in BIG:
+            if re.search(rf"Seq Scan on {model._meta.db_table}\b", plan):
+                found.append(f"{statement[:300]}\n{plan}")
+    return found
+
+
+def _repeatable_requests() -> None:
+    side = partner_side(profile="repeatable", partner_window=3600)
+    jobs: list[Job] = []
+    actor = Actor("ann")
+    paths: dict[str, Callable[[], object]] = {}
+    with frozen(AT) as time:
+        messages = [submit(side) for _ in range(4)]
+        paths["messages are put in flight"] = lambda: jobs.extend(claim_due(limit=64))
+        paths["answers are recorded"] = lambda: record([(jobs[0], answered()), (jobs[1], LOST), (jobs[2], REFUSED)])
+        paths["they are repeated"] = lambda: time.move(60) and jobs.extend(claim_due(limit=64))
+        paths["one is refused"] = lambda: record([(jobs[-1], answered(400, "rejected"))])
+        paths["the next repeat is looked for"] = lambda: pairs.next_repeat(side.outbound.pk)
+        paths["what is on the way is shown"] = lambda: list(pairs.in_flight(side.outbound.pk)[:10])
+        paths["a person wants them now"] = lambda: operating.pair_retry_now(
+            pair_id=side.outbound.pk, actor=actor, reason="Now."
+        )
+        paths["a window is over"] = lambda: time.move(7200) and claim_due(limit=64)
+        found = {name: scanned for name, run in paths.items() if (scanned := scans(run))}
+    assert found == {}
+    assert "in_doubt" in {message.state for message in Message.objects.filter(pk__in=[m.pk for m in messages])}
+
+
+def _streams() -> None:
+    side = stream_side(retries=2, stream_concurrency=8)
+    jobs: list[Job] = []
+    actor = Actor("ann")
+    paths: dict[str, Callable[[], object]] = {}
+    taken = Receipt(ok=True, status=202)
+    with frozen(AT) as time:
+        messages = [submit(side) for _ in range(4)]  # type: ignore[arg-type]
+        short = submit(side, time_to_live=70)  # type: ignore[arg-type]
+        paths["messages are put in flight"] = lambda: jobs.extend(claim_due(limit=64))
+        paths["outcomes are recorded"] = lambda: record([(jobs[0], taken), (jobs[1], LOST), (jobs[2], REFUSED)])
+        paths["they are acknowledged"] = lambda: acknowledge(side, 2)
+        paths["all goes out again"] = lambda: time.move(60) and jobs.extend(claim_due(limit=64))
+        paths["a stale acknowledgement"] = lambda: acknowledge(side, 1)
+        paths["what is in flight is shown"] = lambda: list(flight(side.outbound.pk)[:10])
+        paths["a life is over"] = lambda: time.move(30) and [jobs.extend(claim_due(limit=64)) for _ in range(2)]
+        paths["a person restarts it"] = lambda: (
+            Pair.objects.filter(pk=side.outbound.pk).update(flow="suspended"),
+            record([(job, taken) for job in jobs]),
+            operating.pair_restart_sequence(pair_id=side.outbound.pk, actor=actor, reason="They lost theirs."),
+        )
+        found = {name: scanned for name, run in paths.items() if (scanned := scans(run))}
+    assert found == {}
+    assert Message.objects.get(pk=short.pk).state == "in_doubt"
+    assert Message.objects.get(pk=messages[0].pk).state == "delivered"
+
+
+def _messages() -> None:
+    partner = partner_side()
+    repeated = partner.message(1)
+    jobs = []
+    paths: dict[str, Callable[[], object]] = {}
+    hooks = WebhookDelivery.objects.filter(endpoint__enabled=True).select_related("endpoint")
+    with frozen(AT), link() as wire:
+        paths["a message is submitted"] = lambda: submit(partner, idempotency_key="k", message_id="mine@x")
+        paths["and again"] = lambda: submit(partner, idempotency_key="k", message_id="mine@x")
+        paths["a message is received"] = lambda: partner.send(repeated)
+        paths["and again, its acknowledgement owed once more"] = lambda: partner.send(repeated)
+        paths["a number is refused"] = lambda: partner.send(partner.message(9))
+        paths["an unreliable one is submitted"] = lambda: submit(partner, semantics="BestEffort")
+        paths["what is due is claimed"] = lambda: jobs.extend(claim_due(limit=64))
+        paths["outcomes are recorded"] = lambda: record([(job, TAKEN) for job in jobs])
+        paths["an acknowledgement is taken"] = lambda: partner.send(
+            partner.acknowledgement(next(job.parcel for job in jobs if job.kind == "pair"))
+        )
+        paths["nothing is due"] = lambda: claim_due(limit=64)
+        paths["dead workers are looked for"] = lambda: leases.release_dead(AT)
+        paths["webhooks are claimed"] = lambda: jobs.extend(webhooks.claim(hooks, webhooks._LEASE, 10))
+        paths["webhooks are recorded"] = lambda: webhooks._record(
+            [(d, webhooks.Outcome(204)) for d in jobs if isinstance(d, WebhookDelivery)]
+        )
+        paths["the feed is read"] = lambda: feed(after=OLDEST, limit=100)
+        paths["the history of a message is read"] = lambda: list(of_message(Message.objects.latest("id").pk))
+        paths["the history of a pair is read"] = lambda: list(of_pair(partner.outbound.pk)[:50])
+        found = {name: scanned for name, run in paths.items() if (scanned := scans(run))}
+    assert wire.parcels == []
+    assert not found, "\n\n".join(f"{name}:\n" + "\n".join(scanned) for name, scanned in found.items())
+
+
+def _documents_by_id() -> None:
+    """By the partial indexes of what differs from the MessageId, which are small in most stores and large in some."""
+    partner = partner_side()
+    Trigger.objects.create(name="orders", kind="pull", document_id_path="//ID")
+    subscriptions.reset()
+    partner.send(partner.message(1, content=b"<Order><ID>4711</ID></Order>", document_id="order-4711"))
+    assert Delivery.objects.get().document_id_from == "document"
+    others = "SELECT id AS stored, row_number() OVER () AS n FROM messaging_message WHERE id NOT IN"
+    stored = f"({others} (SELECT message_id FROM messaging_delivery)) AS m"
+    multiply(Delivery, stored, message_id="stored", document_id="'d' || n", state="'completed'", due_at="NULL")
+    multiply(Message, message_id="'d' || n", document_id="'n' || n", due_at="NULL", state="'delivered'")
+    found: list[object] = []
+    paths: dict[str, Callable[[], object]] = {
+        "by what it says itself": lambda: found.extend(Message.objects.filter(of_document("4711"))),
+        "by what its sender called it": lambda: found.extend(Message.objects.filter(of_document("order-4711"))),
+    }
+    assert {name: scanned for name, run in paths.items() if (scanned := scans(run))} == {}
+    assert [message.document_id for message in found] == ["order-4711"] * 2
+
+
+def test_hot_paths_scan_no_table(full_store: None, subtests: pytest.Subtests) -> None:
+    alone(subtests, _messages, _repeatable_requests, _streams, _documents_by_id)

@@ -1,0 +1,79 @@
+"""Real web servers over the test's database, to race them and to kill them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import urllib3
+from django.conf import settings
+from django.db import connection
+
+from rmhub.front import serving
+from tests import ROOT
+from tests.rmhub.conditions import eventually
+
+
+class Hub:
+    """One web server process, as `manage.py up` starts it; no worker, and no broker to wake one."""
+
+    def __init__(self, log: Path, more: Mapping[str, str] | None = None) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        database = connection.settings_dict
+        environment = {
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "tests.settings",
+            "DATABASE_URL": f"postgresql://{database['USER']}:{database['PASSWORD']}@{database['HOST']}:{database['PORT']}"
+            f"/{database['NAME']}",
+            "REDIS_URL": "redis://127.0.0.1:1/0",
+            "RMHUB_STORE_DIR": str(settings.RMHUB_STORE_DIR),
+            "RMHUB_VAR": str(log.parent / "var"),
+            "RMHUB_SECRET_KEYS": ",".join(settings.RMHUB_SECRET_KEYS),
+            "RMHUB_WEB_THREADS": "16",
+            **(more or {}),
+        }
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                serving.command("127.0.0.1", self.port),
+                cwd=ROOT,
+                env=environment,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def ready(self) -> Hub:
+        eventually(self._answers, 120)
+        return self
+
+    def _answers(self) -> bool:
+        assert self._process.poll() is None, "the server has ended"
+        with contextlib.suppress(urllib3.exceptions.HTTPError):
+            return urllib3.request("GET", f"{self.url}/problems/", retries=False, timeout=5).status < 500
+        return False
+
+    def kill(self) -> None:
+        """Every process of it, at once and for good."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(120)
+
+
+@contextlib.contextmanager
+def hubs(folder: Path, count: int = 1, more: Mapping[str, str] | None = None) -> Iterator[list[Hub]]:
+    """Servers that are up; all are gone afterwards."""
+    started: list[Hub] = []
+    try:
+        for number in range(count):
+            started.append(Hub(folder / f"hub{number}.log", more))
+        yield [hub.ready() for hub in started]
+    finally:
+        for hub in started:
+            hub.kill()
