@@ -12,7 +12,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "rmhub.settings")
 
 django_application = get_wsgi_application()
 
-from messaging.entrance.wsgi import entrance_first  # noqa: E402  (needs the app registry)
+from messaging.entrance.urls import entrance_first  # noqa: E402  (needs the app registry)
 
 application = entrance_first(django_application)
 memory.settle()

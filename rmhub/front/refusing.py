@@ -8,8 +8,8 @@ from django.core.handlers.wsgi import WSGIRequest
 from django.http import HttpRequest, HttpResponse
 
 from messaging.api.problems import django_problem
+from messaging.entrance.urls import EXCHANGE, is_entrance
 from messaging.entrance.views import respond
-from messaging.entrance.wsgi import EXCHANGE, is_entrance
 from messaging.profiles.repeatable.answers import problem
 from messaging.profiles.repeatable.problems import PROBLEMS
 from rmhub.front.application import WSGI, Environ, Refusal, StartResponse

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from messaging.protocol.atomic import coordinator, participant, progress
+from messaging.protocol.atomic import coordinator, participant, phases
 from messaging.protocol.atomic.coordinator import ActKind, Kind, Partaker, Transaction
 from messaging.protocol.atomic.participant import Taking
 from messaging.protocol.atomic.transaction import wait
@@ -40,7 +40,7 @@ def recover(records: Mapping[str, Sequence[Partaker]]) -> dict[str, coordinator.
     for key, voters in records.items():
         rows = tuple(replace(one, seat=Seat.COMMITTING, vote=Vote.PREPARED) for one in voters)
         commits = tuple(coordinator.Act(ActKind.SEND, one.key, note=Note.COMMIT, awaits=True) for one in rows)
-        ended = progress.finish(Transaction(Phase.COMMITTING, rows, decided=True))
+        ended = phases.finish(Transaction(Phase.COMMITTING, rows, decided=True))
         recovered[key] = coordinator.Step(ended.transaction, (*commits, *ended.acts))
     return recovered
 

@@ -2,18 +2,104 @@
 
 from __future__ import annotations
 
+import hashlib
+import uuid
 from datetime import datetime
 
+from messaging.bench import Bench, Found
 from messaging.exceptions import OutsideAgreement, WrongState
 from messaging.journal import events
 from messaging.models import Event, Message, Pair
 from messaging.profile import Acted, Errors
 from messaging.profiles.ebxml.profile import EbxmlProfile
 from messaging.profiles.wsat import outgoing
-from messaging.profiles.wsat.bench import AtomicBench
+from messaging.protocol.atomic import coordinator
+from messaging.protocol.atomic.coordinator import ActKind, Partaker, Transaction, step
+from messaging.protocol.atomic.words import FaultCode, Note, Phase, Protocol, Request, Seat
+from messaging.protocol.errors import EncodeError
 from messaging.protocol.pair_state import Flow, Kind
 from messaging.protocol.sender import REFUSALS
+from messaging.protocol.ws.messages import Create, EndpointReference, Unreadable, WsMessage, parameter
+from messaging.protocol.ws.names import Soap, Style, Version, coordination_type
+from messaging.protocol.ws.reading import decode
+from messaging.protocol.ws.rules import check
+from messaging.protocol.ws.writing import compose, encode
 from partners.terms import Terms
+
+_MOST = 64 * 1024
+_EXPIRES = 60_000  # ms
+
+
+class AtomicBench(Bench):
+    """What can be tried: the codec and the tables. There is no document to send."""
+
+    def round_trip(self, terms: Terms, now: datetime) -> Found:
+        try:
+            return _written(terms)
+        except ValueError as error:
+            return Found(str(error), "failed")
+
+    def repeat(self, terms: Terms, now: datetime) -> Found:
+        took = (Partaker("a", Protocol.DURABLE, Seat.PREPARING), Partaker("b", Protocol.DURABLE, Seat.PREPARING))
+        begun = Transaction(Phase.PREPARING_DURABLE, took, version=terms.coordination_version)
+        vote = coordinator.Event(coordinator.Kind.RECEIVED, key="a", note=Note.PREPARED)
+        once = step(begun, vote)
+        twice = step(once.transaction, vote)
+        if twice.transaction != once.transaction or any(act.kind is ActKind.DECIDE for act in twice.acts):
+            return Found("A vote that comes twice would be counted twice.", "failed")
+        return Found("A vote that comes once more changes nothing: the others are still waited for.")
+
+    def order(self, terms: Terms, now: datetime) -> Found:
+        took = (Partaker("a", Protocol.DURABLE, Seat.PREPARING),)
+        begun = Transaction(Phase.PREPARING_DURABLE, took, version=terms.coordination_version)
+        early = step(begun, coordinator.Event(coordinator.Kind.RECEIVED, key="a", note=Note.COMMITTED))
+        faults = [act.fault for act in early.acts if act.kind is ActKind.FAULT]
+        if faults != [FaultCode.INVALID_STATE] or early.transaction.decided:
+            return Found("A Committed that comes before the decision would be taken.", "failed")
+        return Found(
+            "A Committed that comes before the decision is answered with InvalidState, and all is rolled back."
+        )
+
+
+def _written(terms: Terms) -> Found:
+    """A request and a vote as they would go out, read again as the partner would. Raises ValueError."""
+    to = EndpointReference(f"{terms.partner_address}/registration")
+    me = EndpointReference(f"{terms.own_uri}/requester", (parameter("Enlistment", "test"),))
+    version = Version(terms.coordination_version)
+    kinds = (Request.CREATE.value, Note.PREPARED.value)
+    octets = b""
+    for kind in kinds:
+        body = Create(coordination_type(version), _EXPIRES) if kind == Request.CREATE else None
+        meant = compose(
+            kind,
+            version=version,
+            soap=Soap(terms.soap_version),
+            profile=Style(terms.addressing_profile),
+            to=to,
+            me=me,
+            message_id=f"urn:uuid:{uuid.uuid4()}",
+            body=body,
+        )
+        octets = _read_again(meant, terms)
+    facts = {"bytes": len(octets), "sha256": hashlib.sha256(octets).hexdigest()}
+    written = f"WS-Coordination {terms.coordination_version}, SOAP {terms.soap_version}"
+    said = f"{' and '.join(kinds)} were written as they would be sent ({written}), and read again as they were meant."
+    return Found(said, facts=facts)
+
+
+def _read_again(meant: WsMessage, terms: Terms) -> bytes:
+    profile = Style(terms.addressing_profile)
+    try:
+        octets = encode(meant, profile)
+        read = decode(octets.content_type, octets.body, max_bytes=_MOST, soap_action=octets.soap_action)
+    except (EncodeError, Unreadable) as error:
+        raise ValueError(f"{meant.kind} of this agreement has no valid form: {error}") from None
+    told = (read.kind, read.version, read.soap, read.addressing, read.body)
+    if told != (meant.kind, meant.version, meant.soap, meant.addressing, meant.body):
+        raise ValueError(f"Read again, {meant.kind} says something else: version, headers or body are not the same.")
+    if problems := [found.sentence for found in check(read, strict=True, profile=profile) if found.fatal]:
+        raise ValueError(f"A strict partner would refuse {meant.kind}: {' '.join(problems)}")
+    return octets.body
 
 
 class AtomicProfile(EbxmlProfile):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from messaging.protocol.atomic import phases, progress
+from messaging.protocol.atomic import phases
 from messaging.protocol.atomic.seats import Inbound, Order, cell, move
 from messaging.protocol.atomic.transaction import (
     HEURISTIC_OUTCOME,
@@ -98,7 +98,7 @@ def _fault_received(transaction: Transaction, partaker: Partaker, event: Event) 
 def _inbound(transaction: Transaction, partaker: Partaker, inbound: Inbound) -> Step:
     changed, acts, aborts = move(partaker, inbound)
     after = transaction.put(changed)
-    further = phases.voted_against(after) if aborts else progress.advance(after)
+    further = phases.voted_against(after) if aborts else phases.advance(after)
     return Step(further.transaction, (*acts, *further.acts))
 
 

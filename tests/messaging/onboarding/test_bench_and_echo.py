@@ -17,7 +17,7 @@ from messaging.journal.audit import Actor
 from messaging.models import Message, ProbeReport, Rejection
 from messaging.onboarding.services import bench
 from messaging.pairs.services import probing
-from messaging.profiles.wsat import bench as transactions
+from messaging.profiles.wsat import profile as transactions
 from messaging.protocol import acceptance
 from messaging.transports import Receipt, http
 from partners import registry, services

@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 
 from messaging.entrance.refusals import Answer, Arrival
-from messaging.entrance.wsgi import entrance_first
+from messaging.entrance.urls import entrance_first
 from messaging.models import (
     Delivery,
     Incident,

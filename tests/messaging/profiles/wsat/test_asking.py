@@ -7,7 +7,7 @@ import io
 import pytest
 
 from messaging.entrance import authentication
-from messaging.entrance.wsgi import entrance_first
+from messaging.entrance.urls import entrance_first
 from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
 from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Coordination, Event, Incident
