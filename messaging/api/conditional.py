@@ -12,11 +12,16 @@ import json
 import re
 from typing import Any
 
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from messaging.api.problems import Problem
 
+IF_MATCH = OpenApiParameter(
+    "If-Match", str, OpenApiParameter.HEADER, required=True, description="ETag of what you decided upon."
+)
+CONDITIONAL = ("stale", "precondition_required", "invalid_header")  # the problems of an operation that has it
 _TAG = re.compile(r'\s*(W/)?"([\x21\x23-\x7e]*)"\s*(?:,|$)')
 
 

@@ -1,29 +1,41 @@
 """Handlers of the usual kinds, made from what is particular to each: a list, one item, an action on one.
 
 What is said beside it (`id`, `scope`, `summary`, `path` ...) is what `operation` takes; the tag is the first word of
-the id, unless it is another one.
+the id, unless it is another one. `ids`: path parameters that are public ids, with their prefixes; functions are called
+with the UUIDs. `revision(row)` names what a caller saw of an item: it is in the ETag.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from django.db.models import QuerySet
+from django.views.decorators.debug import sensitive_variables
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import Serializer
 
 from messaging import keyset
 from messaging.api.authentication import actor_of
-from messaging.api.conditional import item
+from messaging.api.conditional import CONDITIONAL, IF_MATCH, expected_revision, item
 from messaging.api.endpoint import Endpoint, operation
 from messaging.api.fields import page_of, validated
 from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.reading import Param, read_parameters
+from messaging.api.references import id_of
 
 Shape = type[Serializer]
 Handler = Callable[..., Response]
+Ids = Mapping[str, str]
+Revision = Callable[[Any], object]
+Seen = Callable[[Request], Any]
+
+_NO_IDS: Ids = MappingProxyType({})
+
+_LOCATION = OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201], description="What was created.")
 
 
 def listed(
@@ -32,6 +44,7 @@ def listed(
     *,
     order: Sequence[str],
     filters: Sequence[Param] = (),
+    ids: Ids = _NO_IDS,
     problems: Sequence[str] = (),
     **said: Any,
 ) -> Handler:
@@ -41,41 +54,107 @@ def listed(
         parameters=(*filters, *PAGING),
         responses={200: page_of(shape)},
         problems=("invalid_cursor", "cursor_mismatch", *problems),
-        **_tagged(said),
+        **_said(said, ids),
     )
     def get(self: Endpoint, request: Request, **path: str) -> Response:
         values, limit, place = read_list(request, filters)
         given = {name: value for name, value in values.items() if value is not None}
-        page = keyset.page(rows(**given, **path), order=order, limit=limit, place=place)
+        page = keyset.page(rows(**given, **_keys(path, ids)), order=order, limit=limit, place=place)
         return listing(request, values, page, shape)
 
     return get
 
 
 def shown(
-    find: Callable[..., Any], shape: Shape, *, parameters: Sequence[Param] = (), etag: bool = True, **said: Any
+    find: Callable[..., Any],
+    shape: Shape,
+    *,
+    parameters: Sequence[Param] = (),
+    etag: bool = True,
+    ids: Ids = _NO_IDS,
+    revision: Revision | None = None,
+    **said: Any,
 ) -> Handler:
     """One item, which `find(**path)` finds; it takes the values of all parameters too."""
 
-    @operation(parameters=parameters, responses={200: shape}, **_tagged(said))
+    @operation(parameters=parameters, responses={200: shape}, **_said(said, ids))
     def get(self: Endpoint, request: Request, **path: str) -> Response:
-        data = dict(shape(find(**path, **read_parameters(request, parameters))).data)
-        return item(request, data) if etag else Response(data)
+        values = read_parameters(request, parameters)
+        row = find(**_keys(path, ids), **values)
+        return _answered(request, row, shape, revision) if etag else Response(dict(shape(row).data))
 
     return get
 
 
-def done(act: Callable[..., Any], body: Shape, shape: Shape, **said: Any) -> Handler:
-    """An action: `act(actor=, **path, **body)` does it and returns the item as it is then."""
+def created(
+    make: Callable[..., Any],
+    body: Shape,
+    shape: Shape,
+    *,
+    place: str,
+    ids: Ids = _NO_IDS,
+    revision: Revision | None = None,
+    **said: Any,
+) -> Handler:
+    """A new item: `make(actor=, **path, **body)` makes it; `place`: its path, such as `parties/{0.public_id}`."""
 
-    @operation(request=body, responses={200: shape}, **_tagged(said))
+    @operation(request=body, responses={201: shape}, headers=(_LOCATION,), **_said(said, ids))
+    @sensitive_variables()
     def post(self: Endpoint, request: Request, **path: str) -> Response:
         read_parameters(request, ())
         values = validated(body, request.data)
-        return item(request, shape(act(actor=actor_of(request), **path, **values)).data)
+        row = make(actor=actor_of(request), **_keys(path, ids), **values)
+        return _answered(request, row, shape, revision, status=201, Location=f"/api/v1/{place.format(row)}")
 
     return post
 
 
-def _tagged(said: dict[str, Any]) -> dict[str, Any]:
-    return {"tag": said["id"].partition("_")[0], **said}
+def done(
+    act: Callable[..., Any],
+    body: Shape,
+    shape: Shape | None,
+    *,
+    ids: Ids = _NO_IDS,
+    revision: Revision | None = None,
+    seen: Seen | None = None,
+    problems: Sequence[str] = (),
+    **said: Any,
+) -> Handler:
+    """An action: `act(actor=, **path, **body)` does it and returns the item as it is then, None without a `shape`.
+
+    With `seen` it needs If-Match: `act` takes what `seen` (`expected_revision`) reads of it as `expected`.
+    """
+    if seen is not None:
+        problems, said = (*problems, *CONDITIONAL), {"headers": (IF_MATCH,), **said}
+
+    @operation(request=body, responses={200: shape} if shape else {204: None}, problems=problems, **_said(said, ids))
+    @sensitive_variables()
+    def handler(self: Endpoint, request: Request, **path: str) -> Response:
+        read_parameters(request, ())
+        expected = {"expected": seen(request)} if seen is not None else {}
+        values = validated(body, request.data)
+        row = act(actor=actor_of(request), **expected, **_keys(path, ids), **values)
+        return Response(status=204) if shape is None else _answered(request, row, shape, revision)
+
+    return handler
+
+
+def changed(*args: Any, **said: Any) -> Handler:
+    """An action upon what the caller saw of an item: `done` with If-Match, by its revision."""
+    return done(*args, seen=expected_revision, **said)
+
+
+def _answered(
+    request: Request, row: Any, shape: Shape, revision: Revision | None, *, status: int = 200, **headers: str
+) -> Response:
+    seen = revision(row) if revision is not None else ""
+    return item(request, dict(shape(row).data), revision=seen, status=status, **headers)
+
+
+def _keys(path: Mapping[str, str], ids: Ids) -> dict[str, Any]:
+    return {name: id_of(ids[name], text) if name in ids else text for name, text in path.items()}
+
+
+def _said(said: dict[str, Any], ids: Ids) -> dict[str, Any]:
+    path = {name: f"Id of the {name.removesuffix('_id')} (`{prefix}_...`)." for name, prefix in ids.items()}
+    return {"tag": said["id"].partition("_")[0], **said, "path": {**path, **said.get("path", {})}}

@@ -16,7 +16,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from messaging.api.authentication import actor_of
-from messaging.api.conditional import expected_revision, item
+from messaging.api.conditional import CONDITIONAL, IF_MATCH, expected_revision, item
 from messaging.api.endpoint import Endpoint, operation
 from messaging.api.fields import Flag, IdIn, ReasonBody, Text, Whole, in_seconds, validated
 from messaging.api.handlers import listed
@@ -25,11 +25,6 @@ from messaging.api.references import id_of
 from messaging.resource import Resource, Verb
 from partners.fields import Seconds
 
-IF_MATCH = OpenApiParameter(
-    "If-Match", str, OpenApiParameter.HEADER, required=True, description="ETag of what you decided upon."
-)
-_CONDITIONAL = ("stale", "precondition_required", "invalid_header")
-
 
 class SettingsBody(serializers.ModelSerializer, ReasonBody):
     """Settings of an object in a body: types, bounds, choices and help are the model's; the services check the rest."""
@@ -37,6 +32,7 @@ class SettingsBody(serializers.ModelSerializer, ReasonBody):
     serializer_field_mapping = {
         **serializers.ModelSerializer.serializer_field_mapping,
         models.CharField: Text,
+        models.TextField: Text,
         models.PositiveIntegerField: Whole,
         Seconds: Whole,
         models.PositiveSmallIntegerField: Whole,
@@ -70,7 +66,7 @@ class ChangesBody(SettingsBody):
     def get_fields(self) -> Any:
         fields = super().get_fields()
         for name, field in fields.items():
-            field.required = name == "reason"
+            field.required = field.required and name == "reason"
         return fields
 
 
@@ -139,7 +135,7 @@ class Operations:
 
     def _single(self) -> type[Endpoint]:
         api, r = self, self.resource
-        changing: dict[str, Any] = {"path": self._path, "problems": _CONDITIONAL, "headers": (IF_MATCH,)}
+        changing: dict[str, Any] = {"path": self._path, "problems": CONDITIONAL, "headers": (IF_MATCH,)}
 
         class One(Endpoint):
             @operation(**self._said("read", r.reads), path=self._path, responses={200: self.detailed})
@@ -174,7 +170,7 @@ class Operations:
                 path=self._path,
                 request=ReasonBody,
                 responses={200: self.detailed},
-                problems=("wrong_state", *_CONDITIONAL),
+                problems=("wrong_state", *CONDITIONAL),
                 headers=(IF_MATCH,),
             )
             def post(self, request: Request, **named: str) -> Response:

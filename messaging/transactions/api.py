@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from messaging.api import long_poll
 from messaging.api.authentication import access_of, actor_of
-from messaging.api.conditional import expected_version, item
+from messaging.api.conditional import IF_MATCH, expected_version, item
 from messaging.api.endpoint import Endpoint, operation
 from messaging.api.fields import page_of, validated
 from messaging.api.handlers import listed, shown
@@ -19,7 +19,6 @@ from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
-from messaging.api.resource import IF_MATCH
 from messaging.messages.api.submissions import KEY_HEADER, LOCATION, REPLAYED, idempotency_key
 from messaging.models import Coordination
 from messaging.profiles.wsat import asking, settling

@@ -15,12 +15,11 @@ from messaging import keyset
 from messaging.access.selectors import people
 from messaging.access.services import preferences
 from messaging.api.authentication import access_of, actor_of
-from messaging.api.conditional import expected_version, item
+from messaging.api.conditional import IF_MATCH, expected_version, item
 from messaging.api.endpoint import Endpoint, operation
 from messaging.api.fields import Flag, StrictBody, Text, page_of, validated
 from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.reading import Param, read_parameters
-from messaging.api.resource import IF_MATCH
 from messaging.models import SavedView
 
 FILTERS = (Param("page", "Only those of this list of the console."),)

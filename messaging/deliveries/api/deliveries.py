@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from messaging.api.authentication import access_of, actor_of
-from messaging.api.conditional import expected_version, item
+from messaging.api.conditional import IF_MATCH, expected_version, item
 from messaging.api.endpoint import OCTETS, AnyOctets, Endpoint, operation
 from messaging.api.fields import page_of, validated
 from messaging.api.handlers import shown
@@ -29,7 +29,6 @@ from messaging.deliveries.services.settling import delivery_settle
 from messaging.engine import memory as hub_memory
 from messaging.messages.services.disclosing import Masked, delivery_answer_open, payloads_open
 from messaging.models import Delivery
-from messaging.pairs.api.pairs import IF_MATCH
 from messaging.transports.base import printable
 from rmhub import clock
 from rmhub.roles import role_of

@@ -15,7 +15,7 @@ from rest_framework.response import Response
 
 from messaging import keyset
 from messaging.api.authentication import actor_of
-from messaging.api.conditional import expected_version, item, tag
+from messaging.api.conditional import IF_MATCH, expected_version, item, tag
 from messaging.api.endpoint import Endpoint, operation
 from messaging.api.fields import IdOut, ReasonBody, RowSerializer, StrictBody, Text, Whole, page_of, validated
 from messaging.api.named import AgreementNamed, PartyRef, TriggerRef
@@ -31,7 +31,6 @@ from messaging.deliveries.services.trigger_rules import SETTINGS
 from messaging.deliveries.services.triggering import allowed_verbs
 from messaging.models import Trigger
 from messaging.overview.serializers import CauseSerializer
-from messaging.pairs.api.pairs import IF_MATCH
 from messaging.resource import Verb
 from rmhub import clock
 

@@ -13,14 +13,13 @@ from rest_framework.response import Response
 
 from messaging import keyset
 from messaging.api.authentication import actor_of
-from messaging.api.conditional import expected_revision, item
+from messaging.api.conditional import IF_MATCH, expected_revision, item
 from messaging.api.endpoint import Endpoint, operation
 from messaging.api.fields import Flag, IdIn, IdOut, OptionalReasonBody, Text, Whole, page_of, validated
 from messaging.api.named import NotificationRuleRef, NotifiedGroup, WebhookRef
 from messaging.api.pagination import PAGING, listing, read_list, simple_list
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
-from messaging.api.resource import IF_MATCH
 from messaging.choices import NotificationChannel, NotificationState
 from messaging.notifications import selectors
 from messaging.notifications.services import notifying

@@ -12,13 +12,12 @@ from rest_framework.response import Response
 
 from messaging import keyset
 from messaging.api.authentication import actor_of
-from messaging.api.conditional import expected_revision, item, tag
+from messaging.api.conditional import IF_MATCH, expected_revision, item, tag
 from messaging.api.endpoint import Endpoint, operation
 from messaging.api.fields import Flag, IdOut, Instant, OptionalReasonBody, Text, Whole, page_of, validated
 from messaging.api.pagination import PAGING, listing, read_list, simple_list
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
-from messaging.api.resource import IF_MATCH
 from messaging.choices import WebhookState
 from messaging.journal.events import TYPES
 from messaging.models import WebhookDelivery, WebhookEndpoint

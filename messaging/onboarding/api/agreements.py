@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from messaging import keyset
 from messaging.api.authentication import actor_of
-from messaging.api.conditional import item
+from messaging.api.conditional import IF_MATCH, item
 from messaging.api.endpoint import Endpoint, operation
 from messaging.api.fields import OptionalReasonBody, ReasonBody, page_of, validated
 from messaging.api.pagination import PAGING, listing, read_list
@@ -23,7 +23,6 @@ from messaging.onboarding.api.parties import change_of
 from messaging.onboarding.serializers import agreements as shapes
 from messaging.onboarding.services import changing as onboarding
 from messaging.onboarding.services.changing import revision
-from messaging.pairs.api.pairs import IF_MATCH
 from partners import models, selectors
 from partners.choices import VersionState
 

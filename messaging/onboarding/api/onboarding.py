@@ -8,7 +8,7 @@ from rest_framework.response import Response
 
 from messaging import keyset
 from messaging.api.authentication import access_of, actor_of
-from messaging.api.conditional import expected_version, item
+from messaging.api.conditional import IF_MATCH, expected_version, item
 from messaging.api.endpoint import Endpoint, operation
 from messaging.api.fields import OptionalReasonBody, ReasonBody, page_of, validated
 from messaging.api.handlers import listed, shown
@@ -23,7 +23,6 @@ from messaging.onboarding.serializers import onboarding as shapes
 from messaging.onboarding.services import bench, bundle, bundle_format
 from messaging.onboarding.services import drafts as onboarding_drafts
 from messaging.onboarding.services.bundle import ImportReport
-from messaging.pairs.api.pairs import IF_MATCH
 
 _DRAFT = {"draft": "Id of the draft (`drf_...`)."}
 _CHANGE = ("stale", "precondition_required", "invalid_header")

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 
 from messaging import keyset
 from messaging.api.authentication import actor_of
-from messaging.api.conditional import expected_revision, item
+from messaging.api.conditional import IF_MATCH, expected_revision, item
 from messaging.api.endpoint import Endpoint, operation
 from messaging.api.fields import ReasonBody, page_of, validated
 from messaging.api.pagination import PAGING, listing, read_list
@@ -27,7 +27,6 @@ from messaging.onboarding.serializers import partners as shapes
 from messaging.onboarding.serializers.onboarding import PartnerHealthSerializer, certificate, facts
 from messaging.onboarding.services import changing as onboarding
 from messaging.onboarding.services.changing import revision
-from messaging.pairs.api.pairs import IF_MATCH
 from partners import models, selectors
 from partners.certificates import read as read_certificates
 from partners.choices import VersionState

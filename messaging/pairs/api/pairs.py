@@ -13,13 +13,12 @@ from rest_framework.response import Response
 
 from messaging import keyset
 from messaging.api.authentication import actor_of
-from messaging.api.conditional import expected_version, item
+from messaging.api.conditional import IF_MATCH, expected_version, item
 from messaging.api.endpoint import Endpoint, operation
 from messaging.api.fields import IdOut, ReasonBody, Text, Whole, page_of, validated
 from messaging.api.named import PartyRef
 from messaging.api.pagination import PAGING, listing, read_list, sort_parameter
 from messaging.api.reading import Param, read_parameters
-from messaging.api.resource import IF_MATCH as IF_MATCH
 from messaging.choices import Direction
 from messaging.models import Pair
 from messaging.overview.serializers import CauseSerializer
