@@ -220,12 +220,7 @@ RULES: tuple[Rule, ...] = (
     Rule("known-id", "spec 1, 5.1 (9) and 5.2", lambda s, r, p: r.known, _repeat("known-id")),
     # Without the last number none of the cases of 5.2 can be told apart. What is not known by its id is taken, for a
     # message that is waited for would be refused for ever otherwise; whoever gets it learns that it may be a repeat.
-    Rule(
-        "numbers-lost",
-        "spec 1, 5.1 (9); conformance X22",
-        lambda s, r, p: s.any_number,
-        _accept("numbers-lost"),
-    ),
+    Rule("numbers-lost", "spec 1, 5.1 (9); conformance X22", lambda s, r, p: s.any_number, _accept("numbers-lost")),
     Rule(
         "next",
         "spec 1, 5.2 (1)",

@@ -244,12 +244,7 @@ RULES: tuple[Rule, ...] = (
         lambda p, a: a.memory_lost,
         _is(Status.IN_DOUBT, Doubt.MEMORY_LOST),
     ),
-    Rule(
-        "started",
-        "spec 4, step 2",
-        lambda p, a: a.entry is Entry.STARTED,
-        _is(Status.IN_DOUBT, Doubt.STARTED),
-    ),
+    Rule("started", "spec 4, step 2", lambda p, a: a.entry is Entry.STARTED, _is(Status.IN_DOUBT, Doubt.STARTED)),
     Rule(
         "unusable-id",
         "protocols 4.2",

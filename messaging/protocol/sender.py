@@ -184,13 +184,7 @@ def _hold(state: PairState, event: Event, now: datetime, policy: SenderPolicy) -
     since = state.holding_since or now
     until = now + _seconds(wait)
     over_ceiling = until - since > _seconds(policy.transient_ceiling)
-    held = replace(
-        state,
-        flow=Flow.HOLDING,
-        due_at=until,
-        holding_since=since,
-        cause=event.cause or "transient_error",
-    )
+    held = replace(state, flow=Flow.HOLDING, due_at=until, holding_since=since, cause=event.cause or "transient_error")
     return Step(held, (Act.ALERT,) if over_ceiling else ())
 
 

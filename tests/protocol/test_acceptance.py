@@ -356,11 +356,7 @@ def spoken(last: int | None, last_id: str, number: int | None, message_id: str, 
 
 
 _VERDICTS = {"take": NEW, "again": DUPLICATE, "refuse": REFUSED, "again, says 5.2; refuse, says E13": REFUSED}
-_NUMBERS = st.one_of(
-    st.integers(0, 6),
-    st.integers(MAX_SEQUENCE_NUMBER - 2, MAX_SEQUENCE_NUMBER + 1),
-    st.none(),
-)
+_NUMBERS = st.one_of(st.integers(0, 6), st.integers(MAX_SEQUENCE_NUMBER - 2, MAX_SEQUENCE_NUMBER + 1), st.none())
 _STATES = st.one_of(
     st.just(NOTHING),
     st.builds(InboundState, st.integers(1, 5) | st.just(MAX_SEQUENCE_NUMBER), st.sampled_from("abcdef")),

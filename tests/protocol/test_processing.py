@@ -349,10 +349,7 @@ def test_x15_any_trace_of_documents_is_judged_as_the_model_says(
         assert len(trigger.runs) == len(set(trigger.runs)), "nothing is run twice unless the resolver says new"
 
 
-@pytest.mark.parametrize(
-    ("before", "then"),
-    [(0, 1), (1, 2), (-1, 1), (-2, 1)],
-)
+@pytest.mark.parametrize(("before", "then"), [(0, 1), (1, 2), (-1, 1), (-2, 1)])
 def test_what_this_hub_hands_over_again_is_counted_also_where_nobody_counted_before(before: int, then: int) -> None:
     assert redelivered(before) == then
 

@@ -97,12 +97,7 @@ RULES: tuple[Rule, ...] = (
     ),
     # Not accepted (spec 3: neither condition is true). From here on the rows only tell the reasons apart.
     Rule("older-stream", "protocols 3.3; M11", lambda s, a: a.tx_sequence_id < s.tx_sequence_id, Verdict.OLD),
-    Rule(
-        "head-missing",
-        "protocols 3.3; M10, M16",
-        lambda s, a: a.tx_sequence_id > s.tx_sequence_id,
-        Verdict.GAP,
-    ),
+    Rule("head-missing", "protocols 3.3; M10, M16", lambda s, a: a.tx_sequence_id > s.tx_sequence_id, Verdict.GAP),
     Rule("number-passed", "protocols 3.3; M03, M04, M07", lambda s, a: a.number <= s.number, Verdict.DUPLICATE),
     Rule("previous-missing", "protocols 3.3; M05", lambda s, a: True, Verdict.GAP),
 )

@@ -209,11 +209,7 @@ def test_no_answer_in_time() -> None:
     assert receipt.detail.startswith("Read timed out"), "and nothing of the pool that it went through"
 
 
-@pytest.mark.parametrize(
-    "before",
-    [b"HTTP/1.1 2", b"HTTP/1.1 200 OK\r\nX-A: "],
-    ids=["status line", "header"],
-)
+@pytest.mark.parametrize("before", [b"HTTP/1.1 2", b"HTTP/1.1 200 OK\r\nX-A: "], ids=["status line", "header"])
 def test_a_head_that_never_ends_is_no_answer(before: bytes) -> None:
     """Each byte comes in time, the answer never does: the whole of it has one time limit."""
     receipt = post_to(dripping(before), read_timeout=0.2)
