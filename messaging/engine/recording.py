@@ -11,7 +11,7 @@ from django.db import DatabaseError, InterfaceError, transaction
 
 from messaging import dispatch
 from messaging.choices import MessageState, Outcome, SignalState
-from messaging.engine import circuits, unreachable
+from messaging.engine import circuits
 from messaging.engine.pairs import give_up
 from messaging.engine.preparing import Job, JobKind
 from messaging.engine.snapshots import OUTBOUND_FIELDS, apply_outbound, outbound_state, sender_policy
@@ -80,7 +80,7 @@ def record(outcomes: Sequence[tuple[Job, Receipt]]) -> list[bool]:
 def _tell(server: str) -> None:
     """What said that the server cannot be reached is over. Housekeeping does it where this fails: all is recorded."""
     try:
-        unreachable.answered(server)
+        circuits.answered(server)
     except (DatabaseError, InterfaceError):
         log.warning(
             "incidents of a server are left to housekeeping", extra={"action": "answered_later", "server": server}

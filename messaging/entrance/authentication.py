@@ -18,8 +18,7 @@ from dataclasses import dataclass
 
 from django.db import DatabaseError, transaction
 
-from messaging.engine import hashing
-from messaging.entrance import rate_limits
+from messaging.entrance import rate_limits, throttling
 from messaging.entrance.rate_limits import Patience
 from messaging.journal import events, incidents
 from partners import registry
@@ -80,16 +79,16 @@ def identify(presented: Presented, remote_address: str) -> tuple[Principal | Non
         return None, _NOBODY
     who = remote_address, _name(presented.authorization)
     try:
-        with hashing.queueing(), _patience.turn(*who):
+        with throttling.queueing(), _patience.turn(*who):
             # Another copy may have been checked while this one waited.
             principal = registry.current().authenticate(presented, clock.now(), thorough=False)
             if principal is not None:
                 return principal, Entered(principal)
             if not _patience.may_try(*who):
                 return None, _LATER
-            with hashing.checking():
+            with throttling.checking():
                 principal = registry.current().authenticate(presented, clock.now(), thorough=True)
-    except hashing.Busy:
+    except throttling.Busy:
         return None, BUSY
     if principal is not None:
         _patience.right(*who)

@@ -7,13 +7,22 @@ has logged in from there before: strangers cannot lock anybody out for long.
 
 A try counts before it is looked at, and is taken back when it was right: of guesses at the same moment no more are
 looked at than one after the other.
+
+And only so many slow password checks run at once: strangers may ask for them, and each costs a tenth of a second or
+more. Whoever waits for a check has a web thread in hand, so only so many may wait; the others come again without one
+(`messaging.entrance.reading`), or are told to come again.
 """
 
 from __future__ import annotations
 
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.db import transaction
 
 from messaging.models import AuditEntry, LoginThrottle
@@ -122,3 +131,41 @@ def _known(name: str, address: str, now: datetime) -> bool:
 
 def _key(name: str, address: str) -> _Key:
     return _Key(name.replace("\x00", "").casefold()[:150] or "-", bucket(address or "-")[:64])
+
+
+AT_ONCE = max(1, (os.cpu_count() or 2) // 2)
+
+_slots = threading.BoundedSemaphore(AT_ONCE)
+_lock = threading.Lock()
+_inside = 0
+
+
+class Busy(Exception):
+    """As many checks wait as may."""
+
+
+def most_checks() -> int:
+    """How many may be inside, waiting or checking: most web threads serve others whatever is guessed."""
+    return max(2, settings.RMHUB_WEB_THREADS // 4)
+
+
+@contextmanager
+def queueing() -> Iterator[None]:
+    """Holds a place among those who wait for a check. Raises Busy at once when there is none."""
+    global _inside
+    with _lock:
+        if _inside >= most_checks():
+            raise Busy
+        _inside += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside -= 1
+
+
+@contextmanager
+def checking() -> Iterator[None]:
+    """Waits for its turn to compute. Call within `queueing`."""
+    with _slots:
+        yield

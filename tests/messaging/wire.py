@@ -11,7 +11,7 @@ from django.test import Client
 
 from messaging.entrance.refusals import Arrival
 from messaging.models import Message
-from messaging.profiles.ebxml import arrivals, receiving
+from messaging.profiles.ebxml import accepting, receiving
 from tests.messaging.factories import PartnerSide
 
 MSH = "/ebxml/msh"
@@ -41,11 +41,11 @@ def stored() -> list[tuple[str, str, int, str]]:
     return sorted(Message.objects.values_list("message_id", "state", "copies", "digest"))
 
 
-def items(partner: PartnerSide, *arrivals: Arrival) -> list[arrivals.Item]:
+def items(partner: PartnerSide, *arrivals: Arrival) -> list[accepting.Item]:
     """What the receiving service hands over for these, to be processed as one group."""
-    collected: list[arrivals.Item] = []
+    collected: list[accepting.Item] = []
 
-    def keep(item: arrivals.Item) -> int:
+    def keep(item: accepting.Item) -> int:
         collected.append(item)
         return 204
 

@@ -11,7 +11,6 @@ from django.db import close_old_connections
 from django.test import Client
 
 from messaging.access.services import tokens
-from messaging.engine import hashing
 from messaging.entrance import throttling
 from messaging.models import ApiToken, AuditEntry, LoginThrottle
 from rmhub import clock
@@ -100,7 +99,7 @@ def test_who_comes_when_too_many_passwords_are_checked_is_told_to_come_again(
     time: FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user(Role.VIEWER, "ana")
-    monkeypatch.setattr(hashing, "most", lambda: 0)
+    monkeypatch.setattr(throttling, "most_checks", lambda: 0)
     answer = Client().post("/login/", {"username": "ana", "password": PASSWORD})
     assert (answer.status_code, answer["Retry-After"]) == (429, "2")
     assert "Too many people are logging in" in answer.content.decode()

@@ -13,9 +13,8 @@ import urllib3
 from django.db import connection
 from django.test import Client
 
-from messaging.engine import hashing
 from messaging.entrance import authentication as entrance
-from messaging.entrance import refusals
+from messaging.entrance import refusals, throttling
 from messaging.entrance.refusals import Arrival
 from messaging.models import Incident, Rejection
 from messaging.overview.services import housekeeping
@@ -86,7 +85,7 @@ def test_parallel_guesses_are_counted_before_they_are_looked_at(monkeypatch: pyt
         return bool(real(secret, stored))
 
     monkeypatch.setattr(authentication, "check_password", counting)
-    monkeypatch.setattr(hashing, "most", lambda: 1000)
+    monkeypatch.setattr(throttling, "most_checks", lambda: 1000)
     partner_side()
 
     def one(number: int) -> int:
@@ -106,7 +105,7 @@ def test_only_so_many_wait_for_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
     """The others are told to come again: web threads are for those who are known."""
     partner = partner_side()
     assert post(partner.message(1)).status_code == 204
-    monkeypatch.setattr(hashing, "most", lambda: 0)
+    monkeypatch.setattr(throttling, "most_checks", lambda: 0)
     answer = post(replace(partner.message(2), presented=Presented(authorization=basic("nobody", "wrong"))))
     assert (answer.status_code, answer["Retry-After"]) == (503, str(entrance.BUSY_SECONDS))
     assert post(partner.message(2)).status_code == 204

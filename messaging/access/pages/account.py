@@ -20,7 +20,6 @@ from messaging.choices import Interface
 from messaging.console.access import ENROL, PUBLIC, actor, has_ended, requires
 from messaging.console.context import THEME_COOKIE, THEMES
 from messaging.console.rendering import after, page, problems, see_other
-from messaging.engine import hashing
 from messaging.entrance import throttling
 from messaging.exceptions import ApplicationError, InvalidSubmission
 from messaging.journal.audit import Actor
@@ -46,10 +45,10 @@ def log_in(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         name, address = request.POST.get("username", "")[:150], request.META.get("REMOTE_ADDR", "")
         try:
-            with hashing.queueing():
+            with throttling.queueing():
                 wait = throttling.attempt(name, address)
                 right = not wait and _is_right(form)
-        except hashing.Busy:
+        except throttling.Busy:
             busy, wait, right = True, _BUSY_SECONDS, False
         if right:
             user = form.get_user()
@@ -105,12 +104,12 @@ def log_in_code(request: HttpRequest) -> HttpResponse:
 
 def _is_right(form: AuthenticationForm) -> bool:
     """Whether user name and password fit together; waits for its turn to compute, for names that do not exist too."""
-    with hashing.checking():
+    with throttling.checking():
         return bool(form.is_valid())
 
 
 def _has_password(user: User, password: str) -> bool:
-    with hashing.checking():
+    with throttling.checking():
         return user.check_password(password)
 
 
@@ -181,10 +180,10 @@ def password(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         name, address = user.get_username(), request.META.get("REMOTE_ADDR", "")
         try:
-            with hashing.queueing():
+            with throttling.queueing():
                 wait = throttling.attempt(name, address)
                 right = not wait and _has_password(user, request.POST.get("old_password", ""))
-        except hashing.Busy:
+        except throttling.Busy:
             wait, right = _BUSY_SECONDS, False
         if wait:
             problem = f"Too many attempts: wait {wait} s, then try again."

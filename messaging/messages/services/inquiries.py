@@ -19,7 +19,7 @@ from urllib.parse import quote
 from django.db import transaction
 
 from messaging.choices import Direction, PartnerAnswer
-from messaging.engine import unreachable
+from messaging.engine import circuits
 from messaging.exceptions import ApplicationError, NotFound, WrongState
 from messaging.journal import audit
 from messaging.journal.audit import Actor
@@ -202,5 +202,5 @@ def _record(question: Question, answer: Answer, asked_at: datetime, actor: Actor
             after["cause"] = made.cause
         audit.record(actor, "message.ask_partner", question.message, reason=reason, after=after)
     if heard:
-        unreachable.answered(server_of(question.parcel.address))
+        circuits.answered(server_of(question.parcel.address))
     return made

@@ -9,7 +9,7 @@ from django.db.models import Q
 from messaging.access.services import audit_chain, sessions
 from messaging.bulk.services import jobs
 from messaging.deliveries.services import monitoring
-from messaging.engine import forgetting, pairs, unreachable
+from messaging.engine import circuits, forgetting, pairs
 from messaging.engine import memory as hub_memory
 from messaging.entrance import throttling
 from messaging.models import Rejection
@@ -31,7 +31,7 @@ def run() -> str:
     forgotten = remember_and_forget()
     expired = moving.expire_waiting()
     watched = monitoring.watch()
-    down = unreachable.watch()
+    down = circuits.watch()
     silent = silence.look(clock.now())
     ending = certificate_watch.watch()
     sound = audit_chain.look()

@@ -9,7 +9,7 @@ import uuid
 
 from django.db import transaction
 
-from messaging.engine import unreachable
+from messaging.engine import circuits
 from messaging.exceptions import NotFound, WrongState
 from messaging.journal import audit
 from messaging.journal.audit import Actor
@@ -64,7 +64,7 @@ def probe(*, endpoint_id: uuid.UUID, actor: Actor, pair_id: uuid.UUID | None = N
         audit.record(actor, "endpoint.probe", endpoint, after=after)
         _drop_old(endpoint)
     if _answered(steps):
-        unreachable.answered(server_of(report.address, endpoint.server))
+        circuits.answered(server_of(report.address, endpoint.server))
     return report
 
 

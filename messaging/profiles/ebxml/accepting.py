@@ -1,14 +1,18 @@
 """Decides and stores what was received: a group of arrivals, one transaction.
 
 The verdicts are `protocol.acceptance`'s and the moves of our own messages `protocol.sender`'s; here is only what they
-need to know, and what follows. Nothing is answered before the commit (invariant 1).
+need to know (an `Item`, what is `Known` of it, the `Batch` that is written), and what follows. Nothing is answered
+before the commit (invariant 1).
 """
 
 from __future__ import annotations
 
 import hashlib
+import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from django.db import transaction
 
@@ -16,11 +20,10 @@ from messaging import dispatch, storage
 from messaging.choices import Direction, MessageState, SignalKind, SignalState
 from messaging.engine import subscriptions
 from messaging.engine.snapshots import INBOUND_FIELDS, OUTBOUND_FIELDS, acceptance_policy, inbound_state, writer_options
-from messaging.entrance.effects import documents_of, payload_rows, received_event
+from messaging.entrance.effects import Arrived, Effects, documents_of, payload_rows, received_event
 from messaging.models import Message, MessageIdentity, Pair, Signal
 from messaging.models.bulk import bulk_insert, bulk_set
 from messaging.profiles.ebxml import answering
-from messaging.profiles.ebxml.arrivals import Batch, Item, Known
 from messaging.profiles.ebxml.signals import error_signal, host
 from messaging.profiles.repeatable import remembering
 from messaging.profiles.repeatable.remembering import Key
@@ -31,8 +34,61 @@ from messaging.protocol.errors import Defect
 from messaging.routing.services import upstream
 from partners.choices import Profile
 from partners.terms import Terms
+from partners.transports import HTTP, Transport
 from rmhub import clock
 from rmhub.ids import uuid7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item(Arrived):
+    """One decoded arrival.
+
+    A Normal message has the terms of its agreement in force and its pair; an answer may come after its agreement ended.
+    One for somebody else has those of the hop that brought it.
+    """
+
+    envelope: Envelope
+    terms: Terms | None = None
+    pair_id: uuid.UUID | None = None
+    came_by: Transport = HTTP
+
+    @property
+    def agreed(self) -> Terms:
+        """The terms of a Normal message."""
+        assert self.terms is not None
+        return self.terms
+
+
+class Known(NamedTuple):
+    """A MessageId that is stored: the message, the digest of its octets, the number that it came under.
+
+    Without a digest it came as a repeatable request (spec 2); `other` says what is known of its payloads then.
+    """
+
+    message_pk: uuid.UUID
+    digest: str
+    number: int | None
+    other: remembering.Elsewhere | None = None
+
+    @property
+    def by_other_road(self) -> bool:
+        return not self.digest
+
+
+@dataclass(slots=True)
+class Batch(Effects):
+    """What one transaction writes of ebXML messages and answers. `known`: the MessageIds that are stored.
+
+    `owed`: how many acknowledgements more, by message; `asked`: for which repeat; `new_acks`: those that are not
+    written yet. `answered`: messages of ours; `ended`: what `upstream` has to be told.
+    """
+
+    known: dict[tuple[uuid.UUID, str], Known] = field(default_factory=dict)
+    owed: dict[uuid.UUID, int] = field(default_factory=dict)
+    asked: dict[uuid.UUID, Item] = field(default_factory=dict)
+    new_acks: dict[uuid.UUID, Signal] = field(default_factory=dict)
+    answered: dict[uuid.UUID, Message] = field(default_factory=dict)
+    ended: list[tuple[uuid.UUID | None, str]] = field(default_factory=list)
 
 
 def accept(items: Sequence[Item]) -> list[int]:

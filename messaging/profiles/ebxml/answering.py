@@ -26,7 +26,7 @@ from partners import registry
 from rmhub.ids import uuid7
 
 if TYPE_CHECKING:
-    from messaging.profiles.ebxml.arrivals import Batch, Item
+    from messaging.profiles.ebxml.accepting import Batch, Item
 
 
 # Where the message of a pair stands while it is in flight.

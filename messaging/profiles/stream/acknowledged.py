@@ -22,7 +22,7 @@ from messaging.models import Event, Message, Pair, Signal
 from messaging.models.bulk import bulk_insert, bulk_set
 from messaging.profiles.ebxml import answering
 from messaging.profiles.repeatable import repeating
-from messaging.profiles.stream import in_flight, saving
+from messaging.profiles.stream import in_flight
 from messaging.profiles.stream.arrivals import Receipt
 from messaging.profiles.stream.in_flight import Ending, Flight
 from messaging.protocol.messages import Happened, State, move_stream
@@ -68,7 +68,7 @@ def take(items: Sequence[Receipt]) -> list[int]:
                 _order_ack(item, group)
             else:
                 finals.append(item)
-        group.written += saving.finish(group.flights.values(), now)
+        group.written += in_flight.finish(group.flights.values(), now)
         if finals:
             _final_receipts(finals, group)
         bulk_insert(group.signals)
@@ -160,7 +160,7 @@ def _final_receipts(items: Iterable[Receipt], group: _Group) -> None:
             if not ignored:
                 ended.append((message, pair))
         group.signals.append(_row(item, pair, message, ignored, group.now))
-    group.written += saving.finish(group.flights.values(), group.now)
+    group.written += in_flight.finish(group.flights.values(), group.now)
     for message, pair in ended:
         settled = f"The partner's final receipt for {message.message_id} came."
         group.written += repeating.settle(pair, now=group.now, by="system", resolution=settled)

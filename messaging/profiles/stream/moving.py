@@ -28,7 +28,7 @@ from messaging.engine.preparing import Claim, Job
 from messaging.journal import events, incidents
 from messaging.models import Event, Message, OutgoingStream, Pair
 from messaging.models.bulk import bulk_set
-from messaging.profiles.stream import in_flight, saving
+from messaging.profiles.stream import in_flight
 from messaging.profiles.stream.in_flight import Ending, Flight, Row
 from messaging.protocol.messages import Happened, move_stream
 from messaging.protocol.pair_state import Gate
@@ -66,7 +66,7 @@ def record(
         moved[job.transmission_id] = _record(flight, row, receipt, now)
         if receipt.permanent:
             troubles.append((flight.pair, job, receipt))
-    written += saving.finish(found.values(), now)
+    written += in_flight.finish(found.values(), now)
     for pair, job, receipt in troubles:
         # It is tried again all the same, but a person should see it at once.
         _, opened = incidents.incident_open(
@@ -150,7 +150,7 @@ def end_due(messages: Sequence[Message], claim: Claim) -> None:
         message.cause, message.due_at = UNCONFIRMED, None
         message.cause_detail = "The partner's queue has it, and no final receipt came in the time that is agreed."
     bulk_set(unconfirmed, ("state", "cause", "cause_detail", "due_at"))
-    claim.written += saving.finish(found.values(), now)
+    claim.written += in_flight.finish(found.values(), now)
     for message in unconfirmed:
         pair, detail = pairs[message.pair_id], message.cause_detail
         data = {"cause": UNCONFIRMED, "detail": detail, "attempts": message.attempts}
@@ -188,7 +188,7 @@ def _expire_waiting(pair_id: uuid.UUID, keys: list[uuid.UUID], now: datetime) ->
         terms = registry.current().version(queue[0].agreement_version_id)
         flight = in_flight.load([pair], now, {pair_id: terms})[pair_id]
         left = len(list(living(flight, queue, now)))
-        events.write(saving.finish([flight], now))
+        events.write(in_flight.finish([flight], now))
     return len(queue) - left
 
 
@@ -221,7 +221,7 @@ def act(pair: Pair, verb: Verb, terms: Terms, reason: str, now: datetime) -> tup
         flight.endings[number] = Ending(Happened.SKIPPED, "message.skipped", data={"reason": reason})
         skipped = flight.rows[number].message_id
     flight.advance(StreamEvent(kind=_KINDS[verb]), now)
-    return saving.finish([flight], now), skipped
+    return in_flight.finish([flight], now), skipped
 
 
 def cancel(pair: Pair, message: Message, terms: Terms, reason: str, now: datetime) -> list[Event]:
@@ -237,7 +237,7 @@ def cancel(pair: Pair, message: Message, terms: Terms, reason: str, now: datetim
     else:
         assert message.sequence_number is not None
         flight.end(ending, now, message.sequence_number, bridge=True)
-    written = saving.finish([flight], now)
+    written = in_flight.finish([flight], now)
     message.refresh_from_db(fields=["state", "due_at", "completed_at", "cause", "cause_detail"])
     return written
 
@@ -252,12 +252,12 @@ def begin_anew(now: datetime) -> int:
             if row.state == MessageState.SENDING:
                 row.state = move_stream(row.state, Happened.WILL_RETRY)
         flight.advance(StreamEvent(kind=Kind.FORGOTTEN), now)
-    events.write(saving.finish(found.values(), now))
+    events.write(in_flight.finish(found.values(), now))
     empty = [stream for pair_id, stream in streams.items() if pair_id not in found]
     for stream in empty:
         # Numeric columns come back as Decimal.
         stream.tx_sequence_id = first_id(now, int(stream.tx_sequence_id))
         stream.next_number, stream.acked_number, stream.resend_index = 1, 0, 0
         stream.started_at, stream.last_ack_at = now, None
-    bulk_set(empty, saving.STREAM_FIELDS)
+    bulk_set(empty, in_flight.STREAM_FIELDS)
     return len(streams)

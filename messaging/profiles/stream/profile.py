@@ -14,7 +14,7 @@ from messaging.engine.preparing import Position, prepare_for_stream
 from messaging.models import Event, Message, Pair
 from messaging.profile import Acted, Errors, Profile
 from messaging.profiles.stream import moving
-from messaging.profiles.stream.saving import SOON
+from messaging.profiles.stream.in_flight import SOON
 from messaging.protocol.codecs import stream
 from messaging.protocol.codecs.stream import StreamEnvelope
 from messaging.protocol.envelope import Semantics

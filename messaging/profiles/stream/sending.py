@@ -19,7 +19,7 @@ from messaging.journal import events
 from messaging.models import Message, Pair, Payload
 from messaging.models.bulk import bulk_set
 from messaging.profile import of
-from messaging.profiles.stream import in_flight, moving, saving
+from messaging.profiles.stream import in_flight, moving
 from messaging.profiles.stream.in_flight import Flight, Row
 from messaging.protocol.codecs.stream import SOAP_ACTION
 from messaging.protocol.errors import EncodeError
@@ -105,7 +105,7 @@ def _send(found: Sequence[Flight], next_up: Mapping[uuid.UUID, Terms], claim: Cl
                 break
             sent += begun
     bulk_set(sent, _SENT_FIELDS)
-    claim.written += saving.finish(found, claim.now)
+    claim.written += in_flight.finish(found, claim.now)
 
 
 def _queues(wanted: Mapping[uuid.UUID, int]) -> dict[uuid.UUID, list[Message]]:

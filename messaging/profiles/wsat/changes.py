@@ -154,9 +154,10 @@ def _moved(
     known = {row.pk.hex: row for row in rows}
     before = Phase(coordination.phase)
     after = step.transaction.phase
+    aborts = after in _ABORTS and before not in _ABORTS
     superior = next((row for row in rows if row.superior), None)
     _move(coordination, known, superior, step.transaction, now)
-    if after in _ABORTS and before not in _ABORTS and not coordination.cause:
+    if aborts and not coordination.cause:
         coordination.cause, coordination.cause_detail = cause, detail
     coordination.save()
 
@@ -164,14 +165,10 @@ def _moved(
     for act in step.acts:
         row = superior if act.key == "" else known.get(act.key)
         match act.kind:
-            case ActKind.SEND:
+            case ActKind.SEND | ActKind.VOTE:  # a vote goes to the superior
                 assert row is not None and act.note is not None
                 if why := _send(coordination, row, act.note, act.awaits, now):
                     doubts.append((row, doubting.ELSEWHERE, why))
-            case ActKind.VOTE:
-                assert superior is not None and act.note is not None
-                if why := _send(coordination, superior, act.note, act.awaits, now):
-                    doubts.append((superior, doubting.ELSEWHERE, why))
             case ActKind.OUTCOME:
                 assert row is not None and act.note is not None
                 _send(coordination, row, act.note, False, now, relates_to=_asked(event, act, at_hand))
@@ -187,16 +184,15 @@ def _moved(
             case _:
                 pass  # FORGET, END: in the rows already; DECIDE: below; REMARK, IGNORE: for the note of the message
 
-    if after in _ABORTS and before not in _ABORTS:
+    if aborts:
         if superior is not None and not superior.peer_address:
             why = f"The transaction was rolled back before its superior had taken it. {coordination.cause_detail}"
             opening.cannot_create(coordination, superior, why.strip(), now)
         delivering.gave_up(coordination, now, written)
-    if after in _COMMITS and before not in _COMMITS:
-        written.append(events.event("transaction.committed", now, data=opening.facts(coordination)))
-    if after in _ABORTS and before not in _ABORTS:
         data = opening.facts(coordination) | {"cause": coordination.cause, "detail": coordination.cause_detail}
         written.append(events.event("transaction.aborted", now, data=data))
+    if after in _COMMITS and before not in _COMMITS:
+        written.append(events.event("transaction.committed", now, data=opening.facts(coordination)))
     # The superior has spoken when its outcome is here, however long those below need for it.
     outcome_came = before is Phase.PREPARED and after is not before and event.kind in _FROM_SUPERIOR
     relieved = [row for row in rows if row.doubt and (row.seat == Seat.NONE or (row.superior and outcome_came))]

@@ -12,7 +12,7 @@ from django.db import connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
 from messaging import transports
-from messaging.engine import circuits, unreachable
+from messaging.engine import circuits
 from messaging.engine.claiming import Job, claim_due
 from messaging.engine.recording import record
 from messaging.exceptions import InvalidSubmission, NotFound
@@ -411,15 +411,15 @@ def test_minutes_without_the_server_are_an_incident_that_closes_itself(time: Fro
     partner = partner_side()
     opened(partner)
     time.move(299)
-    assert unreachable.watch() == 0
+    assert circuits.watch() == 0
     time.move(1)
-    assert (unreachable.watch(), unreachable.watch()) == (1, 1)
+    assert (circuits.watch(), circuits.watch()) == (1, 1)
     incident = Incident.objects.get()
     assert (incident.cause, incident.pair, incident.state) == ("server_unreachable", partner.outbound, "open")
     assert server(partner) in incident.detail
     with link():
         attempt(*plain(partner, 1))
-    assert unreachable.watch() == 0
+    assert circuits.watch() == 0
     incident.refresh_from_db()
     assert (incident.state, incident.resolved_by) == ("resolved", "system")
 
@@ -428,14 +428,14 @@ def test_an_incident_that_a_person_has_resolved_does_not_come_back_for_the_same_
     partner = partner_side()
     opened(partner)
     time.move(400)
-    unreachable.watch()
+    circuits.watch()
     Incident.objects.update(state="resolved", resolved_at=circuits.clock.now())
     time.move(30)
-    assert unreachable.watch() == 1
+    assert circuits.watch() == 1
     assert Incident.objects.count() == 1
     Circuit.objects.update(opened_at=circuits.clock.now())
     time.move(300)
-    unreachable.watch()
+    circuits.watch()
     assert Incident.objects.count() == 2
 
 
@@ -443,10 +443,10 @@ def test_a_server_that_nothing_is_sent_to_any_more_is_forgotten(time: FrozenCloc
     partner = partner_side()
     opened(partner)
     time.move(24 * 3600 - 1)
-    unreachable.watch()
+    circuits.watch()
     assert circuit(partner) is not None
     time.move(1)
-    unreachable.watch()
+    circuits.watch()
     assert circuit(partner) is None
     assert Event.objects.get(type="circuit.closed").data["unused"] is True
 
@@ -484,7 +484,7 @@ def down_for_long(time: FrozenClock, url: str) -> PartnerSide:
     partner = partner_side(make_agreement(partner=party, partner_endpoint=make_endpoint(party, url)))
     opened(partner)
     time.move(600)
-    assert unreachable.watch() == 1
+    assert circuits.watch() == 1
     return partner
 
 
@@ -500,7 +500,7 @@ def test_a_ping_that_is_answered_closes_circuit_and_incident(time: FrozenClock, 
         "circuit.opened",
         "circuit.closed",
     ]
-    assert unreachable.watch() == 0 and Incident.objects.count() == 1
+    assert circuits.watch() == 0 and Incident.objects.count() == 1
 
 
 def test_a_ping_that_is_not_answered_changes_nothing(time: FrozenClock) -> None:
@@ -527,7 +527,7 @@ def test_the_incident_closes_with_the_attempt_that_is_answered(time: FrozenClock
     partner = partner_side()
     opened(partner)
     time.move(600)
-    unreachable.watch()
+    circuits.watch()
     with link():
         attempt(*plain(partner, 1))
     assert Incident.objects.get().state == "resolved"
@@ -556,7 +556,7 @@ def test_a_server_of_terms_that_are_over_is_known_by_the_pair_that_it_was_tried_
     (shown,) = selectors.rows(selectors.circuits())
     assert shown.partners == () and selectors.partners_at(shown.circuit) == (partner.terms.partner_name,)
     time.move(600)
-    assert unreachable.watch() == 1
+    assert circuits.watch() == 1
     assert Incident.objects.get().pair == partner.outbound
     said = browser().get("/servers/").content.decode()
     assert "no agreement in force uses it" not in said and partner.outbound.code.replace(">", "&gt;") in said

@@ -113,7 +113,7 @@ def test_without_its_database_the_hub_says_later(partner: PartnerSide, where: st
     target = {
         "authenticate": "partners.registry.current",
         "store": "messaging.profiles.ebxml.accepting._write",
-        "begin": "messaging.profiles.ebxml.arrivals.Batch.begin",
+        "begin": "messaging.profiles.ebxml.accepting.Batch.begin",
     }[where]
     with mock.patch(target, side_effect=gone):
         answer = post(partner.message(2))

@@ -12,7 +12,7 @@ import pytest
 from messaging.choices import Direction, SignalKind, SignalState
 from messaging.entrance.refusals import Arrival
 from messaging.models import Event, Incident, Message, Payload, Rejection, Signal
-from messaging.profiles.ebxml import accepting, arrivals
+from messaging.profiles.ebxml import accepting
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.envelope import MessageType, Semantics
 from partners import registry, services
@@ -437,7 +437,7 @@ def test_one_spoilt_message_does_not_take_its_group_along(scene: Scene) -> None:
     good = scene.partner.message(1, "good@partner.example")
     write = accepting._write
 
-    def fails_for_poison(batch: arrivals.Batch, *rest: object) -> None:
+    def fails_for_poison(batch: accepting.Batch, *rest: object) -> None:
         if any(message.message_id.startswith("poison") for message in batch.messages):
             raise RuntimeError("poison")
         write(batch, *rest)

@@ -9,7 +9,7 @@ from django.db import transaction
 
 from messaging import transports
 from messaging.causes import CAUSES
-from messaging.engine import circuits, unreachable
+from messaging.engine import circuits
 from messaging.engine.claiming import claim_due
 from messaging.engine.recording import record
 from messaging.journal import incidents
@@ -66,7 +66,7 @@ def test_one_ended_certificate_is_one_incident_and_says_that_it_has_ended(time: 
     )
     time.move(600)
     certificate_watch.watch()
-    unreachable.watch()
+    circuits.watch()
     rows = {one.cause: one for one in Incident.objects.all()}
     assert set(rows) == {CERTIFICATE_ENDED, "cert_expired"}, "the server is up: nobody says that it is down"
     ended, failed = rows[CERTIFICATE_ENDED], rows["cert_expired"]
@@ -139,7 +139,7 @@ def test_a_server_that_is_left_alone_for_its_certificate_is_not_called_down(time
         attempts(1)
     assert Circuit.objects.get().state == "open"
     time.move(600)
-    unreachable.watch()
+    circuits.watch()
     assert [one.cause for one in Incident.objects.all()] == ["cert_expired"]
-    unreachable.answered(server_of(partner.terms.partner_address))
+    circuits.answered(server_of(partner.terms.partner_address))
     assert Incident.objects.get().state == "resolved"

@@ -22,7 +22,7 @@ from messaging.journal.audit import Actor
 from messaging.models import Event, Incident, Message, MessageIdentity, Pair, Payload, Signal, WebhookDelivery
 from messaging.notifications.services.webhooks import endpoint_create
 from messaging.pairs.services import operating
-from messaging.profiles.ebxml import accepting, arrivals, receiving
+from messaging.profiles.ebxml import accepting, receiving
 from messaging.protocol.codecs import ebxml
 from messaging.protocol.envelope import MessageType, PartyId, Semantics
 from messaging.protocol.errors import ErrorCode
@@ -106,11 +106,11 @@ def test_e04_copies_in_one_transaction_are_acknowledged_like_any(
 
 def _items(
     monkeypatch: pytest.MonkeyPatch, partner: PartnerSide, arrivals: Sequence[receiving.Arrival]
-) -> list[arrivals.Item]:
+) -> list[accepting.Item]:
     """What `receive` hands to its group of transactions."""
-    caught: list[arrivals.Item] = []
+    caught: list[accepting.Item] = []
 
-    def catch(items: list[arrivals.Item]) -> list[int]:
+    def catch(items: list[accepting.Item]) -> list[int]:
         caught.extend(items)
         return [204] * len(items)
 
@@ -312,7 +312,7 @@ class _GroupOfEachThread:
     def __init__(self) -> None:
         self._own = threading.local()
 
-    def submit(self, item: arrivals.Item) -> int:
+    def submit(self, item: accepting.Item) -> int:
         if not hasattr(self._own, "group"):
             self._own.group = GroupCommit(accepting.accept)
         return self._own.group.submit(item)
