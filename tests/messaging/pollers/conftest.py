@@ -1,3 +1,5 @@
+"""Servers on loopback that pollers look into."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -6,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from messaging.transports import sftp, sftp_connection
+from tests.messaging.entrance.mail.servers import certificates, trusting
 from tests.messaging.transports.sftp_server import SftpServer
+
+__all__ = ["certificates", "server", "trusting"]
 
 
 @pytest.fixture
