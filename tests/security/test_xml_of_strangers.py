@@ -9,7 +9,7 @@ import pytest
 
 from messaging.models import Message, Rejection
 from tests.messaging.factories import PartnerSide, partner_side
-from tests.messaging.profiles.stream import received
+from tests.messaging.profiles.stream.partner import post as post_stream
 from tests.messaging.profiles.stream.partner import stream_side
 from tests.messaging.profiles.wsat.kit import peer
 from tests.messaging.wire import post
@@ -60,7 +60,7 @@ def test_in_a_message(partner: PartnerSide, file: str, kind: str, encoding: str)
 @pytest.mark.parametrize("kind", TYPES)
 def test_in_a_stream(file: str, kind: str, encoding: str) -> None:
     body = document(kind, encoding, file)
-    answer = received.post(replace(stream_side().message(1), content_type="text/xml", body=body))
+    answer = post_stream(replace(stream_side().message(1), content_type="text/xml", body=body))
     assert answer.status_code == 400 and SECRET.encode() not in answer.content
     assert_refused()
 

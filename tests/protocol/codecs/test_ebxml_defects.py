@@ -8,7 +8,7 @@ import pytest
 
 from messaging.protocol.envelope import Limits, MessageType, Semantics
 from messaging.protocol.errors import ErrorCode
-from tests.protocol.codecs.calls import counting
+from tests.protocol.codecs.samples import counting
 
 from .samples import (
     ACK_XML,

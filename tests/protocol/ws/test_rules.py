@@ -1,13 +1,19 @@
-"""The addressing table as it judges what comes in, and where answers go."""
+"""The addressing table as it judges what comes in, and where answers go.
+
+The page for integrators says what the code does.
+"""
 
 from __future__ import annotations
+
+import re
 
 import pytest
 
 from messaging.protocol.atomic.words import FAULT, FaultCode, Note, Request
 from messaging.protocol.ws.messages import EndpointReference, Violation, origin
 from messaging.protocol.ws.names import NAMES, Style, Version
-from messaging.protocol.ws.rules import RULES, answerable, check, reply_targets
+from messaging.protocol.ws.rules import RULES, Need, answerable, check, reply_targets
+from tests import ROOT
 from tests.protocol.ws.messages import HUB, PEER, create, envelope, epr, fixture, notification, read, register, request
 
 _ANONYMOUS = [names.anonymous for names in NAMES.values()]
@@ -184,3 +190,28 @@ def test_requests_are_answered_at_their_reply_to() -> None:
 )
 def test_origin_of_an_address(address: str, expected: tuple[str, str, int] | None) -> None:
     assert origin(address) == expected
+
+
+PAGE = (ROOT / "docs" / "atomic-transactions.md").read_text()
+_SHOWN = {Need.PHYSICAL: "MUST, physical", Need.MAY: "may", Need.NOWHERE: "`none`"}
+
+
+def test_examples_on_the_wire_are_messages_that_break_no_rule() -> None:
+    examples = [example for example in re.findall(r"```xml\n(.*?)```", PAGE, re.DOTALL) if "s:Envelope" in example]
+    assert len(examples) >= 8
+    for example in examples:
+        assert check(read(example.encode()), strict=True, profile=Style.SEED) == ()
+
+
+def test_addressing_table_is_the_one_of_the_code() -> None:
+    documented = {}
+    for line in PAGE.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 6 and cells[1] in ("seed", "oasis", "both"):
+            for kind in cells[0].split(", "):
+                for profile in Style if cells[1] == "both" else (Style(cells[1]),):
+                    documented[kind, profile] = cells[2:]
+    assert documented == {
+        key: [_SHOWN.get(need, str(need)) for need in (row.message_id, row.relates_to, row.reply_to, row.sender)]
+        for key, row in RULES.items()
+    }

@@ -1,29 +1,38 @@
 """What the terms of an agreement do to acceptance and numbering, through the HTTP entrance: E11, E12, E33 and E34.
 
 And what a sender's restart, its repeats and a person's verbs do to the rows of one pair.
+
+MessageIds of ebXML messages are kept permanently: they carry no first-instance time that a window could go by.
+
+A RoutingHeader without ErrorURI (spec 1, 2.2.2): never written, and taken from others at both ends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from messaging.choices import Direction, SignalKind, SignalState
+from messaging.entrance.refusals import Arrival
 from messaging.journal.audit import Actor
-from messaging.models import Delivery, Incident, Message, MessageIdentity, Pair, Signal
+from messaging.models import Delivery, Incident, Message, MessageIdentity, Pair, Rejection, Signal
 from messaging.pairs.services import operating
 from messaging.profiles.ebxml import accepting
+from messaging.protocol.codecs import ebxml
 from messaging.protocol.envelope import MessageType
-from messaging.protocol.errors import ErrorCode
+from messaging.protocol.errors import EncodeError, ErrorCode
 from messaging.protocol.pair_state import Flow
-from partners.models import AgreementVersion
+from partners.models import DAY, AgreementVersion
+from partners.services import version_validate
 from rmhub import clock
 from rmhub.clock import FrozenClock
+from tests.messaging.deliveries.documents import make_queue
 from tests.messaging.deliveries.stage import make_trigger
 from tests.messaging.factories import REFUSED, TAKEN, Link, PartnerSide, decoded, link, partner_side, submit, work
-from tests.messaging.wire import items, post
+from tests.messaging.wire import edited, items, post
 from tests.partners.factories import make_agreement, make_endpoint, make_party
 
 pytestmark = pytest.mark.django_db
@@ -227,3 +236,78 @@ def test_a_resumed_pair_has_all_of_its_transport_recovery(time: FrozenClock, wir
         time.move(5)
     work()
     assert partner.outbound.flow == Flow.AWAITING_ACK
+
+
+@pytest.mark.parametrize("number", [1, 3], ids=["as number 1", "as the next number"])
+@pytest.mark.parametrize("days", [8, 500])
+def test_e31_a_copy_of_an_old_id_is_a_repeat_however_old_it_is(number: int, days: int) -> None:
+    with clock.frozen(datetime(2026, 3, 1, 12, tzinfo=UTC)) as time:
+        make_queue()
+        partner = partner_side(memory_window=7 * DAY)
+        assert [partner.send(partner.message(at, name)) for at, name in ((1, "a@p"), (2, "b@p"))] == [204] * 2
+        Message.objects.filter(message_id="a@p").delete()  # purged long ago: its id outlives it
+        Delivery.objects.filter(message__message_id="a@p").delete()
+        time.move(days * DAY)
+        assert partner.send(partner.message(number, "a@p")) == 204
+        assert list(Message.objects.values_list("message_id", flat=True)) == ["b@p"]
+        assert Delivery.objects.count() == 1
+        # As the next number it is that of a sender who numbers anew what it had sent; its next document counts on.
+        assert partner.inbound.last_sequence == (2 if number == 1 else 3)
+        assert partner.send(partner.message(partner.inbound.last_sequence + 1, "c@p")) == 204
+        assert Signal.objects.filter(kind="ack", ref_to_message_id="a@p").exists()
+        assert MessageIdentity.objects.filter(direction="in").count() == 3
+
+
+@pytest.mark.parametrize("profile", ["ebxml", "stream"])
+def test_e31_a_window_that_would_say_nothing_is_told(profile: str) -> None:
+    version = make_agreement(profile=profile, memory_window=7 * DAY)
+    (told,) = [one for one in version_validate(version=version) if one.code == "memory_window_unused"]
+    assert "kept permanently" in told.sentence
+    usual = make_agreement(profile=profile)
+    assert not [one for one in version_validate(version=usual) if one.code == "memory_window_unused"]
+
+
+@pytest.fixture
+def partner() -> PartnerSide:
+    return partner_side()
+
+
+def _without(partner: PartnerSide, arrival: Arrival) -> Arrival:
+    uri = partner.terms.partner_error_uri
+    assert uri
+    return edited(arrival, (f"    <ErrorURI>{uri}</ErrorURI>\r\n", ""))
+
+
+def test_e32_a_message_is_taken_and_acknowledged_and_errors_go_to_the_agreements_address(partner: PartnerSide) -> None:
+    assert partner.send(_without(partner, partner.message(1, "a@p"))) == 204
+    assert partner.send(_without(partner, partner.message(7, "b@p"))) == 204
+    assert [message.message_id for message in Message.objects.all()] == ["a@p"]
+    assert Rejection.objects.get().reason == "InvalidSequenceNumber"
+    with link() as wire:
+        work()
+    answers = {decoded(parcel).ref_to_message_id: parcel for parcel in wire.parcels}
+    assert answers["a@p"].address == partner.terms.partner_address
+    assert answers["b@p"].address == partner.terms.partner_error_address
+
+
+def test_e32_an_answer_without_one_counts_too(partner: PartnerSide) -> None:
+    message = submit(partner)
+    with link() as wire:
+        work()
+    assert partner.send(_without(partner, partner.acknowledgement(wire.last))) == 204
+    assert Signal.objects.get(direction="in").state == "matched"
+    assert Message.objects.get(pk=message.pk).state == "delivered"
+
+
+def test_e32_whatever_we_send_has_one(partner: PartnerSide) -> None:
+    submit(partner)
+    partner.send(_without(partner, partner.message(1)))
+    partner.send(_without(partner, partner.message(7)))
+    with link() as wire:
+        work()
+    sent = [decoded(parcel) for parcel in wire.parcels]
+    assert {str(envelope.message_type) for envelope in sent} == {"Normal", "Acknowledgement", "Error"}
+    assert {envelope.hop.error_uri for envelope in sent} == {partner.terms.own_error_uri}
+    bare = replace(sent[0], routing=(replace(sent[0].hop, error_uri=""),))
+    with pytest.raises(EncodeError, match="ErrorURI"):
+        ebxml.encode(bare)

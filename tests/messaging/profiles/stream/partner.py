@@ -2,6 +2,8 @@
 
 `stream_side` makes the partner of a new agreement, with a credential for our entrance. `StreamSide.message` builds what
 it sends, `.send` brings it to our entrance and returns the answer; `receipts` reads what we send it.
+
+What became of what a partner has sent in a stream; and ways past the entrance, for tests of the receiving side.
 """
 
 from __future__ import annotations
@@ -9,11 +11,16 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest import mock
 
+from django.test import Client
+
+from messaging.choices import Direction, SignalKind
 from messaging.engine import pairs
 from messaging.entrance import authentication
 from messaging.entrance.refusals import Answer, Arrival, turn_away
-from messaging.models import IncomingStream, Pair
+from messaging.models import IncomingStream, Message, Pair, Signal
+from messaging.profiles.stream import accepting, receiving
 from messaging.profiles.stream.receiving import receive
 from messaging.protocol.codecs import stream
 from messaging.protocol.codecs.stream import StreamEnvelope, StreamKind, StreamPosition
@@ -139,3 +146,40 @@ def decoded(octets: Parcel | Arrival) -> StreamEnvelope:
 
 def _party_ids(identifiers: tuple[tuple[str, str], ...]) -> tuple[PartyId, ...]:
     return tuple(PartyId(value, context) for context, value in identifiers)
+
+
+TAKEN, GAP = Answer(202), Answer(503, 1)
+
+
+def ids() -> list[str]:
+    """What is stored, in the order in which documents are delivered."""
+    return list(
+        Message.objects.filter(direction=Direction.IN).order_by("position").values_list("message_id", flat=True)
+    )
+
+
+def finals() -> list[tuple[str, str]]:
+    """The final receipts that we have made: what they are about, and what they say ("" = taken)."""
+    found = Signal.objects.filter(direction=Direction.OUT, kind=SignalKind.FINAL).order_by("id")
+    return list(found.values_list("ref_to_message_id", "error_code"))
+
+
+def items(partner: StreamSide, *arrivals: Arrival) -> list[accepting.Item]:
+    """What the entrance hands over for these, to be processed as one group."""
+    collected: list[accepting.Item] = []
+
+    def keep(item: accepting.Item) -> accepting.Outcome:
+        collected.append(item)
+        return accepting.Outcome(202)
+
+    with mock.patch.object(receiving._group, "submit", keep):
+        for arrival in arrivals:
+            partner.send(arrival)
+    return collected
+
+
+def post(arrival: Arrival, path: str = "/stream/orders", **environ: Any) -> Any:
+    """POSTs it as its sender would."""
+    if arrival.presented.authorization:
+        environ.setdefault("HTTP_AUTHORIZATION", arrival.presented.authorization)
+    return Client().generic("POST", path, arrival.body, arrival.content_type, **environ)

@@ -16,8 +16,7 @@ from messaging.models import Delivery, Message, MessageIdentity, Pair
 from messaging.profiles.stream import accepting, receiving, storing
 from messaging.profiles.stream.arrivals import Holding
 from tests.messaging.deliveries.stage import make_trigger
-from tests.messaging.profiles.stream.partner import A, B, StreamSide, stream_side
-from tests.messaging.profiles.stream.received import GAP, TAKEN, ids, items
+from tests.messaging.profiles.stream.partner import GAP, TAKEN, A, B, StreamSide, ids, items, stream_side
 from tests.partners.factories import make_agreement, make_endpoint
 from tests.rmhub.conditions import eventually
 

@@ -22,8 +22,7 @@ from messaging.models import (
 from partners.terms import Presented
 from rmhub.clock import FrozenClock
 from tests.messaging.deliveries.stage import make_trigger
-from tests.messaging.profiles.stream.partner import A, decoded, stream_side
-from tests.messaging.profiles.stream.received import TAKEN, post
+from tests.messaging.profiles.stream.partner import TAKEN, A, decoded, post, stream_side
 
 pytestmark = pytest.mark.django_db
 

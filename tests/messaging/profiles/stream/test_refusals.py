@@ -27,8 +27,18 @@ from partners.models import Agreement
 from partners.terms import Presented
 from tests.messaging.deliveries.stage import make_trigger
 from tests.messaging.factories import link, partner_side, work
-from tests.messaging.profiles.stream.partner import A, StreamSide, decoded, stream_side
-from tests.messaging.profiles.stream.received import GAP, TAKEN, finals, ids, items, post
+from tests.messaging.profiles.stream.partner import (
+    GAP,
+    TAKEN,
+    A,
+    StreamSide,
+    decoded,
+    finals,
+    ids,
+    items,
+    post,
+    stream_side,
+)
 from tests.partners.factories import basic, make_agreement, make_credential, make_party
 
 pytestmark = pytest.mark.django_db

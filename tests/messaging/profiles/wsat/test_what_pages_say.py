@@ -1,14 +1,18 @@
-"""What the page of a transaction says where its participants and its outcome are not all that there is to it."""
+"""What the page of a transaction says where its participants and its outcome are not all that there is to it.
+
+The large demo world has transactions of every kind that an operator meets.
+"""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from django.db import transaction
 
 from messaging.messages.selectors.history import Step
-from messaging.models import Coordination, Enlistment, Message
+from messaging.models import Coordination, Enlistment, Incident, Message
 from messaging.profiles.wsat import doubting, opening
 from messaging.profiles.wsat.asking import coordination_rollback
 from messaging.profiles.wsat.settling import enlistment_settle
@@ -18,9 +22,12 @@ from messaging.transactions.selectors.diagnosis import Diagnosis, Situation, dia
 from messaging.transactions.selectors.sequence import sequence
 from rmhub import clock
 from rmhub.clock import FrozenClock
+from rmhub.ids import read_public_id
 from tests.messaging.profiles.wsat import scenes
 from tests.messaging.profiles.wsat.kit import Place
 from tests.messaging.profiles.wsat.test_subordinate import Stage, below_another
+from tests.worlds.ux import certificates, directory, transactions
+from tests.worlds.ux.plan import TROUBLES, Plan
 
 pytestmark = pytest.mark.django_db
 
@@ -132,3 +139,28 @@ def test_the_last_line_of_a_commit_does_not_speak_for_who_was_given_up(
     marks = [step.label for step in steps(one) if step.kind == "mark"]
     assert marks[-1] == label
     assert ("Everybody has committed" in marks) is not given_up
+
+
+def test_each_transaction_is_as_it_says(tmp_path: Path) -> None:
+    now = clock.now()
+    plan = Plan(now=now, folder=tmp_path, partners=len(TROUBLES) + 3, pairs=2 * (len(TROUBLES) + 4))
+    certificates.write(tmp_path, now, now)
+    lanes = directory.make(plan)
+    directory.write_pairs(lanes)
+    facts = transactions.happen(plan, lanes)["transactions"]
+    assert isinstance(facts, dict)
+
+    def situation(name: str) -> Situation:
+        one = coordinations.coordination(read_public_id("txn", facts[name]))
+        takers = coordinations.taking_part(one)
+        return diagnose(one, takers, now, pending=coordinations.pending(one.pk)).situation
+
+    assert {name: situation(name) for name in facts} == {
+        "committed": Situation.COMMITTED,
+        "aborted": Situation.ABORTED,
+        "contradiction": Situation.CONTRADICTION,
+        "silent": Situation.SILENT,
+    }
+    assert set(Incident.objects.values_list("cause", flat=True)) == {"heuristic_outcome", "transaction_peer_silent"}
+    assert not Message.objects.filter(due_at__lt=now).exists(), "nothing was left undone"
+    assert Coordination.objects.filter(created_at__lt=now).count() == len(facts)
