@@ -12,8 +12,7 @@ from rmhub.clock import FrozenClock
 from tests.messaging.deliveries.stage import make_trigger
 from tests.messaging.engine import test_plans
 from tests.messaging.engine.test_plans import multiply, scans
-from tests.messaging.profiles.stream.partner import stream_side
-from tests.messaging.profiles.stream.received import items
+from tests.messaging.profiles.stream.partner import items, stream_side
 
 pytestmark = pytest.mark.django_db
 
