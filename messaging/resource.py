@@ -45,7 +45,8 @@ class Resource:
     selectors, under the caller's limits; `create` and `update` are services. `possible(row)`: slugs of the verbs that
     its present `state(row)` takes; `why_not(row)`: why the others are impossible ("is on now"). `said(row, verb)`:
     what else a dialog has to say about this object; `called(row, verb)`: the verb's label here. `revision(row)` names
-    what a caller saw; services take what `read_revision` makes of it as `expected_version`.
+    what a caller saw; services take what `read_revision` makes of it as `expected_version`. `by_name`: `one` takes a
+    name too, so that people can write it in an address.
     """
 
     name: str
@@ -54,7 +55,7 @@ class Resource:
     reads: str
     changes: str
     rows: Callable[..., QuerySet[Any]]
-    one: Callable[[uuid.UUID], Any]
+    one: Callable[[Any], Any]
     order: tuple[str, ...]
     create: Callable[..., Any]
     update: Callable[..., Any]
@@ -66,6 +67,7 @@ class Resource:
     why_not: Callable[[Any], str] = lambda row: f"is {'on' if row.enabled else 'off'} now"
     revision: Callable[[Any], str] = lambda row: str(row.version)
     read_revision: Callable[[str], Any] = number
+    by_name: bool = False
 
     def verb(self, slug: str) -> Verb | None:
         """Return the verb of this name."""

@@ -136,7 +136,7 @@ class RowSerializer(serializers.ModelSerializer):
     def build_standard_field(self, field_name: str, model_field: Any) -> tuple[Any, dict[str, Any]]:
         kind, options = super().build_standard_field(field_name, model_field)
         options |= in_seconds(model_field)
-        return kind, {key: options[key] for key in ("choices", "help_text", "allow_null") if options.get(key)}
+        return kind, {key: options[key] for key in ("choices", "child", "help_text", "allow_null") if options.get(key)}
 
     def get_uniqueness_extra_kwargs(self, *given: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         return given[2], {}

@@ -23,7 +23,7 @@ from messaging.api.authentication import actor_of
 from messaging.api.conditional import CONDITIONAL, IF_MATCH, expected_revision, item
 from messaging.api.endpoint import Endpoint, operation
 from messaging.api.fields import page_of, validated
-from messaging.api.pagination import PAGING, listing, read_list
+from messaging.api.pagination import PAGING, listing, read_list, sort_parameter
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
 
@@ -42,24 +42,30 @@ def listed(
     rows: Callable[..., QuerySet[Any]],
     shape: Shape,
     *,
-    order: Sequence[str],
+    order: Sequence[str] | Mapping[str, Sequence[str]],
     filters: Sequence[Param] = (),
     ids: Ids = _NO_IDS,
     problems: Sequence[str] = (),
     **said: Any,
 ) -> Handler:
-    """A list: `rows(**filters, **path)` are its rows, by the filters that were given."""
+    """A list: `rows(**filters, **path)` are its rows, by the filters that were given.
+
+    `order`: of its rows; where the caller chooses it, those that there are, by their names. The first is the default.
+    """
+    orders = order if isinstance(order, Mapping) else {}
+    known = (*filters, sort_parameter(*orders)) if orders else filters
 
     @operation(
-        parameters=(*filters, *PAGING),
+        parameters=(*known, *PAGING),
         responses={200: page_of(shape)},
         problems=("invalid_cursor", "cursor_mismatch", *problems),
         **_said(said, ids),
     )
     def get(self: Endpoint, request: Request, **path: str) -> Response:
-        values, limit, place = read_list(request, filters)
+        values, limit, place = read_list(request, known)
         given = {name: value for name, value in values.items() if value is not None}
-        page = keyset.page(rows(**given, **_keys(path, ids)), order=order, limit=limit, place=place)
+        chosen = orders[given.pop("sort")] if orders else order
+        page = keyset.page(rows(**given, **_keys(path, ids)), order=tuple(chosen), limit=limit, place=place)
         return listing(request, values, page, shape)
 
     return get

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -74,7 +73,8 @@ class ChangesBody(SettingsBody):
 class Operations:
     """The API of a resource. `detail(row)`: its representation, and what of it the ETag is made from.
 
-    `said`: operation -> (summary, description).
+    `said`: operation -> (summary, description); without "delete" nothing deletes it. `sorts`: the orders of its list,
+    where the caller chooses one. `made`: what `create` answers, where it is more than `detailed`.
     """
 
     resource: Resource
@@ -86,6 +86,8 @@ class Operations:
     filters: tuple[Param, ...]
     said: Mapping[str, tuple[str, str]]
     example: OpenApiExample | None = None
+    sorts: Mapping[str, tuple[str, ...]] | None = None
+    made: type[serializers.Serializer] | None = None
 
     def urls(self) -> list[URLPattern]:
         """Paths of all operations, under the resource's plural."""
@@ -105,9 +107,13 @@ class Operations:
         return {**said, "summary": summary, "description": description}
 
     @property
-    def _path(self) -> dict[str, str]:
+    def path(self) -> dict[str, str]:
         r = self.resource
-        return {r.name: f"Id of the {r.name} (`{r.prefix}_...`)."}
+        return {r.name: f"Id of the {r.name} (`{r.prefix}_...`){', or its name' if r.by_name else ''}."}
+
+    def _one(self, reference: str) -> Any:
+        r = self.resource
+        return r.one(reference if r.by_name else id_of(r.prefix, reference))
 
     def _many(self) -> type[Endpoint]:
         api, r = self, self.resource
@@ -116,12 +122,14 @@ class Operations:
         )
 
         class Many(Endpoint):
-            get = listed(r.rows, self.shape, order=r.order, filters=self.filters, **self._said("list", r.reads))
+            get = listed(
+                r.rows, self.shape, order=self.sorts or r.order, filters=self.filters, **self._said("list", r.reads)
+            )
 
             @operation(
                 **self._said("create", r.changes),
                 request=self.body,
-                responses={201: self.detailed},
+                responses={201: self.made or self.detailed},
                 headers=(located,),
                 examples=(self.example,) if self.example is not None else (),
             )
@@ -129,31 +137,33 @@ class Operations:
             def post(self, request: Request) -> Response:
                 read_parameters(request, ())
                 made = r.create(actor=actor_of(request), **validated(api.body, request.data))
-                return api._answer(request, made.pk, status=201)
+                return api.left(request, made, status=201)
 
         return Many
 
     def _single(self) -> type[Endpoint]:
         api, r = self, self.resource
-        changing: dict[str, Any] = {"path": self._path, "problems": CONDITIONAL, "headers": (IF_MATCH,)}
+        changing: dict[str, Any] = {"path": self.path, "problems": CONDITIONAL, "headers": (IF_MATCH,)}
 
         class One(Endpoint):
-            @operation(**self._said("read", r.reads), path=self._path, responses={200: self.detailed})
+            @operation(**self._said("read", r.reads), path=self.path, responses={200: self.detailed})
             def get(self, request: Request, **named: str) -> Response:
                 read_parameters(request, ())
-                return api._answer(request, id_of(r.prefix, named[r.name]))
+                return api._answer(request, api._one(named[r.name]))
 
             @operation(
                 **self._said("change", r.changes), request=self.changes, responses={200: self.detailed}, **changing
             )
             def patch(self, request: Request, **named: str) -> Response:
-                return api._do(request, named, r.update, api.changes)
+                return api.do(request, named, r.update, api.changes)
 
-            @operation(**self._said("delete", r.changes), request=ReasonBody, responses={204: None}, **changing)
-            def delete(self, request: Request, **named: str) -> Response:
-                verb = r.verb("delete")
-                assert verb is not None
-                return api._do(request, named, verb.service, ReasonBody)
+            if "delete" in self.said:
+
+                @operation(**self._said("delete", r.changes), request=ReasonBody, responses={204: None}, **changing)
+                def delete(self, request: Request, **named: str) -> Response:
+                    verb = r.verb("delete")
+                    assert verb is not None
+                    return api.do(request, named, verb.service, ReasonBody)
 
         return One
 
@@ -167,19 +177,19 @@ class Operations:
                 scope=r.scope_of(verb.slug),
                 summary=verb.summary,
                 description=f"Returns the {r.name} in its new state, with its new ETag.",
-                path=self._path,
+                path=self.path,
                 request=ReasonBody,
                 responses={200: self.detailed},
                 problems=("wrong_state", *CONDITIONAL),
                 headers=(IF_MATCH,),
             )
             def post(self, request: Request, **named: str) -> Response:
-                return api._do(request, named, verb.service, ReasonBody)
+                return api.do(request, named, verb.service, ReasonBody)
 
         return OfVerb
 
     @sensitive_variables()
-    def _do(
+    def do(
         self, request: Request, named: Mapping[str, str], service: Callable[..., Any], body: type[ReasonBody]
     ) -> Response:
         """Do it to the object at the version that the caller saw; answer the object as it is then."""
@@ -188,12 +198,18 @@ class Operations:
         seen = expected_revision(request)
         expected = None if seen is None else r.read_revision(seen)
         values = validated(body, request.data)
-        pk = id_of(r.prefix, named[r.name])
+        pk = self._one(named[r.name]).pk if r.by_name else id_of(r.prefix, named[r.name])
         left = service(**r.key(pk), actor=actor_of(request), expected_version=expected, **values)
-        return Response(status=204) if left is None else self._answer(request, pk)
+        return self.left(request, left)
 
-    def _answer(self, request: Request, pk: uuid.UUID, *, status: int = 200) -> Response:
-        row = self.resource.one(pk)
+    def left(self, request: Request, left: Any, *, status: int = 200) -> Response:
+        """Answer what a service returned: the object, None when it is gone."""
+        return (
+            Response(status=204) if left is None else self._answer(request, self.resource.one(left.pk), status=status)
+        )
+
+    def _answer(self, request: Request, row: Any, *, status: int = 200, **headers: str) -> Response:
         data, lasting = self.detail(row)
-        headers = {"Location": f"/api/v1/{self.resource.plural}/{row.public_id}"} if status == 201 else {}
+        if status == 201:
+            headers["Location"] = f"/api/v1/{self.resource.plural}/{row.public_id}"
         return item(request, data, revision=self.resource.revision(row), digest_of=lasting, status=status, **headers)

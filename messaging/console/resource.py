@@ -286,7 +286,8 @@ class Pages:
         return replace(verb, label=self.resource.called(row, verb))
 
     def _one(self, reference: str) -> Any:
-        return self.resource.one(read_id(self.resource.prefix, reference))
+        r = self.resource
+        return r.one(reference if r.by_name else read_id(r.prefix, reference))
 
     def _back(self, row: Any) -> HttpResponse:
         r = self.resource

@@ -65,6 +65,7 @@ TRIGGERS = Resource(
     changes="triggers:write",
     rows=triggers.triggers,
     one=triggers.trigger,
+    by_name=True,
     order=("severity", "name"),
     create=triggering.trigger_create,
     update=triggering.trigger_update,

@@ -35,7 +35,7 @@ class Trigger(Identified):
     """A subscription to documents and the service that they are delivered to. Times are whole seconds.
 
     `documents` is a list of {"service", "action"} (`*` for any action); empty = every document that party and
-    agreement, where given, let through. `version` counts the actions of people and suspensions (ETag).
+    agreement, where given, let through.
     """
 
     PREFIX = "trg"
@@ -48,9 +48,22 @@ class Trigger(Identified):
     state = models.CharField(max_length=10, choices=TriggerState, default=TriggerState.ACTIVE)
 
     party = models.ForeignKey(
-        Party, null=True, blank=True, on_delete=models.PROTECT, related_name="+", verbose_name="partner"
+        Party,
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        verbose_name="partner",
+        help_text="Only documents of this partner.",
     )
-    agreement = models.ForeignKey(Agreement, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
+    agreement = models.ForeignKey(
+        Agreement,
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        help_text="Only documents under this agreement.",
+    )
     documents = models.JSONField("services and actions", default=list, blank=True)
 
     kind = models.CharField(max_length=10, choices=ServiceKind, default=ServiceKind.HTTP)
@@ -127,7 +140,12 @@ class Trigger(Identified):
         help_text="Where a document holds its own id: //Order/ID (names without prefixes), $.order.id or BGM+2. Empty: "
         "the id that its sender gave is used, else the MessageId.",
     )
-    resolver = models.CharField(max_length=10, choices=Consult, default=Consult.NONE)
+    resolver = models.CharField(
+        max_length=10,
+        choices=Consult,
+        default=Consult.NONE,
+        help_text="Who is asked when neither redelivery count nor history can tell.",
+    )
     resolver_url = models.CharField(
         "resolver URL",
         max_length=500,
@@ -176,7 +194,12 @@ class Trigger(Identified):
         help_text="How long a consumer may keep a document that it took.",
     )
 
-    monitor = models.CharField(max_length=10, choices=Consult, default=Consult.NONE)
+    monitor = models.CharField(
+        max_length=10,
+        choices=Consult,
+        default=Consult.NONE,
+        help_text="Who is asked whether a suspended trigger can go on.",
+    )
     monitor_url = models.CharField(
         "monitor URL",
         max_length=500,
@@ -204,7 +227,9 @@ class Trigger(Identified):
         "silent after", default=0, help_text="Without a document for so long it is an incident. 0: never."
     )
 
-    cause = models.CharField(max_length=60, blank=True, default="")
+    cause = models.CharField(
+        max_length=60, blank=True, default="", help_text="Why it is suspended: a cause of docs/causes.md."
+    )
     cause_detail = models.TextField(blank=True, default="")
     changed_at = models.DateTimeField(null=True, blank=True, help_text="When its state last became what it is.")
     monitor_due_at = models.DateTimeField(null=True, blank=True)
@@ -212,7 +237,9 @@ class Trigger(Identified):
     last_success_at = models.DateTimeField(null=True, blank=True)
     failing_since = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
-    version = models.PositiveBigIntegerField(default=1)
+    version = models.PositiveBigIntegerField(
+        default=1, help_text="Counts what people do to it, and suspensions: what If-Match compares."
+    )
 
     class Meta:
         ordering = ("name",)

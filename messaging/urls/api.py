@@ -61,13 +61,7 @@ urlpatterns = [
     path("circuits", pair_looks.Circuits.as_view(), name="circuits"),
     path("circuits/<str:circuit>", pair_looks.OneCircuit.as_view(), name="circuit"),
     path("circuits/<str:circuit>/reset", pair_looks.ResetCircuit.as_view(), name="circuit-reset"),
-    path("triggers", triggers.Triggers.as_view(), name="triggers"),
-    path("triggers/<str:trigger>", triggers.OneTrigger.as_view(), name="trigger"),
-    path("triggers/<str:trigger>/rotate-secret", triggers.RotateSecret.as_view(), name="trigger-rotate-secret"),
-    *(
-        path(f"triggers/<str:trigger>/{verb}", view.as_view(), name=f"trigger-{verb}")
-        for verb, view in triggers.VERBS.items()
-    ),
+    *triggers.API.urls(),
     path("triggers/<str:trigger>/lease", deliveries.Lease.as_view(), name="trigger-lease"),
     path("triggers/<str:trigger>/leases", deliveries.Leases.as_view(), name="trigger-leases"),
     path("deliveries", deliveries.Deliveries.as_view(), name="deliveries"),

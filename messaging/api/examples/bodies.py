@@ -111,6 +111,13 @@ BODIES: Bodies = {
         "More at the same time",
         {"concurrency": 8, "timeout": 60, "reason": "The ERP has a second machine"},
     ),
+    **reasons(
+        triggers_resume="The ERP is up again",
+        triggers_suspend="The ERP is upgraded this evening",
+        triggers_enable="The ERP is used again",
+        triggers_disable="The new ERP has a trigger of its own",
+        triggers_leave="The warehouse does not take part any more",
+    ),
     "triggers_rotate_secret": ("With a reason", {"reason": "Yearly change of secrets"}),
     "bulk_operations_execute": (
         "What the plan matched",

@@ -245,7 +245,7 @@ class TriggerPages(Pages):
             "state": state if state in TriggerState.values else "",
             "q": request.GET.get("q", "").strip()[:120].replace("\x00", ""),
         }
-        found = triggers.triggers(states=(filters["state"],) if filters["state"] else (), search=filters["q"])
+        found = triggers.triggers(state=(filters["state"],) if filters["state"] else (), q=filters["q"])
         context = keyset_page(request, "console.triggers", found, order=TRIGGERS.order, filters=filters)
         context["rows"] = [_described(row) for row in triggers.trigger_rows(context["rows"], clock.now())]
         counts = triggers.counts_by_state()
@@ -264,9 +264,6 @@ class TriggerPages(Pages):
         except BadPublicId:
             return see_other("console:trigger", self._one(reference).public_id)
         return super()._page(request, reference)
-
-    def _one(self, reference: str) -> Trigger:
-        return triggers.trigger(reference)
 
     def _blank(self, request: HttpRequest) -> SettingsForm:
         """From the page of an atomic trigger, for one more member of it."""

@@ -179,11 +179,11 @@ class TriggerRow:
 
 
 def triggers(
-    *, states: tuple[str, ...] = (), kind: str = "", party_id: uuid.UUID | None = None, search: str = ""
+    *, state: tuple[str, ...] = (), kind: str = "", party: uuid.UUID | None = None, q: str = ""
 ) -> QuerySet[Trigger]:
     """Triggers without their secrets, each with `severity` (0 = suspended). Not ordered.
 
-    Unique orders for pages: ("name",), ("severity", "name"). `search` looks in the name and in the service's address.
+    Unique orders for pages: ("name",), ("severity", "name"). `q` is part of the name and in the service's address.
     """
     found = (
         visibility.shared(
@@ -201,14 +201,14 @@ def triggers(
             )
         )
     )
-    if states:
-        found = found.filter(state__in=states)
+    if state:
+        found = found.filter(state__in=state)
     if kind:
         found = found.filter(kind=kind)
-    if party_id is not None:
-        found = found.filter(party=party_id)
-    if search:
-        found = found.filter(Q(name__icontains=search) | Q(url__icontains=search) | Q(callable_name__icontains=search))
+    if party is not None:
+        found = found.filter(party=party)
+    if q:
+        found = found.filter(Q(name__icontains=q) | Q(url__icontains=q) | Q(callable_name__icontains=q))
     return found
 
 

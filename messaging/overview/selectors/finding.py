@@ -175,7 +175,7 @@ def _near(text: str) -> list[Hit]:
     found += [PARTY.hit(party) for party in partners.parties(search=text)[:_MOST]]
     for agreement in partners.agreements(search=text)[:_MOST]:
         found.append(replace(AGREEMENT.hit(agreement), detail=agreement.name))
-    found += [TRIGGER.hit(trigger) for trigger in triggers.triggers(search=text).order_by("name")[:_MOST]]
+    found += [TRIGGER.hit(trigger) for trigger in triggers.triggers(q=text).order_by("name")[:_MOST]]
     found += [ROUTE.hit(route) for route in routes.routes(q=text)[:_MOST]]
     return found + [MESSAGE.hit(row) for row in _beginning(text)]
 

@@ -232,7 +232,7 @@ def _recent() -> list[Message]:
 
 
 def _stopped_triggers(now: datetime) -> list[TriggerRow]:
-    found = triggers.triggers(states=(TriggerState.SUSPENDED,)).order_by("changed_at", "name")[:NEEDS_YOU]
+    found = triggers.triggers(state=(TriggerState.SUSPENDED,)).order_by("changed_at", "name")[:NEEDS_YOU]
     return triggers.trigger_rows(found, now)
 
 

@@ -105,7 +105,7 @@ def nav_counts() -> NavCounts:
         return NavCounts(
             pairs.pairs(states=("suspended",)).count(),
             records.incidents(states=UNRESOLVED, snoozed=False, parts=False).count(),
-            triggers.triggers(states=(TriggerState.SUSPENDED,)).count(),
+            triggers.triggers(state=(TriggerState.SUSPENDED,)).count(),
             in_doubt.counts(clock.now()).all + doubtful,
             doubtful,
         )
