@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import psycopg
-from django.db import connection
+from django.db import OperationalError, connection
 from psycopg import sql
 
 
@@ -48,3 +49,16 @@ def outage() -> Iterator[None]:
         with administrator() as admin:
             admin.execute(allow.format(name, sql.SQL("true")))
         connection.close()
+
+
+class Killed:
+    """The database is gone with the n-th statement."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def __call__(self, execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            raise OperationalError("the connection is closed")
+        return execute(sql, params, many, context)

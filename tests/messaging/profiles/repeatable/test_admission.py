@@ -9,13 +9,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connection, connections, models
+from django.db import connection, connections, models
 
 from messaging.engine import subscriptions
 from messaging.engine.group import GroupCommit
 from messaging.models import Delivery, Event, Message, RememberedRequest, Trigger
 from messaging.profiles.repeatable import admitting, exchanging
 from partners.models import AgreementVersion
+from tests.messaging.outages import Killed
 from tests.messaging.profiles.repeatable.callers import (
     NEW_ORDER,
     ORDERS,
@@ -31,19 +32,6 @@ from tests.rmhub.conditions import eventually
 
 ACCEPTED = (202, "accepted", "")
 UNAVAILABLE = (503, "rejected", "unavailable")
-
-
-class Killed:
-    """The database is gone with the n-th statement."""
-
-    def __init__(self, after: int) -> None:
-        self.left = after
-
-    def __call__(self, execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
-        self.left -= 1
-        if self.left < 0:
-            raise OperationalError("the connection is closed")
-        return execute(sql, params, many, context)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -173,14 +173,6 @@ def test_a_day_with_something_undecided_stays(state: str) -> None:
     assert forgetting.drop_due(NOON) == 1
 
 
-def test_nothing_is_dropped_before_it_can_be_written_down_through_when() -> None:
-    """X13: no row is swept before forgotten_through is stored."""
-    forgetting.ensure_days(REQUESTS, [date(2026, 3, 1)])
-    assert forgetting.drop_due(NOON) == 0
-    epoch()
-    assert forgetting.drop_due(NOON) == 1
-
-
 def test_history_is_dropped_the_day_after_it_ends() -> None:
     epoch()
     forgetting.ensure_days(HISTORY, [TODAY - timedelta(days=1), TODAY])

@@ -7,13 +7,12 @@ import pytest
 from messaging.engine import memory as hub_memory
 from messaging.journal.audit import Actor
 from messaging.models import Message, OutgoingStream, Pair
-from messaging.protocol.codecs import stream
-from messaging.protocol.streams.final import OrderAck
 from messaging.transports import Receipt
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.factories import link, submit, work
-from tests.messaging.profiles.stream.partner import GUID, StreamSide, decoded, stream_side
+from tests.messaging.profiles.stream.partner import decoded, stream_side
+from tests.messaging.profiles.stream.test_sending import acknowledge
 
 pytestmark = pytest.mark.django_db
 
@@ -22,19 +21,6 @@ TAKEN = Receipt(ok=True, status=202)
 
 def restored() -> None:
     hub_memory.lost(clock.now(), reason="The database was restored.", actor=Actor("ann"))
-
-
-def acknowledge(side: StreamSide, sid: int, number: int) -> None:
-    row = OutgoingStream.objects.get(pair=side.outbound)
-    said = stream.order_ack(
-        row.source,
-        OrderAck(sid, number),
-        message_id=f"ack{number}@partner.example",
-        to=side.terms.own_error_uri,
-        source=GUID,
-        now=clock.now(),
-    )
-    assert side.send(side.arrival(said)).status == 202
 
 
 def test_m39_after_a_restore_what_is_in_flight_gets_new_numbers_in_a_new_stream(time: FrozenClock) -> None:
@@ -56,9 +42,9 @@ def test_m39_after_a_restore_what_is_in_flight_gets_new_numbers_in_a_new_stream(
     assert [(one.position.current, one.position.previous) for one in again if one.position] == [(1, 0), (2, 1), (3, 2)]
     assert [one.message_id for one in again] == [message.message_id for message in messages]
     # What the partner says about the numbers of before means nothing now.
-    acknowledge(side, before, 9)
+    acknowledge(side, 9, before)
     assert set(Message.objects.values_list("state", flat=True)) == {"awaiting_ack"}
-    acknowledge(side, int(row.tx_sequence_id), 3)
+    acknowledge(side, 3)
     assert set(Message.objects.values_list("state", flat=True)) == {"delivered"}
 
 
@@ -69,7 +55,7 @@ def test_m39_an_idle_stream_begins_anew_too(time: FrozenClock) -> None:
         while work():
             pass
         before = int(OutgoingStream.objects.get(pair=side.outbound).tx_sequence_id)
-        acknowledge(side, before, 1)
+        acknowledge(side, 1)
         idle = int(OutgoingStream.objects.get(pair=side.outbound).tx_sequence_id)
         time.move(3600)
         restored()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
 
 import pytest
-from django.db import OperationalError, connection, models
+from django.db import connection, models
 
 from messaging.entrance import reading
 from messaging.entrance.refusals import Arrival
@@ -22,22 +21,10 @@ from messaging.models import (
 from partners.terms import Presented
 from rmhub.clock import FrozenClock
 from tests.messaging.deliveries.stage import make_trigger
+from tests.messaging.outages import Killed
 from tests.messaging.profiles.stream.partner import TAKEN, A, decoded, post, stream_side
 
 pytestmark = pytest.mark.django_db
-
-
-class Killed:
-    """The database is gone with the n-th statement."""
-
-    def __init__(self, after: int) -> None:
-        self.left = after
-
-    def __call__(self, execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
-        self.left -= 1
-        if self.left < 0:
-            raise OperationalError("the connection is closed")
-        return execute(sql, params, many, context)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -32,10 +32,10 @@ from messaging.routing.services import routes, upstream
 from partners import registry, services
 from partners.models import Agreement
 from rmhub.clock import FrozenClock
+from tests.messaging.conftest import NOON
 from tests.messaging.deliveries.stage import Application, application, http, make_trigger
 from tests.messaging.deliveries.stage import work as deliver
 from tests.messaging.factories import Link, link, work
-from tests.messaging.profiles.stream.conftest import NOON
 from tests.messaging.profiles.stream.partner import GUID, TAKEN, A, B, StreamSide, decoded, finals, ids, stream_side
 
 pytestmark = pytest.mark.django_db

@@ -35,10 +35,10 @@ from messaging.protocol.envelope import PayloadPart
 from partners.models import Agreement
 from rmhub.clock import FrozenClock
 from tests import FIXTURES
+from tests.messaging.conftest import NOON
 from tests.messaging.deliveries.stage import make_trigger
 from tests.messaging.factories import link, partner_side, work
 from tests.messaging.profiles.repeatable.callers import caller, remembering_since
-from tests.messaging.profiles.stream.conftest import NOON
 from tests.messaging.profiles.stream.partner import GAP, GUID, TAKEN, A, B, C, decoded, ids, items, post, stream_side
 from tests.partners.factories import make_agreement
 from tests.rmhub.conditions import eventually

@@ -26,10 +26,10 @@ from partners.choices import VersionState
 from partners.models import AgreementVersion, Endpoint
 from rmhub import clock
 from rmhub.clock import FrozenClock
+from tests.messaging.conftest import NOON
 from tests.messaging.deliveries.stage import arrive, make_trigger
 from tests.messaging.engine.test_plans import multiply
 from tests.messaging.factories import partner_side
-from tests.messaging.profiles.wsat.conftest import NOON
 from tests.messaging.profiles.wsat.kit import HUB, Peer, coordination_of, party_of, peer
 from tests.partners.factories import make_agreement
 
@@ -300,7 +300,7 @@ def test_t11_a_superior_that_never_answers_is_cannot_create_at_expiry(time: Froz
     (answer,) = app.answers_to("urn:uuid:t11")
     assert isinstance(answer.body, Fault)
     assert answer.fault is FaultCode.CANNOT_CREATE
-    assert "2026-05-01 12:00:30" in answer.body.reason
+    assert "2026-03-01 12:00:30" in answer.body.reason
     (register,) = (one for one in app.sent() if one.kind == Request.REGISTER)
     assert register.message.state == "cancelled"
     assert app.registered(register) == 202, "what comes too late is stored"

@@ -80,7 +80,7 @@ def test_a_commit_that_waits_behind_a_paused_pair_leaves_a_doubt_that_the_answer
 
     pass_time(time, 60)
     assert member.enlistment.doubt == HELD
-    detail = f"Commit for Shop has waited since 2026-05-01 12:00:00 UTC: pair {pair.code} is paused since "
+    detail = f"Commit for Shop has waited since 2026-03-01 12:00:00 UTC: pair {pair.code} is paused since "
     assert member.enlistment.doubt_detail.startswith(detail)
     incident = Incident.objects.get()
     assert (incident.cause, incident.state, incident.occurrences) == (HELD, "open", 1)
@@ -115,8 +115,8 @@ def test_what_is_disabled_is_named_as_what_holds_it(time: FrozenClock, closed: b
     code = pair_of(shop).code
     state = f"agreement {shop.terms.tpa_id} of pair {code} is disabled."
     if closed:
-        state = f"pair {code} is disabled since 2026-05-01 12:00:00 UTC."
-    assert member.enlistment.doubt_detail == f"Commit for Shop has waited since 2026-05-01 12:00:00 UTC: {state}"
+        state = f"pair {code} is disabled since 2026-03-01 12:00:00 UTC."
+    assert member.enlistment.doubt_detail == f"Commit for Shop has waited since 2026-03-01 12:00:00 UTC: {state}"
 
 
 def test_a_vote_that_waits_for_its_superior_leaves_this_hub_in_doubt(time: FrozenClock) -> None:

@@ -161,7 +161,7 @@ def test_without_a_word_of_its_superior_it_is_rolled_back_for_that(time: FrozenC
     time.move(3600)
     assert due.run_due() == 1
     assert (stage.row.phase, stage.row.cause) == (Phase.ABORTING, "transaction_superior_silent")
-    assert stage.row.cause_detail == "Its coordinator had asked for no vote until 2026-05-01 12:01:00 UTC."
+    assert stage.row.cause_detail == "Its coordinator had asked for no vote until 2026-03-01 12:01:00 UTC."
 
 
 def test_one_whose_superior_asked_for_the_vote_expires_as_any_other(time: FrozenClock, stage: Stage) -> None:
