@@ -46,11 +46,13 @@ def listed(
     filters: Sequence[Param] = (),
     ids: Ids = _NO_IDS,
     problems: Sequence[str] = (),
+    represent: Callable[[list[Any]], list[Any]] | None = None,
     **said: Any,
 ) -> Handler:
     """A list: `rows(**filters, **path)` are its rows, by the filters that were given.
 
     `order`: of its rows; where the caller chooses it, those that there are, by their names. The first is the default.
+    `represent`: makes a page's rows what `shape` describes, where the serializer does not.
     """
     orders = order if isinstance(order, Mapping) else {}
     known = (*filters, sort_parameter(*orders)) if orders else filters
@@ -66,7 +68,7 @@ def listed(
         given = {name: value for name, value in values.items() if value is not None}
         chosen = orders[given.pop("sort")] if orders else order
         page = keyset.page(rows(**given, **_keys(path, ids)), order=tuple(chosen), limit=limit, place=place)
-        return listing(request, values, page, shape)
+        return listing(request, values, page, represent or shape)
 
     return get
 

@@ -23,7 +23,7 @@ from messaging.deliveries.services.settling import (
     delivery_decisions,
     message_decisions,
 )
-from messaging.messages.serializers.messages import AgreementRef, PayloadSerializer
+from messaging.messages.serializers import AgreementRef, PayloadSerializer
 from messaging.models import Delivery, Enlistment, Message
 from messaging.overview.serializers import CauseDocumentation
 from messaging.profiles.wsat import settling
@@ -166,6 +166,9 @@ class TakenPayloadSerializer(PayloadSerializer):
     content_base64 = Base64(
         required=False, help_text="With include=payloads, for at most 64 KiB: the octets. Absent: follow `href`."
     )
+
+    class Meta(PayloadSerializer.Meta):
+        fields = (*PayloadSerializer.Meta.fields, "href", "content_base64")
 
 
 class TakenDocumentSerializer(serializers.Serializer):

@@ -18,7 +18,6 @@ class Message(Identified):
     """One document on its way, under the agreement version that it was handled with.
 
     `wire_frame` holds the exact octets without the payloads (`messaging.storage.pack_frame`).
-    `position` is the place in the pair's queue.
     """
 
     PREFIX = "msg"
@@ -28,7 +27,7 @@ class Message(Identified):
     pair = models.ForeignKey(Pair, on_delete=models.PROTECT, related_name="messages", db_index=False)
     agreement_version = models.ForeignKey(AgreementVersion, on_delete=models.PROTECT, related_name="+", db_index=False)
     semantics = models.CharField(max_length=20, choices=SEMANTICS)
-    message_id = models.CharField("MessageId", max_length=512)
+    message_id = models.CharField("MessageId", max_length=512, help_text="MessageId on the wire.")
     conversation_id = models.CharField("ConversationId", max_length=512)
     ref_to_message_id = models.CharField("RefToMessageId", max_length=512, blank=True, default="")
     document_id = models.CharField(
@@ -41,10 +40,14 @@ class Message(Identified):
     )
     service = models.CharField(max_length=255)
     action = models.CharField(max_length=255)
-    sequence_number = models.PositiveBigIntegerField(null=True, blank=True)
-    # Transactional streams (spec 3): TxSequenceID, an unsigned 64-bit number, and PreviousTxSequenceNumber.
+    sequence_number = models.PositiveBigIntegerField(null=True, blank=True, help_text="Given when it is first sent.")
+    # Transactional streams (spec 3): TxSequenceID, an unsigned 64-bit number.
     tx_sequence_id = models.DecimalField(max_digits=20, decimal_places=0, null=True, blank=True)
-    previous_number = models.PositiveBigIntegerField(null=True, blank=True)
+    previous_number = models.PositiveBigIntegerField(
+        null=True,
+        blank=True,
+        help_text="Streams: PreviousTxSequenceNumber as it was sent, or came, last; 0 = none.",
+    )
     forwarded_from = models.ForeignKey(
         "self",
         null=True,
@@ -65,20 +68,22 @@ class Message(Identified):
         db_constraint=False,
         help_text="The message whose document a person sent again as this new one.",
     )
-    position = models.BigIntegerField()
+    position = models.BigIntegerField(help_text="Its place in the pair's queue.")
 
     content_type = models.CharField(max_length=1000, blank=True, default="")
     wire_frame = models.BinaryField(null=True, blank=True)
     digest = models.CharField("SHA-256 of the body", max_length=64, blank=True, default="")
     size = models.PositiveBigIntegerField(default=0, help_text="Bytes of the payloads.")
 
-    attempts = models.PositiveIntegerField(default=0)
+    attempts = models.PositiveIntegerField(default=0, help_text="How often it was put on the wire.")
     due_at = models.DateTimeField(
         null=True,
         blank=True,
         help_text="Messages that their pair does not time (unreliable, repeatable): send, or lease end.",
     )
-    cause = models.CharField(max_length=60, blank=True, default="")
+    cause = models.CharField(
+        max_length=60, blank=True, default="", help_text="Why it is not delivered, as a stable code."
+    )
     cause_detail = models.TextField(blank=True, default="")
     copies = models.PositiveIntegerField(default=0, help_text="Inbound: repeats that were discarded.")
 
@@ -88,7 +93,7 @@ class Message(Identified):
     expires_at = models.DateTimeField(
         null=True,
         blank=True,
-        help_text="Outbound. Repeatable: end of the partner's memory of its id. Streams: end of its life.",
+        help_text="Outbound. Repeatable profile: when the partner may have forgotten its id. Streams: end of its life.",
     )
     remind_at = models.DateTimeField(null=True, blank=True, help_text="In doubt: asked to be shown again then.")
 
@@ -162,7 +167,7 @@ class Payload(models.Model):
     content_type = models.CharField(max_length=255)
     filename = models.CharField(max_length=255, blank=True, default="")
     label = models.CharField(max_length=120, blank=True, default="")
-    size = models.PositiveBigIntegerField()
+    size = models.PositiveBigIntegerField(help_text="Bytes.")
     sha256 = models.CharField("SHA-256", max_length=64)
     content = models.BinaryField(null=True, blank=True)
     stored_as = models.CharField(max_length=80, blank=True, default="")

@@ -42,7 +42,9 @@ class Pair(Identified):
     transmission_id = models.UUIDField(null=True, blank=True, help_text="The attempt whose outcome counts.")
     retries = models.PositiveIntegerField(default=0)
     transport_attempts = models.PositiveIntegerField(default=0)
-    last_sequence = models.PositiveIntegerField(default=0)
+    last_sequence = models.PositiveIntegerField(
+        default=0, help_text="The sequence number that was given, or accepted, last."
+    )
     last_message_id = models.CharField(max_length=512, blank=True, default="")
     due_at = models.DateTimeField(null=True, blank=True)
     holding_since = models.DateTimeField(null=True, blank=True)
@@ -51,7 +53,7 @@ class Pair(Identified):
 
     queued = models.PositiveIntegerField(default=0, help_text="Messages that wait behind the one in flight.")
     out_now = models.PositiveIntegerField(
-        "in flight", default=0, help_text="Repeatable profile: messages between first send and their end."
+        "in flight", default=0, help_text="Repeatable requests and streams: messages on the way at this moment."
     )
     next_position = models.BigIntegerField(default=1)
     done = models.BigIntegerField(default=0, help_text="Delivered, or accepted.")
@@ -63,28 +65,42 @@ class Pair(Identified):
     probing = models.BooleanField(
         default=False, help_text="Resumed with one message first: until it is delivered the first failure suspends."
     )
-    # Silence is a fault too: a document is expected every so often, with some grace; 0 = no rhythm is known.
-    expected_every = models.PositiveIntegerField("a document is expected every, s", default=0)
-    silence_grace = models.PositiveIntegerField("grace, s", default=0)
+    # Silence is a fault too.
+    expected_every = models.PositiveIntegerField(
+        "a document is expected every, s",
+        default=0,
+        help_text="A document is expected every so many seconds; 0 = no rhythm is known.",
+    )
+    silence_grace = models.PositiveIntegerField(
+        "grace, s", default=0, help_text="Seconds beyond that before the pair is called silent."
+    )
     rhythm_since = models.DateTimeField(
         null=True, blank=True, help_text="When the rhythm was set: silence counts from then."
     )
-    silent_since = models.DateTimeField(null=True, blank=True, help_text="Silent: when the awaited document was due.")
+    silent_since = models.DateTimeField(null=True, blank=True, help_text="When the awaited document was due.")
     # After a loss of memory (`pairs.services.resync`), until a person has compared what both sides have.
     resync_since = models.DateTimeField(
-        "needs resync since", null=True, blank=True, help_text="When the hub's memory was found to be lost."
+        "needs resync since",
+        null=True,
+        blank=True,
+        help_text="The hub's memory was lost then, and nobody has compared both sides yet: what comes in may be a "
+        "repeat. Null: nothing is missing.",
     )
     resync_from = models.DateTimeField(
-        "memory ends at", null=True, blank=True, help_text="What came after this instant is forgotten; empty = unknown."
+        "memory ends at",
+        null=True,
+        blank=True,
+        help_text="From when on things may be missing here; null when that is not known.",
     )
     takes_any_number = models.BooleanField(
-        default=False, help_text="Inbound: its numbers were lost, so the next message is taken whatever its number is."
+        default=False,
+        help_text="Inbound: the number that should come next was lost, so the next message is taken with its own.",
     )
     runbook = models.TextField(
         "run-book", blank=True, default="", help_text="Markdown; shown when the pair has a problem."
     )
     version = models.PositiveBigIntegerField(
-        default=1, help_text="Counts the actions of people and suspensions (ETag)."
+        default=1, help_text="Counts what people do to it, and suspensions: what If-Match compares."
     )
 
     class Meta:
@@ -134,15 +150,19 @@ class IncomingStream(models.Model):
     pair = models.ForeignKey(Pair, on_delete=models.PROTECT, related_name="streams_in", db_index=False)
     source = models.CharField("sender's GUID", max_length=64)
     tx_sequence_id = models.DecimalField("IncomingTxSequenceID", max_digits=20, decimal_places=0, default=0)
-    number = models.PositiveBigIntegerField("IncomingTxSequenceNumber", default=0)
-    reject_count = models.PositiveIntegerField("TxMessageRejectCount", default=0)
+    number = models.PositiveBigIntegerField(
+        "IncomingTxSequenceNumber", default=0, help_text="IncomingTxSequenceNumber: accepted last."
+    )
+    reject_count = models.PositiveIntegerField(
+        "TxMessageRejectCount", default=0, help_text="Refused since the last that was accepted."
+    )
     last_access_at = models.DateTimeField("LastAccessTime", null=True, blank=True)
     last_order_ack_at = models.DateTimeField("LastOrderAckSendTime", null=True, blank=True)
     order_ack_due_at = models.DateTimeField(
-        null=True, blank=True, help_text="The Order Ack Send Timer; empty = inactive."
+        null=True, blank=True, help_text="The Order Ack Send Timer; null when it is off."
     )
     receipts_to = models.CharField(
-        max_length=500, blank=True, help_text="Where the sender wants receipts; shown, never used as an address."
+        max_length=500, blank=True, help_text="Where it wants receipts; never used as an address."
     )
     agreement_version_id = models.UUIDField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)

@@ -54,7 +54,7 @@ class Signal(Identified):
         default=0, help_text="How many copies are still to be sent: one for each receipt."
     )
     attempts = models.PositiveSmallIntegerField(default=0, help_text="Attempts since it last became due.")
-    sends = models.PositiveIntegerField(default=0, help_text="How often the partner has taken it.")
+    sends = models.PositiveIntegerField(default=0, help_text="Ours: how often the partner has taken it.")
     created_at = models.DateTimeField()
     last_sent_at = models.DateTimeField(null=True, blank=True)
     xid = written_by()
@@ -159,9 +159,11 @@ class StatusInquiry(Identified):
         Message, on_delete=models.CASCADE, related_name="inquiries", db_index=False, db_constraint=False
     )
     answer = models.CharField(max_length=16, choices=PartnerAnswer)
-    detail = models.TextField(blank=True, default="")
-    cause = models.CharField(max_length=60, blank=True, default="", help_text="Why there was no answer.")
-    address = models.CharField(max_length=500)
+    detail = models.TextField(blank=True, default="", help_text="In the partner's words, or why there was no answer.")
+    cause = models.CharField(
+        max_length=60, blank=True, default="", help_text="Stable code of why there was no answer; else empty."
+    )
+    address = models.CharField(max_length=500, help_text="What was asked for.")
     http_status = models.PositiveSmallIntegerField(null=True, blank=True)
     response = models.BinaryField(null=True, blank=True, help_text="Head and body of the answer, cut at 8 KiB.")
     actor = models.CharField(max_length=150)

@@ -300,14 +300,23 @@ class Circuit(models.Model):
     """How an address has answered lately; only those that failed have a row (spec 1, 2.5.4)."""
 
     address = models.CharField(primary_key=True, max_length=500)
-    state = models.CharField(max_length=10, choices=CircuitState, default=CircuitState.CLOSED)
+    state = models.CharField(
+        max_length=10,
+        choices=CircuitState,
+        default=CircuitState.CLOSED,
+        help_text="`closed`: failures are counted, and it is used like any other. `open`: sending to it is stopped.",
+    )
     failures = models.PositiveIntegerField(default=0, help_text="In a row.")
-    opened_at = models.DateTimeField(null=True, blank=True)
-    retry_at = models.DateTimeField(null=True, blank=True, help_text="When one attempt is let through.")
+    opened_at = models.DateTimeField(null=True, blank=True, help_text="Since when sending to it is stopped.")
+    retry_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        help_text="When one attempt is let through; while that one is under way, when it is given up.",
+    )
     opened_times = models.PositiveIntegerField(default=0, help_text="In a row; each wait is longer.")
-    cause = models.CharField(max_length=60, blank=True, default="")
-    detail = models.TextField(blank=True, default="")
-    updated_at = models.DateTimeField()
+    cause = models.CharField(max_length=60, blank=True, default="", help_text="Of the last failure.")
+    detail = models.TextField(blank=True, default="", help_text="What the last failure said.")
+    updated_at = models.DateTimeField(help_text="When something last changed.")
     pair = models.ForeignKey(
         "messaging.Pair",
         null=True,

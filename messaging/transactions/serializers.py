@@ -12,7 +12,7 @@ from rest_framework import serializers
 from messaging.api.fields import IdOut, OptionalReasonBody, ReasonBody, StrictBody, Text, Whole
 from messaging.api.named import PartyRef, TriggerRef
 from messaging.choices import Direction, MessageState
-from messaging.messages.serializers.messages import AgreementRef
+from messaging.messages.serializers import AgreementRef
 from messaging.models import Coordination, Enlistment
 from messaging.profiles.wsat import asking, settling
 from messaging.protocol.atomic.words import Phase, Protocol, Seat, Vote

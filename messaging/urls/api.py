@@ -10,7 +10,7 @@ from messaging.archive import api as archive
 from messaging.bulk import api as jobs
 from messaging.deliveries.api import deliveries, triggers
 from messaging.incidents import api as incidents
-from messaging.messages.api import masks, messages, octets, submissions, verbs
+from messaging.messages.api import masks, messages, submissions, verbs
 from messaging.notifications.api import events, notifications, webhooks
 from messaging.onboarding.api import agreements, onboarding, parties
 from messaging.overview.api import hub, records, status
@@ -30,22 +30,22 @@ urlpatterns = [
     path("messages/<str:message_id>/resubmit", verbs.Resubmit.as_view(), name="message-resubmit"),
     path("messages/<str:message_id>/redeliver", verbs.Redeliver.as_view(), name="message-redeliver"),
     path("messages/<str:message_id>/related", messages.Related.as_view(), name="message-related"),
-    path("messages/<str:message_id>/documents", octets.Documents.as_view(), name="message-documents"),
-    path("messages/<str:message_id>/payloads/<str:number>", octets.Payload.as_view(), name="payload"),
-    path("messages/<str:message_id>/wire", octets.Wire.as_view(), name="message-wire"),
+    path("messages/<str:message_id>/documents", messages.Documents.as_view(), name="message-documents"),
+    path("messages/<str:message_id>/payloads/<str:number>", messages.Payload.as_view(), name="payload"),
+    path("messages/<str:message_id>/wire", messages.Wire.as_view(), name="message-wire"),
     path("messages/<str:message_id>/transmissions", messages.Transmissions.as_view(), name="transmissions"),
     path("messages/<str:message_id>/query-partner", verbs.QueryPartner.as_view(), name="message-query-partner"),
     path("messages/<str:message_id>/inquiries", messages.Inquiries.as_view(), name="message-inquiries"),
-    path("inquiries/<str:inquiry>/response", octets.InquiryResponse.as_view(), name="inquiry-response"),
+    path("inquiries/<str:inquiry>/response", messages.InquiryResponse.as_view(), name="inquiry-response"),
     path("messages/<str:message_id>/signals", messages.Signals.as_view(), name="signals"),
     path("messages/<str:message_id>/events", messages.History.as_view(), name="message-events"),
     path("transmissions/<str:transmission_id>", messages.OneTransmission.as_view(), name="transmission"),
     path(
         "transmissions/<str:transmission_id>/response",
-        octets.TransmissionResponse.as_view(),
+        messages.TransmissionResponse.as_view(),
         name="transmission-response",
     ),
-    path("signals/<str:signal_id>/wire", octets.SignalWire.as_view(), name="signal-wire"),
+    path("signals/<str:signal_id>/wire", messages.SignalWire.as_view(), name="signal-wire"),
     path("pairs", pairs.Pairs.as_view(), name="pairs"),
     path("pairs/<str:pair>", pairs.OnePair.as_view(), name="pair"),
     path("pairs/<str:pair>/timeline", pair_looks.PairTimeline.as_view(), name="pair-timeline"),

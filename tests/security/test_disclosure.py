@@ -6,7 +6,7 @@ import pytest
 
 from messaging.entrance.refusals import Arrival
 from messaging.journal.audit import Actor
-from messaging.messages.services import masks
+from messaging.messages import masks
 from messaging.models import AuditEntry, Delivery, Message, Rejection, Transmission
 from messaging.protocol import masking, selecting
 from messaging.protocol.masking import COVER

@@ -1,6 +1,6 @@
 """The documents of an export job, as one ZIP file that is made while it is sent. `index.csv` at its end lists them.
 
-What is covered for the person's role (`messages.services.masks`) is covered in the file. Each reading is in the audit
+What is covered for the person's role (`messages.masks`) is covered in the file. Each reading is in the audit
 log.
 """
 

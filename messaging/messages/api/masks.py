@@ -6,7 +6,7 @@ from messaging.api.fields import IdOut, RowSerializer
 from messaging.api.named import PartyRef
 from messaging.api.resource import ChangesBody, Operations, SettingsBody
 from messaging.messages.masks import MASKS as RESOURCE
-from messaging.messages.services.masks import SETTINGS
+from messaging.messages.masks import SETTINGS
 from messaging.models import PayloadMask
 
 

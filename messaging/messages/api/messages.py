@@ -1,8 +1,8 @@
-"""One message and what belongs to it."""
+"""One message and what belongs to it, as JSON and as the octets that are stored."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -11,23 +11,26 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import Serializer
 
-from messaging import keyset
+from messaging.api.authentication import access_of, actor_of
 from messaging.api.conditional import item
 from messaging.api.endpoint import Endpoint, operation
-from messaging.api.fields import page_of
-from messaging.api.pagination import PAGING, listing, read_list
+from messaging.api.handlers import listed, shown
+from messaging.api.octets import download
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
 from messaging.archive import selectors as archive
 from messaging.exceptions import NotFound
+from messaging.messages import serializers as shapes
 from messaging.messages.selectors import messages, relatives
-from messaging.messages.serializers import messages as shapes
+from messaging.messages.services import disclosing
+from messaging.messages.services.disclosing import Octets
 from messaging.models import Message
 from messaging.models import Payload as PayloadRow
 from messaging.notifications import selectors as events
 from messaging.notifications.api.events import represent
 from messaging.overview.serializers import EventSerializer
+from rmhub.roles import role_of
 
 PATH = {"message_id": "Id of the message (`msg_...`), or its MessageId."}
 ABOUT = {"message_id": "Id (`msg_...`) or MessageId of a message."}
@@ -39,6 +42,7 @@ _INCLUDE = Param(
     choices=("transmissions", "signals", "events"),
 )
 PROBLEMS = ("ambiguous_message_id",)
+ATTEMPT = {"transmission_id": "Id of the attempt (`att_...`)."}
 
 
 class OneMessage(Endpoint):
@@ -86,81 +90,62 @@ def answer(request: Request, message: Message, payloads: list[PayloadRow], inclu
 class Related(Endpoint):
     """/messages/{message_id}/related"""
 
-    @operation(
+    get = shown(
+        lambda message_id: relatives.of_message(messages.message_by_reference(message_id)),
+        shapes.RelatedSerializer,
+        etag=False,
         id="messages_related",
-        tag="messages",
         scope="messages:read",
         summary="What belongs together with a message",
         description="What it answers and what answers it, its conversation, what it was resubmitted from and as, what "
         "was passed on, and its neighbours in the pair; of each kind the newest 15.",
         path=PATH,
-        responses={200: shapes.RelatedSerializer},
         problems=PROBLEMS,
     )
-    def get(self, request: Request, message_id: str) -> Response:
-        read_parameters(request, ())
-        message = messages.message_by_reference(message_id)
-        return Response(shapes.RelatedSerializer(relatives.of_message(message)).data)
 
 
 def _listed(
-    id: str,
-    summary: str,
-    shape: type[Serializer],
-    rows: Callable[[UUID], QuerySet[Any]],
-    *,
-    order: str = "id",
-    tag: str = "messages",
-    path: Mapping[str, str] = PATH,
-    represented: Callable[[list[Any]], list[Any]] | None = None,
+    rows: Callable[[UUID], QuerySet[Any]], shape: type[Serializer], *, order: str = "id", **said: Any
 ) -> type[Endpoint]:
     """Return the view of a list that belongs to a message; `rows` takes its id."""
 
     class OfMessage(Endpoint):
-        @operation(
-            id=id,
-            tag=tag,
-            scope="messages:read",
-            summary=summary,
-            path=path,
-            parameters=PAGING,
-            responses={200: page_of(shape)},
-            problems=(*PROBLEMS, "invalid_cursor", "cursor_mismatch"),
+        get = listed(
+            lambda message_id: rows(messages.message_by_reference(message_id).pk),
+            shape,
+            order=(order,),
+            problems=PROBLEMS,
+            **{"scope": "messages:read", "path": PATH, **said},
         )
-        def get(self, request: Request, message_id: str) -> Response:
-            values, limit, place = read_list(request, ())
-            found = rows(messages.message_by_reference(message_id).pk)
-            page = keyset.page(found, order=(order,), limit=limit, place=place)
-            return listing(request, values, page, represented or shape)
 
     return OfMessage
 
 
 Transmissions = _listed(
-    "messages_transmissions",
-    "A message's attempts, oldest first",
-    shapes.TransmissionSerializer,
     messages.transmissions,
+    shapes.TransmissionSerializer,
+    id="messages_transmissions",
+    summary="A message's attempts, oldest first",
 )
 Signals = _listed(
-    "messages_signals",
-    "Acknowledgements and error messages about a message, oldest first",
-    shapes.SignalSerializer,
     messages.signals,
+    shapes.SignalSerializer,
+    id="messages_signals",
+    summary="Acknowledgements and error messages about a message, oldest first",
 )
 History = _listed(
-    "messages_events",
-    "A message's history, oldest first",
-    EventSerializer,
     events.of_message,
-    represented=represent,
+    EventSerializer,
+    id="messages_events",
+    summary="A message's history, oldest first",
+    represent=represent,
 )
 Inquiries = _listed(
-    "messages_inquiries",
-    "What the partner said about a message, newest first",
-    shapes.InquirySerializer,
     relatives.inquiries,
+    shapes.InquirySerializer,
     order="-id",
+    id="messages_inquiries",
+    summary="What the partner said about a message, newest first",
     tag="in-doubt",
     path=ABOUT,
 )
@@ -169,16 +154,123 @@ Inquiries = _listed(
 class OneTransmission(Endpoint):
     """/transmissions/{transmission_id}"""
 
-    @operation(
+    get = shown(
+        lambda transmission_id: messages.transmission(id_of("att", transmission_id)),
+        shapes.TransmissionDetailSerializer,
         id="transmissions_read",
         tag="messages",
         scope="messages:read",
         summary="One attempt",
         description="What a message's list of attempts shows, also of a signal's attempt, with the way to the octets.",
-        path={"transmission_id": "Id of the attempt (`att_...`)."},
-        responses={200: shapes.TransmissionDetailSerializer},
+        path=ATTEMPT,
     )
-    def get(self, request: Request, transmission_id: str) -> Response:
-        read_parameters(request, ())
-        attempt = messages.transmission(id_of("att", transmission_id))
-        return item(request, shapes.TransmissionDetailSerializer(attempt).data)
+
+
+# --- downloads ---
+
+
+def _payload(request: Request, message_id: str, number: str, masked: bool) -> Octets:
+    if not (number.isascii() and number.isdigit() and len(number) < 6):
+        raise Problem("not_found", "Payloads are numbered from 1.")
+    message = messages.message_by_reference(message_id)
+    opened, role = (disclosing.payload_view, None) if masked else (disclosing.payload_open, role_of(request.user))
+    return opened(message_id=message.pk, number=int(number), actor=actor_of(request), role=role)
+
+
+Payload = download(
+    "messages_payload",
+    "payloads:read",
+    "The octets of a payload",
+    _payload,
+    path={**PATH, "number": "Number of the payload, from 1."},
+    description="As an attachment of its own content type, with Digest and Repr-Digest; one Range is honoured. "
+    "Reading a payload is written to the audit log. Where rules cover parts of it for the caller's role, only the "
+    "covered form is handed out, with `masked=true`.",
+    parameters=(
+        Param("masked", "true: with all parts covered that any rule covers, in UTF-8.", "flag", default=False),
+    ),
+    problems=(*PROBLEMS, "payload_masked", "payload_missing"),
+)
+
+
+def _documents(request: Request, message_id: str) -> Octets:
+    key = messages.message_by_reference(message_id).pk
+    return disclosing.documents_open(message_id=key, actor=actor_of(request), role=role_of(request.user))
+
+
+Documents = download(
+    "messages_documents",
+    "payloads:read",
+    "All payloads of a message as a ZIP file",
+    _documents,
+    path=PATH,
+    description="The octets of each payload in a file of its own, numbered. Reading it is written to the audit log.",
+    problems=(*PROBLEMS, "payload_masked", "payload_missing"),
+)
+
+
+def _wire(request: Request, message_id: str) -> Octets:
+    key = messages.message_by_reference(message_id).pk
+    return disclosing.wire_open(message_id=key, actor=actor_of(request), role=role_of(request.user))
+
+
+Wire = download(
+    "messages_wire",
+    "payloads:read",
+    "The exact octets of a message",
+    _wire,
+    path=PATH,
+    description="The body as it was sent (each time) or received; Content-Type is that of the message. "
+    "Reading it is written to the audit log, for the payloads are in it.",
+    problems=(*PROBLEMS, "payload_masked", "wire_not_prepared", "payload_missing"),
+)
+
+
+def _transmission_response(request: Request, transmission_id: str) -> Octets:
+    attempt = messages.transmission(id_of("att", transmission_id))
+    if disclosing.answer_holds_document(attempt) and "payloads:read" not in access_of(request).scopes:
+        text = "The answer may be a document of the partner's: reading it needs the scope payloads:read."
+        raise Problem("missing_scope", text, required_scope="payloads:read")
+    return disclosing.answer_open(attempt=attempt, actor=actor_of(request), role=role_of(request.user)).octets
+
+
+TransmissionResponse = download(
+    "transmissions_response",
+    "messages:read",
+    "What the partner's server answered to an attempt",
+    _transmission_response,
+    path=ATTEMPT,
+    description="Head and body of the HTTP answer, cut at 8 KiB; empty when there was none. The answer to a repeatable "
+    "request may be a document: reading it needs the scope `payloads:read` too, and is written to the audit log; where "
+    "masks hold for it, only its head is here.",
+)
+
+
+def _signal_wire(request: Request, signal_id: str) -> Octets:
+    signal = messages.signal(id_of("sig", signal_id))
+    return Octets(bytes(signal.body), signal.content_type, f"{signal.public_id}.mime", "")
+
+
+SignalWire = download(
+    "signals_wire",
+    "messages:read",
+    "The exact octets of an acknowledgement or error message",
+    _signal_wire,
+    path={"signal_id": "Id of the signal (`sig_...`)."},
+)
+
+
+def _inquiry_response(request: Request, inquiry: str) -> Octets:
+    found = relatives.inquiry(id_of("inq", inquiry))
+    return Octets(bytes(found.response or b""), "application/octet-stream", f"{found.public_id}.bin", "")
+
+
+InquiryResponse = download(
+    "inquiries_response",
+    "messages:read",
+    "The partner's answer as it came",
+    _inquiry_response,
+    path={"inquiry": "Id of the inquiry (`inq_...`)."},
+    tag="in-doubt",
+    description="Head and body of the HTTP answer, cut at 8 KiB; empty when there was none.",
+)

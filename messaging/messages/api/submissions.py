@@ -25,8 +25,8 @@ from messaging.api.problems import Problem
 from messaging.api.reading import Param, StrictJson
 from messaging.api.references import agreement_id_of, pair_id_of
 from messaging.choices import Direction, MessageState
+from messaging.messages import serializers as shapes
 from messaging.messages.selectors import finding, searching
-from messaging.messages.serializers import messages as shapes
 from messaging.messages.services.submitting import NewPayload, Submission, message_submit
 from messaging.profiles.stream.profile import MAX_LIFE
 from messaging.protocol import document_ids

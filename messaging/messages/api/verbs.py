@@ -15,10 +15,10 @@ from messaging.api.fields import OptionalReasonBody, ReasonBody, Text, Whole, va
 from messaging.api.problems import Problem
 from messaging.api.reading import read_parameters
 from messaging.exceptions import UnderWay
+from messaging.messages import serializers as shapes
 from messaging.messages.api.messages import ABOUT, PATH, PROBLEMS, answer
 from messaging.messages.api.submissions import KEY_HEADER, LOCATION, REPLAYED, accepted, idempotency_key
 from messaging.messages.selectors import messages
-from messaging.messages.serializers import messages as shapes
 from messaging.messages.services.cancelling import message_cancel, waits
 from messaging.messages.services.inquiries import ask
 from messaging.messages.services.resubmitting import message_redeliver, message_resubmit

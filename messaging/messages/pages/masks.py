@@ -11,8 +11,7 @@ from django.utils.safestring import SafeString
 from messaging.choices import MaskKind
 from messaging.console.forms import MOST_CHOICES, Group, ReferenceField, SettingsForm
 from messaging.console.resource import Column, ListPage, Pages
-from messaging.messages.masks import MASKS
-from messaging.messages.services.masks import SETTINGS
+from messaging.messages.masks import MASKS, SETTINGS
 from messaging.models import PayloadMask
 from messaging.templatetags.hub import middle
 from partners import selectors as partners

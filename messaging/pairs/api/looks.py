@@ -17,7 +17,7 @@ from rest_framework.response import Response
 from messaging.access.selectors.reach import read_id
 from messaging.api.authentication import actor_of
 from messaging.api.endpoint import OCTETS, AnyOctets, Endpoint, operation
-from messaging.api.fields import IdOut, ReasonBody, validated
+from messaging.api.fields import IdOut, ReasonBody, RowSerializer, validated
 from messaging.api.handlers import listed, shown
 from messaging.api.reading import Param, read_parameters
 from messaging.choices import CircuitState
@@ -25,7 +25,7 @@ from messaging.engine.circuits import circuit_reset
 from messaging.messages.api.messages import PATH as MESSAGE_PATH
 from messaging.messages.selectors import messages
 from messaging.messages.selectors.timeline import SCOPES, diagram_of_message, diagram_of_pair
-from messaging.models import Circuit
+from messaging.models import Circuit, Message, ProbeReport
 from messaging.overview.serializers import CauseDocumentation
 from messaging.pairs.api.pairs import PATH, DiagnosisSerializer
 from messaging.pairs.selectors import circuits, newer, pairs, screens, sequence
@@ -136,31 +136,27 @@ class ProbeStepSerializer(serializers.Serializer):
     facts = serializers.DictField(help_text="What was seen: addresses, TLS version, the certificate's dates.")
 
 
-class ProbeSerializer(serializers.Serializer):
+class ProbeSerializer(RowSerializer):
     """What a look at an endpoint found."""
 
     id = IdOut("prb")
     endpoint = IdOut("end", source="endpoint_id")
     pair = IdOut("pair", source="pair_id", allow_null=True)
-    address = serializers.CharField()
-    ok = serializers.BooleanField()
-    cause = serializers.CharField(allow_blank=True)
     steps = ProbeStepSerializer(many=True)
-    actor = serializers.CharField()
-    at = serializers.DateTimeField()
+
+    class Meta:
+        model = ProbeReport
+        fields = ("id", "endpoint", "pair", "address", "ok", "cause", "steps", "actor", "at")
 
 
-class QueuedSerializer(serializers.Serializer):
+class QueuedSerializer(RowSerializer):
     """A message that waits on a pair."""
 
     id = IdOut("msg")
-    message_id = serializers.CharField()
-    conversation_id = serializers.CharField()
-    service = serializers.CharField()
-    action = serializers.CharField()
-    size = serializers.IntegerField(help_text="Bytes of the payloads.")
-    position = serializers.IntegerField(help_text="Place in the order of submission.")
-    created_at = serializers.DateTimeField()
+
+    class Meta:
+        model = Message
+        fields = ("id", "message_id", "conversation_id", "service", "action", "size", "position", "created_at")
 
 
 _FAILED = Param("failed", "true: only what failed.", "flag", default=False)
@@ -343,28 +339,23 @@ class OneProbe(Endpoint):
     )
 
 
-class CircuitSerializer(serializers.Serializer):
+class CircuitSerializer(RowSerializer):
     """A server that could not be reached lately. When it answers, its circuit is gone."""
 
     id = serializers.CharField(source="public_id", help_text="cir_...: always the same for the same server.")
     server = serializers.CharField(source="address", help_text="scheme://host:port; all its URIs share the circuit.")
-    state = serializers.ChoiceField(
-        choices=CircuitState.choices,
-        help_text="`closed`: failures are counted, and it is used like any other. `open`: sending to it is stopped.",
-    )
-    failures = serializers.IntegerField(help_text="In a row.")
-    cause = serializers.CharField(help_text="Of the last failure.")
     cause_documentation = CauseDocumentation()
-    detail = serializers.CharField(help_text="What the last failure said.")
-    opened_at = serializers.DateTimeField(allow_null=True, help_text="Since when sending to it is stopped.")
-    retry_at = serializers.DateTimeField(
-        allow_null=True, help_text="When one attempt is let through; while that one is under way, when it is given up."
-    )
     partners = serializers.SerializerMethodField(
         help_text="Names of the partners that are reached by this server by agreements in force; else of the one for "
         "whom it was tried last."
     )
-    updated_at = serializers.DateTimeField(help_text="When something last changed.")
+
+    class Meta:
+        model = Circuit
+        fields = (
+            *("id", "server", "state", "failures", "cause", "cause_documentation", "detail", "opened_at", "retry_at"),
+            *("partners", "updated_at"),
+        )
 
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))
     def get_partners(self, circuit: Circuit) -> list[str]:

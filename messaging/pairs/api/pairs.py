@@ -15,12 +15,12 @@ from messaging import keyset
 from messaging.api.authentication import actor_of
 from messaging.api.conditional import IF_MATCH, expected_version, item
 from messaging.api.endpoint import Endpoint, operation
-from messaging.api.fields import IdOut, ReasonBody, Text, Whole, page_of, validated
+from messaging.api.fields import IdOut, ReasonBody, RowSerializer, Text, Whole, page_of, validated
 from messaging.api.named import PartyRef
 from messaging.api.pagination import PAGING, listing, read_list, sort_parameter
 from messaging.api.reading import Param, read_parameters
 from messaging.choices import Direction
-from messaging.models import Pair
+from messaging.models import IncomingStream, Message, Pair
 from messaging.overview.serializers import CauseSerializer
 from messaging.pairs.resource import VERBS as PAIR_VERBS
 from messaging.pairs.resource import PairVerb
@@ -32,7 +32,6 @@ from messaging.pairs.selectors.verbs import verb_states
 from messaging.pairs.services.operating import MODES
 from messaging.pairs.services.silence import LONGEST, RUNBOOK_MOST, pair_update
 from messaging.protocol.envelope import MAX_SEQUENCE_NUMBER
-from messaging.protocol.pair_state import Flow, Gate
 from rmhub import clock
 
 
@@ -83,63 +82,36 @@ class DiagnosisSerializer(serializers.Serializer):
     blocked = serializers.IntegerField(help_text="Documents that cannot go, the one in flight included.")
 
 
-class HeadSerializer(serializers.Serializer):
+class HeadSerializer(RowSerializer):
     """The message in flight: everything else of the pair waits behind it."""
 
     id = IdOut("msg")
-    message_id = serializers.CharField()
-    state = serializers.CharField()
-    sequence_number = serializers.IntegerField(allow_null=True)
-    attempts = serializers.IntegerField()
+
+    class Meta:
+        model = Message
+        fields = ("id", "message_id", "state", "sequence_number", "attempts")
 
 
-class PairSerializer(serializers.Serializer):
+class PairSerializer(RowSerializer):
     """A Sender-Receiver pair of messaging service URIs."""
 
     id = IdOut("pair")
-    code = serializers.CharField()
-    direction = serializers.ChoiceField(choices=Direction.choices)
-    sender_uri = serializers.CharField()
-    receiver_uri = serializers.CharField()
     own_party = PartyRef()
     partner = PartyRef()
     state = serializers.ChoiceField(choices=pairs.STATE_NAMES, help_text="Flow and gate in one word.")
-    flow = serializers.ChoiceField(choices=[flow.value for flow in Flow])
-    gate = serializers.ChoiceField(choices=[gate.value for gate in Gate])
-    cause = serializers.CharField()
-    cause_detail = serializers.CharField()
     diagnosis = DiagnosisSerializer()
     head = HeadSerializer(allow_null=True, source="in_flight")
-    queued = serializers.IntegerField(help_text="Messages that wait behind the one in flight.")
-    out_now = serializers.IntegerField(help_text="Repeatable requests: messages on the way at this moment.")
-    last_sequence = serializers.IntegerField(help_text="The sequence number that was given, or accepted, last.")
-    done = serializers.IntegerField(help_text="Delivered, or accepted.")
-    duplicates = serializers.IntegerField()
-    rejected = serializers.IntegerField()
-    changed_at = serializers.DateTimeField(allow_null=True)
-    last_success_at = serializers.DateTimeField(allow_null=True)
-    created_at = serializers.DateTimeField()
-    probing = serializers.BooleanField(
-        help_text="Resumed with one message first: until it is delivered the first failure suspends."
-    )
-    expected_every = serializers.IntegerField(help_text="A document is expected every so many seconds; 0 = no rhythm.")
-    silence_grace = serializers.IntegerField(help_text="Seconds beyond that before the pair is called silent.")
-    silent_since = serializers.DateTimeField(allow_null=True, help_text="When the awaited document was due.")
-    resync_since = serializers.DateTimeField(
-        allow_null=True,
-        help_text="The hub's memory was lost then, and nobody has compared both sides yet: what comes in may be a "
-        "repeat. Null: nothing is missing.",
-    )
-    resync_from = serializers.DateTimeField(
-        allow_null=True, help_text="From when on things may be missing here; null when that is not known."
-    )
-    takes_any_number = serializers.BooleanField(
-        help_text="Inbound: the number that should come next was lost, so the next message is taken with its own."
-    )
-    version = serializers.IntegerField(
-        help_text="Counts what people do to it, and suspensions: what If-Match compares."
-    )
     allowed_actions = serializers.ListField(child=serializers.ChoiceField(choices=tuple(PAIR_VERBS)))
+
+    class Meta:
+        model = Pair
+        fields: tuple[str, ...] = (
+            *("id", "code", "direction", "sender_uri", "receiver_uri", "own_party", "partner", "state", "flow", "gate"),
+            *("cause", "cause_detail", "diagnosis", "head", "queued", "out_now", "last_sequence", "done"),
+            *("duplicates", "rejected", "changed_at", "last_success_at", "created_at", "probing", "expected_every"),
+            *("silence_grace", "silent_since", "resync_since", "resync_from", "takes_any_number", "version"),
+            "allowed_actions",
+        )
 
 
 class OutgoingStreamSerializer(serializers.Serializer):
@@ -162,17 +134,18 @@ class OutgoingStreamSerializer(serializers.Serializer):
     started_at = serializers.DateTimeField(source="stream.started_at")
 
 
-class IncomingStreamSerializer(serializers.Serializer):
+class IncomingStreamSerializer(RowSerializer):
     """How far one sender of an inbound pair is."""
 
     guid = serializers.CharField(source="source", help_text="The sender's, in streamId.")
     tx_sequence_id = serializers.CharField(help_text="IncomingTxSequenceID, in decimal; 0 before the first.")
-    number = serializers.IntegerField(help_text="IncomingTxSequenceNumber: accepted last.")
-    reject_count = serializers.IntegerField(help_text="Refused since the last that was accepted.")
-    last_access_at = serializers.DateTimeField(allow_null=True)
-    last_order_ack_at = serializers.DateTimeField(allow_null=True)
-    order_ack_due_at = serializers.DateTimeField(allow_null=True, help_text="Null: the timer is off.")
-    receipts_to = serializers.CharField(help_text="Where it wants receipts; never used as an address.")
+
+    class Meta:
+        model = IncomingStream
+        fields = (
+            *("guid", "tx_sequence_id", "number", "reject_count", "last_access_at", "last_order_ack_at"),
+            *("order_ack_due_at", "receipts_to"),
+        )
 
 
 class StreamStateSerializer(serializers.Serializer):
@@ -185,8 +158,10 @@ class StreamStateSerializer(serializers.Serializer):
 class PairDetailSerializer(PairSerializer):
     """A pair with its streams and its run-book."""
 
-    runbook = serializers.CharField(allow_blank=True, help_text="Markdown; shown when the pair has a problem.")
     stream = StreamStateSerializer(allow_null=True, help_text="Null for pairs of other profiles.")
+
+    class Meta(PairSerializer.Meta):
+        fields = (*PairSerializer.Meta.fields, "runbook", "stream")
 
 
 def represent(found: Sequence[Pair], now: datetime) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """Documents that wait on a pair, as one ZIP file that is made while it is sent: a copy to keep before they are skipped.
 
-`index.csv` at its end lists them in their order. What is covered for the person's role (`messages.services.masks`) is
+`index.csv` at its end lists them in their order. What is covered for the person's role (`messages.masks`) is
 covered in the file, too. Who took them is in the audit log before the first octet goes out.
 """
 

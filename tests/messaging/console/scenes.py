@@ -19,7 +19,7 @@ from messaging.engine import subscriptions
 from messaging.entrance.refusals import Arrival
 from messaging.journal import events
 from messaging.journal.audit import Actor
-from messaging.messages.services import masks
+from messaging.messages import masks
 from messaging.models import (
     ApiToken,
     ArchivedMessage,

@@ -9,7 +9,8 @@ from lxml import html
 
 from messaging.exceptions import InvalidSubmission, Stale
 from messaging.journal.audit import Actor
-from messaging.messages.services import disclosing, masks
+from messaging.messages import masks
+from messaging.messages.services import disclosing
 from messaging.messages.services.submitting import NewPayload, message_submit
 from messaging.models import AuditEntry, Message, PayloadMask
 from messaging.protocol.masking import COVER

@@ -10,7 +10,7 @@ import pytest
 
 from messaging.exceptions import NotFound, WrongState
 from messaging.journal.audit import Actor
-from messaging.messages.services import masks
+from messaging.messages import masks
 from messaging.models import AuditEntry, Message, Payload
 from messaging.pairs.services import exporting
 from rmhub.ids import uuid7

@@ -9,16 +9,15 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from messaging.api.fields import IdOut
+from messaging.api.fields import IdOut, RowSerializer
 from messaging.api.named import PairRef, PartyRef
-from messaging.choices import Direction, MessageState, Outcome, PartnerAnswer, SignalKind, SignalState
+from messaging.choices import Direction, MessageState
 from messaging.messages.selectors import relatives
 from messaging.messages.services.cancelling import why_not_cancel
 from messaging.messages.services.resubmitting import why_not_resubmit
 from messaging.messages.services.settling import message_decisions
-from messaging.models import Message, Transmission
+from messaging.models import Message, Payload, Signal, StatusInquiry, Transmission
 from messaging.overview.serializers import CauseDocumentation, EventSerializer
-from messaging.protocol.envelope import Semantics
 from partners.terms import Terms
 from rmhub.ids import public_id
 
@@ -33,37 +32,21 @@ class AgreementRef(serializers.Serializer):
     version = serializers.IntegerField(source="number")
 
 
-class PayloadSerializer(serializers.Serializer):
+class PayloadSerializer(RowSerializer):
     """A payload of a message; its octets are at /messages/{id}/payloads/{number}."""
 
-    number = serializers.IntegerField()
-    content_id = serializers.CharField()
-    content_type = serializers.CharField()
-    filename = serializers.CharField()
-    label = serializers.CharField()  # type: ignore[assignment]
-    size = serializers.IntegerField(help_text="Bytes.")
-    sha256 = serializers.CharField()
+    class Meta:
+        model = Payload
+        fields: tuple[str, ...] = ("number", "content_id", "content_type", "filename", "label", "size", "sha256")
 
 
-class MessageSerializer(serializers.Serializer):
+class MessageSerializer(RowSerializer):
     """A message, outbound or inbound."""
 
     id = IdOut("msg")
-    direction = serializers.ChoiceField(choices=Direction.choices)
-    state = serializers.ChoiceField(choices=MessageState.choices)
-    message_id = serializers.CharField(help_text="MessageId on the wire.")
     document_id = serializers.CharField(source="identifies", help_text=_DOCUMENT_ID)
-    conversation_id = serializers.CharField()
-    ref_to_message_id = serializers.CharField()
-    service = serializers.CharField()
-    action = serializers.CharField()
-    semantics = serializers.ChoiceField(choices=[value.value for value in Semantics])
-    sequence_number = serializers.IntegerField(allow_null=True, help_text="Given when it is first sent.")
     tx_sequence_id = serializers.CharField(
         allow_null=True, help_text="Streams: TxSequenceID, an unsigned 64-bit number in decimal."
-    )
-    previous_number = serializers.IntegerField(
-        allow_null=True, help_text="Streams: PreviousTxSequenceNumber as it was sent, or came, last; 0 = none."
     )
     forwarded_from = IdOut(
         "msg",
@@ -77,27 +60,22 @@ class MessageSerializer(serializers.Serializer):
         allow_null=True,
         help_text="The message whose documents a person sent again as this one.",
     )
-    position = serializers.IntegerField(help_text="Its place in the pair's queue.")
     pair = PairRef()
     partner = PartyRef(source="pair.partner")
     agreement = AgreementRef(source="agreement_version")
-    size = serializers.IntegerField(help_text="Bytes of the payloads.")
-    attempts = serializers.IntegerField(help_text="How often it was put on the wire.")
-    copies = serializers.IntegerField(help_text="Inbound: repeats that were discarded.")
-    cause = serializers.CharField(help_text="Why it is not delivered, as a stable code.")
     cause_documentation = CauseDocumentation()
-    cause_detail = serializers.CharField()
-    remind_at = serializers.DateTimeField(allow_null=True, help_text="In doubt: asked to be shown again then.")
     sha256 = serializers.CharField(source="digest", help_text="Of its octets on the wire; empty before they are made.")
-    created_at = serializers.DateTimeField()
-    first_sent_at = serializers.DateTimeField(allow_null=True)
-    completed_at = serializers.DateTimeField(allow_null=True)
-    expires_at = serializers.DateTimeField(
-        allow_null=True,
-        help_text="Outbound. Repeatable profile: when the partner may have forgotten its id. Streams: end of its life.",
-    )
-    submitted_by = serializers.CharField()
     allowed_actions = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Message
+        fields: tuple[str, ...] = (
+            *("id", "direction", "state", "message_id", "document_id", "conversation_id", "ref_to_message_id"),
+            *("service", "action", "semantics", "sequence_number", "tx_sequence_id", "previous_number"),
+            *("forwarded_from", "resubmitted_from", "position", "pair", "partner", "agreement", "size", "attempts"),
+            *("copies", "cause", "cause_documentation", "cause_detail", "remind_at", "sha256", "created_at"),
+            *("first_sent_at", "completed_at", "expires_at", "submitted_by", "allowed_actions"),
+        )
 
     @extend_schema_field(serializers.ListField(child=serializers.ChoiceField(choices=["cancel", "settle", "resubmit"])))
     def get_allowed_actions(self, message: Message) -> list[str]:
@@ -107,19 +85,18 @@ class MessageSerializer(serializers.Serializer):
         return found if why_not_resubmit(message) else [*found, "resubmit"]
 
 
-class TransmissionSerializer(serializers.Serializer):
+class TransmissionSerializer(RowSerializer):
     """One attempt to put a message on the wire."""
 
     id = IdOut("att")
-    number = serializers.IntegerField()
-    address = serializers.CharField()
-    outcome = serializers.ChoiceField(choices=Outcome.choices)
-    http_status = serializers.IntegerField(allow_null=True)
-    cause = serializers.CharField()
     cause_documentation = CauseDocumentation()
-    detail = serializers.CharField()
-    started_at = serializers.DateTimeField()
-    finished_at = serializers.DateTimeField(allow_null=True)
+
+    class Meta:
+        model = Transmission
+        fields: tuple[str, ...] = (
+            *("id", "number", "address", "outcome", "http_status", "cause", "cause_documentation", "detail"),
+            *("started_at", "finished_at"),
+        )
 
 
 class TransmissionDetailSerializer(TransmissionSerializer):
@@ -130,6 +107,9 @@ class TransmissionDetailSerializer(TransmissionSerializer):
     signal = IdOut("sig", source="signal_id", allow_null=True)
     wire = serializers.SerializerMethodField(help_text="Path of the octets that went out.")
     response = serializers.SerializerMethodField(help_text="Path of what the partner's server answered.")
+
+    class Meta(TransmissionSerializer.Meta):
+        fields = (*TransmissionSerializer.Meta.fields, "pair", "message", "signal", "wire", "response")
 
     @extend_schema_field(serializers.CharField(allow_null=True))
     def get_wire(self, attempt: Transmission) -> str | None:
@@ -142,23 +122,17 @@ class TransmissionDetailSerializer(TransmissionSerializer):
         return f"/api/v1/transmissions/{attempt.public_id}/response"
 
 
-class SignalSerializer(serializers.Serializer):
+class SignalSerializer(RowSerializer):
     """An acknowledgement or error message about a message; its octets are at /signals/{id}/wire."""
 
     id = IdOut("sig")
-    direction = serializers.ChoiceField(choices=Direction.choices)
-    kind = serializers.ChoiceField(choices=SignalKind.choices)
-    state = serializers.ChoiceField(choices=SignalState.choices)
-    message_id = serializers.CharField()
-    ref_to_message_id = serializers.CharField()
-    error_code = serializers.CharField()
-    error_severity = serializers.CharField()
-    error_description = serializers.CharField()
-    min_retry_secs = serializers.IntegerField(allow_null=True)
-    note = serializers.CharField()
-    sends = serializers.IntegerField(help_text="Ours: how often the partner has taken it.")
-    created_at = serializers.DateTimeField()
-    last_sent_at = serializers.DateTimeField(allow_null=True)
+
+    class Meta:
+        model = Signal
+        fields = (
+            *("id", "direction", "kind", "state", "message_id", "ref_to_message_id", "error_code", "error_severity"),
+            *("error_description", "min_retry_secs", "note", "sends", "created_at", "last_sent_at"),
+        )
 
 
 class MessageDetailSerializer(MessageSerializer):
@@ -168,10 +142,12 @@ class MessageDetailSerializer(MessageSerializer):
     deliveries = serializers.SerializerMethodField(
         help_text="Inbound: where its deliveries to applications are listed."
     )
-
     forwarded_to = serializers.SerializerMethodField(
         help_text="Inbound, router: ids of the messages that pass it on to the next hop, newest first."
     )
+
+    class Meta(MessageSerializer.Meta):
+        fields = (*MessageSerializer.Meta.fields, "payloads", "deliveries", "forwarded_to")
 
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))
     def get_forwarded_to(self, message: Message) -> list[str]:
@@ -189,41 +165,42 @@ class MessageIncludingSerializer(MessageDetailSerializer):
     signals = SignalSerializer(many=True, required=False, help_text="With `include=signals`.")
     events = EventSerializer(many=True, required=False, help_text="With `include=events`.")
 
+    class Meta(MessageDetailSerializer.Meta):
+        fields = (*MessageDetailSerializer.Meta.fields, "transmissions", "signals", "events")
 
-class InquirySerializer(serializers.Serializer):
+
+class InquirySerializer(RowSerializer):
     """One question to the partner about a message, and what it said."""
 
     id = IdOut("inq")
     message = IdOut("msg", source="message_id")
-    answer = serializers.ChoiceField(choices=PartnerAnswer.choices)
-    detail = serializers.CharField(help_text="In the partner's words, or why there was no answer.")
-    cause = serializers.CharField(help_text="Stable code of why there was no answer; else empty.")
-    address = serializers.CharField(help_text="What was asked for.")
-    http_status = serializers.IntegerField(allow_null=True)
-    actor = serializers.CharField()
-    asked_at = serializers.DateTimeField()
-    answered_at = serializers.DateTimeField(allow_null=True)
+
+    class Meta:
+        model = StatusInquiry
+        fields = (
+            *("id", "message", "answer", "detail", "cause", "address", "http_status", "actor", "asked_at"),
+            "answered_at",
+        )
 
 
-class RelatedMessage(serializers.Serializer):
+class RelatedMessage(RowSerializer):
     """A message, in short."""
 
     id = IdOut("msg")
-    message_id = serializers.CharField()
-    direction = serializers.ChoiceField(choices=Direction.choices)
-    state = serializers.ChoiceField(choices=MessageState.choices)
-    action = serializers.CharField()
-    created_at = serializers.DateTimeField()
+
+    class Meta:
+        model = Message
+        fields = ("id", "message_id", "direction", "state", "action", "created_at")
 
 
-class InquiryRef(serializers.Serializer):
+class InquiryRef(RowSerializer):
     """A question to the partner about the message."""
 
     id = IdOut("inq")
-    answer = serializers.ChoiceField(choices=PartnerAnswer.choices)
-    detail = serializers.CharField()
-    asked_at = serializers.DateTimeField()
-    answered_at = serializers.DateTimeField(allow_null=True)
+
+    class Meta:
+        model = StatusInquiry
+        fields = ("id", "answer", "detail", "asked_at", "answered_at")
 
 
 class RelatedSerializer(serializers.Serializer):
@@ -248,24 +225,22 @@ class WarningSerializer(serializers.Serializer):
     detail = serializers.CharField()
 
 
-class ReceiptSerializer(serializers.Serializer):
+class ReceiptSerializer(RowSerializer):
     """What was accepted. It never changes, so that a replay under the same Idempotency-Key answers the same."""
 
     id = IdOut("msg")
     state = serializers.ChoiceField(choices=[MessageState.QUEUED.value], help_text="As it was accepted.")
-    message_id = serializers.CharField()
     document_id = serializers.CharField(source="identifies", help_text=_DOCUMENT_ID)
-    conversation_id = serializers.CharField()
-    ref_to_message_id = serializers.CharField()
     agreement = AgreementRef(source="agreement_version")
     pair = PairRef()
-    service = serializers.CharField()
-    action = serializers.CharField()
-    semantics = serializers.ChoiceField(choices=[value.value for value in Semantics])
-    position = serializers.IntegerField(help_text="Its place in the pair's queue.")
-    size = serializers.IntegerField(help_text="Bytes of the payloads.")
-    created_at = serializers.DateTimeField()
     warnings = WarningSerializer(many=True, help_text="As of the moment of acceptance; a replay has none.")
+
+    class Meta:
+        model = Message
+        fields = (
+            *("id", "state", "message_id", "document_id", "conversation_id", "ref_to_message_id", "agreement", "pair"),
+            *("service", "action", "semantics", "position", "size", "created_at", "warnings"),
+        )
 
 
 def receipt(message: Message, terms: Terms, warnings: Iterable[tuple[str, str]]) -> dict[str, Any]:
