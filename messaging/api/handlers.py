@@ -2,7 +2,7 @@
 
 What is said beside it (`id`, `scope`, `summary`, `path` ...) is what `operation` takes; the tag is the first word of
 the id, unless it is another one. `ids`: path parameters that are public ids, with their prefixes; functions are called
-with the UUIDs. `revision(row)` names what a caller saw of an item: it is in the ETag.
+with the UUIDs.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from typing import Any
 
 from django.db.models import QuerySet
 from django.views.decorators.debug import sensitive_variables
-from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import Serializer
 
 from messaging import keyset
 from messaging.api.authentication import actor_of
-from messaging.api.conditional import CONDITIONAL, IF_MATCH, expected_revision, item
+from messaging.api.conditional import item
 from messaging.api.endpoint import Endpoint, operation
 from messaging.api.fields import page_of, validated
 from messaging.api.pagination import PAGING, listing, read_list, sort_parameter
@@ -30,12 +29,8 @@ from messaging.api.references import id_of
 Shape = type[Serializer]
 Handler = Callable[..., Response]
 Ids = Mapping[str, str]
-Revision = Callable[[Any], object]
-Seen = Callable[[Request], Any]
 
 _NO_IDS: Ids = MappingProxyType({})
-
-_LOCATION = OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201], description="What was created.")
 
 
 def listed(
@@ -80,7 +75,6 @@ def shown(
     parameters: Sequence[Param] = (),
     etag: bool = True,
     ids: Ids = _NO_IDS,
-    revision: Revision | None = None,
     **said: Any,
 ) -> Handler:
     """One item, which `find(**path)` finds; it takes the values of all parameters too."""
@@ -89,74 +83,26 @@ def shown(
     def get(self: Endpoint, request: Request, **path: str) -> Response:
         values = read_parameters(request, parameters)
         row = find(**_keys(path, ids), **values)
-        return _answered(request, row, shape, revision) if etag else Response(dict(shape(row).data))
+        data = dict(shape(row).data)
+        return item(request, data) if etag else Response(data)
 
     return get
 
 
-def created(
-    make: Callable[..., Any],
-    body: Shape,
-    shape: Shape,
-    *,
-    place: str,
-    ids: Ids = _NO_IDS,
-    revision: Revision | None = None,
-    **said: Any,
+def done(
+    act: Callable[..., Any], body: Shape, shape: Shape, *, ids: Ids = _NO_IDS, etag: bool = True, **said: Any
 ) -> Handler:
-    """A new item: `make(actor=, **path, **body)` makes it; `place`: its path, such as `parties/{0.public_id}`."""
+    """An action: `act(actor=, **path, **body)` does it and returns the item as it is then."""
 
-    @operation(request=body, responses={201: shape}, headers=(_LOCATION,), **_said(said, ids))
+    @operation(request=body, responses={200: shape}, **_said(said, ids))
     @sensitive_variables()
     def post(self: Endpoint, request: Request, **path: str) -> Response:
         read_parameters(request, ())
         values = validated(body, request.data)
-        row = make(actor=actor_of(request), **_keys(path, ids), **values)
-        return _answered(request, row, shape, revision, status=201, Location=f"/api/v1/{place.format(row)}")
+        data = dict(shape(act(actor=actor_of(request), **_keys(path, ids), **values)).data)
+        return item(request, data) if etag else Response(data)
 
     return post
-
-
-def done(
-    act: Callable[..., Any],
-    body: Shape,
-    shape: Shape | None,
-    *,
-    ids: Ids = _NO_IDS,
-    revision: Revision | None = None,
-    seen: Seen | None = None,
-    problems: Sequence[str] = (),
-    **said: Any,
-) -> Handler:
-    """An action: `act(actor=, **path, **body)` does it and returns the item as it is then, None without a `shape`.
-
-    With `seen` it needs If-Match: `act` takes what `seen` (`expected_revision`) reads of it as `expected`.
-    """
-    if seen is not None:
-        problems, said = (*problems, *CONDITIONAL), {"headers": (IF_MATCH,), **said}
-
-    @operation(request=body, responses={200: shape} if shape else {204: None}, problems=problems, **_said(said, ids))
-    @sensitive_variables()
-    def handler(self: Endpoint, request: Request, **path: str) -> Response:
-        read_parameters(request, ())
-        expected = {"expected": seen(request)} if seen is not None else {}
-        values = validated(body, request.data)
-        row = act(actor=actor_of(request), **expected, **_keys(path, ids), **values)
-        return Response(status=204) if shape is None else _answered(request, row, shape, revision)
-
-    return handler
-
-
-def changed(*args: Any, **said: Any) -> Handler:
-    """An action upon what the caller saw of an item: `done` with If-Match, by its revision."""
-    return done(*args, seen=expected_revision, **said)
-
-
-def _answered(
-    request: Request, row: Any, shape: Shape, revision: Revision | None, *, status: int = 200, **headers: str
-) -> Response:
-    seen = revision(row) if revision is not None else ""
-    return item(request, dict(shape(row).data), revision=seen, status=status, **headers)
 
 
 def _keys(path: Mapping[str, str], ids: Ids) -> dict[str, Any]:

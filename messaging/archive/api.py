@@ -12,12 +12,13 @@ from rest_framework.response import Response
 from messaging.api.authentication import actor_of
 from messaging.api.conditional import expected_version, item
 from messaging.api.endpoint import Endpoint, operation
-from messaging.api.fields import Flag, IdIn, IdOut, Instant, ReasonBody, RowSerializer, Text, Whole, page_of, validated
+from messaging.api.fields import IdIn, IdOut, Instant, ReasonBody, RowSerializer, Text, page_of, validated
 from messaging.api.handlers import done, listed, shown
 from messaging.api.named import HoldPartyRef, PairRef
 from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of, pair_id_of
+from messaging.api.resource import ChangesBody
 from messaging.archive import selectors as archive
 from messaging.archive.services import holds, restoring, retention
 from messaging.choices import Direction, MessageState
@@ -71,12 +72,6 @@ class ArchivedMessageSerializer(RowSerializer):
             *("service", "action", "sequence_number", "size", "payload_digests", "file", "row", "created_at"),
             *("completed_at", "purged_at", "restored_at", "restored_by"),
         )
-        extra_kwargs = {
-            "state": {"help_text": "`copied` and `restored`: in the store too; `archived`: in the archive alone."},
-            "size": {"help_text": "Bytes of the payloads."},
-            "row": {"help_text": "In the file, from 0."},
-            "purged_at": {"help_text": "When it left the store."},
-        }
 
 
 class RestoreBody(ReasonBody):
@@ -99,7 +94,6 @@ class LegalHoldSerializer(RowSerializer):
             *("id", "name", "reason", "party", "pair", "conversation_id", "message_id", "range_from", "range_to"),
             *("placed_by", "placed_at", "released_by", "released_at", "release_reason"),
         )
-        extra_kwargs = {"released_at": {"help_text": "null = in force."}}
 
 
 class LegalHoldBody(ReasonBody):
@@ -125,24 +119,17 @@ class RetentionSerializer(RowSerializer):
     class Meta:
         model = RetentionPolicy
         fields = (
-            *("enabled", "archive_after", "purge_after", "keep_archive", "changed_by", "changed_at"),
+            *(*retention.SETTINGS, "changed_by", "changed_at"),
             *("archived_messages", "archive_files", "archive_bytes", "legal_holds"),
         )
-        extra_kwargs = {
-            "enabled": {"help_text": "Whether messages are archived and purged, once a day."},
-            "archive_after": {"help_text": "Days until a message is copied to the archive."},
-            "purge_after": {"help_text": "Days until a message leaves the store."},
-            "keep_archive": {"help_text": "Days that the archive keeps it; 0 = permanently."},
-        }
 
 
-class RetentionBody(ReasonBody):
+class RetentionBody(ChangesBody):
     """What of the policy changes."""
 
-    enabled = Flag(required=False)
-    archive_after = Whole(min_value=1, max_value=3650, required=False, help_text="Days.")
-    purge_after = Whole(min_value=1, max_value=3650, required=False, help_text="Days.")
-    keep_archive = Whole(min_value=0, max_value=36_500, required=False, help_text="Days; 0 = permanently.")
+    class Meta:
+        model = RetentionPolicy
+        fields = (*retention.SETTINGS, "reason")
 
 
 class ArchivedMessages(Endpoint):

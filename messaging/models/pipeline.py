@@ -22,14 +22,18 @@ from rmhub.ids import public_id
 class PipelineRun(Identified):
     """One run of one job: asked for, claimed by a pipeline process, ended. Its results are rows of the report tables.
 
-    `scope` tells runs of one job apart whose results stand beside each other (a reconciliation: the partner log's id).
-    `facts` is the lineage: lake generation and transaction range, input files and rows, code version, seconds by step.
+    Results of runs of one job with different scopes stand beside each other.
     """
 
     PREFIX = "run"
 
     job = models.CharField(max_length=12, choices=PipelineJob)
-    scope = models.CharField(max_length=80, blank=True, default="")
+    scope = models.CharField(
+        max_length=80,
+        blank=True,
+        default="",
+        help_text="What distinguishes runs of one job: the partner's log, or the partner.",
+    )
     parameters = models.JSONField(default=dict)
     state = models.CharField(max_length=10, choices=RunState, default=RunState.QUEUED)
     requested_by = models.CharField(max_length=150)
@@ -38,7 +42,9 @@ class PipelineRun(Identified):
 
     range_from = models.DateTimeField(null=True, blank=True, help_text="Inclusive; empty = from the beginning.")
     range_to = models.DateTimeField(null=True, blank=True, help_text="Exclusive; empty = to the newest.")
-    data_as_of = models.DateTimeField(null=True, blank=True, help_text="Everything committed before is in the result.")
+    data_as_of = models.DateTimeField(
+        null=True, blank=True, help_text="Everything committed before this is in the result."
+    )
 
     claim = models.UUIDField(null=True, blank=True, help_text="Who works on it; only that process may publish.")
     due_at = models.DateTimeField(null=True, blank=True, help_text="Waiting: not before. Running: end of the lease.")
@@ -48,10 +54,12 @@ class PipelineRun(Identified):
     total = models.BigIntegerField(default=0, help_text="0 = not known.")
 
     rows = models.BigIntegerField(null=True, blank=True, help_text="Rows published.")
-    facts = models.JSONField(default=dict)
+    facts = models.JSONField(default=dict, help_text="Lineage: what was read, with which code, seconds by step.")
     artifacts = models.JSONField(default=list, help_text="Files to download: name, path, rows, bytes, sha256.")
-    error = models.TextField(blank=True, default="", help_text="One sentence for people.")
-    error_detail = models.TextField(blank=True, default="")
+    error = models.TextField(blank=True, default="", help_text="One sentence; empty for a run that did not fail.")
+    error_detail = models.TextField(
+        blank=True, default="", help_text="Details of the error, for the person who repairs it."
+    )
 
     created_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True, blank=True)
@@ -146,18 +154,20 @@ class PartnerLog(Identified):
     agreement = models.ForeignKey(
         Agreement, null=True, blank=True, on_delete=models.PROTECT, related_name="+", help_text="Empty = all with them."
     )
-    source = models.CharField(max_length=10, choices=Interface)
+    source = models.CharField(max_length=10, choices=Interface, help_text="`system`: the drop folder.")
     filename = models.CharField(max_length=255)
     path = models.CharField(max_length=255)
     format = models.CharField(max_length=10, choices=[("csv", "CSV"), ("parquet", "Parquet")])
-    size = models.BigIntegerField()
+    size = models.BigIntegerField(help_text="Bytes.")
     sha256 = models.CharField(max_length=64)
     columns = models.JSONField(default=dict, help_text="Our column -> theirs, as it was when the log came.")
-    range_from = models.DateTimeField(null=True, blank=True, help_text="What the log covers: inclusive.")
+    range_from = models.DateTimeField(
+        null=True, blank=True, help_text="Inclusive. What the log covers; its first and last row if absent."
+    )
     range_to = models.DateTimeField(null=True, blank=True, help_text="Exclusive.")
-    rows = models.BigIntegerField(null=True, blank=True)
+    rows = models.BigIntegerField(null=True, blank=True, help_text="Empty before it was read.")
     state = models.CharField(max_length=10, choices=LogState, default=LogState.RECEIVED)
-    error = models.TextField(blank=True, default="")
+    error = models.TextField(blank=True, default="", help_text="Why it could not be read.")
     uploaded_by = models.CharField(max_length=150)
     created_at = models.DateTimeField()
 
@@ -173,15 +183,26 @@ class RetentionPolicy(models.Model):
     """One row: when finished messages go to the archive, and when they leave the store. Days since a message ended."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)
-    enabled = models.BooleanField("archive and purge daily", default=False)
+    enabled = models.BooleanField(
+        "archive and purge daily", default=False, help_text="Whether messages are archived and purged, once a day."
+    )
     archive_after = models.PositiveIntegerField(
-        "archive after, days", default=30, validators=[MinValueValidator(1), MaxValueValidator(3650)]
+        "archive after, days",
+        default=30,
+        validators=[MinValueValidator(1), MaxValueValidator(3650)],
+        help_text="Days until a message is copied to the archive.",
     )
     purge_after = models.PositiveIntegerField(
-        "purge from the store after, days", default=90, validators=[MinValueValidator(1), MaxValueValidator(3650)]
+        "purge from the store after, days",
+        default=90,
+        validators=[MinValueValidator(1), MaxValueValidator(3650)],
+        help_text="Days until a message leaves the store.",
     )
     keep_archive = models.PositiveIntegerField(
-        "keep the archive, days", default=0, validators=[MaxValueValidator(36_500)], help_text="0 = permanently."
+        "keep the archive, days",
+        default=0,
+        validators=[MaxValueValidator(36_500)],
+        help_text="Days that the archive keeps it; 0 = permanently.",
     )
     changed_by = models.CharField(max_length=150, blank=True, default="")
     changed_at = models.DateTimeField(null=True, blank=True)
@@ -207,7 +228,7 @@ class LegalHold(Identified):
     placed_by = models.CharField(max_length=150)
     placed_at = models.DateTimeField()
     released_by = models.CharField(max_length=150, blank=True, default="")
-    released_at = models.DateTimeField(null=True, blank=True)
+    released_at = models.DateTimeField(null=True, blank=True, help_text="Empty = in force.")
     release_reason = models.TextField(blank=True, default="")
 
     class Meta:
@@ -246,9 +267,13 @@ class ArchivedMessage(models.Model):
     """Where an archived message lies: what searches need, and no more. `id` is the message's own."""
 
     id = models.UUIDField(primary_key=True, editable=False)
-    state = models.CharField(max_length=10, choices=ArchiveState)
+    state = models.CharField(
+        max_length=10,
+        choices=ArchiveState,
+        help_text="`copied` and `restored`: in the store too; `archived`: in the archive alone.",
+    )
     file = models.ForeignKey(ArchiveFile, on_delete=models.PROTECT, related_name="contents")
-    row = models.BigIntegerField()
+    row = models.BigIntegerField(help_text="In the file, from 0.")
     message_id = models.CharField("MessageId", max_length=512)
     document_id = models.CharField(
         "document id", max_length=512, blank=True, default="", help_text="As its sender gave it. Empty: its MessageId."
@@ -260,10 +285,10 @@ class ArchivedMessage(models.Model):
     service = models.CharField(max_length=255)
     action = models.CharField(max_length=255)
     sequence_number = models.PositiveIntegerField(null=True, blank=True)
-    size = models.PositiveBigIntegerField()
+    size = models.PositiveBigIntegerField(help_text="Bytes of the payloads.")
     created_at = models.DateTimeField()
     completed_at = models.DateTimeField(null=True, blank=True)
-    purged_at = models.DateTimeField(null=True, blank=True)
+    purged_at = models.DateTimeField(null=True, blank=True, help_text="When it left the store.")
     restored_at = models.DateTimeField(null=True, blank=True)
     restored_by = models.CharField(max_length=150, blank=True, default="")
     contents = models.JSONField(default=list, help_text="SHA-256 of its payloads, in their order.")

@@ -137,10 +137,21 @@ class AuditEntry(Identified):
     reason = models.TextField(blank=True, default="")
     before = models.JSONField(default=dict)
     after = models.JSONField(default=dict)
-    authentication = models.CharField(max_length=20, blank=True, default="", help_text="session, token, openid ...")
+    authentication = models.CharField(
+        max_length=20, blank=True, default="", help_text="How the actor showed who they are: session, totp, token ..."
+    )
     result = models.CharField(max_length=10, default="done", help_text="done, or denied")
-    number = models.BigIntegerField(null=True, unique=True, editable=False)
-    digest = models.CharField("SHA-256", max_length=64, blank=True, default="", editable=False)
+    number = models.BigIntegerField(
+        null=True, unique=True, editable=False, help_text="Its place in the chain; empty: not sealed yet."
+    )
+    digest = models.CharField(
+        "SHA-256",
+        max_length=64,
+        blank=True,
+        default="",
+        editable=False,
+        help_text="SHA-256 over it and the digest before it; empty: not sealed yet.",
+    )
 
     class Meta:
         ordering = ("-id",)

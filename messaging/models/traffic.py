@@ -123,19 +123,21 @@ class Rejection(Identified):
 
     at = models.DateTimeField()
     remote_address = models.CharField(max_length=64, blank=True, default="")
-    party_name = models.CharField(max_length=120, blank=True, default="")
+    party_name = models.CharField(max_length=120, blank=True, default="", help_text="The partner, if it was known.")
     reason = models.CharField(max_length=60)
     detail = models.TextField()
-    http_status = models.PositiveSmallIntegerField()
+    http_status = models.PositiveSmallIntegerField(help_text="What the partner was answered.")
     tpa_id = models.CharField(max_length=512, blank=True, default="")
     message_id = models.CharField(max_length=512, blank=True, default="")
     content_type = models.CharField(max_length=255, blank=True, default="")
-    size = models.PositiveBigIntegerField(default=0)
+    size = models.PositiveBigIntegerField(default=0, help_text="Bytes.")
     sha256 = models.CharField(max_length=64, blank=True, default="")
     sample = models.BinaryField(blank=True, default=b"", help_text="The first 4 KiB.")
-    # Of those who showed no credential, all of one kind from one address within an hour are one row.
-    times = models.PositiveIntegerField(default=1)
-    last_at = models.DateTimeField(null=True, blank=True)
+    times = models.PositiveIntegerField(
+        default=1,
+        help_text="How many of this kind came from this address within an hour; counted without a credential only.",
+    )
+    last_at = models.DateTimeField(null=True, blank=True, help_text="The last of them; empty when there was one.")
 
     class Meta:
         ordering = ("-id",)
@@ -268,7 +270,9 @@ class TrafficHour(models.Model):
     pair = models.ForeignKey(Pair, on_delete=models.CASCADE, related_name="+", db_index=False, db_constraint=False)
     hour = models.DateTimeField(help_text="Its beginning.")
     accepted = models.PositiveIntegerField(default=0)
-    delivered = models.PositiveIntegerField(default=0)
+    delivered = models.PositiveIntegerField(
+        default=0, help_text="Acknowledged, or handed over where no acknowledgement is awaited."
+    )
     received = models.PositiveIntegerField(default=0)
     failed = models.PositiveIntegerField(default=0)
     duplicates = models.PositiveIntegerField(default=0)

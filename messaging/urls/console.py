@@ -13,7 +13,7 @@ from messaging.messages.pages import listing as message_list
 from messaging.messages.pages import masks, messages, octets
 from messaging.notifications.pages import notifications, webhooks
 from messaging.onboarding.pages import agreements, parties, partners, wizard
-from messaging.overview.pages import overview, wayfinding
+from messaging.overview import pages as overview
 from messaging.pairs.pages import actions as pair_actions
 from messaging.pairs.pages import pairs
 from messaging.pollers import pages as pollers
@@ -45,11 +45,11 @@ urlpatterns = [
     path("views/", own_account.view_list, name="saved-views"),
     path("views/<str:reference>/edit/", own_account.view_edit, name="saved-view-edit"),
     path("views/<str:reference>/delete/", own_account.view_delete, name="saved-view-delete"),
-    path("palette/", wayfinding.palette, name="palette"),
-    path("keys/", wayfinding.keys, name="keys"),
-    path("toasts/", wayfinding.toasts, name="toasts"),
-    path("glossary/", wayfinding.glossary, name="glossary"),
-    path("causes/", wayfinding.cause_list, name="causes"),
+    path("palette/", overview.palette, name="palette"),
+    path("keys/", overview.keys, name="keys"),
+    path("toasts/", overview.toasts, name="toasts"),
+    path("glossary/", overview.glossary, name="glossary"),
+    path("causes/", overview.cause_list, name="causes"),
     path("pairs/", pairs.pair_list, name="pairs"),
     path("pairs/<str:code>/", pairs.pair_page, name="pair"),
     path("pairs/<str:code>/actions/<slug:verb>/", pair_actions.pair_verb, name="pair-verb"),
@@ -180,8 +180,8 @@ urlpatterns = [
     path("retention/", archive.retention_page, name="retention"),
     path("retention/change/", archive.retention_change, name="retention-change"),
     *masks.PAGES.urls(),
-    path("rejections/", wayfinding.rejection_list, name="rejections"),
-    path("rejections/<str:reference>/", wayfinding.rejection_page, name="rejection"),
+    path("rejections/", overview.rejection_list, name="rejections"),
+    path("rejections/<str:reference>/", overview.rejection_page, name="rejection"),
     path("rejections/<str:reference>/sample/", octets.rejection_sample, name="rejection-sample"),
     path("audit/", audit_log.audit_list, name="audit"),
     path("audit/chain/", audit_log.chain_page, name="audit-chain"),

@@ -1,4 +1,4 @@
-// Keys, selection of rows, and the palette. messaging/console/wayfinding.py lists the keys for people.
+// Keys, selection of rows, and the palette. messaging/overview/pages.py lists the keys for people.
 (() => {
   "use strict";
   const PLACES = { d: "/", p: "/pairs/", m: "/messages/", i: "/in-doubt/", n: "/incidents/", r: "/reports/" };

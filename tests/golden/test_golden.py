@@ -14,7 +14,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -40,6 +40,9 @@ HERE = Path(__file__).parent
 WRITE = os.environ.get("GOLDEN") == "write"
 SEEDS = range(1, 9)
 ROOM = shutil._ntuple_diskusage(2 * 10**12, 10**12, 10**12)  # type: ignore[attr-defined]
+# A run may last over midnight.
+TODAY = datetime.now(UTC)
+DAYS = f"({TODAY:%Y-%m-%d}|{TODAY + timedelta(days=1):%Y-%m-%d})"
 # Made anew by each run, or the machine's own.
 VARYING = tuple(
     (re.compile(pattern), word)
@@ -49,9 +52,9 @@ VARYING = tuple(
         (r"([0-9a-f-]+|<hex>)…[\w@.-]*", "<id>"),
         (r"([A-Z2-7]{4} ){7}[A-Z2-7]{4}", "<secret>"),
         (r"127\.0\.0\.1:\d+", "127.0.0.1:<port>"),
-        (rf"{datetime.now(UTC):%Y-%m-%d} \d\d:\d\d:\d\d UTC", "<now>"),  # log-ins are Django's, whose clock is not ours
-        (r'(?<=title="<now>" )\d+ s ago', "<ago>"),
-        (rf"\bin {(datetime.now(UTC) - NOON).days} d( \d+ h)?", "in <days> d"),
+        (rf"{DAYS} \d\d:\d\d:\d\d UTC", "<now>"),  # log-ins are Django's, whose clock is not ours
+        (r'(?<=title="<now>" )\d+ (s|min) ago', "<ago>"),
+        (rf"\bin ({(TODAY - NOON).days}|{(TODAY - NOON).days + 1}) d( \d+ h)?", "in <days> d"),
         (r'name="once" type="hidden" value="[^"]*"', 'name="once" type="hidden" value="<made up>"'),
     )
 )

@@ -155,11 +155,10 @@ class RevokeCredential(Endpoint):
     """/credentials/{credential_id}/revoke"""
 
     post = done(
-        lambda credential_id, **given: onboarding.credential_revoke(
-            credential_id=id_of("cred", credential_id), **given
-        ),
+        onboarding.credential_revoke,
         ReasonBody,
         CredentialSerializer,
+        ids={"credential_id": "cred"},
         id="credentials_revoke",
         tag="credentials",
         scope="partners:write",
@@ -219,8 +218,9 @@ class OneToken(Endpoint):
     """/tokens/{token_id}"""
 
     get = shown(
-        lambda token_id: records.token(id_of("tok", token_id)),
+        records.token,
         TokenSerializer,
+        ids={"token_id": "tok"},
         id="tokens_read",
         **_TOKENS,
         summary="One API token, without its secret",
@@ -232,9 +232,10 @@ class RevokeToken(Endpoint):
     """/tokens/{token_id}/revoke"""
 
     post = done(
-        lambda token_id, **given: tokens.token_revoke(token_id=id_of("tok", token_id), **given),
+        tokens.token_revoke,
         ReasonBody,
         TokenSerializer,
+        ids={"token_id": "tok"},
         id="tokens_revoke",
         **_TOKENS,
         summary="Revoke an API token, at once and permanently",

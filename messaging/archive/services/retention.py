@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from messaging.exceptions import InvalidSubmission, Stale
@@ -10,8 +13,7 @@ from messaging.journal.audit import Actor
 from messaging.models import RetentionPolicy
 from rmhub import clock
 
-_FIELDS = ("enabled", "archive_after", "purge_after", "keep_archive")
-_LIMITS = {"archive_after": (1, 3650), "purge_after": (1, 3650), "keep_archive": (0, 36_500)}
+SETTINGS = ("enabled", "archive_after", "purge_after", "keep_archive")
 
 
 def policy() -> RetentionPolicy:
@@ -20,16 +22,9 @@ def policy() -> RetentionPolicy:
 
 
 def policy_change(
-    *,
-    actor: Actor,
-    reason: str,
-    enabled: bool | None = None,
-    archive_after: int | None = None,
-    purge_after: int | None = None,
-    keep_archive: int | None = None,
-    expected_version: int | None = None,
+    *, actor: Actor, reason: str, expected_version: int | None = None, **settings: Any
 ) -> RetentionPolicy:
-    """Changes what is given (days). Raises InvalidSubmission, and Stale when it is no longer at `expected_version`.
+    """Changes the settings that are given. Raises InvalidSubmission, and Stale when it is not at `expected_version`.
 
     Purging asks for the policy in each of its transactions, so a longer time is obeyed at once.
     """
@@ -39,18 +34,11 @@ def policy_change(
         found = RetentionPolicy.objects.select_for_update().get(pk=1)
         if expected_version is not None and found.version != expected_version:
             raise Stale("Somebody changed the policy since you looked at it: look again.", version=found.version)
-        before = {name: getattr(found, name) for name in _FIELDS}
-        wished = {
-            "enabled": enabled,
-            "archive_after": archive_after,
-            "purge_after": purge_after,
-            "keep_archive": keep_archive,
-        }
-        for name, value in wished.items():
-            if value is not None:
-                setattr(found, name, value)
+        before = {name: getattr(found, name) for name in SETTINGS}
+        for name, value in settings.items():
+            setattr(found, name, value)
         _check(found)
-        after = {name: getattr(found, name) for name in _FIELDS}
+        after = {name: getattr(found, name) for name in SETTINGS}
         found.changed_by, found.changed_at = actor.name[:150], clock.now()
         found.version += 1
         found.save()
@@ -59,13 +47,12 @@ def policy_change(
 
 
 def _check(found: RetentionPolicy) -> None:
-    errors: dict[str, list[str]] = {}
-    for name, (least, most) in _LIMITS.items():
-        if not least <= getattr(found, name) <= most:
-            errors[name] = [f"Days, from {least} to {most}."]
-    if not errors and found.purge_after < found.archive_after:
-        errors["purge_after"] = ["Not before they are archived: at least as many days as “archive after”."]
-    if not errors and 0 < found.keep_archive <= found.purge_after:
-        errors["keep_archive"] = ["Longer than they are in the store, or 0 for permanently."]
-    if errors:
-        raise InvalidSubmission(errors)
+    try:
+        found.clean_fields()
+    except ValidationError as error:
+        raise InvalidSubmission(error.message_dict) from error
+    if found.purge_after < found.archive_after:
+        said = "Not before they are archived: at least as many days as “archive after”."
+        raise InvalidSubmission({"purge_after": [said]})
+    if 0 < found.keep_archive <= found.purge_after:
+        raise InvalidSubmission({"keep_archive": ["Longer than they are in the store, or 0 for permanently."]})

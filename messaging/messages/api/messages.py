@@ -155,8 +155,9 @@ class OneTransmission(Endpoint):
     """/transmissions/{transmission_id}"""
 
     get = shown(
-        lambda transmission_id: messages.transmission(id_of("att", transmission_id)),
+        messages.transmission,
         shapes.TransmissionDetailSerializer,
+        ids={"transmission_id": "att"},
         id="transmissions_read",
         tag="messages",
         scope="messages:read",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
@@ -15,9 +15,10 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from messaging.api.catalogue import CODES, Code
+from messaging.api.catalogue import CODES
 from messaging.api.endpoint import AnyOctets, Endpoint, operation
 from messaging.api.fields import IdOut
+from messaging.api.handlers import shown
 from messaging.api.named import AgreementNamed, PartyRef
 from messaging.api.permissions import PUBLIC
 from messaging.api.problems import Problem, django_problem
@@ -29,6 +30,8 @@ from messaging.overview.serializers import CauseSerializer
 from partners.choices import ExchangeIdentity
 from rmhub import clock
 from rmhub.ids import public_id
+
+Row = TypeVar("Row")
 
 
 class ChecksSerializer(serializers.Serializer):
@@ -175,90 +178,84 @@ class Health(Public):
         return Response({**body, "checks": checks, "parts": parts})
 
 
+def _known(known: Mapping[str, Row], code: str, what: str) -> Row:
+    if code not in known:
+        raise Problem("not_found", f"There is no such {what}.")
+    return known[code]
+
+
 class Problems(Public):
     """/problems"""
 
-    @operation(
+    get = shown(
+        lambda: {"data": CODES.values()},
+        CatalogueSerializer,
+        etag=False,
         id="problems_list",
         tag="hub",
         scope=PUBLIC,
         summary="All kinds of problems that this API answers",
-        responses={200: CatalogueSerializer},
     )
-    def get(self, request: Request) -> Response:
-        read_parameters(request, ())
-        return Response({"data": [_entry(code) for code in CODES.values()]})
 
 
 class OneProblem(Public):
     """/problems/{code}"""
 
-    @operation(
+    get = shown(
+        lambda code: _known(CODES, code.replace("-", "_"), "code"),
+        CatalogueEntrySerializer,
+        etag=False,
         id="problems_read",
         tag="hub",
         scope=PUBLIC,
         summary="One kind of problem: what `type` of a problem refers to",
         path={"code": "The code, with - for _."},
-        responses={200: CatalogueEntrySerializer},
     )
-    def get(self, request: Request, code: str) -> Response:
-        read_parameters(request, ())
-        known = CODES.get(code.replace("-", "_"))
-        if known is None:
-            raise Problem("not_found", "There is no such code.")
-        return Response(_entry(known))
 
 
 class Causes(Endpoint):
     """/causes"""
 
-    @operation(
+    get = shown(
+        lambda: {"data": CAUSES.values()},
+        CausesSerializer,
+        etag=False,
         id="causes_list",
         tag="hub",
         scope="pairs:read",
         summary="All causes: why something went wrong, and what to do",
         description="The closed list behind every `cause` and `doubt`. It is the same until the hub is updated.",
-        responses={200: CausesSerializer},
     )
-    def get(self, request: Request) -> Response:
-        read_parameters(request, ())
-        return Response({"data": CauseSerializer(list(CAUSES.values()), many=True).data})
 
 
 class OneCause(Endpoint):
     """/causes/{code}"""
 
-    @operation(
+    get = shown(
+        lambda code: _known(CAUSES, code, "cause"),
+        CauseSerializer,
+        etag=False,
         id="causes_read",
         tag="hub",
         scope="pairs:read",
         summary="One cause: what a code means",
         path={"code": "The code, such as `ack_timeout`."},
-        responses={200: CauseSerializer},
     )
-    def get(self, request: Request, code: str) -> Response:
-        read_parameters(request, ())
-        known = CAUSES.get(code)
-        if known is None:
-            raise Problem("not_found", "There is no such cause.")
-        return Response(CauseSerializer(known).data)
 
 
 class Memory(Endpoint):
     """/memory"""
 
-    @operation(
+    get = shown(
+        lambda: recollection(clock.now()),
+        MemorySerializer,
+        etag=False,
         id="memory_read",
-        tag="memory",
         scope="agreements:read",
         summary="How far back the ids of repeatable requests are remembered",
         description="A request whose first-instance time lies before `earliest_accepted_first_sent` is refused, for "
         "nobody could tell whether it was executed.",
-        responses={200: MemorySerializer},
     )
-    def get(self, request: Request) -> Response:
-        read_parameters(request, ())
-        return Response(MemorySerializer(recollection(clock.now())).data)
 
 
 class OpenApi(Public):
@@ -312,7 +309,3 @@ def handler500(request: HttpRequest) -> HttpResponse:
 
 def _is_ours(request: HttpRequest) -> bool:
     return request.path.startswith("/api/")
-
-
-def _entry(code: Code) -> dict[str, object]:
-    return {**asdict(code), "type": code.type}

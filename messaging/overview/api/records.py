@@ -14,7 +14,8 @@ from messaging.access.services import audit_chain
 from messaging.api.authentication import actor_of
 from messaging.api.conditional import item
 from messaging.api.endpoint import OCTETS, AnyOctets, Endpoint, operation
-from messaging.api.fields import IdOut, page_of
+from messaging.api.fields import IdOut, RowSerializer, page_of
+from messaging.api.handlers import listed, shown
 from messaging.api.octets import attachment
 from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.problems import Problem
@@ -23,11 +24,12 @@ from messaging.api.references import id_of
 from messaging.choices import Interface
 from messaging.messages.selectors import messages
 from messaging.messages.services.disclosing import rejection_open
+from messaging.models import AuditEntry, Rejection
 from messaging.overview.selectors import records
 from rmhub.roles import role_of
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_LIST = ("invalid_cursor", "cursor_mismatch")
+_REJECTION = {"rejection_id": "Id of the rejection (`rej_...`)."}
 _TIMES = (
     Param("created_gte", "Not before this time.", "instant"),
     Param("created_lt", "Before this time.", "instant"),
@@ -50,47 +52,33 @@ CHAIN_PARAMETERS = (
 )
 
 
-class RejectionSerializer(serializers.Serializer):
+class RejectionSerializer(RowSerializer):
     """Something that came in and was refused."""
 
     id = IdOut("rej")
-    at = serializers.DateTimeField()
-    remote_address = serializers.CharField()
-    party_name = serializers.CharField(help_text="The partner, if it was known.")
-    reason = serializers.CharField()
-    detail = serializers.CharField()
-    http_status = serializers.IntegerField(help_text="What the partner was answered.")
-    tpa_id = serializers.CharField()
-    message_id = serializers.CharField()
-    content_type = serializers.CharField()
-    size = serializers.IntegerField(help_text="Bytes.")
-    sha256 = serializers.CharField()
-    times = serializers.IntegerField(
-        help_text="How many of this kind came from this address within an hour; counted without a credential only."
-    )
-    last_at = serializers.DateTimeField(allow_null=True, help_text="The last of them; null when there was one.")
+
+    class Meta:
+        model = Rejection
+        fields = (
+            *("id", "at", "remote_address", "party_name", "reason", "detail", "http_status", "tpa_id", "message_id"),
+            *("content_type", "size", "sha256", "times", "last_at"),
+        )
 
 
-class AuditEntrySerializer(serializers.Serializer):
+class AuditEntrySerializer(RowSerializer):
     """An action of a person or token: who, when, what, why, before and after."""
 
     id = IdOut("aud")
-    at = serializers.DateTimeField()
-    actor = serializers.CharField()
-    interface = serializers.ChoiceField(choices=Interface.choices)
-    address = serializers.CharField()
-    request_id = serializers.CharField()
-    verb = serializers.CharField()
-    object_type = serializers.CharField()
-    object_id = serializers.CharField()
-    object_name = serializers.CharField()
-    reason = serializers.CharField()
     before = serializers.DictField()
     after = serializers.DictField()
-    authentication = serializers.CharField(help_text="How the actor showed who they are: session, totp, token ...")
     result = serializers.ChoiceField(choices=["done", "denied"])
-    number = serializers.IntegerField(allow_null=True, help_text="Its place in the chain; null: not sealed yet.")
-    digest = serializers.CharField(help_text="SHA-256 over it and the digest before it; empty: not sealed yet.")
+
+    class Meta:
+        model = AuditEntry
+        fields = (
+            *("id", "at", "actor", "interface", "address", "request_id", "verb", "object_type", "object_id"),
+            *("object_name", "reason", "before", "after", "authentication", "result", "number", "digest"),
+        )
 
 
 class AuditHeadSerializer(serializers.Serializer):
@@ -128,38 +116,32 @@ class AuditChainSerializer(serializers.Serializer):
 class Rejections(Endpoint):
     """/rejections"""
 
-    @operation(
+    get = listed(
+        records.rejections,
+        RejectionSerializer,
+        order=("-id",),
+        filters=REJECTION_FILTERS,
         id="rejections_list",
         tag="incidents",
         scope="incidents:read",
         summary="What came in and was refused, newest first",
         description="The newest 20,000 are kept.",
-        parameters=(*REJECTION_FILTERS, *PAGING),
-        responses={200: page_of(RejectionSerializer)},
-        problems=_LIST,
     )
-    def get(self, request: Request) -> Response:
-        values, limit, place = read_list(request, REJECTION_FILTERS)
-        found = records.rejections(**{name: value for name, value in values.items() if value is not None})
-        page = keyset.page(found, order=("-id",), limit=limit, place=place)
-        return listing(request, values, page, RejectionSerializer)
 
 
 class OneRejection(Endpoint):
     """/rejections/{rejection_id}"""
 
-    @operation(
+    get = shown(
+        records.rejection,
+        RejectionSerializer,
+        ids={"rejection_id": "rej"},
         id="rejections_read",
         tag="incidents",
         scope="incidents:read",
         summary="One rejection",
-        path={"rejection_id": "Id of the rejection (`rej_...`)."},
-        responses={200: RejectionSerializer},
+        path=_REJECTION,
     )
-    def get(self, request: Request, rejection_id: str) -> Response:
-        read_parameters(request, ())
-        found = records.rejection(id_of("rej", rejection_id))
-        return item(request, dict(RejectionSerializer(found).data))
 
 
 class RejectionSample(Endpoint):
@@ -173,7 +155,7 @@ class RejectionSample(Endpoint):
         scope="payloads:read",
         summary="The first 4 KiB of what was refused",
         description="Reading it is written to the audit log. Where a mask may concern it, it needs that mask's role.",
-        path={"rejection_id": "Id of the rejection (`rej_...`)."},
+        path=_REJECTION,
         responses=OCTETS,
         problems=("range_not_satisfiable", "payload_masked"),
     )
@@ -194,7 +176,7 @@ class AuditLog(Endpoint):
         summary="Actions of people and tokens, newest first",
         parameters=(*AUDIT_FILTERS, *PAGING),
         responses={200: page_of(AuditEntrySerializer)},
-        problems=(*_LIST, "query_too_broad"),
+        problems=("invalid_cursor", "cursor_mismatch", "query_too_broad"),
     )
     def get(self, request: Request) -> Response:
         values, limit, place = read_list(request, AUDIT_FILTERS)

@@ -9,13 +9,10 @@ from django.utils.html import format_html
 from drf_spectacular.types import OpenApiTypes
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
-from messaging import keyset
-from messaging.api.conditional import item
 from messaging.api.endpoint import AnyOctets, Endpoint, operation
-from messaging.api.fields import IdOut, page_of
-from messaging.api.pagination import PAGING, listing, read_list
+from messaging.api.fields import IdOut, RowSerializer
+from messaging.api.handlers import listed, shown
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import pair_id_of
 from messaging.choices import PAIR_LOOKS
@@ -43,6 +40,7 @@ _COLOURS = {
     "purple": "#6f3fa8",
 }
 _GREY = "#5f6b79"
+_PAIR = {"pair": "Id of the pair (`pair_...`), or its code."}
 
 
 class RecentSerializer(serializers.Serializer):
@@ -86,14 +84,12 @@ class StatusSerializer(serializers.Serializer):
     workers = WorkerSerializer(many=True, help_text="Those that are not heard of any more first.")
 
 
-class TrafficHourSerializer(serializers.ModelSerializer):
+class TrafficHourSerializer(RowSerializer):
     """What one pair did in one hour."""
 
     pair = IdOut("pair", source="pair_id")
     pair_code = serializers.CharField(source="pair.code")
     partner = IdOut("par", source="pair.partner_id")
-    hour = serializers.DateTimeField(help_text="Its beginning.")
-    delivered = serializers.IntegerField(help_text="Acknowledged, or handed over where no acknowledgement is awaited.")
     ack_p95_seconds = serializers.SerializerMethodField(help_text="As far as the buckets tell; null: none came.")
     latencies = serializers.ListField(
         child=serializers.IntegerField(),
@@ -103,17 +99,8 @@ class TrafficHourSerializer(serializers.ModelSerializer):
     class Meta:
         model = TrafficHour
         fields = (
-            "pair",
-            "pair_code",
-            "partner",
-            "hour",
-            "accepted",
-            "delivered",
-            "received",
-            "failed",
-            "duplicates",
-            "ack_p95_seconds",
-            "latencies",
+            *("pair", "pair_code", "partner", "hour", "accepted", "delivered", "received", "failed", "duplicates"),
+            *("ack_p95_seconds", "latencies"),
         )
 
     def get_ack_p95_seconds(self, row: TrafficHour) -> float | None:
@@ -134,60 +121,46 @@ class BadgeSerializer(serializers.Serializer):
 class Status(Endpoint):
     """/status"""
 
-    @operation(
+    get = shown(
+        lambda: _status_of(status(clock.now()), traffic(clock.now())),
+        StatusSerializer,
+        etag=False,
         id="status",
         tag="hub",
         scope="pairs:read",
         summary="Is anything broken? How many documents are blocked?",
         description="What the dashboard says first. /health is about the hub itself, and needs no token.",
-        responses={200: StatusSerializer},
     )
-    def get(self, request: Request) -> Response:
-        read_parameters(request, ())
-        now = clock.now()
-        return Response(_status_of(status(now), traffic(now)))
 
 
 class Traffic(Endpoint):
     """/traffic"""
 
-    @operation(
+    get = listed(
+        lambda pair=None, **given: traffic_hours(pair_id=pair_id_of(pair), **given),
+        TrafficHourSerializer,
+        order=("-hour", "-id"),
+        filters=TRAFFIC_FILTERS,
         id="traffic",
         tag="hub",
         scope="pairs:read",
         summary="What each pair did in each hour, newest first",
         description="Counted from the events every few seconds; hours without traffic have no row. Kept for 14 days.",
-        parameters=(*TRAFFIC_FILTERS, *PAGING),
-        responses={200: page_of(TrafficHourSerializer)},
-        problems=("invalid_cursor", "cursor_mismatch"),
     )
-    def get(self, request: Request) -> Response:
-        values, limit, place = read_list(request, TRAFFIC_FILTERS)
-        found = traffic_hours(
-            pair_id=pair_id_of(values["pair"]),
-            partner_id=values["partner"],
-            begin=values["hour_gte"],
-            end=values["hour_lt"],
-        )
-        page = keyset.page(found, order=("-hour", "-id"), limit=limit, place=place)
-        return listing(request, values, page, TrafficHourSerializer)
 
 
 class Badge(Endpoint):
     """/pairs/{pair}/badge"""
 
-    @operation(
+    get = shown(
+        lambda pair: _badge(pairs.pair(pair)),
+        BadgeSerializer,
         id="pairs_badge",
-        tag="pairs",
         scope="pairs:read",
         summary="A pair's state in a few words",
         description="For dashboards elsewhere.",
-        path={"pair": "Id of the pair (`pair_...`), or its code."},
-        responses={200: BadgeSerializer},
+        path=_PAIR,
     )
-    def get(self, request: Request, pair: str) -> Response:
-        read_parameters(request, ())
-        return item(request, _badge(pairs.pair(pair)))
 
 
 class BadgeImage(Endpoint):
@@ -200,7 +173,7 @@ class BadgeImage(Endpoint):
         tag="pairs",
         scope="pairs:read",
         summary="The same as an image",
-        path={"pair": "Id of the pair (`pair_...`), or its code."},
+        path=_PAIR,
         responses={(200, "image/svg+xml"): OpenApiTypes.STR},
     )
     def get(self, request: Request, pair: str) -> HttpResponse:
@@ -215,7 +188,7 @@ class BadgeImage(Endpoint):
 
 def _status_of(found: Found, recent: Recent) -> dict[str, Any]:
     """What StatusSerializer describes."""
-    data = {
+    return {
         "level": found.level,
         "sentence": found.sentence,
         "broken_pairs": found.broken,
@@ -237,7 +210,6 @@ def _status_of(found: Found, recent: Recent) -> dict[str, Any]:
         },
         "workers": found.health.workers,
     }
-    return dict(StatusSerializer(data).data)
 
 
 def _badge(pair: Pair) -> dict[str, object]:

@@ -122,19 +122,14 @@ def traffic(now: datetime) -> Traffic:
 def traffic_hours(
     *,
     pair_id: uuid.UUID | None = None,
-    partner_id: uuid.UUID | None = None,
-    begin: datetime | None = None,
-    end: datetime | None = None,
+    partner: uuid.UUID | None = None,
+    hour_gte: datetime | None = None,
+    hour_lt: datetime | None = None,
 ) -> QuerySet[TrafficHour]:
     """Rows by pair and hour, with their pairs. Not ordered; pages by ("-hour", "-id")."""
     found = visibility.limit(TrafficHour.objects.select_related("pair__partner"), "pair__partner")
-    if pair_id is not None:
-        found = found.filter(pair=pair_id)
-    if partner_id is not None:
-        found = found.filter(pair__partner=partner_id)
-    if begin is not None:
-        found = found.filter(hour__gte=begin)
-    return found.filter(hour__lt=end) if end is not None else found
+    wanted = {"pair": pair_id, "pair__partner": partner, "hour__gte": hour_gte, "hour__lt": hour_lt}
+    return found.filter(**{name: value for name, value in wanted.items() if value is not None})
 
 
 def quantile(latencies: Sequence[int], share: float) -> float | None:

@@ -19,17 +19,28 @@ from messaging import keyset
 from messaging.api.authentication import actor_of
 from messaging.api.conditional import item
 from messaging.api.endpoint import Endpoint, operation
-from messaging.api.fields import Flag, IdIn, IdOut, Instant, OptionalReasonBody, ReasonBody, Text, page_of, validated
+from messaging.api.fields import (
+    Flag,
+    IdIn,
+    IdOut,
+    Instant,
+    OptionalReasonBody,
+    ReasonBody,
+    RowSerializer,
+    Text,
+    page_of,
+    validated,
+)
+from messaging.api.handlers import done
 from messaging.api.named import AgreementNamed, PartyRef
 from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.reading import Param, StrictJson, read_parameters
 from messaging.api.references import agreement_id_of, id_of
-from messaging.choices import Interface
 from messaging.models import PartnerLog
 from messaging.onboarding.serializers.agreements import LogColumnsBody, LogColumnsSerializer
 from messaging.report_choices import LogState, Verdict
 from messaging.reports.api.pipeline import RunDetailSerializer, RunSerializer
-from messaging.reports.api.reports import OpenedSerializer
+from messaging.reports.api.reports import SEEN, OpenedSerializer
 from messaging.reports.selectors import pipeline as partner_logs
 from messaging.reports.selectors.pipeline import LogRow
 from messaging.reports.services import actions as report_actions
@@ -37,7 +48,7 @@ from messaging.reports.services import partner_logs as services
 from messaging.reports.services.actions import VERDICTS
 
 _operation = partial(operation, tag="reports")
-_COVERS = "What the log covers; its first and last row if absent."
+_COVERS = PartnerLog._meta.get_field("range_from").help_text
 _PATH = {"log": "Id of the partner's log (`plog_...`)."}
 # The text fields of the form, and what stands between the parts.
 _OVERHEAD = 1024 * 1024
@@ -79,7 +90,7 @@ class LogForm(OptionalReasonBody):
         required=False,
         help_text="The mapping of the columns as JSON, see LogColumnsBody; that of the agreement if absent.",
     )
-    range_from = Instant(required=False, help_text=f"Inclusive. {_COVERS}")
+    range_from = Instant(required=False, help_text=_COVERS)
     range_to = Instant(required=False, help_text="Exclusive.")
 
 
@@ -87,7 +98,7 @@ class ReconcileBody(OptionalReasonBody):
     """How a log is compared; what is given is kept with the log."""
 
     columns = LogColumnsBody(required=False)
-    range_from = Instant(required=False, allow_null=True, help_text=f"Inclusive. {_COVERS}")
+    range_from = Instant(required=False, allow_null=True, help_text=_COVERS)
     range_to = Instant(required=False, allow_null=True, help_text="Exclusive.")
     skip_unreadable = Flag(
         required=False,
@@ -103,33 +114,26 @@ class LogIncidentsBody(ReasonBody):
     verdicts = serializers.ListField(
         child=serializers.ChoiceField(choices=VERDICTS), required=False, help_text="Only of these; all if absent."
     )
-    run = IdIn("run", required=False, help_text="The run that you looked at: refused when another is shown by now.")
+    run = IdIn("run", required=False, help_text=SEEN)
 
 
-class PartnerLogSerializer(serializers.Serializer):
+class PartnerLogSerializer(RowSerializer):
     """A log that a partner sent."""
 
     id = IdOut("plog")
     party = PartyRef()
     agreement = AgreementNamed(allow_null=True)
-    state = serializers.ChoiceField(choices=LogState.choices)
-    error = serializers.CharField(help_text="Why it could not be read.")
-    source = serializers.ChoiceField(  # type: ignore[assignment]
-        choices=Interface.choices, help_text="`system`: the drop folder."
-    )
-    filename = serializers.CharField()
-    format = serializers.ChoiceField(choices=["csv", "parquet"])
-    size = serializers.IntegerField(help_text="Bytes.")
-    sha256 = serializers.CharField()
     columns = LogColumnsSerializer()
-    range_from = serializers.DateTimeField(allow_null=True, help_text="Inclusive.")
-    range_to = serializers.DateTimeField(allow_null=True, help_text="Exclusive.")
-    rows = serializers.IntegerField(allow_null=True, help_text="Null before it was read.")
-    uploaded_by = serializers.CharField()
-    created_at = serializers.DateTimeField()
     verdicts = serializers.SerializerMethodField(help_text="How many messages have which verdict.")
     run = serializers.SerializerMethodField(help_text="The newest comparison; null before the first.")
     report = serializers.SerializerMethodField(help_text="Where the findings are; null before the first.")
+
+    class Meta:
+        model = PartnerLog
+        fields: tuple[str, ...] = (
+            *("id", "party", "agreement", "state", "error", "source", "filename", "format", "size", "sha256"),
+            *("columns", "range_from", "range_to", "rows", "uploaded_by", "created_at", "verdicts", "run", "report"),
+        )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.row: LogRow | None = kwargs.pop("row", None)
@@ -155,6 +159,9 @@ class PartnerLogDetailSerializer(PartnerLogSerializer):
     """A log that a partner sent, and what keeps it from being compared."""
 
     problems = serializers.SerializerMethodField(help_text="What to map; empty when it can be compared.")
+
+    class Meta(PartnerLogSerializer.Meta):
+        fields = (*PartnerLogSerializer.Meta.fields, "problems")
 
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))
     def get_problems(self, log: PartnerLog) -> list[str]:
@@ -273,28 +280,20 @@ class ReconcileLog(Endpoint):
 class LogIncidents(Endpoint):
     """/partner-logs/{log}/incidents"""
 
-    @_operation(
+    post = done(
+        lambda log, **given: report_actions.log_incidents(log_id=id_of("plog", log), **given),
+        LogIncidentsBody,
+        OpenedSerializer,
+        etag=False,
         id="partner_logs_incidents",
+        tag="reports",
         scope="pipeline:run",
         summary="Create incidents from what the comparison found",
         description="One for each pair and verdict, with MessageIds as evidence. Asked again about the same run, it "
         "returns the incidents that are already open.",
         path=_PATH,
-        request=LogIncidentsBody,
-        responses={200: OpenedSerializer},
         problems=("wrong_state",),
     )
-    def post(self, request: Request, log: str) -> Response:
-        read_parameters(request, ())
-        values = validated(LogIncidentsBody, request.data)
-        opened = report_actions.log_incidents(
-            log_id=id_of("plog", log),
-            actor=actor_of(request),
-            reason=values["reason"],
-            verdicts=values.get("verdicts", ()),
-            run_id=values.get("run"),
-        )
-        return Response(OpenedSerializer(opened).data)
 
 
 def _columns(text: str) -> dict[str, Any]:

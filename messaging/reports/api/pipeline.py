@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from django.http import FileResponse
@@ -13,16 +12,15 @@ from rest_framework.response import Response
 
 from messaging import keyset
 from messaging.api.authentication import actor_of
-from messaging.api.conditional import item
 from messaging.api.endpoint import OCTETS, AnyOctets, Endpoint, operation
-from messaging.api.fields import IdIn, IdOut, Instant, OptionalReasonBody, page_of, validated
-from messaging.api.handlers import shown
+from messaging.api.fields import IdIn, IdOut, Instant, OptionalReasonBody, RowSerializer, validated
+from messaging.api.handlers import done, listed, shown
 from messaging.api.pagination import PAGING, listing, read_list
 from messaging.api.reading import Param, read_parameters
 from messaging.api.references import id_of
-from messaging.choices import Direction, Interface
+from messaging.choices import Direction
 from messaging.exceptions import InvalidSubmission
-from messaging.models import PipelineRun
+from messaging.models import Incident, PipelineRun
 from messaging.report_choices import PipelineJob, RunState
 from messaging.reports.selectors import pipeline
 from messaging.reports.selectors.pipeline import PairHour, WatchState
@@ -30,8 +28,6 @@ from messaging.reports.services import partner_logs
 from messaging.reports.services import runs as pipeline_runs
 from rmhub import clock
 
-_operation = partial(operation, tag="pipeline")
-_reading = partial(_operation, scope="reports:read", whole_hub=True)
 ALL = "all"
 STARTABLE = (ALL, *(job.value for job in pipeline.STARTABLE), PipelineJob.EXPORT.value)
 _PATH = {"run": "Id of the run (`run_...`)."}
@@ -66,33 +62,21 @@ class ArtifactSerializer(serializers.Serializer):
     href = serializers.CharField(help_text="Where it is downloaded.")
 
 
-class RunSerializer(serializers.Serializer):
+class RunSerializer(RowSerializer):
     """One run of one job."""
 
     id = IdOut("run")
-    job = serializers.ChoiceField(choices=PipelineJob.choices)
-    scope = serializers.CharField(help_text="What distinguishes runs of one job: the partner's log, or the partner.")
-    state = serializers.ChoiceField(choices=RunState.choices)
     parameters = serializers.DictField()
-    requested_by = serializers.CharField()
-    interface = serializers.ChoiceField(choices=Interface.choices)
-    reason = serializers.CharField()
-    range_from = serializers.DateTimeField(allow_null=True, help_text="Inclusive; null = from the beginning.")
-    range_to = serializers.DateTimeField(allow_null=True, help_text="Exclusive; null = to the newest.")
-    data_as_of = serializers.DateTimeField(
-        allow_null=True, help_text="Everything committed before this is in the result."
-    )
-    cancel_requested = serializers.BooleanField()
-    step = serializers.CharField(help_text="What it is doing, for people.")
-    done = serializers.IntegerField(help_text="Of `total`, in the unit of the step.")
-    total = serializers.IntegerField(help_text="0 = not known.")
-    rows = serializers.IntegerField(allow_null=True, help_text="Rows published.")
-    facts = serializers.DictField(help_text="Lineage: what was read, with which code, seconds by step.")
+    facts = serializers.DictField(help_text=PipelineRun._meta.get_field("facts").help_text)
     artifacts = serializers.SerializerMethodField()
-    error = serializers.CharField(help_text="One sentence; empty for a run that did not fail.")
-    created_at = serializers.DateTimeField()
-    started_at = serializers.DateTimeField(allow_null=True)
-    finished_at = serializers.DateTimeField(allow_null=True)
+
+    class Meta:
+        model = PipelineRun
+        fields: tuple[str, ...] = (
+            *("id", "job", "scope", "state", "parameters", "requested_by", "interface", "reason", "range_from"),
+            *("range_to", "data_as_of", "cancel_requested", "step", "done", "total", "rows", "facts", "artifacts"),
+            *("error", "created_at", "started_at", "finished_at"),
+        )
 
     @extend_schema_field(ArtifactSerializer(many=True))
     def get_artifacts(self, run: PipelineRun) -> list[dict[str, Any]]:
@@ -107,12 +91,14 @@ class RunSerializer(serializers.Serializer):
 class RunDetailSerializer(RunSerializer):
     """One run of one job, and how far it is."""
 
-    error_detail = serializers.CharField(help_text="Details of the error, for the person who repairs it.")
     percent = serializers.SerializerMethodField(help_text="Of the present step; null when that cannot be told.")
     seconds = serializers.SerializerMethodField(help_text="Since it began; null when it has not.")
     unclaimed = serializers.SerializerMethodField(
         help_text="It is due, nothing else runs, and no pipeline process takes it."
     )
+
+    class Meta(RunSerializer.Meta):
+        fields = (*RunSerializer.Meta.fields, "error_detail", "percent", "seconds", "unclaimed")
 
     @extend_schema_field(serializers.IntegerField(allow_null=True))
     def get_percent(self, run: PipelineRun) -> int | None:
@@ -148,21 +134,21 @@ class RunsStartedSerializer(serializers.Serializer):
 class PipelineRuns(Endpoint):
     """/pipeline-runs"""
 
-    @_reading(
+    get = listed(
+        lambda job=(), state=(), scope=None: pipeline.runs(jobs=job, states=state, scope=scope),
+        RunSerializer,
+        order=("-id",),
+        filters=FILTERS,
         id="pipeline_runs_list",
+        tag="pipeline",
+        scope="reports:read",
         summary="List runs, newest first",
-        parameters=(*FILTERS, *PAGING),
-        responses={200: page_of(RunSerializer)},
-        problems=("invalid_cursor", "cursor_mismatch"),
+        whole_hub=True,
     )
-    def get(self, request: Request) -> Response:
-        values, limit, place = read_list(request, FILTERS)
-        found = pipeline.runs(jobs=values["job"] or (), states=values["state"] or (), scope=values["scope"])
-        page = keyset.page(found, order=("-id",), limit=limit, place=place)
-        return listing(request, values, page, RunSerializer)
 
-    @_operation(
+    @operation(
         id="pipeline_runs_start",
+        tag="pipeline",
         scope="pipeline:run",
         summary="Ask for a run, or for all",
         description=(
@@ -200,20 +186,17 @@ class OnePipelineRun(Endpoint):
 class CancelPipelineRun(Endpoint):
     """/pipeline-runs/{run}/cancel"""
 
-    @_operation(
+    post = done(
+        lambda run, **given: pipeline_runs.run_cancel(run_id=id_of("run", run), **given),
+        OptionalReasonBody,
+        RunDetailSerializer,
         id="pipeline_runs_cancel",
+        tag="pipeline",
         scope="pipeline:run",
         summary="Cancel a run: it publishes nothing, and what was shown before stays",
         path=_PATH,
-        request=OptionalReasonBody,
-        responses={200: RunDetailSerializer},
         problems=("wrong_state",),
     )
-    def post(self, request: Request, run: str) -> Response:
-        read_parameters(request, ())
-        values = validated(OptionalReasonBody, request.data)
-        found = pipeline_runs.run_cancel(run_id=id_of("run", run), actor=actor_of(request), **values)
-        return item(request, RunDetailSerializer(found).data)
 
 
 class PipelineArtifact(Endpoint):
@@ -221,8 +204,11 @@ class PipelineArtifact(Endpoint):
 
     content_negotiation_class = AnyOctets
 
-    @_reading(
+    @operation(
         id="pipeline_runs_artifact",
+        tag="pipeline",
+        scope="reports:read",
+        whole_hub=True,
         summary="Download a file that a run wrote",
         path={**_PATH, "name": "Name of the file, as `artifacts` of the run has it."},
         responses={(200, "*/*"): OCTETS[(200, "*/*")]},
@@ -284,14 +270,14 @@ class LiveMinuteSerializer(serializers.Serializer):
     seconds_to_acknowledge = serializers.FloatField(source="latency", allow_null=True, help_text="Mean.")
 
 
-class LiveIncidentRef(serializers.Serializer):
+class LiveIncidentRef(RowSerializer):
     """An anomaly that is not resolved."""
 
     id = IdOut("inc")
-    number = serializers.IntegerField()
-    cause = serializers.CharField()
-    detail = serializers.CharField()
-    opened_at = serializers.DateTimeField()
+
+    class Meta:
+        model = Incident
+        fields = ("id", "number", "cause", "detail", "opened_at")
 
 
 class LivePairSerializer(serializers.Serializer):

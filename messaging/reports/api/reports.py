@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import uuid
 from datetime import UTC, date, datetime
-from functools import partial
 from typing import Any
 
 from django.http import FileResponse, StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -18,8 +16,8 @@ from messaging import keyset
 from messaging.api.authentication import actor_of
 from messaging.api.conditional import item
 from messaging.api.endpoint import AnyJson, AnyOctets, Endpoint, operation
-from messaging.api.fields import IdIn, IdOut, OptionalReasonBody, ReasonBody, Text, validated
-from messaging.api.handlers import shown
+from messaging.api.fields import IdIn, IdOut, OptionalReasonBody, ReasonBody, RowSerializer, validated
+from messaging.api.handlers import done, shown
 from messaging.api.pagination import PAGING, listing
 from messaging.api.problems import Problem
 from messaging.api.reading import Param, read_parameters
@@ -34,10 +32,7 @@ from messaging.reports.selectors import reports
 from messaging.reports.selectors.reports import Shown
 from messaging.reports.services import actions as report_actions
 from messaging.reports.services.actions import AUDIT_KINDS
-from partners.models import AgreementVersion
 
-_operation = partial(operation, tag="reports")
-_reading = partial(_operation, scope="reports:read", whole_hub=True)
 JOBS = tuple(REPORTS)
 CSV, PARQUET = "csv", "parquet"
 _MEDIA = {"text/csv": CSV, "application/vnd.apache.parquet": PARQUET, "application/x-parquet": PARQUET}
@@ -48,6 +43,7 @@ CHOICE = (
 )
 FORMAT = Param("format", "json, csv or parquet; or say so in Accept.", "choice", choices=("json", CSV, PARQUET))
 SORT = Param("sort", "A column; with - in front, from the greatest. The table's own order if absent.")
+SEEN = "The run that you looked at: refused when another is shown by now."
 _ALL = "*"
 
 
@@ -122,18 +118,15 @@ class ReportRowsSerializer(serializers.Serializer):
     has_more = serializers.BooleanField(help_text="Whether there is a page behind this one.")
 
 
-class IncidentMade(serializers.Serializer):
+class IncidentMade(RowSerializer):
     """An incident, by id and number."""
 
     id = IdOut("inc")
-    number = serializers.IntegerField()
-    cause = serializers.CharField()
-    pair = serializers.SerializerMethodField()
-    detail = serializers.CharField()
+    pair = serializers.CharField(source="pair.code", allow_null=True)
 
-    @extend_schema_field(serializers.CharField(allow_null=True))
-    def get_pair(self, incident: Incident) -> str | None:
-        return incident.pair.code if incident.pair is not None else None
+    class Meta:
+        model = Incident
+        fields = ("id", "number", "cause", "pair", "detail")
 
 
 class OpenedSerializer(serializers.Serializer):
@@ -150,14 +143,13 @@ class AuditIncidentsBody(ReasonBody):
     kinds = serializers.ListField(
         child=serializers.ChoiceField(choices=AUDIT_KINDS), required=False, help_text="Only of these; all if absent."
     )
-    run = IdIn("run", required=False, help_text="The run that you looked at: refused when another is shown by now.")
+    run = IdIn("run", required=False, help_text=SEEN)
 
 
 class TimingDraftBody(OptionalReasonBody):
     """A draft of what the timing advice proposes."""
 
-    run = IdIn("run", required=False, help_text="The run that you looked at: refused when another is shown by now.")
-    reason = Text(max_length=2000, required=False, allow_blank=True, default="", help_text="Why, for the audit log.")
+    run = IdIn("run", required=False, help_text=SEEN)
 
 
 class Reports(Endpoint):
@@ -194,8 +186,11 @@ class ReportTable(Endpoint):
 
     content_negotiation_class = AnyOctets
 
-    @_reading(
+    @operation(
         id="reports_rows",
+        tag="reports",
+        scope="reports:read",
+        whole_hub=True,
         summary="Rows of a report, as pages of JSON or in one file",
         description=(
             "Pages are of one run: when another one is published in between, a cursor is refused; `run` keeps to one. "
@@ -231,32 +226,24 @@ class ReportTable(Endpoint):
 class AuditIncidents(Endpoint):
     """/reports/audit/incidents"""
 
-    @_operation(
+    post = done(
+        report_actions.audit_incidents,
+        AuditIncidentsBody,
+        OpenedSerializer,
+        etag=False,
         id="reports_audit_incidents",
         scope="pipeline:run",
         summary="Create incidents from what the exactly-once audit found",
         description="One for each pair and kind of broken promise; findings that explain themselves make none. Asked "
         "again about the same run, it returns the incidents that are already open.",
-        request=AuditIncidentsBody,
-        responses={200: OpenedSerializer},
         problems=("wrong_state",),
     )
-    def post(self, request: Request) -> Response:
-        read_parameters(request, ())
-        values = validated(AuditIncidentsBody, request.data)
-        opened = report_actions.audit_incidents(
-            actor=actor_of(request),
-            reason=values["reason"],
-            kinds=values.get("kinds", ()),
-            run_id=values.get("run"),
-        )
-        return Response(OpenedSerializer(opened).data)
 
 
 class TimingDraft(Endpoint):
     """/agreements/{agreement_id}/timing-draft"""
 
-    @_operation(
+    @operation(
         id="agreements_timing_draft",
         tag="agreements",
         scope="agreements:write",
@@ -274,16 +261,11 @@ class TimingDraft(Endpoint):
         version = report_actions.timing_draft(
             agreement_id=id_of("agr", agreement_id),
             actor=actor_of(request),
-            reason=values["reason"],
-            run_id=values.get("run"),
+            **values,
         )
-        return _version(request, version)
-
-
-def _version(request: Request, version: AgreementVersion) -> Response:
-    path = f"/api/v1/agreements/{version.agreement.public_id}/versions/{version.number}"
-    data = agreements.version_detail(version)
-    return item(request, data, revision=onboarding_content.revision(version), status=201, Location=path)
+        path = f"/api/v1/agreements/{version.agreement.public_id}/versions/{version.number}"
+        data = agreements.version_detail(version)
+        return item(request, data, revision=onboarding_content.revision(version), status=201, Location=path)
 
 
 def _shown(job: str, scope: str | None, run: uuid.UUID | None) -> Shown:

@@ -12,22 +12,23 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.text import Truncator, capfirst
 
 from messaging import keyset
+from messaging.console import cells
 from messaging.console.access import actor, requires
 from messaging.console.rendering import as_context, dialog, keyset_page, page, read_place, see_other
-from messaging.console.resource import table
+from messaging.console.resource import Column, table
 from messaging.exceptions import InvalidSubmission
 from messaging.models import PipelineRun
 from messaging.pairs.selectors import screens
 from messaging.report_choices import PipelineJob, RunState
 from messaging.reports.catalogue import REPORTS
-from messaging.reports.pages import run_tables
 from messaging.reports.pages.reports import attached, lineage
 from messaging.reports.selectors import pipeline
 from messaging.reports.selectors.pipeline import PairHour
 from messaging.reports.services import runs as pipeline_runs
-from messaging.templatetags.hub import took
+from messaging.templatetags.hub import ago, middle, octets, run_range, state, took
 from rmhub import clock
 
 SCOPE = "pipeline:run"
@@ -37,10 +38,79 @@ _EXPLAINED = {
     **{job: report.question for job, report in REPORTS.items()},
     PipelineJob.EXTRACT: "Copies what is new from the message store to the lake.",
     PipelineJob.TIMING: "Which Timeout, RetryInterval and Retries fit?",
-    PipelineJob.TIMING: "Which Timeout, RetryInterval and Retries fit?",
     PipelineJob.ARCHIVE: "Moves finished messages to the archive, as the retention policy says.",
     PipelineJob.COMPACT: "Makes few large files of many small ones in the lake.",
 }
+
+
+def _job(row: Any) -> SafeString:
+    run = row.run
+    href = cells.to("pipeline-run", run.public_id)
+    scope = format_html('<div class="mono text-faint">{}</div>', middle(run.scope, 24)) if run.scope else ""
+    return cells.joined(cells.link(href, run.get_job_display(), "strong", id=f"open-{run.public_id}"), scope)
+
+
+def _progress(row: Any) -> object:
+    run = row.run
+    if run.state == "running":
+        bar = '<progress value="{}" max="100" aria-label="Progress of {}">{} %</progress> '
+        percent = row.percent
+        return cells.joined(
+            format_html(bar, percent, run.get_job_display(), percent) if percent is not None else "",
+            run.step,
+            format_html(' <span class="text-bad">{}</span>', "being cancelled") if run.cancel_requested else "",
+        )
+    if run.state == "failed":
+        return cells.span("text-bad", Truncator(run.error).chars(160))
+    if run.state == "queued" and row.unclaimed:
+        return cells.span("text-bad", "nobody takes it")
+    return f"{run.rows:,} row{'s' if run.rows != 1 else ''}" if run.rows is not None else cells.NONE
+
+
+_RUNS = (
+    Column("Requested", lambda row: ago(row.run.created_at), "nowrap", zoned=True),
+    Column("State", lambda row: state("run", row.run.state), "nowrap"),
+    Column("Job", _job),
+    Column("Progress, result", _progress, narrow="Progress"),
+    Column("Range", lambda row: run_range(row.run)),
+    Column("Took", lambda row: took(row.seconds) or "—", "num nowrap"),
+    Column("By", lambda row: row.run.requested_by),
+)
+
+
+_LAKE = (
+    Column("Rows of", lambda one: capfirst(one.entity)),
+    Column("Rows", lambda one: cells.number(one.rows), "num"),
+    Column("Files", lambda one: cells.number(one.files), "num"),
+    Column("Size", lambda one: octets(one.bytes), "num"),
+    Column(
+        "First day", lambda one: one.first_day.isoformat() if one.first_day else cells.span("text-faint", "whole list")
+    ),
+    Column("Last day", lambda one: one.last_day.isoformat() if one.last_day else "—"),
+)
+
+
+_INPUTS = (
+    Column("Rows of", lambda one: capfirst(one[0])),
+    Column("Files", lambda one: cells.number(one[1].get("files")), "num"),
+    Column("Rows, all versions", lambda one: cells.number(one[1].get("rows")), "num", narrow="Rows"),
+    Column("Size", lambda one: "—" if one[1].get("bytes") is None else octets(one[1]["bytes"]), "num"),
+)
+
+
+def _files(run: PipelineRun) -> dict[str, Any]:
+    """Return the table of what a run wrote."""
+
+    def name(one: Mapping[str, Any]) -> SafeString:
+        return cells.link(cells.to("pipeline-file", run.public_id, one["name"]), one["name"], "strong")
+
+    columns = (
+        Column("Name", name),
+        Column("Rows", lambda one: cells.number(one.get("rows")), "num"),
+        Column("Size", lambda one: octets(one["bytes"]), "num"),
+        Column("SHA-256", lambda one: middle(one["sha256"], 17), "mono", title=lambda one: one["sha256"]),
+    )
+    return table("Files that the run wrote", columns, run.artifacts)
 
 
 @requires("reports:read", whole_hub=True)
@@ -61,8 +131,13 @@ def run_list(request: HttpRequest) -> HttpResponse:
         "jobs": PipelineJob.choices,
         "states": RunState.choices,
         "lake": lake,
-        "in_lake": table("What the lake holds", run_tables.LAKE, lake.entities),
-        "table": run_tables.runs(context["rows"]),
+        "in_lake": table("What the lake holds", _LAKE, lake.entities),
+        "table": table(
+            "Runs, newest first",
+            _RUNS,
+            context["rows"],
+            about=lambda row: {"data-state": row.run.state, "data-testid": "run-row"},
+        ),
         "first_page": not request.GET.get("cursor"),
         "unclaimed": any(one.unclaimed for one in context["rows"]),
     }
@@ -81,9 +156,9 @@ def run_page(request: HttpRequest, reference: str) -> HttpResponse:
         "run": run,
         "progress": progress,
         "lineage": made_of,
-        "inputs": table("Inputs of the run", run_tables.INPUTS, made_of["entities"]),
-        "files": run_tables.files(run),
-        "has_report": pipeline.has_report(run) and run.state == RunState.SUCCEEDED,
+        "inputs": table("Inputs of the run", _INPUTS, made_of["entities"]),
+        "files": _files(run),
+        "has_report": run.job in REPORTS and run.state == RunState.SUCCEEDED,
         "audit": screens.audit_of(run),
     }
     return page(request, "console/reports/pipeline_run.html", context, live="live-run")

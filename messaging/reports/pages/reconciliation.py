@@ -9,17 +9,19 @@ from django.conf import settings
 from django.contrib import messages as notices
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
+from django.utils.safestring import SafeString
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 
 from messaging.access.selectors.reach import read_id
+from messaging.console import cells
 from messaging.console.access import actor, requires
 from messaging.console.rendering import dialog, keyset_page, page, problems, see_other
+from messaging.console.resource import Column, table
 from messaging.exceptions import ApplicationError, InvalidSubmission, Stale, TooLarge, WrongState
 from messaging.models import PartnerLog, PipelineRun
 from messaging.onboarding.services import changing as onboarding
 from messaging.pairs.selectors import screens
 from messaging.report_choices import AuditKind, PipelineJob, Verdict
-from messaging.reports.pages import run_tables
 from messaging.reports.pages.pipeline import Days, read_days
 from messaging.reports.pages.reports import agreement_of
 from messaging.reports.selectors import pipeline as partner_logs
@@ -27,6 +29,7 @@ from messaging.reports.selectors import reports
 from messaging.reports.services import actions
 from messaging.reports.services import partner_logs as services
 from messaging.reports.services.actions import AUDIT_KINDS, VERDICTS, Opened, log_incidents, run_id_of
+from messaging.templatetags.hub import ago, instant, octets, state
 from partners import log_columns
 from partners import selectors as partners
 from partners.exceptions import InvalidInput
@@ -49,12 +52,65 @@ _LABELS: Mapping[str, tuple[str, str]] = {
 }
 
 
+def _log_state(row: Any) -> SafeString:
+    if row.active:
+        return state("run", row.latest.state)
+    if row.latest is not None and row.latest.state == "failed" and row.log.state != "failed":
+        return state("run", "failed")
+    return state("log", row.log.state)
+
+
+def _partner(row: Any) -> SafeString:
+    agreement = row.log.agreement
+    return cells.joined(row.log.party, cells.below(agreement.tpa_id if agreement else "", "text-faint wrap"))
+
+
+def _file(row: Any) -> SafeString:
+    log = row.log
+    link = cells.link(cells.to("partner-log", log.public_id), log.filename, "strong wrap")
+    return cells.joined(link, cells.below(octets(log.size)))
+
+
+def _covers(row: Any) -> object:
+    begin, end = row.log.range_from, row.log.range_to
+    if begin is None and end is None:
+        return cells.span("text-faint", "not read yet")
+    return f"{instant(begin)} to {instant(end)} UTC"
+
+
+_LOGS = (
+    Column("State", _log_state, "nowrap"),
+    Column("Partner", _partner),
+    Column("Log", _file),
+    Column("Covers", _covers, "nowrap"),
+    Column("Rows", lambda row: cells.number(row.log.rows), "num"),
+    Column("Agreed", lambda row: cells.number(row.verdicts.get("agreed", 0) if row.published else None), "num"),
+    Column("Differences", lambda row: cells.bad(row.findings) if row.published else "—", "num"),
+    Column("Received", lambda row: ago(row.log.created_at), "nowrap"),
+)
+
+
+def _verdicts(log: PartnerLog, counts: Mapping[str, int]) -> dict[str, Any]:
+    """Return the table of messages by verdict."""
+
+    def name(verdict: Verdict) -> object:
+        href = f"{cells.to('report', 'reconcile')}?scope={log.public_id}&table=findings&verdict={verdict.value}#rows"
+        return verdict.label if verdict == Verdict.AGREED else cells.link(href, verdict.label)
+
+    columns = (Column("Verdict", name), Column("Messages", lambda verdict: cells.number(counts[verdict]), "num"))
+    found = [verdict for verdict in Verdict if verdict in counts]
+    return table(
+        "Messages by verdict", columns, found, about=lambda verdict: {"data-testid": f"verdict-{verdict.value}"}
+    )
+
+
 @requires(_READ)
 def log_list(request: HttpRequest) -> HttpResponse:
     """Newest first, with what was found."""
     context = keyset_page(request, "console.partner_logs", partner_logs.logs(), order=("-id",), filters={})
     context["rows"] = partner_logs.log_rows(context["rows"])
-    context["table"] = run_tables.logs(context["rows"])
+    about = lambda row: {"data-testid": "log-row", "data-state": row.log.state}  # noqa: E731
+    context["table"] = table("Logs of partners, the newest first", _LOGS, context["rows"], about=about)
     context["folder"] = services.folder() / "inbox"
     return page(request, "console/reports/partner_logs.html", context, live="live-logs")
 
@@ -174,7 +230,7 @@ def _open_incidents(
         if not chosen:
             raise InvalidSubmission({"kind": ["Choose what to create incidents for."]})
         run_id = run_id_of(_text(request, "run"))
-        opened = make(chosen, actor=actor(request), reason=_text(request, "reason"), run_id=run_id)
+        opened = make(chosen, actor=actor(request), reason=_text(request, "reason"), run=run_id)
         made, known = len(opened.incidents) - opened.known, opened.known
         before = f", {known} {'was' if known == 1 else 'were'} open before" if known else ""
         plural = "" if made == 1 else "s"
@@ -308,7 +364,7 @@ def _page(
         "columns": _fields(shown, head.columns, head.rows),
         "settings": _settings_of(shown),
         "verdicts": row.verdicts,
-        "table": run_tables.verdicts(log, row.verdicts),
+        "table": _verdicts(log, row.verdicts),
         "days": Days(log.range_from, log.range_to),
         "run": row.latest,
         "errors": errors,

@@ -118,7 +118,7 @@ def timing_draft(request: HttpRequest, reference: str) -> HttpResponse:
                 agreement_id=agreement.pk,
                 actor=actor(request),
                 reason=request.POST.get("reason", "").strip()[:2000].replace("\x00", ""),
-                run_id=actions.run_id_of(request.POST.get("run", "").strip()[:2000].replace("\x00", "")),
+                run=actions.run_id_of(request.POST.get("run", "").strip()[:2000].replace("\x00", "")),
             )
         except InvalidInput as error:
             raise WrongState(str(error), state="") from error

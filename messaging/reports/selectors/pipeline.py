@@ -33,7 +33,6 @@ from messaging.models import (
 from messaging.models.base import existing
 from messaging.models.pipeline import pasts, window_of
 from messaging.report_choices import OPEN, PipelineJob, RunState, Verdict
-from messaging.reports.catalogue import REPORTS
 from messaging.reports.services.live_watch import STALE, USUAL_KEPT
 from partners.visibility import limit
 from rmhub.ids import read_public_id
@@ -140,11 +139,6 @@ def lake() -> Lake:
         .order_by("entity")
     )
     return Lake(state, [LakeEntity(*one) for one in counted])
-
-
-def has_report(one: PipelineRun) -> bool:
-    """Whether the run's results are a report's."""
-    return one.job in REPORTS
 
 
 def artifact(one: PipelineRun, name: str) -> Path:

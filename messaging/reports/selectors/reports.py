@@ -19,11 +19,10 @@ from messaging.exceptions import InvalidSubmission, NotFound
 from messaging.models import PipelineRun, PublishedReport
 from messaging.report_choices import OPEN, RunState
 from messaging.reports.catalogue import REPORTS, Report, Table
+from messaging.reports.services.publishing import RUNS_KEPT
 from messaging.spreadsheet import line
 from rmhub.ids import public_id, read_public_id
 
-# How many runs of a report can be looked at: publishing keeps the rows of so many.
-KEPT = 10
 _LOOK_BACK = 60
 _SECONDS = frozenset(
     {
@@ -127,7 +126,7 @@ def shown(job: str, *, scope: str = "", run: str = "") -> Shown:
     of = report(job)
     current = published(job, scope)
     runs = list(PipelineRun.objects.filter(job=job, scope=scope).order_by("-id")[:_LOOK_BACK])
-    kept = [one for one in runs if one.state == RunState.SUCCEEDED and one.rows is not None][:KEPT]
+    kept = [one for one in runs if one.state == RunState.SUCCEEDED and one.rows is not None][:RUNS_KEPT]
     chosen = current.run if current else None
     if run:
         key = read_public_id("run", run)

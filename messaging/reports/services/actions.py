@@ -65,48 +65,48 @@ class _Group:
 
 
 def log_incidents(
-    *, log_id: uuid.UUID, actor: Actor, reason: str, verdicts: Iterable[str] = (), run_id: uuid.UUID | None = None
+    *, log_id: uuid.UUID, actor: Actor, reason: str, verdicts: Iterable[str] = (), run: uuid.UUID | None = None
 ) -> Opened:
     """Makes incidents of what the comparison of a partner's log found; `verdicts`: only of these.
 
-    `run_id`: the run that the person looked at. Raises NotFound, InvalidSubmission (no reason, no findings, too many),
+    `run`: the run that the person looked at. Raises NotFound, InvalidSubmission (no reason, no findings, too many),
     WrongState when the log was not compared yet, or again since then.
     """
     log = existing(PartnerLog.objects.select_related("party"), log_id)
     wanted = _chosen("verdicts", verdicts, VERDICTS)
-    run = _published(PipelineJob.RECONCILE, log.public_id, run_id)
-    found = ReconciliationFinding.objects.filter(run=run, verdict__in=wanted)
-    return _open(run, _of_reconciliation(found, log), log, actor, reason)
+    shown = _published(PipelineJob.RECONCILE, log.public_id, run)
+    found = ReconciliationFinding.objects.filter(run=shown, verdict__in=wanted)
+    return _open(shown, _of_reconciliation(found, log), log, actor, reason)
 
 
-def audit_incidents(*, actor: Actor, reason: str, kinds: Iterable[str] = (), run_id: uuid.UUID | None = None) -> Opened:
+def audit_incidents(*, actor: Actor, reason: str, kinds: Iterable[str] = (), run: uuid.UUID | None = None) -> Opened:
     """Makes incidents of the broken promises that the audit found; `kinds`: only of these.
 
-    `run_id`: the run that the person looked at. Raises InvalidSubmission (no reason, no findings, too many), WrongState
+    `run`: the run that the person looked at. Raises InvalidSubmission (no reason, no findings, too many), WrongState
     when there was no audit yet, or another one since then.
     """
     wanted = _chosen("kinds", kinds, AUDIT_KINDS)
-    run = _published(PipelineJob.AUDIT, "", run_id)
-    found = AuditFinding.objects.filter(run=run, violation=True, kind__in=wanted)
-    return _open(run, _of_audit(found), run, actor, reason)
+    shown = _published(PipelineJob.AUDIT, "", run)
+    found = AuditFinding.objects.filter(run=shown, violation=True, kind__in=wanted)
+    return _open(shown, _of_audit(found), shown, actor, reason)
 
 
 def timing_draft(
-    *, agreement_id: uuid.UUID, actor: Actor, reason: str = "", run_id: uuid.UUID | None = None
+    *, agreement_id: uuid.UUID, actor: Actor, reason: str = "", run: uuid.UUID | None = None
 ) -> AgreementVersion:
     """A draft of the agreement's next version with the Timeout, Retries and RetryInterval that the report proposes.
 
-    `run_id`: the run that the person looked at. The draft changes nothing until somebody activates it. Raises NotFound,
+    `run`: the run that the person looked at. The draft changes nothing until somebody activates it. Raises NotFound,
     WrongState: no advice, another one since then, nothing to change, or a draft that is there already.
     """
-    run = _published(PipelineJob.TIMING, "", run_id)
-    advice = TimingAdvice.objects.filter(run=run, agreement_id=agreement_id, option=TimingOption.PROPOSED).first()
+    shown = _published(PipelineJob.TIMING, "", run)
+    advice = TimingAdvice.objects.filter(run=shown, agreement_id=agreement_id, option=TimingOption.PROPOSED).first()
     agreement = Agreement.objects.filter(pk=agreement_id).first()
     if agreement is None:
         raise NotFound(f"There is no agreement {public_id('agr', agreement_id)}.")
     if advice is None:
         raise WrongState(
-            f"The timing advice of {run.public_id} proposes nothing for {agreement}: too few of its messages were "
+            f"The timing advice of {shown.public_id} proposes nothing for {agreement}: too few of its messages were "
             "acknowledged in the range. Run it over a longer one.",
             state="",
         )
@@ -130,7 +130,7 @@ def timing_draft(
                 state=latest.state,
             )
         made = onboarding.version_new(
-            agreement_id=agreement_id, actor=actor, reason=reason, note=_note(run, latest, advice)
+            agreement_id=agreement_id, actor=actor, reason=reason, note=_note(shown, latest, advice)
         )
         return onboarding.version_edit(
             agreement_id=agreement_id, number=made.number, actor=actor, reason=reason, **terms
@@ -151,12 +151,12 @@ def _note(run: PipelineRun, latest: AgreementVersion | None, advice: TimingAdvic
     return f"Timing advice of {run.public_id}: {', '.join(said)}."[:255]
 
 
-def _published(job: PipelineJob, scope: str, run_id: uuid.UUID | None) -> PipelineRun:
+def _published(job: PipelineJob, scope: str, run: uuid.UUID | None) -> PipelineRun:
     """The run that readers see; it must be the one that the person saw."""
     shown = PublishedReport.objects.select_related("run").filter(job=job, scope=scope).first()
     if shown is None:
         raise WrongState(f"{job.label}: there is no result yet. Run it first.", state="")
-    if run_id is not None and shown.run_id != run_id:
+    if run is not None and shown.run_id != run:
         raise WrongState(
             f"{job.label}: {shown.run.public_id} has published newer results than those you looked at. Look again.",
             state=shown.run.state,

@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import resolve
 from lxml import html
 
-from messaging.overview.pages import overview
+from messaging.overview import pages
 from rmhub.roles import Role
 from tests.messaging.console.scenes import browser
 
@@ -42,7 +42,7 @@ def test_a_mistake_of_ours_is_said_without_its_details(
     def broken(*args: object) -> None:
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr(overview, "overview", broken)
+    monkeypatch.setattr(pages, "overview", broken)
     client = browser()
     client.raise_request_exception = False
     with caplog.at_level(logging.CRITICAL):

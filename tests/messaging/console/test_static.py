@@ -12,7 +12,7 @@ from django.contrib.staticfiles import finders
 from messaging.console.context import NAVIGATION
 from messaging.deliveries.pages import decisions
 from messaging.deliveries.resource import TRIGGERS
-from messaging.overview.pages import wayfinding
+from messaging.overview import pages
 from messaging.pairs.resource import VERBS
 from tests import ROOT
 from tests.messaging.console import tabler_auto
@@ -89,6 +89,6 @@ def test_the_sheet_of_keys_has_all_of_them() -> None:
     pressed |= {f"g {letter}" for letter in re.findall(r"(\w): ", places[1])}
     assert {"a", "z", "d", " ", "X", "g i"} <= pressed
     names = {"Space": " ", "Shift X": "X", "Esc": "Escape", "Ctrl K": "k with Ctrl"}
-    told = {names.get(key, key) for _, rows in wayfinding.KEYS for key, _ in rows}
+    told = {names.get(key, key) for _, rows in pages.KEYS for key, _ in rows}
     pressed |= {"k with Ctrl"}
     assert pressed - {"g", "ArrowDown", "ArrowUp"} == told  # g begins a pair; arrows are the palette's

@@ -158,7 +158,7 @@ def test_what_cannot_be_done_says_why(partner: PartnerSide) -> None:
         report_actions.log_incidents(log_id=log.pk, actor=ANA, reason=" ")
     newer = published(PipelineJob.RECONCILE, log.public_id)
     with pytest.raises(WrongState, match=f"{newer.public_id} has published newer results"):
-        report_actions.log_incidents(log_id=log.pk, actor=ANA, reason=WHY, run_id=run.pk)
+        report_actions.log_incidents(log_id=log.pk, actor=ANA, reason=WHY, run=run.pk)
     assert not Incident.objects.exists()
 
 
@@ -170,7 +170,7 @@ def test_the_audits_broken_promises_become_incidents_and_its_notices_do_not(part
     AuditFinding.objects.create(**shared, kind="gap", violation=True, count=2, message_ids=["b", "c"])
     AuditFinding.objects.create(**shared, kind="reset", violation=False, count=1)
     AuditFinding.objects.create(run=run, kind="duplicate_id", violation=True, count=1, message_ids=["d"])
-    opened = report_actions.audit_incidents(actor=ANA, reason=WHY, run_id=run.pk)
+    opened = report_actions.audit_incidents(actor=ANA, reason=WHY, run=run.pk)
     found = {one.cause: one for one in opened.incidents}
     assert set(found) == {"audit_gap", "audit_duplicate_id"}
     assert found["audit_gap"].detail.startswith("5 found: a, b, c and 2 more. 4 to 6.")
@@ -218,7 +218,7 @@ def advised(partner: PartnerSide, **times: int) -> PipelineRun:
 def test_one_click_makes_a_draft_of_the_advised_times(partner: PartnerSide) -> None:
     run = advised(partner)
     before = AgreementVersion.objects.get()
-    draft = report_actions.timing_draft(agreement_id=partner.terms.agreement_id, actor=ANA, reason="go", run_id=run.pk)
+    draft = report_actions.timing_draft(agreement_id=partner.terms.agreement_id, actor=ANA, reason="go", run=run.pk)
     assert (draft.number, draft.state) == (2, "draft")
     assert (draft.timeout, draft.retries, draft.retry_interval) == (20, 4, 60)
     assert draft.note.startswith(f"Timing advice of {run.public_id}: Timeout ") and " to 20 s" in draft.note
@@ -251,7 +251,7 @@ def test_no_draft_without_an_advice_that_changes_something(partner: PartnerSide)
         report_actions.timing_draft(agreement_id=uuid.uuid4(), actor=ANA)
     advised(partner)
     with pytest.raises(WrongState, match="newer results"):
-        report_actions.timing_draft(agreement_id=partner.terms.agreement_id, actor=ANA, run_id=run.pk)
+        report_actions.timing_draft(agreement_id=partner.terms.agreement_id, actor=ANA, run=run.pk)
     assert AgreementVersion.objects.count() == 1
 
 

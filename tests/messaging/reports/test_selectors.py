@@ -297,7 +297,6 @@ def test_runs_by_job_state_and_scope() -> None:
     assert list(pipeline.runs(states=("failed",))) == [broken]
     assert list(pipeline.runs(jobs=("timing",), scope="")) == [made]
     assert pipeline.run(made.public_id) == made == pipeline.run(made.pk)
-    assert pipeline.has_report(made)
     with pytest.raises(NotFound):
         pipeline.run("run_" + "0" * 32)
 
