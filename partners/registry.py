@@ -84,8 +84,8 @@ class Registry:
         "_by_tpa_id",
         "_by_uris",
         "_certificates",
-        "_doors",
         "_headers",
+        "_inbound",
         "_outbound",
         "_versions",
         "revision",
@@ -112,7 +112,7 @@ class Registry:
                 self._certificates.setdefault(credential.party_id, []).append(credential)
             else:
                 self._outbound.setdefault(credential.party_id, []).append(credential)
-        self._doors = Credentials(inbound)
+        self._inbound = Credentials(inbound)
         self._headers: dict[uuid.UUID, str] = {}
 
     def __repr__(self) -> str:
@@ -146,7 +146,7 @@ class Registry:
 
     def authenticate(self, presented: Presented, now: datetime, *, thorough: bool = True) -> Principal | None:
         """Who this is, or None. A slow password hash runs once per process and credential. Never raises."""
-        return self._doors.authenticate(presented, now, thorough=thorough)
+        return self._inbound.authenticate(presented, now, thorough=thorough)
 
     def outbound_authorization(self, partner_id: uuid.UUID, now: datetime) -> str:
         """The Authorization header to send to this partner: from the newest valid credential, or '' without one.

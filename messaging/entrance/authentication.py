@@ -105,7 +105,9 @@ def _tell(address: str, name: str, count: int) -> None:
     """Says in the log and in an incident that nothing more is looked at."""
     whose = f"for {_shown(name)} " if name else ""
     detail = f"{count} wrong credentials {whose}came from {address} within a minute; none more are looked at in it."
-    log.warning("too many wrong credentials", extra={"action": "door_closed", "remote": address, "count": count})
+    log.warning(
+        "too many wrong credentials", extra={"action": "credentials_throttled", "remote": address, "count": count}
+    )
     now = clock.now()
     try:
         with transaction.atomic():
@@ -114,7 +116,7 @@ def _tell(address: str, name: str, count: int) -> None:
             )
             events.write(opened)
     except DatabaseError:
-        log.exception("cannot open an incident now", extra={"action": "door_closed"})
+        log.exception("cannot open an incident now", extra={"action": "credentials_throttled"})
 
 
 def _name(authorization: str) -> str:

@@ -321,7 +321,7 @@ def test_nothing_of_a_secret_is_kept_in_clear_or_shown(caplog):
     for text in (str(stored), repr([inbound, outbound]), str(inbound), repr(registry.current())):
         assert password not in text and "outbound-secret" not in text and header not in text
     assert b"outbound-secret" not in bytes(Credential.objects.get(pk=outbound.pk).secret_encrypted)
-    held = [each for known in registry.current()._doors._by_username.values() for each in known]
+    held = [each for known in registry.current()._inbound._by_username.values() for each in known]
     hashed = Credential.objects.get(pk=inbound.pk).secret_hash
     assert held and hashed not in repr(held)
     shown = [record.getMessage() for record in caplog.records if record.name != "django.db.backends"]

@@ -40,7 +40,7 @@ from tests.messaging.deliveries.stage import make_trigger
 from tests.messaging.deliveries.stage import work as deliver
 from tests.messaging.factories import ORDER, decoded, link, submit, work
 from tests.messaging.profiles.repeatable.callers import brief, caller
-from tests.messaging.profiles.repeatable.test_two_roads import both
+from tests.messaging.profiles.repeatable.test_x01_same_id_by_ebxml import both
 from tests.pipeline import archives
 from tests.pipeline.archives import ANN, PURGE, WHY, Scene, T
 

@@ -69,7 +69,7 @@ def test_who_is_shut_out_is_in_the_log_and_an_incident(caplog: pytest.LogCapture
     with caplog.at_level(logging.WARNING):
         for _ in range(15):
             guess(partner, "globex")
-    assert len([record for record in caplog.records if getattr(record, "action", "") == "door_closed"]) == 1
+    assert len([record for record in caplog.records if getattr(record, "action", "") == "credentials_throttled"]) == 1
     incident = Incident.objects.get(cause=entrance.CAUSE)
     assert "'user globex'" in incident.detail and PROXY in incident.detail and incident.occurrences == 1
 

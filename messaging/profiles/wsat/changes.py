@@ -17,7 +17,7 @@ from django.db import transaction
 from messaging import dispatch
 from messaging.journal import events
 from messaging.models import Coordination, Enlistment, Event
-from messaging.profiles.wsat import delivering, doubting, messages, opening, outgoing
+from messaging.profiles.wsat import delivering, in_doubt, messages, opening, outgoing
 from messaging.profiles.wsat.opening import LocalWorkFailed
 from messaging.protocol.atomic import coordinator
 from messaging.protocol.atomic.coordinator import Act, ActKind, Kind, Partaker, Step, Transaction
@@ -129,9 +129,9 @@ class _Moved:
 
 def _told(coordination: Coordination, moved: _Moved, now: datetime, written: list[Event]) -> Step:
     for row in moved.relieved:
-        doubting.cleared(coordination, row, now, written)
+        in_doubt.cleared(coordination, row, now, written)
     for doubtful, cause, why in moved.doubts:
-        doubting.doubt(coordination, doubtful, cause, why, now, written)
+        in_doubt.doubt(coordination, doubtful, cause, why, now, written)
     return moved.step
 
 
@@ -168,7 +168,7 @@ def _moved(
             case ActKind.SEND | ActKind.VOTE:  # a vote goes to the superior
                 assert row is not None and act.note is not None
                 if why := _send(coordination, row, act.note, act.awaits, now):
-                    doubts.append((row, doubting.ELSEWHERE, why))
+                    doubts.append((row, in_doubt.ELSEWHERE, why))
             case ActKind.OUTCOME:
                 assert row is not None and act.note is not None
                 _send(coordination, row, act.note, False, now, relates_to=_asked(event, act, at_hand))

@@ -18,7 +18,7 @@ from django.db import transaction
 from messaging.choices import DeliveryState
 from messaging.journal import events, incidents
 from messaging.models import Coordination, CoordinationMessage, Delivery, Enlistment, Event, Pair
-from messaging.profiles.wsat import changes, doubting, opening, outgoing
+from messaging.profiles.wsat import changes, in_doubt, opening, outgoing
 from messaging.protocol.atomic import coordinator
 from messaging.protocol.atomic.coordinator import Kind
 from messaging.protocol.atomic.words import ENDED, Phase, Protocol, Seat
@@ -110,13 +110,13 @@ def peer_is_silent(*, message_pk: uuid.UUID, now: datetime) -> None:
             return
         if _can_be_forgotten(row):
             _forget(coordination, enlistment, now, written)
-        elif enlistment.doubt in ("", doubting.HELD) and _is_in_doubt(
+        elif enlistment.doubt in ("", in_doubt.HELD) and _is_in_doubt(
             enlistment.superior, enlistment.seat, coordination.phase
         ):
-            if enlistment.doubt == doubting.HELD:
+            if enlistment.doubt == in_doubt.HELD:
                 written += _no_longer_held(coordination, row, now)
             detail = f"{row.kind} was sent to {row.address} and was not answered by attempt {row.message.attempts}."
-            doubting.mark(coordination, enlistment, doubting.SILENT, detail, now, written)
+            in_doubt.mark(coordination, enlistment, in_doubt.SILENT, detail, now, written)
         events.write(written)
 
 
@@ -171,14 +171,14 @@ def held_back(*, message_ids: Sequence[uuid.UUID], now: datetime) -> None:
             if not shut or not leaves_in_doubt(row):
                 continue
             detail = f"{row.kind} for {pair.partner.name} has waited since {_instant(row.at)}: {shut}."
-            doubting.mark(coordination, row.enlistment, doubting.HELD, detail, now, written)
+            in_doubt.mark(coordination, row.enlistment, in_doubt.HELD, detail, now, written)
             _, opened = incidents.incident_open(
-                pair=pair, cause=doubting.HELD, detail=detail, now=now, message_pk=row.pk, coordination=coordination
+                pair=pair, cause=in_doubt.HELD, detail=detail, now=now, message_pk=row.pk, coordination=coordination
             )
             written += opened
         events.write(written)
     if found:
-        log.warning("transactions held back", extra={"action": doubting.HELD, "messages": len(found)})
+        log.warning("transactions held back", extra={"action": in_doubt.HELD, "messages": len(found)})
 
 
 def _can_be_forgotten(row: CoordinationMessage) -> bool:
@@ -224,7 +224,7 @@ def _no_longer_held(coordination: Coordination, row: CoordinationMessage, now: d
         now=now,
         by="system",
         resolution="The pair is open again: what waited is sent, and is not answered.",
-        causes=(doubting.HELD,),
+        causes=(in_doubt.HELD,),
     )
 
 
@@ -282,7 +282,7 @@ def restored(now: datetime) -> int:
                 detail = f"The database was restored. {_SUPERIOR if enlistment.superior else _MEMBER}".format(
                     party=enlistment.party
                 )
-                doubting.doubt(coordination, enlistment, doubting.IN_DOUBT, detail, now, written)
+                in_doubt.doubt(coordination, enlistment, in_doubt.IN_DOUBT, detail, now, written)
             events.write(written)
             count += 1
     return count

@@ -16,7 +16,7 @@ from messaging.journal import audit, events
 from messaging.journal.audit import HEAVY_REASON, Actor
 from messaging.models import Coordination, Enlistment, Event
 from messaging.models.base import existing
-from messaging.profiles.wsat import asking, changes, doubting, opening
+from messaging.profiles.wsat import asking, changes, in_doubt, opening
 from messaging.protocol.atomic import coordinator
 from messaging.protocol.atomic.coordinator import Kind
 from messaging.protocol.atomic.words import Phase, Seat
@@ -117,7 +117,7 @@ def enlistment_settle(
         }
         written.append(events.event("transaction.settled", now, data=data))
         enlistment.coordination = coordination
-        doubting.cleared(
+        in_doubt.cleared(
             coordination, enlistment, now, written, by=actor.name, resolution=f"Settled as {outcome}: {reason}"
         )
         after: dict[str, object] = {"phase": coordination.phase, "seat": enlistment.seat, "outcome": outcome}

@@ -84,7 +84,7 @@ def test_a_refusal_is_written_once_in_a_minute() -> None:
     assert (tokens.verb, tokens.object_id) == ("tokens.post", "")
 
 
-def test_whoever_hammers_at_closed_doors_does_not_fill_the_log() -> None:
+def test_many_refused_requests_do_not_fill_the_log() -> None:
     with frozen(AT) as time:
         for number in range(50):
             audit.denied(ANN, "x.y", object_type="x", object_id=str(number), required="z")

@@ -15,7 +15,7 @@ from lxml import html
 from messaging.causes import CAUSES
 from messaging.models import AuditEntry, Coordination, Enlistment, Incident, Message, Pair
 from messaging.pairs.selectors import screens
-from messaging.profiles.wsat import asking, doubting, due, opening, outgoing, settling
+from messaging.profiles.wsat import asking, due, in_doubt, opening, outgoing, settling
 from messaging.protocol.atomic.words import Note, Phase, Protocol
 from messaging.transactions.selectors import coordinations
 from messaging.transactions.selectors.diagnosis import Situation, diagnose
@@ -118,7 +118,7 @@ def test_a_doubt_says_since_when_and_that_what_held_it_up_is_open_again(time: Fr
     one, places = scenes.committing("Stock")
     taker = places[0].enlistment
     with transaction.atomic():
-        doubting.mark(opening.locked(one.pk), taker, doubting.HELD, "Behind a pair that is paused.", clock.now(), [])
+        in_doubt.mark(opening.locked(one.pk), taker, in_doubt.HELD, "Behind a pair that is paused.", clock.now(), [])
     Pair.objects.filter(pk=taker.pair_id).update(gate="paused", changed_at=clock.now())
     time.move(60)
     said = page(of(one)).text_content()
@@ -173,11 +173,11 @@ def test_all_that_a_transaction_is_given_as_its_cause_is_in_the_list() -> None:
         asking.ROLLED_BACK,
         due.EXPIRED,
         due.SUPERIOR_SILENT,
-        doubting.IN_DOUBT,
-        doubting.HELD,
+        in_doubt.IN_DOUBT,
+        in_doubt.HELD,
         settling.SETTLED,
-        doubting.REFUSED,
-        doubting.HEURISTIC,
+        in_doubt.REFUSED,
+        in_doubt.HEURISTIC,
         outgoing.SILENT,
     }
     assert given <= set(CAUSES)

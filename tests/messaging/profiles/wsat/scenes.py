@@ -10,7 +10,7 @@ from django.db import transaction
 from messaging.journal import events
 from messaging.journal.audit import Actor
 from messaging.models import Coordination, Enlistment, Event, Message
-from messaging.profiles.wsat import doubting, opening
+from messaging.profiles.wsat import in_doubt, opening
 from messaging.profiles.wsat.asking import coordination_rollback, participant_enlist, transaction_ask, transaction_begin
 from messaging.protocol.atomic.words import Note, Protocol
 from rmhub import clock
@@ -71,10 +71,10 @@ def _doubt(one: Coordination, taker: Enlistment) -> None:
     written: list[Event] = []
     with transaction.atomic():
         locked = opening.locked(one.pk)
-        doubting.doubt(
+        in_doubt.doubt(
             locked,
             taker,
-            doubting.HEURISTIC,
+            in_doubt.HEURISTIC,
             "It rolled back <b>by itself</b>: disk full.",
             clock.now(),
             written,

@@ -11,7 +11,7 @@ from messaging.entrance.urls import entrance_first
 from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
 from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Coordination, Event, Incident
-from messaging.profiles.wsat import asking, doubting, due, opening, settling
+from messaging.profiles.wsat import asking, due, in_doubt, opening, settling
 from messaging.profiles.wsat.registering import enlisted, enlistment_create
 from messaging.protocol.atomic.words import Note, Phase, Protocol, Seat
 from messaging.protocol.ws.messages import EndpointReference
@@ -143,7 +143,7 @@ def test_a_participant_that_does_not_answer_commit_leaves_it_in_doubt_until_it_d
         due.peer_is_silent(message_pk=commit.message.pk, now=clock.now())
     coordination.refresh_from_db()
     assert coordination.doubtful_since is not None
-    assert member.enlistment.doubt == doubting.SILENT
+    assert member.enlistment.doubt == in_doubt.SILENT
     assert Event.objects.filter(type="transaction.in_doubt").count() == 1
     assert "not asked any more" in settling.warning(member.enlistment, "forget")
     member.say(Note.COMMITTED)
@@ -174,7 +174,7 @@ def test_a_superior_that_does_not_answer_the_vote_leaves_it_in_doubt() -> None:
     (vote,) = stage.above.sent()
     due.peer_is_silent(message_pk=vote.message.pk, now=clock.now())
     assert stage.row.doubtful_since is not None
-    assert stage.superior.doubt == doubting.SILENT
+    assert stage.superior.doubt == in_doubt.SILENT
     assert settling.settlements(stage.superior) == ("commit", "rollback")
     stage.above.say(Note.COMMIT)
     stage.member.say(Note.COMMITTED)

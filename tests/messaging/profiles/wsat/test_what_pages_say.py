@@ -13,7 +13,7 @@ from django.db import transaction
 
 from messaging.messages.selectors.history import Step
 from messaging.models import Coordination, Enlistment, Incident, Message
-from messaging.profiles.wsat import doubting, opening
+from messaging.profiles.wsat import in_doubt, opening
 from messaging.profiles.wsat.asking import coordination_rollback
 from messaging.profiles.wsat.settling import enlistment_settle
 from messaging.protocol.atomic.words import Note, Phase
@@ -68,7 +68,7 @@ def test_a_superior_that_does_not_answer_is_named_with_what_is_the_matter(time: 
     stage = prepared()
     with transaction.atomic():
         row = opening.locked(stage.row.pk)
-        doubting.mark(row, stage.superior, doubting.SILENT, "Sent 11 times.", clock.now(), [])
+        in_doubt.mark(row, stage.superior, in_doubt.SILENT, "Sent 11 times.", clock.now(), [])
     found = said(stage.row)
     assert (found.situation, found.headline) == (Situation.DOUBT, "Transaction: no answer: Above.")
 
