@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 
 import pytest
 from django.db import connection, connections, transaction
@@ -15,19 +14,12 @@ from messaging.models import Delivery, DocumentCompleted, DocumentStarted, Trigg
 from messaging.protocol.processing import Entry
 from rmhub import clock
 from rmhub.clock import FrozenClock
+from tests.messaging.conftest import NOON
 from tests.messaging.deliveries.stage import arrive, copy_of, make_trigger
 from tests.messaging.factories import PartnerSide, partner_side
 from tests.rmhub.conditions import eventually
 
 pytestmark = pytest.mark.django_db
-
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-
-
-@pytest.fixture
-def time() -> Iterator[FrozenClock]:
-    with clock.frozen(NOON) as frozen:
-        yield frozen
 
 
 @pytest.fixture

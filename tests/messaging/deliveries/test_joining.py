@@ -18,7 +18,7 @@ from messaging.overview.services import housekeeping
 from messaging.protocol.envelope import Semantics
 from rmhub import clock
 from rmhub.clock import FrozenClock
-from tests.messaging.deliveries.conftest import NOON
+from tests.messaging.conftest import NOON
 from tests.messaging.deliveries.documents import SERVICE, copy_of, documents_from, make_queue
 from tests.messaging.deliveries.stage import PERSON, claim, work
 from tests.messaging.factories import PartnerSide, partner_side

@@ -21,7 +21,7 @@ from messaging.deliveries.services import monitoring, triggering
 from messaging.models import Event, Incident, Trigger
 from rmhub import clock
 from rmhub.clock import FrozenClock
-from tests.messaging.deliveries.conftest import NOON
+from tests.messaging.conftest import NOON
 from tests.messaging.deliveries.documents import make_queue
 from tests.messaging.deliveries.stage import PERSON
 from tests.messaging.http_server import Handler, serving

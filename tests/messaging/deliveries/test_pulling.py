@@ -21,7 +21,7 @@ from messaging.overview.services import housekeeping
 from rmhub import clock
 from rmhub.clock import FrozenClock
 from rmhub.ids import uuid7
-from tests.messaging.deliveries.conftest import NOON
+from tests.messaging.conftest import NOON
 from tests.messaging.deliveries.documents import copy_of, documents_from, make_queue
 from tests.messaging.deliveries.stage import PERSON
 from tests.messaging.factories import PartnerSide, partner_side

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -20,6 +20,7 @@ from messaging.profiles.wsat import due
 from messaging.protocol.atomic.words import Protocol
 from rmhub import clock
 from rmhub.clock import FrozenClock
+from tests.messaging.conftest import NOON
 from tests.messaging.deliveries.stage import PERSON, application, arrive, http, make_trigger, states
 from tests.messaging.deliveries.stage import claim as claim_deliveries
 from tests.messaging.deliveries.stage import work as deliver
@@ -33,14 +34,7 @@ from tests.messaging.profiles.wsat.scenes import prepared
 
 pytestmark = pytest.mark.django_db
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 BACK = 600
-
-
-@pytest.fixture
-def time() -> Iterator[FrozenClock]:
-    with clock.frozen(NOON) as frozen:
-        yield frozen
 
 
 @pytest.fixture

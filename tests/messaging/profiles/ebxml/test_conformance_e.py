@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -29,7 +28,6 @@ from messaging.protocol.errors import ErrorCode
 from messaging.protocol.pair_state import Flow
 from messaging.transports import Receipt
 from partners import registry
-from rmhub import clock
 from rmhub.clock import FrozenClock
 from tests.messaging.factories import REFUSED, Link, PartnerSide, decoded, link, partner_side, submit, work
 from tests.messaging.wire import post
@@ -37,15 +35,7 @@ from tests.rmhub.conditions import eventually
 
 pytestmark = pytest.mark.django_db
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 OPERATOR = Actor("olivia", "console")
-
-
-@pytest.fixture
-def time() -> Iterator[FrozenClock]:
-    """The hub's clock, which stands at noon until it is moved."""
-    with clock.frozen(NOON) as frozen:
-        yield frozen
 
 
 @pytest.fixture

@@ -37,14 +37,7 @@ from tests.partners.factories import make_agreement, make_endpoint, make_party
 
 pytestmark = pytest.mark.django_db
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 OPERATOR = Actor("olivia", "console")
-
-
-@pytest.fixture
-def time() -> Iterator[FrozenClock]:
-    with clock.frozen(NOON) as frozen:
-        yield frozen
 
 
 @pytest.fixture
