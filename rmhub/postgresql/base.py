@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -279,9 +279,12 @@ def locked(key: int, *, shared: bool = False, wait: bool = True) -> Iterator[Loc
         if wait or (row and row[0]):
             yield Lock(held)
         else:
-            held.close()
             yield None
     finally:
+        # The lock is free when this returns. A connection that is only closed is noticed by the server a little later,
+        # and whoever asks for the lock right after would be told that somebody has it.
+        with suppress(psycopg.Error):
+            held.rollback()
         held.close()
 
 

@@ -281,6 +281,20 @@ def test_a_lock_is_held_by_one_and_given_back(bound: int) -> None:
         assert again is not None
 
 
+def test_a_lock_is_free_when_its_block_ends_and_not_when_the_server_sees_that_somebody_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left: list[psycopg.Connection] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(psycopg.Connection, "close", lambda one: left.append(one))  # the server does not notice
+        with base.locked(4711, wait=False) as lock:
+            assert lock is not None
+        with base.locked(4711, wait=False) as again:
+            assert again is not None
+    for one in left:
+        one.close()
+
+
 def test_a_lock_does_not_depend_on_who_gets_the_connection_next(bound: int) -> None:
     """As behind a pooler: between two statements of a thread its connection may be another."""
     with base.locked(4711) as lock:
