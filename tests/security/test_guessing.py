@@ -16,7 +16,7 @@ from django.test import Client
 from messaging.entrance import authentication as entrance
 from messaging.entrance import refusals, throttling
 from messaging.entrance.refusals import Arrival
-from messaging.models import Incident, Rejection
+from messaging.models import Event, Incident, Rejection
 from messaging.overview.services import housekeeping
 from partners import authentication, registry
 from partners.terms import Presented
@@ -72,6 +72,7 @@ def test_who_is_shut_out_is_in_the_log_and_an_incident(caplog: pytest.LogCapture
     assert len([record for record in caplog.records if getattr(record, "action", "") == "credentials_throttled"]) == 1
     incident = Incident.objects.get(cause=entrance.CAUSE)
     assert "'user globex'" in incident.detail and PROXY in incident.detail and incident.occurrences == 1
+    assert Event.objects.get(type="incident.opened").data["incident"] == incident.public_id
 
 
 @pytest.mark.django_db(transaction=True)

@@ -6,7 +6,9 @@ import pytest
 from django.test import Client
 from lxml import html
 
+from messaging.access.services import preferences
 from messaging.entrance import throttling
+from messaging.exceptions import InvalidSubmission
 from messaging.models import AuditEntry
 from rmhub.clock import FrozenClock
 from rmhub.roles import Role
@@ -122,3 +124,14 @@ def test_names_and_passwords_of_any_size_and_sign_are_no_error() -> None:
     for name in ("", "\x00", "x" * 5000, "a\ud800".encode("utf-8", "replace").decode()):
         assert _log_in(Client(), name=name) in (422, 429)
         assert _log_in(Client(), password=name) in (422, 429)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "local", "Europe/Berlin"])
+def test_times_are_shown_in_the_zone_that_is_chosen(zone: str) -> None:
+    assert preferences.preference_update(user=user(Role.VIEWER, "ana"), zone=zone).zone == zone
+
+
+def test_a_zone_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(InvalidSubmission) as caught:
+        preferences.preference_update(user=user(Role.VIEWER, "ana"), zone="Berlin")
+    assert list(caught.value.errors) == ["zone"]

@@ -84,7 +84,7 @@ def test_without_valkey_everybody_passes(time: FrozenClock, monkeypatch: pytest.
     def down() -> redis.Redis:
         raise redis.ConnectionError("gone")
 
-    monkeypatch.setattr(dispatch, "_redis", down)
+    monkeypatch.setattr(dispatch, "valkey", down)
     monkeypatch.setattr(dispatch, "_down_until", 0.0)
     api = Api(make_token(make_user()))
     answers = [api.get("/pairs") for _ in range(5)]

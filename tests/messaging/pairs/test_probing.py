@@ -14,6 +14,7 @@ from messaging.exceptions import NotFound, WrongState
 from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, Pair, ProbeReport
 from messaging.pairs.services import probing
+from messaging.transports.probe import ProbeStep
 from partners.models import AgreementVersion, Endpoint
 from rmhub.ids import uuid7
 from tests.messaging.factories import PartnerSide, partner_side
@@ -239,3 +240,21 @@ def test_old_reports_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(4):
         look(side, address="http://no-such-host.invalid/msh")
     assert ProbeReport.objects.count() == 2
+
+
+@pytest.mark.parametrize(
+    ("steps", "cause"),
+    [
+        ([ProbeStep("tcp"), ProbeStep("certificate", "warning", cause="cert_expires")], ""),
+        ([ProbeStep("tcp", "failed"), ProbeStep("tls", "failed", cause="tls_handshake")], "tls_handshake"),
+        (
+            [
+                ProbeStep("tls", "failed", cause="tls_handshake"),
+                ProbeStep("certificate", "failed", cause="cert_expired"),
+            ],
+            "cert_expired",
+        ),
+    ],
+)
+def test_the_most_telling_cause_of_a_failure_is_named(steps: list[ProbeStep], cause: str) -> None:
+    assert probing._cause(steps) == cause
