@@ -22,6 +22,10 @@ WEBHOOKS = "messaging.webhooks_due"
 JOBS = "messaging.jobs_due"
 POLLERS = "messaging.pollers_due"
 TRANSACTIONS = "messaging.transactions_due"
+MONITORS = "messaging.monitors_due"
+TRAFFIC = "messaging.traffic_due"
+NOTIFICATIONS = "messaging.notifications_due"
+SEAL = "messaging.audit_seal"
 
 # While this key stands, a wake-up of that task is on its way and another would find nothing more to do.
 _FLAG_MILLISECONDS = 1000
@@ -31,7 +35,8 @@ _down_until = 0.0  # monotonic
 
 
 @cache
-def _redis() -> redis.Redis:
+def valkey() -> redis.Redis:
+    """The client that all threads share."""
     # One more try at once, for a connection that the broker closed meanwhile; the client's own default is three with
     # seconds in between.
     return redis.Redis.from_url(
@@ -39,11 +44,13 @@ def _redis() -> redis.Redis:
     )
 
 
-def _is_down() -> bool:
+def is_down() -> bool:
+    """Whether the broker failed a moment ago and is left alone."""
     return time.monotonic() < _down_until
 
 
-def _failed(what: str, task: str, error: Exception) -> None:
+def failed(what: str, task: str, error: Exception) -> None:
+    """Logs it, and leaves the broker alone for a moment."""
     global _down_until
     _down_until = time.monotonic() + _PAUSE_SECONDS
     log.warning(what, extra={"action": "wake_failed", "task": task, "error": str(error)[:200]})
@@ -51,14 +58,14 @@ def _failed(what: str, task: str, error: Exception) -> None:
 
 def wake(task: str) -> None:
     """Publishes one wake-up, unless one is pending. Never raises: without a broker the sweep does the work."""
-    if _is_down():
+    if is_down():
         return
     try:
-        if _redis().set(f"rmhub:wake:{task}", 1, nx=True, px=_FLAG_MILLISECONDS):
+        if valkey().set(f"rmhub:wake:{task}", 1, nx=True, px=_FLAG_MILLISECONDS):
             app.send_task(task)
     except Exception as error:
         # Whatever the broker's trouble is, the work is committed and stays due.
-        _failed("wake-up not sent", task, error)
+        failed("wake-up not sent", task, error)
 
 
 def wake_on_commit(task: str) -> None:
@@ -68,34 +75,34 @@ def wake_on_commit(task: str) -> None:
 
 def count(key: str, seconds: int) -> int | None:
     """Adds one to a counter that lives for so many seconds, and says what it is now; None without Valkey."""
-    if _is_down():
+    if is_down():
         return None
     try:
-        with _redis().pipeline(transaction=False) as together:
+        with valkey().pipeline(transaction=False) as together:
             together.incr(key)
             together.expire(key, seconds)
             found, _ = together.execute()
         return int(found)
     except redis.RedisError as error:
-        _failed("request not counted", key.rpartition(":")[0], error)
+        failed("request not counted", key.rpartition(":")[0], error)
         return None
 
 
 def busy(task: str) -> None:
     """A worker is at it and finds what becomes due by itself: keeps wake-ups away for a moment. Never raises."""
-    if _is_down():
+    if is_down():
         return
     try:
-        _redis().set(f"rmhub:wake:{task}", 1, px=_FLAG_MILLISECONDS)
+        valkey().set(f"rmhub:wake:{task}", 1, px=_FLAG_MILLISECONDS)
     except redis.RedisError as error:
-        _failed("wake flag not set", task, error)
+        failed("wake flag not set", task, error)
 
 
 def taken(task: str) -> None:
     """A worker has begun: what becomes due from now on needs a new wake-up. Never raises."""
-    if _is_down():
+    if is_down():
         return
     try:
-        _redis().delete(f"rmhub:wake:{task}")
+        valkey().delete(f"rmhub:wake:{task}")
     except redis.RedisError as error:
-        _failed("wake flag not cleared", task, error)
+        failed("wake flag not cleared", task, error)

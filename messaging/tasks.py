@@ -1,6 +1,7 @@
 """Celery tasks: thin, without arguments, safe to run twice and at any moment. Each calls one service.
 
-Beat wakes them through the broker; the worker runs by itself what nobody wakes (`engine.sweeping`).
+Whoever has something for them wakes them through the broker. Each worker looks once a second which of them have
+something to do (`engine.looking`), and runs those (`engine.sweeping`); beat wakes them all now and then.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from celery import shared_task
 from celery.signals import worker_init, worker_ready, worker_shutting_down
 from django.conf import settings
 
+from messaging import dispatch
 from messaging.access.services import audit_chain
 from messaging.bulk.services import jobs
 from messaging.deliveries.services import monitoring
 from messaging.engine import kinds as engine
+from messaging.engine.looking import AT_MOST_EVERY, look
 from messaging.engine.sweeping import Sweeper
 from messaging.notifications.services import notifying, webhooks
 from messaging.overview.services import housekeeping, traffic_hours
@@ -53,43 +56,43 @@ def _task(name: str) -> Callable[[Work], Work]:
     return declare
 
 
-@_task("messaging.send_due")
+@_task(dispatch.SEND)
 def send_due() -> str:
     """Transmits what is due: woken by submissions and answers."""
     return f"started {engine.sender().run()}"
 
 
-@_task("messaging.deliver_due")
+@_task(dispatch.DELIVER)
 def deliver_due() -> str:
     """Hands documents to applications: woken by what comes in."""
     return f"started {engine.deliverer().run()}"
 
 
-@_task("messaging.webhooks_due")
+@_task(dispatch.WEBHOOKS)
 def webhooks_due() -> str:
     """Posts webhook deliveries that are due."""
     return f"posted {webhooks.deliver_due()}"
 
 
-@_task("messaging.jobs_due")
+@_task(dispatch.JOBS)
 def jobs_due() -> str:
     """Works on bulk jobs."""
     return f"done {jobs.run_due()}"
 
 
-@_task("messaging.pollers_due")
+@_task(dispatch.POLLERS)
 def pollers_due() -> str:
     """Looks into the mailboxes and folders whose time has come; threads of their own do it."""
     return f"started {engine.collector().run()}"
 
 
-@_task("messaging.transactions_due")
+@_task(dispatch.TRANSACTIONS)
 def transactions_due() -> str:
     """Decides transactions whose votes are in, and ends those whose time is over."""
     return f"moved {due.run_due()}"
 
 
-@_task("messaging.monitors_due")
+@_task(dispatch.MONITORS)
 def monitors_due() -> str:
     """Asks the resource monitors of suspended triggers."""
     return f"resumed {monitoring.check_due()}"
@@ -101,20 +104,20 @@ def pipeline_due() -> str:
     return f"queued {len(pipeline_runs.schedule_due())}"
 
 
-@_task("messaging.notifications_due")
+@_task(dispatch.NOTIFICATIONS)
 def notifications_due() -> str:
     """Tells people of what has happened, as the notification rules say."""
     made, tried = notifying.notify_due()
     return f"made {made}, tried {tried}"
 
 
-@_task("messaging.audit_seal")
+@_task(dispatch.SEAL)
 def audit_seal() -> str:
     """Seals new entries of the audit log."""
     return f"sealed {audit_chain.seal_due()}"
 
 
-@_task("messaging.traffic_due")
+@_task(dispatch.TRAFFIC)
 def traffic_due() -> str:
     """Counts what happened since the last look, by pair and hour."""
     return f"counted {traffic_hours.count_due()}"
@@ -137,12 +140,20 @@ def _begin(**kwargs: object) -> None:
     global _sweeper
     schedule: Iterable[dict[str, Any]] = settings.CELERY_BEAT_SCHEDULE.values()
     tasks = {entry["task"]: (float(entry["schedule"]), _WORK[entry["task"]]) for entry in schedule}
-    _sweeper = Sweeper(tasks, presence=engine.presence, first=_first)
+    _sweeper = Sweeper(
+        tasks,
+        presence=engine.presence,
+        first=_first,
+        look=lambda: look(engine.presence.number),
+        every=settings.RMHUB_SWEEP_SECONDS,
+        at_most_every=AT_MOST_EVERY,
+    )
     _sweeper.start()
 
 
 @worker_ready.connect
 def _settle(**kwargs: object) -> None:
+    engine.receive()
     memory.settle()
 
 

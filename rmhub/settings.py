@@ -286,31 +286,23 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
 }
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
+# Workers look for due work by themselves, every RMHUB_SWEEP_SECONDS; this is the net below that.
 CELERY_BEAT_SCHEDULE = {
-    "send-due": {
-        "task": "messaging.send_due",
-        "schedule": RMHUB_SWEEP_SECONDS,
-        "options": {"expires": RMHUB_SWEEP_SECONDS},
-    },
-    "deliver-due": {
-        "task": "messaging.deliver_due",
-        "schedule": RMHUB_SWEEP_SECONDS,
-        "options": {"expires": RMHUB_SWEEP_SECONDS},
-    },
-    "webhooks-due": {"task": "messaging.webhooks_due", "schedule": RMHUB_SWEEP_SECONDS, "options": {"expires": 5}},
-    "jobs-due": {"task": "messaging.jobs_due", "schedule": 1, "options": {"expires": 1}},
-    "pollers-due": {"task": "messaging.pollers_due", "schedule": 1, "options": {"expires": 1}},
-    "transactions-due": {"task": "messaging.transactions_due", "schedule": 1, "options": {"expires": 1}},
-    "monitors-due": {
-        "task": "messaging.monitors_due",
-        "schedule": RMHUB_SWEEP_SECONDS,
-        "options": {"expires": RMHUB_SWEEP_SECONDS},
-    },
-    "traffic-due": {"task": "messaging.traffic_due", "schedule": 5, "options": {"expires": 5}},
-    "pipeline-due": {"task": "messaging.pipeline_due", "schedule": 30, "options": {"expires": 30}},
-    "notifications-due": {"task": "messaging.notifications_due", "schedule": 5, "options": {"expires": 5}},
-    "audit-seal": {"task": "messaging.audit_seal", "schedule": 5, "options": {"expires": 5}},
-    "housekeeping": {"task": "messaging.housekeeping", "schedule": 30, "options": {"expires": 30}},
+    name: {"task": f"messaging.{name}", "schedule": 30, "options": {"expires": 30}}
+    for name in (
+        "send_due",
+        "deliver_due",
+        "webhooks_due",
+        "jobs_due",
+        "pollers_due",
+        "transactions_due",
+        "monitors_due",
+        "traffic_due",
+        "pipeline_due",
+        "notifications_due",
+        "audit_seal",
+        "housekeeping",
+    )
 }
 CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "run" / f"beat-{_cookie_suffix or 'hub'}")
 

@@ -83,6 +83,11 @@ def server_of_job(job: Job) -> str:
     return server_of(job.parcel.address, job.parcel.server)
 
 
+def left_alone() -> frozenset[str]:
+    """Servers that nothing is sent to right now but probes, as far as this process knows."""
+    return frozenset(server for server, found in _known.rows.items() if found[0].state is State.OPEN)
+
+
 # --- before an attempt ---
 
 

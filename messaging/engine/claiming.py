@@ -17,6 +17,7 @@ from django.db import transaction
 from messaging import profile, storage
 from messaging.choices import MessageState, Outcome, SignalState
 from messaging.engine import circuits, preparing
+from messaging.engine.continuing import PREPARED_FIELDS, STATE_FIELDS, begin, heads, transmit
 from messaging.engine.pairs import give_up
 from messaging.engine.preparing import Claim, Job, JobKind, parcel
 from messaging.engine.snapshots import OUTBOUND_FIELDS, apply_outbound, lease_seconds, outbound_state, sender_policy
@@ -40,9 +41,6 @@ from partners.terms import Terms
 from rmhub import clock
 
 __all__ = ["Claim", "Job", "JobKind", "claim_due", "parcel"]
-
-STATE_FIELDS = ("state", "attempts", "due_at", "cause", "cause_detail", "first_sent_at", "completed_at")
-PREPARED_FIELDS = (*STATE_FIELDS, "sequence_number", "content_type", "wire_frame", "digest")
 
 
 def claim_due(*, limit: int, worker: int = 0, passed_over: Collection[uuid.UUID] = ()) -> list[Job]:
@@ -76,7 +74,7 @@ def _claim_pairs(claim: Claim) -> None:
     )
     if not pairs:
         return
-    messages = _heads([pair.pk for pair in pairs if pair.flow == Flow.IDLE])
+    messages = heads([pair.pk for pair in pairs if pair.flow == Flow.IDLE])
     pairs = streams.promote(pairs, messages, claim)
     pairs = _without_repeatable(pairs, messages, claim)
     if not pairs:
@@ -137,20 +135,19 @@ def _advance(pair: Pair, message: Message | None, payloads: dict[uuid.UUID, list
         moved = step(state, PairEvent(Kind.SUSPEND, cause="agreement_disabled"), now, policy)
         _finish(pair, message, moved, now, written)
         return
-    moved = step(state, PairEvent(Kind.DUE), now, policy)
-    if Act.PREPARE_NEXT in moved.acts:
-        message.sequence_number = moved.state.last_sequence
+    if pair.flow == Flow.IDLE and pair.queued:
         try:
-            body = preparing.prepare(message, payloads[message.pk], terms, now)
+            body = begin(pair, message, payloads[message.pk], terms, now)
         except (EncodeError, storage.PayloadMissing) as error:
             # No number is used up: the message never had bytes. A person cancels it or fixes the store.
-            message.sequence_number = None
             moved = step(state, PairEvent(Kind.SUSPEND, cause=_unsendable(error)), now, policy)
             pair.cause_detail = str(error)[:500]
             _finish(pair, message, moved, now, written)
             return
-        moved = Step(replace(moved.state, in_flight=str(message.pk)), moved.acts)
-    elif Act.TRANSMIT in moved.acts:
+        _transmit(pair, message, body, terms, claim)
+        return
+    moved = step(state, PairEvent(Kind.DUE), now, policy)
+    if Act.TRANSMIT in moved.acts:
         try:
             body = preparing.stored_body(message, payloads[message.pk])
         except storage.PayloadMissing as error:
@@ -178,36 +175,10 @@ def _finish(pair: Pair, message: Message, moved: Step, now: datetime, written: l
 
 
 def _transmit(pair: Pair, message: Message, body: bytes, terms: Terms, claim: Claim) -> None:
-    now = claim.now
-    message.state = move(message.state, Happened.TRANSMITTED, reliable=True)
-    message.attempts += 1
-    message.first_sent_at = message.first_sent_at or now
-    attempt = claim.transmit(
-        JobKind.PAIR,
-        message,
-        body,
-        terms,
-        # A probe is the person's own look at the partner: it is made although the server is left alone just now.
-        last=pair.probing or (pair.retries >= terms.retries and not terms.recovers(pair.transport_attempts)),
-        name=name_of("message", message.message_id),
-    )
-    pair.transmission_id = attempt.pk
+    transmit(pair, message, body, terms, claim)
     if message.attempts > 1:
         data = {"attempt": message.attempts, "retries": pair.retries, "cause": pair.cause}
-        claim.written.append(events.event("message.retrying", now, pair=pair, message=message, data=data))
-
-
-def _heads(pair_ids: list[uuid.UUID]) -> dict[uuid.UUID, Message]:
-    """The first queued message of each pair: one index probe a pair, however long the queues are."""
-    if not pair_ids:
-        return {}
-    rows = Message.objects.raw(
-        "SELECT m.* FROM unnest(%s::uuid[]) AS p(id) CROSS JOIN LATERAL ("
-        " SELECT * FROM messaging_message WHERE pair_id = p.id AND state = 'queued' AND due_at IS NULL"
-        " ORDER BY position LIMIT 1) AS m",
-        [pair_ids],
-    )
-    return {message.pair_id: message for message in rows}
+        claim.written.append(events.event("message.retrying", claim.now, pair=pair, message=message, data=data))
 
 
 def _mark_lost(now: datetime, **where: list[uuid.UUID]) -> None:
@@ -233,41 +204,7 @@ def _claim_signals(claim: Claim) -> None:
     _mark_lost(now, signal_id__in=[signal.pk for signal in signals if signal.state == SignalState.SENDING])
     for signal in signals:
         terms = registry.current().version(signal.agreement_version_id)  # type: ignore[arg-type]
-        to_error_uri = signal.kind == "error" or profile.of(terms).windowed
-        address = terms.partner_error_address if to_error_uri else terms.partner_address
-        signal.state = SignalState.SENDING
-        signal.attempts += 1
-        signal.due_at = now + timedelta(seconds=lease_seconds(terms))
-        attempt = Transmission(
-            pair_id=signal.pair_id,
-            signal=signal,
-            number=signal.sends + signal.attempts,
-            address=address,
-            started_at=now,
-        )
-        claim.transmissions.append(attempt)
-        claim.jobs.append(
-            Job(
-                kind=JobKind.SIGNAL,
-                transmission_id=attempt.pk,
-                transport=terms.transport,
-                parcel=parcel(
-                    terms,
-                    address,
-                    signal.content_type,
-                    bytes(signal.body),
-                    now,
-                    target=terms.partner_error_uri if to_error_uri else terms.partner_uri,
-                    headers=streams.HEADERS if profile.of(terms).windowed else (),
-                    name=name_of(signal.kind, signal.message_id),
-                    attempt=attempt.public_id,
-                ),
-                version_id=terms.version_id,
-                pair_id=signal.pair_id,
-                signal_id=signal.pk,
-                number=attempt.number,
-            )
-        )
+        claim.answer(signal, terms, headers=streams.HEADERS if profile.of(terms).windowed else ())
     bulk_set(signals, ("state", "attempts", "due_at"))
 
 

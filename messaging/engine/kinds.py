@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import DatabaseError, InterfaceError, connection, transaction
 
 from messaging import dispatch, servers, transports
 from messaging.choices import Outcome
 from messaging.deliveries.services import claiming, talking
 from messaging.deliveries.services import job as deliveries
-from messaging.engine import circuits, leases
+from messaging.engine import circuits, handover, leases
 from messaging.engine import memory as hub_memory
 from messaging.engine.claiming import claim_due
 from messaging.engine.loop import Ahead, Crowded, Engine, Work
@@ -157,6 +157,9 @@ SENDS = Work(
         give_back=give_back,
         key=lambda job: job.transmission_id,
         refresh=circuits.refresh,
+        missing=handover.missing,
+        # What may be sent once is not sent again; what failed moves timers and circuits before the next is begun.
+        urgent=lambda job, receipt: not receipt.ok or job.kind not in (JobKind.PAIR, JobKind.SIGNAL),
     ),
 )
 
@@ -197,6 +200,7 @@ presence = leases.WorkerLock()
 _sender: Engine[Job, Receipt] | None = None
 _deliverer: Engine[deliveries.Job, deliveries.Outcome] | None = None
 _collector: Engine[pollers.Job, Found] | None = None
+_mailbox: handover.Mailbox | None = None
 _engine_lock = threading.Lock()
 
 
@@ -231,8 +235,29 @@ def collector() -> Engine[pollers.Job, Found]:
         return _collector
 
 
+def receive() -> None:
+    """Takes what is handed over to this process from now on."""
+    global _mailbox
+    _mailbox = handover.Mailbox(presence.number, state=_sender_state, take=sender().take)
+    _mailbox.start()
+
+
+def _sender_state() -> tuple[int, frozenset[str]] | None:
+    try:
+        hub_memory.look()  # says which hub this is
+        circuits.refresh()
+    except (DatabaseError, InterfaceError, OSError):
+        return None  # nothing is taken before the memory was looked at
+    state = sender().state()
+    return None if state is None else (state[0], state[1] | circuits.left_alone())
+
+
 def stop() -> None:
     """Starts nothing new in this process's engines."""
+    global _mailbox
+    if _mailbox is not None:
+        _mailbox.stop()
+        _mailbox = None
     collecting.ending.set()
     for made in (sender(), deliverer(), collector()):
         made.stop()

@@ -70,6 +70,10 @@ class WorkerLock:
                 raise
             self._renewed = begun
 
+    def is_held(self) -> bool:
+        """Whether others know that this worker is there, for some time yet."""
+        return time.monotonic() - self._renewed < LEASE / 4
+
     def release(self) -> None:
         """Ends the presence: nothing is claimed any more."""
         with self._lock:

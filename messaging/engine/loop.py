@@ -37,6 +37,10 @@ FORGET_SECONDS = 30.0
 RENEW_SECONDS = 5.0
 # How often an outcome that the database does not take is offered again.
 AGAIN_SECONDS = 0.5
+# Outcomes that nothing waits for are recorded together, this often.
+LAZY_SECONDS = 0.1
+# So long a job is known after its end: a hand-over that comes late or twice is none.
+KNOWN_SECONDS = 60.0
 
 JobT = TypeVar("JobT")
 OutcomeT = TypeVar("OutcomeT")
@@ -58,7 +62,9 @@ class Ahead(Generic[JobT, OutcomeT]):
     `bulkhead`: whose threads a job takes (`bulkheads`). `refuse`: what comes of a job that is not put on the wire now;
     None = it may be. `reached`: whether the other side answered, None = it was not asked. `renew`: new leases for jobs
     that wait; returns those that are somebody else's by now. `give_back`: jobs that are not begun any more. `key`: what
-    `renew` calls a job. `refresh`: called now and then, outside of transactions.
+    `renew` calls a job. `refresh`: called now and then, outside of transactions. `missing`: (worker, keys of what is in
+    hand) -> jobs that were handed over and did not come. `urgent`: whether the thread waits until this
+    outcome is recorded.
     """
 
     bulkhead: Callable[[JobT], str]
@@ -68,6 +74,8 @@ class Ahead(Generic[JobT, OutcomeT]):
     give_back: Callable[[list[JobT]], None]
     key: Callable[[JobT], uuid.UUID]
     refresh: Callable[[], None]
+    missing: Callable[[int, list[uuid.UUID]], list[JobT]]
+    urgent: Callable[[JobT, OutcomeT], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +85,9 @@ class Work(Generic[JobT, OutcomeT]):
     `claim`: (limit, worker, what to pass over) -> jobs, committed. `talk`: no transaction is open. `record`: outcomes
     of many jobs, one transaction; returns for each the job that follows at once, or None. `release_dead`: frees what
     dead workers had. `keeps`: whether a job that begins late is still this worker's; then it has a new lease. `ahead`:
-    more is claimed than there are threads for. Without it every claim is talked about at once, and when a job has ended
-    there may be another that waited for its end, so the engine looks again.
+    more is claimed than there are threads for, jobs are handed over too, and outcomes are recorded while the thread
+    goes on. Without it every claim is talked about at once, and when a job has ended there may be another that waited
+    for its end, so the engine looks again.
     """
 
     task: str
@@ -113,6 +122,10 @@ class Engine(Generic[JobT, OutcomeT]):
         self._forgot_at = time.monotonic()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=work.task.rpartition(".")[2])
         self._gather = threading.Event()  # never set until the engine closes: a pause that ends early then
+        self._in_hand: dict[uuid.UUID, float | None] = {}  # with `ahead`: when it came to its end (monotonic)
+        self._outbox: Outbox[JobT, OutcomeT] | None = None
+        if work.ahead is not None:
+            self._outbox = Outbox(self._record_some, batch=batch)
         self._record: GroupCommit[tuple[JobT, OutcomeT], JobT | None] = GroupCommit(work.record, limit=batch)
 
     def run(self) -> int:
@@ -179,6 +192,7 @@ class Engine(Generic[JobT, OutcomeT]):
             self._worker.hold()
             self._work.release_dead(clock.now())
             self._renew_waiting()
+            self._look_for_missing()
             self._looked_at = time.monotonic()
         if time.monotonic() - self._forgot_at >= FORGET_SECONDS:
             with self._lock:
@@ -198,17 +212,45 @@ class Engine(Generic[JobT, OutcomeT]):
             crowded = Crowded(self._passed_over, self._bulkheads.waiting_in(self._passed_over))
         leased_at = time.monotonic()
         jobs = self._work.claim(limit, self._worker.number, crowded)
+        self._put([(job, leased_at) for job in jobs])
+        return len(jobs), ahead is not None and len(jobs) >= limit
+
+    def take(self, handed_over: Sequence[tuple[JobT, float]]) -> None:
+        """Takes jobs that others have claimed for this worker, with the seconds that they took to come here."""
+        now = time.monotonic()
+        self._put([(job, now - age) for job, age in handed_over])
+
+    def state(self) -> tuple[int, frozenset[str]] | None:
+        """How many jobs more may be handed over, and the bulkheads that take none; None = nothing may be."""
+        with self._lock:
+            if self._gather.is_set() or not self._worker.is_held():
+                return None
+            room = self._batch + self._bulkheads.threads - self._bulkheads.waiting
+            return max(0, room), self._bulkheads.crowded()
+
+    def _put(self, jobs: list[tuple[JobT, float]]) -> None:
+        """Gives each job that is new here a thread, or its place in a bulkhead."""
+        ahead = self._work.ahead
         refused: list[tuple[JobT, OutcomeT]] = []
-        for job in jobs:
-            outcome = ahead.refuse(job) if ahead is not None else None
+        for job, leased_at in jobs:
+            if ahead is None:
+                with self._lock:
+                    self._bulkheads.put("", job, leased_at)
+                continue
+            key = ahead.key(job)
+            with self._lock:
+                if key in self._in_hand:
+                    continue
+                self._in_hand[key] = None
+            outcome = ahead.refuse(job)
             if outcome is not None:
                 refused.append((job, outcome))
                 continue
             with self._lock:
-                self._bulkheads.put(ahead.bulkhead(job) if ahead is not None else "", job, leased_at)
+                self._bulkheads.put(ahead.bulkhead(job), job, leased_at)
         self._begin()
-        self._record_refused(refused)
-        return len(jobs), ahead is not None and len(jobs) >= limit
+        for start in range(0, len(refused), self._batch):
+            self._record_some(refused[start : start + self._batch])
 
     def _room(self) -> int:
         """How many jobs a claim may bring. With `ahead` it waits for an idle thread; 0 = nothing is claimed now."""
@@ -243,14 +285,36 @@ class Engine(Generic[JobT, OutcomeT]):
             for one in begun:
                 self._pool.submit(self._send, one)
 
-    def _record_refused(self, refused: list[tuple[JobT, OutcomeT]]) -> None:
-        """What comes of jobs that need no thread."""
-        for start in range(0, len(refused), self._batch):
-            some = refused[start : start + self._batch]
-            try:
-                self._work.record(some)
-            except Exception:
-                self._not_recorded([job for job, _ in some])
+    def _record_some(self, outcomes: list[tuple[JobT, OutcomeT]]) -> None:
+        """Records outcomes that no thread waits for; one that the database refuses does not take the others with it."""
+        try:
+            self._persist(lambda: self._work.record(outcomes))
+        except Exception:
+            if len(outcomes) > 1:
+                for outcome in outcomes:
+                    self._record_some([outcome])
+                return
+            self._not_recorded([job for job, _ in outcomes])
+        self._forget([job for job, _ in outcomes])
+
+    def _forget(self, jobs: Sequence[JobT]) -> None:
+        """These are not in hand any more; for a while they are known as such."""
+        ahead, now = self._work.ahead, time.monotonic()
+        if ahead is not None:
+            with self._lock:
+                self._in_hand.update((ahead.key(job), now) for job in jobs)
+
+    def _look_for_missing(self) -> None:
+        ahead = self._work.ahead
+        if ahead is None:
+            return
+        until = time.monotonic() - KNOWN_SECONDS
+        with self._lock:
+            self._in_hand = {key: ended for key, ended in self._in_hand.items() if ended is None or ended > until}
+            known = list(self._in_hand)
+        found = ahead.missing(self._worker.number, known)
+        if found:
+            self.take([(job, 0.0) for job in found])
 
     def _send(self, begun: Begun[JobT]) -> None:
         following: JobT | None = begun.job
@@ -265,14 +329,21 @@ class Engine(Generic[JobT, OutcomeT]):
                 # It has waited, or this process was stopped meanwhile: others may have taken it over.
                 late = time.monotonic() - leased_at > RENEW_SECONDS
                 if late and not self._persist(lambda job=job: self._work.keeps(job)):  # type: ignore[misc]
+                    self._forget([job])
                     break
                 give_back()
                 outcome = self._work.talk(job)
-                reached = ahead.reached(outcome) if ahead is not None else None
                 leased_at = time.monotonic()
+                if ahead is not None:
+                    reached = ahead.reached(outcome)
+                    if self._outbox is not None and not ahead.urgent(job, outcome):
+                        self._outbox.put(job, outcome)
+                        break
                 following = self._persist(lambda job=job, outcome=outcome: self._record.submit((job, outcome)))  # type: ignore[misc]
+                self._forget([job])
         except Exception:
             self._not_recorded([following])
+            self._forget([job])
         finally:
             give_back()
             self._end(begun.bulkhead, reached)
@@ -361,5 +432,52 @@ class Engine(Generic[JobT, OutcomeT]):
                 # The next worker sees that this one is gone, and takes them over.
                 log.exception("not given back", extra={"action": "give_back_failed", "jobs": len(waiting)})
         self._pool.shutdown(wait=True)
+        if self._outbox is not None:
+            self._outbox.close()
         if self._owns_worker:
             self._worker.release()
+
+
+class Outbox(Generic[JobT, OutcomeT]):
+    """Outcomes on their way into the database: recorded together, by a thread of its own that begins with the first."""
+
+    def __init__(
+        self,
+        record: Callable[[list[tuple[JobT, OutcomeT]]], None],
+        *,
+        batch: int,
+    ) -> None:
+        self._record = record
+        self._batch = batch
+        self._changed = threading.Condition()
+        self._waiting: list[tuple[JobT, OutcomeT]] = []
+        self._over = False
+        self._thread: threading.Thread | None = None
+
+    def put(self, job: JobT, outcome: OutcomeT) -> None:
+        """Takes one; it is recorded when enough have come together, or after `LAZY_SECONDS`."""
+        with self._changed:
+            self._waiting.append((job, outcome))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Records what is there; call it when nobody puts anything more."""
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._over)
+                if not self._waiting:
+                    return
+                self._changed.wait_for(lambda: len(self._waiting) >= self._batch or self._over, LAZY_SECONDS)
+                some, self._waiting = self._waiting[: self._batch], self._waiting[self._batch :]
+            self._record(some)
+            give_back()

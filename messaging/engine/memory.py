@@ -25,7 +25,7 @@ from django.db import connection, transaction
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import Max
 
-from messaging.engine import forgetting
+from messaging.engine import forgetting, handover
 from messaging.journal import audit, events, incidents
 from messaging.journal.audit import SYSTEM, Actor
 from messaging.models import MemoryEpoch
@@ -88,11 +88,10 @@ def look() -> None:
 
 def current() -> MemoryEpoch:
     """The row, as it is now. Raises MemoryChanged when `check` has to look at it first."""
-    global _seen
     row = MemoryEpoch.objects.first()
     if row is None or _seen is None or row.epoch != _seen[0] or row.heartbeat < _seen[1]:
         raise MemoryChanged
-    _seen = (row.epoch, row.heartbeat)
+    _saw(row)
     return row
 
 
@@ -264,7 +263,6 @@ def _read() -> _Note | None:
 
 def _note_down(row: MemoryEpoch) -> None:
     """Writes what is committed into the file."""
-    global _seen
     folder = Path(settings.RMHUB_STORE_DIR)
     folder.mkdir(parents=True, exist_ok=True)
     noted = {
@@ -284,10 +282,17 @@ def _note_down(row: MemoryEpoch) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
+    _saw(row)
+
+
+def _saw(row: MemoryEpoch) -> None:
+    global _seen
     _seen = (row.epoch, row.heartbeat)
+    handover.of_hub(row.epoch)
 
 
 def reset() -> None:
     """Forgets what this process has seen (tests)."""
     global _seen, _looked_at
     _seen = _looked_at = None
+    handover.forget()

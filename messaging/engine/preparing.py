@@ -12,17 +12,19 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 from urllib.parse import quote
 
 from messaging import profile, storage
-from messaging.engine.snapshots import party_ids, writer_options
-from messaging.models import Event, Message, Payload, Transmission
+from messaging.choices import SignalKind, SignalState
+from messaging.engine.snapshots import lease_seconds, party_ids, writer_options
+from messaging.models import Event, Message, Payload, Signal, Transmission
 from messaging.protocol import document_ids
 from messaging.protocol.codecs import ebxml, repeatable, stream
+from messaging.protocol.codecs.entity_file import name_of
 from messaging.protocol.envelope import (
     DocumentReference,
     Envelope,
@@ -119,6 +121,41 @@ class Claim:
             )
         )
         return attempt
+
+    def answer(self, signal: Signal, terms: Terms, *, headers: tuple[tuple[str, str], ...] = ()) -> None:
+        """Claims the next attempt of our acknowledgement or Error message, with its stored octets."""
+        to_error_uri = signal.kind == SignalKind.ERROR or profile.of(terms).windowed
+        address = terms.partner_error_address if to_error_uri else terms.partner_address
+        signal.state = SignalState.SENDING
+        signal.attempts += 1
+        signal.due_at = self.now + timedelta(seconds=lease_seconds(terms))
+        number = signal.sends + signal.attempts
+        attempt = Transmission(
+            pair_id=signal.pair_id, signal=signal, number=number, address=address, started_at=self.now
+        )
+        self.transmissions.append(attempt)
+        self.jobs.append(
+            Job(
+                kind=JobKind.SIGNAL,
+                transmission_id=attempt.pk,
+                transport=terms.transport,
+                parcel=parcel(
+                    terms,
+                    address,
+                    signal.content_type,
+                    bytes(signal.body),
+                    self.now,
+                    target=terms.partner_error_uri if to_error_uri else terms.partner_uri,
+                    headers=headers,
+                    name=name_of(signal.kind, signal.message_id),
+                    attempt=attempt.public_id,
+                ),
+                version_id=terms.version_id,
+                pair_id=signal.pair_id,
+                signal_id=signal.pk,
+                number=number,
+            )
+        )
 
     def but(self, column: str) -> str:
         """What to add to the condition of a query by pairs, so that it leaves out what is passed over."""

@@ -57,7 +57,11 @@ def record(outcomes: Sequence[tuple[Job, Receipt]]) -> list[bool]:
         )
         # Pairs of all kinds at once, then all other rows, and incidents after those: claims hold rows of messages and
         # signals when they open an incident, so whoever has opened one must not wait for such a row any more.
-        pairs = Pair.locked(job.pair_id for job, _ in (*timed, *requests, *in_streams) if job.pair_id)
+        # A pair whose acknowledgement came first has moved on: of that one only the attempt is written.
+        pairs = Pair.locked(
+            (job.pair_id for job, _ in (*requests, *in_streams) if job.pair_id),
+            sending={job.transmission_id: job.pair_id for job, _ in timed if job.pair_id},
+        )
         signal_moves = _record_signals(signals, now)
         plain_moves = _record_unreliable(once, now, written)
         atomic = transmitting.record(notifications, now)
@@ -104,14 +108,15 @@ def _record_pairs(
 ) -> set[uuid.UUID]:
     if not outcomes:
         return set()
-    pairs = {pair_id: locked[pair_id] for pair_id in {job.pair_id for job, _ in outcomes if job.pair_id}}
+    pairs: dict[uuid.UUID, Pair] = {}
     moved: set[uuid.UUID] = set()
     messages: list[Message] = []
     for job, receipt in outcomes:
         assert job.pair_id is not None
-        pair = pairs[job.pair_id]
-        if pair.transmission_id != job.transmission_id or pair.flow != Flow.SENDING:
+        pair = locked.get(job.pair_id)
+        if pair is None or pair.transmission_id != job.transmission_id or pair.flow != Flow.SENDING:
             continue
+        pairs[pair.pk] = pair
         moved.add(job.transmission_id)
         policy = sender_policy(registry.current().version(job.version_id), probing=pair.probing)
         kind = Kind.SENT if receipt.ok else Kind.TRANSPORT_FAILED

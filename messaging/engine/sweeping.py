@@ -1,7 +1,8 @@
 """The worker's own clock: what is due is looked for although nobody wakes it.
 
-Beat and submissions wake workers through the broker. A task that was not woken for as long as its interval is run here,
-so without a broker, or without beat, everything is at most a little later than its interval.
+Submissions and answers wake workers through the broker. Once a second a worker looks what is due (`engine.looking`),
+and runs it. A task that was neither woken nor due for as long as its interval is run too, so that whatever the look
+should pass over is at most a little later than that, without a broker and without beat.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from django.db import Error, connection
 
@@ -37,7 +39,8 @@ class _Turn:
 class Sweeper:
     """Holds the presence of this process and runs its tasks at their intervals. One a worker.
 
-    `first`: done once, before anything else, as soon as the database answers.
+    `first`: done once, before anything else, as soon as the database answers. `look`: the tasks that have something to
+    do, asked every so many seconds; `at_most_every`: tasks that are not run more often than that, whatever it says.
     """
 
     def __init__(
@@ -46,10 +49,17 @@ class Sweeper:
         *,
         presence: WorkerLock,
         first: Callable[[], object] = lambda: None,
+        look: Callable[[], Collection[str]] = lambda: (),
+        every: float = 1.0,
+        at_most_every: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         self._turns = {name: _Turn(seconds, run) for name, (seconds, run) in tasks.items()}
         self._presence = presence
         self._first: Callable[[], object] | None = first
+        self._look = look
+        self._every = every
+        self._at_most_every = at_most_every
+        self._looked_at = float("-inf")
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._away_since: float | None = None
@@ -110,9 +120,11 @@ class Sweeper:
                     self._over.wait(RENEW_SECONDS)
                     continue
                 self._first = None
+            due = self._due()
             now = time.monotonic()
             for name, turn in self._turns.items():
-                if now - turn.begun < turn.seconds + LATE:
+                since = now - turn.begun
+                if since < (self._at_most_every.get(name, 0.0) if name in due else turn.seconds + LATE):
                     continue
                 with self._lock:
                     if turn.running:
@@ -120,6 +132,18 @@ class Sweeper:
                     turn.running, turn.begun = True, now
                 self._pool.submit(self._run, name, turn)
         connection.close()
+
+    def _due(self) -> Collection[str]:
+        """What the look says, when it is time for one."""
+        if time.monotonic() - self._looked_at < self._every:
+            return ()
+        self._looked_at = time.monotonic()
+        try:
+            return self._look()
+        except Error:
+            return ()  # the presence says that the database is away
+        finally:
+            connection.close()
 
     def _run(self, name: str, turn: _Turn) -> None:
         try:

@@ -16,6 +16,8 @@ from django.db.models import F
 
 from messaging import dispatch, storage
 from messaging.choices import Direction
+from messaging.engine.continuing import Continuation
+from messaging.engine.handover import Seat
 from messaging.engine.pairs import PAIR_FIELDS
 from messaging.engine.subscriptions import Documents
 from messaging.entrance.refusals import SAMPLE
@@ -59,6 +61,7 @@ class Effects:
     now: datetime
     pairs: dict[uuid.UUID, Pair]
     onward: forwarding.Onward
+    continuation: Continuation
     messages: list[Message] = field(default_factory=list)
     payloads: list[Payload] = field(default_factory=list)
     identities: list[MessageIdentity] = field(default_factory=list)
@@ -71,11 +74,20 @@ class Effects:
     wake: bool = False
 
     @classmethod
-    def begin(cls, now: datetime, pair_ids: set[uuid.UUID], arriving: Sequence[tuple[Arrived, str]]) -> Self:
-        """Locks the pairs, with those to which what is for somebody else goes on (`arriving`: with its MessageId)."""
+    def begin(
+        cls,
+        now: datetime,
+        pair_ids: set[uuid.UUID],
+        arriving: Sequence[tuple[Arrived, str]],
+        seat: Seat | None = None,
+    ) -> Self:
+        """Locks the pairs, with those to which what is for somebody else goes on (`arriving`: with its MessageId).
+
+        `seat`: the worker that what follows is claimed for.
+        """
         leaving = [(item.road, message_id) for item, message_id in arriving if item.road is not None]
         pairs = Pair.locked(pair_ids | forwarding.pair_ids(leaving))
-        return cls(now, pairs, forwarding.look_up(leaving, now))
+        return cls(now, pairs, forwarding.look_up(leaving, now), Continuation(seat, now))
 
     def store(self, message: Message, rows: list[Payload], pair: Pair) -> None:
         """A new message, at the end of its pair."""

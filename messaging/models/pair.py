@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from django.db import models
 from django.db.models import Q
@@ -123,12 +123,22 @@ class Pair(Identified):
         return self.code
 
     @classmethod
-    def locked(cls, ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Pair]:
+    def locked(
+        cls, ids: Iterable[uuid.UUID], *, sending: Mapping[uuid.UUID, uuid.UUID] | None = None
+    ) -> dict[uuid.UUID, Pair]:
         """Locks pairs for a group, in the order of their ids so that two groups never wait for each other.
 
+        `sending`: attempts with their pairs, which are locked too if they still wait for the outcome of that attempt.
         Plain SQL, because it runs for every group and building the query would cost as much as running it.
         """
         wanted = list(set(ids))
+        if sending:
+            found = cls.objects.raw(
+                "SELECT * FROM messaging_pair WHERE id = ANY(%s) OR id = ANY(%s) AND flow = 'sending'"
+                " AND transmission_id = ANY(%s) ORDER BY id FOR UPDATE",
+                [wanted, list(sending.values()), list(sending)],
+            )
+            return {pair.pk: pair for pair in found}
         if not wanted:
             return {}
         rows = cls.objects.raw("SELECT * FROM messaging_pair WHERE id = ANY(%s) ORDER BY id FOR UPDATE", [wanted])

@@ -214,7 +214,7 @@ def test_the_schedule_queues_all_jobs_once_a_day(
     settings: Any, time: FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tasks, "give_back", lambda: None)  # the test's transaction is in one
-    assert settings.CELERY_BEAT_SCHEDULE["pipeline-due"]["task"] == tasks.pipeline_due.name
+    assert settings.CELERY_BEAT_SCHEDULE["pipeline_due"]["task"] == tasks.pipeline_due.name
     settings.RMHUB_PIPELINE_DAILY_AT = "12:30"
     assert pipeline_runs.schedule_due() == []
     time.move(1800)

@@ -2,11 +2,13 @@
 
 Each method is one transaction: it runs whole or not at all, and what it leaves behind survives every crash. They
 follow the rooms of messaging: submitting, claiming (`claim`), recording (`record`), accepting and answering (`accept`),
-operating (`act`, `cancel`, `move_gate`); one outbound and one inbound pair.
+operating (`act`, `cancel`, `move_gate`); one outbound and one inbound pair. Where a hub continues (`continues`),
+submitting and accepting claim what follows, for the worker that lives, and return it to be handed over.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -33,6 +35,9 @@ from tests.simulation.builds import RIGHT, Build
 from tests.simulation.judge import Judge
 
 SIGNAL_ATTEMPTS = 3
+# As in `engine.handover` and `engine.loop`.
+MISSING_AFTER = timedelta(seconds=1.5)
+RENEW_AFTER = timedelta(seconds=5)
 
 
 class Packet(NamedTuple):
@@ -81,6 +86,15 @@ class Job(NamedTuple):
     transmission: int
     packet: Packet
     key: str
+    number: int = 0  # of the attempt, of a signal
+    at: datetime | None = None  # when it was claimed
+
+
+class Mine(NamedTuple):
+    """An attempt in the store that has no outcome: whose it is, and what it is of."""
+
+    worker: int
+    job: Job
 
 
 @dataclass(slots=True)
@@ -92,6 +106,7 @@ class Hub:
     judge: Judge
     build: Build = RIGHT
     acceptance: AcceptancePolicy = field(default_factory=AcceptancePolicy)
+    continues: bool = False
     peer: Hub = field(init=False, repr=False)
 
     # The store.
@@ -104,12 +119,19 @@ class Hub:
     numbers: dict[str, int] = field(default_factory=dict)
     signals: dict[str, Signal] = field(default_factory=dict)
     errors: int = 0
+    happened: Counter[str] = field(default_factory=Counter)  # with hand-overs and their outcomes
+    attempts: dict[int, Mine] = field(default_factory=dict)
+
+    # Valkey: what is handed over to the worker that lives.
+    mail: list[Job] = field(default_factory=list)
 
     # The memory.
     up: bool = True
     arrived: list[Packet] = field(default_factory=list)  # arrivals that no transaction has taken yet
     outcomes: list[tuple[Job, bool]] = field(default_factory=list)  # transmissions that no transaction has recorded yet
     remembered: set[str] = field(default_factory=set)  # of a build that keeps ids in memory
+    worker: int = 1
+    known: set[int] = field(default_factory=set)  # the attempts that this worker has in hand, or had
 
     def crash(self) -> None:
         """Every process of the hub dies."""
@@ -117,20 +139,81 @@ class Hub:
         self.arrived = []
         self.outcomes = []
         self.remembered = set()
+        self.worker += 1
+        self.known = set()
+        self.mail = []  # nobody reads the list of a worker that is dead
 
     def next_due(self) -> datetime | None:
         """When a worker has something to do."""
         due = [signal.due_at for signal in self.signals.values() if signal.due_at is not None]
         if self.pair.due_at is not None and self.pair.gate is Gate.OPEN:
             due.append(self.pair.due_at)
+        due += [mine.job.at + MISSING_AFTER for mine in self._missing() if mine.job.at is not None]
         return min(due, default=None)
 
     # submitting
 
-    def submit(self, message_id: str, now: datetime) -> None:
-        """A document of our application."""
+    def submit(self, message_id: str, now: datetime) -> list[Job]:
+        """A document of our application. Returns what is to be handed over."""
         self.rows[message_id] = Row(message_id, position=len(self.rows) + 1)
         self.pair = step(self.pair, Event(Kind.QUEUED), now, self.policy).state
+        return self._go_on(now)
+
+    # continuing, handing over
+
+    def _go_on(self, now: datetime) -> list[Job]:
+        """The head of the queue of an idle pair, claimed by whoever holds the pair's lock."""
+        pair = self.pair
+        if not self.continues or pair.flow is not Flow.IDLE or not pair.queued or pair.gate is not Gate.OPEN:
+            return []
+        job = self._advance(now)
+        return [job] if job is not None else []
+
+    def take(self, job: Job, now: datetime) -> Job | None:
+        """The worker reads a hand-over. Returns the job if it is to be done."""
+        if job.transmission in self.known and self.build.drops_what_it_has:
+            self.happened["dropped"] += 1
+            return None
+        late = job.at is not None and now - job.at > RENEW_AFTER
+        self.judge.taken(self, job, late=late and not self.build.renews_what_comes_late)
+        self.known.add(job.transmission)
+        self.happened["late"] += late
+        return job if not late or self._renew(job, now) else None
+
+    def _renew(self, job: Job, now: datetime) -> bool:
+        """A new lease for a job that waited; False when somebody else has it, or nobody needs it any more."""
+        if not self.waits_for(job):
+            return False
+        until = now + timedelta(seconds=self.policy.lease)
+        if job.packet.kind == "message":
+            self.pair = replace(self.pair, due_at=until)
+        else:
+            self.signals[job.key].due_at = until
+        return True
+
+    def waits_for(self, job: Job) -> bool:
+        """Whether the outcome of this attempt would count."""
+        if job.packet.kind == "message":
+            return self.transmission == job.transmission and self.pair.flow is Flow.SENDING
+        signal = self.signals[job.key]
+        return signal.state == "sending" and signal.sends + signal.attempts == job.number
+
+    def missing(self, now: datetime) -> list[Job]:
+        """What was claimed for this worker and did not come."""
+        found = []
+        for mine in self._missing():
+            if mine.job.at is not None and mine.job.at + MISSING_AFTER <= now:
+                if self.waits_for(mine.job):
+                    self.known.add(mine.job.transmission)
+                    self.happened["missing"] += 1
+                    found.append(mine.job)
+                else:
+                    del self.attempts[mine.job.transmission]
+        return found
+
+    def _missing(self) -> list[Mine]:
+        mine = self.attempts.items()
+        return [one for number, one in mine if one.worker == self.worker and number not in self.known]
 
     # sending
 
@@ -144,11 +227,19 @@ class Hub:
                 jobs.append(job)
         for signal in self.signals.values():
             if signal.due_at is not None and signal.due_at <= now:
-                signal.state = "sending"
-                signal.attempts += 1
-                signal.due_at = now + timedelta(seconds=self.policy.lease) if self.build.leases_what_it_claims else None
-                jobs.append(Job(self._number(), signal.packet, signal.key))
+                jobs.append(self._claim_signal(signal, now))
+        self.known |= {job.transmission for job in jobs}
         return jobs
+
+    def _claim_signal(self, signal: Signal, now: datetime) -> Job:
+        signal.state = "sending"
+        signal.attempts += 1
+        signal.due_at = now + timedelta(seconds=self.policy.lease) if self.build.leases_what_it_claims else None
+        return self._attempt(Job(self._number(), signal.packet, signal.key, signal.sends + signal.attempts, now))
+
+    def _attempt(self, job: Job) -> Job:
+        self.attempts[job.transmission] = Mine(self.worker, job)
+        return job
 
     def _advance(self, now: datetime) -> Job | None:
         pair = self.pair
@@ -179,7 +270,7 @@ class Hub:
         self.transmission = self._number()
         if not self.build.leases_what_it_claims:
             self.pair = replace(self.pair, due_at=None)
-        return Job(self.transmission, octets, row.id)
+        return self._attempt(Job(self.transmission, octets, row.id, at=now))
 
     def _number(self) -> int:
         self.transmissions += 1
@@ -194,23 +285,26 @@ class Hub:
     def record(self, outcomes: Sequence[tuple[Job, bool]], now: datetime) -> None:
         """What became of transmissions."""
         for job, ok in outcomes:
+            self.attempts.pop(job.transmission, None)
             if job.packet.kind == "message":
                 self._record_message(job, ok, now)
             else:
-                self._record_signal(self.signals[job.key], ok, now)
+                self._record_signal(job, ok, now)
 
     def _record_message(self, job: Job, ok: bool, now: datetime) -> None:
         if self.pair.flow is not Flow.SENDING:
             return
         if self.transmission != job.transmission and self.build.checks_whose_outcome_it_is:
+            self.happened["overtaken"] += 1
             return
         kind = Kind.SENT if ok else Kind.TRANSPORT_FAILED
         self.pair = step(self.pair, Event(kind, cause="" if ok else "connect_refused"), now, self.policy).state
         happened = Happened.HANDED_OVER if ok else Happened.WILL_RETRY
         self.rows[job.key].state = move(State.SENDING, happened, reliable=True)
 
-    def _record_signal(self, signal: Signal, ok: bool, now: datetime) -> None:
-        if signal.state != "sending":
+    def _record_signal(self, job: Job, ok: bool, now: datetime) -> None:
+        signal = self.signals[job.key]
+        if not self.waits_for(job):
             return
         if ok:
             signal.sends += 1
@@ -229,8 +323,13 @@ class Hub:
 
     # accepting, answering
 
-    def accept(self, group: Sequence[Packet], now: datetime, *, refuses: bool = False) -> None:
-        """A group of arrivals. `refuses`: answers messages with a Transient Error, as a router does (4.1.3)."""
+    def accept(self, group: Sequence[Packet], now: datetime, *, refuses: bool = False) -> list[Job]:
+        """A group of arrivals. `refuses`: answers messages with a Transient Error, as a router does (4.1.3).
+
+        Returns what is to be handed over.
+        """
+        before = set(self.signals)
+        busy = self.pair.flow is not Flow.IDLE
         for packet in group:
             if packet.kind != "message":
                 self._answered(packet, now)
@@ -238,6 +337,10 @@ class Hub:
                 self._owe_error(packet, "TransientError", now, wait=None if packet.number % 2 else 7)
             else:
                 self._receive(packet, now)
+        new = [signal for key, signal in self.signals.items() if key not in before]
+        acknowledgements = [signal for signal in new if signal.packet.kind == "acknowledgement" and self.continues]
+        claimed = [self._claim_signal(signal, now) for signal in acknowledgements]
+        return [*claimed, *(self._go_on(now) if busy else [])]
 
     def _receive(self, packet: Packet, now: datetime) -> None:
         known = packet.id in (self.stored if self.build.remembers_ids_on_disk else self.remembered)

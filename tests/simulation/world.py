@@ -38,6 +38,8 @@ class Accidents:
     kill: float = 0.0  # one process
     person: float = 0.0
     refusal: float = 0.0  # of a message, by a Transient Error; for one arrival
+    lost: float = 0.0  # a hand-over
+    doubled: float = 0.0  # a hand-over
     tick: float = 0.05  # time passes although processes could run
 
 
@@ -57,6 +59,8 @@ class World:
             kill=chance.choice((0, 0.01, 0.05)),
             person=chance.choice((0, 0, 0.01, 0.06)),
             refusal=chance.choice((0, 0, 0.1)),
+            lost=chance.choice((0, 0.05, 0.4)),
+            doubled=chance.choice((0, 0.2)),
             tick=chance.choice((0.02, 0.1, 0.3)),
         )
         weather = Weather(
@@ -88,7 +92,8 @@ class World:
             transient_ceiling=60,
             lease=chance.choice((2, 20)),
         )
-        return Hub(name, policy, self.judge, build, AcceptancePolicy(strict_sequence=chance.random() < 0.2))
+        strict = AcceptancePolicy(strict_sequence=chance.random() < 0.2)
+        return Hub(name, policy, self.judge, build, strict, continues=chance.random() < 0.7)
 
     def _start_numbers(self) -> None:
         """Some worlds begin shortly before the numbers run out (2.2.2 b)."""
@@ -150,6 +155,8 @@ class World:
                     found.append((hub, "receive", None))
                 if hub.outcomes:
                     found.append((hub, "record", None))
+                if hub.mail:
+                    found.append((hub, "read", None))
                 due = hub.next_due()
                 if due is not None and due <= self.now:
                     found.append((hub, "work", None))
@@ -157,7 +164,7 @@ class World:
 
     def _run(self, hub: Hub, name: str, process: Process | None) -> None:
         if process is None:
-            starts = {"receive": self._receive, "record": self._record, "work": self._work}
+            starts = {"receive": self._receive, "record": self._record, "work": self._work, "read": self._read}
             process = starts[name](hub)
             self.processes.append((hub, name, process))
         try:
@@ -179,9 +186,33 @@ class World:
         """A worker: claims what is due, and a thread for each job talks."""
         jobs = hub.claim(self.now)
         self._note(f"{hub.name} claims", jobs)
+        missing = hub.missing(self.now)
+        if missing:
+            self._note(f"{hub.name} misses", missing)
+        jobs += missing
         yield
         for job in jobs:
             self.processes.append((hub, "talk", self._talk(hub, job)))
+
+    def _hand_over(self, hub: Hub, jobs: list[Job]) -> Process:
+        """Whoever has committed tells the worker what was claimed for it."""
+        worker = hub.worker
+        yield
+        if worker != hub.worker:
+            return
+        for job in jobs:
+            lot = self.chance.random()
+            if lot >= self.accidents.lost:
+                hub.mail += [job] * (2 if lot < self.accidents.lost + self.accidents.doubled else 1)
+
+    def _read(self, hub: Hub) -> Process:
+        """A worker reads a hand-over, not always the oldest."""
+        job = hub.mail.pop(self.chance.randrange(len(hub.mail)))
+        yield
+        taken = hub.take(job, self.now)
+        self._note(f"{hub.name} {'takes' if taken else 'drops'} the hand-over:", job)
+        if taken is not None:
+            self.processes.append((hub, "talk", self._talk(hub, taken)))
 
     def _talk(self, hub: Hub, job: Job) -> Process:
         ok = self._transmit(hub, job.packet)
@@ -213,8 +244,10 @@ class World:
         yield
         refuses = self.chance.random() < self.accidents.refusal
         known = set(hub.stored)
-        hub.accept(group, self.now, refuses=refuses)
+        jobs = hub.accept(group, self.now, refuses=refuses)
         self._note(f"{hub.name} {'puts off' if refuses else 'takes'}", group)
+        if jobs:
+            self.processes.append((hub, "hand-over", self._hand_over(hub, jobs)))
         if hub.build.stores_in_two_transactions:
             yield
             for message_id in [message_id for message_id in hub.stored if message_id not in known]:
@@ -227,8 +260,10 @@ class World:
         hub = self.hubs[name]
         self.wanted[name] -= 1
         message_id = f"{name}{len(hub.rows) + 1}"
-        hub.submit(message_id, self.now)
+        jobs = hub.submit(message_id, self.now)
         self._note(f"{name} is given", message_id)
+        if jobs:
+            self.processes.append((hub, "hand-over", self._hand_over(hub, jobs)))
 
     def _tick(self) -> bool:
         """Time passes to the next thing that is due. Returns False when nothing ever will be."""

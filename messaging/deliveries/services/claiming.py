@@ -60,7 +60,7 @@ def claim_due(*, limit: int, worker: int = 0, share: int | None = None) -> list[
 def _due_triggers(now: datetime) -> list[uuid.UUID]:
     """Active triggers with something that is due or lost, those with the least in progress first."""
     with connection.cursor() as cursor:
-        cursor.execute(DUE_TRIGGERS, [now, now])
+        cursor.execute(DUE_TRIGGERS, {"now": now})
         return [row[0] for row in cursor.fetchall()]
 
 
@@ -71,11 +71,11 @@ CROSS JOIN LATERAL (
     WHERE d.trigger_id = t.id AND d.state = 'running'
 ) r
 WHERE t.state = 'active' AND (
-    r.ends <= %s
+    r.ends <= %(now)s
     OR t.kind <> 'pull' AND r.running < t.concurrency AND (
         SELECT d.due_at FROM messaging_delivery d WHERE d.trigger_id = t.id AND d.state = 'waiting'
         ORDER BY d.due_at LIMIT 1
-    ) <= %s
+    ) <= %(now)s
 )
 ORDER BY r.running, t.id
 """

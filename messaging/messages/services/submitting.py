@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 import uuid
 from collections.abc import Sequence
@@ -11,12 +12,16 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from django.conf import settings
-from django.db import IntegrityError, connection, transaction
+from django.db import DatabaseError, IntegrityError, connection, transaction
 
 from messaging import dispatch, profile, storage
 from messaging.choices import Direction, MessageState
-from messaging.engine import pairs
+from messaging.engine import handover, pairs
+from messaging.engine import memory as hub_memory
+from messaging.engine.continuing import Continuation
 from messaging.engine.group import GroupCommit
+from messaging.engine.handover import Seat
+from messaging.engine.snapshots import OUTBOUND_FIELDS
 from messaging.exceptions import (
     DuplicateMessageId,
     IdempotencyMismatch,
@@ -41,6 +46,8 @@ from partners.addresses import host_of
 from partners.terms import Terms
 from rmhub import clock
 from rmhub.ids import uuid7
+
+log = logging.getLogger(__name__)
 
 # What stands in Content-IDs too, so it has no blanks, brackets or characters outside ASCII (RFC 822, wire-ebxml 1.4).
 _MESSAGE_ID = re.compile(r"[!-;=?-~]*")
@@ -223,7 +230,9 @@ def _store(entries: list[_Entry]) -> list[Pair | None]:
     """Stores a group of submissions in one transaction; returns the pair of each, as it is after it. None: the pair's
     queue is full, and nothing of this submission was stored.
     """
+    seat = _seat()
     now = clock.now()
+    continuation = Continuation(seat, now)
     most: int = settings.RMHUB_PAIR_QUEUE
     written: list[EventRow] = []
     taken: list[_Entry] = []
@@ -237,6 +246,8 @@ def _store(entries: list[_Entry]) -> list[Pair | None]:
                 continue
             message, terms = entry.message, entry.terms
             pairs.enqueue(message, pair, terms, now)
+            if pair.queued == 1 and message.due_at is None:
+                continuation.next_of(pair, message, entry.payloads, terms)
             what = {"agreement": terms.tpa_id, "service": message.service, "action": message.action}
             data = {**what, "size": message.size}
             written.append(events.event("message.accepted", now, pair=pair, message=message, data=data))
@@ -256,11 +267,27 @@ def _store(entries: list[_Entry]) -> list[Pair | None]:
         bulk_insert(identities)
         bulk_insert(messages)
         bulk_insert([payload for entry in taken for payload in entry.payloads])
-        bulk_set(list(locked.values()), pairs.PAIR_FIELDS)
+        bulk_set(list(locked.values()), (*OUTBOUND_FIELDS, "next_position"))
+        continuation.write()
         events.write(written)
         if any(message.due_at for message in messages) or any(pairs.is_due(pair, now) for pair in locked.values()):
             dispatch.wake_on_commit(dispatch.SEND)
     return found
+
+
+def _seat() -> Seat | None:
+    """The worker that what is stored is claimed for. Like a claim it relies on the memory, which may have been lost.
+
+    None within a transaction of the caller, who may do more in it before it is committed.
+    """
+    if connection.in_atomic_block:
+        return None
+    try:
+        hub_memory.look()
+    except (DatabaseError, OSError):
+        log.warning("the memory cannot be looked at", extra={"action": "memory_not_seen"}, exc_info=True)
+        return None
+    return handover.seat()
 
 
 _group: GroupCommit[_Entry, Pair | None] = GroupCommit(_store)

@@ -18,7 +18,7 @@ from django.db import transaction
 
 from messaging import dispatch, storage
 from messaging.choices import Direction, MessageState, SignalKind, SignalState
-from messaging.engine import subscriptions
+from messaging.engine import handover, subscriptions
 from messaging.engine.snapshots import INBOUND_FIELDS, OUTBOUND_FIELDS, acceptance_policy, inbound_state, writer_options
 from messaging.entrance.effects import Arrived, Effects, documents_of, payload_rows, received_event
 from messaging.models import Message, MessageIdentity, Pair, Signal
@@ -80,7 +80,8 @@ class Batch(Effects):
     """What one transaction writes of ebXML messages and answers. `known`: the MessageIds that are stored.
 
     `owed`: how many acknowledgements more, by message; `asked`: for which repeat; `new_acks`: those that are not
-    written yet. `answered`: messages of ours; `ended`: what `upstream` has to be told.
+    written yet. `answered`: messages of ours; `freed`: their pairs, whose next message may go; `ended`: what `upstream`
+    has to be told.
     """
 
     known: dict[tuple[uuid.UUID, str], Known] = field(default_factory=dict)
@@ -88,6 +89,7 @@ class Batch(Effects):
     asked: dict[uuid.UUID, Item] = field(default_factory=dict)
     new_acks: dict[uuid.UUID, Signal] = field(default_factory=dict)
     answered: dict[uuid.UUID, Message] = field(default_factory=dict)
+    freed: set[uuid.UUID] = field(default_factory=set)
     ended: list[tuple[uuid.UUID | None, str]] = field(default_factory=list)
 
 
@@ -97,13 +99,14 @@ def accept(items: Sequence[Item]) -> list[int]:
     Raises IntegrityError when another process stored one of the ids between our look and our insert; the caller runs
     the items one by one then, and the second look finds it.
     """
+    seat = handover.seat()
     with transaction.atomic(durable=True):
         now = clock.now()
         normals = [item for item in items if item.pair_id is not None]
         targets = answering.targets(item.envelope.ref_to_message_id for item in items if item.pair_id is None)
         touched = {message.pair_id for found in targets.values() for message in found}
         touched |= {item.pair_id for item in normals if item.pair_id}
-        batch = Batch.begin(now, touched, [(item, item.envelope.message_id) for item in normals])
+        batch = Batch.begin(now, touched, [(item, item.envelope.message_id) for item in normals], seat)
         _look_up(normals, batch)
         for item in items:
             if item.pair_id is not None:
@@ -220,9 +223,10 @@ def _store(item: Item, pair: Pair, decision: Decision, batch: Batch) -> None:
         ack = _acknowledgement(item, message, batch)
         if item.road is not None and item.road.confirms_through:
             ack.state, ack.due_at = SignalState.HELD, None
+        elif not batch.continuation.signal(ack, item.agreed):
+            batch.wake = True
         batch.signals.append(ack)
         batch.new_acks[message.pk] = ack
-        batch.wake = True
     batch.events.append(received_event(message, item.agreed, now))
     if item.road is not None:
         batch.pass_on(message, rows, item.road, memory_lost=lost)
@@ -360,4 +364,7 @@ def _write(batch: Batch) -> None:
     _owe(batch)
     upstream.onward_ended(batch.ended, batch.now)
     bulk_set(list(batch.answered.values()), ("state", "completed_at", "cause", "cause_detail"))
+    if batch.freed - batch.continuation.heads_of([batch.pairs[pair_id] for pair_id in batch.freed]):
+        batch.wake = True
+    batch.continuation.write()
     batch.finish((*INBOUND_FIELDS, "next_position"), (*OUTBOUND_FIELDS, "next_position"))

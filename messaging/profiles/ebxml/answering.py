@@ -109,7 +109,7 @@ def _apply(item: Item, message: Message, pair: Pair, batch: Batch) -> str:
         pair.cause_detail = f"{error.code}: {error.description}"[:2000]
         _refused(message, pair, result, batch)
     if Act.WAKE in result.acts:
-        batch.wake = True
+        batch.freed.add(pair.pk)
     return ""
 
 

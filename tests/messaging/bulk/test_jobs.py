@@ -8,15 +8,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.conf import settings
-from django.db import IntegrityError, OperationalError
+from django.db import IntegrityError, OperationalError, connection
 
 from messaging import dispatch, tasks
 from messaging.bulk import selectors as reading
-from messaging.bulk.services import jobs
+from messaging.bulk.services import jobs, plans
 from messaging.deliveries.services import settling, triggering
 from messaging.engine import subscriptions
 from messaging.engine.claiming import claim_due
+from messaging.engine.looking import look
 from messaging.exceptions import InvalidSubmission, NotFound, Stale, WrongState
 from messaging.journal.audit import Actor
 from messaging.models import AuditEntry, BulkJob, BulkJobItem, Delivery, Message, Trigger
@@ -178,8 +178,7 @@ def test_a_worker_is_woken_after_the_commit_and_swept_each_second(
         job = create(trigger)
         assert dispatch.JOBS not in woken
     assert dispatch.JOBS in woken
-    beat = {entry["task"]: entry["schedule"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}
-    assert beat[dispatch.JOBS] == 1
+    assert dispatch.JOBS in look(0)
     assert tasks.jobs_due.name == dispatch.JOBS
     assert tasks.jobs_due() == "done 1"
     assert fresh(job).state == "finished"
@@ -394,3 +393,25 @@ def test_progress_tells_how_long_the_rest_takes(partner: PartnerSide, time: Froz
     assert (found.ended, found.percent, found.left, found.open) == (20, 20, 40.0, True)
     job.done = 2
     assert reading.progress(job, NOON + timedelta(seconds=1)).left is None, "too early to tell"
+
+
+def test_a_filter_that_takes_too_long_is_refused_and_other_trouble_is_not_taken_for_it(
+    partner: PartnerSide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(*_: object) -> int:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_sleep(60)")
+        raise AssertionError
+
+    def broken(*_: object) -> int:
+        raise OperationalError("the server is gone")
+
+    trigger = doubtful(partner, 1)
+    monkeypatch.setattr(plans, "PLAN_SECONDS", 0.01)
+    monkeypatch.setattr(plans, "_take", slow)
+    with pytest.raises(InvalidSubmission) as caught:
+        create(trigger)
+    assert list(caught.value.errors) == ["filter"]
+    monkeypatch.setattr(plans, "_take", broken)
+    with pytest.raises(OperationalError):
+        create(trigger)

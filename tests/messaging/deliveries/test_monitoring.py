@@ -11,13 +11,13 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from django.conf import settings
 from django.db import transaction
 
-from messaging import applications, tasks
+from messaging import applications, dispatch, tasks
 from messaging.applications import Transient
 from messaging.choices import IncidentState, TriggerState
 from messaging.deliveries.services import monitoring, triggering
+from messaging.engine.looking import look
 from messaging.models import Event, Incident, Trigger
 from rmhub import clock
 from rmhub.clock import FrozenClock
@@ -313,7 +313,6 @@ def test_a_worker_that_starts_resumes_and_beat_has_monitors_asked(time: FrozenCl
     tasks._first()  # what a worker does before anything else
     assert (state(trouble), state(monitored)) == (TriggerState.ACTIVE, TriggerState.SUSPENDED)
     time.move(60)
-    beaten = [entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()]
-    assert "messaging.monitors_due" in beaten
+    assert dispatch.MONITORS in look(0)
     assert tasks.monitors_due() == "resumed 1"
     assert state(monitored) == TriggerState.ACTIVE

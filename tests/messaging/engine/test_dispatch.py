@@ -32,7 +32,7 @@ def broker(settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[redis.Redis]:
     """A database of the real broker that no worker listens to."""
     client = redis.Redis.from_url(settings.REDIS_URL.rpartition("/")[0] + "/13", socket_timeout=60)
     client.delete(*KEYS)
-    monkeypatch.setattr(dispatch, "_redis", lambda: client)
+    monkeypatch.setattr(dispatch, "valkey", lambda: client)
     yield client
     client.delete(*KEYS)
     client.close()
@@ -48,10 +48,10 @@ def no_broker(settings) -> Iterator[None]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     settings.REDIS_URL = f"redis://127.0.0.1:{port}/0"
-    dispatch._redis.cache_clear()
+    dispatch.valkey.cache_clear()
     yield
-    dispatch._redis().close()
-    dispatch._redis.cache_clear()
+    dispatch.valkey().close()
+    dispatch.valkey.cache_clear()
 
 
 def test_many_wake_ups_are_one_until_a_worker_has_begun(broker: redis.Redis, sent: list[str]) -> None:
@@ -101,9 +101,9 @@ def test_without_a_broker_nothing_is_raised_and_it_is_tried_once(
     no_broker: None, sent: list[str], call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried = []
-    connect = dispatch._redis
+    connect = dispatch.valkey
     monkeypatch.setattr(dispatch, "_PAUSE_SECONDS", 600)
-    monkeypatch.setattr(dispatch, "_redis", lambda: tried.append(1) or connect())
+    monkeypatch.setattr(dispatch, "valkey", lambda: tried.append(1) or connect())
     for _ in range(100):
         call(SEND)
     monkeypatch.undo()
@@ -115,7 +115,7 @@ def test_a_broker_that_answers_nothing_is_waited_for_once(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         client = redis.Redis(port=silent.getsockname()[1], socket_timeout=0.1, retry=Retry(NoBackoff(), 1))
-        monkeypatch.setattr(dispatch, "_redis", lambda: client)
+        monkeypatch.setattr(dispatch, "valkey", lambda: client)
         monkeypatch.setattr(dispatch, "_PAUSE_SECONDS", 600)
         for _ in range(100):
             wake(SEND)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from unittest import mock
 
 import pytest
 from django.db import connection, models, transaction
+from django.test import TestCase
 from django.test.utils import CaptureQueriesContext
 
-from messaging.engine import leases, subscriptions
+from messaging.engine import handover, leases, subscriptions
 from messaging.engine.claiming import Job, claim_due
+from messaging.engine.handover import Seat
+from messaging.engine.looking import look
 from messaging.engine.recording import record
 from messaging.journal.audit import Actor
 from messaging.messages.selectors.messages import of_document
@@ -102,7 +106,7 @@ def scans(run: Callable[[], object]) -> list[str]:
     with CaptureQueriesContext(connection) as captured:
         run()
     found = []
-    statements = [q["sql"] for q in captured if re.match(r"(SELECT|UPDATE|DELETE)\b", q["sql"])]
+    statements = [sql for q in captured if re.match(r"(SELECT|UPDATE|DELETE)\b", sql := q["sql"].strip())]
     assert statements, "it asked the database nothing"
     for statement in statements:
         with connection.cursor() as cursor:
@@ -195,6 +199,25 @@ def _messages() -> None:
     assert not found, "\n\n".join(f"{name}:\n" + "\n".join(scanned) for name, scanned in found.items())
 
 
+def _handed_over() -> None:
+    partner = partner_side()
+    jobs: list[Job] = []
+    paths: dict[str, Callable[[], object]] = {}
+    claimed = mock.patch.object(handover, "post", lambda seat, some: jobs.extend(some))
+    with frozen(AT), claimed, mock.patch.object(handover, "seat", lambda: Seat(4711, 64)):
+        for _ in range(2):
+            submit(partner)
+        [first] = claim_due(limit=64)
+        paths["an acknowledgement frees the next"] = lambda: partner.send(partner.acknowledgement(first.parcel))
+        paths["a message is acknowledged"] = lambda: partner.send(partner.message(1))
+        paths["what did not come is looked for"] = lambda: handover.missing(4711, [])
+        paths["all kinds of work are looked for"] = lambda: look(4711)
+        with TestCase.captureOnCommitCallbacks(execute=True):
+            found = {name: scanned for name, run in paths.items() if (scanned := scans(run))}
+    assert found == {}
+    assert [job.kind for job in jobs] == ["pair", "signal"]
+
+
 def _documents_by_id() -> None:
     """By the partial indexes of what differs from the MessageId, which are small in most stores and large in some."""
     partner = partner_side()
@@ -216,4 +239,4 @@ def _documents_by_id() -> None:
 
 
 def test_hot_paths_scan_no_table(full_store: None, subtests: pytest.Subtests) -> None:
-    alone(subtests, _messages, _repeatable_requests, _streams, _documents_by_id)
+    alone(subtests, _messages, _handed_over, _repeatable_requests, _streams, _documents_by_id)

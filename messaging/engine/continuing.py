@@ -1,0 +1,159 @@
+"""Continues in the transaction that decides: what follows from a fact is claimed where the fact is written.
+
+Whoever stores a message of an idle pair, takes an acknowledgement, or owes one, holds the lock already and has the
+rows in hand. So it claims what is to be sent next, for a worker that lives, and hands it over after the commit; nobody
+has to look for it. Only what is plain goes this way: ebXML over HTTP, small, to a server that takes it. Everything
+else, and everything while no worker is known, is due and found by `claiming.claim_due`: the same steps of the same
+machine.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from django.db import transaction
+
+from messaging import profile, storage
+from messaging.engine import handover, preparing
+from messaging.engine.handover import Seat
+from messaging.engine.preparing import Claim, JobKind
+from messaging.engine.snapshots import apply_outbound, outbound_state, sender_policy
+from messaging.models import Message, Pair, Payload, Signal
+from messaging.models.bulk import bulk_insert, bulk_set
+from messaging.protocol.codecs.entity_file import name_of
+from messaging.protocol.errors import EncodeError
+from messaging.protocol.messages import Happened, move
+from messaging.protocol.pair_state import Act, Flow, Gate, Kind
+from messaging.protocol.pair_state import Event as PairEvent
+from messaging.protocol.sender import step
+from messaging.servers import server_of_terms
+from partners import registry
+from partners.choices import VersionState
+from partners.terms import Terms
+from partners.transports import HTTP
+
+# What is larger is not encoded under the lock of its pair, and not sent through Valkey.
+PLAIN_BYTES = 64 * 1024
+
+STATE_FIELDS = ("state", "attempts", "due_at", "cause", "cause_detail", "first_sent_at", "completed_at")
+PREPARED_FIELDS = (*STATE_FIELDS, "sequence_number", "content_type", "wire_frame", "digest")
+
+
+class Continuation:
+    """What one transaction claims for a worker beside what it decides. Made before it; `write` belongs to it."""
+
+    def __init__(self, seat: Seat | None, now: datetime) -> None:
+        self._seat = seat
+        self._claim = Claim(now, 0)
+
+    def next_of(self, pair: Pair, message: Message, payloads: Sequence[Payload], terms: Terms) -> bool:
+        """Claims the head of a pair's queue, if it may go now. The caller writes both (`OUTBOUND_FIELDS`,
+        `PREPARED_FIELDS`). False: nothing has changed, and the pair is due.
+        """
+        plain = message.size <= PLAIN_BYTES and not message.attempts and not message.forwarded_from_id
+        if not plain or not self._takes(terms) or not is_ready(pair):
+            return False
+        try:
+            body = begin(pair, message, list(payloads), terms, self._claim.now)
+        except (EncodeError, storage.PayloadMissing):
+            return False  # the claim finds the same, and suspends the pair
+        transmit(pair, message, body, terms, self._claim)
+        return True
+
+    def heads_of(self, pairs: Collection[Pair]) -> set[uuid.UUID]:
+        """Claims the heads of these pairs, and writes their messages; returns the pairs that send one now."""
+        ready = {pair.pk: pair for pair in pairs if self._seat is not None and is_ready(pair)}
+        if not ready:
+            return set()
+        messages = heads(list(ready))
+        payloads = preparing.payloads_of(message.pk for message in messages.values())
+        begun = []
+        for pair_id, message in messages.items():
+            terms = registry.current().version(message.agreement_version_id)
+            if self.next_of(ready[pair_id], message, payloads[message.pk], terms):
+                begun.append(message)
+        bulk_set(begun, PREPARED_FIELDS)
+        return {message.pair_id for message in begun}
+
+    def signal(self, signal: Signal, terms: Terms) -> bool:
+        """Claims an acknowledgement that is not written yet. False: nothing has changed, and it is due."""
+        if not self._takes(terms) or len(signal.body) > PLAIN_BYTES:
+            return False
+        self._claim.answer(signal, terms)
+        return True
+
+    def write(self) -> None:
+        """Writes the attempts, and hands them over once the transaction is committed."""
+        seat, jobs, attempts = self._seat, self._claim.jobs, self._claim.transmissions
+        if seat is None or not attempts:
+            return
+        for attempt in attempts:
+            attempt.worker = seat.worker
+        bulk_insert(attempts)
+        transaction.on_commit(lambda: handover.post(seat, jobs))
+
+    def _takes(self, terms: Terms) -> bool:
+        return (
+            self._seat is not None
+            and terms.transport == HTTP.name
+            and terms.state != VersionState.DISABLED
+            and profile.of(terms).numbered
+            and server_of_terms(terms) not in self._seat.full
+        )
+
+
+def is_ready(pair: Pair) -> bool:
+    """Whether the head of the pair's queue may go now."""
+    return bool(
+        pair.flow == Flow.IDLE and pair.queued and pair.gate == Gate.OPEN and not pair.probing and not pair.out_now
+    )
+
+
+def heads(pair_ids: list[uuid.UUID]) -> dict[uuid.UUID, Message]:
+    """The first queued message of each pair: one index probe a pair, however long the queues are."""
+    if not pair_ids:
+        return {}
+    rows = Message.objects.raw(
+        "SELECT m.* FROM unnest(%s::uuid[]) AS p(id) CROSS JOIN LATERAL ("
+        " SELECT * FROM messaging_message WHERE pair_id = p.id AND state = 'queued' AND due_at IS NULL"
+        " ORDER BY position LIMIT 1) AS m",
+        [pair_ids],
+    )
+    return {message.pair_id: message for message in rows}
+
+
+def begin(pair: Pair, message: Message, payloads: list[Payload], terms: Terms, now: datetime) -> bytes:
+    """Moves an idle pair on to the head of its queue, which it numbers and encodes; returns the body.
+
+    Raises EncodeError or storage.PayloadMissing: no number is used up then, and both are as they were.
+    """
+    moved = step(outbound_state(pair), PairEvent(Kind.DUE), now, sender_policy(terms, probing=pair.probing))
+    assert Act.PREPARE_NEXT in moved.acts
+    message.sequence_number = moved.state.last_sequence
+    try:
+        body = preparing.prepare(message, payloads, terms, now)
+    except (EncodeError, storage.PayloadMissing):
+        message.sequence_number = None
+        raise
+    apply_outbound(pair, replace(moved.state, in_flight=str(message.pk)), now)
+    return body
+
+
+def transmit(pair: Pair, message: Message, body: bytes, terms: Terms, claim: Claim) -> None:
+    """Claims the next attempt of the message that its pair has in flight."""
+    message.state = move(message.state, Happened.TRANSMITTED, reliable=True)
+    message.attempts += 1
+    message.first_sent_at = message.first_sent_at or claim.now
+    attempt = claim.transmit(
+        JobKind.PAIR,
+        message,
+        body,
+        terms,
+        # A probe is the person's own look at the partner: it is made although the server is left alone just now.
+        last=pair.probing or (pair.retries >= terms.retries and not terms.recovers(pair.transport_attempts)),
+        name=name_of("message", message.message_id),
+    )
+    pair.transmission_id = attempt.pk

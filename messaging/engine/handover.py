@@ -1,0 +1,369 @@
+"""Hands transmissions that are claimed for a worker over to it, through Valkey.
+
+Whoever commits that something is to be sent claims it in the same transaction for a worker that lives (`seat`), and
+tells that worker so after the commit (`post`). The database knows the attempt and whose it is: a hand-over that is
+lost, comes twice or comes late costs time and nothing else, because each worker asks once a second which attempts are
+its own and not in its hands (`missing`). A hand-over has no credentials: the worker takes them from its own registry.
+
+In Valkey, under the epoch of this hub's memory, so that two hubs that share one do not take each other's workers: the
+numbers of the workers (`rmhub:<epoch>:workers`), what each says of itself, void after three seconds
+(`...:worker:<number>`), and a list of hand-overs for each (`...:handover:<number>`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import redis
+from django.conf import settings
+from django.db import connection
+
+from messaging import dispatch, profile, storage
+from messaging.choices import Outcome, SignalKind
+from messaging.engine.preparing import Job, JobKind, parcel, stored_body
+from messaging.models import Message, Payload, Transmission
+from messaging.protocol.codecs.entity_file import name_of
+from partners import registry
+from rmhub import clock
+from rmhub.ids import public_id
+from rmhub.postgresql.base import give_back
+
+log = logging.getLogger(__name__)
+
+# What a worker says of itself holds so long, and is said so often, seconds.
+VOID_AFTER, SAY_EVERY = 3.0, 1.0
+# So long this process relies on what it has read.
+_READ_EVERY = 0.5
+# A hand-over that is older than this counts as lost.
+MISSING_AFTER = timedelta(seconds=1.5)
+_LIST_SECONDS = 60
+_TOGETHER = 64
+
+
+def _key(what: str, worker: int | None = None) -> str:
+    assert _seats.hub is not None
+    return f"rmhub:{_seats.hub.hex}:{what}" + (f":{worker}" if worker is not None else "")
+
+
+@dataclass(slots=True)
+class Seat:
+    """A worker that takes more: how much (`room`), and for which servers nothing (`full`)."""
+
+    worker: int
+    room: int
+    full: frozenset[str] = frozenset()
+
+
+class _Seats:
+    """What this process knows of the workers. One thread at a time reads it anew; the others go on with what it was."""
+
+    def __init__(self, hub: uuid.UUID | None = None) -> None:
+        self.hub = hub
+        self.reading = threading.Lock()
+        self.read_at = float("-inf")  # monotonic
+        self.seats: list[Seat] = []
+
+
+_seats = _Seats()
+
+
+def of_hub(epoch: uuid.UUID) -> None:
+    """Says which hub this process is of: before, there is no worker for it."""
+    global _seats
+    if _seats.hub != epoch:
+        _seats = _Seats(epoch)
+
+
+def forget() -> None:
+    """Forgets the hub and its workers (tests)."""
+    global _seats
+    _seats = _Seats()
+
+
+def seat() -> Seat | None:
+    """A worker that what is to be sent can be claimed for; None when none lives, or has room. Never raises.
+
+    Call it outside of the transaction: Valkey may need a moment.
+    """
+    known = _seats
+    if known.hub is None:
+        return None
+    if time.monotonic() - known.read_at >= _READ_EVERY and known.reading.acquire(blocking=False):
+        try:
+            known.seats = _read()
+            known.read_at = time.monotonic()
+        finally:
+            known.reading.release()
+    free = [one for one in known.seats if one.room > 0]
+    if not free or time.monotonic() - known.read_at > VOID_AFTER:
+        return None
+    return random.choice(free)  # noqa: S311  (no secret)
+
+
+def _read() -> list[Seat]:
+    if dispatch.is_down():
+        return []
+    try:
+        numbers = [int(number) for number in dispatch.valkey().smembers(_key("workers"))]
+        said = dispatch.valkey().mget([_key("worker", number) for number in numbers]) if numbers else []
+    except redis.RedisError as error:
+        dispatch.failed("workers not read", dispatch.SEND, error)
+        return []
+    found = []
+    for number, what in zip(numbers, said, strict=True):
+        if what is not None:
+            read = json.loads(what)
+            found.append(Seat(number, int(read["room"]), frozenset(read["full"])))
+    return found
+
+
+def say(worker: int, room: int, full: Collection[str]) -> None:
+    """Makes this worker known to all processes. Raises RedisError."""
+    with dispatch.valkey().pipeline(transaction=False) as together:
+        together.sadd(_key("workers"), worker)
+        together.set(
+            _key("worker", worker), json.dumps({"room": room, "full": sorted(full)}), px=int(VOID_AFTER * 1000)
+        )
+        together.execute()
+
+
+def unsay(worker: int) -> None:
+    """The worker takes nothing more. Never raises: what it said is void soon."""
+    if _seats.hub is None:
+        return
+    try:
+        with dispatch.valkey().pipeline(transaction=False) as together:
+            together.srem(_key("workers"), worker)
+            together.delete(_key("worker", worker))
+            together.execute()
+    except redis.RedisError as error:
+        dispatch.failed("worker not signed off", dispatch.SEND, error)
+
+
+def post(seat: Seat, jobs: Sequence[Job]) -> None:
+    """Tells the worker what was claimed for it, after the commit. Never raises: what is lost it finds by itself."""
+    seat.room -= len(jobs)
+    if not jobs or dispatch.is_down():
+        return
+    try:
+        key = _key("handover", seat.worker)
+        with dispatch.valkey().pipeline(transaction=False) as together:
+            together.rpush(key, *(_packed(job) for job in jobs))
+            together.expire(key, _LIST_SECONDS)
+            together.execute()
+    except redis.RedisError as error:
+        dispatch.failed("hand-over not sent", dispatch.SEND, error)
+
+
+def _packed(job: Job) -> bytes:
+    """The job as octets: a line of JSON, then the body."""
+    sent = job.parcel
+    head = {
+        "kind": job.kind,
+        "attempt": job.transmission_id.hex,
+        "version": job.version_id.hex,
+        "pair": job.pair_id.hex if job.pair_id else None,
+        "message": job.message_id.hex if job.message_id else None,
+        "signal": job.signal_id.hex if job.signal_id else None,
+        "number": job.number,
+        "last": job.last,
+        "address": sent.address,
+        "target": sent.target,
+        "type": sent.content_type,
+        "name": sent.name,
+        "at": time.time(),
+    }
+    return json.dumps(head, separators=(",", ":")).encode() + b"\n" + sent.body
+
+
+def _unpacked(octets: bytes) -> tuple[Job, float]:
+    """The job, and how many seconds ago it was handed over. Raises LookupError when its agreement is not known here."""
+    line, _, body = octets.partition(b"\n")
+    head = json.loads(line)
+    attempt, version = uuid.UUID(head["attempt"]), uuid.UUID(head["version"])
+    terms = registry.current().version(version)
+    job = Job(
+        kind=JobKind(head["kind"]),
+        transmission_id=attempt,
+        transport=terms.transport,
+        parcel=parcel(
+            terms,
+            head["address"],
+            head["type"],
+            body,
+            clock.now(),
+            target=head["target"],
+            name=head["name"],
+            attempt=public_id(Transmission.PREFIX, attempt),
+        ),
+        version_id=version,
+        pair_id=_id(head["pair"]),
+        message_id=_id(head["message"]),
+        signal_id=_id(head["signal"]),
+        number=head["number"],
+        last=head["last"],
+    )
+    return job, max(0.0, time.time() - head["at"])
+
+
+def _id(text: str | None) -> uuid.UUID | None:
+    return uuid.UUID(text) if text else None
+
+
+# The worker's own attempts that have no outcome, by the partial index `transmission_claimed`, and whether their pair or
+# signal still waits for it.
+_MINE = """
+SELECT t.id, CASE WHEN t.signal_id IS NULL
+    THEN EXISTS (SELECT FROM messaging_pair p
+        WHERE p.id = t.pair_id AND p.transmission_id = t.id AND p.flow = 'sending')
+    ELSE EXISTS (SELECT FROM messaging_signal s WHERE s.id = t.signal_id AND s.state = 'sending'
+        AND s.sends + s.attempts = t.number) END
+FROM messaging_transmission t
+WHERE t.worker = %s AND t.outcome = 'on_the_wire' AND t.started_at < %s AND t.id <> ALL(%s) LIMIT 500
+"""
+
+
+def missing(worker: int, held: Collection[uuid.UUID]) -> list[Job]:
+    """The attempts that were claimed for this worker and are not in its hands (`held`), with the octets of the store.
+
+    The same attempts: none of them uses up a retry. What cannot be read any more is left to the end of its lease.
+    """
+    now = clock.now()
+    with connection.cursor() as cursor:
+        cursor.execute(_MINE, [worker, now - MISSING_AFTER, list(held)])
+        found = dict(cursor.fetchall())
+    if not found:
+        return []
+    wanted = [key for key, waits in found.items() if waits]
+    # Answered, skipped or stopped meanwhile: nobody waits for these.
+    Transmission.objects.filter(pk__in=found.keys() - set(wanted), outcome=Outcome.ON_THE_WIRE).update(
+        outcome=Outcome.LOST,
+        cause="worker_lost",
+        detail="It did not reach the worker that it was claimed for, and was not needed any more.",
+        finished_at=now,
+    )
+    attempts = Transmission.objects.filter(pk__in=wanted, outcome=Outcome.ON_THE_WIRE).select_related("signal")
+    jobs = list(_of_store(list(attempts)))
+    log.warning("hand-overs were lost", extra={"action": "hand_over_lost", "attempts": len(jobs)})
+    return jobs
+
+
+def _of_store(attempts: list[Transmission]) -> Iterator[Job]:
+    now, versions = clock.now(), registry.current()
+    messages = Message.objects.in_bulk([attempt.message_id for attempt in attempts if attempt.message_id])
+    for attempt in attempts:
+        about = messages.get(attempt.message_id) or attempt.signal
+        if about is None or about.agreement_version_id is None:
+            continue
+        terms = versions.version(about.agreement_version_id)
+        if not profile.of(terms).numbered:
+            continue
+        target = terms.partner_uri
+        if isinstance(about, Message):
+            try:
+                body = stored_body(about, list(Payload.objects.filter(message=about).order_by("number")))
+            except storage.PayloadMissing:
+                continue
+            kind, name = JobKind.PAIR, name_of("message", about.message_id)
+        else:
+            body, kind, name = bytes(about.body), JobKind.SIGNAL, name_of(about.kind, about.message_id)
+            target = terms.partner_error_uri if about.kind == SignalKind.ERROR else target
+        sent = parcel(
+            terms,
+            attempt.address,
+            about.content_type,
+            body,
+            now,
+            target=target,
+            name=name,
+            attempt=attempt.public_id,
+        )
+        yield Job(
+            kind=kind,
+            transmission_id=attempt.pk,
+            transport=terms.transport,
+            parcel=sent,
+            version_id=terms.version_id,
+            pair_id=attempt.pair_id,
+            message_id=attempt.message_id,
+            signal_id=attempt.signal_id,
+            number=attempt.number,
+        )
+
+
+class Mailbox:
+    """Reads what is handed over to this worker, in a thread of its own, and says once a second that it does.
+
+    `state`: room and full servers, None = nothing is to be handed over now. `take`: jobs with their age in seconds.
+    """
+
+    def __init__(
+        self,
+        worker: int,
+        *,
+        state: Callable[[], tuple[int, Collection[str]] | None],
+        take: Callable[[list[tuple[Job, float]]], None],
+    ) -> None:
+        self._worker = worker
+        self._state = state
+        self._take = take
+        self._over = threading.Event()
+        self._said_at = float("-inf")
+        self._client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=5, socket_connect_timeout=1)
+        self._thread = threading.Thread(target=self._run, name="mailbox", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Takes nothing more; what is not read by then is due when this worker's presence has ended."""
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        unsay(self._worker)
+        self._client.close()
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            try:
+                self._say()
+                self._read()
+            except redis.RedisError as error:
+                dispatch.failed("hand-overs not read", dispatch.SEND, error)
+                self._over.wait(SAY_EVERY)
+            except Exception:
+                # What was read and not taken is missing, and found as such.
+                log.exception("hand-over not taken", extra={"action": "hand_over_failed"})
+                self._over.wait(SAY_EVERY)
+            finally:
+                give_back()
+
+    def _say(self) -> None:
+        if time.monotonic() - self._said_at < SAY_EVERY:
+            return
+        state = self._state()
+        give_back()
+        if state is None:
+            unsay(self._worker)
+        else:
+            say(self._worker, *state)
+        self._said_at = time.monotonic()
+
+    def _read(self) -> None:
+        if _seats.hub is None:
+            self._over.wait(SAY_EVERY)
+            return
+        key = _key("handover", self._worker)
+        first = self._client.blpop([key], timeout=SAY_EVERY)
+        if first is None:
+            return
+        more = self._client.lpop(key, _TOGETHER) or []
+        self._take([_unpacked(octets) for octets in (first[1], *more)])
