@@ -390,6 +390,7 @@ refuse_unknown(
         "RMHUB_CHROMIUM",
         "RMHUB_SCHEMATHESIS",
         "RMHUB_SCREENSHOTS",
+        "RMHUB_TESTS",
         "RMHUB_TEST_CONNECT",
         "RMHUB_TEST_DB",
     ),
