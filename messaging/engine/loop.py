@@ -311,8 +311,8 @@ class Engine(Generic[JobT, OutcomeT]):
         until = time.monotonic() - KNOWN_SECONDS
         with self._lock:
             self._in_hand = {key: ended for key, ended in self._in_hand.items() if ended is None or ended > until}
-            known = list(self._in_hand)
-        found = ahead.missing(self._worker.number, known)
+            begun = [key for key, ended in self._in_hand.items() if ended is None]
+        found = ahead.missing(self._worker.number, begun)
         if found:
             self.take([(job, 0.0) for job in found])
 
