@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -125,16 +127,25 @@ class Hub:
             return True
 
 
+# Below those that the system gives to whoever connects or asks for any port (32768 and up on Linux): what is started
+# on one of these a while later finds it free still.
+_PORTS = range(10_000, 32_000)
+
+
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that nobody listens on right now."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+    """Ports of the loopback interface that nobody listens on right now. Raises OSError when there are not enough."""
+    found: list[int] = []
+    with ExitStack() as stack:
+        for port in random.sample(_PORTS, len(_PORTS)):
+            if len(found) == count:
+                return found
+            one = stack.enter_context(socket.socket())
+            try:
+                one.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            found.append(port)
+    raise OSError(f"{count} free ports were wanted, and there are {len(found)}")
 
 
 def link_process(
