@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
-from messaging.invariants.rule import Rule
+import hashlib
+import struct
+
+from messaging import storage
+from messaging.invariants.rule import Row, Rule
+from messaging.octets import OctetsDamaged, unpack
+from messaging.protocol.envelope import Wire
 
 _OPEN = "('sending', 'awaiting_ack', 'retrying')"
+
+
+def _other_octets(row: Row) -> Row | None:
+    """The body that its frame and its payloads make, compared with its digest."""
+    frame, slices = row.pop("wire_frame"), [bytes(content) for content in row.pop("slices")]
+    try:
+        body = Wire("", storage.unpack_frame(unpack(frame))).join(slices)
+    except (OctetsDamaged, struct.error, ValueError) as error:
+        return {**row, "found": str(error)}
+    found = hashlib.sha256(body).hexdigest()
+    return None if found == row["digest"] else {**row, "found": found}
+
 
 RULES = (
     Rule(
@@ -81,29 +99,25 @@ WHERE m.direction = 'out' AND (
         "A message that may be sent again has the octets that were sent first: they match its SHA-256",
         "D 3; I9",
         f"""
-WITH going AS (
-    SELECT id, pair_id, message_id, digest, wire_frame AS frame,
-        get_byte(wire_frame, 0) * 256 + get_byte(wire_frame, 1) AS count
-    FROM messaging_message m WHERE direction = 'out' AND (state IN {_OPEN} OR state = 'failed')
-    AND wire_frame IS NOT NULL AND digest <> '' AND attempts > 0
-    AND NOT EXISTS (SELECT FROM messaging_payload p WHERE p.message_id = m.id AND p.stored_as <> '')
-), literals AS (
-    SELECT id, number, frame, count, length, sum(length) OVER (PARTITION BY id ORDER BY number) - length AS at
-    FROM going CROSS JOIN LATERAL generate_series(0, count - 1) AS number CROSS JOIN LATERAL (
-        SELECT get_byte(frame, 2 + 4 * number)::bigint * 16777216 + get_byte(frame, 3 + 4 * number) * 65536
-            + get_byte(frame, 4 + 4 * number) * 256 + get_byte(frame, 5 + 4 * number) AS length
-    ) AS l
-), parts AS (
-    SELECT id, 2 * number AS place, substring(frame FROM (3 + 4 * count + at)::int FOR length::int) AS octets
-    FROM literals
-    UNION ALL
-    SELECT p.message_id, 2 * row_number() OVER (PARTITION BY p.message_id ORDER BY p.number) - 1, p.content
-    FROM messaging_payload p JOIN going ON going.id = p.message_id WHERE NOT p.in_frame
-), joined AS (
-    SELECT id, encode(sha256(string_agg(octets, ''::bytea ORDER BY place)), 'hex') AS found FROM parts GROUP BY id
-)
-SELECT going.pair_id, going.id, going.message_id, going.digest, joined.found
-FROM going JOIN joined USING (id) WHERE joined.found IS DISTINCT FROM going.digest
+SELECT m.pair_id, m.id, m.message_id, m.digest, m.wire_frame, ARRAY(
+    SELECT p.content FROM messaging_payload p WHERE p.message_id = m.id AND NOT p.in_frame ORDER BY p.number
+) AS slices FROM messaging_message m WHERE direction = 'out' AND (state IN {_OPEN} OR state = 'failed')
+AND wire_frame IS NOT NULL AND digest <> '' AND attempts > 0
+AND NOT EXISTS (SELECT FROM messaging_payload p WHERE p.message_id = m.id AND p.stored_as <> '')
+""",
+        _other_octets,
+    ),
+    Rule(
+        "belongs",
+        "A message belongs to a pair and to an agreement's version that exist, and a payload to a message",
+        "I11",
+        """
+SELECT 'message' AS what, m.id::text, m.message_id AS name FROM messaging_message m
+WHERE NOT EXISTS (SELECT FROM messaging_pair p WHERE p.id = m.pair_id)
+OR NOT EXISTS (SELECT FROM partners_agreementversion v WHERE v.id = m.agreement_version_id)
+UNION ALL
+SELECT 'payload', p.id::text, p.content_id FROM messaging_payload p
+WHERE NOT EXISTS (SELECT FROM messaging_message m WHERE m.id = p.message_id)
 """,
     ),
     Rule(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import psycopg
+
+Row = dict[str, Any]
 
 SHOWN = 20
 # The planner guesses at joins of whole tables; nothing here waits for a lock, so nothing needs a limit of time.
@@ -23,15 +25,17 @@ _SETTINGS = (
 class Rule:
     """`id`: stable, for `--rule`. `title`: what holds. `source`: where that is said (I: conformance, D: DESIGN.md).
 
-    `sql` takes no parameters and returns a row for each violation: the ids that name it, and what contradicts what. It
-    is run in one snapshot, so rows of one transaction are all there or not at all. It must be silent about whatever a
-    purge, a restore, a person's decision or a changed agreement leaves behind.
+    `sql` takes no parameters and returns a row for each violation: the ids that name it, and what contradicts what.
+    Where SQL alone cannot tell, `wrong` makes the violation of a row that it returns, or None. It is run in one
+    snapshot, so rows of one transaction are all there or not at all. It must be silent about whatever a purge, a
+    restore, a person's decision or a changed agreement leaves behind.
     """
 
     id: str
     title: str
     source: str
     sql: str
+    wrong: Callable[[Row], Row | None] | None = None
 
 
 # How an object of a table is named in the audit log.
@@ -50,7 +54,7 @@ class Finding:
 
     rule: Rule
     count: int
-    rows: tuple[dict[str, Any], ...]
+    rows: tuple[Row, ...]
 
 
 class Cursor(Protocol):
@@ -80,6 +84,12 @@ def check_url(url: str, rules: Iterable[Rule], *, shown: int = SHOWN) -> list[Fi
 
 def look(cursor: Cursor, rule: Rule, *, shown: int = SHOWN) -> Finding:
     """What one rule finds, in the cursor's transaction."""
+    if rule.wrong is not None:
+        cursor.execute(rule.sql)
+        names = [column[0] for column in cursor.description]
+        looked = (rule.wrong(dict(zip(names, values, strict=True))) for values in cursor.fetchall())
+        wrong = [row for row in looked if row is not None]
+        return Finding(rule, len(wrong), tuple(wrong[:shown]))
     cursor.execute(f"SELECT count(*) OVER () AS violations, found.* FROM ({rule.sql}) AS found LIMIT {shown:d}")
     names = [column[0] for column in cursor.description][1:]
     rows = cursor.fetchall()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
+from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 from django.db.models import Func, QuerySet
 
+from messaging import octets
 from messaging.exceptions import NotFound
 from rmhub.ids import public_id, uuid7
 
@@ -47,5 +49,21 @@ class CurrentTransaction(Func):
 
 
 def written_by() -> models.BigIntegerField:
-    """The column `xid` of a table whose rows change; a database trigger keeps it true (migration 0005)."""
+    """The column `xid` of a table whose rows change; a database trigger keeps it true (migration 0001)."""
     return models.BigIntegerField(db_default=CurrentTransaction(), editable=False)
+
+
+def written_index(name: str) -> BrinIndex:
+    """The index on `xid`: the least and the greatest of each few pages. A change of a row may stay within its page."""
+    return BrinIndex(fields=("xid",), name=name, pages_per_range=16, autosummarize=True)
+
+
+class OctetsField(models.BinaryField):
+    """Octets that are kept packed. SQL sees them packed: what reads a table itself calls `octets.unpack`."""
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> bytes | None:
+        """Raises OctetsDamaged."""
+        return None if value is None else octets.unpack(value)
+
+    def get_db_prep_value(self, value: Any, connection: Any, prepared: bool = False) -> Any:
+        return super().get_db_prep_value(None if value is None else octets.pack(value), connection, prepared)

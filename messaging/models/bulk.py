@@ -13,6 +13,9 @@ from typing import Any
 
 from django.db import connection, models
 
+from messaging.models.base import OctetsField
+from messaging.octets import pack
+
 Convert = Callable[[Any], Any]
 
 
@@ -117,6 +120,8 @@ def _converter(column: models.Field[Any, Any]) -> Convert | None:
         return lambda value: column.get_db_prep_save(value, connection)
     if isinstance(column, models.DecimalField):
         return lambda value: None if value is None else Decimal(value)
+    if isinstance(column, OctetsField):
+        return lambda value: None if value is None else pack(value)
     plain = (models.UUIDField, models.IntegerField, models.BooleanField, models.DateField, models.BinaryField)
     if isinstance(column, plain):
         return None

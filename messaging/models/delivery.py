@@ -10,7 +10,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from messaging.choices import DeliveryState, DocumentIdSource, JoinState, RequestState
-from messaging.models.base import Identified, written_by
+from messaging.models.base import Identified, written_by, written_index
 from messaging.models.message import Message
 from messaging.models.pair import Pair
 from messaging.models.trigger import Trigger
@@ -129,7 +129,7 @@ class Delivery(Identified):
             ),
         )
         indexes = (
-            models.Index(fields=("xid",), name="delivery_written"),
+            written_index("delivery_written"),
             # Heads of the queues of ordered triggers: one probe a pair (loose scan), however long they are.
             models.Index(
                 fields=("trigger", "pair", "position", "id"),

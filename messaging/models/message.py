@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from messaging.choices import Direction, MessageState
-from messaging.models.base import Identified, written_by
+from messaging.models.base import Identified, OctetsField, written_by, written_index
 from messaging.models.pair import Pair
 from messaging.protocol.envelope import Semantics
 from partners.models import AgreementVersion, Party
@@ -24,8 +24,12 @@ class Message(Identified):
 
     direction = models.CharField(max_length=3, choices=Direction)
     state = models.CharField(max_length=12, choices=MessageState)
-    pair = models.ForeignKey(Pair, on_delete=models.PROTECT, related_name="messages", db_index=False)
-    agreement_version = models.ForeignKey(AgreementVersion, on_delete=models.PROTECT, related_name="+", db_index=False)
+    pair = models.ForeignKey(
+        Pair, on_delete=models.PROTECT, related_name="messages", db_index=False, db_constraint=False
+    )
+    agreement_version = models.ForeignKey(
+        AgreementVersion, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
     semantics = models.CharField(max_length=20, choices=SEMANTICS)
     message_id = models.CharField("MessageId", max_length=512, help_text="MessageId on the wire.")
     conversation_id = models.CharField("ConversationId", max_length=512)
@@ -71,7 +75,7 @@ class Message(Identified):
     position = models.BigIntegerField(help_text="Its place in the pair's queue.")
 
     content_type = models.CharField(max_length=1000, blank=True, default="")
-    wire_frame = models.BinaryField(null=True, blank=True)
+    wire_frame = OctetsField(null=True, blank=True)
     digest = models.CharField("SHA-256 of the body", max_length=64, blank=True, default="")
     size = models.PositiveBigIntegerField(default=0, help_text="Bytes of the payloads.")
 
@@ -112,7 +116,7 @@ class Message(Identified):
             ),
         )
         indexes = (
-            models.Index(fields=("xid",), name="message_written"),
+            written_index("message_written"),
             models.Index(
                 F("pair"), F("position"), name="message_queue", condition=Q(state="queued", due_at__isnull=True)
             ),
@@ -161,7 +165,9 @@ class Payload(models.Model):
     """One payload container. Small ones lie in the row, large ones in the store folder (`messaging.storage`)."""
 
     id = models.BigAutoField(primary_key=True)
-    message = models.ForeignKey(Message, on_delete=models.CASCADE, related_name="payloads", db_index=False)
+    message = models.ForeignKey(
+        Message, on_delete=models.CASCADE, related_name="payloads", db_index=False, db_constraint=False
+    )
     number = models.PositiveSmallIntegerField()
     content_id = models.CharField("Content-ID", max_length=512)
     content_type = models.CharField(max_length=255)

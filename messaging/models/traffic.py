@@ -8,7 +8,7 @@ from django.db.models import F, OuterRef, Q, Subquery, Value
 from django.db.models.functions import Coalesce
 
 from messaging.choices import Direction, MaskKind, Outcome, PartnerAnswer, SignalKind, SignalState
-from messaging.models.base import Identified, written_by
+from messaging.models.base import Identified, OctetsField, written_by, written_index
 from messaging.models.message import Message
 from messaging.models.pair import Pair
 from partners.models import Party
@@ -43,7 +43,7 @@ class Signal(Identified):
     message_id = models.CharField("MessageId", max_length=512)
     ref_to_message_id = models.CharField("RefToMessageId", max_length=512, blank=True, default="")
     content_type = models.CharField(max_length=1000)
-    body = models.BinaryField()
+    body = OctetsField()
     error_code = models.CharField(max_length=60, blank=True, default="")
     error_severity = models.CharField(max_length=20, blank=True, default="")
     error_description = models.TextField(blank=True, default="")
@@ -67,7 +67,7 @@ class Signal(Identified):
             ),
         )
         indexes = (
-            models.Index(fields=("xid",), name="signal_written"),
+            written_index("signal_written"),
             models.Index(fields=("due_at",), name="signal_due", condition=Q(due_at__isnull=False)),
             models.Index(fields=("about",), name="signal_by_message", condition=Q(about__isnull=False)),
         )
@@ -105,7 +105,7 @@ class Transmission(Identified):
     class Meta:
         ordering = ("id",)
         indexes = (
-            models.Index(fields=("xid",), name="transmission_written"),
+            written_index("transmission_written"),
             models.Index(fields=("message",), name="transmission_by_message", condition=Q(message__isnull=False)),
             models.Index(fields=("signal",), name="transmission_by_signal", condition=Q(signal__isnull=False)),
             models.Index(fields=("worker",), name="transmission_claimed", condition=Q(outcome="on_the_wire")),

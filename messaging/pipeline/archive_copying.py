@@ -170,6 +170,8 @@ def _write(
 
 def _load(one: MessageRows) -> str:
     """Brings the payloads' bytes. Returns why the message is not what the store recorded; "" when it is."""
+    if one.damaged:
+        return one.damaged
     slices = []
     for payload in one.parts["payloads"]:
         try:

@@ -106,6 +106,7 @@ def extract(progress: Progress, *, batch_rows: int = BATCH_ROWS, step: Step = la
     rows = dict.fromkeys(ENTITIES, 0)
     files: list[LakeFile] = []
     batches = 0
+    cuts = Cuts(batch_rows)
     with _reader() as (reader, writing):
         total = -1
         while True:
@@ -117,7 +118,7 @@ def extract(progress: Progress, *, batch_rows: int = BATCH_ROWS, step: Step = la
                 if total < 0:
                     total = _estimate(reader, state.extracted_through)
                 tell = _teller(progress, sum(rows.values()), total)
-                written, reached = _batch(reader, state, batch_rows, tell, step)
+                written, reached = _batch(reader, state, cuts, tell, step)
                 batches += 1
                 files += written
                 for file in written:
@@ -167,7 +168,7 @@ def _of_this_database(reader: Connection, state: LakeState, *, look_at_files: bo
 
 
 def _batch(
-    reader: Connection, state: LakeState, batch_rows: int, tell: Callable[[str, int], None], step: Step
+    reader: Connection, state: LakeState, cuts: Cuts, tell: Callable[[str, int], None], step: Step
 ) -> tuple[list[LakeFile], bool]:
     """Reads and enters one batch. Returns its files and whether it reached the present. Raises LakeMoved."""
     as_of = clock.now()
@@ -182,7 +183,7 @@ def _batch(
 
     try:
         with reader.transaction():
-            batch = _range(reader, state.extracted_through, batch_rows)
+            batch = _range(reader, state.extracted_through, cuts)
             step("snapshot_taken")
             for entity in CHANGING:
                 if batch.begin < batch.end:
@@ -210,31 +211,45 @@ def _batch(
     return files, batch.last
 
 
-def _range(reader: Connection, begin: int, limit: int) -> _Batch:
-    """Where the batch ends: before the first transaction that may be under way, or where a table has `limit` rows.
-
-    A transaction that wrote more than `limit` rows is a batch of its own, whatever its size.
-    """
+def _range(reader: Connection, begin: int, cuts: Cuts) -> _Batch:
+    """Where the batch ends: before the first transaction that may be under way, or where it is large enough."""
     with reader.cursor() as cursor:
         cursor.execute(HORIZON)  # the first statement: this is the snapshot that the rows are read in
         horizon, _ = cursor.fetchone() or (0, False)
         # A transaction of another database that ended since the snapshot is passed over by one extract and not by the
         # next. There is no second look at it in one snapshot: what lies behind it is read again next time.
         horizon = max(horizon, begin)
-        end = first = horizon
-        for entity in CHANGING:
-            cursor.execute(FIRST.format(table=table_of(entity)), [begin, horizon])
-            (least,) = cursor.fetchone() or (None,)
-            cursor.execute(NTH.format(table=table_of(entity)), [begin, horizon, limit])
-            row = cursor.fetchone()
-            first = min(first, horizon if least is None else least)
-            end = min(end, row[0] if row else horizon)
-    end = min(max(end, first + 1), horizon)
+        end = cuts.after(begin, horizon, cursor)
     return _Batch(begin, end, end == horizon)
 
 
-FIRST = "SELECT min(xid) FROM {table} WHERE xid >= %s AND xid < %s"
-NTH = "SELECT xid FROM {table} WHERE xid >= %s AND xid < %s ORDER BY xid OFFSET %s LIMIT 1"
+class Cuts:
+    """Where the transactions that are to be read are cut into batches: about `rows` rows of a table in each.
+
+    Found once for all batches of an extract, because the index on `xid` knows ranges of pages and no order. Rows that
+    are changed meanwhile move behind the last of them. A transaction that wrote more rows is a batch of its own.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._known: list[int] = []
+
+    def after(self, begin: int, horizon: int, cursor: psycopg.Cursor[Any]) -> int:
+        """The first cut behind `begin`, at most `horizon`."""
+        if not self._known or self._known[-1] <= begin:
+            found: set[int] = set()
+            for entity in CHANGING:
+                cursor.execute(CUTS.format(table=table_of(entity)), [begin, horizon, self._rows])
+                found.update(number for (number,) in cursor.fetchall())
+            self._known = sorted(number for number in found if number > begin)
+        return min((number for number in self._known if number > begin), default=horizon)
+
+
+CUTS = """
+SELECT xid FROM (
+    SELECT xid, row_number() OVER (ORDER BY xid) - 1 AS number FROM {table} WHERE xid >= %s AND xid < %s
+) AS numbered WHERE number > 0 AND number %% %s = 0
+"""
 
 
 def table_of(entity: Entity) -> str:

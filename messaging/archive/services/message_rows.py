@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 from django.db import connection, models, transaction
 
 from messaging.models import CoordinationMessage, Delivery, Event, Join, Message, Payload, Signal, Transmission
+from messaging.models.base import OctetsField
+from messaging.octets import OctetsDamaged, pack, unpack
 
 Row = dict[str, Any]
 
@@ -67,11 +69,14 @@ class Proof(NamedTuple):
 
 @dataclass(slots=True)
 class MessageRows:
-    """A message with everything that belongs to it: column -> value, JSON as text. `joins`: those of its deliveries."""
+    """A message with everything that belongs to it: column -> value, JSON as text, octets unpacked. `joins`: those of
+    its deliveries. `damaged`: which octets cannot be unpacked; "" = none.
+    """
 
     message: Row
     parts: dict[str, list[Row]] = field(default_factory=dict)
     joins: list[Row] = field(default_factory=list)
+    damaged: str = ""
 
     @property
     def proof(self) -> Proof:
@@ -104,10 +109,12 @@ def read(ids: Collection[uuid.UUID]) -> dict[uuid.UUID, MessageRows]:
     names = list(found)
     for one in found.values():
         one.parts = {part.name: [] for part in PARTS}
+        one.damaged = one.message.pop("_damaged", "")
     for part in PARTS:
         for row in _rows(part.model, part.where, {"ids": names}, owner=part.owner, order=part.order):
             owner = found.get(row.pop("_owner"))
             if owner is not None:
+                owner.damaged = row.pop("_damaged", "") or owner.damaged
                 owner.parts[part.name].append(row)
     named = {
         row[column]
@@ -191,7 +198,8 @@ def insert(model: type[models.Model], rows: Iterable[Mapping[str, Any]], *, or_l
 
 def _value(row: Mapping[str, Any], column: models.Field[Any, Any]) -> Any:
     if str(column.column) in row:
-        return row[str(column.column)]
+        value = row[str(column.column)]
+        return pack(value) if value is not None and isinstance(column, OctetsField) else value
     default = column.get_default()
     return column.get_db_prep_save(default, connection) if default is not None else None
 
@@ -211,7 +219,15 @@ def _rows(
             f"SELECT {', '.join(listed)} FROM {model._meta.db_table} t WHERE {where} ORDER BY {order}",  # noqa: S608
             names,
         )
-        return [dict(zip(titles, values, strict=True)) for values in cursor.fetchall()]
+        rows = [dict(zip(titles, values, strict=True)) for values in cursor.fetchall()]
+    for packed in (str(one.column) for one in columns(model) if isinstance(one, OctetsField)):
+        for row in rows:
+            if row[packed] is not None:
+                try:
+                    row[packed] = unpack(row[packed])
+                except OctetsDamaged:
+                    row[packed], row["_damaged"] = b"", f"the column {packed} of {row['message_id']} is damaged"
+    return rows
 
 
 def grouped_by_join(ids: Collection[uuid.UUID]) -> dict[uuid.UUID, frozenset[uuid.UUID]]:

@@ -113,6 +113,8 @@ def scans(run: Callable[[], object]) -> list[str]:
             cursor.execute("EXPLAIN " + statement)
             plan = "\n".join(row[0] for row in cursor.fetchall())
         for model in BIG:
+            if model is Pair and "due_at <= " in statement:
+                continue  # looked for in the whole table, so that no message writes into an index of it
             if re.search(rf"Seq Scan on {model._meta.db_table}\b", plan):
                 found.append(f"{statement[:300]}\n{plan}")
     return found

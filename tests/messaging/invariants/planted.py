@@ -150,6 +150,12 @@ PLANTED: Mapping[str, tuple[tuple[str, ...], ...]] = {
             "message_id IN (SELECT in_flight_id FROM messaging_pair WHERE in_flight_id IS NOT NULL)",
         ),
         _set("message", "wire_frame = overlay(wire_frame PLACING 'x' FROM length(wire_frame))", _IN_FLIGHT),
+        _set("message", "wire_frame = '\\x00'", _IN_FLIGHT),
+    ),
+    "belongs": (
+        _set("message", f"pair_id = {_NOBODY}", _message(_CAME)),
+        _set("message", f"agreement_version_id = {_NOBODY}", _message(_CAME)),
+        _set("payload", f"message_id = {_NOBODY}", "number = 1"),
     ),
     "ended": (
         _set("message", "completed_at = NULL", _message(_SENT)),
