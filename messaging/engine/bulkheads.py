@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 JobT = TypeVar("JobT")
 
 # So many times what a bulkhead may have at once may wait in it: fewer and larger claims.
-AHEAD = 16
+AHEAD = 8
 
 
 @dataclass(slots=True)

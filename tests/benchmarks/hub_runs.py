@@ -53,7 +53,7 @@ def steady(
         if during is not None:
             during(driver.pid)
         before = look(connection, watched, list(arena.databases.values()))
-        time.sleep(max(0.0, before.at + window.measured - time.time()))
+        connections = _connections(connection, arena, until=before.at + window.measured)
         after = look(connection, watched, list(arena.databases.values()))
         assert driver.stdin is not None
         driver.stdin.close()
@@ -75,11 +75,28 @@ def steady(
         "per_second": per_second,
         "first_transmission_to_ack": spread([(row[2] - row[1]) * 1000 for row in rows]),
         **costs(before, after, len(rows)),
+        "connections": connections,
         "driver": totals,
         "drained": drained,
         "check": _check(arena),
         "contradictions": contradictions(arena.sender, arena.receiver),
     }
+
+
+def _connections(connection: psycopg.Connection[Any], arena: Arena, *, until: float) -> dict[str, int]:
+    """How many connections each hub's own processes had at most, looking four times a second until that time."""
+    most = dict.fromkeys(arena.databases, 0)
+    while (left := until - time.time()) > 0:
+        time.sleep(min(0.25, left))
+        rows = connection.execute(
+            "SELECT datname, count(*) FROM pg_stat_activity"
+            " WHERE datname = ANY(%s) AND application_name LIKE 'rmhub %%' AND application_name NOT LIKE '%% driver'"
+            " GROUP BY datname",
+            [list(arena.databases.values())],
+        )
+        found = dict(rows.fetchall())
+        most = {name: max(count, found.get(arena.databases[name], 0)) for name, count in most.items()}
+    return most
 
 
 def unloaded(

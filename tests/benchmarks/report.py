@@ -220,7 +220,10 @@ def _sentences(raw: Figures, found: Figures) -> list[str]:
     for row in found["ours"]:
         parts = ", ".join(f"{name} {_number(value)}" for name, value in row["cpu_ms_by_process"].items())
         kernel = _number(row["cpu_ms_in_kernel"]["median"])
-        lines.append(f"CPU ms at {_plural(row['pairs'], 'pair')}: {parts}; {kernel} of it in the kernel.")
+        lines.append(
+            f"CPU ms at {_plural(row['pairs'], 'pair')}: {parts}; {kernel} of it in the kernel. "
+            f"Connections of a hub: {_number(max(row['connections']['runs'], default=None))} at most."
+        )
     lines += [f"FAULT: {fault}" for fault in found["faults"]]
     lines += [f"Note: {note}" for note in raw["notes"]]
     return lines

@@ -11,9 +11,11 @@ from tests.benchmarks.circuit import lost
 
 Run = Mapping[str, Any]
 GOAL_PAIRS = 100
-TIMES_THE_PEER = 5.0
+TIMES_THE_PEER = 8.0
 COMMITS = 3.0
-CPU_MS = 8.0
+CPU_MS = 3.5
+WAL_BYTES = 9000.0
+CONNECTIONS = 12.0
 STREAM_DELAY = 20  # milliseconds each way
 TIMES_ONE_BY_ONE = 20.0
 LOST_PERCENT = 10.0
@@ -91,7 +93,8 @@ def _typical(runs: Sequence[Run]) -> Run:
 
 
 def _ours(pairs: int, runs: Sequence[Run]) -> dict[str, Any]:
-    return {"pairs": pairs, **_common(runs, "first_transmission_to_ack")}
+    most = [max(run["connections"].values(), default=0) for run in runs]
+    return {"pairs": pairs, **_common(runs, "first_transmission_to_ack"), "connections": figure(most, 0)}
 
 
 def _peer(senders: int, runs: Sequence[Run]) -> dict[str, Any]:
@@ -160,6 +163,8 @@ def goals(found: Mapping[str, Any]) -> list[dict[str, Any]]:
         commits = ours["commits"].get(f"bench_{side}", figure([]))["median"]
         result.append(_goal(f"commits per message on the {side}", commits, COMMITS))
     result.append(_goal("CPU ms per message, everything together", ours["cpu_ms"]["median"], CPU_MS))
+    result.append(_goal("bytes of WAL per message", ours["wal_bytes"]["median"], WAL_BYTES))
+    result.append(_goal("connections of a hub", max(ours["connections"]["runs"], default=None), CONNECTIONS))
     return result
 
 

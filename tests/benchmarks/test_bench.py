@@ -51,6 +51,7 @@ def steady(pairs: int, speed: float, cpu: float = 10.0, **changes: Any) -> dict[
         "commits_per_message": {"bench_sender": 2.0, "bench_receiver": 1.5},
         "wal_bytes_per_message": 20_000,
         "wal_syncs_per_message": 1.5,
+        "connections": {"sender": 9, "receiver": 10},
         "cpus_used_by_others": 0.1,
         "drained": True,
         "contradictions": [],
@@ -234,16 +235,23 @@ def test_the_summary_gives_medians_with_all_runs() -> None:
 
 
 def test_the_goals_hold_us_against_the_peers_best() -> None:
-    ours = [steady(100, 260.0, 7.9)]
+    ours = [steady(100, 410.0, 3.4)]
     met = results.summarise(raw(ours, [peer_run(1, 30.0), peer_run(4, 50.0)]))["goals"]
-    assert [(goal["measured"], goal["met"]) for goal in met] == [(5.2, True), (2.0, True), (1.5, True), (7.9, True)]
-    missed = results.summarise(raw([steady(100, 240.0, 8.1)], [peer_run(1, 30.0), peer_run(4, 50.0)]))["goals"]
-    assert [goal["met"] for goal in missed] == [False, True, True, False]
+    assert [(goal["measured"], goal["met"]) for goal in met] == [
+        (8.2, True),
+        (2.0, True),
+        (1.5, True),
+        (3.4, True),
+        (20_000, False),
+        (10, True),
+    ]
+    missed = results.summarise(raw([steady(100, 390.0, 3.6)], [peer_run(1, 30.0), peer_run(4, 50.0)]))["goals"]
+    assert [goal["met"] for goal in missed] == [False, True, True, False, False, True]
 
 
 def test_there_are_no_goals_for_what_was_not_measured() -> None:
     assert results.summarise(raw([steady(10, 100.0)], [peer_run(1, 30.0)]))["goals"] == []
-    assert len(results.summarise(raw([steady(100, 100.0)], []))["goals"]) == 3  # without the peer, no multiple of it
+    assert len(results.summarise(raw([steady(100, 100.0)], []))["goals"]) == 5  # without the peer, no multiple of it
 
 
 @pytest.mark.parametrize(
@@ -332,7 +340,7 @@ def test_the_table_says_what_was_not_met() -> None:
     content = raw([steady(100, 240.0, 8.1)], [peer_run(4, 50.0)], notes=["2 of 3 rounds were run."])
     found = results.summarise(content)
     for text in (report.table(content, found), report.markdown(content, found, "x.svg")):
-        assert text.count("NOT MET") == 2
+        assert text.count("NOT MET") == 3
         assert "2.00 + 1.50" in text  # commits of both sides
         assert "2 of 3 rounds were run." in text
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.db import Error, transaction
 
 from messaging import storage
@@ -99,8 +101,16 @@ def talk(job: Job) -> Outcome:
 
 # --- callables ---
 
+# Each holds a connection of this process as long as it works: two are left for everything else.
+_rooms = threading.BoundedSemaphore(max(1, settings.DATABASES["default"]["OPTIONS"]["connections"] - 2))
+
 
 def _call(job: Job) -> Outcome:
+    with _rooms:
+        return _called(job)
+
+
+def _called(job: Job) -> Outcome:
     trigger = job.trigger
     service = SERVICES.get(trigger.callable_name)
     if service is None:
